@@ -1,0 +1,3 @@
+//! The edge agent as its own small binary.
+
+fn main() {}

@@ -1,0 +1,15 @@
+//! Shared words of the house: ids, sizes, durations, clock and random seams, error reports.
+//!
+//! Knows no sockets, no files and no protocol; every other crate may use it.
+
+mod clock;
+mod report;
+mod rng;
+mod tenant;
+mod units;
+
+pub use clock::{Clock, ManualClock, SystemClock, UnixMillis};
+pub use report::report;
+pub use rng::Rng;
+pub use tenant::{TenantId, TenantIdError};
+pub use units::{ByteSize, HumanDuration, UnitError};

@@ -1,0 +1,3 @@
+//! thalweg
+
+fn main() {}
