@@ -1,0 +1,38 @@
+// Numbers as people read them.
+
+export function count(value: number): string {
+  return value.toLocaleString("en-US");
+}
+
+export function rate(value: number | null): string {
+  if (value === null) {
+    return "–";
+  }
+  return value >= 100 || value === 0 ? count(Math.round(value)) : value.toFixed(1);
+}
+
+export function bytes(value: number | null): string {
+  if (value === null) {
+    return "–";
+  }
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  let scaled = value;
+  while (scaled >= 1024 && unit < units.length - 1) {
+    scaled /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 ? Math.round(scaled) : scaled.toFixed(1)} ${units[unit]}`;
+}
+
+export function age(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1000));
+  if (seconds < 60) {
+    return `${seconds} s`;
+  }
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) {
+    return `${minutes} min ${seconds % 60} s`;
+  }
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}

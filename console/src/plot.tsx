@@ -1,0 +1,77 @@
+// A plot of rates over the last two minutes, one line per name.
+
+import { useEffect, useRef } from "react";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+
+import type { CounterKey, Rates } from "./rates";
+
+export interface Line {
+  key: CounterKey;
+  label: string;
+}
+
+export function RatePlot({ rates, lines, unit }: { rates: Rates; lines: Line[]; unit: string }) {
+  const host = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const names = lines.map((line) => line.key).join("\n");
+
+  useEffect(() => {
+    if (host.current === null) {
+      return;
+    }
+    const created = new uPlot(options(host.current.clientWidth, lines, unit), [[]], host.current);
+    plot.current = created;
+    const observer = new ResizeObserver(([entry]) => {
+      if (entry !== undefined) {
+        created.setSize({ width: Math.floor(entry.contentRect.width), height: HEIGHT_PX });
+      }
+    });
+    observer.observe(host.current);
+    return () => {
+      observer.disconnect();
+      created.destroy();
+    };
+    // A new plot only when its lines change; new points go in by setData below.
+  }, [names, unit]);
+
+  useEffect(() => {
+    const newest = rates.times.at(-1) ?? 0;
+    const times = rates.times.map((time) => time - newest);
+    const series = lines.map(
+      (line) => rates.series.get(line.key) ?? new Array<null>(times.length).fill(null),
+    );
+    plot.current?.setData([times, ...series]);
+  }, [rates, names]);
+
+  return <div className="plot" ref={host} />;
+}
+
+function options(width: number, lines: Line[], unit: string): uPlot.Options {
+  const text = getComputedStyle(document.documentElement).getPropertyValue("--muted");
+  const grid = getComputedStyle(document.documentElement).getPropertyValue("--rule");
+  const axis = { stroke: text, grid: { stroke: grid, width: 1 }, ticks: { show: false } };
+  return {
+    width,
+    height: HEIGHT_PX,
+    cursor: { y: false },
+    scales: { x: { time: false, range: [-120, 0] }, y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
+    axes: [
+      { ...axis, values: (_, ticks) => ticks.map((tick) => `${tick} s`) },
+      { ...axis, size: 60, label: unit, labelSize: 18 },
+    ],
+    series: [
+      { label: "before now", value: (_, v) => (v === null ? "–" : `${Math.round(v)} s`) },
+      ...lines.map((line, index) => ({
+        label: line.label,
+        stroke: COLORS[index % COLORS.length] ?? "#0a7ea4",
+        width: 2,
+        points: { show: false },
+        value: (_: uPlot, v: number | null) => (v === null ? "–" : v.toFixed(1)),
+      })),
+    ],
+  };
+}
+
+const HEIGHT_PX = 190;
+const COLORS = ["#0a7ea4", "#d97706", "#16a34a", "#9333ea", "#dc2626", "#64748b", "#0891b2", "#ca8a04"];

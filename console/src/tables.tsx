@@ -1,0 +1,118 @@
+// What lives in the process, a table each: agents, topics, statements, jobs.
+
+import type { ReactNode } from "react";
+
+import type { Agent, Job, Statement, Topic } from "./api";
+import { age, bytes, count, rate } from "./format";
+import { current, jobRecords, statementIn, statementOut, topicBytes, topicRecords } from "./rates";
+import type { Rates } from "./rates";
+
+export function AgentsTable({ agents, now_ms }: { agents: Agent[]; now_ms: number }) {
+  return (
+    <Section id="agents" title="Agents" empty="No agent has called in yet." size={agents.length}>
+      <thead>
+        <tr><th>Agent</th><th>Class</th><th>State</th><th>Last seen</th><th>Flow</th><th className="number">Heartbeats</th></tr>
+      </thead>
+      <tbody>
+        {agents.map((agent) => (
+          <tr key={agent.id} data-id={agent.id}>
+            <td>{agent.id}<Sub>{agent.hostname}</Sub></td>
+            <td>{agent.class ?? <i>parked</i>}</td>
+            <td><Badge kind={agent.state === "online" ? "good" : "bad"}>{agent.state}</Badge></td>
+            <td>{age(now_ms - agent.last_seen_ms)} ago</td>
+            <td><Badge kind={FLOW_KINDS[agent.flow_state]}>{agent.flow_state}</Badge><Sub>{agent.flow_id}</Sub></td>
+            <td className="number">{count(agent.heartbeats_total)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </Section>
+  );
+}
+
+export function TopicsTable({ topics, rates }: { topics: Topic[]; rates: Rates }) {
+  return (
+    <Section id="topics" title="Topics" empty="No topic yet; the first producer makes one." size={topics.length}>
+      <thead>
+        <tr><th>Topic</th><th className="number">Partitions</th><th className="number">Records/s</th><th className="number">Bytes/s</th><th className="number">Records</th><th className="number">Stored</th></tr>
+      </thead>
+      <tbody>
+        {topics.map((topic) => (
+          <tr key={topic.name} data-id={topic.name}>
+            <td>{topic.name}{topic.wire_name !== topic.name && <Sub>{topic.wire_name}</Sub>}</td>
+            <td className="number">{topic.partitions}</td>
+            <td className="number">{rate(current(rates, topicRecords(topic.name)))}</td>
+            <td className="number">{bytes(current(rates, topicBytes(topic.name)))}</td>
+            <td className="number">{count(topic.records_in_total)}</td>
+            <td className="number">{bytes(topic.bytes_stored)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </Section>
+  );
+}
+
+export function StatementsTable({ statements, rates }: { statements: Statement[]; rates: Rates }) {
+  return (
+    <Section id="statements" title="Statements" empty="No statement runs; add one with `thalweg statements add`." size={statements.length}>
+      <thead>
+        <tr><th>Statement</th><th>State</th><th className="number">In/s</th><th className="number">Out/s</th><th className="number">In</th><th className="number">Out</th><th className="number">Late</th><th className="number">Errors</th></tr>
+      </thead>
+      <tbody>
+        {statements.map((statement) => (
+          <tr key={statement.id} data-id={statement.id}>
+            <td>{statement.name ?? statement.id}<Sub><code>{statement.text}</code></Sub></td>
+            <td><Badge kind={statement.error === null ? "good" : "bad"}>{statement.status}</Badge><Sub>{statement.error}</Sub></td>
+            <td className="number">{rate(current(rates, statementIn(statement.id)))}</td>
+            <td className="number">{rate(current(rates, statementOut(statement.id)))}</td>
+            <td className="number">{count(statement.received_total)}</td>
+            <td className="number">{count(statement.emitted_total)}</td>
+            <td className="number">{count(statement.late_total)}</td>
+            <td className="number">{count(statement.errored_total)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </Section>
+  );
+}
+
+export function JobsTable({ jobs, rates }: { jobs: Job[]; rates: Rates }) {
+  return (
+    <Section id="jobs" title="Import jobs" empty="No import yet; load a file with `thalweg import`." size={jobs.length}>
+      <thead>
+        <tr><th>Job</th><th>Tenant</th><th>State</th><th>Progress</th><th className="number">Records/s</th><th className="number">Done</th><th className="number">Rejected</th></tr>
+      </thead>
+      <tbody>
+        {jobs.map((job) => (
+          <tr key={job.id} data-id={job.id}>
+            <td>{job.name}<Sub>{job.topic}</Sub></td>
+            <td>{job.tenant}</td>
+            <td><Badge kind={job.error === null ? "good" : "bad"}>{job.state}</Badge><Sub>{job.error}</Sub></td>
+            <td><progress value={job.bytes_done} max={Math.max(1, job.bytes_total)} /></td>
+            <td className="number">{rate(current(rates, jobRecords(job.id)))}</td>
+            <td className="number">{count(job.records_done)}</td>
+            <td className="number">{count(job.records_rejected)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </Section>
+  );
+}
+
+function Section(props: { id: string; title: string; empty: string; size: number; children: ReactNode }) {
+  return (
+    <section id={props.id}>
+      <h2>{props.title} <small>{props.size}</small></h2>
+      {props.size === 0 ? <p className="empty">{props.empty}</p> : <div className="scroll"><table>{props.children}</table></div>}
+    </section>
+  );
+}
+
+function Badge({ kind, children }: { kind: "good" | "bad" | "calm"; children: ReactNode }) {
+  return <span className={`badge ${kind}`}>{children}</span>;
+}
+
+function Sub({ children }: { children: ReactNode }) {
+  return children === null || children === undefined ? null : <div className="sub">{children}</div>;
+}
+
+const FLOW_KINDS = { none: "calm", pending: "calm", deployed: "good", failed: "bad" } as const;
