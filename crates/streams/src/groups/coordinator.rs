@@ -1,0 +1,369 @@
+//! The thin shell around the groups: looks them up, answers who waits, drives the timers.
+//!
+//! One lock covers all groups: what happens under it takes microseconds, and a group's members are
+//! few next to the records they read. One task drives the timers of all groups; it sleeps until
+//! the first deadline and exists only while some group has members, so an idle process wakes for
+//! nothing. A heartbeat moves a deadline without waking the task.
+
+use std::collections::{BTreeSet, HashMap};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use base::{Clock, UnixMillis};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use super::group::{Answer, Group, Token};
+use super::{
+    GROUP_ID_BYTES_MAX, GroupDescription, GroupError, GroupsConfig, JoinRequest, Joined, Leaving,
+    MemberRef, SyncRequest, Synced,
+};
+
+/// The one coordinator of the process. Joins and syncs must be called within a tokio runtime,
+/// which then drives the timers.
+pub struct Coordinator {
+    config: Arc<GroupsConfig>,
+    clock: Arc<dyn Clock>,
+    groups: Mutex<Groups>,
+    sooner: Arc<Notify>,
+}
+
+/// An answer that may have to wait for the other members. What the request changes has changed
+/// when the call returns; dropping this withdraws the wish to be told, and a member that was never
+/// told its id is forgotten.
+#[derive(Debug)]
+pub struct Pending<T> {
+    answer: oneshot::Receiver<Result<T, GroupError>>,
+    withdrawal: Option<Withdrawal>,
+}
+
+#[derive(Default)]
+struct Groups {
+    by_name: HashMap<Arc<str>, Entry>,
+    deadlines: BTreeSet<(UnixMillis, Arc<str>)>,
+    waiting: HashMap<Token, Waiting>,
+    tokens: u64,
+    timer: Option<JoinHandle<()>>,
+}
+
+struct Entry {
+    group: Group,
+    /// The group's place in `deadlines`; may be earlier than what is due, never later.
+    armed: Option<UnixMillis>,
+}
+
+enum Waiting {
+    Join(oneshot::Sender<Result<Joined, GroupError>>),
+    Sync(oneshot::Sender<Result<Synced, GroupError>>),
+}
+
+struct Withdrawal {
+    coordinator: Weak<Coordinator>,
+    group: Arc<str>,
+    token: Token,
+}
+
+impl Coordinator {
+    /// A coordinator without groups.
+    pub fn new(config: GroupsConfig, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Coordinator {
+            config: Arc::new(config),
+            clock,
+            groups: Mutex::new(Groups::default()),
+            sooner: Arc::new(Notify::new()),
+        })
+    }
+
+    /// Joins the group's next generation; answers when all members have joined or timed out.
+    pub fn join_group(self: &Arc<Self>, request: JoinRequest) -> Pending<Joined> {
+        let (sender, answer) = oneshot::channel();
+        if let Err(error) = self.check_join(&request) {
+            return Pending::refused(sender, answer, error);
+        }
+        let now = self.clock.now();
+        let fresh_id = fresh_member_id(&request);
+        let mut groups = self.groups.lock();
+        let is_new = !groups.by_name.contains_key(request.group.as_str());
+        if is_new && !request.member_id.is_empty() {
+            return Pending::refused(sender, answer, GroupError::UnknownMember);
+        }
+        if is_new && groups.by_name.len() >= self.config.groups_max {
+            return Pending::refused(sender, answer, GroupError::TooManyGroups);
+        }
+        let name: Arc<str> = Arc::from(request.group.as_str());
+        let token = groups.wait(Waiting::Join(sender));
+        let entry = groups.by_name.entry(Arc::clone(&name)).or_insert_with(|| Entry {
+            group: Group::new(Arc::clone(&self.config)),
+            armed: None,
+        });
+        let mut out = Vec::new();
+        entry.group.join(now, request, fresh_id, token, &mut out);
+        self.settle(&mut groups, &name, out);
+        Pending::new(answer, self, name, token)
+    }
+
+    /// Hands in the leader's assignment and answers with the caller's share, once it is there.
+    pub fn sync_group(self: &Arc<Self>, request: SyncRequest) -> Pending<Synced> {
+        let (sender, answer) = oneshot::channel();
+        let now = self.clock.now();
+        let mut groups = self.groups.lock();
+        let Some((name, _)) = groups.by_name.get_key_value(request.group.as_str()) else {
+            return Pending::refused(sender, answer, GroupError::UnknownMember);
+        };
+        let name = Arc::clone(name);
+        let token = groups.wait(Waiting::Sync(sender));
+        let mut out = Vec::new();
+        if let Some(entry) = groups.by_name.get_mut(&name) {
+            entry.group.sync(now, request, token, &mut out);
+        }
+        self.settle(&mut groups, &name, out);
+        Pending::new(answer, self, name, token)
+    }
+
+    /// Keeps a member's session alive; tells it when it must join again.
+    pub fn heartbeat(&self, member: MemberRef<'_>) -> Result<(), GroupError> {
+        let now = self.clock.now();
+        let mut groups = self.groups.lock();
+        let entry = groups.by_name.get_mut(member.group).ok_or(GroupError::UnknownMember)?;
+        entry.group.heartbeat(now, member)
+    }
+
+    /// Takes members out at once; one answer for each of `leaving`, in order.
+    pub fn leave_group(
+        self: &Arc<Self>,
+        group: &str,
+        leaving: &[Leaving],
+    ) -> Vec<Result<(), GroupError>> {
+        let now = self.clock.now();
+        let mut groups = self.groups.lock();
+        let Some(entry) = groups.by_name.get_mut(group) else {
+            return leaving.iter().map(|_| Err(GroupError::UnknownMember)).collect();
+        };
+        let mut out = Vec::new();
+        let left = leaving.iter().map(|l| entry.group.leave(now, l, &mut out)).collect();
+        self.settle(&mut groups, &Arc::from(group), out);
+        left
+    }
+
+    /// Says whether a commit by `member` is to be taken; counts as a heartbeat. A commit from
+    /// outside (generation below zero) is taken while the group has no members.
+    pub fn check_commit(&self, member: MemberRef<'_>) -> Result<(), GroupError> {
+        check_group_id(member.group)?;
+        let now = self.clock.now();
+        let mut groups = self.groups.lock();
+        match groups.by_name.get_mut(member.group) {
+            Some(entry) => entry.group.check_commit(now, member),
+            None if member.generation < 0 => Ok(()),
+            None => Err(GroupError::IllegalGeneration),
+        }
+    }
+
+    /// The group, when it has members (joined or about to join).
+    pub fn describe(&self, group: &str) -> Option<GroupDescription> {
+        let groups = self.groups.lock();
+        groups.by_name.get(group).map(|entry| entry.group.describe(group, true))
+    }
+
+    /// All groups that have members, in the order of their names, without their members.
+    pub fn list(&self) -> Vec<GroupDescription> {
+        let groups = self.groups.lock();
+        let mut list: Vec<GroupDescription> =
+            groups.by_name.iter().map(|(name, entry)| entry.group.describe(name, false)).collect();
+        list.sort_by(|a, b| a.group.cmp(&b.group));
+        list
+    }
+
+    /// Fails with [`GroupError::NotEmpty`] when the group has members.
+    pub fn check_delete(&self, group: &str) -> Result<(), GroupError> {
+        let groups = self.groups.lock();
+        match groups.by_name.get(group) {
+            Some(entry) if entry.group.has_members() => Err(GroupError::NotEmpty),
+            _ => Ok(()),
+        }
+    }
+
+    /// Does what is due; says how long from now the next deadline is away, if there is one.
+    fn tick(self: &Arc<Self>) -> Option<Duration> {
+        let now = self.clock.now();
+        let mut groups = self.groups.lock();
+        while let Some((_, name)) = groups.deadlines.first().filter(|(at, _)| *at <= now).cloned() {
+            groups.deadlines.pop_first();
+            let mut out = Vec::new();
+            if let Some(entry) = groups.by_name.get_mut(&name) {
+                entry.armed = None;
+                entry.group.tick(now, &mut out);
+            }
+            self.settle(&mut groups, &name, out);
+        }
+        let next = groups.deadlines.first().map(|(at, _)| at.since(now));
+        if next.is_none() {
+            // The task ends; whoever sets the next deadline starts another.
+            groups.timer = None;
+        }
+        next
+    }
+
+    /// After a change of the group: answers, forgets what is empty and sees to the timer.
+    fn settle(self: &Arc<Self>, groups: &mut Groups, name: &Arc<str>, out: Vec<Answer>) {
+        for answer in out {
+            groups.answer(answer);
+        }
+        let Some(entry) = groups.by_name.get_mut(name) else { return };
+        let armed = entry.armed;
+        let next = entry.group.next_deadline();
+        if entry.group.is_forgettable() {
+            groups.by_name.remove(name);
+            if let Some(at) = armed {
+                groups.deadlines.remove(&(at, Arc::clone(name)));
+            }
+            return;
+        }
+        let Some(next) = next.filter(|next| armed.is_none_or(|at| *next < at)) else { return };
+        entry.armed = Some(next);
+        if let Some(at) = armed {
+            groups.deadlines.remove(&(at, Arc::clone(name)));
+        }
+        groups.deadlines.insert((next, Arc::clone(name)));
+        self.see_to_timer(groups, next);
+    }
+
+    fn see_to_timer(self: &Arc<Self>, groups: &mut Groups, next: UnixMillis) {
+        if groups.timer.as_ref().is_none_or(JoinHandle::is_finished) {
+            match Handle::try_current() {
+                Ok(runtime) => {
+                    let timer = drive(Arc::downgrade(self), Arc::clone(&self.sooner));
+                    groups.timer = Some(runtime.spawn(timer));
+                }
+                Err(_) => tracing::warn!("group timers stand still outside of a tokio runtime"),
+            }
+        } else if groups.deadlines.first().is_some_and(|(at, _)| *at == next) {
+            self.sooner.notify_one();
+        }
+    }
+
+    fn check_join(&self, request: &JoinRequest) -> Result<(), GroupError> {
+        check_group_id(&request.group)?;
+        let bounds = self.config.session_timeout_min..=self.config.session_timeout_max;
+        if !bounds.contains(&request.session_timeout) {
+            return Err(GroupError::InvalidSessionTimeout);
+        }
+        if request.protocols.is_empty() {
+            return Err(GroupError::InconsistentProtocol);
+        }
+        Ok(())
+    }
+}
+
+impl Groups {
+    fn wait(&mut self, waiting: Waiting) -> Token {
+        self.tokens += 1;
+        let token = Token(self.tokens);
+        self.waiting.insert(token, waiting);
+        token
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        let token = match &answer {
+            Answer::Join(token, _) | Answer::Sync(token, _) => *token,
+        };
+        // A failed send means that the other side has just gone away; its withdrawal follows.
+        match (self.waiting.remove(&token), answer) {
+            (Some(Waiting::Join(sender)), Answer::Join(_, joined)) => drop(sender.send(joined)),
+            (Some(Waiting::Sync(sender)), Answer::Sync(_, synced)) => drop(sender.send(synced)),
+            _ => {}
+        }
+    }
+}
+
+impl<T> Pending<T> {
+    fn new(
+        answer: oneshot::Receiver<Result<T, GroupError>>,
+        coordinator: &Arc<Coordinator>,
+        group: Arc<str>,
+        token: Token,
+    ) -> Self {
+        let coordinator = Arc::downgrade(coordinator);
+        Pending { answer, withdrawal: Some(Withdrawal { coordinator, group, token }) }
+    }
+
+    fn refused(
+        sender: oneshot::Sender<Result<T, GroupError>>,
+        answer: oneshot::Receiver<Result<T, GroupError>>,
+        error: GroupError,
+    ) -> Self {
+        drop(sender.send(Err(error)));
+        Pending { answer, withdrawal: None }
+    }
+}
+
+impl<T> Future for Pending<T> {
+    type Output = Result<T, GroupError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = std::task::ready!(Pin::new(&mut self.answer).poll(cx));
+        self.withdrawal = None;
+        Poll::Ready(answer.unwrap_or(Err(GroupError::Stopped)))
+    }
+}
+
+impl<T> Drop for Pending<T> {
+    fn drop(&mut self) {
+        let Some(withdrawal) = self.withdrawal.take() else { return };
+        let Some(coordinator) = withdrawal.coordinator.upgrade() else { return };
+        let now = coordinator.clock.now();
+        let mut groups = coordinator.groups.lock();
+        if groups.waiting.remove(&withdrawal.token).is_none() {
+            return;
+        }
+        let mut out = Vec::new();
+        if let Some(entry) = groups.by_name.get_mut(&withdrawal.group) {
+            entry.group.withdraw(now, withdrawal.token, &mut out);
+        }
+        coordinator.settle(&mut groups, &withdrawal.group, out);
+    }
+}
+
+impl std::fmt::Debug for Withdrawal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Withdrawal").field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+/// Drives the timers until no deadline is left or the coordinator is gone.
+async fn drive(coordinator: Weak<Coordinator>, sooner: Arc<Notify>) {
+    loop {
+        let Some(strong) = coordinator.upgrade() else { return };
+        let next = strong.tick();
+        drop(strong);
+        let Some(wait) = next else { return };
+        // The clock may stand still in tests or step back: never spin on it.
+        let wait = wait.max(Duration::from_millis(1));
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = sooner.notified() => {}
+        }
+    }
+}
+
+fn check_group_id(group: &str) -> Result<(), GroupError> {
+    if group.is_empty() || group.len() > GROUP_ID_BYTES_MAX {
+        return Err(GroupError::InvalidGroupId);
+    }
+    Ok(())
+}
+
+/// An id that nobody else has and that tells people whose it is.
+fn fresh_member_id(request: &JoinRequest) -> String {
+    let name = request.instance_id.as_deref().unwrap_or(&request.client_id);
+    let name: String = name.chars().take(MEMBER_NAME_CHARS_MAX).collect();
+    format!("{name}-{}", Uuid::new_v4())
+}
+
+/// How much of a client's own name goes into its member id.
+const MEMBER_NAME_CHARS_MAX: usize = 128;

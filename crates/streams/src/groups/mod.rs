@@ -1,0 +1,287 @@
+//! Consumer groups: who is a member, who leads, which generation holds, who reads what.
+//!
+//! [`Coordinator`] is the one coordinator of the process: Kafka connections and in-process
+//! consumers join the same groups through it. Deciding is done by [`group::Group`], a state
+//! machine without clock, tasks or sockets; the coordinator only looks groups up, answers those
+//! who wait and drives the timers.
+//!
+//! Committed offsets are not here: they are the store's, durable, and outlive the members. A group
+//! without members takes no memory here.
+
+mod coordinator;
+mod group;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub use coordinator::{Coordinator, Pending};
+
+/// How the coordinator treats its groups; every field has a default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupsConfig {
+    /// How long a group that was empty waits for more members before its first generation.
+    /// Each member that joins within the delay extends it, up to the rebalance time-out.
+    pub initial_rebalance_delay: Duration,
+    /// Shortest session time-out that a member may ask for.
+    pub session_timeout_min: Duration,
+    /// Longest session time-out that a member may ask for.
+    pub session_timeout_max: Duration,
+    /// Most members, joined or about to join, of one group.
+    pub members_max: usize,
+    /// Most groups with members at one time.
+    pub groups_max: usize,
+    /// Most bytes of one group's protocol metadata, and as many again of its assignments.
+    pub group_bytes_max: usize,
+}
+
+/// One way of sharing partitions that a member offers, best first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Protocol {
+    /// The assignor's name, such as `range`.
+    pub name: String,
+    /// What the assignor wants to know; for consumers the subscription in Kafka's own encoding.
+    pub metadata: Bytes,
+}
+
+/// A member's wish to be in the next generation of its group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinRequest {
+    /// The group, not empty.
+    pub group: String,
+    /// The id given by the coordinator, or empty in a first request.
+    pub member_id: String,
+    /// The name that a static member keeps over restarts (`group.instance.id`).
+    pub instance_id: Option<String>,
+    /// The client's own name, for people; the member id starts with it.
+    pub client_id: String,
+    /// Where the member sits, for people.
+    pub client_host: String,
+    /// The silence after which the member counts as gone.
+    pub session_timeout: Duration,
+    /// How long the others wait for this member when the group rebalances.
+    pub rebalance_timeout: Duration,
+    /// What kind of group this is; `consumer` for consumers.
+    pub protocol_type: String,
+    /// The protocols offered, best first, at least one.
+    pub protocols: Vec<Protocol>,
+    /// Whether a first request without id is answered [`GroupError::MemberIdRequired`], as Kafka's
+    /// JoinGroup does from version 4 on; an in-process member has no need of it.
+    pub member_id_required: bool,
+}
+
+/// A member's place in the new generation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// The generation's number, from 1.
+    pub generation: i32,
+    /// What kind of group this is.
+    pub protocol_type: String,
+    /// The protocol that all members know.
+    pub protocol: String,
+    /// Who leads.
+    pub leader: String,
+    /// The caller's own id.
+    pub member_id: String,
+    /// Everybody, for the leader only; empty for the others.
+    pub members: Vec<JoinedMember>,
+    /// True for a leader who came back under its instance id and must not assign anew.
+    pub skip_assignment: bool,
+}
+
+/// One member, as its leader sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinedMember {
+    /// The member's id.
+    pub member_id: String,
+    /// The member's instance id, when it is static.
+    pub instance_id: Option<String>,
+    /// The member's metadata for the chosen protocol.
+    pub metadata: Bytes,
+}
+
+/// A member's request for its share, with everybody's shares when it leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyncRequest {
+    /// The group.
+    pub group: String,
+    /// The caller's id.
+    pub member_id: String,
+    /// The caller's instance id, when it is static.
+    pub instance_id: Option<String>,
+    /// The generation of the caller's [`Joined`].
+    pub generation: i32,
+    /// Checked when given.
+    pub protocol_type: Option<String>,
+    /// Checked when given.
+    pub protocol: Option<String>,
+    /// The leader's shares as (member id, assignment); empty from the others.
+    pub assignments: Vec<(String, Bytes)>,
+}
+
+/// A member's share of the generation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Synced {
+    /// What kind of group this is.
+    pub protocol_type: String,
+    /// The generation's protocol.
+    pub protocol: String,
+    /// The share as the leader wrote it; empty when the leader gave none.
+    pub assignment: Bytes,
+}
+
+/// Who sends a heartbeat or commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberRef<'a> {
+    /// The group.
+    pub group: &'a str,
+    /// The member's id; empty for a commit from outside of the group.
+    pub member_id: &'a str,
+    /// The member's instance id, when it is static.
+    pub instance_id: Option<&'a str>,
+    /// The member's generation; below zero for a commit from outside of the group.
+    pub generation: i32,
+}
+
+/// A member that leaves: by id, or by instance id with an empty id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaving {
+    /// The member's id; may be empty when the instance id is given.
+    pub member_id: String,
+    /// The member's instance id, when it is static.
+    pub instance_id: Option<String>,
+}
+
+/// Where a group stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GroupState {
+    /// No members.
+    Empty,
+    /// Waiting for the members to join the next generation.
+    PreparingRebalance,
+    /// Waiting for the leader's assignment.
+    CompletingRebalance,
+    /// Everybody has a share.
+    Stable,
+    /// Forgotten; a request that still holds it must look the group up again.
+    Dead,
+}
+
+/// A group for people to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupDescription {
+    /// The group.
+    pub group: String,
+    /// Where it stands.
+    pub state: GroupState,
+    /// What kind of group it is; empty while it never had members.
+    pub protocol_type: String,
+    /// The protocol of the generation; empty without one.
+    pub protocol: String,
+    /// The generation's number.
+    pub generation: i32,
+    /// Its members in the order of their ids.
+    pub members: Vec<MemberDescription>,
+}
+
+/// A member for people to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberDescription {
+    /// The member's id.
+    pub member_id: String,
+    /// The member's instance id, when it is static.
+    pub instance_id: Option<String>,
+    /// The client's own name.
+    pub client_id: String,
+    /// Where the client sits.
+    pub client_host: String,
+    /// Its metadata for the generation's protocol.
+    pub metadata: Bytes,
+    /// Its share.
+    pub assignment: Bytes,
+}
+
+/// Why the coordinator refused. `MemberIdRequired`, `RebalanceInProgress`, `UnknownMember` and
+/// `IllegalGeneration` are steps of the protocol: the member joins (again).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// The group id is empty or too long; the caller's fault.
+    #[error("a group id has 1 to {} bytes", crate::groups::GROUP_ID_BYTES_MAX)]
+    InvalidGroupId,
+    /// The session time-out lies outside of the coordinator's bounds; the caller's fault.
+    #[error("the session time-out is out of bounds")]
+    InvalidSessionTimeout,
+    /// Join again with this id.
+    #[error("join again as member '{member_id}'")]
+    MemberIdRequired {
+        /// The id to join with.
+        member_id: String,
+    },
+    /// No such member: join again without id.
+    #[error("the group has no such member")]
+    UnknownMember,
+    /// The generation has passed: join again.
+    #[error("the generation has passed")]
+    IllegalGeneration,
+    /// The group rebalances: join again.
+    #[error("the group is rebalancing")]
+    RebalanceInProgress,
+    /// No protocol is known to all members, or another kind of group; the caller's fault.
+    #[error("the group's members share no such protocol")]
+    InconsistentProtocol,
+    /// Another member has taken over the instance id; do not retry.
+    #[error("another member has the same instance id")]
+    FencedInstance,
+    /// The group has as many members as it may.
+    #[error("the group is full")]
+    GroupFull,
+    /// The coordinator has as many groups as it may; retry later.
+    #[error("too many groups have members")]
+    TooManyGroups,
+    /// Metadata or assignments above the bound; the caller's fault.
+    #[error("the group's metadata or assignments are too large")]
+    TooLarge,
+    /// A request without protocols or with contradictory fields; the caller's fault.
+    #[error("the request contradicts itself")]
+    InvalidRequest,
+    /// The group still has members and cannot be deleted.
+    #[error("the group has members")]
+    NotEmpty,
+    /// The coordinator stopped; retry against the next one.
+    #[error("the coordinator has stopped")]
+    Stopped,
+}
+
+impl GroupState {
+    /// The state's name as Kafka's tools print it.
+    pub fn name(self) -> &'static str {
+        match self {
+            GroupState::Empty => "Empty",
+            GroupState::PreparingRebalance => "PreparingRebalance",
+            GroupState::CompletingRebalance => "CompletingRebalance",
+            GroupState::Stable => "Stable",
+            GroupState::Dead => "Dead",
+        }
+    }
+}
+
+impl Default for GroupsConfig {
+    fn default() -> Self {
+        GroupsConfig {
+            // Long enough for consumers that a script starts together, short enough that a
+            // person who starts one does not notice.
+            initial_rebalance_delay: Duration::from_millis(100),
+            session_timeout_min: Duration::from_secs(1),
+            session_timeout_max: Duration::from_secs(1_800),
+            members_max: 1_000,
+            groups_max: 10_000,
+            group_bytes_max: 16 << 20,
+        }
+    }
+}
+
+/// Longest group id in bytes: longer ones are no names, and they are kept per group and commit.
+pub const GROUP_ID_BYTES_MAX: usize = 1_024;
