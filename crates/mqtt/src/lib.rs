@@ -1,1 +1,25 @@
-//! mqtt
+//! MQTT server: takes messages from clients and hands them to in-process subscribers as borrowed
+//! batches, and to other clients.
+//!
+//! A message is framed in the read buffer of its connection and never copied on the way to a
+//! [`MessageSink`]; sinks run on the connection's own task. Where a subscriber has no room, its
+//! publishers are held back by not reading from them. What must outlive the process (retained
+//! messages, persistent sessions with their QoS 1 messages) stands in a journal.
+//!
+//! Knows nothing of Kafka, HTTP or statements.
+
+mod config;
+mod error;
+mod limits;
+mod message;
+mod server;
+mod stats;
+mod topic;
+mod trie;
+
+pub use config::{MqttConfig, StoreDurability};
+pub use error::MqttError;
+pub use message::{Delivery, Message, MessageSink, Qos, Room};
+pub use server::{Server, SubscriptionId};
+pub use stats::{ClientStats, ServerStats};
+pub use topic::{TopicError, TopicFilter, TopicName};

@@ -1,0 +1,158 @@
+//! What an operator can set, under `mqtt.` in the configuration.
+
+use std::time::Duration;
+
+use base::{ByteSize, HumanDuration};
+use serde::{Deserialize, Serialize};
+
+use crate::error::MqttError;
+use crate::limits::REMAINING_BYTES_MAX;
+
+/// Settings of the MQTT server; every key has a default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MqttConfig {
+    /// Address and port; port 0 picks a free one. Clients that are not on this machine are
+    /// refused, since there are no users yet.
+    pub listen: String,
+    /// Links open at once; the next one is refused with "server unavailable".
+    pub clients_max: usize,
+    /// The largest packet taken from a client, its fixed header not counted.
+    pub packet_bytes_max: ByteSize,
+    /// Filters of one client; the next one is refused in its SUBACK.
+    pub subscriptions_per_client_max: usize,
+    /// Messages waiting for one client, connected or away.
+    pub queue_messages_max: usize,
+    /// Bytes waiting for one client, connected or away.
+    pub queue_bytes_max: ByteSize,
+    /// QoS 1 messages sent to one client and not acknowledged yet.
+    pub inflight_max: u16,
+    /// Persistent sessions, also of clients that are away.
+    pub sessions_max: usize,
+    /// How long a persistent session outlives its last link; "0" keeps it for ever.
+    pub session_expiry: HumanDuration,
+    /// Retained messages in all.
+    pub retained_messages_max: usize,
+    /// Topic and payload bytes of all retained messages, which are also kept in memory.
+    pub retained_bytes_max: ByteSize,
+    /// How long publishers are held back for a client whose queue is full. After that its QoS 0
+    /// messages are dropped and counted until its queue is empty again, and a client that also
+    /// has QoS 1 messages coming is disconnected.
+    pub slow_subscriber_grace: HumanDuration,
+    /// A client that takes no byte for so long while some wait for it is disconnected.
+    pub stalled_subscriber_timeout: HumanDuration,
+    /// How long a new link may take to send its CONNECT.
+    pub connect_timeout: HumanDuration,
+    /// What a PUBACK promises for messages that are stored (retained, or for persistent
+    /// sessions): "memory", "os" (the process may die) or "disk" (the machine may die).
+    pub durability: StoreDurability,
+    /// How often `$SYS` topics are published while someone subscribes to them.
+    pub sys_interval: HumanDuration,
+}
+
+/// The level at which a stored message counts as stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StoreDurability {
+    /// Promises nothing beyond the process.
+    Memory,
+    /// Survives the process.
+    Os,
+    /// Survives the machine.
+    #[default]
+    Disk,
+}
+
+impl MqttConfig {
+    /// Checks the relations between keys.
+    ///
+    /// # Errors
+    /// [`MqttError::Config`] names the first key that cannot work.
+    pub fn check(&self) -> Result<(), MqttError> {
+        let wrong = |key, problem: String| Err(MqttError::Config { key, problem });
+        let packet = self.packet_bytes_max.0;
+        if packet < 1024 || packet > REMAINING_BYTES_MAX as u64 {
+            return wrong(
+                "packet_bytes_max",
+                format!("must lie between 1KiB and {REMAINING_BYTES_MAX}"),
+            );
+        }
+        if self.queue_bytes_max.0 < packet {
+            return wrong("queue_bytes_max", "must be at least mqtt.packet_bytes_max".to_owned());
+        }
+        for (key, value) in [
+            ("clients_max", self.clients_max),
+            ("queue_messages_max", self.queue_messages_max),
+            ("inflight_max", usize::from(self.inflight_max)),
+            ("sessions_max", self.sessions_max),
+        ] {
+            if value == 0 {
+                return wrong(key, "must be at least 1".to_owned());
+            }
+        }
+        for (key, value) in [
+            ("connect_timeout", self.connect_timeout),
+            ("stalled_subscriber_timeout", self.stalled_subscriber_timeout),
+            ("sys_interval", self.sys_interval),
+        ] {
+            if value.0.is_zero() {
+                return wrong(key, "must be longer than 0".to_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Default for MqttConfig {
+    fn default() -> Self {
+        let seconds = |n| HumanDuration(Duration::from_secs(n));
+        MqttConfig {
+            listen: "127.0.0.1:1883".to_owned(),
+            clients_max: 20_000,
+            packet_bytes_max: ByteSize::mib(1),
+            subscriptions_per_client_max: 1_000,
+            queue_messages_max: 100_000,
+            queue_bytes_max: ByteSize::mib(8),
+            inflight_max: 128,
+            sessions_max: 100_000,
+            session_expiry: seconds(7 * 24 * 3_600),
+            retained_messages_max: 1_000_000,
+            retained_bytes_max: ByteSize::mib(256),
+            slow_subscriber_grace: seconds(5),
+            stalled_subscriber_timeout: seconds(60),
+            connect_timeout: seconds(10),
+            durability: StoreDurability::Disk,
+            sys_interval: seconds(10),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_agree_with_each_other() {
+        MqttConfig::default().check().unwrap();
+    }
+
+    #[test]
+    fn a_queue_smaller_than_a_packet_is_refused() {
+        let config = MqttConfig { queue_bytes_max: ByteSize::kib(2), ..MqttConfig::default() };
+        let error = config.check().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "mqtt.queue_bytes_max must be at least mqtt.packet_bytes_max"
+        );
+    }
+
+    #[test]
+    fn unknown_keys_are_refused() {
+        let text = r#"{"listen": "127.0.0.1:1"}"#;
+        assert!(serde_json::from_str::<MqttConfig>(text).is_err());
+        let text = r#"{"packet_bytes_max": "64KiB", "durability": "os"}"#;
+        let config: MqttConfig = serde_json::from_str(text).unwrap();
+        assert_eq!(config.packet_bytes_max, ByteSize::kib(64));
+        assert_eq!(config.durability, StoreDurability::Os);
+    }
+}

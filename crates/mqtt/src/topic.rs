@@ -1,0 +1,210 @@
+//! Topic names (what is published to) and topic filters (what is subscribed to).
+//!
+//! Rules of MQTT 3.1.1 section 4.7, the same in 5.0: at least one character, no U+0000, at most
+//! 65,535 bytes of UTF-8, levels parted by `/`. A name has no wildcards. In a filter `+` fills a
+//! whole level and `#` the whole last one. Topics that start with `$` are not met by a filter
+//! that starts with a wildcard. Ours on top: at most [`TOPIC_LEVELS_MAX`] levels.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::limits::{TOPIC_BYTES_MAX, TOPIC_LEVELS_MAX};
+
+/// The name of an MQTT topic: what a message is published to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopicName(Arc<str>);
+
+/// A pattern of topic names: what is subscribed to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopicFilter(Arc<str>);
+
+/// Why a text is no topic name or filter; the writer's fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopicError {
+    /// No character at all.
+    #[error("a topic needs at least one character")]
+    Empty,
+    /// Does not fit the protocol's length field.
+    #[error("a topic of {0} bytes is longer than 65535")]
+    TooLong(usize),
+    /// Deeper than we walk.
+    #[error("a topic of {0} levels is deeper than {TOPIC_LEVELS_MAX}")]
+    TooDeep(usize),
+    /// Holds U+0000.
+    #[error("a topic must not hold the character U+0000")]
+    Null,
+    /// A wildcard in a name.
+    #[error("'{0}' has a wildcard: only filters may hold '+' and '#'")]
+    Wildcard(String),
+    /// A wildcard beside other characters, or `#` before the end.
+    #[error("'{0}' misplaces a wildcard: '+' fills a whole level, '#' the whole last one")]
+    MisplacedWildcard(String),
+}
+
+impl TopicName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TopicFilter {
+    /// The filter as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether a message published to `topic` is for a subscriber of this filter.
+    pub fn matches(&self, topic: &str) -> bool {
+        let (mut filter, mut name) = (self.0.split('/'), topic.split('/'));
+        if topic.starts_with('$') && self.0.starts_with(['+', '#']) {
+            return false;
+        }
+        loop {
+            match (filter.next(), name.next()) {
+                (Some("#"), _) => return true,
+                (Some("+"), Some(_)) => {}
+                (Some(want), Some(have)) if want == have => {}
+                (None, None) => return true,
+                _ => return false,
+            }
+        }
+    }
+
+    /// The part before the first wildcard: every topic that matches starts with it, but for the
+    /// `/` that `a/#` does not need to match `a`.
+    pub(crate) fn literal_prefix(&self) -> &str {
+        match self.0.find(['+', '#']) {
+            Some(at) => self.0[..at].trim_end_matches('/'),
+            None => &self.0,
+        }
+    }
+
+    /// Whether any level is a wildcard.
+    pub(crate) fn has_wildcard(&self) -> bool {
+        self.0.contains(['+', '#'])
+    }
+}
+
+impl FromStr for TopicName {
+    type Err = TopicError;
+
+    fn from_str(text: &str) -> Result<Self, TopicError> {
+        check_name(text)?;
+        Ok(TopicName(Arc::from(text)))
+    }
+}
+
+impl FromStr for TopicFilter {
+    type Err = TopicError;
+
+    fn from_str(text: &str) -> Result<Self, TopicError> {
+        check_text(text)?;
+        let levels = text.bytes().filter(|b| *b == b'/').count() + 1;
+        for (index, level) in text.split('/').enumerate() {
+            let last = index + 1 == levels;
+            let whole = level == "+" || (level == "#" && last);
+            if level.contains(['+', '#']) && !whole {
+                return Err(TopicError::MisplacedWildcard(text.to_owned()));
+            }
+        }
+        Ok(TopicFilter(Arc::from(text)))
+    }
+}
+
+impl fmt::Display for TopicName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for TopicFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Checks a topic name without keeping it: what a PUBLISH packet brings.
+pub(crate) fn check_name(text: &str) -> Result<(), TopicError> {
+    check_text(text)?;
+    if memchr::memchr2(b'+', b'#', text.as_bytes()).is_some() {
+        return Err(TopicError::Wildcard(text.to_owned()));
+    }
+    Ok(())
+}
+
+fn check_text(text: &str) -> Result<(), TopicError> {
+    if text.is_empty() {
+        return Err(TopicError::Empty);
+    }
+    if text.len() > TOPIC_BYTES_MAX {
+        return Err(TopicError::TooLong(text.len()));
+    }
+    if memchr::memchr(0, text.as_bytes()).is_some() {
+        return Err(TopicError::Null);
+    }
+    let levels = memchr::memchr_iter(b'/', text.as_bytes()).count() + 1;
+    if levels > TOPIC_LEVELS_MAX {
+        return Err(TopicError::TooDeep(levels));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(filter: &str, topic: &str, expected: bool) {
+        let parsed: TopicFilter = filter.parse().unwrap();
+        assert_eq!(parsed.matches(topic), expected, "{filter} on {topic}");
+        if expected {
+            assert!(topic.starts_with(parsed.literal_prefix()), "{filter} on {topic}");
+        }
+    }
+
+    #[test]
+    fn filters_match_as_section_4_7_says() {
+        for (filter, topic, expected) in [
+            ("sport/tennis/player1/#", "sport/tennis/player1", true),
+            ("sport/tennis/player1/#", "sport/tennis/player1/score/wimbledon", true),
+            ("sport/#", "sport", true),
+            ("sport/#", "sports", false),
+            ("#", "a/b/c", true),
+            ("sport/tennis/+", "sport/tennis/player1", true),
+            ("sport/tennis/+", "sport/tennis/player1/ranking", false),
+            ("sport/+", "sport", false),
+            ("sport/+", "sport/", true),
+            ("+/+", "/finance", true),
+            ("/+", "/finance", true),
+            ("+", "/finance", false),
+            ("+/tennis/#", "x/tennis", true),
+            ("a", "a/", false),
+            ("a/+/c", "a//c", true),
+            ("#", "$SYS/x", false),
+            ("+/monitor/Clients", "$SYS/monitor/Clients", false),
+            ("$SYS/#", "$SYS/a", true),
+            ("$SYS/monitor/+", "$SYS/monitor/Clients", true),
+            ("Å/+", "Å/x", true),
+            ("accounts", "Accounts", false),
+        ] {
+            check(filter, topic, expected);
+        }
+    }
+
+    #[test]
+    fn misplaced_wildcards_are_refused() {
+        for bad in ["sport/tennis#", "sport/tennis/#/ranking", "sport+", "a/+b", "#/", "", "a\0"] {
+            assert!(bad.parse::<TopicFilter>().is_err(), "{bad:?} was taken");
+        }
+        for bad in ["a/+", "#", "", "a\0b"] {
+            assert!(bad.parse::<TopicName>().is_err(), "{bad:?} was taken");
+        }
+        let deep = "a/".repeat(TOPIC_LEVELS_MAX);
+        assert_eq!(deep.parse::<TopicName>(), Err(TopicError::TooDeep(TOPIC_LEVELS_MAX + 1)));
+        let long = "a".repeat(TOPIC_BYTES_MAX + 1);
+        assert_eq!(long.parse::<TopicName>(), Err(TopicError::TooLong(TOPIC_BYTES_MAX + 1)));
+    }
+}
