@@ -1,0 +1,218 @@
+//! What can be configured of the event store, with its defaults.
+
+use base::{ByteSize, HumanDuration};
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{MESSAGE_BYTES_DEFAULT, MESSAGE_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX};
+use crate::topic::TopicName;
+
+/// What an acknowledgement promises to survive, and when a record becomes visible.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// Nothing: acknowledged when taken, lost with the process.
+    Memory,
+    /// The end of the process: acknowledged when the operating system has it.
+    Os,
+    /// The end of the machine: acknowledged after the sync.
+    #[default]
+    Disk,
+}
+
+/// The event store's part of the configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StreamsConfig {
+    /// Address of the Kafka listener; port 0 picks a free one.
+    pub listen: String,
+    /// Host that clients are told to connect to; the address they came to when absent.
+    pub advertised: Option<String>,
+    /// This node's id in metadata answers.
+    pub node_id: i32,
+    /// Whether plain topics are created when first asked for.
+    pub auto_create_topics: bool,
+    /// Partitions of a plain topic when none are asked for.
+    pub default_partitions: i32,
+    /// Durability of a topic when none is asked for.
+    pub durability: Durability,
+    /// Largest record batch taken, in bytes.
+    pub max_message_bytes: ByteSize,
+    /// Size of a journal segment, in bytes.
+    pub segment_bytes: ByteSize,
+    /// Policies of single streams, by path.
+    pub streams: Vec<StreamPolicy>,
+    /// Policy of every stream path that is not listed.
+    pub default_stream: StreamDefaults,
+}
+
+/// The policy of the topics under one stream path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamPolicy {
+    /// The stream's path, such as `/streams/test`.
+    pub path: String,
+    /// Whether its topics are created when first asked for.
+    #[serde(default = "yes")]
+    pub autocreate: bool,
+    /// Partitions of its topics when none are asked for.
+    #[serde(default = "one")]
+    pub default_partitions: i32,
+    /// Age at which its records expire; zero keeps them.
+    #[serde(default = "seven_days")]
+    pub ttl: HumanDuration,
+}
+
+/// The policy of stream paths that have none of their own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StreamDefaults {
+    /// Whether topics are created when first asked for.
+    pub autocreate: bool,
+    /// Partitions of a topic when none are asked for.
+    pub default_partitions: i32,
+    /// Age at which records expire; zero keeps them.
+    pub ttl: HumanDuration,
+}
+
+/// How a topic that nobody described comes to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreationPolicy {
+    /// Whether it is created when first asked for.
+    pub autocreate: bool,
+    /// Its number of partitions.
+    pub partitions: i32,
+}
+
+impl StreamsConfig {
+    /// All that is wrong with the values, one line each, in the keys' names.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut check_partitions = |key: &str, partitions: i32| {
+            if !(1..=PARTITIONS_PER_TOPIC_MAX).contains(&partitions) {
+                problems.push(format!(
+                    "{key} is {partitions}: write 1 to {PARTITIONS_PER_TOPIC_MAX}"
+                ));
+            }
+        };
+        check_partitions("default_partitions", self.default_partitions);
+        check_partitions(
+            "default_stream.default_partitions",
+            self.default_stream.default_partitions,
+        );
+        for policy in &self.streams {
+            let key = format!("streams[{}].default_partitions", policy.path);
+            check_partitions(&key, policy.default_partitions);
+        }
+        for policy in &self.streams {
+            if format!("{}:t", policy.path).parse::<TopicName>().is_err() {
+                problems.push(format!(
+                    "streams.path '{}' is no stream's path: write '/path/stream'",
+                    policy.path
+                ));
+            }
+        }
+        if self.max_message_bytes.0 == 0 || self.max_message_bytes.0 > MESSAGE_BYTES_MAX {
+            problems.push(format!(
+                "max_message_bytes is {}: write 1 to {}",
+                self.max_message_bytes,
+                ByteSize(MESSAGE_BYTES_MAX)
+            ));
+        }
+        if self.segment_bytes.0 < 4 * self.max_message_bytes.0 {
+            problems.push("segment_bytes must be at least four times max_message_bytes".into());
+        }
+        if self.node_id < 0 {
+            problems.push(format!("node_id is {}: write zero or more", self.node_id));
+        }
+        problems
+    }
+
+    /// How `topic` is created when nobody says how.
+    pub fn creation_policy(&self, topic: &TopicName) -> CreationPolicy {
+        let Some(path) = topic.stream() else {
+            return CreationPolicy {
+                autocreate: self.auto_create_topics,
+                partitions: self.default_partitions,
+            };
+        };
+        match self.streams.iter().find(|policy| policy.path == path) {
+            Some(policy) => CreationPolicy {
+                autocreate: policy.autocreate,
+                partitions: policy.default_partitions,
+            },
+            None => CreationPolicy {
+                autocreate: self.default_stream.autocreate,
+                partitions: self.default_stream.default_partitions,
+            },
+        }
+    }
+}
+
+impl Default for StreamsConfig {
+    fn default() -> Self {
+        StreamsConfig {
+            listen: "127.0.0.1:9092".to_owned(),
+            advertised: None,
+            node_id: 1,
+            auto_create_topics: true,
+            default_partitions: 1,
+            durability: Durability::Disk,
+            max_message_bytes: ByteSize(MESSAGE_BYTES_DEFAULT),
+            segment_bytes: ByteSize::mib(64),
+            streams: Vec::new(),
+            default_stream: StreamDefaults::default(),
+        }
+    }
+}
+
+impl Default for StreamDefaults {
+    fn default() -> Self {
+        StreamDefaults { autocreate: yes(), default_partitions: one(), ttl: seven_days() }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn one() -> i32 {
+    1
+}
+
+fn seven_days() -> HumanDuration {
+    HumanDuration(std::time::Duration::from_secs(7 * 24 * 3_600))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_have_no_problem_and_unknown_keys_are_refused() {
+        assert_eq!(StreamsConfig::default().problems(), Vec::<String>::new());
+        assert!(serde_json::from_str::<StreamsConfig>(r#"{"listne":"x"}"#).is_err());
+    }
+
+    #[test]
+    fn all_problems_are_told_at_once() {
+        let config: StreamsConfig = serde_json::from_str(
+            r#"{"default_partitions":0,"max_message_bytes":"1GiB","streams":[{"path":"x"}]}"#,
+        )
+        .unwrap();
+        assert_eq!(config.problems().len(), 4);
+    }
+
+    #[test]
+    fn a_stream_topic_follows_its_streams_policy() {
+        let config: StreamsConfig = serde_json::from_str(
+            r#"{"auto_create_topics":false,
+                "streams":[{"path":"/s/a","default_partitions":3,"autocreate":false}]}"#,
+        )
+        .unwrap();
+        let of = |name: &str| config.creation_policy(&name.parse().unwrap());
+        assert_eq!(of("plain"), CreationPolicy { autocreate: false, partitions: 1 });
+        assert_eq!(of("/s/a:t"), CreationPolicy { autocreate: false, partitions: 3 });
+        assert_eq!(of(".s.a..t"), of("/s/a:t"));
+        assert_eq!(of("/s/b:t"), CreationPolicy { autocreate: true, partitions: 1 });
+    }
+}

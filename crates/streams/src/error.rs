@@ -1,0 +1,142 @@
+//! What can go wrong in the event store, in its own words.
+//!
+//! Each protocol has one conversion to its own codes: Kafka's beside the listener, REST's in the
+//! REST proxy.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::groups::GroupError;
+use crate::topic::{TopicName, TopicNameError};
+
+/// An error of the event store.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamsError {
+    /// No such topic; the caller's fault, or a race with its creation: worth one retry.
+    #[error("topic '{0}' does not exist")]
+    UnknownTopic(TopicName),
+    /// No topic has this id; the caller's metadata is old.
+    #[error("no topic has the id {0}")]
+    UnknownTopicId(Uuid),
+    /// The topic has no such partition.
+    #[error("topic '{topic}' has no partition {partition}")]
+    UnknownPartition {
+        /// The topic, which exists.
+        topic: TopicName,
+        /// The partition that does not.
+        partition: i32,
+    },
+    /// The topic exists already.
+    #[error("topic '{0}' exists already")]
+    TopicExists(TopicName),
+    /// The name is not legal.
+    #[error(transparent)]
+    InvalidTopic(#[from] TopicNameError),
+    /// The stream or the store does not create topics by themselves.
+    #[error("topic '{0}' does not exist and is not created by itself: create it first")]
+    AutoCreateOff(TopicName),
+    /// A number of partitions that cannot be had.
+    #[error("{partitions} partitions cannot be had: ask for 1 to {max}")]
+    InvalidPartitions {
+        /// What was asked.
+        partitions: i32,
+        /// The most that may be asked now.
+        max: i32,
+    },
+    /// The offset lies outside of what the partition holds; the reader decides where to go on.
+    #[error("offset {offset} is outside of {start}..={end}")]
+    OffsetOutOfRange {
+        /// The offset asked for.
+        offset: i64,
+        /// The first offset that can be read.
+        start: i64,
+        /// The end: the offset that the next visible record will have.
+        end: i64,
+    },
+    /// The batch is damaged: its checksum or its lengths are wrong.
+    #[error("record batch is damaged: {0}")]
+    CorruptMessage(&'static str),
+    /// The batch is whole but says what cannot be.
+    #[error("record batch is not valid: {0}")]
+    InvalidRecord(&'static str),
+    /// A format of records that this store does not hold.
+    #[error("record format is not supported: {0}")]
+    UnsupportedFormat(&'static str),
+    /// Larger than the store takes.
+    #[error("record batch of {bytes} bytes is too large: at most {max}")]
+    MessageTooLarge {
+        /// Its size in bytes.
+        bytes: u64,
+        /// The limit in bytes.
+        max: u64,
+    },
+    /// A batch of the producer is missing before this one.
+    #[error("producer {producer_id} sent sequence {got} where {expected} was expected")]
+    OutOfOrderSequence {
+        /// The producer.
+        producer_id: i64,
+        /// The batch's first sequence.
+        got: i32,
+        /// The sequence that continues what is stored.
+        expected: i32,
+    },
+    /// A newer instance of the producer has taken over.
+    #[error("producer {producer_id} of epoch {got} was replaced by epoch {current}")]
+    InvalidProducerEpoch {
+        /// The producer.
+        producer_id: i64,
+        /// The batch's epoch.
+        got: i16,
+        /// The epoch that the partition knows.
+        current: i16,
+    },
+    /// The producer is not known here.
+    #[error("producer {0} is not known")]
+    UnknownProducerId(i64),
+    /// A bound of the store is reached; nothing was stored.
+    #[error("{what} would exceed {max}")]
+    Limit {
+        /// What is bounded.
+        what: &'static str,
+        /// The bound.
+        max: u64,
+    },
+    /// The store has no room in memory for the moment; retry after waiting for room.
+    #[error("store is busy writing: retry in a moment")]
+    Busy,
+    /// The disk has no room; nothing was stored and nothing is harmed.
+    #[error("disk is full: free room and retry")]
+    Full,
+    /// The store is being closed.
+    #[error("store is closed")]
+    Closed,
+    /// The journal failed; a failed sync poisons the store until it is opened again.
+    #[error("storage failed")]
+    Storage(#[source] Arc<dyn Error + Send + Sync>),
+    /// A stored frame cannot be understood: written by a newer version, or damaged.
+    #[error("stored data cannot be read: {0}")]
+    Unreadable(&'static str),
+    /// The group's coordinator refused; most refusals mean that the member joins again.
+    #[error("group '{group}' refused the call")]
+    Group {
+        /// The group.
+        group: String,
+        /// Why it refused.
+        #[source]
+        reason: GroupError,
+    },
+    /// The call does not fit what the consumer is doing.
+    #[error("consumer cannot do this now: {0}")]
+    IllegalState(&'static str),
+    /// The consumer does not hold the partition.
+    #[error("partition {partition} of '{topic}' is not assigned to this consumer")]
+    NotAssigned {
+        /// The topic.
+        topic: TopicName,
+        /// The partition.
+        partition: i32,
+    },
+}

@@ -1,0 +1,276 @@
+//! The seam of the event store: what every other crate knows of it.
+//!
+//! The embedded store ([`crate::Streams`]) is one implementation; a Kafka cluster can be another.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use base::UnixMillis;
+use uuid::Uuid;
+
+use crate::config::Durability;
+use crate::error::StreamsError;
+use crate::record::{ConsumedRecord, Record};
+use crate::topic::TopicName;
+
+/// A store of topics.
+#[async_trait]
+pub trait EventStore: Send + Sync + 'static {
+    /// Creates a topic; it is durable when this returns. Answers `TopicExists` when it is there.
+    async fn create_topic(&self, spec: TopicSpec) -> Result<TopicInfo, StreamsError>;
+
+    /// Deletes a topic with its records and its groups' offsets.
+    async fn delete_topic(&self, topic: &TopicName) -> Result<(), StreamsError>;
+
+    /// All topics, by wire name.
+    async fn topics(&self) -> Result<Vec<TopicInfo>, StreamsError>;
+
+    /// One topic; answers `UnknownTopic` when it is not there.
+    async fn topic(&self, topic: &TopicName) -> Result<TopicInfo, StreamsError>;
+
+    /// One topic, created by the store's or its stream's policy when it is not there; answers
+    /// `AutoCreateOff` when the policy forbids that.
+    async fn topic_or_create(&self, topic: &TopicName) -> Result<TopicInfo, StreamsError>;
+
+    /// Stores the records of one batch together; returns when they have the topic's durability.
+    /// A batch whose sequence was stored already answers its old offset.
+    async fn produce(&self, batch: ProduceBatch) -> Result<Placed, StreamsError>;
+
+    /// A producer id that nobody had before and nobody will get again; its first epoch is 0.
+    async fn producer_id(&self) -> Result<i64, StreamsError>;
+
+    /// A consumer, which holds nothing until it subscribes or is assigned partitions.
+    async fn consumer(&self, config: ConsumerConfig) -> Result<Box<dyn Consumer>, StreamsError>;
+
+    /// The offsets that a group has committed, in the order asked; none where it has not.
+    async fn committed(
+        &self,
+        group: &str,
+        partitions: &[(TopicName, i32)],
+    ) -> Result<Vec<Option<CommittedOffset>>, StreamsError>;
+
+    /// All groups that have members or committed offsets.
+    async fn groups(&self) -> Result<Vec<GroupInfo>, StreamsError>;
+}
+
+/// A reader of partitions, alone or as a member of a group.
+#[async_trait]
+pub trait Consumer: Send {
+    /// Joins the group for these topics, in place of what it held before. Needs a group.
+    async fn subscribe(&mut self, topics: Vec<TopicName>) -> Result<(), StreamsError>;
+
+    /// Takes exactly these partitions, without the group's coordinator.
+    async fn assign(&mut self, partitions: Vec<(TopicName, i32)>) -> Result<(), StreamsError>;
+
+    /// The partitions that it holds now.
+    fn assignment(&self) -> Vec<(TopicName, i32)>;
+
+    /// Answers as soon as records are there, or with none after `max_wait`. The first record is
+    /// answered even when it alone is larger than `max_bytes`.
+    async fn poll(
+        &mut self,
+        max_wait: Duration,
+        max_bytes: usize,
+    ) -> Result<Vec<ConsumedRecord>, StreamsError>;
+
+    /// Commits offsets (topic, partition, next offset to read, metadata), durable on return; none
+    /// commits everything polled. Answers what was committed.
+    async fn commit(
+        &mut self,
+        offsets: Option<Vec<(TopicName, i32, i64, String)>>,
+    ) -> Result<Vec<(TopicName, i32, i64)>, StreamsError>;
+
+    /// The offset that the next poll starts from, once it is known.
+    fn position(&self, topic: &TopicName, partition: i32) -> Option<i64>;
+
+    /// Moves the position of a partition that it holds.
+    async fn seek(
+        &mut self,
+        topic: &TopicName,
+        partition: i32,
+        to: SeekTo,
+    ) -> Result<(), StreamsError>;
+
+    /// Leaves the group at once; dropping does the same when it can.
+    async fn close(self: Box<Self>) -> Result<(), StreamsError>;
+}
+
+/// A topic to be created.
+#[derive(Clone, Debug)]
+pub struct TopicSpec {
+    /// Its name.
+    pub name: TopicName,
+    /// How many partitions; none takes the store's or the stream's default.
+    pub partitions: Option<i32>,
+    /// What acknowledgements promise; none takes the store's default.
+    pub durability: Option<Durability>,
+}
+
+/// A topic as it stands.
+#[derive(Clone, Debug)]
+pub struct TopicInfo {
+    /// Its name.
+    pub name: TopicName,
+    /// Its id, which a topic of the same name created later does not share.
+    pub id: Uuid,
+    /// How many partitions.
+    pub partitions: i32,
+    /// Records taken since it was created.
+    pub records_in_total: u64,
+    /// Bytes of record batches taken since it was created.
+    pub bytes_in_total: u64,
+    /// Bytes of record batches held now.
+    pub bytes_stored: u64,
+    /// What acknowledgements promise.
+    pub durability: Durability,
+    /// What each partition holds, by partition.
+    pub partition_offsets: Vec<OffsetRange>,
+}
+
+/// The visible offsets of a partition: `start..end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OffsetRange {
+    /// The first offset that can be read.
+    pub start: i64,
+    /// The offset that the next visible record will have.
+    pub end: i64,
+}
+
+/// The place of a batch in its producer's order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProducerSequence {
+    /// From [`EventStore::producer_id`].
+    pub producer_id: i64,
+    /// 0 unless an older instance is to be fenced off.
+    pub producer_epoch: i16,
+    /// The sequence of the first record; the next batch continues after the last.
+    pub first_sequence: i32,
+}
+
+/// Records for one partition, stored together.
+#[derive(Clone, Debug)]
+pub struct ProduceBatch {
+    /// The topic.
+    pub topic: TopicName,
+    /// The partition, from zero.
+    pub partition: i32,
+    /// The records, at least one.
+    pub records: Vec<Record>,
+    /// For storing once whatever is retried.
+    pub sequence: Option<ProducerSequence>,
+}
+
+/// Where a batch was placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The partition.
+    pub partition: i32,
+    /// The offset of its first record.
+    pub base_offset: i64,
+}
+
+/// How a consumer is to behave.
+#[derive(Clone, Debug)]
+pub struct ConsumerConfig {
+    /// Its group; none for a consumer that is only assigned partitions and commits nothing.
+    pub group: Option<String>,
+    /// Its name in the group's member list.
+    pub client_id: String,
+    /// Where to start when the group has committed nothing, or what it committed is gone.
+    pub auto_offset_reset: OffsetReset,
+    /// How long the coordinator waits for its heartbeat before others get its partitions.
+    pub session_timeout: Duration,
+}
+
+/// Where to start without a committed offset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OffsetReset {
+    /// At the oldest record.
+    Earliest,
+    /// After the newest record.
+    #[default]
+    Latest,
+}
+
+/// Where to move a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekTo {
+    /// To this offset.
+    Offset(i64),
+    /// To the oldest record.
+    Beginning,
+    /// After the newest record.
+    End,
+}
+
+/// An offset that a group has committed for one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommittedOffset {
+    /// The next offset to read.
+    pub offset: i64,
+    /// The leader epoch that came with it, -1 when none did.
+    pub leader_epoch: i32,
+    /// The text that came with it.
+    pub metadata: String,
+    /// When it was committed.
+    pub at: UnixMillis,
+}
+
+/// A consumer group as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupInfo {
+    /// Its name.
+    pub group: String,
+    /// Kafka's word for its state, such as `Stable` or `Empty`.
+    pub state: String,
+    /// Kafka's word for its kind of protocol, `consumer` for consumers.
+    pub protocol_type: String,
+    /// Its members.
+    pub members: Vec<GroupMember>,
+}
+
+/// A member of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupMember {
+    /// The id that the coordinator gave it.
+    pub member_id: String,
+    /// The name that it gave itself.
+    pub client_id: String,
+    /// Where it connected from; empty for a consumer in this process.
+    pub host: String,
+}
+
+impl TopicSpec {
+    /// A topic with the store's defaults.
+    pub fn of(name: TopicName) -> Self {
+        TopicSpec { name, partitions: None, durability: None }
+    }
+
+    /// The same with `partitions` partitions.
+    pub fn with_partitions(mut self, partitions: i32) -> Self {
+        self.partitions = Some(partitions);
+        self
+    }
+}
+
+impl ConsumerConfig {
+    /// A consumer of `group` that starts at the oldest record.
+    pub fn in_group(group: impl Into<String>, client_id: impl Into<String>) -> Self {
+        ConsumerConfig {
+            group: Some(group.into()),
+            client_id: client_id.into(),
+            auto_offset_reset: OffsetReset::Earliest,
+            session_timeout: Duration::from_secs(30),
+        }
+    }
+
+    /// A consumer without a group that starts at the oldest record.
+    pub fn alone(client_id: impl Into<String>) -> Self {
+        ConsumerConfig {
+            group: None,
+            client_id: client_id.into(),
+            auto_offset_reset: OffsetReset::Earliest,
+            session_timeout: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Every bound of the event store, with unit and reason.
+
+/// Longest topic name in its wire form, in bytes: Kafka's own limit.
+pub const TOPIC_NAME_BYTES_MAX: usize = 249;
+
+/// Most partitions of one topic: a topic's state stays describable in one metadata answer.
+pub const PARTITIONS_PER_TOPIC_MAX: i32 = 100_000;
+
+/// Most partitions in one store: at most 2 KiB of memory each at rest, so about 2 GiB at worst.
+pub const PARTITIONS_MAX: u32 = 1_000_000;
+
+/// Producers whose sequences one partition remembers; the longest silent are forgotten first.
+/// At about 120 bytes each this is 1.2 MB for one partition.
+pub const PRODUCERS_PER_PARTITION_MAX: usize = 10_000;
+
+/// Batches per producer that are recognized when sent again: as many as an idempotent client may
+/// have in flight, so the number is part of Kafka's protocol.
+pub const PRODUCER_BATCHES_REMEMBERED: usize = 5;
+
+/// Producer ids reserved by one durable frame; a restart skips what is left of the block.
+pub const PRODUCER_ID_BLOCK: i64 = 1_000;
+
+/// Longest group name, in bytes: above Kafka's usual names, below what would bloat a frame.
+pub const GROUP_NAME_BYTES_MAX: usize = 1_024;
+
+/// Groups with committed offsets in one store: bounds memory against invented names.
+pub const GROUPS_MAX: usize = 100_000;
+
+/// Longest metadata text beside a committed offset, in bytes: Kafka's `offset.metadata.max.bytes`.
+pub const OFFSET_METADATA_BYTES_MAX: usize = 4_096;
+
+/// Offsets in one commit: a member of a group cannot hold more partitions than a topic has.
+pub const OFFSETS_PER_COMMIT_MAX: usize = 100_000;
+
+/// Largest message by default, in bytes: Kafka's 1 MiB plus the batch header's room.
+pub const MESSAGE_BYTES_DEFAULT: u64 = 1_048_588;
+
+/// Largest message that may be configured, in bytes: a frame must fit a segment several times.
+pub const MESSAGE_BYTES_MAX: u64 = 16 << 20;
+
+/// Bytes that one compressed batch may unpack to: 64 MiB holds any sane batch and stops a bomb.
+pub const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
+
+/// Records that one batch may claim: an empty record takes 7 bytes, so a legal batch of
+/// [`MESSAGE_BYTES_MAX`] bytes holds fewer unless compressed.
+pub const RECORDS_PER_BATCH_MAX: i32 = 4 << 20;
+
+/// Bytes that one read of a partition may collect whatever was asked: bounds a fetch's memory.
+pub const READ_BYTES_MAX: usize = 64 << 20;
+
+/// Fetches that may wait on one partition at once: the next is told to come back.
+pub const WATCHERS_PER_PARTITION_MAX: usize = 100_000;
+
+/// Journal bytes after which the store looks for segments to reclaim: four segments, so that the
+/// look costs nothing against the writing.
+pub const RECLAIM_CHECK_BYTES: u64 = 256 << 20;
+
+/// Bytes of one snapshot frame, roughly: small against the journal's pending bytes, so that a
+/// snapshot never crowds out producers.
+pub const SNAPSHOT_FRAME_BYTES: usize = 256 << 10;
+
+/// Partitions that one in-process consumer may hold.
+pub const CONSUMER_PARTITIONS_MAX: usize = 100_000;
+
+/// Bytes that an in-process consumer asks of one partition per read when the caller allows more.
+pub const CONSUMER_READ_BYTES: usize = 1 << 20;
