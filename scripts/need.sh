@@ -1,0 +1,54 @@
+# Functions that the commands `run` and `test` share: look for what is missing, install it by the
+# system's package manager and say so, or stop with one clear line.
+
+RUST_LEAST=1.90
+
+say() { printf '%s\n' "$*" >&2; }
+stop() { say "stopped: $*"; exit 1; }
+
+# need COMMAND PACKAGE...: COMMAND must be there, or the Debian packages that bring it.
+need() {
+    command -v "$1" >/dev/null 2>&1 && return 0
+    wanted=$1
+    shift
+    apt_install "$wanted" "$@"
+    command -v "$wanted" >/dev/null 2>&1 || stop "$wanted is still missing after installing $*"
+}
+
+apt_install() {
+    wanted=$1
+    shift
+    command -v apt-get >/dev/null 2>&1 ||
+        stop "$wanted is needed; install it with your package manager and run this again"
+    as_root=""
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null 2>&1 ||
+            stop "$wanted is needed; as root: apt-get install $*"
+        as_root=sudo
+    fi
+    say "$wanted is missing: installing $* with apt-get"
+    if [ -z "${apt_updated:-}" ]; then
+        $as_root apt-get update -qq >&2 || stop "apt-get update failed"
+        apt_updated=yes
+    fi
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" \
+        >/dev/null 2>&1 || stop "apt-get install $* failed; run it by hand to see why"
+}
+
+need_rust() {
+    need cc gcc libc6-dev
+    [ -x "$HOME/.cargo/bin/cargo" ] && PATH="$HOME/.cargo/bin:$PATH"
+    if ! command -v cargo >/dev/null 2>&1; then
+        # Debian 13 and newer have rustup as a package; older ones have no Rust that is new enough.
+        if command -v apt-cache >/dev/null 2>&1 && apt-cache policy rustup 2>/dev/null | grep -q Candidate; then
+            need rustup rustup
+            say "installing the stable Rust toolchain with rustup"
+            rustup default stable >&2 || stop "rustup could not install a toolchain"
+        else
+            stop "Rust $RUST_LEAST or newer is needed; install it from https://rustup.rs and run this again"
+        fi
+    fi
+    version=$(cargo --version | cut -d' ' -f2)
+    [ "$(printf '%s\n%s\n' "$RUST_LEAST" "$version" | sort -V | head -n 1)" = "$RUST_LEAST" ] ||
+        stop "Rust $RUST_LEAST or newer is needed and this is $version; run: rustup update stable"
+}

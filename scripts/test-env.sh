@@ -1,0 +1,47 @@
+# What the tests need beside Rust: real clients of every protocol, put under target/test-env.
+# Each step is skipped when its result is there already.
+
+env_dir=$PWD/target/test-env
+mkdir -p "$env_dir"
+
+need curl curl ca-certificates
+need kcat kcat
+need mosquitto_sub mosquitto-clients
+need java default-jre-headless
+need mvn maven
+need node nodejs
+need npm npm
+need chromium chromium
+need python3 python3 python3-venv
+
+# step NAME FILE...: runs the function NAME unless it ran already with the same files.
+step() {
+    name=$1
+    shift
+    stamp="$env_dir/$name.stamp"
+    sum=$(cat "$@" | cksum)
+    [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$sum" ] && return 0
+    say "setting up $name"
+    "$name" || stop "cannot set up $name"
+    printf '%s' "$sum" >"$stamp"
+}
+
+python_clients() {
+    python3 -m venv "$env_dir/venv" &&
+        "$env_dir/venv/bin/pip" install --quiet --disable-pip-version-check \
+            -r crates/thalweg/tests/interop/requirements.txt
+}
+
+kafka_clients() {
+    mvn -q -B -f crates/thalweg/tests/interop/kafka/pom.xml dependency:copy-dependencies \
+        -DincludeScope=runtime -DoutputDirectory="$env_dir/kafka"
+}
+
+console_packages() {
+    (cd console && npm ci --silent --no-audit --no-fund)
+}
+
+step python_clients crates/thalweg/tests/interop/requirements.txt
+step kafka_clients crates/thalweg/tests/interop/kafka/pom.xml
+step console_packages console/package-lock.json
+[ -d console/node_modules ] || console_packages
