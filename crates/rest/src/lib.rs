@@ -1,1 +1,28 @@
-//! rest
+//! The Kafka REST proxy over the event store: produce, metadata and consumer instances in kafka-rest's
+//! version 2, its version 1 content types for produce and metadata, and topic management.
+//!
+//! Invariants: a produce is answered when its records have their topic's durability; nothing
+//! lingers, requests of all connections share the store's group commit; every body, instance and
+//! wait has a bound in `limits.rs`; an error is always `{"error_code", "message"}`.
+//!
+//! Left out: Avro, JSON Schema and Protobuf formats (415), consumers of version 1 (415), version 3.
+
+mod answer;
+mod body;
+mod config;
+mod consumers;
+mod error;
+mod limits;
+mod management;
+mod media;
+mod partitioner;
+mod produce;
+mod routes;
+#[cfg(test)]
+mod tests;
+mod topics;
+
+pub use config::RestConfig;
+pub use error::RestError;
+pub use management::management;
+pub use routes::{RestHandle, routes};

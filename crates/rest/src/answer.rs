@@ -1,0 +1,101 @@
+//! What the handlers share: path segments, parameters, JSON in and out.
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequestParts, Path, Query};
+use axum::http::header::AsHeaderName;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use streams::TopicName;
+
+use crate::error::RestError;
+use crate::media::{self, ApiVersion};
+
+/// The path's segments, percent-decoded, so that `%2Fstreams%2Ftest%3Atopic1` is one of them.
+pub(crate) struct Segments<T>(pub T);
+
+/// The query's parameters.
+pub(crate) struct Parameters<T>(pub T);
+
+/// The media type to answer in.
+pub(crate) struct AnswerType(pub &'static str);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Segments<T> {
+    type Rejection = RestError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, RestError> {
+        let found: Result<Path<T>, PathRejection> = Path::from_request_parts(parts, state).await;
+        found
+            .map(|Path(segments)| Segments(segments))
+            .map_err(|_| RestError::BadRequest("the path is not UTF-8 when decoded".to_owned()))
+    }
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> {
+    type Rejection = RestError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, RestError> {
+        let found: Result<Query<T>, QueryRejection> = Query::from_request_parts(parts, state).await;
+        found
+            .map(|Query(parameters)| Parameters(parameters))
+            .map_err(|error| RestError::BadRequest(error.body_text()))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for AnswerType {
+    type Rejection = RestError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, RestError> {
+        let accept = joined(&parts.headers, header::ACCEPT);
+        media::answer_type(accept.as_deref(), spoken(&parts.headers)).map(AnswerType)
+    }
+}
+
+/// The values of a header that may come several times, as one list.
+pub(crate) fn joined(headers: &HeaderMap, name: impl AsHeaderName) -> Option<String> {
+    let values: Vec<&str> =
+        headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
+    (!values.is_empty()).then(|| values.join(","))
+}
+
+/// A header's text; a value that is not ASCII reads as one that nothing matches.
+pub(crate) fn text(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
+    headers.get(name).map(|value| value.to_str().unwrap_or("?"))
+}
+
+/// The API version of the request's content type; what nobody understands is answered as v2.
+pub(crate) fn spoken(headers: &HeaderMap) -> ApiVersion {
+    media::body_type(text(headers, header::CONTENT_TYPE))
+        .map_or(ApiVersion::V2, |body| body.version)
+}
+
+/// A topic's name out of the path; a name that no topic can have is a topic that is not there.
+pub(crate) fn topic_name(name: &str) -> Result<TopicName, RestError> {
+    name.parse().map_err(|_| RestError::TopicNotFound(name.chars().take(NAME_SHOWN).collect()))
+}
+
+/// Reads a JSON body.
+pub(crate) fn entity<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, RestError> {
+    serde_json::from_slice(body)
+        .map_err(|error| RestError::InvalidEntity(format!("the body does not fit: {error}")))
+}
+
+/// A JSON answer.
+pub(crate) fn json(status: StatusCode, media: &'static str, body: &impl Serialize) -> Response {
+    match serde_json::to_vec(body) {
+        Ok(text) => bytes(status, media, text),
+        // Only a map with keys that are no text fails, and none of ours is.
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+/// An answer of JSON text.
+pub(crate) fn bytes(status: StatusCode, media: &'static str, body: Vec<u8>) -> Response {
+    let content_type = (header::CONTENT_TYPE, HeaderValue::from_static(media));
+    (status, [content_type], body).into_response()
+}
+
+/// How much of a refused name is repeated to the caller, in characters.
+const NAME_SHOWN: usize = 300;

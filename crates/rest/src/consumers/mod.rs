@@ -1,0 +1,315 @@
+//! Consumer instances: readers that live in the process between requests.
+//!
+//! An instance is one consumer of the store under a name in its group. Requests to one instance run
+//! one after the other; deleting it interrupts a read that waits. An instance that nobody calls for
+//! the configured time is closed by the reaper, a task that exists only while there are instances
+//! and sleeps until the first of them can expire.
+
+mod handlers;
+mod read;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use base::{Clock, UnixMillis};
+use regex::Regex;
+use streams::{Consumer, ConsumerConfig, EventStore, OffsetReset, StreamsError, TopicName};
+use tokio::sync::{Mutex, MutexGuard};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use handlers::{
+    assign, assignments, commit, committed, create, delete, records, seek, seek_to_beginning,
+    seek_to_end, subscribe, subscription, unsubscribe,
+};
+
+use crate::config::RestConfig;
+use crate::error::RestError;
+use crate::limits;
+use crate::media::Embedded;
+
+/// All consumer instances of the process.
+pub(crate) struct Consumers {
+    store: Arc<dyn EventStore>,
+    clock: Arc<dyn Clock>,
+    idle_max: Duration,
+    instances_max: usize,
+    registry: parking_lot::Mutex<Registry>,
+    shutdown: CancellationToken,
+}
+
+#[derive(Default)]
+struct Registry {
+    instances: HashMap<InstanceKey, Arc<Instance>>,
+    /// Instances that are being made, so that the bound and the names hold meanwhile.
+    making: HashMap<InstanceKey, ()>,
+    reaping: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct InstanceKey {
+    pub group: String,
+    pub instance: String,
+}
+
+/// What a new instance is asked to be.
+#[derive(Clone, Debug)]
+pub(crate) struct InstanceConfig {
+    pub format: Embedded,
+    pub reset: OffsetReset,
+    pub auto_commit: bool,
+    /// A read goes on until it has this many bytes or its time is over.
+    pub bytes_min: usize,
+    /// The instance's own `consumer.request.timeout.ms`: no read of it waits longer.
+    pub wait_max: Option<Duration>,
+}
+
+pub(crate) struct Instance {
+    key: InstanceKey,
+    config: InstanceConfig,
+    last_used_ms: AtomicI64,
+    gone: CancellationToken,
+    reader: Mutex<Reader>,
+}
+
+/// The instance's consumer and what it has been told.
+struct Reader {
+    /// None once the instance is closed.
+    consumer: Option<Box<dyn Consumer>>,
+    interest: Interest,
+    /// Records were answered and not committed yet.
+    uncommitted: bool,
+    committed_at: UnixMillis,
+}
+
+enum Interest {
+    Nothing,
+    Topics(Vec<TopicName>),
+    Pattern { pattern: Regex, topics: Vec<TopicName>, looked_at: UnixMillis },
+    Partitions,
+}
+
+impl Consumers {
+    pub fn new(store: Arc<dyn EventStore>, config: &RestConfig, clock: Arc<dyn Clock>) -> Self {
+        Consumers {
+            store,
+            clock,
+            idle_max: config.consumer_instance_timeout.0,
+            instances_max: config.consumer_instances_max,
+            registry: parking_lot::Mutex::default(),
+            shutdown: CancellationToken::new(),
+        }
+    }
+
+    /// Makes an instance; it is a member of its group once it subscribes.
+    pub async fn create(
+        self: &Arc<Self>,
+        key: InstanceKey,
+        config: InstanceConfig,
+    ) -> Result<(), RestError> {
+        {
+            let mut registry = self.registry.lock();
+            if registry.instances.contains_key(&key) || registry.making.contains_key(&key) {
+                return Err(RestError::InstanceExists(key.instance));
+            }
+            if registry.instances.len() + registry.making.len() >= self.instances_max {
+                return Err(RestError::TooManyInstances(self.instances_max));
+            }
+            registry.making.insert(key.clone(), ());
+        }
+        // Takes the name back when the request ends before the instance stands.
+        let name = Making { consumers: self, key };
+        let consumer = self
+            .store
+            .consumer(ConsumerConfig {
+                group: Some(name.key.group.clone()),
+                client_id: name.key.instance.clone(),
+                auto_offset_reset: config.reset,
+                session_timeout: self.idle_max,
+            })
+            .await?;
+        let now = self.clock.now();
+        let instance = Arc::new(Instance {
+            key: name.key.clone(),
+            config,
+            last_used_ms: AtomicI64::new(now.0),
+            gone: self.shutdown.child_token(),
+            reader: Mutex::new(Reader {
+                consumer: Some(consumer),
+                interest: Interest::Nothing,
+                uncommitted: false,
+                committed_at: now,
+            }),
+        });
+        let mut registry = self.registry.lock();
+        registry.instances.insert(name.key.clone(), instance);
+        gauge(&registry);
+        if !std::mem::replace(&mut registry.reaping, true) {
+            tokio::spawn(reap(Arc::downgrade(self), self.shutdown.clone()));
+        }
+        Ok(())
+    }
+
+    /// Finds an instance and keeps it alive for another idle time.
+    pub fn find(&self, group: &str, instance: &str) -> Result<Arc<Instance>, RestError> {
+        let key = InstanceKey { group: group.to_owned(), instance: instance.to_owned() };
+        match self.registry.lock().instances.get(&key) {
+            Some(instance) => {
+                instance.touch(self.clock.now());
+                Ok(instance.clone())
+            }
+            None => Err(not_found(&key)),
+        }
+    }
+
+    pub async fn delete(&self, group: &str, instance: &str) -> Result<(), RestError> {
+        let key = InstanceKey { group: group.to_owned(), instance: instance.to_owned() };
+        let found = {
+            let mut registry = self.registry.lock();
+            let found = registry.instances.remove(&key);
+            gauge(&registry);
+            found
+        };
+        match found {
+            Some(instance) => {
+                instance.close().await;
+                Ok(())
+            }
+            None => Err(not_found(&key)),
+        }
+    }
+
+    /// Closes what has been idle for too long at `now`; answers how many that were.
+    pub async fn expire(&self, now: UnixMillis) -> usize {
+        let expired: Vec<Arc<Instance>> = {
+            let mut registry = self.registry.lock();
+            let idle: Vec<InstanceKey> = registry
+                .instances
+                .values()
+                // Whoever holds the reader is using the instance, however long its read lasts.
+                .filter(|instance| instance.idle(now) >= self.idle_max)
+                .filter(|instance| instance.reader.try_lock().is_ok())
+                .map(|instance| instance.key.clone())
+                .collect();
+            let expired =
+                idle.iter().filter_map(|key| registry.instances.remove(key)).collect();
+            gauge(&registry);
+            expired
+        };
+        for instance in &expired {
+            let InstanceKey { group, instance: name } = &instance.key;
+            tracing::info!(group, instance = name, "closed an idle consumer instance");
+            instance.close().await;
+        }
+        expired.len()
+    }
+
+    pub fn count(&self) -> usize {
+        self.registry.lock().instances.len()
+    }
+
+    /// Closes every instance and ends the reaper.
+    pub async fn close(&self) {
+        self.shutdown.cancel();
+        let all: Vec<Arc<Instance>> =
+            self.registry.lock().instances.drain().map(|(_, instance)| instance).collect();
+        for instance in all {
+            instance.close().await;
+        }
+    }
+
+    /// How long until the first instance can expire; none when there is no instance, and then the
+    /// reaper is over.
+    fn next_expiry(&self, now: UnixMillis) -> Option<Duration> {
+        let mut registry = self.registry.lock();
+        let longest_idle = registry.instances.values().map(|instance| instance.idle(now)).max();
+        registry.reaping = longest_idle.is_some();
+        longest_idle.map(|idle| self.idle_max.saturating_sub(idle))
+    }
+}
+
+impl Instance {
+    fn touch(&self, now: UnixMillis) {
+        self.last_used_ms.fetch_max(now.0, Ordering::Relaxed);
+    }
+
+    fn idle(&self, now: UnixMillis) -> Duration {
+        now.since(UnixMillis(self.last_used_ms.load(Ordering::Relaxed)))
+    }
+
+    /// Waits for the instance's turn; answers 40403 when it was closed meanwhile.
+    async fn reader(&self) -> Result<MutexGuard<'_, Reader>, RestError> {
+        let reader = self.reader.lock().await;
+        if reader.consumer.is_none() { Err(not_found(&self.key)) } else { Ok(reader) }
+    }
+
+    async fn close(&self) {
+        self.gone.cancel();
+        let mut reader = self.reader.lock().await;
+        let uncommitted = std::mem::take(&mut reader.uncommitted);
+        let Some(mut consumer) = reader.consumer.take() else { return };
+        if self.config.auto_commit
+            && uncommitted
+            && let Err(error) = consumer.commit(None).await
+        {
+            let InstanceKey { group, instance } = &self.key;
+            let error = base::report(&error);
+            tracing::warn!(group, instance, error, "the last offsets were not committed");
+        }
+        if let Err(error) = consumer.close().await {
+            tracing::warn!(error = base::report(&error), "a consumer did not leave its group");
+        }
+    }
+}
+
+impl Reader {
+    fn consumer(&mut self) -> Result<&mut Box<dyn Consumer>, StreamsError> {
+        // Instance::reader answers only readers that have one.
+        self.consumer.as_mut().ok_or(StreamsError::Closed)
+    }
+}
+
+struct Making<'a> {
+    consumers: &'a Consumers,
+    key: InstanceKey,
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        self.consumers.registry.lock().making.remove(&self.key);
+    }
+}
+
+async fn reap(consumers: Weak<Consumers>, shutdown: CancellationToken) {
+    loop {
+        let Some(wait) = consumers.upgrade().and_then(|consumers| {
+            let now = consumers.clock.now();
+            consumers.next_expiry(now)
+        }) else {
+            return;
+        };
+        // An instance in use can be past its time; it is looked at again soon.
+        let wait = wait.max(REAP_INTERVAL_MIN);
+        if shutdown.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+            return;
+        }
+        let Some(consumers) = consumers.upgrade() else { return };
+        consumers.expire(consumers.clock.now()).await;
+    }
+}
+
+fn not_found(key: &InstanceKey) -> RestError {
+    RestError::InstanceNotFound {
+        group: key.group.chars().take(limits::NAME_BYTES_MAX).collect(),
+        instance: key.instance.chars().take(limits::NAME_BYTES_MAX).collect(),
+    }
+}
+
+fn gauge(registry: &Registry) {
+    // Far below 2^52, so exact.
+    metrics::gauge!("thalweg_rest_consumer_instances").set(registry.instances.len() as f64);
+}
+
+/// The reaper's shortest sleep: an expired instance gives its partitions back within a second.
+const REAP_INTERVAL_MIN: Duration = Duration::from_millis(200);

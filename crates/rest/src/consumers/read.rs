@@ -1,0 +1,234 @@
+//! A read: records out of the store into a JSON array.
+//!
+//! A read answers as soon as data is there; its time-out only bounds the wait for the first record
+//! (or for `fetch.min.bytes`). A record larger than `max_bytes` is answered alone.
+//!
+//! In a JSON read, a key or value that is not JSON never blocks what follows: its record is
+//! answered in its place with `null` for that part and two more fields, `error_code` 50002 and
+//! `error`, so that a reader can tell it from a tombstone and fetch its bytes with a binary
+//! instance.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use regex::Regex;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use streams::{ConsumedRecord, Consumer, EventStore, SeekTo, StreamsError, TopicName};
+use tokio::time::Instant;
+
+use super::{Instance, Interest, Reader, not_found};
+use crate::error::RestError;
+use crate::limits;
+use crate::media::Embedded;
+use crate::routes::Shared;
+
+/// The parameters of `GET …/records`; negative values mean their defaults.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ReadLimits {
+    /// Milliseconds.
+    timeout: Option<i64>,
+    /// Bytes of keys and values.
+    max_bytes: Option<i64>,
+}
+
+/// Reads the next records as a JSON array.
+pub(crate) async fn records(
+    shared: &Shared,
+    instance: &Instance,
+    asked: ReadLimits,
+) -> Result<Vec<u8>, RestError> {
+    let default_wait = shared.config.consumer_request_timeout.0;
+    let wait = match asked.timeout.map(u64::try_from) {
+        Some(Ok(ms)) => Duration::from_millis(ms),
+        _ => instance.config.wait_max.unwrap_or(default_wait),
+    };
+    let wait = wait.min(instance.config.wait_max.unwrap_or(limits::READ_WAIT_MAX));
+    let max_bytes = match asked.max_bytes.map(usize::try_from) {
+        Some(Ok(bytes)) => bytes.min(limits::READ_BYTES_MAX),
+        _ => limits::READ_BYTES_DEFAULT,
+    };
+    let deadline = Instant::now() + wait;
+    let mut reader = instance.reader().await?;
+    if matches!(reader.interest, Interest::Nothing) {
+        return Err(RestError::IllegalState(
+            "the instance reads nothing yet; subscribe it to topics or assign it partitions"
+                .to_owned(),
+        ));
+    }
+    commit_when_due(shared, instance, &mut reader).await?;
+    refresh_pattern(shared, &mut reader).await?;
+    let records = tokio::select! {
+        records = collect(
+            reader.consumer()?, deadline, max_bytes, instance.config.bytes_min,
+        ) => records?,
+        // Deleting an instance does not wait for its reads.
+        () = instance.gone.cancelled() => return Err(not_found(&instance.key)),
+    };
+    reader.uncommitted |= !records.is_empty();
+    drop(reader);
+    let body = encoded(&records, instance.config.format);
+    metrics::counter!("thalweg_rest_records_out_total").increment(records.len() as u64);
+    metrics::counter!("thalweg_rest_bytes_out_total").increment(body.len() as u64);
+    Ok(body)
+}
+
+/// The topics that a pattern matches now, by either form of their names.
+pub(crate) async fn matching(
+    store: &dyn EventStore,
+    pattern: &Regex,
+) -> Result<Vec<TopicName>, StreamsError> {
+    let topics = store.topics().await?;
+    Ok(topics
+        .into_iter()
+        .map(|info| info.name)
+        .filter(|name| pattern.is_match(name.display()) || pattern.is_match(name.wire_name()))
+        .collect())
+}
+
+/// Commits what earlier reads answered, as often as Kafka's own clients do.
+async fn commit_when_due(
+    shared: &Shared,
+    instance: &Instance,
+    reader: &mut Reader,
+) -> Result<(), StreamsError> {
+    let now = shared.clock.now();
+    let due = now.since(reader.committed_at) >= limits::AUTO_COMMIT_INTERVAL;
+    if instance.config.auto_commit && reader.uncommitted && due {
+        reader.consumer()?.commit(None).await?;
+        reader.uncommitted = false;
+        reader.committed_at = now;
+    }
+    Ok(())
+}
+
+async fn refresh_pattern(shared: &Shared, reader: &mut Reader) -> Result<(), StreamsError> {
+    let now = shared.clock.now();
+    let Interest::Pattern { pattern, topics, looked_at } = &mut reader.interest else {
+        return Ok(());
+    };
+    if now.since(*looked_at) < limits::PATTERN_AGE_MAX {
+        return Ok(());
+    }
+    let found = matching(&*shared.store, pattern).await?;
+    *looked_at = now;
+    if found != *topics {
+        topics.clone_from(&found);
+        reader.consumer()?.subscribe(found).await?;
+    }
+    Ok(())
+}
+
+async fn collect(
+    consumer: &mut Box<dyn Consumer>,
+    deadline: Instant,
+    max_bytes: usize,
+    bytes_min: usize,
+) -> Result<Vec<ConsumedRecord>, StreamsError> {
+    let mut records: Vec<ConsumedRecord> = Vec::new();
+    let mut bytes = 0;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let more = consumer.poll(left, max_bytes.saturating_sub(bytes).max(1)).await?;
+        if more.is_empty() {
+            return Ok(records);
+        }
+        let more_bytes: usize = more.iter().map(record_bytes).sum();
+        if !records.is_empty() && bytes + more_bytes > max_bytes {
+            // A large record came as the first of its poll; it waits for the next read.
+            put_back(consumer, &more).await?;
+            return Ok(records);
+        }
+        bytes += more_bytes;
+        records.extend(more);
+        if bytes >= bytes_min.min(max_bytes) || Instant::now() >= deadline {
+            return Ok(records);
+        }
+    }
+}
+
+async fn put_back(
+    consumer: &mut Box<dyn Consumer>,
+    records: &[ConsumedRecord],
+) -> Result<(), StreamsError> {
+    // Backwards, so that each partition ends at its first record.
+    for record in records.iter().rev() {
+        consumer.seek(&record.topic, record.partition, SeekTo::Offset(record.offset)).await?;
+    }
+    Ok(())
+}
+
+fn record_bytes(record: &ConsumedRecord) -> usize {
+    let part = |bytes: &Option<bytes::Bytes>| bytes.as_ref().map_or(0, bytes::Bytes::len);
+    part(&record.key) + part(&record.value)
+}
+
+fn encoded(records: &[ConsumedRecord], format: Embedded) -> Vec<u8> {
+    let bytes: usize = records.iter().map(record_bytes).sum();
+    let mut out = Vec::with_capacity(bytes + bytes / 3 + records.len() * 96 + 2);
+    out.push(b'[');
+    for (index, record) in records.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"topic\":");
+        out.extend_from_slice(quoted(record.topic.display()).as_bytes());
+        out.extend_from_slice(b",\"key\":");
+        let key_reads = part(&mut out, record.key.as_deref(), format);
+        out.extend_from_slice(b",\"value\":");
+        let value_reads = part(&mut out, record.value.as_deref(), format);
+        out.extend_from_slice(
+            format!(",\"partition\":{},\"offset\":{}", record.partition, record.offset).as_bytes(),
+        );
+        let unread = match (key_reads, value_reads) {
+            (true, true) => None,
+            (false, true) => Some("key is"),
+            (true, false) => Some("value is"),
+            (false, false) => Some("key and value are"),
+        };
+        if let Some(unread) = unread {
+            let error = format!("{unread} not JSON; read this offset with a binary instance");
+            out.extend_from_slice(
+                format!(",\"error_code\":50002,\"error\":{}", quoted(&error)).as_bytes(),
+            );
+        }
+        out.push(b'}');
+    }
+    out.push(b']');
+    out
+}
+
+/// Writes a key or value; false when it is not JSON in a JSON read, and `null` stands for it.
+fn part(out: &mut Vec<u8>, bytes: Option<&[u8]>, format: Embedded) -> bool {
+    match (bytes, format) {
+        (None, _) => {
+            out.extend_from_slice(b"null");
+            true
+        }
+        (Some(bytes), Embedded::Binary) => {
+            out.push(b'"');
+            out.extend_from_slice(STANDARD.encode(bytes).as_bytes());
+            out.push(b'"');
+            true
+        }
+        (Some(bytes), Embedded::Json) => {
+            // As stored, so that a large integer or a space survives the way back too. The walk
+            // does not recurse, so that deep nesting costs nothing.
+            match serde_json::from_slice::<&RawValue>(bytes) {
+                Ok(raw) => {
+                    out.extend_from_slice(raw.get().as_bytes());
+                    true
+                }
+                Err(_) => {
+                    out.extend_from_slice(b"null");
+                    false
+                }
+            }
+        }
+    }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

@@ -1,0 +1,191 @@
+//! What can go wrong in a REST call, and the one conversion into HTTP status and error code.
+//!
+//! Codes are those of kafka-rest: the HTTP status itself, or the status times 100 plus a number
+//! for a specific case. The body is always `{"error_code": int, "message": text}`.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use streams::StreamsError;
+
+/// A REST call's failure; [`RestError::code`] says whose fault it is (4xx the caller's).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestError {
+    /// The topic does not exist, and its stream's or the store's policy does not create it.
+    #[error("topic '{0}' not found; create it first, or let its stream create topics by itself")]
+    TopicNotFound(String),
+    /// The topic has no such partition.
+    #[error("partition {partition} of topic '{topic}' not found; the topic has {partitions}")]
+    PartitionNotFound {
+        /// The topic asked for.
+        topic: String,
+        /// The partition as the request wrote it.
+        partition: String,
+        /// How many partitions the topic has.
+        partitions: i32,
+    },
+    /// A call that needs its partitions listed came without them.
+    #[error("no partitions named; send {{\"partitions\": [{{\"topic\", \"partition\"}}]}}")]
+    PartitionsMissing,
+    /// No consumer instance of that name in that group: never made, deleted, or expired.
+    #[error("consumer instance '{instance}' of group '{group}' not found; create it again")]
+    InstanceNotFound {
+        /// The group.
+        group: String,
+        /// The instance.
+        instance: String,
+    },
+    /// The group already has an instance of that name.
+    #[error("consumer instance '{0}' already exists in its group; choose another name")]
+    InstanceExists(String),
+    /// Subscription and assignment exclude each other, and seeking needs an assigned partition.
+    #[error("{0}")]
+    IllegalState(String),
+    /// The process holds as many consumer instances as it may.
+    #[error("{0} consumer instances exist, no more are taken; delete some or retry later")]
+    TooManyInstances(usize),
+    /// The read's `Accept` names another format than the instance's.
+    #[error("this consumer instance reads '{format}'; send Accept: {accept}")]
+    FormatMismatch {
+        /// The instance's format.
+        format: &'static str,
+        /// The media type to ask for.
+        accept: &'static str,
+    },
+    /// No media type that the caller accepts can be produced.
+    #[error("none of the types in Accept can be answered; use application/vnd.kafka.v2+json")]
+    NotAcceptable,
+    /// The body's media type is not taken.
+    #[error("content type '{0}' is not supported; use application/vnd.kafka.json.v2+json")]
+    UnsupportedMediaType(String),
+    /// The body is not what the call needs.
+    #[error("{0}")]
+    InvalidEntity(String),
+    /// A consumer was configured with a value that it cannot have.
+    #[error("{0}")]
+    InvalidConsumerConfig(String),
+    /// A value is of the right kind but out of its range.
+    #[error("{0}")]
+    Constraint(String),
+    /// The request line or its parameters cannot be read.
+    #[error("{0}")]
+    BadRequest(String),
+    /// The body is larger than the bound.
+    #[error("the body is larger than {0} bytes; send fewer records at a time")]
+    BodyTooLarge(u64),
+    /// The body did not arrive in time.
+    #[error("the body did not arrive in time; send it again")]
+    BodyTimeout,
+    /// No such path.
+    #[error("no such path; see GET /topics, POST /topics/{{topic}} and POST /consumers/{{group}}")]
+    NotFound,
+    /// The path exists, the method does not.
+    #[error("this path does not take this method")]
+    MethodNotAllowed,
+    /// The store answered an error.
+    #[error(transparent)]
+    Store(#[from] StreamsError),
+}
+
+impl RestError {
+    /// The error code of the body; its HTTP status is [`RestError::status`].
+    pub fn code(&self) -> u32 {
+        match self {
+            RestError::TopicNotFound(_) => 40401,
+            RestError::PartitionNotFound { .. } | RestError::PartitionsMissing => 40402,
+            RestError::InstanceNotFound { .. } => 40403,
+            RestError::InstanceExists(_) => 40902,
+            RestError::IllegalState(_) => 40903,
+            RestError::TooManyInstances(_) => 429,
+            RestError::FormatMismatch { .. } => 40601,
+            RestError::NotAcceptable => 406,
+            RestError::UnsupportedMediaType(_) => 415,
+            RestError::InvalidEntity(_) => 422,
+            RestError::InvalidConsumerConfig(_) => 42204,
+            RestError::Constraint(_) => 40001,
+            RestError::BadRequest(_) => 400,
+            RestError::BodyTooLarge(_) => 413,
+            RestError::BodyTimeout => 408,
+            RestError::NotFound => 404,
+            RestError::MethodNotAllowed => 405,
+            RestError::Store(error) => store_code(error),
+        }
+    }
+
+    /// The HTTP status.
+    pub fn status(&self) -> StatusCode {
+        let code = match self {
+            // kafka-rest files this code under unprocessable entities, whatever its number says.
+            RestError::Constraint(_) => 422,
+            _ => self.code(),
+        };
+        let status = if code >= 10_000 { code / 100 } else { code };
+        u16::try_from(status)
+            .ok()
+            .and_then(|status| StatusCode::from_u16(status).ok())
+            .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// The text of the body's `message`: the error and its causes.
+    pub fn message(&self) -> String {
+        base::report(self)
+    }
+}
+
+impl IntoResponse for RestError {
+    fn into_response(self) -> Response {
+        let (code, status, message) = (self.code(), self.status(), self.message());
+        if status.is_server_error() {
+            tracing::warn!(code, message, "a REST call failed");
+        }
+        let body = serde_json::json!({"error_code": code, "message": message}).to_string();
+        let mut response = (status, body).into_response();
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// The code of a record that the store did not take: final failures and those worth a retry.
+pub(crate) fn record_code(error: &StreamsError) -> u32 {
+    if retriable(error) { RECORD_RETRIABLE } else { RECORD_FAILED }
+}
+
+/// The one conversion of the store's errors into REST error codes.
+fn store_code(error: &StreamsError) -> u32 {
+    match error {
+        StreamsError::UnknownTopic(_)
+        | StreamsError::UnknownTopicId(_)
+        | StreamsError::AutoCreateOff(_) => 40401,
+        StreamsError::UnknownPartition { .. } => 40402,
+        StreamsError::TopicExists(_) => 409,
+        StreamsError::InvalidTopic(_) | StreamsError::InvalidPartitions { .. } => 40002,
+        StreamsError::MessageTooLarge { .. } => 413,
+        StreamsError::Limit { .. } => 429,
+        StreamsError::IllegalState(_) | StreamsError::NotAssigned { .. } => 40903,
+        StreamsError::Closed => 50302,
+        error if retriable(error) => RECORD_RETRIABLE,
+        _ => RECORD_FAILED,
+    }
+}
+
+/// Whether the same call may succeed a moment later.
+fn retriable(error: &StreamsError) -> bool {
+    matches!(
+        error,
+        StreamsError::UnknownTopic(_)
+            | StreamsError::Busy
+            | StreamsError::Full
+            | StreamsError::Limit { .. }
+            | StreamsError::Group { .. }
+    )
+}
+
+/// A Kafka error that a retry will not mend (kafka-rest's per-record code).
+const RECORD_FAILED: u32 = 50002;
+/// A Kafka error that a retry may mend.
+const RECORD_RETRIABLE: u32 = 50003;

@@ -1,0 +1,60 @@
+//! Every bound of the REST proxy, each with its unit and its reason.
+
+use std::time::Duration;
+
+/// Bytes of one request body unless configured: three of the largest messages that MapR allows
+/// (10 MB), with base64 on top.
+pub(crate) const BODY_BYTES_MAX: u64 = 48 << 20;
+
+/// Bytes that bodies of all requests may hold together while they are read and stored: what a
+/// small machine can spare; senders above it wait on their sockets.
+pub(crate) const BODIES_BYTES_MAX: u64 = 256 << 20;
+
+/// Bytes of a body of unknown length that are read before it must wait for its share of
+/// [`BODIES_BYTES_MAX`]: one small request never waits behind large ones.
+pub(crate) const BODY_BYTES_FREE: u64 = 64 << 10;
+
+/// How long a sender may take for one body: a slow sender must not hold its share for ever.
+pub(crate) const BODY_READ_MAX: Duration = Duration::from_secs(60);
+
+/// Bytes of one read's answer unless the request says less (kafka-rest's
+/// `consumer.request.max.bytes`).
+pub(crate) const READ_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of one read's answer when the request says nothing: answers are built in memory, so a
+/// forgetful client must not cost 64 MiB each time.
+pub(crate) const READ_BYTES_DEFAULT: usize = 4 << 20;
+
+/// How long a read may wait for its first record, whatever it asks for: below the idle time-outs
+/// that usual load balancers have.
+pub(crate) const READ_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Consumer instances of one process unless configured: each is a group member with some
+/// kilobytes of state.
+pub(crate) const CONSUMER_INSTANCES_MAX: usize = 10_000;
+
+/// Bytes of a group's or an instance's name: it is a path segment and a key in memory.
+pub(crate) const NAME_BYTES_MAX: usize = 255;
+
+/// Partitions or topics that one request may name: more is a mistake, not a use.
+pub(crate) const NAMED_PARTITIONS_MAX: usize = 10_000;
+
+/// Bytes of a topic pattern's compiled form: a regular expression must not cost megabytes.
+pub(crate) const PATTERN_BYTES_MAX: usize = 1 << 20;
+
+/// How old the list of topics behind a pattern may be before a read looks again (Kafka's clients
+/// look every five minutes; looking here costs microseconds).
+pub(crate) const PATTERN_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// Records of one produce request: a record of three bytes costs some 150 in memory.
+pub(crate) const RECORDS_MAX: usize = 200_000;
+
+/// Bytes of records that go to the store as one batch: under the store's message bound as it
+/// usually is (a batch that the store still finds too large is halved); a larger record goes alone.
+pub(crate) const BATCH_BYTES: usize = 1_000_000;
+
+/// Largest `fetch.min.bytes` that a consumer may ask for (kafka-rest's own constraint).
+pub(crate) const FETCH_MIN_BYTES_MAX: i64 = 10_000_000;
+
+/// The time between two automatic commits (Kafka's `auto.commit.interval.ms`).
+pub(crate) const AUTO_COMMIT_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,0 +1,136 @@
+//! The management API of topics and groups, `/api/v1/topics` and `/api/v1/groups`.
+//!
+//! Plain JSON, for the console, the command line and scripts; the proxy's own paths are for Kafka
+//! REST clients.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use streams::{Durability, EventStore, GroupInfo, StreamsError, TopicInfo, TopicName, TopicSpec};
+
+use crate::answer::{self, Segments};
+use crate::body::Gate;
+use crate::error::RestError;
+
+struct Management {
+    store: Arc<dyn EventStore>,
+    gate: Gate,
+}
+
+/// The management routes over `store`; the caller mounts them beside those of other roles.
+///
+/// - `GET /api/v1/topics`: `{"topics": [{name, wire_name, partitions, records_in_total,
+///   bytes_in_total, bytes_stored, durability, offsets: [{partition, start, end}]}]}`
+/// - `POST /api/v1/topics` with `{"name", "partitions"?, "durability"?}`: 201 and that object
+/// - `GET`, `DELETE /api/v1/topics/{name}`: the object, 204
+/// - `GET /api/v1/groups`: `{"groups": [{group, state, protocol_type, members: [{member_id,
+///   client_id, host}]}]}`
+pub fn management(store: Arc<dyn EventStore>) -> Router {
+    let management = Arc::new(Management { store, gate: Gate::new(BODY_BYTES_MAX) });
+    Router::new()
+        .route("/api/v1/topics", get(list).post(create))
+        .route("/api/v1/topics/{name}", get(topic).delete(delete))
+        .route("/api/v1/groups", get(groups))
+        .with_state(management)
+}
+
+async fn list(State(management): State<Arc<Management>>) -> Result<Response, RestError> {
+    let topics = management.store.topics().await?;
+    let topics: Vec<Value> = topics.iter().map(topic_object).collect();
+    Ok(answer::json(StatusCode::OK, JSON, &json!({"topics": topics})))
+}
+
+async fn create(
+    State(management): State<Arc<Management>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, RestError> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct NewTopic {
+        name: String,
+        partitions: Option<i32>,
+        durability: Option<Durability>,
+    }
+    let held = management.gate.read(&headers, body).await?;
+    let asked: NewTopic = answer::entity(&held.bytes)?;
+    let name: TopicName = asked.name.parse().map_err(StreamsError::InvalidTopic)?;
+    let spec = TopicSpec { name, partitions: asked.partitions, durability: asked.durability };
+    let info = management.store.create_topic(spec).await?;
+    Ok(answer::json(StatusCode::CREATED, JSON, &topic_object(&info)))
+}
+
+async fn topic(
+    State(management): State<Arc<Management>>,
+    Segments(name): Segments<String>,
+) -> Result<Response, RestError> {
+    let info = management.store.topic(&answer::topic_name(&name)?).await?;
+    Ok(answer::json(StatusCode::OK, JSON, &topic_object(&info)))
+}
+
+async fn delete(
+    State(management): State<Arc<Management>>,
+    Segments(name): Segments<String>,
+) -> Result<Response, RestError> {
+    management.store.delete_topic(&answer::topic_name(&name)?).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn groups(State(management): State<Arc<Management>>) -> Result<Response, RestError> {
+    let groups = management.store.groups().await?;
+    let groups: Vec<Value> = groups.iter().map(group_object).collect();
+    Ok(answer::json(StatusCode::OK, JSON, &json!({"groups": groups})))
+}
+
+fn topic_object(info: &TopicInfo) -> Value {
+    let offsets: Vec<Value> = info
+        .partition_offsets
+        .iter()
+        .enumerate()
+        .map(|(partition, range)| {
+            json!({"partition": partition, "start": range.start, "end": range.end})
+        })
+        .collect();
+    json!({
+        "name": info.name.display(),
+        "wire_name": info.name.wire_name(),
+        "partitions": info.partitions,
+        "records_in_total": info.records_in_total,
+        "bytes_in_total": info.bytes_in_total,
+        "bytes_stored": info.bytes_stored,
+        "durability": info.durability,
+        "offsets": offsets,
+    })
+}
+
+fn group_object(info: &GroupInfo) -> Value {
+    let members: Vec<Value> = info
+        .members
+        .iter()
+        .map(|member| {
+            json!({
+                "member_id": member.member_id,
+                "client_id": member.client_id,
+                "host": member.host,
+            })
+        })
+        .collect();
+    json!({
+        "group": info.group,
+        "state": info.state,
+        "protocol_type": info.protocol_type,
+        "members": members,
+    })
+}
+
+const JSON: &str = "application/json";
+
+/// Bytes of a request to create a topic: names are short.
+const BODY_BYTES_MAX: u64 = 64 << 10;

@@ -1,0 +1,245 @@
+//! Content types and their negotiation, as functions on header text.
+//!
+//! The form is `application/vnd.kafka[.<embedded>].<api>+json`; without an embedded format it means
+//! binary (base64). `application/json`, `application/octet-stream`, `*/*` and no header at all are
+//! taken too, as servers of the first API version took them.
+
+use crate::error::RestError;
+
+/// The API version that a request speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ApiVersion {
+    V1,
+    V2,
+}
+
+/// How keys and values stand in JSON bodies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Embedded {
+    /// Base64 text.
+    Binary,
+    /// JSON as it is.
+    Json,
+}
+
+/// What a body's `Content-Type` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BodyType {
+    pub embedded: Embedded,
+    pub version: ApiVersion,
+}
+
+impl Embedded {
+    /// The name in consumer configurations.
+    pub fn name(self) -> &'static str {
+        match self {
+            Embedded::Binary => "binary",
+            Embedded::Json => "json",
+        }
+    }
+
+    /// The media type of a read's answer.
+    pub fn read_type(self) -> &'static str {
+        match self {
+            Embedded::Binary => "application/vnd.kafka.binary.v2+json",
+            Embedded::Json => "application/vnd.kafka.json.v2+json",
+        }
+    }
+}
+
+impl ApiVersion {
+    /// The media type of metadata and produce answers when the caller has no wish.
+    pub fn answer_type(self) -> &'static str {
+        match self {
+            ApiVersion::V1 => "application/vnd.kafka.v1+json",
+            ApiVersion::V2 => "application/vnd.kafka.v2+json",
+        }
+    }
+}
+
+/// Reads a `Content-Type`; `None` is a missing header.
+pub(crate) fn body_type(header: Option<&str>) -> Result<BodyType, RestError> {
+    let unsupported = || RestError::UnsupportedMediaType(header.unwrap_or_default().to_owned());
+    let plain = BodyType { embedded: Embedded::Binary, version: ApiVersion::V2 };
+    let Some(text) = header else { return Ok(plain) };
+    let (essence, parameters) = text.split_once(';').unwrap_or((text, ""));
+    for parameter in parameters.split(';') {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let utf8 = ["utf-8", "utf8"].iter().any(|utf| {
+            value.trim().trim_matches('"').eq_ignore_ascii_case(utf)
+        });
+        if name.trim().eq_ignore_ascii_case("charset") && !utf8 {
+            return Err(unsupported());
+        }
+    }
+    let essence = essence.trim().to_ascii_lowercase();
+    match kafka_type(&essence) {
+        Some(KafkaType { embedded, version }) => Ok(BodyType {
+            embedded: match embedded {
+                None | Some("binary") => Embedded::Binary,
+                Some("json") => Embedded::Json,
+                Some(_) => return Err(unsupported()),
+            },
+            version: version.unwrap_or(ApiVersion::V2),
+        }),
+        None if ["application/json", "application/octet-stream", ""].contains(&&*essence) => {
+            Ok(plain)
+        }
+        None => Err(unsupported()),
+    }
+}
+
+/// Chooses the media type of a metadata or produce answer.
+pub(crate) fn answer_type(
+    accept: Option<&str>,
+    spoken: ApiVersion,
+) -> Result<&'static str, RestError> {
+    let Some(accept) = accept.filter(|text| !text.trim().is_empty()) else {
+        return Ok(spoken.answer_type());
+    };
+    let mut best: Option<(u32, &'static str)> = None;
+    for (range, quality) in ranges(accept) {
+        let candidate = match (range.as_str(), kafka_type(&range)) {
+            ("*/*" | "application/*", _) => spoken.answer_type(),
+            ("application/json", _) => "application/json",
+            ("application/vnd.kafka+json", _) => "application/vnd.kafka+json",
+            (_, Some(KafkaType { version: Some(version), .. })) => version.answer_type(),
+            _ => continue,
+        };
+        // The first of equals wins, as the caller wrote them.
+        if quality > 0 && best.is_none_or(|(most, _)| quality > most) {
+            best = Some((quality, candidate));
+        }
+    }
+    best.map(|(_, media)| media).ok_or(RestError::NotAcceptable)
+}
+
+/// Checks that a read's `Accept` asks for the instance's format.
+pub(crate) fn read_type(
+    accept: Option<&str>,
+    format: Embedded,
+) -> Result<&'static str, RestError> {
+    let Some(accept) = accept.filter(|text| !text.trim().is_empty()) else {
+        return Ok(format.read_type());
+    };
+    let mut names_a_format = false;
+    for (range, quality) in ranges(accept) {
+        if quality == 0 {
+            continue;
+        }
+        match (range.as_str(), kafka_type(&range)) {
+            ("*/*" | "application/*" | "application/json", _) => return Ok(format.read_type()),
+            (_, Some(KafkaType { embedded, version })) if version != Some(ApiVersion::V1) => {
+                names_a_format = true;
+                if embedded.unwrap_or("binary") == format.name() {
+                    return Ok(format.read_type());
+                }
+            }
+            _ => {}
+        }
+    }
+    if names_a_format {
+        Err(RestError::FormatMismatch { format: format.name(), accept: format.read_type() })
+    } else {
+        Err(RestError::NotAcceptable)
+    }
+}
+
+struct KafkaType<'a> {
+    embedded: Option<&'a str>,
+    version: Option<ApiVersion>,
+}
+
+/// Takes `application/vnd.kafka[.embedded][.vN]+json` apart; `essence` is in lower case.
+fn kafka_type(essence: &str) -> Option<KafkaType<'_>> {
+    let middle = essence.strip_prefix("application/vnd.kafka")?.strip_suffix("+json")?;
+    if middle.is_empty() {
+        return Some(KafkaType { embedded: None, version: None });
+    }
+    let middle = middle.strip_prefix('.')?;
+    let (embedded, version) = match middle.rsplit_once('.') {
+        Some((embedded, version)) => (Some(embedded), version),
+        None => (None, middle),
+    };
+    let version = match version {
+        "v1" => ApiVersion::V1,
+        "v2" => ApiVersion::V2,
+        _ => return None,
+    };
+    let known = ["binary", "json", "avro", "jsonschema", "protobuf"];
+    if embedded.is_some_and(|name| !known.contains(&name)) {
+        return None;
+    }
+    Some(KafkaType { embedded, version: Some(version) })
+}
+
+/// The media ranges of an `Accept` header in lower case, each with its quality in thousandths.
+fn ranges(accept: &str) -> impl Iterator<Item = (String, u32)> + '_ {
+    accept.split(',').map(|range| {
+        let mut parts = range.split(';');
+        let essence = parts.next().unwrap_or_default().trim().to_ascii_lowercase();
+        let quality = parts
+            .filter_map(|part| part.trim().strip_prefix("q=").map(str::trim))
+            .find_map(|text| text.parse::<f32>().ok())
+            .map_or(1_000.0, |q| (q * 1_000.0).clamp(0.0, 1_000.0));
+        // Clamped to 0..=1000 above, so the cast is exact enough; NaN becomes 0.
+        (essence, quality as u32)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_types_name_format_and_version() {
+        let cases: [(Option<&str>, Option<(Embedded, ApiVersion)>); 11] = [
+            (None, Some((Embedded::Binary, ApiVersion::V2))),
+            (Some("application/json; charset=UTF-8"), Some((Embedded::Binary, ApiVersion::V2))),
+            (Some("application/vnd.kafka.v2+json"), Some((Embedded::Binary, ApiVersion::V2))),
+            (Some("application/vnd.kafka+json"), Some((Embedded::Binary, ApiVersion::V2))),
+            (Some("application/vnd.kafka.json.v1+json"), Some((Embedded::Json, ApiVersion::V1))),
+            (Some("Application/Vnd.Kafka.JSON.v2+json"), Some((Embedded::Json, ApiVersion::V2))),
+            (Some("application/vnd.kafka.binary.v1+json"), Some((Embedded::Binary, ApiVersion::V1))),
+            (Some("application/vnd.kafka.avro.v2+json"), None),
+            (Some("application/vnd.kafka.json.v3+json"), None),
+            (Some("application/json; charset=latin1"), None),
+            (Some("text/plain"), None),
+        ];
+        for (header, expected) in cases {
+            let found = body_type(header).ok().map(|t| (t.embedded, t.version));
+            assert_eq!(found, expected, "{header:?}");
+        }
+    }
+
+    #[test]
+    fn answers_follow_the_callers_order_and_quality() {
+        let cases: [(Option<&str>, Option<&str>); 8] = [
+            (None, Some("application/vnd.kafka.v1+json")),
+            (Some("*/*"), Some("application/vnd.kafka.v1+json")),
+            (Some("application/vnd.kafka.v2+json"), Some("application/vnd.kafka.v2+json")),
+            (
+                Some("application/json;q=0.5, application/vnd.kafka+json; q=0.9"),
+                Some("application/vnd.kafka+json"),
+            ),
+            (Some("text/html, application/json"), Some("application/json")),
+            (Some("text/html"), None),
+            (Some("application/json;q=0"), None),
+            (Some("application/vnd.kafka.v9+json"), None),
+        ];
+        for (accept, expected) in cases {
+            assert_eq!(answer_type(accept, ApiVersion::V1).ok(), expected, "{accept:?}");
+        }
+    }
+
+    #[test]
+    fn a_read_in_another_format_is_40601_and_an_unknown_type_406() {
+        let code = |accept| read_type(Some(accept), Embedded::Json).map_or_else(|e| e.code(), |_| 0);
+        assert_eq!(code("application/vnd.kafka.json.v2+json"), 0);
+        assert_eq!(code("application/vnd.kafka.binary.v2+json, */*;q=0.1"), 0);
+        assert_eq!(code("application/vnd.kafka.v2+json"), 40601);
+        assert_eq!(code("application/vnd.kafka.avro.v2+json"), 40601);
+        assert_eq!(code("text/html"), 406);
+        assert!(read_type(Some("application/vnd.kafka.v2+json"), Embedded::Binary).is_ok());
+    }
+}

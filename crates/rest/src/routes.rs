@@ -1,0 +1,145 @@
+//! The paths of the proxy, and what surrounds every call: metrics and the form of errors.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::{MatchedPath, Request};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::{get, post};
+use base::Clock;
+use streams::EventStore;
+
+use crate::answer;
+use crate::body::Gate;
+use crate::config::RestConfig;
+use crate::consumers::{self, Consumers};
+use crate::error::RestError;
+use crate::media::ApiVersion;
+use crate::{produce, topics};
+
+/// What the handlers of one proxy share.
+pub(crate) struct Shared {
+    pub store: Arc<dyn EventStore>,
+    pub config: RestConfig,
+    pub clock: Arc<dyn Clock>,
+    pub gate: Gate,
+    pub consumers: Arc<Consumers>,
+    /// Counts produce requests, for the partition of records without a key.
+    pub turns: AtomicU64,
+}
+
+/// Holds what a proxy keeps between requests: its consumer instances.
+#[derive(Clone)]
+pub struct RestHandle(Arc<Consumers>);
+
+/// The proxy's routes over `store`, to be served on a port of their own, and the handle that
+/// closes its consumer instances.
+pub fn routes(
+    store: Arc<dyn EventStore>,
+    config: RestConfig,
+    clock: Arc<dyn Clock>,
+) -> (Router, RestHandle) {
+    let consumers = Arc::new(Consumers::new(store.clone(), &config, clock.clone()));
+    let handle = RestHandle(consumers.clone());
+    let gate = Gate::new(config.body_bytes_max.0);
+    let shared = Shared { store, config, clock, gate, consumers, turns: AtomicU64::new(0) };
+    let router = Router::new()
+        .route("/", get(topics::root).post(topics::root))
+        .route("/brokers", get(topics::brokers))
+        .route("/topics", get(topics::list))
+        .route("/topics/{topic}", get(topics::topic).post(produce::to_topic))
+        .route("/topics/{topic}/partitions", get(topics::partitions))
+        .route(
+            "/topics/{topic}/partitions/{partition}",
+            get(topics::partition).post(produce::to_partition),
+        )
+        .route("/topics/{topic}/partitions/{partition}/offsets", get(topics::offsets))
+        .merge(consumer_routes())
+        .fallback(async || RestError::NotFound)
+        .method_not_allowed_fallback(async || RestError::MethodNotAllowed)
+        .layer(middleware::from_fn(observe))
+        .with_state(Arc::new(shared));
+    (router, handle)
+}
+
+impl RestHandle {
+    /// Closes all consumer instances: they leave their groups at once, reads that wait end with
+    /// 40403, and what auto-committing instances have answered is committed.
+    pub async fn close(&self) {
+        self.0.close().await;
+    }
+
+    /// Closes the instances that are past their idle time now; the proxy does so by itself.
+    pub async fn expire(&self, now: base::UnixMillis) -> usize {
+        self.0.expire(now).await
+    }
+
+    /// How many consumer instances there are.
+    pub fn consumer_instances(&self) -> usize {
+        self.0.count()
+    }
+}
+
+fn consumer_routes() -> Router<Arc<Shared>> {
+    let instance = "/consumers/{group}/instances/{instance}";
+    let under = |path: &str| format!("{instance}/{path}");
+    Router::new()
+        .route("/consumers/{group}", post(consumers::create))
+        .route(instance, axum::routing::delete(consumers::delete))
+        .route(
+            &under("subscription"),
+            get(consumers::subscription)
+                .post(consumers::subscribe)
+                .delete(consumers::unsubscribe),
+        )
+        .route(&under("assignments"), get(consumers::assignments).post(consumers::assign))
+        .route(&under("positions"), post(consumers::seek))
+        .route(&under("positions/beginning"), post(consumers::seek_to_beginning))
+        .route(&under("positions/end"), post(consumers::seek_to_end))
+        .route(&under("records"), get(consumers::records))
+        .route(&under("offsets"), get(consumers::committed).post(consumers::commit))
+}
+
+/// Counts and times a call, and gives an error the media type that its caller speaks.
+async fn observe(request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let operation = operation(&request);
+    let spoken = answer::spoken(request.headers());
+    let mut response = next.run(request).await;
+    let status = response.status();
+    let plain = HeaderValue::from_static("application/json");
+    if (status.is_client_error() || status.is_server_error())
+        && ![StatusCode::NOT_ACCEPTABLE, StatusCode::UNSUPPORTED_MEDIA_TYPE].contains(&status)
+        && response.headers().get(header::CONTENT_TYPE) == Some(&plain)
+    {
+        let media = HeaderValue::from_static(ApiVersion::answer_type(spoken));
+        response.headers_mut().insert(header::CONTENT_TYPE, media);
+    }
+    let class = match status.as_u16() {
+        ..400 => "ok",
+        400..500 => "refused",
+        _ => "failed",
+    };
+    let labels = [("operation", operation), ("outcome", class)];
+    metrics::counter!("thalweg_rest_requests_total", &labels).increment(1);
+    metrics::histogram!("thalweg_rest_request_seconds", "operation" => operation)
+        .record(started.elapsed().as_secs_f64());
+    response
+}
+
+/// The call's name in metrics, from a closed set.
+fn operation(request: &Request) -> &'static str {
+    let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let produces = request.method() == axum::http::Method::POST;
+    match path {
+        "/topics/{topic}" | "/topics/{topic}/partitions/{partition}" if produces => "produce",
+        path if path.ends_with("/records") => "read",
+        path if path.starts_with("/consumers") => "consumer",
+        "" => "unknown",
+        _ => "metadata",
+    }
+}
