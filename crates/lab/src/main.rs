@@ -1,3 +1,81 @@
-//! lab
+//! The lab: reruns experiments against the built binary as a process and draws their reports.
+//!
+//! An experiment is a row in one table (`experiments::ALL`): a plan that can be printed, and a
+//! function that runs it once. The frame around it warms up, repeats, notes the host, takes medians
+//! and spreads, and writes JSON and a self-contained HTML report. Nothing here is used by others.
 
-fn main() {}
+mod experiment;
+mod experiments;
+mod host;
+mod limits;
+mod process;
+mod report;
+mod run;
+mod stats;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// Reruns the experiments and draws their reports.
+#[derive(Parser)]
+#[command(name = "thalweg lab", bin_name = "thalweg lab", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List the experiments.
+    List,
+    /// Run one experiment and write its report.
+    Run(RunArgs),
+}
+
+/// How to run an experiment.
+#[derive(clap::Args)]
+pub struct RunArgs {
+    /// The experiment's name; `thalweg lab list` prints them.
+    name: String,
+    /// A short form for every day: under 40 seconds, with wider spreads.
+    #[arg(long)]
+    quick: bool,
+    /// How many measured runs; medians and spreads are over these.
+    #[arg(long, value_name = "N")]
+    runs: Option<usize>,
+    /// What to print at the end.
+    #[arg(long, default_value = "table")]
+    output: Output,
+    /// Folder for the JSON result and the HTML report.
+    #[arg(long, value_name = "DIR", default_value = "lab-results")]
+    results: PathBuf,
+    /// The thalweg binary to measure; by default the one beside this binary.
+    #[arg(long, value_name = "FILE")]
+    thalweg: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// Aligned columns for people.
+    Table,
+    /// The result as JSON for scripts.
+    Json,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::List => {
+            for experiment in experiments::ALL {
+                println!("{:<14} {}", experiment.name, experiment.about);
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Run(args) => run::run(&args),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {}", base::report(&error));
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,44 @@
+// Opens the console in headless Chromium and checks what a person would see.
+// Usage: node page.mjs URL SCREENSHOT
+// Exits non-zero with the reason when the page does not show the demo's line, live.
+
+import assert from "node:assert/strict";
+import { chromium } from "playwright-core";
+
+const [url, screenshot] = process.argv.slice(2);
+const browser = await chromium.launch({
+  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+  args: [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+  ],
+});
+try {
+  const page = await browser.newPage({ viewport: { width: 1280, height: 1000 } });
+  const troubles = [];
+  page.on("pageerror", (error) => troubles.push(String(error)));
+  page.on("console", (message) => message.type() === "error" && troubles.push(message.text()));
+  await page.goto(url);
+  page.setDefaultTimeout(45_000);
+
+  const row = (section, text) => page.locator(`#${section} tbody tr`, { hasText: text });
+  await row("agents", "demo").getByText("online").waitFor();
+  await row("agents", "demo").getByText("deployed").waitFor();
+  await row("topics", "demo-log").waitFor();
+  await row("statements", "cpu-10s").waitFor();
+  await row("jobs", "records.jsonl").getByText("completed").waitFor();
+
+  // Live: the figures move by themselves while the page stays open.
+  const received = row("statements", "cpu-10s").locator("td").nth(4);
+  const before = await received.textContent();
+  await page.waitForFunction(
+    ([cell, old]) => cell.textContent !== old,
+    [await received.elementHandle(), before],
+  );
+  await page.locator(".plot canvas").first().waitFor();
+  await page.locator(".station", { hasText: "Topics" }).getByText("records/s").waitFor();
+  await page.screenshot({ path: screenshot, fullPage: true });
+  assert.deepEqual(troubles, [], "the page reported errors");
+} finally {
+  await browser.close();
+}

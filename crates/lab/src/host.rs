@@ -1,0 +1,99 @@
+//! What the machine is and what its disk can do, measured in the same run as everything else.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::experiment::LabError;
+use crate::stats;
+
+/// Facts of the host; figures of noisy machines mean little without them.
+#[derive(Clone, Debug, Serialize)]
+pub struct Host {
+    /// Processor model.
+    pub processor: String,
+    /// Logical cores.
+    pub cores: usize,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// Kernel release.
+    pub kernel: String,
+    /// Load average over one minute when the run began.
+    pub load_average: f64,
+    /// One 4 KiB append and its fdatasync, median, in microseconds.
+    pub disk_sync_us: f64,
+    /// 1 MiB appends with one fdatasync at the end, bytes a second.
+    pub disk_write_bytes_per_s: f64,
+}
+
+impl Host {
+    /// Reads the facts and measures the disk under `folder`.
+    pub fn measure(folder: &Path) -> Result<Host, LabError> {
+        Ok(Host {
+            processor: field_of("/proc/cpuinfo", "model name").unwrap_or_else(|| "?".to_owned()),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: memory_bytes(),
+            kernel: first_line("/proc/sys/kernel/osrelease"),
+            load_average: first_line("/proc/loadavg")
+                .split(' ')
+                .next()
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0.0),
+            disk_sync_us: disk_sync_us(folder).map_err(LabError::system("cannot time the disk"))?,
+            disk_write_bytes_per_s: disk_write_bytes_per_s(folder)
+                .map_err(LabError::system("cannot measure the disk"))?,
+        })
+    }
+}
+
+fn disk_sync_us(folder: &Path) -> std::io::Result<f64> {
+    let path = folder.join("disk-sync");
+    let mut file = File::create(&path)?;
+    let block = [7_u8; 4096];
+    let mut times = Vec::with_capacity(SYNC_COUNT);
+    for _ in 0..SYNC_COUNT {
+        let began = Instant::now();
+        file.write_all(&block)?;
+        file.sync_data()?;
+        times.push(began.elapsed().as_secs_f64() * 1e6);
+    }
+    std::fs::remove_file(path)?;
+    Ok(stats::quantile(&stats::sorted(&times), 0.5).unwrap_or(0.0))
+}
+
+fn disk_write_bytes_per_s(folder: &Path) -> std::io::Result<f64> {
+    let path = folder.join("disk-write");
+    let mut file = File::create(&path)?;
+    let block = vec![7_u8; 1 << 20];
+    let began = Instant::now();
+    for _ in 0..WRITE_MIB {
+        file.write_all(&block)?;
+    }
+    file.sync_data()?;
+    let rate = (WRITE_MIB << 20) as f64 / began.elapsed().as_secs_f64();
+    std::fs::remove_file(path)?;
+    Ok(rate)
+}
+
+fn memory_bytes() -> u64 {
+    let text = field_of("/proc/meminfo", "MemTotal").unwrap_or_default();
+    let kib: u64 = text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    kib * 1024
+}
+
+fn field_of(path: &str, name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+fn first_line(path: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+const SYNC_COUNT: usize = 200;
+const WRITE_MIB: usize = 256;

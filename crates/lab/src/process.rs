@@ -1,0 +1,165 @@
+//! The process under test: started on free ports in a folder of its own, measured, stopped.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::experiment::LabError;
+use crate::limits::{POLL, READY_MAX, STOP_MAX};
+
+/// A child process with what it uses.
+pub struct Measured {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
+}
+
+/// What a process has used so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// User and system time of all threads.
+    pub cpu: Duration,
+    /// Resident memory now.
+    pub resident_bytes: u64,
+    /// Most resident memory so far.
+    pub resident_bytes_max: u64,
+}
+
+impl Measured {
+    /// Starts `command`, its output into a log in `folder`.
+    pub fn start(
+        name: &'static str,
+        command: &mut Command,
+        folder: &Path,
+    ) -> Result<Self, LabError> {
+        let log = folder.join(format!("{name}.log"));
+        let cannot = |error| LabError::System { what: format!("cannot start {name}"), source: error };
+        let out = File::create(&log).map_err(cannot)?;
+        let err = out.try_clone().map_err(cannot)?;
+        let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().map_err(cannot)?;
+        Ok(Measured { name, child, log })
+    }
+
+    /// What the process has used since it began.
+    pub fn usage(&self) -> Result<Usage, LabError> {
+        let pid = self.child.id();
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}"));
+        let cannot = || LabError::system(format!("cannot read what {} uses", self.name));
+        let stat = read("stat").map_err(cannot())?;
+        let status = read("status").map_err(cannot())?;
+        let fields: Vec<&str> =
+            stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+        let ticks: u64 = [11, 12]
+            .iter()
+            .filter_map(|&at: &usize| fields.get(at)?.parse::<u64>().ok())
+            .sum();
+        let per_second = rustix::param::clock_ticks_per_second();
+        Ok(Usage {
+            cpu: Duration::from_secs_f64(ticks as f64 / per_second as f64),
+            resident_bytes: kib_of(&status, "VmRSS:"),
+            resident_bytes_max: kib_of(&status, "VmHWM:"),
+        })
+    }
+
+    /// Fails with the end of the log if the process has ended.
+    pub fn still_runs(&mut self) -> Result<(), LabError> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(LabError::Failed(format!(
+                "{} ended early ({status}); its last lines:\n{}",
+                self.name,
+                last_lines(&self.log),
+            ))),
+            Err(source) => {
+                Err(LabError::System { what: format!("cannot watch {}", self.name), source })
+            }
+        }
+    }
+
+    /// Asks the process to stop and waits for it; kills it when it takes too long.
+    pub fn stop(mut self) -> Result<(), LabError> {
+        self.signal_stop();
+        let deadline = Instant::now() + STOP_MAX;
+        while Instant::now() < deadline {
+            match self.child.try_wait() {
+                Ok(Some(_)) => return Ok(()),
+                Ok(None) => std::thread::sleep(POLL),
+                Err(source) => {
+                    return Err(LabError::System { what: format!("cannot stop {}", self.name), source });
+                }
+            }
+        }
+        Err(LabError::Failed(format!("{} did not stop within {STOP_MAX:?}", self.name)))
+    }
+
+    fn signal_stop(&self) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            // A process that is gone already needs no signal.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+}
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        // Reached without `stop` only when a run failed: leave nothing behind.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A running `thalweg up` with the addresses it listens on.
+pub struct Up {
+    /// The process.
+    pub process: Measured,
+    endpoints: Value,
+}
+
+impl Up {
+    /// Starts `thalweg up` on free ports with its data in `folder/up`.
+    pub fn start(thalweg: &Path, folder: &Path) -> Result<Up, LabError> {
+        let data = folder.join("up");
+        let mut command = Command::new(thalweg);
+        command.arg("up").arg("--data").arg(&data);
+        for role in ["streams", "rest", "mqtt", "fleet"] {
+            command.arg("--set").arg(format!("{role}.listen=127.0.0.1:0"));
+        }
+        let mut process = Measured::start("up", &mut command, folder)?;
+        let deadline = Instant::now() + READY_MAX;
+        loop {
+            process.still_runs()?;
+            let text = std::fs::read(data.join("endpoints.json")).unwrap_or_default();
+            if let Ok(endpoints) = serde_json::from_slice(&text) {
+                return Ok(Up { process, endpoints });
+            }
+            if Instant::now() > deadline {
+                return Err(LabError::Failed(format!("up was not ready within {READY_MAX:?}")));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// The address of a role, such as `127.0.0.1:9092`.
+    pub fn address(&self, role: &str) -> Result<&str, LabError> {
+        self.endpoints[role]
+            .as_str()
+            .ok_or_else(|| LabError::Failed(format!("up does not run the role {role}")))
+    }
+}
+
+fn kib_of(status: &str, name: &str) -> u64 {
+    let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+    let kib: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
+    kib * 1024
+}
+
+fn last_lines(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(10)..].join("\n")
+}

@@ -1,0 +1,200 @@
+//! The result as JSON, as a table for the terminal, and as one HTML file with its plots inside.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use plotters::prelude::*;
+
+use crate::experiment::{LabError, Series};
+use crate::run::{Finding, Row};
+
+/// Writes `NAME.json` and `NAME.html` into `folder`; returns the HTML file.
+pub fn write(finding: &Finding, folder: &Path) -> Result<PathBuf, LabError> {
+    let json = serde_json::to_vec_pretty(finding)
+        .map_err(|error| LabError::Failed(format!("cannot write the result: {error}")))?;
+    let save = |name: String, bytes: &[u8]| {
+        let path = folder.join(name);
+        std::fs::write(&path, bytes)
+            .map_err(LabError::system(format!("cannot write {}", path.display())))?;
+        Ok(path)
+    };
+    save(format!("{}.json", finding.experiment), &json)?;
+    save(format!("{}.html", finding.experiment), html(finding)?.as_bytes())
+}
+
+/// The rows, aligned.
+pub fn table(finding: &Finding) -> String {
+    let mut text = String::new();
+    let name_width = finding.rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+    for row in &finding.rows {
+        let holds = match row.holds {
+            Some(true) => "holds",
+            Some(false) => "MISSED",
+            None => "",
+        };
+        let goal = row.goal.as_deref().unwrap_or("");
+        let line = format!(
+            "{:<name_width$}  {:>12} {:<12} ±{:>4.0} %  {goal:<12} {holds}",
+            row.name,
+            figure(row.value),
+            row.unit,
+            row.summary.spread() * 100.0,
+        );
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn html(finding: &Finding) -> Result<String, LabError> {
+    let mut page = String::new();
+    let host = &finding.host;
+    write!(
+        page,
+        "<!doctype html><html lang=en><meta charset=utf-8><title>{name}</title><style>{STYLE}</style>\
+         <h1>{name}</h1><p>{method}</p><p class=host>{processor}, {cores} cores, {memory:.0} GiB, \
+         kernel {kernel}, load {load:.2}; disk sync {sync:.0} µs (4 KiB), \
+         {write:.0} MB/s (1 MiB, synced at the end); thalweg {version}{quick}</p>",
+        name = escape(finding.experiment),
+        method = escape(finding.method),
+        processor = escape(&host.processor),
+        cores = host.cores,
+        memory = host.memory_bytes as f64 / f64::from(1 << 30),
+        kernel = escape(&host.kernel),
+        load = host.load_average,
+        sync = host.disk_sync_us,
+        write = host.disk_write_bytes_per_s / 1e6,
+        version = escape(&finding.version),
+        quick = if finding.quick { ", short form" } else { "" },
+    )
+    .map_err(broken)?;
+    page.push_str(
+        "<table><tr><th>Measure<th>Median<th>Unit<th>Least<th>Most<th>Published<th>Goal<th></tr>",
+    );
+    for row in &finding.rows {
+        page.push_str(&html_row(row));
+    }
+    page.push_str("</table>");
+    for (title, unit, lines) in plots(finding) {
+        write!(page, "<h2>{}</h2>{}", escape(&title), plot(&unit, &lines)?).map_err(broken)?;
+    }
+    page.push_str("</html>\n");
+    Ok(page)
+}
+
+fn html_row(row: &Row) -> String {
+    let reference = row.reference.as_ref().map_or_else(String::new, |reference| {
+        format!("{} <small>{}</small>", figure(reference.value), escape(reference.source))
+    });
+    let verdict = match row.holds {
+        Some(true) => "<td class=good>holds",
+        Some(false) => "<td class=bad>missed",
+        None => "<td>",
+    };
+    format!(
+        "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{reference}<td>{}{verdict}</tr>",
+        escape(row.name),
+        figure(row.value),
+        escape(row.unit),
+        figure(row.summary.min),
+        figure(row.summary.max),
+        row.goal.as_deref().unwrap_or(""),
+    )
+}
+
+/// The series of the middle run, by plot, in order of appearance.
+fn plots(finding: &Finding) -> Vec<(String, String, Vec<&Series>)> {
+    let mut plots: Vec<(String, String, Vec<&Series>)> = Vec::new();
+    let Some(run) = finding.runs.get(finding.runs.len() / 2) else { return plots };
+    for series in &run.series {
+        match plots.iter_mut().find(|(title, _, _)| *title == series.plot) {
+            Some((_, _, lines)) => lines.push(series),
+            None => plots.push((series.plot.clone(), series.unit.clone(), vec![series])),
+        }
+    }
+    plots
+}
+
+fn plot(unit: &str, lines: &[&Series]) -> Result<String, LabError> {
+    let mut svg = String::new();
+    let points = || lines.iter().flat_map(|series| &series.points);
+    let seconds = points().map(|point| point.0).fold(1.0, f64::max);
+    let most = points().map(|point| point.1).fold(0.0, f64::max).max(1e-9);
+    {
+        let area = SVGBackend::with_string(&mut svg, (860, 300)).into_drawing_area();
+        let mut chart = ChartBuilder::on(&area)
+            .margin(8)
+            .x_label_area_size(32)
+            .y_label_area_size(76)
+            .build_cartesian_2d(0.0..seconds, 0.0..most * 1.08)
+            .map_err(broken)?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .x_desc("seconds")
+            .y_desc(unit)
+            .draw()
+            .map_err(broken)?;
+        for (index, series) in lines.iter().enumerate() {
+            let color = Palette99::pick(index).to_rgba();
+            chart
+                .draw_series(LineSeries::new(series.points.iter().copied(), color.stroke_width(2)))
+                .map_err(broken)?
+                .label(series.name.as_str())
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color));
+        }
+        chart
+            .configure_series_labels()
+            .background_style(WHITE.mix(0.8))
+            .border_style(BLACK.mix(0.2))
+            .draw()
+            .map_err(broken)?;
+        area.present().map_err(broken)?;
+    }
+    Ok(svg)
+}
+
+fn figure(value: f64) -> String {
+    match value.abs() {
+        large if large >= 1000.0 => {
+            let whole = format!("{:.0}", value.abs());
+            let mut grouped = String::new();
+            for (index, digit) in whole.chars().enumerate() {
+                if index > 0 && (whole.len() - index).is_multiple_of(3) {
+                    grouped.push(',');
+                }
+                grouped.push(digit);
+            }
+            if value < 0.0 { format!("-{grouped}") } else { grouped }
+        }
+        middle if middle >= 10.0 || value == value.trunc() => format!("{value:.0}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+fn broken(error: impl std::fmt::Display) -> LabError {
+    LabError::Failed(format!("cannot draw the report: {error}"))
+}
+
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;\
+padding:0 1rem;color:#16242c}h1{color:#0a7ea4}table{border-collapse:collapse;width:100%}\
+th,td{padding:.3rem .6rem;border-bottom:1px solid #dde5e9;text-align:left}\
+td:nth-child(2),td:nth-child(4),td:nth-child(5){text-align:right;font-variant-numeric:tabular-nums}\
+.host,small{color:#5b6b75}.good{color:#15803d}.bad{color:#b91c1c;font-weight:600}svg{max-width:100%}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_read_as_people_write_them() {
+        assert_eq!(figure(1_234_567.0), "1,234,567");
+        assert_eq!(figure(12.34), "12");
+        assert_eq!(figure(0.125), "0.12");
+        assert_eq!(figure(3.0), "3");
+    }
+}

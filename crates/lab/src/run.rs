@@ -1,0 +1,180 @@
+//! The frame of every experiment: warm-up, repeated runs, host facts, medians, report.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use base::{Clock, SystemClock, UnixMillis};
+use serde::Serialize;
+
+use crate::experiment::{Experiment, LabError, Outcome, Setting};
+use crate::host::Host;
+use crate::stats::Summary;
+use crate::{Output, RunArgs, experiments, report};
+
+/// What a run of an experiment came to; written as JSON and drawn as HTML.
+#[derive(Serialize)]
+pub struct Finding {
+    /// Version of this shape.
+    pub format: u32,
+    /// The experiment's name.
+    pub experiment: &'static str,
+    /// How it was done.
+    pub method: &'static str,
+    /// Version of the binary under test.
+    pub version: String,
+    /// When it began.
+    pub began_ms: UnixMillis,
+    /// True for the short form.
+    pub quick: bool,
+    /// The machine.
+    pub host: Host,
+    /// A row per measure.
+    pub rows: Vec<Row>,
+    /// What each run measured.
+    pub runs: Vec<Outcome>,
+}
+
+/// One measured figure beside its goal and its published reference.
+#[derive(Serialize)]
+pub struct Row {
+    /// The measure's name.
+    pub name: &'static str,
+    /// Unit of value, reference and goal.
+    pub unit: &'static str,
+    /// Median of the runs.
+    pub value: f64,
+    /// All runs.
+    pub summary: Summary,
+    /// A published figure and its source.
+    pub reference: Option<Reference>,
+    /// What must hold, in words.
+    pub goal: Option<String>,
+    /// Whether it holds; none where there is no goal.
+    pub holds: Option<bool>,
+}
+
+/// A figure that others published.
+#[derive(Serialize)]
+pub struct Reference {
+    /// Who measured what.
+    pub source: &'static str,
+    /// Their figure, in the row's unit.
+    pub value: f64,
+}
+
+/// Runs an experiment and writes its result; fails the exit code when a goal does not hold.
+pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
+    let experiment = experiments::ALL
+        .iter()
+        .find(|experiment| experiment.name == args.name)
+        .ok_or_else(|| {
+            LabError::Usage(format!(
+                "there is no experiment '{}'; `thalweg lab list` prints them",
+                args.name
+            ))
+        })?;
+    let thalweg = binary(args.thalweg.as_deref())?;
+    let work = args.results.join("work");
+    std::fs::create_dir_all(&work)
+        .map_err(LabError::system(format!("cannot make {}", work.display())))?;
+    let began_ms = SystemClock.now();
+    let host = Host::measure(&work)?;
+    let runs = repeat(experiment, args, &thalweg, &work)?;
+    let result = Finding {
+        format: 1,
+        experiment: experiment.name,
+        method: experiment.method,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        began_ms,
+        quick: args.quick,
+        host,
+        rows: rows(experiment, &runs),
+        runs,
+    };
+    std::fs::remove_dir_all(&work)
+        .map_err(LabError::system(format!("cannot clear {}", work.display())))?;
+    let html = report::write(&result, &args.results)?;
+    match args.output {
+        Output::Json => println!("{}", serde_json::to_string(&result).unwrap_or_default()),
+        Output::Table => print!("{}\nreport: {}\n", report::table(&result), html.display()),
+    }
+    let all_hold = result.rows.iter().all(|row| row.holds != Some(false));
+    Ok(if all_hold { ExitCode::SUCCESS } else { ExitCode::from(GOAL_MISSED) })
+}
+
+fn repeat(
+    experiment: &Experiment,
+    args: &RunArgs,
+    thalweg: &Path,
+    work: &Path,
+) -> Result<Vec<Outcome>, LabError> {
+    let count = args.runs.unwrap_or(if args.quick { QUICK_RUNS } else { RUNS }).max(1);
+    // The first run of the full form warms the page cache and is not counted.
+    let warm_ups = usize::from(!args.quick);
+    let mut outcomes = Vec::with_capacity(count);
+    for index in 0..warm_ups + count {
+        let folder = work.join(format!("run-{index}"));
+        std::fs::create_dir_all(&folder)
+            .map_err(LabError::system(format!("cannot make {}", folder.display())))?;
+        let began = Instant::now();
+        let setting = Setting { thalweg: thalweg.to_owned(), quick: args.quick, folder };
+        let outcome = (experiment.run)(&setting)?;
+        std::fs::remove_dir_all(&setting.folder)
+            .map_err(LabError::system("cannot clear the run's folder"))?;
+        let counted = index >= warm_ups;
+        let kind = if counted { "run" } else { "warm-up" };
+        eprintln!("{}: {kind} took {:.1} s", experiment.name, began.elapsed().as_secs_f64());
+        if counted {
+            outcomes.push(outcome);
+        }
+    }
+    Ok(outcomes)
+}
+
+fn rows(experiment: &Experiment, runs: &[Outcome]) -> Vec<Row> {
+    experiment
+        .measures
+        .iter()
+        .filter_map(|measure| {
+            let values = runs
+                .iter()
+                .flat_map(|run| &run.values)
+                .filter(|(name, _)| name == measure.name)
+                .map(|(_, value)| *value)
+                .collect();
+            let summary = Summary::of(values)?;
+            Some(Row {
+                name: measure.name,
+                unit: measure.unit,
+                value: summary.median,
+                reference: measure.reference.map(|(source, value)| Reference { source, value }),
+                goal: measure.goal.map(|goal| goal.to_string()),
+                holds: measure.goal.map(|goal| goal.holds(summary.median)),
+                summary,
+            })
+        })
+        .collect()
+}
+
+fn binary(named: Option<&Path>) -> Result<PathBuf, LabError> {
+    let path = match named {
+        Some(path) => path.to_owned(),
+        None => std::env::current_exe()
+            .map_err(LabError::system("cannot tell where this binary lies"))?
+            .with_file_name("thalweg"),
+    };
+    if path.is_file() {
+        Ok(path)
+    } else {
+        Err(LabError::Usage(format!(
+            "{} is not there; build it with `cargo build --release`, or name it with --thalweg",
+            path.display()
+        )))
+    }
+}
+
+const RUNS: usize = 5;
+const QUICK_RUNS: usize = 1;
+/// Exit code when everything ran and a goal was missed.
+const GOAL_MISSED: u8 = 3;

@@ -1,0 +1,177 @@
+//! The client commands' way to the HTTP API: where it is, and one shape of error.
+
+use reqwest::{Method, RequestBuilder, Response};
+use serde_json::Value;
+
+use super::{Failure, Output, table};
+use crate::endpoints::Endpoints;
+
+/// Speaks to one running `thalweg up`.
+pub struct Client {
+    http: reqwest::Client,
+    management: String,
+    output: Output,
+}
+
+impl Client {
+    /// A client of `server`, or of the process that wrote the endpoints file of the data folder,
+    /// or of the default port.
+    pub fn new(server: Option<String>, output: Output) -> Result<Self, Failure> {
+        let management = match server {
+            Some(url) => url.trim_end_matches('/').to_owned(),
+            None => Endpoints::of_default_folder()
+                .and_then(|endpoints| endpoints.get("fleet"))
+                .map_or_else(|| DEFAULT_SERVER.to_owned(), |address| format!("http://{address}")),
+        };
+        let http = reqwest::Client::builder()
+            .build()
+            .map_err(|error| Failure::because("cannot make an HTTP client", &error))?;
+        Ok(Client { http, management, output })
+    }
+
+    /// True when the caller asked for JSON.
+    pub fn wants_json(&self) -> bool {
+        self.output == Output::Json
+    }
+
+    /// A request to the management API at `path`, such as `/api/v1/topics`.
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.management))
+    }
+
+    /// A request to any URL with the same connection pool.
+    pub fn request_url(&self, method: Method, url: &str) -> RequestBuilder {
+        self.http.request(method, url)
+    }
+
+    /// Reads a JSON answer of the management API.
+    pub async fn get(&self, path: &str) -> Result<Value, Failure> {
+        self.send(self.request(Method::GET, path)).await
+    }
+
+    /// Sends a request and reads its JSON answer; an empty answer reads as null.
+    pub async fn send(&self, request: RequestBuilder) -> Result<Value, Failure> {
+        let response = self.raw(request).await?;
+        let body = response
+            .bytes()
+            .await
+            .map_err(|error| Failure::because("the answer broke off", &error))?;
+        if body.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&body)
+            .map_err(|error| Failure::because("the answer is not JSON", &error))
+    }
+
+    /// Sends a request; an error answer becomes a failure with the server's own words.
+    pub async fn raw(&self, request: RequestBuilder) -> Result<Response, Failure> {
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let body = response.text().await.unwrap_or_default();
+        Err(Failure(refusal(status.as_u16(), &body)))
+    }
+
+    /// Base URL of the REST proxy of the same process.
+    pub async fn rest_url(&self) -> Result<String, Failure> {
+        let status = self.get("/api/v1/status").await?;
+        status["endpoints"]["rest"].as_str().map(|address| format!("http://{address}")).ok_or_else(
+            || Failure(format!("{} runs no role rest; start `up` with it", self.management)),
+        )
+    }
+
+    /// Prints a list answer: the JSON as it is, or `columns` of each item as a table.
+    pub fn print_list(&self, answer: &Value, list: &str, columns: &[(&str, &str)]) {
+        if self.wants_json() {
+            println!("{answer:#}");
+            return;
+        }
+        let head: Vec<&str> = columns.iter().map(|(title, _)| *title).collect();
+        let items = answer[list].as_array().map_or(&[][..], Vec::as_slice);
+        let rows: Vec<Vec<String>> = items
+            .iter()
+            .map(|item| columns.iter().map(|(_, key)| cell(&item[*key])).collect())
+            .collect();
+        print!("{}", table::table(&head, &rows));
+    }
+
+    /// Prints one object: the JSON as it is, or a line a field.
+    pub fn print_object(&self, answer: &Value) {
+        if self.wants_json() {
+            println!("{answer:#}");
+            return;
+        }
+        if let Some(fields) = answer.as_object() {
+            let rows: Vec<Vec<String>> =
+                fields.iter().map(|(key, value)| vec![key.clone(), cell(value)]).collect();
+            print!("{}", table::table(&["FIELD", "VALUE"], &rows));
+        }
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        if error.is_connect() {
+            Failure(format!(
+                "nothing answers at {}; start `thalweg up`, or name the server with --server",
+                self.management
+            ))
+        } else {
+            Failure::because("the request failed", error)
+        }
+    }
+}
+
+/// One path segment, percent-encoded so that a stream path stays one segment.
+pub fn segment(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
+fn refusal(status: u16, body: &str) -> String {
+    let parsed: Value = serde_json::from_str(body).unwrap_or(Value::Null);
+    match parsed["message"].as_str() {
+        Some(message) => {
+            let place = match (parsed["line"].as_u64(), parsed["column"].as_u64()) {
+                (Some(line), Some(column)) => format!(" (line {line}, column {column})"),
+                _ => String::new(),
+            };
+            format!("{message}{place}")
+        }
+        None => format!("the server answered {status}: {}", body.trim()),
+    }
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.split_whitespace().collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
+}
+
+const DEFAULT_SERVER: &str = "http://127.0.0.1:10090";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_path_is_one_segment() {
+        assert_eq!(segment("/streams/test:topic1"), "%2Fstreams%2Ftest%3Atopic1");
+    }
+
+    #[test]
+    fn a_refusal_speaks_in_the_servers_words() {
+        let body = r#"{"error_code":400,"message":"expected FROM","line":2,"column":7}"#;
+        assert_eq!(refusal(400, body), "expected FROM (line 2, column 7)");
+        assert_eq!(refusal(502, "bad gateway\n"), "the server answered 502: bad gateway");
+    }
+}

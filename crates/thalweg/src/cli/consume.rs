@@ -1,0 +1,109 @@
+//! `thalweg consume`: records of topics on standard output, through a REST consumer instance.
+
+use std::io::Write;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::client::segment;
+use super::{Client, Failure};
+
+/// Follows the topics until stopped with Ctrl-C, or until --max records were printed.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The topics' names.
+    #[arg(required = true)]
+    topics: Vec<String>,
+    /// Consumer group: offsets are committed under it, so that a later call goes on.
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+    /// Start at the oldest record where the group has no offset yet.
+    #[arg(long)]
+    from_beginning: bool,
+    /// End after this many records.
+    #[arg(long, value_name = "N")]
+    max: Option<u64>,
+}
+
+pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
+    let rest = client.rest_url().await?;
+    let group = args.group.clone().unwrap_or_else(|| format!("thalweg-cli-{}", std::process::id()));
+    let config = json!({
+        "format": "binary",
+        "auto.offset.reset": if args.from_beginning { "earliest" } else { "latest" },
+        "auto.commit.enable": "false",
+    });
+    let created = post(&client, &format!("{rest}/consumers/{}", segment(&group)), &config).await?;
+    let Some(instance) = created["base_uri"].as_str().map(str::to_owned) else {
+        return Err(Failure("the proxy named no consumer instance".to_owned()));
+    };
+    let followed = tokio::select! {
+        followed = follow(&client, &args, &instance) => followed,
+        _ = tokio::signal::ctrl_c() => Ok(()),
+    };
+    // The instance would expire by itself; leaving now frees its partitions at once.
+    let left = client.raw(client.request_url(Method::DELETE, &instance).header("Accept", V2)).await;
+    followed.and(left.map(|_| ()))
+}
+
+async fn follow(client: &Client, args: &Args, instance: &str) -> Result<(), Failure> {
+    let topics = json!({"topics": args.topics});
+    post(client, &format!("{instance}/subscription"), &topics).await?;
+    let mut left = args.max.unwrap_or(u64::MAX);
+    while left > 0 {
+        let request = client
+            .request_url(Method::GET, &format!("{instance}/records?timeout=30000"))
+            .header("Accept", "application/vnd.kafka.binary.v2+json");
+        let answer = client.send(request).await?;
+        let records = answer.as_array().map_or(&[][..], Vec::as_slice);
+        let taken = records.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        print(client.wants_json(), &records[..taken])
+            .map_err(|error| Failure::because("cannot print", &error))?;
+        left -= taken as u64;
+        if args.group.is_some() && taken > 0 {
+            post(client, &format!("{instance}/offsets"), &commits(&records[..taken])).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn post(client: &Client, url: &str, body: &Value) -> Result<Value, Failure> {
+    let request = client
+        .request_url(Method::POST, url)
+        .header("Content-Type", V2)
+        .header("Accept", V2)
+        .body(body.to_string());
+    client.send(request).await
+}
+
+/// The committed offset is the last one printed; the proxy's rule adds the step to the next.
+fn commits(records: &[Value]) -> Value {
+    let offsets: Vec<Value> = records
+        .iter()
+        .map(|record| {
+            json!({
+                "topic": record["topic"], "partition": record["partition"],
+                "offset": record["offset"],
+            })
+        })
+        .collect();
+    json!({"offsets": offsets})
+}
+
+fn print(as_json: bool, records: &[Value]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for record in records {
+        if as_json {
+            writeln!(out, "{record}")?;
+            continue;
+        }
+        let value = record["value"].as_str().and_then(|text| STANDARD.decode(text).ok());
+        out.write_all(&value.unwrap_or_default())?;
+        out.write_all(b"\n")?;
+    }
+    out.flush()
+}
+
+const V2: &str = "application/vnd.kafka.v2+json";

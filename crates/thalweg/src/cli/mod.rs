@@ -1,0 +1,160 @@
+//! The command line: one table of commands, each in a file of its own.
+
+mod client;
+mod consume;
+mod fleet;
+mod import;
+mod lab;
+mod produce;
+mod statements;
+mod table;
+mod topics;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::up;
+
+pub use client::Client;
+
+/// Carries data from the edge to the core: fleet, agent, streams, statements, imports.
+#[derive(Parser)]
+#[command(name = "thalweg", version, max_term_width = 100, after_help = AFTER_HELP)]
+pub struct Cli {
+    /// Base URL of the management API, such as http://127.0.0.1:10090; by default what `up` wrote
+    /// into the data folder.
+    #[arg(long, global = true, value_name = "URL", env = "THALWEG_SERVER", help_heading = "Client")]
+    server: Option<String>,
+
+    /// What to print: a table for people or JSON for scripts.
+    #[arg(long, global = true, default_value = "table", help_heading = "Client")]
+    output: Output,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// How a client command prints its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// Aligned columns for people.
+    Table,
+    /// The API's own JSON.
+    Json,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the roles in one process on embedded defaults.
+    Up(Box<up::Args>),
+    /// Run an edge agent (also the small binary thalweg-agent).
+    Agent(Box<agent::cli::Args>),
+    /// List, create, describe and delete topics.
+    #[command(subcommand)]
+    Topics(topics::Command),
+    /// Write lines from standard input or a file into a topic, a record a line.
+    Produce(produce::Args),
+    /// Print the records of topics as they come.
+    Consume(consume::Args),
+    /// List the fleet's agents, or show one.
+    #[command(subcommand)]
+    Agents(fleet::AgentsCommand),
+    /// List the fleet's agent classes.
+    #[command(subcommand)]
+    Classes(fleet::ClassesCommand),
+    /// Publish a flow to a class; list and show flows.
+    #[command(subcommand)]
+    Flows(fleet::FlowsCommand),
+    /// Add, list, show and remove statements.
+    #[command(subcommand)]
+    Statements(statements::Command),
+    /// Load a file of records for a tenant and watch it to its end.
+    Import(import::Args),
+    /// List, show and cancel import jobs.
+    #[command(subcommand)]
+    Imports(import::JobsCommand),
+    /// Rerun the experiments and draw their reports (runs the binary thalweg-lab).
+    #[command(disable_help_flag = true)]
+    Lab(lab::Args),
+    /// Print the default configuration, every key with its meaning.
+    Config,
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell, such as bash, zsh or fish.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Runs one command to its end.
+///
+/// # Errors
+/// The failure as one line that says what to do next.
+pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    let client = || Client::new(cli.server.clone(), cli.output);
+    match cli.command {
+        Command::Up(args) => up::run(*args),
+        Command::Agent(args) => Ok(agent::cli::run(*args)),
+        Command::Lab(args) => lab::run(args),
+        Command::Config => {
+            print!("{}", crate::config::DEFAULTS);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Completions { shell } => {
+            let mut command = Cli::command();
+            clap_complete::generate(shell, &mut command, "thalweg", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Topics(command) => block_on(topics::run(client()?, command)),
+        Command::Produce(args) => block_on(produce::run(client()?, args)),
+        Command::Consume(args) => block_on(consume::run(client()?, args)),
+        Command::Agents(command) => block_on(fleet::agents(client()?, command)),
+        Command::Classes(command) => block_on(fleet::classes(client()?, command)),
+        Command::Flows(command) => block_on(fleet::flows(client()?, command)),
+        Command::Statements(command) => block_on(statements::run(client()?, command)),
+        Command::Import(args) => block_on(import::run(client()?, args)),
+        Command::Imports(command) => block_on(import::jobs(client()?, command)),
+    }
+}
+
+/// Why a command ended badly, in words for the person who typed it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Failure(pub String);
+
+impl Failure {
+    /// A failure of `what` because of `error`, with the whole chain of causes.
+    pub fn because(what: &str, error: &(dyn std::error::Error + 'static)) -> Self {
+        Failure(format!("{what}: {}", base::report(error)))
+    }
+}
+
+fn block_on(
+    work: impl Future<Output = Result<(), Failure>>,
+) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::because("cannot start", &error))?;
+    runtime.block_on(work).map(|()| ExitCode::SUCCESS)
+}
+
+/// Reads a file named on the command line; `-` is standard input.
+fn read_file(path: &PathBuf) -> Result<Vec<u8>, Failure> {
+    let read = if path.as_os_str() == "-" {
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut std::io::stdin().lock(), &mut bytes).map(|_| bytes)
+    } else {
+        std::fs::read(path)
+    };
+    read.map_err(|error| Failure::because(&format!("cannot read {}", path.display()), &error))
+}
+
+const AFTER_HELP: &str = "\
+First steps:
+  thalweg up --demo                       run everything, with an agent that feeds it
+  thalweg topics list                     what is there
+  thalweg consume demo-log                follow a topic
+  thalweg statements list                 what is computed
+The console is at http://127.0.0.1:10090/ while `up` runs.";

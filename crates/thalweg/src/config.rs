@@ -1,0 +1,316 @@
+//! Configuration in two stages: what was written (a file, `THALWEG_*` variables, `--set`), laid
+//! over the defaults, then read by each role's own type.
+//!
+//! Every problem is reported at once, each with where it was written. A key that no role knows is
+//! a problem: a misspelt key must not fall back to its default in silence.
+
+use std::fmt;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::telemetry::LogConfig;
+
+/// The default configuration as a file, every key with its meaning.
+pub const DEFAULTS: &str = include_str!("defaults.toml");
+
+/// The configuration of one process.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Config {
+    /// Who may reach the ports.
+    pub access: AccessConfig,
+    /// Logs.
+    pub log: LogConfig,
+    /// The event store and its Kafka listener.
+    pub streams: streams::StreamsConfig,
+    /// The REST proxy.
+    pub rest: rest::RestConfig,
+    /// The MQTT server.
+    pub mqtt: mqtt::MqttConfig,
+    /// Statements.
+    pub fusion: fusion::FusionConfig,
+    /// The C2 server and the management port.
+    pub fleet: fleet::FleetConfig,
+    /// Bulk imports.
+    pub imports: imports::ImportsConfig,
+}
+
+/// Section `[access]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AccessConfig {
+    /// Allows listeners beyond this machine although nothing asks callers who they are yet.
+    pub allow_remote: bool,
+}
+
+/// One thing that is wrong with what was written.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Problem {
+    origin: String,
+    text: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.origin, self.text)
+    }
+}
+
+/// Lays a file, environment variables and `KEY=VALUE` settings over the defaults, in this order.
+///
+/// # Errors
+/// Every problem found, in the order of the layers.
+pub fn load(
+    file: Option<&Path>,
+    variables: impl Iterator<Item = (String, String)>,
+    settings: &[String],
+) -> Result<Config, Vec<Problem>> {
+    let defaults = serde_json::to_value(Config::default()).unwrap_or_default();
+    let mut layers = Layers { known: defaults.clone(), merged: defaults, problems: Vec::new() };
+    if let Some(path) = file {
+        layers.file(path);
+    }
+    layers.variables(variables);
+    for setting in settings {
+        layers.setting(setting);
+    }
+    layers.read()
+}
+
+struct Layers {
+    known: Value,
+    merged: Value,
+    problems: Vec<Problem>,
+}
+
+impl Layers {
+    fn file(&mut self, path: &Path) {
+        let origin = path.display().to_string();
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => return self.problem(origin, format!("cannot read it: {error}")),
+        };
+        match toml::from_str::<Map<String, Value>>(&text) {
+            Ok(table) => {
+                let known = self.known.clone();
+                let mut unknown = Vec::new();
+                overlay(&mut self.merged, &known, Value::Object(table), "", &mut unknown);
+                for key in unknown {
+                    let hint = self.hint(&key);
+                    self.problem(origin.clone(), format!("unknown key '{key}'{hint}"));
+                }
+            }
+            Err(error) => self.problem(origin, error.to_string().trim_end().to_owned()),
+        }
+    }
+
+    fn variables(&mut self, variables: impl Iterator<Item = (String, String)>) {
+        let mut keys = Vec::new();
+        leaves(&self.known, "", &mut keys);
+        let mut ours: Vec<(String, String)> =
+            variables.filter(|(name, _)| name.starts_with(VARIABLE_PREFIX)).collect();
+        ours.sort();
+        for (name, value) in ours {
+            let reserved = |r: &&str| name.starts_with(*r);
+            if OTHER_VARIABLES.iter().any(|r| reserved(&r)) {
+                continue;
+            }
+            match keys.iter().find(|key| variable_name(key) == name) {
+                Some(key) => self.set(&name, key, &value),
+                None => self.problem(
+                    name.clone(),
+                    "no configuration key has this variable; `thalweg config` lists the keys"
+                        .to_owned(),
+                ),
+            }
+        }
+    }
+
+    fn setting(&mut self, setting: &str) {
+        let origin = format!("--set {setting}");
+        let Some((key, value)) = setting.split_once('=') else {
+            return self.problem(origin, "write it as KEY=VALUE".to_owned());
+        };
+        let mut keys = Vec::new();
+        leaves(&self.known, "", &mut keys);
+        if keys.iter().any(|known| known == key.trim()) {
+            self.set(&origin, key.trim(), value.trim());
+        } else {
+            let hint = self.hint(key.trim());
+            self.problem(origin, format!("unknown key '{}'{hint}", key.trim()));
+        }
+    }
+
+    fn set(&mut self, origin: &str, key: &str, text: &str) {
+        let pointer = format!("/{}", key.replace('.', "/"));
+        let is_text = matches!(self.known.pointer(&pointer), Some(Value::String(_)));
+        let value = if is_text { Value::String(text.to_owned()) } else { written_value(text) };
+        match self.merged.pointer_mut(&pointer) {
+            Some(place) => *place = value,
+            None => self.problem(origin.to_owned(), format!("'{key}' has no place")),
+        }
+    }
+
+    fn read(mut self) -> Result<Config, Vec<Problem>> {
+        let config = Config {
+            access: self.section("access"),
+            log: self.section("log"),
+            streams: self.section("streams"),
+            rest: self.section("rest"),
+            mqtt: self.section("mqtt"),
+            fusion: self.section("fusion"),
+            fleet: self.section("fleet"),
+            imports: self.section("imports"),
+        };
+        if self.problems.is_empty() { Ok(config) } else { Err(self.problems) }
+    }
+
+    fn section<T: DeserializeOwned + Default>(&mut self, name: &str) -> T {
+        match serde_json::from_value(self.merged[name].clone()) {
+            Ok(section) => section,
+            Err(error) => {
+                self.problem(format!("[{name}]"), error.to_string());
+                T::default()
+            }
+        }
+    }
+
+    fn hint(&self, key: &str) -> String {
+        let mut keys = Vec::new();
+        leaves(&self.known, "", &mut keys);
+        let near = keys.iter().map(|known| (distance(known, key), known)).min();
+        match near {
+            Some((distance, known)) if distance <= NEAR => format!("; did you mean '{known}'?"),
+            _ => "; `thalweg config` lists the keys".to_owned(),
+        }
+    }
+
+    fn problem(&mut self, origin: String, text: String) {
+        self.problems.push(Problem { origin, text });
+    }
+}
+
+fn overlay(into: &mut Value, known: &Value, from: Value, at: &str, unknown: &mut Vec<String>) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) if known.is_object() => {
+            for (key, value) in from {
+                let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+                match (into.get_mut(&key), known.get(&key)) {
+                    (Some(place), Some(known)) => overlay(place, known, value, &path, unknown),
+                    _ => unknown.push(path),
+                }
+            }
+        }
+        (place, value) => *place = value,
+    }
+}
+
+fn leaves(value: &Value, at: &str, keys: &mut Vec<String>) {
+    match value {
+        Value::Object(table) => {
+            for (key, value) in table {
+                let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+                leaves(value, &path, keys);
+            }
+        }
+        _ => keys.push(at.to_owned()),
+    }
+}
+
+fn variable_name(key: &str) -> String {
+    format!("{VARIABLE_PREFIX}{}", key.replace('.', "_").to_uppercase())
+}
+
+/// A value as TOML writes it; text that is no TOML value stands for itself.
+fn written_value(text: &str) -> Value {
+    toml::from_str::<Map<String, Value>>(&format!("value = {text}"))
+        .ok()
+        .and_then(|mut table| table.remove("value"))
+        .unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+/// Levenshtein's distance, for "did you mean".
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let above = row[j + 1];
+            row[j + 1] = (diagonal + usize::from(x != *y)).min(above + 1).min(row[j] + 1);
+            diagonal = above;
+        }
+    }
+    row[b.len()]
+}
+
+const VARIABLE_PREFIX: &str = "THALWEG_";
+/// Variables that are read elsewhere: command line options, and the agent's own.
+const OTHER_VARIABLES: [&str; 4] =
+    ["THALWEG_DATA", "THALWEG_CONFIG", "THALWEG_SERVER", "THALWEG_AGENT_"];
+/// Keys at most this many letters away are suggested.
+const NEAR: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(loaded: Result<Config, Vec<Problem>>) -> Vec<String> {
+        loaded.map_or_else(|p| p.iter().map(ToString::to_string).collect(), |_| Vec::new())
+    }
+
+    #[test]
+    fn the_defaults_file_says_what_the_code_does() {
+        let table: Map<String, Value> = toml::from_str(DEFAULTS).unwrap();
+        let known = serde_json::to_value(Config::default()).unwrap();
+        let (mut merged, mut unknown) = (known.clone(), Vec::new());
+        overlay(&mut merged, &known, Value::Object(table), "", &mut unknown);
+        assert_eq!(unknown, Vec::<String>::new());
+        assert_eq!(merged, known);
+        let mut keys = Vec::new();
+        leaves(&known, "", &mut keys);
+        for key in keys {
+            let last = key.rsplit('.').next().unwrap_or_default();
+            assert!(DEFAULTS.contains(&format!("{last} =")), "defaults.toml does not name {key}");
+        }
+    }
+
+    #[test]
+    fn later_layers_win_and_values_keep_their_types() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("thalweg.toml");
+        std::fs::write(&file, "[streams]\nlisten = \"127.0.0.1:1\"\ndefault_partitions = 3\n")
+            .unwrap();
+        let variables = [
+            ("THALWEG_STREAMS_LISTEN".to_owned(), "127.0.0.1:2".to_owned()),
+            ("THALWEG_DATA".to_owned(), "elsewhere".to_owned()),
+        ];
+        let settings = ["mqtt.listen=127.0.0.1:0".to_owned()];
+        let config = load(Some(&file), variables.into_iter(), &settings).unwrap();
+        let value = serde_json::to_value(&config).unwrap();
+        assert_eq!(value["streams"]["listen"], "127.0.0.1:2");
+        assert_eq!(value["streams"]["default_partitions"], 3);
+        assert_eq!(value["mqtt"]["listen"], "127.0.0.1:0");
+    }
+
+    #[test]
+    fn every_problem_is_told_at_once_with_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("thalweg.toml");
+        std::fs::write(&file, "[streams]\nlisten_on = \"x\"\n[nowhere]\na = 1\n").unwrap();
+        let variables = [("THALWEG_NONSENSE".to_owned(), "1".to_owned())];
+        let settings = ["fleet.lisen=1".to_owned(), "streams.default_partitions=many".to_owned()];
+        let problems = texts(load(Some(&file), variables.into_iter(), &settings));
+        let path = file.display();
+        assert_eq!(problems.len(), 5, "{problems:?}");
+        assert!(problems.contains(&format!(
+            "{path}: unknown key 'streams.listen_on'; did you mean 'streams.listen'?"
+        )));
+        assert!(problems.iter().any(|p| p.contains("unknown key 'nowhere")), "{problems:?}");
+        assert!(problems.iter().any(|p| p.starts_with("THALWEG_NONSENSE: ")), "{problems:?}");
+        assert!(problems.iter().any(|p| p.contains("did you mean 'fleet.listen'?")));
+        assert!(problems.iter().any(|p| p.starts_with("[streams]: ")), "{problems:?}");
+    }
+}

@@ -1,0 +1,74 @@
+//! What the management port serves beside the roles' own APIs: health, metrics, status, console.
+
+mod serve;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::{Json, Router};
+use base::{Clock, SystemClock};
+use metrics_exporter_prometheus::PrometheusHandle;
+use serde_json::{Value, json};
+
+use crate::endpoints::Endpoints;
+use crate::telemetry;
+
+pub use serve::serve;
+
+/// What the status answers are made of.
+pub struct Process {
+    /// What listens where.
+    pub endpoints: Endpoints,
+    /// When the process began to serve.
+    pub started: Instant,
+    /// Renders the metrics.
+    pub metrics: PrometheusHandle,
+    /// The MQTT server, if that role runs here.
+    pub mqtt: Option<mqtt::Server>,
+}
+
+/// Routes of the process itself.
+pub fn routes(process: Arc<Process>) -> Router {
+    Router::new()
+        .route("/health", get(health))
+        .route("/metrics", get(metrics))
+        .route("/api/v1/status", get(status))
+        .with_state(process)
+        .merge(crate::console::routes())
+}
+
+async fn health() -> Json<Value> {
+    // The listener opens only after every store of this process was recovered.
+    Json(json!({"status": "UP"}))
+}
+
+async fn metrics(State(process): State<Arc<Process>>) -> impl IntoResponse {
+    process.metrics.run_upkeep();
+    let text = process.metrics.render() + &telemetry::process_metrics();
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+}
+
+async fn status(State(process): State<Arc<Process>>) -> Json<Value> {
+    let mqtt = process.mqtt.as_ref().map(|server| {
+        let stats = server.stats();
+        json!({
+            "clients_connected": stats.clients_connected,
+            "messages_received_total": stats.messages_received_total,
+            "messages_sent_total": stats.messages_sent_total,
+            "messages_dropped_total": stats.dropped_total,
+            "subscriptions": stats.subscriptions,
+            "retained": stats.retained,
+        })
+    });
+    Json(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "uptime_ms": u64::try_from(process.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        "now_ms": SystemClock.now(),
+        "endpoints": process.endpoints,
+        "mqtt": mqtt,
+    }))
+}

@@ -1,0 +1,420 @@
+//! `thalweg up`: opens the stores, starts the chosen roles, says what listens where, and stops
+//! everything in the opposite order.
+//!
+//! Ports are opened first, so that a taken one is told before anything is touched; they are served
+//! only after every store was recovered.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use base::{Clock, SystemClock};
+use clap::ValueEnum;
+use streams::EventStore;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::cli::Failure;
+use crate::config::{self, Config};
+use crate::demo;
+use crate::endpoints::{DEFAULT_FOLDER, Endpoints};
+use crate::folder::DataFolder;
+use crate::http::{self, Process};
+use crate::telemetry;
+
+/// Runs the roles in one process; everything they keep lies under one folder.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Folder that holds all data.
+    #[arg(long, value_name = "DIR", env = "THALWEG_DATA", default_value = DEFAULT_FOLDER)]
+    data: PathBuf,
+    /// Configuration file (TOML); `thalweg config` prints every key with its default.
+    #[arg(long, value_name = "FILE", env = "THALWEG_CONFIG")]
+    config: Option<PathBuf>,
+    /// Only these roles, separated by commas; all of them if not given.
+    #[arg(long = "role", value_name = "ROLE", value_delimiter = ',')]
+    roles: Vec<Role>,
+    /// Overrides one configuration key, such as streams.listen=127.0.0.1:0.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Also runs an agent that feeds the line with this machine's own log and figures.
+    #[arg(long)]
+    demo: bool,
+}
+
+/// A part of the process that can run on its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Role {
+    /// The event store and its Kafka listener.
+    Streams,
+    /// The Kafka REST proxy.
+    Rest,
+    /// The MQTT server.
+    Mqtt,
+    /// Statements over streams and MQTT.
+    Fusion,
+    /// The C2 server for agents.
+    Fleet,
+    /// Bulk imports.
+    Imports,
+}
+
+/// Runs until told to stop.
+pub fn run(args: Args) -> Result<ExitCode, Failure> {
+    let began = Instant::now();
+    let config = config::load(args.config.as_deref(), std::env::vars(), &args.settings)
+        .map_err(|problems| Failure(lines("the configuration cannot be used", &problems)))?;
+    let roles = chosen(&args.roles)?;
+    let folder = DataFolder::lock(&args.data)
+        .map_err(|error| Failure::because("cannot start", &error))?;
+    telemetry::start_logs(&config.log, folder.path())
+        .map_err(|error| Failure::because("cannot start logging", &error))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::because("cannot start", &error))?;
+    let ended = runtime.block_on(serve(&folder, config, &roles, args.demo, began));
+    Endpoints::remove(folder.path());
+    // A task that a peer keeps waiting must not keep the process: everything durable is closed.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    ended.map(|()| ExitCode::SUCCESS)
+}
+
+async fn serve(
+    folder: &DataFolder,
+    config: Config,
+    roles: &BTreeSet<Role>,
+    with_demo: bool,
+    began: Instant,
+) -> Result<(), Failure> {
+    let metrics = telemetry::start_metrics()
+        .map_err(|error| Failure::because("cannot start metrics", &error))?;
+    let listeners = Listeners::open(&config, roles).await?;
+    let endpoints = listeners.endpoints.clone();
+    let parts = Parts::open(folder.path(), &config, roles).await?;
+    let shutdown = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    let process = Arc::new(Process {
+        endpoints: endpoints.clone(),
+        started: Instant::now(),
+        metrics,
+        mqtt: parts.mqtt.clone(),
+    });
+    parts.serve(listeners, http::routes(process), &config, &tasks, &shutdown);
+    endpoints
+        .write(folder.path())
+        .map_err(|error| Failure::because("cannot write the endpoints file", &error))?;
+    announce(&endpoints, folder.path(), began);
+    let demo = if with_demo {
+        match demo::start(folder.path(), &endpoints).await {
+            Ok(demo) => Some(demo),
+            Err(failure) => {
+                tracing::error!("the demo could not start: {failure}");
+                None
+            }
+        }
+    } else {
+        None
+    };
+    wait_for_stop().await?;
+    tracing::info!("stopping; a second Ctrl-C stops at once");
+    tokio::spawn(async {
+        if wait_for_stop().await.is_ok() {
+            std::process::exit(FORCED_EXIT);
+        }
+    });
+    if let Some(demo) = demo {
+        demo.stop().await;
+    }
+    shutdown.cancel();
+    tasks.close();
+    tasks.wait().await;
+    parts.close().await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// The open ports, before anything serves them.
+struct Listeners {
+    streams: Option<TcpListener>,
+    rest: Option<TcpListener>,
+    mqtt: Option<TcpListener>,
+    fleet: TcpListener,
+    endpoints: Endpoints,
+}
+
+impl Listeners {
+    async fn open(config: &Config, roles: &BTreeSet<Role>) -> Result<Self, Failure> {
+        let mut endpoints = Endpoints::default();
+        let guard = |role| (roles.contains(&role), config.access.allow_remote);
+        Ok(Listeners {
+            streams: optional(guard(Role::Streams), "streams", &config.streams.listen, &mut endpoints)
+                .await?,
+            rest: optional(guard(Role::Rest), "rest", &config.rest.listen, &mut endpoints).await?,
+            mqtt: optional(guard(Role::Mqtt), "mqtt", &config.mqtt.listen, &mut endpoints).await?,
+            // Health, metrics and the roles' management APIs are here, whatever the roles.
+            fleet: listen(config.access.allow_remote, "fleet", &config.fleet.listen, &mut endpoints)
+                .await?,
+            endpoints,
+        })
+    }
+}
+
+async fn optional(
+    (wanted, allow_remote): (bool, bool),
+    role: &str,
+    address: &str,
+    endpoints: &mut Endpoints,
+) -> Result<Option<TcpListener>, Failure> {
+    if !wanted {
+        return Ok(None);
+    }
+    listen(allow_remote, role, address, endpoints).await.map(Some)
+}
+
+async fn listen(
+    allow_remote: bool,
+    role: &str,
+    address: &str,
+    endpoints: &mut Endpoints,
+) -> Result<TcpListener, Failure> {
+    let key = format!("{role}.listen");
+    let parsed: SocketAddr = address.parse().map_err(|_| {
+        Failure(format!("{key} = '{address}' is no address; write it as 127.0.0.1:9092"))
+    })?;
+    if !parsed.ip().is_loopback() && !allow_remote {
+        return Err(Failure(format!(
+            "{key} = {address} is open beyond this machine, and nothing asks callers who they are \
+             yet; if the network is trusted, add --set access.allow_remote=true"
+        )));
+    }
+    let listener = TcpListener::bind(parsed).await.map_err(|error| {
+        if error.kind() == std::io::ErrorKind::AddrInUse {
+            Failure(format!(
+                "port {} is taken by another program; stop it, or choose another with \
+                 --set {key}={}:PORT (port 0 picks a free one)",
+                parsed.port(),
+                parsed.ip(),
+            ))
+        } else {
+            Failure::because(&format!("cannot listen on {key} = {address}"), &error)
+        }
+    })?;
+    let bound = listener
+        .local_addr()
+        .map_err(|error| Failure::because(&format!("cannot listen on {key}"), &error))?;
+    endpoints.insert(role, bound);
+    Ok(listener)
+}
+
+/// The roles' states, opened.
+struct Parts {
+    streams: Option<Arc<streams::Streams>>,
+    store: Option<Arc<dyn EventStore>>,
+    mqtt: Option<mqtt::Server>,
+    fusion: Option<Arc<fusion::Fusion>>,
+    fleet: Option<Arc<fleet::Fleet>>,
+    imports: Option<Arc<imports::Imports>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Parts {
+    async fn open(
+        folder: &Path,
+        config: &Config,
+        roles: &BTreeSet<Role>,
+    ) -> Result<Self, Failure> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let runs = |role: Role| roles.contains(&role);
+        let streams = if runs(Role::Streams) {
+            let (dir, config, clock) =
+                (folder.join("streams"), config.streams.clone(), clock.clone());
+            let (streams, recovery) =
+                blocking(move || streams::Streams::open(&dir, config, clock))
+                    .await?
+                    .map_err(cannot_open("the event store"))?;
+            if let Some(cut) = recovery.cut {
+                tracing::warn!(?cut, "the event store's journal ended in a torn write; cut there");
+            }
+            Some(streams)
+        } else {
+            None
+        };
+        let store = streams.as_ref().map(|streams| streams.store());
+        let mqtt = if runs(Role::Mqtt) {
+            let (dir, config, clock) = (folder.join("mqtt"), config.mqtt.clone(), clock.clone());
+            Some(
+                blocking(move || mqtt::Server::open(&dir, config, clock))
+                    .await?
+                    .map_err(cannot_open("the MQTT server"))?,
+            )
+        } else {
+            None
+        };
+        let fleet = if runs(Role::Fleet) {
+            let opened =
+                fleet::Fleet::open(&folder.join("fleet"), config.fleet.clone(), clock.clone());
+            Some(opened.await.map_err(cannot_open("the fleet"))?)
+        } else {
+            None
+        };
+        let (mut fusion, mut imports) = (None, None);
+        if let Some(store) = &store {
+            if runs(Role::Fusion) {
+                let opened = fusion::Fusion::open(
+                    &folder.join("fusion"),
+                    config.fusion.clone(),
+                    store.clone(),
+                    mqtt.clone(),
+                    clock.clone(),
+                );
+                fusion = Some(opened.await.map_err(cannot_open("the statements"))?);
+            }
+            if runs(Role::Imports) {
+                let opened = imports::Imports::open(
+                    &folder.join("imports"),
+                    config.imports.clone(),
+                    store.clone(),
+                    clock.clone(),
+                );
+                imports = Some(opened.await.map_err(cannot_open("the imports"))?);
+            }
+        }
+        Ok(Parts { streams, store, mqtt, fusion, fleet, imports, clock })
+    }
+
+    fn serve(
+        &self,
+        listeners: Listeners,
+        mut management: Router,
+        config: &Config,
+        tasks: &TaskTracker,
+        shutdown: &CancellationToken,
+    ) {
+        if let (Some(listener), Some(streams)) = (listeners.streams, &self.streams) {
+            tasks.spawn(streams::kafka::serve(listener, streams.clone(), shutdown.clone()));
+        }
+        if let (Some(listener), Some(mqtt)) = (listeners.mqtt, &self.mqtt) {
+            let (mqtt, shutdown) = (mqtt.clone(), shutdown.clone());
+            tasks.spawn(async move { mqtt.serve(listener, shutdown).await });
+        }
+        if let Some(store) = &self.store {
+            management = management.merge(rest::management(store.clone()));
+            if let Some(listener) = listeners.rest {
+                let (routes, handle) =
+                    rest::routes(store.clone(), config.rest.clone(), self.clock.clone());
+                let shutdown = shutdown.clone();
+                tasks.spawn(async move {
+                    http::serve(listener, routes, shutdown).await;
+                    handle.close().await;
+                });
+            }
+        }
+        if let Some(fusion) = &self.fusion {
+            management = management.merge(fusion::http::routes(fusion.clone()));
+        }
+        if let Some(fleet) = &self.fleet {
+            management = management.merge(fleet::http::routes(fleet.clone()));
+        }
+        if let Some(imports) = &self.imports {
+            management = management.merge(imports::http::routes(imports.clone()));
+        }
+        tasks.spawn(http::serve(listeners.fleet, management, shutdown.clone()));
+    }
+
+    /// Closes what writes before what it writes to.
+    async fn close(self) {
+        if let Some(imports) = self.imports {
+            imports.close().await;
+        }
+        if let Some(fusion) = self.fusion {
+            fusion.close().await;
+        }
+        if let Some(fleet) = self.fleet {
+            fleet.close().await;
+        }
+        if let Some(mqtt) = self.mqtt {
+            mqtt.close().await;
+        }
+        if let Some(streams) = self.streams {
+            streams.close().await;
+        }
+    }
+}
+
+fn chosen(roles: &[Role]) -> Result<BTreeSet<Role>, Failure> {
+    let chosen: BTreeSet<Role> = if roles.is_empty() {
+        Role::value_variants().iter().copied().collect()
+    } else {
+        roles.iter().copied().collect()
+    };
+    for role in [Role::Rest, Role::Fusion, Role::Imports] {
+        if chosen.contains(&role) && !chosen.contains(&Role::Streams) {
+            let name = role.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
+            return Err(Failure(format!(
+                "the role {name} needs an event store: add the role streams to --role"
+            )));
+        }
+    }
+    Ok(chosen)
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| Failure::because("opening a store failed", &error))
+}
+
+fn cannot_open<E: std::error::Error + 'static>(what: &str) -> impl FnOnce(E) -> Failure {
+    let what = format!("cannot open {what}");
+    move |error| Failure::because(&what, &error)
+}
+
+fn announce(endpoints: &Endpoints, folder: &Path, began: Instant) {
+    println!("thalweg {} is up, data in {}", env!("CARGO_PKG_VERSION"), folder.display());
+    for (role, address) in endpoints.iter() {
+        let what = match role {
+            "streams" => format!("{address:<22} Kafka protocol"),
+            "rest" => format!("http://{address:<15} Kafka REST proxy"),
+            "mqtt" => format!("{address:<22} MQTT"),
+            _ => format!("http://{address:<15} console, C2 for agents, management API, metrics"),
+        };
+        println!("  {role:<8} {what}");
+    }
+    tracing::info!(ready_ms = began.elapsed().as_millis(), "ready");
+}
+
+async fn wait_for_stop() -> Result<(), Failure> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())
+        .map_err(|error| Failure::because("cannot wait for signals", &error))?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted.map_err(|error| Failure::because("cannot wait for signals", &error))
+        }
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+fn lines(head: &str, problems: &[impl std::fmt::Display]) -> String {
+    let mut text = head.to_owned();
+    for problem in problems {
+        text.push_str(&format!("\n  {problem}"));
+    }
+    text
+}
+
+const AFTER_HELP: &str = "\
+Configuration is read from the file, then from variables such as THALWEG_STREAMS_LISTEN, then from
+--set; later ones win. What listens where is printed, and written into DIR/endpoints.json.
+Ctrl-C stops cleanly.";
+/// What a shell reports for a process ended by a second Ctrl-C.
+const FORCED_EXIT: i32 = 130;

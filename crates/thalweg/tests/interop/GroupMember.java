@@ -1,0 +1,49 @@
+// One member of a consumer group with Apache Kafka's Java client.
+// Usage: GroupMember BOOTSTRAP TOPIC GROUP COUNT
+// Prints "assigned N" at each rebalance and the partition, offset and value of each record; ends
+// after COUNT records, committed. Ended early it commits nothing more.
+
+import java.time.Duration;
+import java.util.Collection;
+import java.util.List;
+import java.util.Properties;
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.StringDeserializer;
+
+public class GroupMember {
+    public static void main(String[] args) {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", args[0]);
+        settings.put("group.id", args[2]);
+        settings.put("auto.offset.reset", "earliest");
+        settings.put("enable.auto.commit", "false");
+        settings.put("session.timeout.ms", "6000");
+        settings.put("heartbeat.interval.ms", "500");
+        settings.put("max.poll.records", "50");
+        int left = Integer.parseInt(args[3]);
+        try (KafkaConsumer<String, String> consumer =
+                new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
+            consumer.subscribe(List.of(args[1]), new ConsumerRebalanceListener() {
+                public void onPartitionsRevoked(Collection<TopicPartition> partitions) {}
+
+                public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+                    System.out.println("assigned " + consumer.assignment().size());
+                    System.out.flush();
+                }
+            });
+            while (left > 0) {
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(500))) {
+                    System.out.println(
+                        "record " + record.partition() + " " + record.offset() + " " + record.value());
+                    left--;
+                }
+                System.out.flush();
+                consumer.commitSync();
+            }
+        }
+        System.out.println("done");
+    }
+}

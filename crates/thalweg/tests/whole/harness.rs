@@ -1,0 +1,310 @@
+//! Starts, stops and kills the binary under test, finds the clients, and waits on conditions.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A running `thalweg up`, on free ports, with its data in a folder that outlives it.
+pub struct Up {
+    child: Child,
+    data: PathBuf,
+    endpoints: Value,
+}
+
+impl Up {
+    /// Starts on `data` with free ports.
+    pub fn start(data: &Path) -> Up {
+        Up::start_with(data, &[])
+    }
+
+    /// Starts on `data` with free ports and more arguments.
+    pub fn start_with(data: &Path, arguments: &[&str]) -> Up {
+        Up::launch(data, &free_ports(), arguments)
+    }
+
+    /// Starts again on the same folder and the same ports, as an operator's restart does.
+    pub fn start_again(&self, arguments: &[&str]) -> Up {
+        let ports: Vec<String> = PORTS
+            .iter()
+            .flat_map(|role| ["--set".to_owned(), format!("{role}.listen={}", self.address(role))])
+            .collect();
+        Up::launch(&self.data, &ports, arguments)
+    }
+
+    fn launch(data: &Path, ports: &[String], arguments: &[&str]) -> Up {
+        // A file that a killed process left would name ports that nobody listens on yet.
+        let _ = std::fs::remove_file(data.join("endpoints.json"));
+        let mut command = Command::new(thalweg());
+        command.arg("up").arg("--data").arg(data).args(ports).args(arguments);
+        let mut child = spawn(&mut command, &data.with_extension("up.log"));
+        let endpoints = eventually("up says what listens where", || {
+            if let Some(status) = child.try_wait().unwrap() {
+                panic!("up ended with {status}:\n{}", log(data));
+            }
+            let text = std::fs::read(data.join("endpoints.json")).ok()?;
+            serde_json::from_slice(&text).ok()
+        });
+        Up { child, data: data.to_owned(), endpoints }
+    }
+
+    /// The address of a role, such as `127.0.0.1:9092`.
+    pub fn address(&self, role: &str) -> String {
+        self.endpoints[role].as_str().unwrap_or_else(|| panic!("no role {role}")).to_owned()
+    }
+
+    /// The port of a role.
+    pub fn port(&self, role: &str) -> String {
+        self.address(role).rsplit(':').next().unwrap().to_owned()
+    }
+
+    /// A URL on a role's port.
+    pub fn url(&self, role: &str, path: &str) -> String {
+        format!("http://{}{path}", self.address(role))
+    }
+
+    /// The data folder.
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends the process as a power switch does, for the process.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks the process to stop and waits for it.
+    pub fn stop(mut self) -> ExitStatus {
+        signal(self.child.id(), Signal::TERM);
+        eventually("up stops", || self.child.try_wait().unwrap())
+    }
+
+    /// Runs a client command against this process.
+    pub fn cli(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(thalweg());
+        command.arg("--server").arg(self.url("fleet", "")).args(arguments);
+        command.output().unwrap()
+    }
+
+    /// Runs a client command that must succeed, and reads its JSON.
+    pub fn cli_json(&self, arguments: &[&str]) -> Value {
+        let mut all = vec!["--output", "json"];
+        all.extend(arguments);
+        let output = self.cli(&all);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
+    }
+
+    /// Reads JSON of the management API.
+    pub fn get(&self, path: &str) -> Value {
+        let answer = curl(&[&self.url("fleet", path)]);
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        answer.json()
+    }
+
+    /// How many records went into a topic, as the API counts them.
+    pub fn records_in(&self, topic: &str) -> u64 {
+        let topics = self.get("/api/v1/topics");
+        let found = topics["topics"].as_array().unwrap().iter().find(|t| t["name"] == topic);
+        found.map_or(0, |topic| topic["records_in_total"].as_u64().unwrap())
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- last lines of up ---\n{}", log(&self.data));
+        }
+    }
+}
+
+/// A child that is killed when the test ends, whatever way it ends.
+pub struct Running(pub Child);
+
+impl Running {
+    /// Starts a command with its output in `log`.
+    pub fn start(command: &mut Command, log: &Path) -> Running {
+        Running(spawn(command, log))
+    }
+
+    /// Waits for the end, which must be a success.
+    pub fn finish(mut self, what: &str) {
+        let status = eventually(what, || self.0.try_wait().unwrap());
+        assert!(status.success(), "{what}: {status}");
+    }
+
+    /// Sends SIGKILL and waits.
+    pub fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    /// Sends SIGTERM and waits.
+    pub fn stop(mut self) {
+        signal(self.0.id(), Signal::TERM);
+        eventually("a child stops", || self.0.try_wait().unwrap());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What curl got.
+pub struct Answer {
+    pub status: u16,
+    pub body: String,
+}
+
+impl Answer {
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+}
+
+/// Runs curl with `arguments` and returns status and body.
+pub fn curl(arguments: &[&str]) -> Answer {
+    let mut command = Command::new("curl");
+    command.args(["--silent", "--show-error", "--max-time", "30", "--write-out", "\n%{http_code}"]);
+    let output = succeed(command.args(arguments));
+    let (body, status) = output.rsplit_once('\n').unwrap();
+    Answer { status: status.parse().unwrap(), body: body.to_owned() }
+}
+
+/// Posts a body with curl.
+pub fn post(url: &str, content_type: &str, body: &str) -> Answer {
+    let header = format!("Content-Type: {content_type}");
+    curl(&["--request", "POST", "--header", &header, "--data-binary", body, url])
+}
+
+/// Runs a command that must succeed; returns what it printed.
+pub fn succeed(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?} ended with {}\n{}\n{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+/// Looks at a condition until it holds; fails after a generous deadline.
+pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "not within {DEADLINE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A fresh folder that goes when the test ends.
+pub fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// The binary under test.
+pub fn thalweg() -> &'static str {
+    env!("CARGO_BIN_EXE_thalweg")
+}
+
+/// A binary of the workspace beside the one under test.
+pub fn sibling(name: &str) -> PathBuf {
+    let path = Path::new(thalweg()).with_file_name(name);
+    assert!(path.is_file(), "{} is missing; run ./test", path.display());
+    path
+}
+
+/// The Python that has the clients.
+pub fn python(script: &str) -> Command {
+    let mut command = Command::new(test_env().join("venv/bin/python"));
+    command.arg(interop(script));
+    command
+}
+
+/// A main class of Kafka's own tools.
+pub fn kafka_tool(class: &str) -> Command {
+    let mut command = Command::new("java");
+    command.args(["-Xmx256m", "-cp", &kafka_classpath(), class]);
+    command
+}
+
+/// Kafka's client library and tools.
+pub fn kafka_classpath() -> String {
+    format!("{}/*", test_env().join("kafka").display())
+}
+
+/// A file of the interop tests.
+pub fn interop(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop").join(name)
+}
+
+/// Where `./test` put the clients.
+pub fn test_env() -> PathBuf {
+    let path = repository().join("target/test-env");
+    assert!(path.is_dir(), "the clients of the tests are not set up; run ./test --only-env");
+    path
+}
+
+/// The root of the repository.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Sends a signal to a process that is known to run.
+pub fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
+}
+
+/// Bytes as text, for messages.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn free_ports() -> Vec<String> {
+    PORTS
+        .iter()
+        .flat_map(|role| ["--set".to_owned(), format!("{role}.listen=127.0.0.1:0")])
+        .collect()
+}
+
+fn spawn(command: &mut Command, log: &Path) -> Child {
+    let out = File::options().create(true).append(true).open(log).unwrap();
+    let err = out.try_clone().unwrap();
+    command
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(err)
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
+fn log(data: &Path) -> String {
+    let text = std::fs::read_to_string(data.with_extension("up.log")).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}
+
+/// Long enough for a cold JVM on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+const PORTS: [&str; 4] = ["streams", "rest", "mqtt", "fleet"];

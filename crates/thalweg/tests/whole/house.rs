@@ -1,0 +1,96 @@
+//! The house: which crate may use which. The table here is the one that holds; a new edge is a
+//! decision, written down in `docs/decisions/` first.
+
+use std::collections::BTreeMap;
+
+use cargo_metadata::{DependencyKind, MetadataCommand};
+
+/// A crate, and the crates of ours that it may use.
+const EDGES: [(&str, &[&str]); 14] = [
+    ("base", &[]),
+    ("journal", &["base"]),
+    ("sql", &["base"]),
+    ("c2", &["base"]),
+    ("streams", &["base", "journal"]),
+    ("mqtt", &["base", "journal"]),
+    ("rest", &["base", "streams"]),
+    ("fusion", &["base", "journal", "streams", "mqtt"]),
+    ("fleet", &["base", "sql", "c2", "streams"]),
+    ("imports", &["base", "sql", "streams"]),
+    ("agent", &["base", "journal", "c2"]),
+    (
+        "thalweg",
+        &[
+            "base", "journal", "sql", "c2", "streams", "mqtt", "rest", "fusion", "fleet", "imports",
+            "agent",
+        ],
+    ),
+    ("lab", &["base"]),
+    ("fuzz", &[]),
+];
+
+#[test]
+fn crates_use_only_the_floors_below_them() {
+    let allowed: BTreeMap<&str, &[&str]> = EDGES.into_iter().collect();
+    let metadata = MetadataCommand::new()
+        .manifest_path(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
+        .no_deps()
+        .exec()
+        .unwrap();
+    let ours: Vec<String> = metadata.packages.iter().map(|p| p.name.to_string()).collect();
+    assert!(ours.len() >= 13, "the workspace lost crates: {ours:?}");
+    for package in &metadata.packages {
+        let name = package.name.to_string();
+        let allowed = allowed
+            .get(name.as_str())
+            .unwrap_or_else(|| panic!("crate {name} has no row in the table of edges"));
+        for dependency in &package.dependencies {
+            // Tests and examples may look further; what ships may not.
+            if dependency.kind != DependencyKind::Normal || !ours.contains(&dependency.name) {
+                continue;
+            }
+            assert!(
+                allowed.contains(&dependency.name.as_str()),
+                "{name} uses {}, which the house does not allow",
+                dependency.name
+            );
+        }
+    }
+}
+
+#[test]
+fn every_folder_is_named_as_its_crate() {
+    for entry in std::fs::read_dir(crate::harness::repository().join("crates")).unwrap() {
+        let path = entry.unwrap().path();
+        let manifest = std::fs::read_to_string(path.join("Cargo.toml")).unwrap();
+        let folder = path.file_name().unwrap().to_string_lossy().into_owned();
+        assert!(manifest.contains(&format!("name = \"{folder}\"")), "{folder}");
+    }
+}
+
+#[test]
+fn every_source_file_opens_with_what_it_is_for() {
+    let mut folders = vec![crate::harness::repository().join("crates")];
+    let mut seen = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                assert!(text.starts_with("//!"), "{} opens without a //! head", path.display());
+                for mark in ["todo!(", "dbg!(", "unimplemented!("] {
+                    let quoted = format!("\"{mark}\"");
+                    assert!(
+                        !text.contains(mark) || text.contains(&quoted),
+                        "{} holds {mark}",
+                        path.display()
+                    );
+                }
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 50, "only {seen} files were looked at");
+}

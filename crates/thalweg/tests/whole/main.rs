@@ -1,0 +1,18 @@
+//! The whole system as its users meet it: the built binary, real protocols, real clients.
+//!
+//! One binary for all of it. Each file is a subject; `harness` starts and stops what they need.
+//! Run by `./test`, which first sets up the clients under `target/test-env`.
+
+mod agent;
+mod console;
+mod crash;
+mod fleet;
+mod harness;
+mod house;
+mod imports;
+mod kafka;
+mod lab;
+mod mqtt;
+mod refusals;
+mod rest;
+mod up;

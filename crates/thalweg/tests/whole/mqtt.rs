@@ -1,0 +1,77 @@
+//! MQTT clients, unchanged, against the MQTT port.
+
+use std::process::Command;
+
+use crate::harness::{Running, Up, eventually, folder, python, succeed};
+
+#[test]
+fn mosquitto_clients_publish_and_subscribe() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let port = up.port("mqtt");
+    let publish = |topic: &str, payload: &str, more: &[&str]| {
+        let mut command = Command::new("mosquitto_pub");
+        command.args(["-p", &port, "-t", topic, "-m", payload]).args(more);
+        succeed(&mut command)
+    };
+    publish("house/door", "open", &["-q", "1", "-r"]);
+    let out = dir.path().join("received");
+    let mut subscribe = Command::new("mosquitto_sub");
+    subscribe.args(["-p", &port, "-t", "house/#", "-q", "1", "-v", "-C", "3"]);
+    let subscriber = Running::start(&mut subscribe, &out);
+    // The retained message tells that the subscription stands.
+    eventually("the retained message comes", || {
+        std::fs::read_to_string(&out).unwrap().contains("house/door open").then_some(())
+    });
+    publish("house/hall/temp", "21", &["-q", "0"]);
+    publish("house/hall/temp", "22", &["-q", "1"]);
+    subscriber.finish("three messages come");
+    let received = std::fs::read_to_string(&out).unwrap();
+    assert_eq!(received, "house/door open\nhouse/hall/temp 21\nhouse/hall/temp 22\n");
+}
+
+#[test]
+fn paho_finds_sessions_wills_and_retained_messages_as_the_standard_has_them() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    succeed(python("mqtt_paho.py").arg(up.port("mqtt")));
+}
+
+#[test]
+fn a_statement_carries_mqtt_messages_into_a_topic_and_back() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    up.cli_json(&[
+        "statements", "add", "--name", "hot",
+        "INSERT INTO kafka.\"hot\" SELECT _topic AS at, t * 1.8 + 32 AS f FROM mqtt.\"plant/+/temp\" WHERE t > 30",
+    ]);
+    up.cli_json(&[
+        "statements", "add", "--name", "back", "--start", "earliest",
+        "INSERT INTO mqtt.\"alarm/hot\" SELECT at, f FROM kafka.\"hot\"",
+    ]);
+    let port = up.port("mqtt");
+    let out = dir.path().join("alarms");
+    let mut subscribe = Command::new("mosquitto_sub");
+    subscribe.args(["-p", &port, "-t", "alarm/hot", "-C", "1"]);
+    let subscriber = Running::start(&mut subscribe, &out);
+    eventually("the subscriber is there", || {
+        let status = up.get("/api/v1/status");
+        (status["mqtt"]["clients_connected"].as_u64() >= Some(1)).then_some(())
+    });
+    for (place, payload) in [("a", "{\"t\": 20}"), ("b", "{\"t\": 35}"), ("c", "no json")] {
+        let mut publish = Command::new("mosquitto_pub");
+        let topic = format!("plant/{place}/temp");
+        succeed(publish.args(["-p", &port, "-q", "1", "-t", &topic, "-m", payload]));
+    }
+    subscriber.finish("the alarm comes");
+    let alarm: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&out).unwrap()).unwrap();
+    assert_eq!(alarm, serde_json::json!({"at": "plant/b/temp", "f": 95.0}));
+    let books = up.get("/api/v1/statements");
+    let hot = books["statements"].as_array().unwrap().iter().find(|s| s["name"] == "hot").unwrap();
+    let count = |key: &str| hot[key].as_u64().unwrap();
+    assert_eq!(
+        (count("received_total"), count("filtered_total"), count("emitted_total"), count("errored_total")),
+        (3, 1, 1, 1)
+    );
+}

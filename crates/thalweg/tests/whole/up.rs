@@ -1,0 +1,81 @@
+//! `thalweg up` itself: ready at once, health and metrics, a clean stop, a subset of roles.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::harness::{Up, curl, folder, signal, thalweg};
+
+#[test]
+fn up_is_ready_well_within_a_second_and_says_where() {
+    let dir = folder();
+    let began = Instant::now();
+    let up = Up::start(&dir.path().join("data"));
+    eprintln!("ready after {:?}", began.elapsed());
+    for role in ["streams", "rest", "mqtt", "fleet"] {
+        assert!(up.address(role).starts_with("127.0.0.1:"), "{role} listens beyond loopback");
+    }
+    let health = curl(&[&up.url("fleet", "/health")]);
+    assert_eq!((health.status, health.json()["status"].as_str()), (200, Some("UP")));
+    up.cli_json(&["topics", "create", "counted"]);
+    let metrics = curl(&[&up.url("fleet", "/metrics")]);
+    assert_eq!(metrics.status, 200);
+    for name in ["process_resident_memory_bytes", "thalweg_streams_"] {
+        assert!(metrics.body.contains(name), "no {name} in:\n{}", metrics.body);
+    }
+}
+
+#[test]
+fn ctrl_c_stops_cleanly_and_everything_is_there_again() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    up.cli_json(&["topics", "create", "kept", "--partitions", "2"]);
+    let data = up.data().to_owned();
+    signal(up.pid(), Signal::INT);
+    let status = up.stop();
+    assert!(status.success(), "{status}");
+    assert!(!data.join("endpoints.json").exists(), "a stopped process still names its ports");
+    let up = Up::start(&data);
+    assert_eq!(up.get("/api/v1/topics")["topics"][0]["name"], "kept");
+}
+
+#[test]
+fn an_idle_process_rests() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let ticks = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", up.pid())).unwrap();
+        let fields: Vec<String> =
+            stat.rsplit_once(')').unwrap().1.split_whitespace().map(str::to_owned).collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    // Start-up work ends; then three seconds may cost at most two ticks (20 ms) of CPU.
+    std::thread::sleep(Duration::from_secs(1));
+    let before = ticks();
+    std::thread::sleep(Duration::from_secs(3));
+    let used = ticks() - before;
+    assert!(used <= 2, "an idle process used {used} ticks in three seconds");
+}
+
+#[test]
+fn roles_that_need_a_store_say_so() {
+    let dir = folder();
+    let data = dir.path().join("data");
+    let output = std::process::Command::new(thalweg())
+        .args(["up", "--data", data.to_str().unwrap(), "--role", "rest,fleet"])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let said = crate::harness::text(&output.stderr);
+    assert!(said.contains("add the role streams"), "{said}");
+}
+
+#[test]
+fn only_the_chosen_roles_run() {
+    let dir = folder();
+    let up = Up::start_with(&dir.path().join("data"), &["--role", "fleet"]);
+    assert_eq!(curl(&[&up.url("fleet", "/api/v1/agents")]).status, 200);
+    assert_eq!(curl(&[&up.url("fleet", "/api/v1/topics")]).status, 404);
+    let status = up.get("/api/v1/status");
+    assert_eq!(status["endpoints"].as_object().unwrap().len(), 1, "{status}");
+}
