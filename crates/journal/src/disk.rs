@@ -1,0 +1,246 @@
+//! The disk seam: what the journal asks of a file system, and the real one.
+//!
+//! Calls are positional and block; the journal makes them on its writer thread, during opening
+//! and for reads. [`crate::SimDisk`] is the twin that fails from a seed.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, FlockOperation};
+
+use crate::limits;
+
+/// A file system as the journal needs it.
+pub trait Disk: Send + Sync + 'static {
+    /// Makes `dir` and its parents.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Takes the exclusive lock file at `path`, or says who has it.
+    fn lock(&self, path: &Path) -> Result<Box<dyn DiskLock>, LockError>;
+
+    /// Names of the files in `dir`.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+
+    /// Makes the file at `path`, emptied if it was there.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+
+    /// Opens the file at `path` for reading and writing.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+
+    /// Removes the file at `path`; open handles go on.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes creations and removals in `dir` durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+}
+
+/// An open file.
+pub trait File: Send + Sync + 'static {
+    /// Bytes in the file.
+    fn len(&self) -> io::Result<u64>;
+
+    /// True when the file has no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Reads into `buf` from `offset`; fewer bytes only at the end of the file.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes all of `buf` at `offset`.
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Reserves space for `offset..offset + len`, which reads as zeros where nothing was written,
+    /// and extends the file to it.
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Cuts the file to `len` bytes.
+    fn truncate(&self, len: u64) -> io::Result<()>;
+
+    /// Makes the file's bytes and length durable.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A held lock; dropping it releases it.
+pub trait DiskLock: Send + Sync + fmt::Debug {}
+
+/// Why a lock was not given.
+#[derive(Debug)]
+pub enum LockError {
+    /// Somebody has it; the process that wrote itself into the file, if that can be read.
+    Taken(Option<u32>),
+    /// The file system refused.
+    Io(io::Error),
+}
+
+/// The machine's own file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+impl Disk for RealDisk {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::create_dir_all(dir)
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn DiskLock>, LockError> {
+        let mut file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(LockError::Io)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut text = String::new();
+                // The holder's number is a courtesy; without it the message still stands.
+                let _ = file.take(LOCK_TEXT_BYTES_MAX).read_to_string(&mut text);
+                return Err(LockError::Taken(text.trim().parse().ok()));
+            }
+            Err(error) => return Err(LockError::Io(error.into())),
+        }
+        file.set_len(0).map_err(LockError::Io)?;
+        writeln!(file, "{}", std::process::id()).map_err(LockError::Io)?;
+        Ok(Box::new(RealLock { _file: file }))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            // A name that is not text is none of ours.
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let file =
+            fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        Ok(Arc::new(RealFile(file)))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
+        Ok(Arc::new(RealFile(file)))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::File::open(dir)?.sync_all()
+    }
+}
+
+#[derive(Debug)]
+struct RealFile(fs::File);
+
+impl File for RealFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buf.len() {
+            match self.0.read_at(&mut buf[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_all_at(buf, offset)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), offset, len) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                fill_with_zeros(&self.0, offset, len)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+/// Preallocates by writing, beyond the present end only, so that no written byte is lost.
+fn fill_with_zeros(file: &fs::File, offset: u64, len: u64) -> io::Result<()> {
+    let end = offset + len;
+    let mut at = file.metadata()?.len().max(offset);
+    let zeros = vec![0; limits::ZERO_FILL_BYTES];
+    while at < end {
+        let step = (end - at).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..step as usize], at)?;
+        at += step;
+    }
+    Ok(())
+}
+
+#[derive(Debug)]
+struct RealLock {
+    _file: fs::File,
+}
+
+impl DiskLock for RealLock {}
+
+/// A process number and a line end fit many times over.
+const LOCK_TEXT_BYTES_MAX: u64 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_held_once_and_names_its_holder() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal.lock");
+        let held = RealDisk.lock(&path).unwrap();
+        match RealDisk.lock(&path) {
+            Err(LockError::Taken(pid)) => assert_eq!(pid, Some(std::process::id())),
+            other => panic!("the lock was given twice: {other:?}"),
+        }
+        drop(held);
+        RealDisk.lock(&path).unwrap();
+    }
+
+    #[test]
+    fn space_reads_as_zeros_whichever_way_it_was_reserved() {
+        let dir = tempfile::tempdir().unwrap();
+        for by_writing in [false, true] {
+            let path = dir.path().join(format!("file-{by_writing}"));
+            let file = RealDisk.create(&path).unwrap();
+            file.write_at(b"kept", 0).unwrap();
+            if by_writing {
+                fill_with_zeros(&fs::File::options().write(true).open(&path).unwrap(), 0, 9000)
+                    .unwrap();
+            } else {
+                file.allocate(0, 9000).unwrap();
+            }
+            let mut bytes = vec![1; 10_000];
+            assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 9000);
+            assert_eq!(&bytes[..4], b"kept");
+            assert!(bytes[4..9000].iter().all(|b| *b == 0));
+        }
+    }
+}

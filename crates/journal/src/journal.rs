@@ -1,0 +1,719 @@
+//! The journal as its callers see it: opening, appending, reading, reclaiming, closing.
+//!
+//! Appending copies into a pending buffer under a short lock and makes no system call but, when
+//! the writer thread sleeps, the one that wakes it. All else that touches the disk is the
+//! writer's (see `writer`), but for reads and reclamation.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle, ThreadId};
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::Notify;
+
+use crate::disk::{Disk, DiskLock, File, LockError};
+use crate::done::Done;
+use crate::error::JournalError;
+use crate::format::{
+    FLAG_SEAL, FRAME_OVERHEAD_BYTES, Frame, FrameHeader, FrameRef, Position, SEGMENT_HEADER_BYTES,
+    unsynced,
+};
+use crate::limits;
+use crate::recovery::{self, Recovery};
+use crate::segment::{Segment, SegmentInfo, SegmentTable};
+use crate::writer::Writer;
+
+/// What a completion promises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Durability {
+    /// Nothing: a crash of the process may take it back.
+    Memory,
+    /// The process may die: the bytes are with the operating system.
+    Os,
+    /// The machine may die: the bytes are synced to the disk.
+    #[default]
+    Disk,
+}
+
+/// How a journal is laid out and bounded.
+#[derive(Clone, Copy, Debug)]
+pub struct JournalOptions {
+    /// Positions that a new segment spans, in bytes.
+    pub segment_bytes: u64,
+    /// Bytes reserved on the disk at a time, ahead of writing.
+    pub preallocate_bytes: u64,
+    /// Bytes that may wait for the writer; one larger append passes when nothing else waits.
+    pub pending_bytes_max: u64,
+}
+
+impl Default for JournalOptions {
+    fn default() -> Self {
+        JournalOptions {
+            segment_bytes: limits::SEGMENT_BYTES,
+            preallocate_bytes: limits::PREALLOCATE_BYTES,
+            pending_bytes_max: limits::PENDING_BYTES_MAX,
+        }
+    }
+}
+
+/// Where an append's frames stand: one after another from `first` to `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Position of the first frame.
+    pub first: Position,
+    /// Where the last frame ends.
+    pub end: Position,
+}
+
+impl Placed {
+    /// The position of each of the `frames` that were placed here.
+    pub fn each<'a>(self, frames: &'a [Frame<'a>]) -> impl Iterator<Item = Position> + 'a {
+        frames.iter().scan(self.first.0, |next, frame| {
+            let position = Position(*next);
+            *next += frame.framed_len();
+            Some(position)
+        })
+    }
+}
+
+/// A journal on one folder; clones share it, and the last one dropped closes it.
+#[derive(Clone)]
+pub struct Journal {
+    handle: Arc<Handle>,
+}
+
+impl Journal {
+    /// Opens the journal in `dir`, making it if need be, and shows every whole frame to `visit`.
+    ///
+    /// `visit` runs before anything is changed on the disk; an error of its ends the opening.
+    /// Errors: `Locked` when another journal has the folder open, `Format` for a newer version's
+    /// segments, `Io`.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: JournalOptions,
+        visit: &mut dyn FnMut(FrameRef<'_>) -> Result<(), JournalError>,
+    ) -> Result<(Journal, Recovery), JournalError> {
+        let (journal, writer, recovery) = Journal::open_stepped(disk, dir, options, visit)?;
+        let thread = thread::Builder::new()
+            .name("journal".to_owned())
+            .spawn(move || writer.run())
+            .map_err(|error| JournalError::io("start the writer thread of", dir, error))?;
+        *journal.handle.thread_id.lock() = Some(thread.thread().id());
+        *journal.handle.thread.lock() = Some(thread);
+        Ok((journal, recovery))
+    }
+
+    /// Opens without a thread: whoever holds the writer steps it. For simulations.
+    pub(crate) fn open_stepped(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: JournalOptions,
+        visit: &mut dyn FnMut(FrameRef<'_>) -> Result<(), JournalError>,
+    ) -> Result<(Journal, Writer, Recovery), JournalError> {
+        options.check()?;
+        disk.create_dir(dir).map_err(|error| JournalError::io("create", dir, error))?;
+        let lock_path = dir.join(LOCK_NAME);
+        let lock = disk.lock(&lock_path).map_err(|error| match error {
+            LockError::Taken(pid) => JournalError::Locked { dir: dir.to_owned(), pid },
+            LockError::Io(error) => JournalError::io("lock", &lock_path, error),
+        })?;
+        let table = SegmentTable::new(disk.clone(), dir);
+        let (tail, recovery) = recovery::recover(&disk, dir, &table, &options, visit)?;
+        let end = tail.segment.written.load(std::sync::atomic::Ordering::Acquire);
+        let shared = Arc::new(Shared {
+            disk,
+            dir: dir.to_owned(),
+            options,
+            table,
+            state: Mutex::new(State {
+                end,
+                durable: end,
+                active: tail,
+                next: None,
+                pending: Batch::default(),
+                in_flight: 0,
+                want: 0,
+                full: None,
+                condition: Condition::Open,
+                parked: false,
+                stopped: false,
+                closed: None,
+                lock: Some(lock),
+            }),
+            work: Condvar::new(),
+            room: Condvar::new(),
+            room_async: Notify::new(),
+            reclaiming: Mutex::new(()),
+        });
+        let mut writer = Writer::new(shared.clone());
+        writer.allocate_ahead();
+        let handle =
+            Handle { shared, thread: Mutex::new(None), thread_id: Mutex::new(None) };
+        Ok((Journal { handle: Arc::new(handle) }, writer, recovery))
+    }
+
+    /// Assigns the next positions to `frames` and queues their bytes; never waits for the disk.
+    ///
+    /// The order of calls is the order in the journal. The frames of one call stand together in
+    /// one segment. `need` is how far the writer carries them without being asked again; `done`
+    /// is told when a level is reached, and dropped unrun when this call fails. No frames at all
+    /// make a barrier: `done` is told when everything before has reached the level.
+    ///
+    /// Errors: `Busy` (wait for [`Journal::room`]), `Full` (the disk has no room; a later call
+    /// tries again), `TooLarge`, `Poisoned`, `Closed`. Nothing was assigned then.
+    pub fn append(
+        &self,
+        frames: &[Frame<'_>],
+        need: Durability,
+        done: Done,
+    ) -> Result<Placed, JournalError> {
+        let shared = &self.handle.shared;
+        let bytes: u64 = frames.iter().map(Frame::framed_len).sum();
+        shared.options.check_append(bytes)?;
+        let crcs = PayloadCrcs::of(frames);
+        let mut state = shared.state.lock();
+        state.check_open()?;
+        match state.admit(bytes, shared.options.pending_bytes_max) {
+            Admit::Here => {}
+            Admit::Next => state.roll_over(),
+            Admit::Busy => return Err(JournalError::Busy),
+            Admit::Lacking => {
+                state.want = state.want.max(bytes);
+                let answer = match state.full.clone() {
+                    Some(source) => JournalError::Full { source },
+                    None => JournalError::Busy,
+                };
+                shared.wake_writer(state);
+                return Err(answer);
+            }
+        }
+        let first = Position(state.end);
+        state.place(frames, &crcs, bytes);
+        let end = Position(state.end);
+        state.pending.need = state.pending.need.max(need);
+        if done.os.is_some() || done.disk.is_some() {
+            state.pending.done.push(done);
+        }
+        shared.wake_writer(state);
+        Ok(Placed { first, end })
+    }
+
+    /// Appends and waits until `need` is reached, for room too; `Full` is answered at once.
+    pub async fn append_wait(
+        &self,
+        frames: &[Frame<'_>],
+        need: Durability,
+    ) -> Result<Placed, JournalError> {
+        let bytes = frames.iter().map(Frame::framed_len).sum();
+        loop {
+            let (done, wait) = Done::channel(need);
+            match self.append(frames, need, done) {
+                Ok(placed) => return wait.await.map(|()| placed),
+                Err(JournalError::Busy) => self.room(bytes).await,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// As [`Journal::append_wait`], on a thread that may block.
+    pub fn append_blocking(
+        &self,
+        frames: &[Frame<'_>],
+        need: Durability,
+    ) -> Result<Placed, JournalError> {
+        let bytes = frames.iter().map(Frame::framed_len).sum();
+        loop {
+            let (done, wait) = Done::channel(need);
+            match self.append(frames, need, done) {
+                Ok(placed) => return wait.wait_blocking().map(|()| placed),
+                Err(JournalError::Busy) => self.room_blocking(bytes),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Waits until an append of `bytes` (frame headers included, see [`Frame::framed_len`]) would
+    /// not be answered `Busy`; also returns when it would fail for good.
+    pub async fn room(&self, bytes: u64) {
+        loop {
+            let mut notified = pin!(self.handle.shared.room_async.notified());
+            notified.as_mut().enable();
+            if self.handle.shared.has_room(bytes) {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    /// As [`Journal::room`], on a thread that may block.
+    pub fn room_blocking(&self, bytes: u64) {
+        let shared = &self.handle.shared;
+        let bytes = bytes.min(shared.options.append_bytes_max());
+        let mut state = shared.state.lock();
+        while !state.ask_room(bytes, shared.options.pending_bytes_max) {
+            shared.work.notify_one();
+            shared.room.wait(&mut state);
+        }
+    }
+
+    /// Reads `len` bytes at `position`, a range within one frame that reached `os`.
+    ///
+    /// The bytes come as the disk has them, unchecked; [`Journal::read_frame`] checks. Errors:
+    /// `OutOfRange` when they are not written yet, `Reclaimed`, `Io`.
+    pub fn read(&self, position: Position, len: usize) -> Result<Bytes, JournalError> {
+        let table = &self.handle.shared.table;
+        // Checked before the buffer is made, so that no wrong length allocates.
+        if table.readable(position.0)? < len as u64 {
+            return Err(JournalError::OutOfRange { position, len });
+        }
+        let mut bytes = vec![0; len];
+        table.read(position.0, &mut bytes)?;
+        Ok(Bytes::from(bytes))
+    }
+
+    /// Reads the payload of the frame at `position` and checks it. Errors as [`Journal::read`],
+    /// and `Damaged` when no whole frame stands there.
+    pub fn read_frame(&self, position: Position) -> Result<Bytes, JournalError> {
+        let mut header = [0; FRAME_OVERHEAD_BYTES as usize];
+        self.handle.shared.table.read(position.0, &mut header)?;
+        let header = FrameHeader::decode(&header);
+        let damaged = JournalError::Damaged { position };
+        let payload = match self.read(position.payload(), header.length as usize) {
+            Err(JournalError::OutOfRange { .. }) => return Err(damaged),
+            other => other?,
+        };
+        if header.position != position.0 || !header.matches(&payload) {
+            return Err(damaged);
+        }
+        Ok(payload)
+    }
+
+    /// The position that the next frame gets, or one in a later segment.
+    pub fn end(&self) -> Position {
+        Position(self.handle.shared.state.lock().end)
+    }
+
+    /// The position up to which everything is on the disk.
+    pub fn durable_end(&self) -> Position {
+        Position(self.handle.shared.state.lock().durable)
+    }
+
+    /// The first position that the journal holds.
+    pub fn start(&self) -> Position {
+        Position(self.handle.shared.table.start())
+    }
+
+    /// Removes whole sealed segments that end at or below `low_water`; says how many.
+    ///
+    /// A crash may bring the last one removed back: who keeps a low-water mark skips what lies
+    /// below it. Blocks on the disk.
+    pub fn reclaim(&self, low_water: Position) -> Result<u32, JournalError> {
+        let shared = &self.handle.shared;
+        shared.state.lock().check_open()?;
+        let _alone = shared.reclaiming.lock();
+        let mut removed = 0;
+        while let Some(base) = shared.table.take_below(low_water.0) {
+            let path = shared.table.path(base);
+            shared.disk.remove(&path).map_err(|error| JournalError::io("remove", &path, error))?;
+            // One at a time, so that a crash can bring back only the newest of them: a hole in
+            // the chain would be taken for damage.
+            shared
+                .disk
+                .sync_dir(&shared.dir)
+                .map_err(|error| JournalError::io("sync", &shared.dir, error))?;
+            removed += 1;
+        }
+        if removed > 0 {
+            // Room on the disk: let the writer try its allocation again.
+            let mut state = shared.state.lock();
+            if state.full.is_some() {
+                state.want = state.want.max(FRAME_OVERHEAD_BYTES);
+                shared.wake_writer(state);
+            }
+        }
+        Ok(removed)
+    }
+
+    /// All segments, oldest first.
+    pub fn segments(&self) -> Vec<SegmentInfo> {
+        self.handle.shared.table.infos()
+    }
+
+    /// Bytes that the segments take on the disk, preallocated ones included.
+    pub fn bytes_on_disk(&self) -> u64 {
+        self.handle.shared.table.bytes_on_disk()
+    }
+
+    /// Writes and syncs what is pending, stops the writer and releases the folder. Blocks; a
+    /// second call answers as the first did. Errors: `Poisoned`, `Io`; the folder is released
+    /// all the same.
+    pub fn close(&self) -> Result<(), JournalError> {
+        self.handle.close()
+    }
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").field("dir", &self.handle.shared.dir).finish_non_exhaustive()
+    }
+}
+
+impl JournalOptions {
+    fn check(&self) -> Result<(), JournalError> {
+        let refuse = |name, value, rule| Err(JournalError::Options { name, value, rule });
+        if !(limits::SEGMENT_BYTES_MIN..=limits::SEGMENT_BYTES_MAX).contains(&self.segment_bytes) {
+            return refuse("segment_bytes", self.segment_bytes, "from 4 KiB to 2 GiB");
+        }
+        if self.preallocate_bytes == 0 {
+            return refuse("preallocate_bytes", self.preallocate_bytes, "above zero");
+        }
+        if self.pending_bytes_max == 0 {
+            return refuse("pending_bytes_max", self.pending_bytes_max, "above zero");
+        }
+        Ok(())
+    }
+
+    /// The most bytes, frame headers included, that one append may have.
+    pub fn append_bytes_max(&self) -> u64 {
+        self.segment_bytes - SEGMENT_HEADER_BYTES - FRAME_OVERHEAD_BYTES
+    }
+
+    fn check_append(&self, bytes: u64) -> Result<(), JournalError> {
+        let bytes_max = self.append_bytes_max();
+        if bytes > bytes_max {
+            return Err(JournalError::TooLarge { bytes, bytes_max });
+        }
+        Ok(())
+    }
+}
+
+/// What the clones of a journal share beside the writer; its end closes the journal.
+struct Handle {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    thread_id: Mutex<Option<ThreadId>>,
+}
+
+impl Handle {
+    fn close(&self) -> Result<(), JournalError> {
+        let on_writer = *self.thread_id.lock() == Some(thread::current().id());
+        let thread = self.thread.lock().take();
+        let mut state = self.shared.state.lock();
+        if matches!(state.condition, Condition::Open) {
+            state.condition = Condition::Closed;
+        }
+        self.shared.work.notify_one();
+        if thread.is_none() && !state.stopped {
+            // Stepped, or another call joins the thread: the lock goes when the writer has.
+            if self.thread_id.lock().is_none() {
+                state.lock = None;
+                state.stopped = true;
+            }
+        }
+        if on_writer {
+            // A callback closes its own journal: the writer finishes when the callback returns.
+            return Ok(());
+        }
+        while !state.stopped {
+            self.shared.room.wait(&mut state);
+        }
+        let outcome = state.closed.clone().unwrap_or(Ok(()));
+        drop(state);
+        if let Some(thread) = thread {
+            // A panic of the thread has poisoned the journal already.
+            let _ = thread.join();
+        }
+        outcome
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::warn!(
+                dir = %self.shared.dir.display(),
+                error = base::report(&error),
+                "the journal was not closed cleanly; it recovers when it is opened again"
+            );
+        }
+    }
+}
+
+/// What callers and the writer share.
+pub(crate) struct Shared {
+    pub disk: Arc<dyn Disk>,
+    pub dir: PathBuf,
+    pub options: JournalOptions,
+    pub table: SegmentTable,
+    pub state: Mutex<State>,
+    /// Wakes the writer.
+    pub work: Condvar,
+    /// Wakes whoever waits for room or for the end.
+    pub room: Condvar,
+    pub room_async: Notify,
+    reclaiming: Mutex<()>,
+}
+
+impl Shared {
+    pub(crate) fn notify_room(&self) {
+        self.room.notify_all();
+        self.room_async.notify_waiters();
+    }
+
+    fn wake_writer(&self, state: parking_lot::MutexGuard<'_, State>) {
+        let parked = state.parked;
+        drop(state);
+        if parked {
+            self.work.notify_one();
+        }
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        let mut state = self.state.lock();
+        let bytes = bytes.min(self.options.append_bytes_max());
+        let room = state.ask_room(bytes, self.options.pending_bytes_max);
+        self.wake_writer(state);
+        room
+    }
+}
+
+pub(crate) struct State {
+    /// Where the next frame goes, if it fits in the active segment.
+    pub end: u64,
+    /// Everything before this position is synced.
+    pub durable: u64,
+    pub active: Tail,
+    /// The segment after the active one, made ready ahead of need.
+    pub next: Option<Tail>,
+    pub pending: Batch,
+    /// Bytes that the writer has taken and not written yet.
+    pub in_flight: u64,
+    /// Framed bytes that somebody could not place for want of allocated space.
+    pub want: u64,
+    /// Why the last allocation failed, until one succeeds.
+    pub full: Option<Arc<io::Error>>,
+    pub condition: Condition,
+    pub parked: bool,
+    pub stopped: bool,
+    pub closed: Option<Result<(), JournalError>>,
+    pub lock: Option<Box<dyn DiskLock>>,
+}
+
+pub(crate) enum Condition {
+    Open,
+    Closed,
+    Poisoned(Arc<JournalError>),
+}
+
+/// A segment that can be appended to, and how far it has space.
+#[derive(Clone)]
+pub(crate) struct Tail {
+    pub segment: Arc<Segment>,
+    pub file: Arc<dyn File>,
+    /// Positions below this have space on the disk.
+    pub admitted: u64,
+}
+
+impl Tail {
+    pub(crate) fn first(&self) -> u64 {
+        self.segment.base + SEGMENT_HEADER_BYTES
+    }
+}
+
+pub(crate) enum Admit {
+    Here,
+    Next,
+    Busy,
+    Lacking,
+}
+
+impl State {
+    pub(crate) fn check_open(&self) -> Result<(), JournalError> {
+        match &self.condition {
+            Condition::Open => Ok(()),
+            Condition::Closed => Err(JournalError::Closed),
+            Condition::Poisoned(source) => Err(JournalError::Poisoned { source: source.clone() }),
+        }
+    }
+
+    fn admit(&self, bytes: u64, pending_bytes_max: u64) -> Admit {
+        let waiting = self.pending.bytes.len() as u64 + self.in_flight;
+        if bytes == 0 {
+            return Admit::Here;
+        }
+        if waiting > 0 && waiting + bytes > pending_bytes_max {
+            return Admit::Busy;
+        }
+        // Room for the seal is kept free, so that rolling over never needs space.
+        let need = self.end + bytes + FRAME_OVERHEAD_BYTES;
+        if need <= self.active.admitted {
+            return Admit::Here;
+        }
+        if need <= self.active.segment.limit() {
+            return Admit::Lacking;
+        }
+        match &self.next {
+            Some(next)
+                if next.first() + bytes + FRAME_OVERHEAD_BYTES <= next.admitted
+                    && self.end + FRAME_OVERHEAD_BYTES <= self.active.admitted =>
+            {
+                Admit::Next
+            }
+            _ => Admit::Lacking,
+        }
+    }
+
+    /// True when an append of `bytes` gets an answer other than `Busy`; asks for space if not.
+    fn ask_room(&mut self, bytes: u64, pending_bytes_max: u64) -> bool {
+        if self.check_open().is_err() {
+            return true;
+        }
+        match self.admit(bytes, pending_bytes_max) {
+            Admit::Here | Admit::Next => true,
+            Admit::Busy => false,
+            Admit::Lacking => {
+                self.want = self.want.max(bytes);
+                self.full.is_some()
+            }
+        }
+    }
+
+    /// Seals the active segment and goes on in the next one.
+    fn roll_over(&mut self) {
+        let Some(next) = self.next.take() else { return };
+        let seal = FrameHeader {
+            length: 0,
+            crc: 0,
+            position: self.end,
+            unsynced: unsynced(self.end, self.durable),
+            kind: 0,
+            version: 0,
+            flags: FLAG_SEAL,
+        };
+        self.pending.run(&self.active, self.end).seals = true;
+        self.pending.bytes.extend_from_slice(&seal.seal(0));
+        self.end = next.first();
+        self.active = next;
+    }
+
+    fn place(&mut self, frames: &[Frame<'_>], crcs: &PayloadCrcs, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        self.pending.run(&self.active, self.end);
+        self.pending.bytes.reserve(bytes as usize);
+        for (frame, crc) in frames.iter().zip(crcs.as_slice()) {
+            let header = FrameHeader {
+                // Bounded by the segment's size, which is below 2^32.
+                length: frame.payload_len() as u32,
+                crc: 0,
+                position: self.end,
+                unsynced: unsynced(self.end, self.durable),
+                kind: frame.kind,
+                version: frame.version,
+                flags: 0,
+            };
+            self.pending.bytes.extend_from_slice(&header.seal(*crc));
+            for part in frame.parts {
+                self.pending.bytes.extend_from_slice(part);
+            }
+            self.end += frame.framed_len();
+        }
+    }
+}
+
+/// What the writer takes at one go; its buffers are used again.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub bytes: Vec<u8>,
+    pub runs: Vec<Run>,
+    pub done: Vec<Done>,
+    pub need: NeedLevel,
+}
+
+/// The level that a batch must reach; starts at the lowest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NeedLevel(pub Durability);
+
+impl Default for NeedLevel {
+    fn default() -> Self {
+        NeedLevel(Durability::Memory)
+    }
+}
+
+impl NeedLevel {
+    fn max(self, need: Durability) -> Self {
+        NeedLevel(self.0.max(need))
+    }
+}
+
+/// Bytes of a batch that stand together in one file.
+pub(crate) struct Run {
+    pub tail: Tail,
+    /// Where the run begins in the batch's bytes.
+    pub start: usize,
+    pub position: u64,
+    /// True when the run ends with the seal of its segment.
+    pub seals: bool,
+}
+
+impl Batch {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.done.is_empty() && self.need.0 == Durability::Memory
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.runs.clear();
+        self.done.clear();
+        self.need = NeedLevel::default();
+    }
+
+    /// The run that `position` of `tail` belongs to, begun if need be.
+    fn run(&mut self, tail: &Tail, position: u64) -> &mut Run {
+        let goes_on = self.runs.last().is_some_and(|run| run.tail.segment.base == tail.segment.base);
+        if !goes_on {
+            let start = self.bytes.len();
+            self.runs.push(Run { tail: tail.clone(), start, position, seals: false });
+        }
+        let last = self.runs.len() - 1;
+        &mut self.runs[last]
+    }
+}
+
+/// CRCs of the payloads of one append, taken before the lock.
+enum PayloadCrcs {
+    Few([u32; CRCS_INLINE], usize),
+    Many(Vec<u32>),
+}
+
+impl PayloadCrcs {
+    fn of(frames: &[Frame<'_>]) -> Self {
+        let crc = |frame: &Frame<'_>| {
+            frame.parts.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part))
+        };
+        if frames.len() > CRCS_INLINE {
+            return PayloadCrcs::Many(frames.iter().map(crc).collect());
+        }
+        let mut crcs = [0; CRCS_INLINE];
+        for (slot, frame) in crcs.iter_mut().zip(frames) {
+            *slot = crc(frame);
+        }
+        PayloadCrcs::Few(crcs, frames.len())
+    }
+
+    fn as_slice(&self) -> &[u32] {
+        match self {
+            PayloadCrcs::Few(crcs, count) => &crcs[..*count],
+            PayloadCrcs::Many(crcs) => crcs,
+        }
+    }
+}
+
+/// Frames of one append whose CRCs need no allocation.
+const CRCS_INLINE: usize = 8;
+const LOCK_NAME: &str = "journal.lock";

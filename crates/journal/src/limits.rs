@@ -1,0 +1,35 @@
+//! Every bound of the journal, with its unit and its reason.
+
+/// Default span of a segment in bytes: small enough that reclaiming whole ones frees space soon,
+/// large enough that rolling over costs nothing beside the writing.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+
+/// Smallest span of a segment in bytes: one file-system block, so that tests can roll often.
+pub const SEGMENT_BYTES_MIN: u64 = 4 << 10;
+
+/// Largest span of a segment in bytes: a payload's length is a `u32`.
+pub const SEGMENT_BYTES_MAX: u64 = 2 << 30;
+
+/// Default step of preallocation in bytes: one file-system transaction per so much data.
+pub const PREALLOCATE_BYTES: u64 = 16 << 20;
+
+/// Default bytes that may wait for the writer thread: about ten milliseconds of a fast disk.
+pub const PENDING_BYTES_MAX: u64 = 16 << 20;
+
+/// Bytes of a pending buffer that an idle journal keeps for the next burst; more is given back.
+pub const BUFFER_KEEP_BYTES: usize = 4 << 20;
+
+/// Completions that wait for a sync nobody asked for; at this count the writer syncs by itself.
+pub const DISK_WAITERS_MAX: usize = 65_536;
+
+/// Sealed segments whose files stay open for reading, in files.
+pub const READ_HANDLES_MAX: usize = 64;
+
+/// Bytes that recovery reads at a time; the buffer grows only for a larger frame.
+pub const RECOVERY_READ_BYTES: usize = 1 << 20;
+
+/// Damaged stretches that recovery lists one by one; further ones are only counted.
+pub const DAMAGE_LISTED_MAX: usize = 1_024;
+
+/// Bytes of zeros written at a time where the file system cannot preallocate.
+pub const ZERO_FILL_BYTES: usize = 1 << 20;

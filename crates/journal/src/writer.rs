@@ -1,0 +1,442 @@
+//! The writer: takes all that is pending, writes it, answers, syncs once for all who need it.
+//!
+//! Runs on its own thread and sleeps on a condition variable when there is nothing to do. The
+//! disk is never touched with the state locked.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use base::{Clock, SystemClock};
+
+use crate::done::OnDone;
+use crate::error::JournalError;
+use crate::format::{FRAME_OVERHEAD_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::journal::{Batch, Condition, Durability, Run, Shared, State, Tail};
+use crate::limits;
+use crate::segment::Segment;
+
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    batch: Batch,
+    /// Completions that were written and wait for the next sync.
+    disk_waiters: Vec<OnDone>,
+    /// The segment last written to, while it has bytes that no sync covers.
+    dirty: Option<Tail>,
+    poisoned: bool,
+}
+
+impl Writer {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Writer {
+            shared,
+            batch: Batch::default(),
+            disk_waiters: Vec::new(),
+            dirty: None,
+            poisoned: false,
+        }
+    }
+
+    /// Works until the journal is closed or poisoned.
+    pub(crate) fn run(mut self) {
+        let _stopped = StopGuard(self.shared.clone());
+        while !self.poisoned && self.wait_for_work() {
+            self.pass();
+        }
+        self.finish();
+    }
+
+    /// Takes, writes and answers what is pending, once.
+    pub(crate) fn pass(&mut self) {
+        {
+            let mut state = self.shared.state.lock();
+            std::mem::swap(&mut state.pending, &mut self.batch);
+            state.in_flight = self.batch.bytes.len() as u64;
+        }
+        if let Err(error) = self.carry() {
+            self.poison(error);
+            return;
+        }
+        self.batch.clear();
+        self.allocate_ahead();
+    }
+
+    /// Ends the journal cleanly: all synced, no space held beyond the last frame.
+    pub(crate) fn finish(&mut self) {
+        let outcome = match self.poison_cause() {
+            Some(source) => Err(JournalError::Poisoned { source }),
+            None => self.finish_open(),
+        };
+        if let Err(error) = &outcome
+            && !self.poisoned
+        {
+            self.poison(error.clone());
+        }
+        let mut state = self.shared.state.lock();
+        state.closed = Some(outcome);
+    }
+
+    /// Makes space ahead of the appends: extends the active segment, then readies the next.
+    pub(crate) fn allocate_ahead(&mut self) {
+        while !self.poisoned {
+            let plan = {
+                let mut state = self.shared.state.lock();
+                let plan = self.plan(&state);
+                if plan.is_none() {
+                    state.want = 0;
+                }
+                plan
+            };
+            let Some((plan, want)) = plan else { break };
+            match self.allocate(plan, want) {
+                Ok(()) => {}
+                Err(AllocateError::NoRoom(error)) => {
+                    let mut state = self.shared.state.lock();
+                    if state.full.is_none() {
+                        tracing::warn!(
+                            dir = %self.shared.dir.display(),
+                            error = %error,
+                            "the journal found no room on the disk; appends are refused until \
+                             there is"
+                        );
+                    }
+                    state.full = Some(Arc::new(error));
+                    state.want = 0;
+                    break;
+                }
+                Err(AllocateError::Broken(error)) => {
+                    self.poison(error);
+                    return;
+                }
+            }
+        }
+        self.shared.notify_room();
+    }
+
+    fn wait_for_work(&mut self) -> bool {
+        let mut state = self.shared.state.lock();
+        loop {
+            if !state.pending.is_empty() || state.want > 0 {
+                return true;
+            }
+            if !matches!(state.condition, Condition::Open) {
+                return false;
+            }
+            let held = self.batch.bytes.capacity().max(state.pending.bytes.capacity());
+            state.parked = true;
+            if held > limits::BUFFER_KEEP_BYTES {
+                // Once after a burst, the big buffers go back; then sleep without a clock.
+                let rest = self.shared.work.wait_for(&mut state, BUFFER_REST);
+                if rest.timed_out() && state.pending.is_empty() {
+                    self.batch.bytes = Vec::new();
+                    state.pending.bytes = Vec::new();
+                }
+            } else {
+                self.shared.work.wait(&mut state);
+            }
+            state.parked = false;
+        }
+    }
+
+    /// Brings the batch in hand to the levels that it needs, answering on the way.
+    fn carry(&mut self) -> Result<(), JournalError> {
+        self.write_runs()?;
+        for done in &mut self.batch.done {
+            if let Some(os) = done.os.take() {
+                os(Ok(()));
+            }
+        }
+        self.disk_waiters.extend(self.batch.done.drain(..).filter_map(|done| done.disk));
+        self.seal_runs()?;
+        let crowd = self.disk_waiters.len() > limits::DISK_WAITERS_MAX;
+        if self.batch.need.0 == Durability::Disk || crowd {
+            self.sync_active()?;
+        }
+        Ok(())
+    }
+
+    fn write_runs(&mut self) -> Result<(), JournalError> {
+        let Batch { bytes, runs, .. } = &self.batch;
+        for (index, run) in runs.iter().enumerate() {
+            let end = runs.get(index + 1).map_or(bytes.len(), |next| next.start);
+            let piece = &bytes[run.start..end];
+            let segment = &run.tail.segment;
+            run.tail.file.write_at(piece, run.position - segment.base).map_err(|error| {
+                JournalError::io("write", &self.shared.table.path(segment.base), error)
+            })?;
+            segment.written.store(run.position + piece.len() as u64, Ordering::Release);
+            self.dirty = Some(run.tail.clone());
+        }
+        self.shared.state.lock().in_flight = 0;
+        self.shared.notify_room();
+        Ok(())
+    }
+
+    /// Cuts each segment that the batch sealed to its end and syncs it, before anything in the
+    /// segment after it can be answered as durable.
+    fn seal_runs(&mut self) -> Result<(), JournalError> {
+        for index in 0..self.batch.runs.len() {
+            let Run { tail, seals: true, .. } = &self.batch.runs[index] else { continue };
+            let segment = tail.segment.clone();
+            let path = self.shared.table.path(segment.base);
+            let len = segment.written.load(Ordering::Acquire) - segment.base;
+            tail.file.truncate(len).map_err(|error| JournalError::io("seal", &path, error))?;
+            tail.file.sync().map_err(|error| JournalError::io("sync", &path, error))?;
+            segment.len.store(len, Ordering::Relaxed);
+            self.shared.table.sealed(segment.base);
+            let mut state = self.shared.state.lock();
+            state.durable = state.durable.max(segment.limit());
+        }
+        Ok(())
+    }
+
+    fn sync_active(&mut self) -> Result<(), JournalError> {
+        if let Some(tail) = &self.dirty {
+            let segment = &tail.segment;
+            let written = segment.written.load(Ordering::Acquire);
+            tail.file.sync().map_err(|error| {
+                JournalError::io("sync", &self.shared.table.path(segment.base), error)
+            })?;
+            let mut state = self.shared.state.lock();
+            state.durable = state.durable.max(written);
+        }
+        self.dirty = None;
+        for disk in self.disk_waiters.drain(..) {
+            disk(Ok(()));
+        }
+        Ok(())
+    }
+
+    /// The next allocation that is due, with the bytes that somebody waits for.
+    fn plan(&self, state: &State) -> Option<(Plan, u64)> {
+        let options = &self.shared.options;
+        let want = state.want;
+        let step = options.preallocate_bytes;
+        let active = &state.active;
+        let limit = active.segment.limit();
+        let fits_here = state.end + want + FRAME_OVERHEAD_BYTES <= limit;
+        let ahead = state.end + want.max(step / 2) + FRAME_OVERHEAD_BYTES;
+        let seal_end = state.end + FRAME_OVERHEAD_BYTES;
+        if active.admitted < seal_end || (fits_here && active.admitted < limit.min(ahead)) {
+            let needed = if fits_here { seal_end + want } else { seal_end };
+            return Some((
+                Plan::Extend {
+                    tail: active.clone(),
+                    to: limit.min(needed.max(active.admitted + step)),
+                    at_least: limit.min(needed.max(active.admitted)),
+                },
+                want,
+            ));
+        }
+        if ahead <= limit {
+            return None;
+        }
+        let first_want = if fits_here { 0 } else { want };
+        let needed = SEGMENT_HEADER_BYTES + first_want + FRAME_OVERHEAD_BYTES;
+        match &state.next {
+            None => {
+                let size = options.segment_bytes;
+                let len = size.min(needed.max(step));
+                Some((Plan::Create { base: limit, size, len, at_least: needed }, want))
+            }
+            Some(next) if next.admitted < next.segment.base + needed => Some((
+                Plan::Extend {
+                    tail: next.clone(),
+                    to: next.segment.limit().min(next.segment.base + needed.max(step)),
+                    at_least: next.segment.base + needed,
+                },
+                want,
+            )),
+            Some(_) => None,
+        }
+    }
+
+    fn allocate(&mut self, plan: Plan, want: u64) -> Result<(), AllocateError> {
+        match plan {
+            Plan::Extend { tail, to, at_least } => {
+                let admitted = match self.extend(&tail, to) {
+                    Err(AllocateError::NoRoom(_)) if want > 0 && at_least < to => {
+                        self.extend(&tail, at_least)
+                    }
+                    other => other,
+                }?;
+                let mut state = self.shared.state.lock();
+                let base = tail.segment.base;
+                if state.active.segment.base == base {
+                    state.active.admitted = admitted;
+                } else if let Some(next) = state.next.as_mut().filter(|n| n.segment.base == base) {
+                    next.admitted = admitted;
+                }
+                state.full = None;
+            }
+            Plan::Create { base, size, len, at_least } => {
+                let made = match create_segment(&self.shared, base, size, len) {
+                    Err(AllocateError::NoRoom(_)) if want > 0 && at_least < len => {
+                        create_segment(&self.shared, base, size, at_least)
+                    }
+                    other => other,
+                }?;
+                self.shared.table.insert(made.segment.clone(), Some(made.file.clone()));
+                let mut state = self.shared.state.lock();
+                state.next = Some(made);
+                state.full = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reserves the segment's space up to position `to`.
+    fn extend(&self, tail: &Tail, to: u64) -> Result<u64, AllocateError> {
+        let segment = &tail.segment;
+        let from = tail.admitted - segment.base;
+        let len = to - segment.base;
+        if let Err(error) = tail.file.allocate(from, len - from) {
+            // What was reserved before the disk ran out is given back; if not, it is only space.
+            let _ = tail.file.truncate(from);
+            return Err(AllocateError::NoRoom(error));
+        }
+        tail.file.sync().map_err(|error| {
+            let path = self.shared.table.path(segment.base);
+            AllocateError::Broken(JournalError::io("sync", &path, error))
+        })?;
+        segment.len.store(len, Ordering::Relaxed);
+        Ok(to)
+    }
+
+    fn finish_open(&mut self) -> Result<(), JournalError> {
+        self.batch.clear();
+        self.sync_active()?;
+        let (active, next) = {
+            let mut state = self.shared.state.lock();
+            (state.active.clone(), state.next.take())
+        };
+        if let Some(next) = next {
+            let base = next.segment.base;
+            let path = self.shared.table.path(base);
+            self.shared.table.remove(base);
+            self.shared
+                .disk
+                .remove(&path)
+                .and_then(|()| self.shared.disk.sync_dir(&self.shared.dir))
+                .map_err(|error| JournalError::io("remove", &path, error))?;
+        }
+        let segment = &active.segment;
+        let len = segment.written.load(Ordering::Acquire) - segment.base;
+        let path = self.shared.table.path(segment.base);
+        active
+            .file
+            .truncate(len)
+            .and_then(|()| active.file.sync())
+            .map_err(|error| JournalError::io("sync", &path, error))?;
+        segment.len.store(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn poison_cause(&self) -> Option<Arc<JournalError>> {
+        match &self.shared.state.lock().condition {
+            Condition::Poisoned(source) => Some(source.clone()),
+            _ => None,
+        }
+    }
+
+    /// Refuses all further calls and tells everybody who waits.
+    fn poison(&mut self, error: JournalError) {
+        self.poisoned = true;
+        tracing::error!(
+            dir = %self.shared.dir.display(),
+            error = base::report(&error),
+            "the journal stops; it must be opened again"
+        );
+        let source = Arc::new(error);
+        let pending = {
+            let mut state = self.shared.state.lock();
+            state.condition = Condition::Poisoned(source.clone());
+            state.in_flight = 0;
+            std::mem::take(&mut state.pending)
+        };
+        let failed = JournalError::Poisoned { source };
+        for waiter in self.disk_waiters.drain(..) {
+            waiter(Err(failed.clone()));
+        }
+        let batch = std::mem::take(&mut self.batch);
+        for done in batch.done.into_iter().chain(pending.done) {
+            for waiter in [done.os, done.disk].into_iter().flatten() {
+                waiter(Err(failed.clone()));
+            }
+        }
+        self.shared.notify_room();
+    }
+}
+
+/// Makes the segment at `base` with `len` bytes reserved, durable before anyone relies on it.
+pub(crate) fn create_segment(
+    shared: &Shared,
+    base: u64,
+    size: u64,
+    len: u64,
+) -> Result<Tail, AllocateError> {
+    create_segment_on(&*shared.disk, &shared.dir, &shared.table, base, size, len)
+}
+
+pub(crate) fn create_segment_on(
+    disk: &dyn crate::disk::Disk,
+    dir: &std::path::Path,
+    table: &crate::segment::SegmentTable,
+    base: u64,
+    size: u64,
+    len: u64,
+) -> Result<Tail, AllocateError> {
+    let path = table.path(base);
+    let created = SystemClock.now();
+    let header = SegmentHeader { base, size, created };
+    let file = disk.create(&path).map_err(AllocateError::NoRoom)?;
+    if let Err(error) =
+        file.allocate(0, len).and_then(|()| file.write_at(&header.encode(), 0))
+    {
+        // A file without a whole header is nothing to recovery; removing it only frees space.
+        let _ = disk.remove(&path);
+        return Err(AllocateError::NoRoom(error));
+    }
+    let broken = |what, error| AllocateError::Broken(JournalError::io("sync", what, error));
+    file.sync().map_err(|error| broken(&path, error))?;
+    disk.sync_dir(dir).map_err(|error| broken(dir, error))?;
+    let segment = Arc::new(Segment::new(base, size, created, len));
+    Ok(Tail { segment, file, admitted: base + len })
+}
+
+enum Plan {
+    Extend { tail: Tail, to: u64, at_least: u64 },
+    Create { base: u64, size: u64, len: u64, at_least: u64 },
+}
+
+pub(crate) enum AllocateError {
+    /// Nothing was harmed; worth another try later.
+    NoRoom(io::Error),
+    /// A sync failed.
+    Broken(JournalError),
+}
+
+/// Ends the journal for its callers however the thread ends.
+struct StopGuard(Arc<Shared>);
+
+impl Drop for StopGuard {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        if std::thread::panicking() {
+            let cause = io::Error::other("the writer thread panicked");
+            let error = JournalError::io("write", &self.0.dir, cause);
+            state.condition = Condition::Poisoned(Arc::new(error));
+        }
+        state.stopped = true;
+        state.lock = None;
+        // Dropped unrun, which tells the waits.
+        let pending = std::mem::take(&mut state.pending);
+        drop(state);
+        drop(pending);
+        self.0.notify_room();
+    }
+}
+
+/// How long a burst's big buffers are kept for the next one.
+const BUFFER_REST: Duration = Duration::from_secs(2);
