@@ -1,1 +1,141 @@
-//! The Kafka listener.
+//! The Kafka listener: unmodified Kafka clients at the store in this process.
+//!
+//! Bytes come in through [`connection`], one task per connection: it cuts frames, has the table of
+//! APIs ([`api`]) begin each request in the order of arrival, and sends the answers in the same
+//! order, whatever waits. A request is walked by [`guard`] before the codec may allocate for it.
+//! Record batches stay the bytes that they are, both ways.
+//!
+//! There is one node, so it leads every partition in leader epoch 0, coordinates every group and
+//! declines fetch sessions. Left out: transactions, authentication, quotas.
+
+mod api;
+mod configs;
+mod connection;
+mod error;
+mod fetch;
+mod groups;
+mod guard;
+mod limits;
+mod metadata;
+mod offsets;
+mod produce;
+mod reply;
+mod telemetry;
+#[cfg(test)]
+mod tests;
+mod topics;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kafka_protocol::protocol::StrBytes;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::Streams;
+use telemetry::Telemetry;
+
+pub use error::{group_error_code, streams_error_code};
+
+/// Serves Kafka clients on `listener` until `shutdown`; returns when all connections have ended,
+/// at most a few seconds later.
+///
+/// Clients are told to connect to `advertised` of the configuration, or else to the address that
+/// they came to.
+pub async fn serve(listener: TcpListener, streams: Arc<Streams>, shutdown: CancellationToken) {
+    let shared =
+        Arc::new(Shared { streams, telemetry: Telemetry::new(api::APIS), shutdown: shutdown.clone() });
+    let places = Arc::new(Semaphore::new(limits::CONNECTIONS_MAX));
+    let connections = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            () = shutdown.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let (socket, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of file descriptors, mostly: others must end before the next can come.
+                tracing::warn!(%error, "cannot accept a Kafka connection");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+                continue;
+            }
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            tracing::warn!(%peer, "Kafka connection refused: {} are open", limits::CONNECTIONS_MAX);
+            continue;
+        };
+        match Context::new(&shared, &socket, peer) {
+            Ok(context) => drop(connections.spawn(async move {
+                connection::run(socket, context).await;
+                drop(place);
+            })),
+            Err(error) => tracing::debug!(%peer, %error, "Kafka connection ended at once"),
+        }
+    }
+    connections.close();
+    let ended = tokio::time::timeout(limits::SHUTDOWN_WAIT, connections.wait()).await;
+    if ended.is_err() {
+        tracing::warn!("{} Kafka connections did not end in time", connections.len());
+    }
+}
+
+/// What all connections of a listener share.
+struct Shared {
+    streams: Arc<Streams>,
+    telemetry: Telemetry,
+    shutdown: CancellationToken,
+}
+
+/// What a connection's requests need to know.
+struct Context {
+    shared: Arc<Shared>,
+    /// What this client is told to connect to.
+    host: StrBytes,
+    port: i32,
+    /// Where the client sits, as Kafka writes it: `/127.0.0.1`.
+    client_host: String,
+}
+
+impl Context {
+    fn new(shared: &Arc<Shared>, socket: &TcpStream, peer: SocketAddr) -> io::Result<Arc<Self>> {
+        socket.set_nodelay(true)?;
+        let local = socket.local_addr()?;
+        let advertised = shared.streams.config().advertised.as_deref();
+        let (host, port) = advertised_address(advertised, local);
+        Ok(Arc::new(Context {
+            shared: Arc::clone(shared),
+            host: StrBytes::from_string(host),
+            port,
+            client_host: format!("/{}", peer.ip()),
+        }))
+    }
+
+    fn streams(&self) -> &Arc<Streams> {
+        &self.shared.streams
+    }
+}
+
+/// `advertised` may be a host, or host and port; what it leaves out comes from `local`.
+fn advertised_address(advertised: Option<&str>, local: SocketAddr) -> (String, i32) {
+    let port = i32::from(local.port());
+    let Some(advertised) = advertised else { return (local.ip().to_string(), port) };
+    match advertised.rsplit_once(':') {
+        // More than one colon without brackets is a bare IPv6 address.
+        Some((host, text)) if !host.contains(':') || host.ends_with(']') => {
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            match text.parse::<u16>() {
+                Ok(port) => (host.to_owned(), i32::from(port)),
+                Err(_) => (advertised.to_owned(), port),
+            }
+        }
+        _ => (advertised.to_owned(), port),
+    }
+}
+
+/// Pause after a failed accept: long enough not to spin, short enough not to be noticed.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);

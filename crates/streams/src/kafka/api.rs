@@ -1,0 +1,295 @@
+//! The one table of the APIs served: it dispatches requests and answers ApiVersions.
+
+use bytes::Bytes;
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::api_versions_response::{ApiVersion, ApiVersionsResponse};
+use kafka_protocol::protocol::StrBytes;
+
+use std::sync::Arc;
+
+use super::guard::{self, Field};
+use super::reply::{Call, Ending, Reply};
+use super::{Context, fetch, groups, metadata, offsets, produce, topics};
+
+/// One API.
+pub(super) struct Api {
+    /// Its name in Kafka's protocol guide, also the metrics' label.
+    pub(super) name: &'static str,
+    key: i16,
+    /// The lowest version told to clients.
+    told_from: i16,
+    /// The lowest version served.
+    from: i16,
+    /// The highest version told and served.
+    to: i16,
+    /// The first version with compact lengths and tagged fields.
+    flexible_from: i16,
+    shape: &'static [Field],
+    begin: fn(Call) -> Result<Reply, Ending>,
+}
+
+/// Begins the request in `frame`: what it changes has changed on return.
+pub(super) fn begin(context: &Arc<Context>, frame: Bytes) -> Result<Reply, Ending> {
+    let (header, mut head_bytes) = guard::read_header(&frame)?;
+    let found = APIS.iter().enumerate().find(|(_, api)| api.key == header.key);
+    let Some((index, api)) = found else {
+        return Err(Ending::UnknownApi { key: header.key, version: header.version });
+    };
+    context.shared.telemetry.count_request(index);
+    let client_id = frame.slice_ref(header.client_id.as_bytes());
+    let mut call = Call {
+        context: Arc::clone(context),
+        version: header.version,
+        correlation: header.correlation,
+        client_id: StrBytes::from_utf8(client_id).unwrap_or_default(),
+        body: Bytes::new(),
+    };
+    if !(api.from..=api.to).contains(&header.version) {
+        if api.key == API_VERSIONS_KEY {
+            return answer_unknown_version(&call);
+        }
+        return Err(Ending::UnknownApi { key: header.key, version: header.version });
+    }
+    let is_flexible = header.version >= api.flexible_from;
+    if is_flexible {
+        head_bytes += guard::header_tags(&frame[head_bytes..])?;
+    }
+    guard::check(api.shape, header.version, is_flexible, &frame[head_bytes..])?;
+    call.body = frame.slice(head_bytes..);
+    (api.begin)(call)
+}
+
+fn api_versions(call: Call) -> Result<Reply, Ending> {
+    let apis = APIS
+        .iter()
+        .map(|api| {
+            ApiVersion::default()
+                .with_api_key(api.key)
+                .with_min_version(api.told_from)
+                .with_max_version(api.to)
+        })
+        .collect();
+    call.now(&ApiVersionsResponse::default().with_api_keys(apis))
+}
+
+/// A client that asks in a version from the future learns, in the oldest layout, which versions of
+/// this very API it may ask in; it cannot know that before.
+fn answer_unknown_version(call: &Call) -> Result<Reply, Ending> {
+    let own = APIS.iter().filter(|api| api.key == API_VERSIONS_KEY).map(|api| {
+        ApiVersion::default()
+            .with_api_key(api.key)
+            .with_min_version(api.told_from)
+            .with_max_version(api.to)
+    });
+    let body = ApiVersionsResponse::default()
+        .with_error_code(ResponseError::UnsupportedVersion.code())
+        .with_api_keys(own.collect());
+    call.answer_in(0, &body).map(Reply::Now)
+}
+
+const API_VERSIONS_KEY: i16 = 18;
+
+/// Every API served, in the order of their keys.
+///
+/// Produce is told from version 0, though versions below 3 are not served: librdkafka before 2.1
+/// would otherwise silently send everything uncompressed.
+pub(super) const APIS: &[Api] = &[
+    Api {
+        name: "Produce",
+        key: 0,
+        told_from: 0,
+        from: 3,
+        to: 11,
+        flexible_from: 9,
+        shape: guard::PRODUCE,
+        begin: produce::produce,
+    },
+    Api {
+        name: "Fetch",
+        key: 1,
+        told_from: 4,
+        from: 4,
+        to: 12,
+        flexible_from: 12,
+        shape: guard::FETCH,
+        begin: fetch::fetch,
+    },
+    Api {
+        name: "ListOffsets",
+        key: 2,
+        told_from: 1,
+        from: 1,
+        to: 7,
+        flexible_from: 6,
+        shape: guard::LIST_OFFSETS,
+        begin: metadata::list_offsets,
+    },
+    Api {
+        name: "Metadata",
+        key: 3,
+        told_from: 0,
+        from: 0,
+        to: 12,
+        flexible_from: 9,
+        shape: guard::METADATA,
+        begin: metadata::metadata,
+    },
+    Api {
+        name: "OffsetCommit",
+        key: 8,
+        told_from: 2,
+        from: 2,
+        to: 8,
+        flexible_from: 8,
+        shape: guard::OFFSET_COMMIT,
+        begin: offsets::offset_commit,
+    },
+    Api {
+        name: "OffsetFetch",
+        key: 9,
+        told_from: 1,
+        from: 1,
+        to: 8,
+        flexible_from: 6,
+        shape: guard::OFFSET_FETCH,
+        begin: offsets::offset_fetch,
+    },
+    Api {
+        name: "FindCoordinator",
+        key: 10,
+        told_from: 0,
+        from: 0,
+        to: 4,
+        flexible_from: 3,
+        shape: guard::FIND_COORDINATOR,
+        begin: groups::find_coordinator,
+    },
+    Api {
+        name: "JoinGroup",
+        key: 11,
+        told_from: 0,
+        from: 0,
+        to: 9,
+        flexible_from: 6,
+        shape: guard::JOIN_GROUP,
+        begin: groups::join_group,
+    },
+    Api {
+        name: "Heartbeat",
+        key: 12,
+        told_from: 0,
+        from: 0,
+        to: 4,
+        flexible_from: 4,
+        shape: guard::HEARTBEAT,
+        begin: groups::heartbeat,
+    },
+    Api {
+        name: "LeaveGroup",
+        key: 13,
+        told_from: 0,
+        from: 0,
+        to: 5,
+        flexible_from: 4,
+        shape: guard::LEAVE_GROUP,
+        begin: groups::leave_group,
+    },
+    Api {
+        name: "SyncGroup",
+        key: 14,
+        told_from: 0,
+        from: 0,
+        to: 5,
+        flexible_from: 4,
+        shape: guard::SYNC_GROUP,
+        begin: groups::sync_group,
+    },
+    Api {
+        name: "DescribeGroups",
+        key: 15,
+        told_from: 0,
+        from: 0,
+        to: 5,
+        flexible_from: 5,
+        shape: guard::DESCRIBE_GROUPS,
+        begin: groups::describe_groups,
+    },
+    Api {
+        name: "ListGroups",
+        key: 16,
+        told_from: 0,
+        from: 0,
+        to: 4,
+        flexible_from: 3,
+        shape: guard::LIST_GROUPS,
+        begin: groups::list_groups,
+    },
+    Api {
+        name: "ApiVersions",
+        key: API_VERSIONS_KEY,
+        told_from: 0,
+        from: 0,
+        to: 3,
+        flexible_from: 3,
+        shape: guard::API_VERSIONS,
+        begin: api_versions,
+    },
+    Api {
+        name: "CreateTopics",
+        key: 19,
+        told_from: 2,
+        from: 2,
+        to: 7,
+        flexible_from: 5,
+        shape: guard::CREATE_TOPICS,
+        begin: topics::create_topics,
+    },
+    Api {
+        name: "DeleteTopics",
+        key: 20,
+        told_from: 1,
+        from: 1,
+        to: 6,
+        flexible_from: 4,
+        shape: guard::DELETE_TOPICS,
+        begin: topics::delete_topics,
+    },
+    Api {
+        name: "InitProducerId",
+        key: 22,
+        told_from: 0,
+        from: 0,
+        to: 4,
+        flexible_from: 2,
+        shape: guard::INIT_PRODUCER_ID,
+        begin: produce::init_producer_id,
+    },
+    Api {
+        name: "DescribeConfigs",
+        key: 32,
+        told_from: 1,
+        from: 1,
+        to: 4,
+        flexible_from: 4,
+        shape: guard::DESCRIBE_CONFIGS,
+        begin: super::configs::describe_configs,
+    },
+    Api {
+        name: "DeleteGroups",
+        key: 42,
+        told_from: 0,
+        from: 0,
+        to: 2,
+        flexible_from: 2,
+        shape: guard::DELETE_GROUPS,
+        begin: groups::delete_groups,
+    },
+];
+
+#[cfg(test)]
+impl Api {
+    /// Key, lowest and highest served version, first flexible version and shape, for the tests.
+    pub(super) fn facts(&self) -> (i16, i16, i16, i16, &'static [Field]) {
+        (self.key, self.from, self.to, self.flexible_from, self.shape)
+    }
+}

@@ -1,0 +1,69 @@
+//! The one conversion from the store's and the coordinator's errors to Kafka's codes.
+
+use kafka_protocol::ResponseError as Code;
+
+use crate::StreamsError;
+use crate::groups::GroupError;
+
+/// The error code of Kafka's protocol for an error of the store.
+///
+/// Source: Kafka protocol guide, error codes. What a client may retry gets a retriable code.
+pub fn streams_error_code(error: &StreamsError) -> i16 {
+    let code = match error {
+        StreamsError::UnknownTopic(_)
+        | StreamsError::UnknownPartition { .. }
+        | StreamsError::AutoCreateOff(_) => Code::UnknownTopicOrPartition,
+        StreamsError::UnknownTopicId(_) => Code::UnknownTopicId,
+        StreamsError::TopicExists(_) => Code::TopicAlreadyExists,
+        StreamsError::InvalidTopic(_) => Code::InvalidTopicException,
+        StreamsError::InvalidPartitions { .. } => Code::InvalidPartitions,
+        StreamsError::OffsetOutOfRange { .. } => Code::OffsetOutOfRange,
+        StreamsError::CorruptMessage(_) => Code::CorruptMessage,
+        StreamsError::InvalidRecord(_) => Code::InvalidRecord,
+        StreamsError::UnsupportedFormat(_) => Code::UnsupportedForMessageFormat,
+        StreamsError::MessageTooLarge { .. } => Code::MessageTooLarge,
+        StreamsError::OutOfOrderSequence { .. } => Code::OutOfOrderSequenceNumber,
+        StreamsError::InvalidProducerEpoch { .. } => Code::InvalidProducerEpoch,
+        StreamsError::UnknownProducerId(_) => Code::UnknownProducerId,
+        StreamsError::Limit { .. } => Code::PolicyViolation,
+        StreamsError::Busy => Code::RequestTimedOut,
+        StreamsError::Full | StreamsError::Storage(_) | StreamsError::Unreadable(_) => {
+            Code::KafkaStorageError
+        }
+        // Another process will lead what this one gives up; clients look again.
+        StreamsError::Closed => Code::NotLeaderOrFollower,
+        StreamsError::Group { reason, .. } => return group_error_code(reason),
+        _ => Code::UnknownServerError,
+    };
+    code.code()
+}
+
+/// The error code of Kafka's protocol for a refusal of the coordinator.
+pub fn group_error_code(error: &GroupError) -> i16 {
+    let code = match error {
+        GroupError::InvalidGroupId => Code::InvalidGroupId,
+        GroupError::InvalidSessionTimeout => Code::InvalidSessionTimeout,
+        GroupError::MemberIdRequired { .. } => Code::MemberIdRequired,
+        GroupError::UnknownMember => Code::UnknownMemberId,
+        GroupError::IllegalGeneration => Code::IllegalGeneration,
+        GroupError::RebalanceInProgress => Code::RebalanceInProgress,
+        GroupError::InconsistentProtocol => Code::InconsistentGroupProtocol,
+        GroupError::FencedInstance => Code::FencedInstanceId,
+        GroupError::GroupFull => Code::GroupMaxSizeReached,
+        GroupError::TooManyGroups | GroupError::Stopped => Code::CoordinatorNotAvailable,
+        GroupError::TooLarge => Code::InvalidCommitOffsetSize,
+        GroupError::InvalidRequest => Code::InvalidRequest,
+        GroupError::NotEmpty => Code::NonEmptyGroup,
+    };
+    code.code()
+}
+
+/// The code of a result: zero when it is fine.
+pub(super) fn code_of<T>(result: &Result<T, StreamsError>) -> i16 {
+    result.as_ref().err().map_or(0, streams_error_code)
+}
+
+/// The code of the coordinator's result: zero when it is fine.
+pub(super) fn group_code_of<T>(result: &Result<T, GroupError>) -> i16 {
+    result.as_ref().err().map_or(0, group_error_code)
+}

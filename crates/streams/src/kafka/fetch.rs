@@ -1,0 +1,343 @@
+//! Fetch: whole batches as they are stored, and the long poll.
+//!
+//! A fetch is answered when its partitions hold `min_bytes` to read, when one of them is in error,
+//! when `max_wait` has passed or when the listener stops. While it waits it is woken by appends
+//! only. The answer is encoded here, not by the codec, so that batches go to the socket as the
+//! slices that the store gave out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::{FetchRequest, TopicName as WireName};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::error::streams_error_code;
+use super::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX};
+use super::reply::{Answer, Call, Ending, Reply};
+use crate::Partition;
+
+/// Reads record batches.
+pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
+    let request: FetchRequest = call.decode("Fetch")?;
+    if request.session_id != 0 && request.session_epoch > 0 {
+        // Sessions are declined by answering id 0, so nobody can have one.
+        let code = ResponseError::FetchSessionIdNotFound.code();
+        return Ok(Reply::Now(encode(&call, code, &[])));
+    }
+    let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
+    let fetching = Fetching {
+        min_bytes: usize::try_from(request.min_bytes).unwrap_or(0),
+        max_bytes: usize::try_from(request.max_bytes).unwrap_or(0).min(FETCH_BYTES_MAX),
+        topics: targets(&call, request),
+        call,
+    };
+    if wait.is_zero() || fetching.is_ready() {
+        return Ok(Reply::Now(fetching.answer()));
+    }
+    let until = Instant::now() + wait.min(FETCH_WAIT_MAX);
+    Reply::later(async move { Ok(fetching.wait(until).await) })
+}
+
+struct Fetching {
+    call: Call,
+    min_bytes: usize,
+    max_bytes: usize,
+    topics: Vec<TargetTopic>,
+}
+
+struct TargetTopic {
+    name: WireName,
+    partitions: Vec<Target>,
+}
+
+struct Target {
+    index: i32,
+    offset: i64,
+    max_bytes: usize,
+    /// The partition, or the code that says why there is none.
+    partition: Result<Arc<Partition>, i16>,
+}
+
+/// What a partition's part of an answer says.
+#[derive(Default)]
+struct Read {
+    code: i16,
+    high_watermark: i64,
+    log_start_offset: i64,
+    batches: Vec<Bytes>,
+}
+
+impl Fetching {
+    /// Whether there is enough to read, or an error to tell.
+    fn is_ready(&self) -> bool {
+        let mut bytes = 0;
+        for target in self.topics.iter().flat_map(|topic| &topic.partitions) {
+            let Ok(partition) = &target.partition else { return true };
+            let enough = self.min_bytes.saturating_sub(bytes).max(1);
+            match partition.readable_bytes(target.offset, enough) {
+                // What one partition may contribute is bounded by its own limit, yet a single
+                // batch counts whatever its size.
+                Ok(readable) => bytes += readable,
+                Err(_) => return true,
+            }
+            if bytes >= self.min_bytes.max(1) {
+                return true;
+            }
+        }
+        self.min_bytes == 0
+    }
+
+    async fn wait(self, until: Instant) -> Answer {
+        self.call.context.shared.telemetry.fetch_waits.increment(1);
+        let notify = Arc::new(Notify::new());
+        let mut watches = Vec::new();
+        for target in self.topics.iter().flat_map(|topic| &topic.partitions) {
+            if let Ok(partition) = &target.partition {
+                match partition.watch(&notify) {
+                    Ok(watch) => watches.push(watch),
+                    // The partition is gone or has too many waiters: the answer tells.
+                    Err(_) => return self.answer(),
+                }
+            }
+        }
+        // Something may have arrived before the watches stood.
+        while !self.is_ready() {
+            tokio::select! {
+                () = notify.notified() => {}
+                () = tokio::time::sleep_until(until) => break,
+                () = self.call.context.shared.shutdown.cancelled() => break,
+            }
+        }
+        drop(watches);
+        self.answer()
+    }
+
+    /// Reads the partitions in the order asked. The first batch comes whatever its size, so that
+    /// no client stalls before a large one.
+    fn answer(&self) -> Answer {
+        let mut left = self.max_bytes;
+        let mut is_first = true;
+        let mut topics = Vec::with_capacity(self.topics.len());
+        for topic in &self.topics {
+            let mut reads = Vec::with_capacity(topic.partitions.len());
+            for target in &topic.partitions {
+                let read = target.read(left, is_first);
+                let bytes: usize = read.batches.iter().map(Bytes::len).sum();
+                left = left.saturating_sub(bytes);
+                is_first &= bytes == 0;
+                reads.push((target.index, read));
+            }
+            topics.push((&topic.name, reads));
+        }
+        encode(&self.call, 0, &topics)
+    }
+}
+
+impl Target {
+    fn read(&self, left: usize, is_first: bool) -> Read {
+        let partition = match &self.partition {
+            Ok(partition) => partition,
+            Err(code) => return Read::refused(*code),
+        };
+        let max_bytes = self.max_bytes.min(left);
+        let batches = if max_bytes == 0 && !is_first {
+            // No room is left, yet an offset out of range is told.
+            partition.readable_bytes(self.offset, 1).map(|_| Vec::new())
+        } else {
+            partition.read(self.offset, max_bytes, is_first)
+        };
+        match batches {
+            Ok(batches) => Read {
+                code: 0,
+                high_watermark: partition.high_watermark(),
+                log_start_offset: partition.log_start_offset(),
+                batches,
+            },
+            Err(error) => Read::refused(streams_error_code(&error)),
+        }
+    }
+}
+
+impl Read {
+    fn refused(code: i16) -> Self {
+        Read { code, high_watermark: -1, log_start_offset: -1, batches: Vec::new() }
+    }
+}
+
+fn targets(call: &Call, request: FetchRequest) -> Vec<TargetTopic> {
+    let streams = call.context.streams();
+    let mut topics = Vec::with_capacity(request.topics.len());
+    for topic in request.topics {
+        let found = match topic.topic.parse() {
+            Ok(name) => streams
+                .topic_by_name(&name)
+                .ok_or(ResponseError::UnknownTopicOrPartition.code()),
+            Err(_) => Err(ResponseError::InvalidTopicException.code()),
+        };
+        let targets = topic.partitions.iter().map(|asked| Target {
+            index: asked.partition,
+            offset: asked.fetch_offset,
+            max_bytes: usize::try_from(asked.partition_max_bytes).unwrap_or(0),
+            partition: match &found {
+                // The leader epoch is always 0: who knows a later one has seen another store.
+                _ if asked.current_leader_epoch > 0 => {
+                    Err(ResponseError::UnknownLeaderEpoch.code())
+                }
+                Ok(topic) => topic
+                    .partition(asked.partition)
+                    .cloned()
+                    .ok_or(ResponseError::UnknownTopicOrPartition.code()),
+                Err(code) => Err(*code),
+            },
+        });
+        topics.push(TargetTopic { partitions: targets.collect(), name: topic.topic });
+    }
+    topics
+}
+
+/// Encodes a fetch answer, versions 4 to 12; source: Kafka's `FetchResponse.json`.
+fn encode(call: &Call, code: i16, topics: &[(&WireName, Vec<(i32, Read)>)]) -> Answer {
+    let mut writer = Writer::new(call);
+    let flexible = writer.is_flexible;
+    writer.head.put_i32(0);
+    writer.head.put_i32(call.correlation);
+    if flexible {
+        writer.head.put_u8(0);
+    }
+    writer.head.put_i32(0); // throttle time
+    if call.version >= 7 {
+        writer.head.put_i16(code);
+        writer.head.put_i32(0); // session id: declined
+    }
+    writer.count(topics.len());
+    for (name, reads) in topics {
+        writer.text(name);
+        writer.count(reads.len());
+        for (index, read) in reads {
+            writer.partition(call.version, *index, read);
+        }
+        writer.no_tags();
+    }
+    writer.no_tags();
+    writer.finish()
+}
+
+/// Gathers an answer: small fields are written together, batches stay the slices they are.
+struct Writer {
+    is_flexible: bool,
+    head: BytesMut,
+    pieces: Vec<Bytes>,
+    bytes: usize,
+}
+
+impl Writer {
+    fn new(call: &Call) -> Self {
+        Writer {
+            is_flexible: call.version >= FLEXIBLE_FROM,
+            head: BytesMut::with_capacity(HEAD_BYTES),
+            pieces: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    fn partition(&mut self, version: i16, index: i32, read: &Read) {
+        self.head.put_i32(index);
+        self.head.put_i16(read.code);
+        self.head.put_i64(read.high_watermark);
+        // Without transactions everything visible is stable.
+        self.head.put_i64(read.high_watermark);
+        if version >= 5 {
+            self.head.put_i64(read.log_start_offset);
+        }
+        self.count(0); // aborted transactions
+        if version >= 11 {
+            self.head.put_i32(-1); // preferred read replica
+        }
+        let bytes: usize = read.batches.iter().map(Bytes::len).sum();
+        if self.is_flexible {
+            self.varint(bytes + 1);
+        } else {
+            // The sum stays below the fetch's bound plus one batch.
+            self.head.put_i32(i32::try_from(bytes).unwrap_or(i32::MAX));
+        }
+        for batch in &read.batches {
+            self.batch(batch);
+        }
+        self.no_tags();
+    }
+
+    fn batch(&mut self, batch: &Bytes) {
+        if batch.len() <= COPIED_BYTES_MAX {
+            self.head.put_slice(batch);
+            return;
+        }
+        self.flush();
+        self.bytes += batch.len();
+        self.pieces.push(batch.clone());
+    }
+
+    fn flush(&mut self) {
+        if !self.head.is_empty() {
+            let head = self.head.split().freeze();
+            self.bytes += head.len();
+            self.pieces.push(head);
+        }
+    }
+
+    fn finish(mut self) -> Answer {
+        self.flush();
+        let length = i32::try_from(self.bytes - 4).unwrap_or(i32::MAX);
+        if let Some(first) = self.pieces.first_mut() {
+            let mut bytes = match std::mem::take(first).try_into_mut() {
+                Ok(bytes) => bytes,
+                Err(bytes) => BytesMut::from(&bytes[..]),
+            };
+            bytes[..4].copy_from_slice(&length.to_be_bytes());
+            *first = bytes.freeze();
+        }
+        Answer::Pieces(self.pieces)
+    }
+
+    fn count(&mut self, count: usize) {
+        if self.is_flexible {
+            self.varint(count + 1);
+        } else {
+            self.head.put_i32(i32::try_from(count).unwrap_or(i32::MAX));
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        if self.is_flexible {
+            self.varint(text.len() + 1);
+        } else {
+            self.head.put_i16(i16::try_from(text.len()).unwrap_or(i16::MAX));
+        }
+        self.head.put_slice(text.as_bytes());
+    }
+
+    fn no_tags(&mut self) {
+        if self.is_flexible {
+            self.head.put_u8(0);
+        }
+    }
+
+    fn varint(&mut self, value: usize) {
+        let mut value = value;
+        while value >= 0x80 {
+            self.head.put_u8((value & 0x7f) as u8 | 0x80);
+            value >>= 7;
+        }
+        self.head.put_u8((value & 0x7f) as u8);
+    }
+}
+
+const FLEXIBLE_FROM: i16 = 12;
+
+/// Room for the fields around the batches of a usual answer.
+const HEAD_BYTES: usize = 256;
+
+/// Batches up to this size are copied beside the fields: cheaper than a piece of their own.
+const COPIED_BYTES_MAX: usize = 1_024;

@@ -1,0 +1,305 @@
+//! The APIs of consumer groups, each a translation to the coordinator's calls.
+
+use std::time::Duration;
+
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
+use kafka_protocol::messages::find_coordinator_response::Coordinator;
+use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
+use kafka_protocol::messages::leave_group_response::MemberResponse;
+use kafka_protocol::messages::list_groups_response::ListedGroup;
+use kafka_protocol::messages::delete_groups_response::DeletableGroupResult;
+use kafka_protocol::messages::{
+    BrokerId, DeleteGroupsRequest, DeleteGroupsResponse, DescribeGroupsRequest,
+    DescribeGroupsResponse, FindCoordinatorRequest, FindCoordinatorResponse, GroupId,
+    HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest,
+    LeaveGroupResponse, ListGroupsRequest, ListGroupsResponse, SyncGroupRequest,
+    SyncGroupResponse,
+};
+use kafka_protocol::protocol::StrBytes;
+
+use super::error::{code_of, group_code_of, group_error_code};
+use super::reply::{Call, Ending, Reply, owned, text};
+use crate::groups::{
+    GroupDescription, GroupError, GroupState, JoinRequest, Joined, Leaving, MemberRef, Protocol,
+    SyncRequest,
+};
+
+/// This node coordinates every group.
+pub(super) fn find_coordinator(call: Call) -> Result<Reply, Ending> {
+    let request: FindCoordinatorRequest = call.decode("FindCoordinator")?;
+    let node = BrokerId(call.context.streams().node_id());
+    let (host, port) = (call.context.host.clone(), call.context.port);
+    // Transactional ids are sent here too, for InitProducerId to refuse them in clear words.
+    let is_known = matches!(request.key_type, GROUP_KEY | TRANSACTION_KEY);
+    let code = if is_known { 0 } else { ResponseError::InvalidRequest.code() };
+    if call.version < 4 {
+        let body = FindCoordinatorResponse::default()
+            .with_error_code(code)
+            .with_node_id(node)
+            .with_host(host)
+            .with_port(port);
+        return call.now(&body);
+    }
+    let coordinators = request.coordinator_keys.into_iter().map(|key| {
+        Coordinator::default()
+            .with_key(key)
+            .with_error_code(code)
+            .with_node_id(node)
+            .with_host(host.clone())
+            .with_port(port)
+    });
+    call.now(&FindCoordinatorResponse::default().with_coordinators(coordinators.collect()))
+}
+
+/// Joins; the answer waits for the generation to begin.
+pub(super) fn join_group(call: Call) -> Result<Reply, Ending> {
+    let request: JoinGroupRequest = call.decode("JoinGroup")?;
+    let session_timeout = millis(request.session_timeout_ms);
+    let rebalance_timeout = match request.rebalance_timeout_ms {
+        // Version 0 has no such field: the session's time-out serves for both.
+        ms if call.version == 0 || ms < 0 => session_timeout,
+        ms => millis(ms),
+    };
+    let protocols = request.protocols.into_iter().map(|protocol| Protocol {
+        name: protocol.name.to_string(),
+        // A copy, as the metadata would otherwise keep the whole read buffer alive.
+        metadata: protocol.metadata.to_vec().into(),
+    });
+    let member_id = request.member_id.clone();
+    let wish = JoinRequest {
+        group: request.group_id.to_string(),
+        member_id: request.member_id.to_string(),
+        instance_id: request.group_instance_id.map(|id| id.to_string()),
+        client_id: call.client_id.to_string(),
+        client_host: call.context.client_host.clone(),
+        session_timeout,
+        rebalance_timeout,
+        protocol_type: request.protocol_type.to_string(),
+        protocols: protocols.collect(),
+        member_id_required: call.version >= MEMBER_ID_REQUIRED_FROM,
+    };
+    let joined = call.context.streams().groups().join_group(wish);
+    Reply::later(async move {
+        let body = match joined.await {
+            Ok(joined) => join_answer(&call, joined),
+            Err(error) => join_refusal(&call, member_id, &error),
+        };
+        call.answer(&body)
+    })
+}
+
+/// Hands in and gives out the assignment; the answer waits for the leader.
+pub(super) fn sync_group(call: Call) -> Result<Reply, Ending> {
+    let request: SyncGroupRequest = call.decode("SyncGroup")?;
+    let assignments = request
+        .assignments
+        .into_iter()
+        .map(|share| (share.member_id.to_string(), share.assignment.to_vec().into()));
+    let synced = call.context.streams().groups().sync_group(SyncRequest {
+        group: request.group_id.to_string(),
+        member_id: request.member_id.to_string(),
+        instance_id: request.group_instance_id.map(|id| id.to_string()),
+        generation: request.generation_id,
+        protocol_type: request.protocol_type.map(|t| t.to_string()),
+        protocol: request.protocol_name.map(|n| n.to_string()),
+        assignments: assignments.collect(),
+    });
+    Reply::later(async move {
+        let synced = synced.await;
+        let body = SyncGroupResponse::default().with_error_code(group_code_of(&synced));
+        let body = match synced {
+            Err(_) => body,
+            Ok(synced) => body
+                .with_assignment(synced.assignment)
+                .with_protocol_type(Some(owned(synced.protocol_type)))
+                .with_protocol_name(Some(owned(synced.protocol))),
+        };
+        call.answer(&body)
+    })
+}
+
+/// Keeps a session alive.
+pub(super) fn heartbeat(call: Call) -> Result<Reply, Ending> {
+    let request: HeartbeatRequest = call.decode("Heartbeat")?;
+    let kept = call.context.streams().groups().heartbeat(MemberRef {
+        group: &request.group_id,
+        member_id: &request.member_id,
+        instance_id: request.group_instance_id.as_deref(),
+        generation: request.generation_id,
+    });
+    call.now(&HeartbeatResponse::default().with_error_code(group_code_of(&kept)))
+}
+
+/// Takes members out: the caller up to version 2, those named from version 3 on.
+pub(super) fn leave_group(call: Call) -> Result<Reply, Ending> {
+    let request: LeaveGroupRequest = call.decode("LeaveGroup")?;
+    let groups = call.context.streams().groups();
+    if call.version < 3 {
+        let leaving = Leaving { member_id: request.member_id.to_string(), instance_id: None };
+        let left = groups.leave_group(&request.group_id, &[leaving]);
+        let code = left.first().map_or(0, group_code_of);
+        return call.now(&LeaveGroupResponse::default().with_error_code(code));
+    }
+    let leaving: Vec<Leaving> = request
+        .members
+        .iter()
+        .map(|member| Leaving {
+            member_id: member.member_id.to_string(),
+            instance_id: member.group_instance_id.as_ref().map(ToString::to_string),
+        })
+        .collect();
+    let left = groups.leave_group(&request.group_id, &leaving);
+    let members = request.members.into_iter().zip(&left).map(|(member, left)| {
+        MemberResponse::default()
+            .with_member_id(member.member_id)
+            .with_group_instance_id(member.group_instance_id)
+            .with_error_code(group_code_of(left))
+    });
+    call.now(&LeaveGroupResponse::default().with_members(members.collect()))
+}
+
+/// Describes groups with their members.
+pub(super) fn describe_groups(call: Call) -> Result<Reply, Ending> {
+    let request: DescribeGroupsRequest = call.decode("DescribeGroups")?;
+    let groups = request.groups.into_iter().map(|group| {
+        let described = call.context.streams().groups().describe(&group);
+        let has_offsets = || !call.context.streams().committed_all(&group).is_empty();
+        let state = match &described {
+            Some(described) => described.state,
+            None if has_offsets() => GroupState::Empty,
+            None => GroupState::Dead,
+        };
+        let told = DescribedGroup::default().with_group_id(group).with_group_state(text(state.name()));
+        match described {
+            Some(described) => with_members(told, described),
+            None => told,
+        }
+    });
+    let groups = groups.collect();
+    call.now(&DescribeGroupsResponse::default().with_groups(groups))
+}
+
+/// Lists the groups that have members or offsets.
+pub(super) fn list_groups(call: Call) -> Result<Reply, Ending> {
+    let request: ListGroupsRequest = call.decode("ListGroups")?;
+    let streams = call.context.streams();
+    let live = streams.groups().list();
+    let mut listed: Vec<(String, String, GroupState)> =
+        live.into_iter().map(|g| (g.group, g.protocol_type, g.state)).collect();
+    for group in streams.groups_with_offsets() {
+        if listed.iter().all(|(name, ..)| *name != group) {
+            listed.push((group, String::new(), GroupState::Empty));
+        }
+    }
+    listed.sort_by(|a, b| a.0.cmp(&b.0));
+    let wanted = |state: GroupState| {
+        request.states_filter.is_empty()
+            || request.states_filter.iter().any(|w| w.eq_ignore_ascii_case(state.name()))
+    };
+    let groups = listed.into_iter().filter(|(.., state)| wanted(*state)).map(|(name, kind, state)| {
+        let group = ListedGroup::default()
+            .with_group_id(GroupId(owned(name)))
+            .with_protocol_type(owned(kind));
+        if call.version >= 4 { group.with_group_state(text(state.name())) } else { group }
+    });
+    let groups = groups.collect();
+    call.now(&ListGroupsResponse::default().with_groups(groups))
+}
+
+/// Deletes groups without members: their offsets are forgotten.
+pub(super) fn delete_groups(call: Call) -> Result<Reply, Ending> {
+    let request: DeleteGroupsRequest = call.decode("DeleteGroups")?;
+    Reply::later(async move {
+        let mut results = Vec::with_capacity(request.groups_names.len());
+        for group in request.groups_names {
+            let code = delete_group(&call, &group).await;
+            results.push(
+                DeletableGroupResult::default().with_group_id(group).with_error_code(code),
+            );
+        }
+        call.answer(&DeleteGroupsResponse::default().with_results(results))
+    })
+}
+
+async fn delete_group(call: &Call, group: &str) -> i16 {
+    let streams = call.context.streams();
+    if let Err(error) = streams.groups().check_delete(group) {
+        return group_error_code(&error);
+    }
+    let deleted = streams.delete_group(group);
+    let code = code_of(&deleted);
+    match deleted {
+        Ok((true, durable)) => code_of(&durable.await),
+        Ok((false, _)) => ResponseError::GroupIdNotFound.code(),
+        Err(_) => code,
+    }
+}
+
+fn join_answer(call: &Call, joined: Joined) -> JoinGroupResponse {
+    // A leader that must not assign anew is told so from version 9 on; before, it is told that
+    // somebody else leads.
+    let (leader, members, skip) = match (joined.skip_assignment, call.version >= SKIP_FROM) {
+        (true, false) => (String::new(), Vec::new(), false),
+        (skip, _) => (joined.leader, joined.members, skip),
+    };
+    let members = members.into_iter().map(|member| {
+        let told = JoinGroupResponseMember::default()
+            .with_member_id(owned(member.member_id))
+            .with_metadata(member.metadata);
+        match call.version >= 5 {
+            true => told.with_group_instance_id(member.instance_id.map(owned)),
+            false => told,
+        }
+    });
+    JoinGroupResponse::default()
+        .with_generation_id(joined.generation)
+        .with_protocol_type(Some(owned(joined.protocol_type)))
+        .with_protocol_name(Some(owned(joined.protocol)))
+        .with_leader(owned(leader))
+        .with_member_id(owned(joined.member_id))
+        .with_members(members.collect())
+        .with_skip_assignment(skip)
+}
+
+fn join_refusal(call: &Call, member_id: StrBytes, error: &GroupError) -> JoinGroupResponse {
+    let member_id = match error {
+        GroupError::MemberIdRequired { member_id } => owned(member_id.clone()),
+        _ => member_id,
+    };
+    // The protocol's name may be null from version 7 on.
+    let no_name = if call.version >= 7 { None } else { Some(StrBytes::new()) };
+    JoinGroupResponse::default()
+        .with_error_code(group_error_code(error))
+        .with_generation_id(-1)
+        .with_protocol_name(no_name)
+        .with_member_id(member_id)
+}
+
+fn with_members(told: DescribedGroup, described: GroupDescription) -> DescribedGroup {
+    let members = described.members.into_iter().map(|member| {
+        DescribedGroupMember::default()
+            .with_member_id(owned(member.member_id))
+            .with_group_instance_id(member.instance_id.map(owned))
+            .with_client_id(owned(member.client_id))
+            .with_client_host(owned(member.client_host))
+            .with_member_metadata(member.metadata)
+            .with_member_assignment(member.assignment)
+    });
+    told.with_protocol_type(owned(described.protocol_type))
+        .with_protocol_data(owned(described.protocol))
+        .with_members(members.collect())
+}
+
+fn millis(ms: i32) -> Duration {
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+/// From this version on, a first join is only given an id to join with (KIP-394).
+const MEMBER_ID_REQUIRED_FROM: i16 = 4;
+
+/// From this version on, a returning static leader can be told not to assign (KIP-814).
+const SKIP_FROM: i16 = 9;
+
+const GROUP_KEY: i8 = 0;
+const TRANSACTION_KEY: i8 = 1;

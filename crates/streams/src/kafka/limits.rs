@@ -1,0 +1,44 @@
+//! Every bound of the Kafka listener, with unit and reason.
+
+use std::time::Duration;
+
+/// Largest request in bytes: Kafka's default for `socket.request.max.bytes`. Buffers grow as the
+/// bytes arrive, so that announcing it costs nobody anything.
+pub(super) const REQUEST_BYTES_MAX: usize = 100 << 20;
+
+/// Connections at one time: each idle one holds a task and a socket, about 4 KiB.
+pub(super) const CONNECTIONS_MAX: usize = 10_000;
+
+/// Requests of one connection that were begun and are not answered. Clients pipeline 5 by default;
+/// at the bound the connection is not read any further.
+pub(super) const REQUESTS_IN_FLIGHT_MAX: usize = 256;
+
+/// Answers of one connection that wait to be sent, in bytes; above it no more are taken up. One
+/// fetch may exceed it by its own bound.
+pub(super) const UNSENT_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes asked of the socket at once, at least; a produce request of default size fits.
+pub(super) const READ_STEP_BYTES: usize = 64 << 10;
+
+/// Bytes of the record batches in one fetch answer: Kafka's default for `fetch.max.bytes` on the
+/// server's side.
+pub(super) const FETCH_BYTES_MAX: usize = 55 << 20;
+
+/// Longest wait of a fetch: a client that asks for more is woken and asks again.
+pub(super) const FETCH_WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// How long connections may take to end when the listener stops.
+pub(super) const SHUTDOWN_WAIT: Duration = Duration::from_secs(5);
+
+/// How long a connection that is being stopped waits for answers that are on their way.
+pub(super) const DRAIN_WAIT: Duration = Duration::from_secs(2);
+
+/// How long a frame that has begun may stand still before its connection is closed: a sender that
+/// died in the middle must not hold its buffer forever.
+pub(super) const FRAME_STALL_MAX: Duration = Duration::from_secs(60);
+
+/// Pieces handed to the socket in one call: the kernel's own bound is 1,024.
+pub(super) const WRITE_PIECES_MAX: usize = 64;
+
+/// Topic names that one connection remembers in parsed form.
+pub(super) const NAMES_REMEMBERED_MAX: usize = 1_024;

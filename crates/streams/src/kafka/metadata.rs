@@ -1,0 +1,237 @@
+//! Metadata and ListOffsets: which topics there are, and how far they reach.
+
+use std::sync::Arc;
+
+use base::UnixMillis;
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::list_offsets_request::ListOffsetsPartition;
+use kafka_protocol::messages::list_offsets_response::{
+    ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
+};
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::metadata_response::{
+    MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+};
+use kafka_protocol::messages::{
+    BrokerId, ListOffsetsRequest, ListOffsetsResponse, MetadataRequest, MetadataResponse,
+    TopicName as WireName,
+};
+
+use super::Context;
+use super::error::{code_of, streams_error_code};
+use super::reply::{Call, Ending, Reply, owned};
+use crate::{Partition, StreamsError, Topic, TopicName};
+
+/// Tells the node and its topics; creates topics that are asked for by name, where the client and
+/// the policy allow it.
+pub(super) fn metadata(call: Call) -> Result<Reply, Ending> {
+    let request: MetadataRequest = call.decode("Metadata")?;
+    // An empty list meant all topics in version 0 and means none since; null means all since 1.
+    let asked = request.topics.filter(|topics| call.version > 0 || !topics.is_empty());
+    let Some(asked) = asked else {
+        let topics = call.context.streams().topics_snapshot();
+        let told = topics.iter().map(|topic| {
+            let name = WireName(owned(topic.name().wire_name()));
+            describe(&call, Some(name), topic)
+        });
+        let told = told.collect();
+        return call.now(&body(&call, told));
+    };
+    let may_create = call.version < 4 || request.allow_auto_topic_creation;
+    let mut told = Vec::with_capacity(asked.len());
+    let mut asked = asked.into_iter();
+    for topic in asked.by_ref() {
+        match known(&call, &topic) {
+            Known::Told(answer) => told.push(answer),
+            Known::Missing(_) if !may_create => {
+                let code = ResponseError::UnknownTopicOrPartition.code();
+                told.push(refused(topic.name, code));
+            }
+            Known::Missing(name) => {
+                // From here on each answer may have to wait for the journal.
+                return Reply::later(async move {
+                    told.push(create(&call, topic.name, &name).await);
+                    for topic in asked {
+                        told.push(match known(&call, &topic) {
+                            Known::Told(answer) => answer,
+                            Known::Missing(name) => create(&call, topic.name, &name).await,
+                        });
+                    }
+                    call.answer(&body(&call, told))
+                });
+            }
+        }
+    }
+    call.now(&body(&call, told))
+}
+
+/// Tells offsets by time: the first, the end, the newest in time, or the first at or after a time.
+pub(super) fn list_offsets(call: Call) -> Result<Reply, Ending> {
+    let request: ListOffsetsRequest = call.decode("ListOffsets")?;
+    let mut topics = Vec::with_capacity(request.topics.len());
+    for asked in request.topics {
+        let topic = find(&call.context, &asked.name);
+        let partitions = asked.partitions.iter().map(|partition| {
+            let found = list_offset(&topic, partition);
+            let (timestamp, offset) = found.as_ref().copied().unwrap_or((-1, -1));
+            let (code, epoch) = match found {
+                Ok(_) => (0, LEADER_EPOCH),
+                Err(code) => (code, -1),
+            };
+            ListOffsetsPartitionResponse::default()
+                .with_partition_index(partition.partition_index)
+                .with_error_code(code)
+                .with_timestamp(timestamp)
+                .with_offset(offset)
+                .with_leader_epoch(if call.version >= 4 { epoch } else { -1 })
+        });
+        let partitions = partitions.collect();
+        topics.push(
+            ListOffsetsTopicResponse::default().with_name(asked.name).with_partitions(partitions),
+        );
+    }
+    call.now(&ListOffsetsResponse::default().with_topics(topics))
+}
+
+/// The topic under a name from the wire, or the code that says why there is none.
+pub(super) fn find(context: &Context, name: &WireName) -> Result<Arc<Topic>, i16> {
+    let name: TopicName =
+        name.parse().map_err(|_| ResponseError::InvalidTopicException.code())?;
+    let found = context.streams().topic_by_name(&name);
+    found.ok_or(ResponseError::UnknownTopicOrPartition.code())
+}
+
+enum Known {
+    Told(MetadataResponseTopic),
+    Missing(TopicName),
+}
+
+fn known(call: &Call, asked: &MetadataRequestTopic) -> Known {
+    let streams = call.context.streams();
+    let Some(wire_name) = &asked.name else {
+        let Some(topic) = streams.topic_by_id(asked.topic_id) else {
+            let code = ResponseError::UnknownTopicId.code();
+            return Known::Told(refused(None, code).with_topic_id(asked.topic_id));
+        };
+        let name = WireName(owned(topic.name().wire_name()));
+        return Known::Told(describe(call, Some(name), &topic));
+    };
+    let name: TopicName = match wire_name.parse() {
+        Ok(name) => name,
+        Err(_) => {
+            let code = ResponseError::InvalidTopicException.code();
+            return Known::Told(refused(asked.name.clone(), code));
+        }
+    };
+    match streams.topic_by_name(&name) {
+        Some(topic) => Known::Told(describe(call, asked.name.clone(), &topic)),
+        None => Known::Missing(name),
+    }
+}
+
+async fn create(
+    call: &Call,
+    asked: Option<WireName>,
+    name: &TopicName,
+) -> MetadataResponseTopic {
+    match call.context.streams().topic_or_create(name).await {
+        Ok(topic) => describe(call, asked, &topic),
+        Err(error) => refused(asked, streams_error_code(&error)),
+    }
+}
+
+/// A topic under the name that the client used, as clients look for that one.
+fn describe(call: &Call, name: Option<WireName>, topic: &Topic) -> MetadataResponseTopic {
+    let node = BrokerId(call.context.streams().node_id());
+    let partitions = (0..).zip(topic.partitions()).map(|(index, _)| {
+        MetadataResponsePartition::default()
+            .with_partition_index(index)
+            .with_leader_id(node)
+            .with_leader_epoch(LEADER_EPOCH)
+            .with_replica_nodes(vec![node])
+            .with_isr_nodes(vec![node])
+    });
+    MetadataResponseTopic::default()
+        .with_name(name)
+        .with_topic_id(topic.id())
+        .with_partitions(partitions.collect())
+}
+
+fn refused(name: Option<WireName>, code: i16) -> MetadataResponseTopic {
+    // Only version 12 and later can say that a topic has no name.
+    MetadataResponseTopic::default()
+        .with_name(Some(name.unwrap_or_default()))
+        .with_error_code(code)
+}
+
+fn body(call: &Call, topics: Vec<MetadataResponseTopic>) -> MetadataResponse {
+    let streams = call.context.streams();
+    let node = BrokerId(streams.node_id());
+    let broker = MetadataResponseBroker::default()
+        .with_node_id(node)
+        .with_host(call.context.host.clone())
+        .with_port(call.context.port);
+    MetadataResponse::default()
+        .with_brokers(vec![broker])
+        .with_cluster_id(Some(owned(streams.cluster_id())))
+        .with_controller_id(node)
+        .with_topics(topics)
+}
+
+/// Timestamp and offset asked for, or the code of the refusal.
+fn list_offset(
+    topic: &Result<Arc<Topic>, i16>,
+    asked: &ListOffsetsPartition,
+) -> Result<(i64, i64), i16> {
+    let topic = topic.as_ref().map_err(|code| *code)?;
+    let partition = topic
+        .partition(asked.partition_index)
+        .ok_or(ResponseError::UnknownTopicOrPartition.code())?;
+    if asked.current_leader_epoch > LEADER_EPOCH {
+        return Err(ResponseError::UnknownLeaderEpoch.code());
+    }
+    match asked.timestamp {
+        LATEST => Ok((-1, partition.high_watermark())),
+        EARLIEST => Ok((-1, partition.log_start_offset())),
+        NEWEST => newest(partition),
+        timestamp if timestamp >= 0 => {
+            let found = partition.offset_for_time(UnixMillis(timestamp));
+            let code = code_of(&found);
+            match found {
+                Ok(Some((offset, at))) => Ok((at.0, offset)),
+                Ok(None) => Ok((-1, -1)),
+                Err(_) => Err(code),
+            }
+        }
+        _ => Err(ResponseError::UnsupportedVersion.code()),
+    }
+}
+
+/// The record with the highest timestamp. "There is a record at or after t" turns false once as t
+/// grows, so bisecting t finds it with what the store's index answers.
+fn newest(partition: &Arc<Partition>) -> Result<(i64, i64), i16> {
+    let at = |time: i64| -> Result<Option<(i64, i64)>, StreamsError> {
+        let found = partition.offset_for_time(UnixMillis(time))?;
+        Ok(found.map(|(offset, at)| (at.0, offset)))
+    };
+    let bisected = || -> Result<(i64, i64), StreamsError> {
+        let Some(mut best) = at(0)? else { return Ok((-1, -1)) };
+        let mut above = i64::MAX;
+        while best.0 < above - 1 {
+            let middle = best.0 + (above - best.0) / 2;
+            match at(middle)? {
+                Some(found) => best = (found.0.max(middle), found.1),
+                None => above = middle,
+            }
+        }
+        Ok(best)
+    };
+    bisected().map_err(|error| streams_error_code(&error))
+}
+
+/// One node leads everything and never hands over.
+const LEADER_EPOCH: i32 = 0;
+
+const LATEST: i64 = -1;
+const EARLIEST: i64 = -2;
+const NEWEST: i64 = -3;

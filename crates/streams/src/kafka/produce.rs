@@ -1,0 +1,217 @@
+//! Produce and InitProducerId.
+//!
+//! A batch is appended when its request is begun, so batches of one connection reach the journal
+//! in the order of the requests; only the acknowledgement is waited for.
+
+use bytes::Bytes;
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::produce_response::{
+    LeaderIdAndEpoch, PartitionProduceResponse, TopicProduceResponse,
+};
+use kafka_protocol::messages::{
+    BrokerId, InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse,
+    ProducerId,
+};
+
+use super::error::{code_of, streams_error_code};
+use super::reply::{Answer, Call, Ending, Reply, owned};
+use crate::{Ack, AckWait, Append, StreamsError};
+
+/// Takes record batches.
+pub(super) fn produce(call: Call) -> Result<Reply, Ending> {
+    let request: ProduceRequest = call.decode("Produce")?;
+    let ack = match request.acks {
+        0 => Some(Ack::None),
+        1 => Some(Ack::Leader),
+        -1 => Some(Ack::All),
+        _ => None,
+    };
+    let mut entries = Vec::new();
+    for topic in request.topic_data {
+        for partition in topic.partition_data {
+            entries.push(Entry {
+                topic: topic.name.clone(),
+                index: partition.index,
+                records: partition.records,
+                outcome: None,
+            });
+        }
+    }
+    let refused = if ack.is_none() {
+        Some(ResponseError::InvalidRequiredAcks)
+    } else if request.transactional_id.is_some() {
+        Some(ResponseError::TransactionalIdAuthorizationFailed)
+    } else {
+        None
+    };
+    if let Some(code) = refused {
+        for entry in &mut entries {
+            entry.outcome = Some(Outcome::Refused(code.code(), None));
+        }
+    }
+    Production { call, ack: ack.unwrap_or(Ack::All), entries, next: 0 }.begin()
+}
+
+/// Gives a producer its id. Only for idempotence: there are no transactions.
+pub(super) fn init_producer_id(call: Call) -> Result<Reply, Ending> {
+    let request: InitProducerIdRequest = call.decode("InitProducerId")?;
+    if request.transactional_id.is_some() {
+        let code = ResponseError::TransactionalIdAuthorizationFailed.code();
+        let body = InitProducerIdResponse::default()
+            .with_error_code(code)
+            .with_producer_id(ProducerId(-1))
+            .with_producer_epoch(-1);
+        return call.now(&body);
+    }
+    Reply::later(async move {
+        // A producer that asks again after an error gets a fresh id, whatever it had.
+        let id = call.context.streams().next_producer_id().await;
+        let body = InitProducerIdResponse::default()
+            .with_error_code(code_of(&id))
+            .with_producer_epoch(if id.is_ok() { 0 } else { -1 })
+            .with_producer_id(ProducerId(id.unwrap_or(-1)));
+        call.answer(&body)
+    })
+}
+
+/// A produce request on its way.
+struct Production {
+    call: Call,
+    ack: Ack,
+    entries: Vec<Entry>,
+    /// The first entry that was not tried yet.
+    next: usize,
+}
+
+struct Entry {
+    topic: kafka_protocol::messages::TopicName,
+    index: i32,
+    records: Option<Bytes>,
+    outcome: Option<Outcome>,
+}
+
+enum Outcome {
+    Placed { base_offset: i64, log_start_offset: i64, log_append_time: i64, ack: AckWait },
+    Refused(i16, Option<String>),
+}
+
+impl Production {
+    /// Appends the batches in order. A busy store holds the whole connection back.
+    fn begin(mut self) -> Result<Reply, Ending> {
+        while let Some(entry) = self.entries.get_mut(self.next) {
+            if entry.outcome.is_none() {
+                let bytes = entry.records.as_ref().map_or(0, Bytes::len) as u64;
+                match append(&self.call, self.ack, entry) {
+                    Err(StreamsError::Busy) => return Ok(self.hold_back(bytes)),
+                    outcome => entry.outcome = Some(Outcome::of(outcome)),
+                }
+                entry.records = None;
+            }
+            self.next += 1;
+        }
+        if self.ack == Ack::None {
+            return self.without_answer();
+        }
+        Reply::later(self.answer())
+    }
+
+    fn hold_back(self, bytes: u64) -> Reply {
+        Reply::HeldBack(Box::pin(async move {
+            self.call.context.streams().room(bytes).await;
+            self.begin()
+        }))
+    }
+
+    /// Kafka's way to tell a client that does not listen that its records are lost: the
+    /// connection closes.
+    fn without_answer(self) -> Result<Reply, Ending> {
+        for entry in &self.entries {
+            if let Some(Outcome::Refused(code, reason)) = &entry.outcome {
+                let reason = reason.clone().unwrap_or_else(|| format!("error {code}"));
+                return Err(Ending::UnansweredRefusal(reason));
+            }
+        }
+        Ok(Reply::Nothing)
+    }
+
+    async fn answer(self) -> Result<Answer, Ending> {
+        let mut topics: Vec<TopicProduceResponse> = Vec::new();
+        for entry in self.entries {
+            let partition = match entry.outcome {
+                Some(outcome) => outcome.settle(entry.index, self.call.version).await,
+                None => continue,
+            };
+            match topics.last_mut() {
+                Some(topic) if topic.name == entry.topic => {
+                    topic.partition_responses.push(partition);
+                }
+                _ => topics.push(
+                    TopicProduceResponse::default()
+                        .with_name(entry.topic)
+                        .with_partition_responses(vec![partition]),
+                ),
+            }
+        }
+        self.call.answer(&ProduceResponse::default().with_responses(topics))
+    }
+}
+
+impl Outcome {
+    fn of(append: Result<Append, StreamsError>) -> Self {
+        match append {
+            Ok(append) => Outcome::Placed {
+                base_offset: append.base_offset,
+                log_start_offset: append.log_start_offset,
+                log_append_time: append.log_append_time,
+                ack: append.ack,
+            },
+            Err(error) => {
+                Outcome::Refused(streams_error_code(&error), Some(base::report(&error)))
+            }
+        }
+    }
+
+    async fn settle(self, index: i32, version: i16) -> PartitionProduceResponse {
+        let partition = PartitionProduceResponse::default()
+            .with_index(index)
+            .with_base_offset(-1)
+            .with_log_append_time_ms(-1)
+            .with_log_start_offset(-1)
+            .with_current_leader(
+                LeaderIdAndEpoch::default().with_leader_id(BrokerId(-1)).with_leader_epoch(-1),
+            );
+        let (code, reason) = match self {
+            Outcome::Refused(code, reason) => (code, reason),
+            Outcome::Placed { base_offset, log_start_offset, log_append_time, ack } => {
+                match ack.await {
+                    Ok(()) => {
+                        return partition
+                            .with_base_offset(base_offset)
+                            .with_log_append_time_ms(log_append_time)
+                            .with_log_start_offset(log_start_offset);
+                    }
+                    Err(error) => (streams_error_code(&error), Some(base::report(&error))),
+                }
+            }
+        };
+        let reason = reason.filter(|_| version >= ERROR_MESSAGE_FROM).map(owned);
+        partition.with_error_code(code).with_error_message(reason)
+    }
+}
+
+fn append(call: &Call, ack: Ack, entry: &Entry) -> Result<Append, StreamsError> {
+    let name: crate::TopicName = entry.topic.parse()?;
+    let topic = call
+        .context
+        .streams()
+        .topic_by_name(&name)
+        .ok_or_else(|| StreamsError::UnknownTopic(name.clone()))?;
+    let partition = topic
+        .partition(entry.index)
+        .ok_or(StreamsError::UnknownPartition { topic: name, partition: entry.index })?;
+    let records = entry.records.clone().ok_or(StreamsError::InvalidRecord("no record batch"))?;
+    partition.append(records, ack)
+}
+
+/// The first version whose answers carry a text for an error.
+const ERROR_MESSAGE_FROM: i16 = 8;

@@ -1,0 +1,127 @@
+//! From a request to the bytes of its answer.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, StrBytes};
+
+use super::Context;
+use super::guard::Refused;
+
+/// A request that has passed the guard.
+#[derive(Clone)]
+pub(super) struct Call {
+    pub(super) context: Arc<Context>,
+    pub(super) version: i16,
+    pub(super) correlation: i32,
+    pub(super) client_id: StrBytes,
+    pub(super) body: Bytes,
+}
+
+/// What became of a request when it was begun.
+pub(super) enum Reply {
+    /// The client wants no answer.
+    Nothing,
+    /// The answer.
+    Now(Answer),
+    /// The request has had its effect; the answer is still to come.
+    Later(Pin<Box<dyn Future<Output = Result<Answer, Ending>> + Send>>),
+    /// The store is busy: the request must be driven until it has begun, before the next one is
+    /// looked at.
+    HeldBack(Pin<Box<dyn Future<Output = Result<Reply, Ending>> + Send>>),
+}
+
+/// An answer's bytes with its length in front, in pieces.
+pub(super) enum Answer {
+    Whole(Bytes),
+    Pieces(Vec<Bytes>),
+}
+
+/// Why a connection is closed: there is no way to answer such a request.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Ending {
+    #[error("a frame announces {0} bytes")]
+    FrameLength(i32),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error("API {key} version {version} is not served")]
+    UnknownApi { key: i16, version: i16 },
+    #[error("{api} request cannot be decoded: {reason}")]
+    Undecodable { api: &'static str, reason: String },
+    #[error("the answer cannot be encoded: {0}")]
+    Unencodable(String),
+    #[error("acks=0 batch was refused: {0}")]
+    UnansweredRefusal(String),
+    #[error("a frame stood still for too long")]
+    Stalled,
+    #[error("the socket failed")]
+    Socket(#[from] std::io::Error),
+}
+
+impl Call {
+    /// Decodes the body, which the guard has walked.
+    pub(super) fn decode<T: Decodable>(&self, api: &'static str) -> Result<T, Ending> {
+        let mut body = self.body.clone();
+        T::decode(&mut body, self.version)
+            .map_err(|error| Ending::Undecodable { api, reason: error.to_string() })
+    }
+
+    /// Encodes an answer of this request's version.
+    pub(super) fn answer<T: Encodable + HeaderVersion>(&self, body: &T) -> Result<Answer, Ending> {
+        self.answer_in(self.version, body)
+    }
+
+    /// Encodes an answer of another version.
+    pub(super) fn answer_in<T: Encodable + HeaderVersion>(
+        &self,
+        version: i16,
+        body: &T,
+    ) -> Result<Answer, Ending> {
+        let size = body.compute_size(version).map_err(|e| Ending::Unencodable(e.to_string()))?;
+        let mut bytes = BytesMut::with_capacity(ANSWER_HEAD_BYTES_MAX + size);
+        bytes.put_i32(0);
+        bytes.put_i32(self.correlation);
+        if T::header_version(version) > 0 {
+            // No tagged fields in the header.
+            bytes.put_u8(0);
+        }
+        body.encode(&mut bytes, version).map_err(|e| Ending::Unencodable(e.to_string()))?;
+        Ok(Answer::Whole(with_length(bytes)))
+    }
+
+    /// Encodes an answer at once.
+    pub(super) fn now<T: Encodable + HeaderVersion>(&self, body: &T) -> Result<Reply, Ending> {
+        self.answer(body).map(Reply::Now)
+    }
+}
+
+impl Reply {
+    /// Answers when `answer` is there.
+    pub(super) fn later(
+        answer: impl Future<Output = Result<Answer, Ending>> + Send + 'static,
+    ) -> Result<Reply, Ending> {
+        Ok(Reply::Later(Box::pin(answer)))
+    }
+}
+
+/// Writes the frame's length into the four bytes left for it.
+fn with_length(mut bytes: BytesMut) -> Bytes {
+    let length = i32::try_from(bytes.len() - 4).unwrap_or(i32::MAX);
+    bytes[..4].copy_from_slice(&length.to_be_bytes());
+    bytes.freeze()
+}
+
+/// A text without copying when it is static.
+pub(super) fn text(text: &'static str) -> StrBytes {
+    StrBytes::from_static_str(text)
+}
+
+/// A text of its own.
+pub(super) fn owned(text: impl Into<String>) -> StrBytes {
+    StrBytes::from_string(text.into())
+}
+
+/// Length, correlation id and empty tagged fields.
+const ANSWER_HEAD_BYTES_MAX: usize = 9;

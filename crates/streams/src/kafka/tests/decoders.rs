@@ -1,0 +1,302 @@
+//! The guard's shapes against the codec, and both against bytes that no client would send.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use base::Rng;
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::messages::*;
+use kafka_protocol::protocol::{Decodable, Encodable};
+
+use super::super::api::APIS;
+use super::super::connection::Frames;
+use super::super::guard::{self, Field, Kind, Refused};
+
+/// Decodes a body and encodes it again; answers what was left over and the second encoding.
+fn round_trip(key: i16, version: i16, body: &Bytes) -> Result<(usize, Bytes), String> {
+    fn as_request<T: Decodable + Encodable>(
+        version: i16,
+        body: &Bytes,
+    ) -> Result<(usize, Bytes), String> {
+        let mut rest = body.clone();
+        let request = T::decode(&mut rest, version).map_err(|error| error.to_string())?;
+        let mut again = BytesMut::new();
+        request.encode(&mut again, version).map_err(|error| error.to_string())?;
+        Ok((rest.len(), again.freeze()))
+    }
+    let run = match key {
+        0 => as_request::<ProduceRequest>,
+        1 => as_request::<FetchRequest>,
+        2 => as_request::<ListOffsetsRequest>,
+        3 => as_request::<MetadataRequest>,
+        8 => as_request::<OffsetCommitRequest>,
+        9 => as_request::<OffsetFetchRequest>,
+        10 => as_request::<FindCoordinatorRequest>,
+        11 => as_request::<JoinGroupRequest>,
+        12 => as_request::<HeartbeatRequest>,
+        13 => as_request::<LeaveGroupRequest>,
+        14 => as_request::<SyncGroupRequest>,
+        15 => as_request::<DescribeGroupsRequest>,
+        16 => as_request::<ListGroupsRequest>,
+        18 => as_request::<ApiVersionsRequest>,
+        19 => as_request::<CreateTopicsRequest>,
+        20 => as_request::<DeleteTopicsRequest>,
+        22 => as_request::<InitProducerIdRequest>,
+        32 => as_request::<DescribeConfigsRequest>,
+        42 => as_request::<DeleteGroupsRequest>,
+        other => panic!("API {other} has no decoder in this test"),
+    };
+    run(version, body)
+}
+
+/// Writes a random body of a shape, as Kafka's protocol lays it out.
+struct Scribe {
+    rng: Rng,
+    out: Vec<u8>,
+    flexible: bool,
+    version: i16,
+}
+
+impl Scribe {
+    fn fields(&mut self, shape: &[Field]) {
+        for field in shape {
+            if (field.since..=field.until).contains(&self.version) {
+                self.kind(&field.kind);
+            }
+        }
+        if self.flexible {
+            self.tags();
+        }
+    }
+
+    fn kind(&mut self, kind: &Kind) {
+        match kind {
+            // Single bytes are mostly booleans, which the codec writes as 0 and 1.
+            Kind::Fixed(1) => self.out.push(u8::from(self.rng.one_in(2))),
+            Kind::Fixed(bytes) => {
+                let mut field = vec![0; *bytes];
+                self.rng.fill(&mut field);
+                self.out.extend(field);
+            }
+            Kind::Text => {
+                let length = self.below(12);
+                self.length(length, 2);
+                for _ in 0..length {
+                    let letter = b'a' + u8::try_from(self.below(26)).unwrap();
+                    self.out.push(letter);
+                }
+            }
+            Kind::Blob => {
+                let length = self.below(200);
+                self.length(length, 4);
+                let mut blob = vec![0; length];
+                self.rng.fill(&mut blob);
+                self.out.extend(blob);
+            }
+            Kind::Structs(shape) => {
+                let count = self.below(4);
+                self.length(count, 4);
+                for _ in 0..count {
+                    self.fields(shape);
+                }
+            }
+            Kind::Array(kind) => {
+                let count = self.below(5);
+                self.length(count, 4);
+                for _ in 0..count {
+                    self.kind(kind);
+                }
+            }
+        }
+    }
+
+    fn tags(&mut self) {
+        let count = self.below(3);
+        self.varint(count);
+        for tag in 0..count {
+            self.varint(1_000 + tag);
+            let length = self.below(140);
+            self.varint(length);
+            self.out.extend(std::iter::repeat_n(7, length));
+        }
+    }
+
+    fn length(&mut self, length: usize, bytes: usize) {
+        match (self.flexible, bytes) {
+            (true, _) => self.varint(length + 1),
+            (false, 2) => self.out.extend(i16::try_from(length).unwrap().to_be_bytes()),
+            (false, _) => self.out.extend(i32::try_from(length).unwrap().to_be_bytes()),
+        }
+    }
+
+    fn varint(&mut self, mut value: usize) {
+        while value >= 0x80 {
+            self.out.push(u8::try_from(value & 0x7f).unwrap() | 0x80);
+            value >>= 7;
+        }
+        self.out.push(u8::try_from(value).unwrap());
+    }
+
+    fn below(&mut self, bound: u64) -> usize {
+        usize::try_from(self.rng.below(bound)).unwrap()
+    }
+}
+
+fn for_each_version(mut run: impl FnMut(i16, i16, bool, &'static [Field])) {
+    for api in APIS {
+        let (key, from, to, flexible_from, shape) = api.facts();
+        for version in from..=to {
+            run(key, version, version >= flexible_from, shape);
+        }
+    }
+}
+
+fn random_body(seed: u64, version: i16, flexible: bool, shape: &'static [Field]) -> Bytes {
+    let mut scribe = Scribe { rng: Rng::from_seed(seed), out: Vec::new(), flexible, version };
+    scribe.fields(shape);
+    Bytes::from(scribe.out)
+}
+
+#[test]
+fn shapes_and_codec_agree_on_every_byte_of_every_version() {
+    for_each_version(|key, version, flexible, shape| {
+        for seed in 0..60 {
+            let body = random_body(seed, version, flexible, shape);
+            let context = format!("API {key} version {version} seed {seed}");
+            let walked = guard::check(shape, version, flexible, &body);
+            assert_eq!(walked, Ok(body.len()), "{context}: the guard");
+            let (left, again) = round_trip(key, version, &body)
+                .unwrap_or_else(|error| panic!("{context}: the codec refuses: {error}"));
+            assert_eq!(left, 0, "{context}: the codec stopped early");
+            assert_eq!(again, body, "{context}: the codec writes something else");
+        }
+    });
+}
+
+#[test]
+fn every_cut_of_a_request_is_refused() {
+    for_each_version(|key, version, flexible, shape| {
+        let body = random_body(7, version, flexible, shape);
+        for end in 0..body.len() {
+            let walked = guard::check(shape, version, flexible, &body[..end]);
+            assert!(walked.is_err(), "API {key} version {version} cut at {end}: {walked:?}");
+        }
+    });
+}
+
+#[test]
+fn lengths_larger_than_the_request_are_refused_before_anything_is_allocated() {
+    let mut tried = 0;
+    for_each_version(|key, version, flexible, shape| {
+        if flexible {
+            return;
+        }
+        let body = random_body(3, version, flexible, shape);
+        // Wherever a count may stand: a huge one there is refused, or was no count.
+        for at in 0..body.len().saturating_sub(3) {
+            let mut hostile = body.to_vec();
+            hostile[at..at + 4].copy_from_slice(&i32::MAX.to_be_bytes());
+            if guard::check(shape, version, flexible, &hostile).is_ok() {
+                let decoded = round_trip(key, version, &Bytes::from(hostile));
+                assert!(decoded.is_ok(), "API {key} version {version} byte {at}: {decoded:?}");
+            } else {
+                tried += 1;
+            }
+        }
+    });
+    assert!(tried > 1_000, "only {tried} hostile lengths were refused");
+}
+
+#[test]
+fn many_empty_elements_do_not_become_much_memory() {
+    let count = guard::REQUEST_ELEMENTS_MAX + 1;
+    let mut body = i32::try_from(count).unwrap().to_be_bytes().to_vec();
+    body.extend(std::iter::repeat_n(0, 2 * count));
+    let walked = guard::check(guard::DELETE_GROUPS, 0, false, &body);
+    assert_eq!(walked, Err(Refused::Elements));
+    // A structure with more tagged fields than Kafka has ever defined.
+    let mut tags = vec![0, 33];
+    tags.extend(std::iter::repeat_n(0, 66));
+    assert_eq!(guard::check(guard::LIST_GROUPS, 4, true, &tags), Err(Refused::Elements));
+}
+
+#[test]
+fn random_bytes_never_panic_a_decoder() {
+    for_each_version(|key, version, flexible, shape| {
+        for seed in 0..150 {
+            let mut rng = Rng::from_seed(seed);
+            // Half random bytes, half requests with a few bytes changed: those get deeper.
+            let mut bytes = if seed % 2 == 0 {
+                let mut bytes = vec![0; usize::try_from(rng.below(120)).unwrap()];
+                rng.fill(&mut bytes);
+                bytes
+            } else {
+                random_body(seed, version, flexible, shape).to_vec()
+            };
+            for _ in 0..rng.below(4) {
+                if !bytes.is_empty() {
+                    let at = usize::try_from(rng.below(bytes.len() as u64)).unwrap();
+                    bytes[at] = u8::try_from(rng.below(256)).unwrap();
+                }
+            }
+            let body = Bytes::from(bytes);
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                if guard::check(shape, version, flexible, &body).is_ok() {
+                    // Refusing is fine, as is taking.
+                    let _ = round_trip(key, version, &body);
+                }
+            }));
+            assert!(outcome.is_ok(), "API {key} version {version} seed {seed} panicked");
+        }
+    });
+}
+
+#[test]
+fn headers_are_read_whatever_they_say() {
+    let mut whole = vec![0, 3, 0, 9, 0, 0, 0, 5, 0, 2];
+    whole.extend(b"me");
+    let (header, bytes) = guard::read_header(&whole).unwrap();
+    assert_eq!((header.key, header.version, header.correlation), (3, 9, 5));
+    assert_eq!((header.client_id, bytes), ("me", 12));
+    for end in 0..whole.len() {
+        assert!(guard::read_header(&whole[..end]).is_err());
+    }
+    whole[8..10].copy_from_slice(&(-7_i16).to_be_bytes());
+    assert_eq!(guard::read_header(&whole), Err(Refused::Length));
+}
+
+#[test]
+fn frames_come_out_whole_however_they_are_cut() {
+    for seed in 0..200 {
+        let mut rng = Rng::from_seed(seed);
+        let mut stream = Vec::new();
+        let mut sent = Vec::new();
+        for _ in 0..rng.below(6) {
+            let mut frame = vec![0; usize::try_from(rng.below(300)).unwrap()];
+            rng.fill(&mut frame);
+            stream.extend(i32::try_from(frame.len()).unwrap().to_be_bytes());
+            stream.extend(&frame);
+            sent.push(Bytes::from(frame));
+        }
+        let mut frames = Frames::default();
+        let mut received = Vec::new();
+        let mut rest = &stream[..];
+        while !rest.is_empty() {
+            let cut = usize::try_from(rng.below(90) + 1).unwrap().min(rest.len());
+            frames.extend(&rest[..cut]);
+            rest = &rest[cut..];
+            while let Some(frame) = frames.next().unwrap() {
+                received.push(frame);
+            }
+        }
+        assert_eq!(received, sent, "seed {seed}");
+    }
+}
+
+#[test]
+fn frames_of_impossible_length_are_refused() {
+    for length in [-1, i32::MIN, i32::MAX, (100 << 20) + 1] {
+        let mut frames = Frames::default();
+        frames.extend(&length.to_be_bytes());
+        assert!(frames.next().is_err(), "{length} was taken");
+    }
+}
