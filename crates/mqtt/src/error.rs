@@ -1,5 +1,7 @@
 //! What can go wrong between the server and the code that embeds it.
 
+use journal::JournalError;
+
 use crate::topic::TopicError;
 
 /// A failure of the server, in the words of whoever embeds it.
@@ -34,7 +36,7 @@ pub enum MqttError {
         doing: &'static str,
         /// Why it failed.
         #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: JournalError,
     },
     /// The configuration contradicts itself.
     #[error("mqtt.{key} {problem}")]

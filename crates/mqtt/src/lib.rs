@@ -8,14 +8,23 @@
 //!
 //! Knows nothing of Kafka, HTTP or statements.
 
+mod codec;
 mod config;
+mod core;
 mod error;
-mod limits;
+mod ingest;
+pub mod limits;
+mod link;
 mod message;
+mod route;
 mod server;
+mod session;
+mod sink;
 mod stats;
+mod store;
 mod topic;
 mod trie;
+mod upkeep;
 
 pub use config::{MqttConfig, StoreDurability};
 pub use error::MqttError;

@@ -1,18 +1,26 @@
 //! The server as the process sees it: open, serve, subscribe, publish, close.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::Clock;
+use journal::{Disk, RealDisk};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
+use crate::codec::{ConnectCode, publish_bytes};
 use crate::config::MqttConfig;
+use crate::core::Core;
 use crate::error::MqttError;
+use crate::link::serve_link;
 use crate::message::{Message, MessageSink, Qos};
-use crate::stats::{ClientStats, Counters, ServerStats};
+use crate::stats::{ClientStats, ServerStats};
+use crate::store::Store;
 use crate::topic::{TopicFilter, TopicName};
-use crate::trie::Trie;
+use crate::upkeep;
 
 /// The MQTT server; clones are the same server.
 #[derive(Clone)]
@@ -23,14 +31,6 @@ pub struct Server {
 /// Names an in-process subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SubscriptionId(u64);
-
-struct Core {
-    sinks: parking_lot::RwLock<Trie<u64, Arc<dyn MessageSink>>>,
-    filters: parking_lot::Mutex<std::collections::HashMap<u64, TopicFilter>>,
-    counters: Counters,
-    clock: Arc<dyn Clock>,
-    next: std::sync::atomic::AtomicU64,
-}
 
 impl Server {
     /// Opens the server on its folder: retained messages and persistent sessions are there again.
@@ -46,40 +46,73 @@ impl Server {
         config: MqttConfig,
         clock: Arc<dyn Clock>,
     ) -> Result<Server, MqttError> {
-        let _ = dir;
-        config.check()?;
-        let core = Core {
-            sinks: parking_lot::RwLock::new(Trie::new()),
-            filters: parking_lot::Mutex::default(),
-            counters: Counters::new(),
-            clock,
-            next: std::sync::atomic::AtomicU64::new(1),
-        };
-        Ok(Server { core: Arc::new(core) })
+        Server::open_on(Arc::new(RealDisk), dir, config, clock)
     }
 
-    /// Serves clients on `listener` until `shutdown`; returns when the last link is closed.
+    /// As [`Server::open`], on a disk of the caller's choice.
+    ///
+    /// # Errors
+    /// As [`Server::open`].
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        config: MqttConfig,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Server, MqttError> {
+        config.check()?;
+        let (store, recovered) = Store::open(disk, dir, &config)?;
+        Ok(Server { core: Arc::new(Core::new(config, clock, store, recovered)) })
+    }
+
+    /// Serves clients on `listener` until `shutdown` or [`Server::close`]; returns when the last
+    /// of its links is closed. May be called for several listeners.
     pub async fn serve(&self, listener: TcpListener, shutdown: CancellationToken) {
-        let _ = listener;
-        shutdown.cancelled().await;
+        let core = &self.core;
+        core.note_runtime();
+        if core.claim_upkeep() {
+            tokio::spawn(upkeep::run(core.clone()));
+        }
+        let links = core.closed.child_token();
+        let tracker = TaskTracker::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = shutdown.cancelled() => break,
+                () = core.closed.cancelled() => break,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    let open = tracker.len();
+                    if open >= 2 * core.config.clients_max {
+                        // So many that not even a refusal is affordable.
+                        continue;
+                    }
+                    let allowed = self.allowed(peer, open);
+                    tracker.spawn(serve_link(core.clone(), stream, allowed, links.clone()));
+                }
+                Err(error) => {
+                    // Out of descriptors, most likely: give links the time to end.
+                    tracing::warn!(%error, "cannot accept an MQTT connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        links.cancel();
+        tracker.close();
+        tracker.wait().await;
     }
 
     /// Adds an in-process subscriber. It gets the retained messages that match (with
     /// [`Message::retain`] set, from another task) and every message that flows from now on. One
     /// sink under several subscriptions gets a message once for each that matches.
     pub fn subscribe(&self, filter: TopicFilter, sink: Arc<dyn MessageSink>) -> SubscriptionId {
-        let id = self.core.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        self.core.sinks.write().insert(&filter, id, sink);
-        self.core.filters.lock().insert(id, filter);
-        SubscriptionId(id)
+        SubscriptionId(self.core.subscribe_sink(filter, sink))
     }
 
     /// Removes an in-process subscriber. A call that is under way ends as it would; a publisher
     /// that it holds back is released. Unknown ids are ignored.
     pub fn unsubscribe(&self, id: SubscriptionId) {
-        if let Some(filter) = self.core.filters.lock().remove(&id.0) {
-            self.core.sinks.write().remove(&filter, &id.0);
-        }
+        self.core.unsubscribe_sink(id.0);
     }
 
     /// Publishes from within the process, to clients and sinks alike.
@@ -95,38 +128,68 @@ impl Server {
         qos: Qos,
         retain: bool,
     ) -> Result<(), MqttError> {
-        let _ = retain;
+        let bytes = publish_bytes(topic.as_str().len(), payload.len());
+        let bytes_max = usize::try_from(self.core.config.packet_bytes_max.0).unwrap_or(usize::MAX);
+        if bytes > bytes_max {
+            return Err(MqttError::TooLarge { bytes, bytes_max });
+        }
         let received = self.core.clock.now();
         let message = Message { topic: topic.as_str(), payload, qos, retain: false, received };
-        let mut sinks = Vec::new();
-        self.core.sinks.read().matches(topic.as_str(), &mut |_, sink| sinks.push(sink.clone()));
-        for sink in sinks {
-            let _ = sink.deliver(&[message]);
-        }
-        self.core.counters.messages_published.add(1);
-        Ok(())
+        self.core.publish(&message, retain)
     }
 
     /// Resolves when a publish to `topic` that was [`MqttError::Busy`] is worth another try.
     pub async fn room(&self, topic: &TopicName) {
-        let _ = topic;
-        tokio::task::yield_now().await;
+        self.core.room(topic.as_str()).await;
     }
 
     /// The server's figures now.
     pub fn stats(&self) -> ServerStats {
-        ServerStats {
-            messages_published_total: self.core.counters.messages_published.total(),
-            subscriptions: self.core.sinks.read().len() as u64,
-            ..ServerStats::default()
-        }
+        self.core.stats()
     }
 
     /// The figures of every session, in the order of client ids.
     pub fn clients(&self) -> Vec<ClientStats> {
-        Vec::new()
+        let mut clients: Vec<_> = self.core.sessions().iter().map(|s| s.stats()).collect();
+        clients.sort_by(|a, b| a.client_id.cmp(&b.client_id));
+        clients
+    }
+
+    /// Condenses the journal now: puts all that lives again and gives back what lies before.
+    /// It happens by itself as the journal grows.
+    ///
+    /// # Errors
+    /// [`MqttError::Journal`] when the journal does not work.
+    pub async fn condense(&self) -> Result<(), MqttError> {
+        let journal = |source| MqttError::Journal { doing: "condense", source };
+        self.core.snapshot().await.map(|_| ()).map_err(journal)
     }
 
     /// Closes every link, writes what is pending to the journal and closes it.
-    pub async fn close(&self) {}
+    pub async fn close(&self) {
+        let core = self.core.clone();
+        core.closed.cancel();
+        let closed = tokio::task::spawn_blocking(move || core.store.close()).await;
+        match closed {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::error!(error = %base::report(&error), "MQTT journal not closed cleanly");
+            }
+            Err(error) => tracing::error!(%error, "closing the MQTT journal failed"),
+        }
+    }
+
+    /// There are no users yet, so only this machine's own clients are let in.
+    fn allowed(&self, peer: SocketAddr, open: usize) -> Result<(), ConnectCode> {
+        if !peer.ip().to_canonical().is_loopback() {
+            return Err(ConnectCode::NotAuthorized);
+        }
+        if open >= self.core.config.clients_max {
+            return Err(ConnectCode::ServerUnavailable);
+        }
+        Ok(())
+    }
 }
+
+/// Between two tries to accept when the system refuses.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

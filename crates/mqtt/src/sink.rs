@@ -1,0 +1,158 @@
+//! In-process subscribers: the direct call, and the backlog for what cannot be called directly.
+//!
+//! A message from a client's link is offered directly. Retained messages of a new subscription,
+//! messages published from inside another sink, and messages that the process published while
+//! the sink held back go through the backlog: owned copies, bounded, drained in order by a task
+//! that lives only while there is something to drain.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::limits::{BACKLOG_BATCH, BACKLOG_BYTES_MAX, BACKLOG_MESSAGES_MAX};
+use crate::message::{Delivery, Message, MessageSink};
+use crate::store::Stored;
+
+/// One in-process subscription.
+pub(crate) struct SinkSlot {
+    pub(crate) id: u64,
+    sink: Arc<dyn MessageSink>,
+    /// Cancelled when the subscription is removed: whoever waits for the sink goes on.
+    pub(crate) removed: CancellationToken,
+    backlog: Mutex<Backlog>,
+    /// Told when the backlog got shorter.
+    pub(crate) room: Notify,
+}
+
+#[derive(Default)]
+struct Backlog {
+    messages: VecDeque<(Arc<Stored>, bool)>,
+    bytes: usize,
+    draining: bool,
+}
+
+impl SinkSlot {
+    pub(crate) fn new(id: u64, sink: Arc<dyn MessageSink>) -> Self {
+        let removed = CancellationToken::new();
+        SinkSlot { id, sink, removed, backlog: Mutex::default(), room: Notify::new() }
+    }
+
+    /// Calls the sink with the batch; returns how many messages from its front are done with. A
+    /// removed sink is done with all.
+    pub(crate) fn offer(&self, batch: &[Message<'_>]) -> usize {
+        if self.removed.is_cancelled() {
+            return batch.len();
+        }
+        let _inside = Inside::enter();
+        match self.sink.deliver(batch) {
+            Delivery::Taken => batch.len(),
+            // A sink that claims more than it was given has taken all.
+            Delivery::HoldBack { taken } => taken.min(batch.len()),
+        }
+    }
+
+    /// Waits until the sink has room or is removed.
+    pub(crate) async fn wait_for_room(&self) {
+        tokio::select! {
+            () = self.sink.room() => tokio::task::yield_now().await,
+            () = self.removed.cancelled() => {}
+        }
+    }
+
+    /// Whether messages have to queue here rather than be offered.
+    pub(crate) fn must_queue(&self) -> bool {
+        Inside::is_inside() || self.backlog.lock().draining
+    }
+
+    /// Whether the backlog takes another message.
+    pub(crate) fn has_room(&self) -> bool {
+        let backlog = self.backlog.lock();
+        backlog.messages.len() < BACKLOG_MESSAGES_MAX && backlog.bytes < BACKLOG_BYTES_MAX
+    }
+
+    /// Queues messages and sees to it that they are drained. The bound is the caller's to check.
+    pub(crate) fn queue(
+        self: &Arc<Self>,
+        runtime: &Handle,
+        messages: impl Iterator<Item = (Arc<Stored>, bool)>,
+    ) {
+        let mut backlog = self.backlog.lock();
+        for (message, retain) in messages {
+            // Retained messages are shared with the store of them: they cost a pointer.
+            backlog.bytes += if retain { 0 } else { message.bytes() };
+            backlog.messages.push_back((message, retain));
+        }
+        if !backlog.draining && !backlog.messages.is_empty() {
+            backlog.draining = true;
+            runtime.spawn(self.clone().drain());
+        }
+    }
+
+    async fn drain(self: Arc<Self>) {
+        loop {
+            let taken = self.drain_some();
+            match taken {
+                Some(true) => tokio::task::yield_now().await,
+                Some(false) => self.wait_for_room().await,
+                None => return,
+            }
+        }
+    }
+
+    /// Offers one batch; `None` when nothing is left, else whether all of it was taken.
+    fn drain_some(&self) -> Option<bool> {
+        let owned: Vec<(Arc<Stored>, bool)> = {
+            let mut backlog = self.backlog.lock();
+            if backlog.messages.is_empty() || self.removed.is_cancelled() {
+                *backlog = Backlog::default();
+                drop(backlog);
+                self.room.notify_waiters();
+                return None;
+            }
+            backlog.messages.iter().take(BACKLOG_BATCH).cloned().collect()
+        };
+        let batch: Vec<Message<'_>> = owned.iter().map(|(m, retain)| m.message(*retain)).collect();
+        let taken = self.offer(&batch);
+        let mut backlog = self.backlog.lock();
+        for _ in 0..taken {
+            if let Some((message, retain)) = backlog.messages.pop_front()
+                && !retain
+            {
+                backlog.bytes -= message.bytes();
+            }
+        }
+        drop(backlog);
+        if taken > 0 {
+            self.room.notify_waiters();
+        }
+        Some(taken == batch.len())
+    }
+}
+
+/// Marks the thread as being inside a sink, so that a publish made there does not call sinks.
+struct Inside(bool);
+
+impl Inside {
+    fn enter() -> Inside {
+        Inside(INSIDE.replace(true))
+    }
+
+    fn is_inside() -> bool {
+        INSIDE.get()
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(self.0);
+    }
+}
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
