@@ -335,13 +335,13 @@ fn an_id_that_was_never_used_holds_up_nobody_for_longer_than_its_session() {
 
 #[test]
 fn bounds_are_told() {
-    let small = GroupsConfig { members_max: 2, group_bytes_max: 20, ..config() };
+    let small = GroupsConfig { members_max: 2, group_bytes_max: 15, ..config() };
     let mut bench = Bench::new(small);
     let big = bench.join(request("a", "", &["a protocol with a very long name"]));
     assert_eq!(bench.joins[&big], Err(GroupError::TooLarge));
     bench.join_new("a");
     bench.join_new("b");
-    let third = bench.join(request("c", "", &["r"]));
+    let third = bench.join(request("c", "", &["range"]));
     assert_eq!(bench.joins[&third], Err(GroupError::TooLarge));
     let mut bench = Bench::new(GroupsConfig { members_max: 2, ..config() });
     bench.join_new("a");

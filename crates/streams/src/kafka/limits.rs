@@ -40,5 +40,3 @@ pub(super) const FRAME_STALL_MAX: Duration = Duration::from_secs(60);
 /// Pieces handed to the socket in one call: the kernel's own bound is 1,024.
 pub(super) const WRITE_PIECES_MAX: usize = 64;
 
-/// Topic names that one connection remembers in parsed form.
-pub(super) const NAMES_REMEMBERED_MAX: usize = 1_024;

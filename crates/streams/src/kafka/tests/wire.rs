@@ -1,0 +1,474 @@
+//! Conversations over real sockets with a store in a temporary folder.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base::SystemClock;
+use bytes::{BufMut, Bytes, BytesMut};
+use kafka_protocol::messages::create_topics_request::CreatableTopic;
+use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
+use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::messages::*;
+use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Streams, StreamsConfig};
+
+/// A listener on a store of its own.
+struct Server {
+    address: SocketAddr,
+    shutdown: CancellationToken,
+    serving: tokio::task::JoinHandle<()>,
+    streams: Arc<Streams>,
+    _dir: TempDir,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let config = StreamsConfig { default_partitions: 2, ..StreamsConfig::default() };
+        let (streams, _) = Streams::open(dir.path(), config, Arc::new(SystemClock)).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let serving = tokio::spawn(super::super::serve(
+            listener,
+            Arc::clone(&streams),
+            shutdown.clone(),
+        ));
+        Server { address, shutdown, serving, streams, _dir: dir }
+    }
+
+    async fn stop(self) {
+        self.shutdown.cancel();
+        self.serving.await.unwrap();
+        self.streams.close().await;
+    }
+}
+
+/// A client that sends exactly what it is told.
+struct Client {
+    socket: TcpStream,
+    correlation: i32,
+}
+
+impl Client {
+    async fn connect(server: &Server) -> Self {
+        Client { socket: TcpStream::connect(server.address).await.unwrap(), correlation: 0 }
+    }
+
+    async fn send<R: Request>(&mut self, version: i16, request: &R) -> i32 {
+        self.correlation += 1;
+        let header = RequestHeader::default()
+            .with_request_api_key(R::KEY)
+            .with_request_api_version(version)
+            .with_correlation_id(self.correlation)
+            .with_client_id(Some(StrBytes::from_static_str("test")));
+        let mut frame = BytesMut::new();
+        frame.put_i32(0);
+        header.encode(&mut frame, R::header_version(version)).unwrap();
+        request.encode(&mut frame, version).unwrap();
+        let length = i32::try_from(frame.len() - 4).unwrap();
+        frame[..4].copy_from_slice(&length.to_be_bytes());
+        self.socket.write_all(&frame).await.unwrap();
+        self.correlation
+    }
+
+    async fn frame(&mut self) -> Bytes {
+        let length = self.socket.read_i32().await.unwrap();
+        let mut frame = vec![0; usize::try_from(length).unwrap()];
+        self.socket.read_exact(&mut frame).await.unwrap();
+        Bytes::from(frame)
+    }
+
+    async fn receive<R: Request>(&mut self, version: i16) -> (i32, R::Response) {
+        let mut frame = self.frame().await;
+        let header_version = <R::Response as HeaderVersion>::header_version(version);
+        let header = ResponseHeader::decode(&mut frame, header_version).unwrap();
+        let response = R::Response::decode(&mut frame, version).unwrap();
+        assert!(frame.is_empty(), "{} bytes follow the answer", frame.len());
+        (header.correlation_id, response)
+    }
+
+    async fn call<R: Request>(&mut self, version: i16, request: &R) -> R::Response {
+        let sent = self.send(version, request).await;
+        let (received, response) = self.receive::<R>(version).await;
+        assert_eq!(received, sent, "an answer to another request");
+        response
+    }
+
+    async fn is_closed(&mut self) -> bool {
+        matches!(self.socket.read(&mut [0; 1]).await, Ok(0) | Err(_))
+    }
+}
+
+/// A record batch v2 without compression, one record per value.
+fn batch(values: &[&str]) -> Bytes {
+    let mut records = BytesMut::new();
+    for (delta, value) in values.iter().enumerate() {
+        let mut record = BytesMut::new();
+        record.put_u8(0);
+        varint(&mut record, 0);
+        varint(&mut record, i64::try_from(delta).unwrap());
+        varint(&mut record, -1);
+        varint(&mut record, i64::try_from(value.len()).unwrap());
+        record.put_slice(value.as_bytes());
+        varint(&mut record, 0);
+        varint(&mut records, i64::try_from(record.len()).unwrap());
+        records.put_slice(&record);
+    }
+    let count = i32::try_from(values.len()).unwrap();
+    let mut tail = BytesMut::new();
+    tail.put_i16(0);
+    tail.put_i32(count - 1);
+    tail.put_i64(1_700_000_000_000);
+    tail.put_i64(1_700_000_000_000);
+    tail.put_i64(-1);
+    tail.put_i16(-1);
+    tail.put_i32(-1);
+    tail.put_i32(count);
+    tail.put_slice(&records);
+    let mut batch = BytesMut::new();
+    batch.put_i64(0);
+    batch.put_i32(i32::try_from(tail.len() + 9).unwrap());
+    batch.put_i32(-1);
+    batch.put_u8(2);
+    batch.put_u32(crc32c::crc32c(&tail));
+    batch.put_slice(&tail);
+    batch.freeze()
+}
+
+fn varint(out: &mut BytesMut, value: i64) {
+    let mut zigzag = ((value << 1) ^ (value >> 63)) as u64;
+    while zigzag >= 0x80 {
+        out.put_u8((zigzag & 0x7f) as u8 | 0x80);
+        zigzag >>= 7;
+    }
+    out.put_u8(zigzag as u8);
+}
+
+fn wire(name: &'static str) -> TopicName {
+    TopicName(StrBytes::from_static_str(name))
+}
+
+fn produce(topic: &'static str, partition: i32, acks: i16, records: Bytes) -> ProduceRequest {
+    ProduceRequest::default().with_acks(acks).with_timeout_ms(5_000).with_topic_data(vec![
+        TopicProduceData::default().with_name(wire(topic)).with_partition_data(vec![
+            PartitionProduceData::default().with_index(partition).with_records(Some(records)),
+        ]),
+    ])
+}
+
+fn fetch(topic: &'static str, offset: i64, wait_ms: i32, max_bytes: i32) -> FetchRequest {
+    FetchRequest::default()
+        .with_max_wait_ms(wait_ms)
+        .with_min_bytes(1)
+        .with_max_bytes(max_bytes)
+        .with_topics(vec![FetchTopic::default().with_topic(wire(topic)).with_partitions(vec![
+            FetchPartition::default()
+                .with_partition(0)
+                .with_fetch_offset(offset)
+                .with_partition_max_bytes(max_bytes),
+        ])])
+}
+
+fn metadata(topic: &'static str) -> MetadataRequest {
+    MetadataRequest::default()
+        .with_topics(Some(vec![MetadataRequestTopic::default().with_name(Some(wire(topic)))]))
+}
+
+fn fetched(response: &FetchResponse) -> (i16, Bytes) {
+    let partition = &response.responses[0].partitions[0];
+    (partition.error_code, partition.records.clone().unwrap_or_default())
+}
+
+#[tokio::test]
+async fn versions_from_the_future_are_answered_in_the_oldest_layout() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    for version in [4_i16, 5, 99] {
+        let mut frame = vec![0, 0, 0, 11, 0, 18];
+        frame.extend(version.to_be_bytes());
+        frame.extend([0, 0, 0, 7, 0xff, 0xff, 0]);
+        client.socket.write_all(&frame).await.unwrap();
+        let answer = client.frame().await;
+        assert_eq!(answer[..], [0, 0, 0, 7, 0, 35, 0, 0, 0, 1, 0, 18, 0, 0, 0, 3]);
+    }
+    let told = client.call(3, &ApiVersionsRequest::default()).await;
+    let produce = told.api_keys.iter().find(|api| api.api_key == 0).unwrap();
+    assert_eq!((produce.min_version, produce.max_version), (0, 11));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_unknown_api_closes_only_its_own_connection() {
+    let server = Server::start().await;
+    let mut good = Client::connect(&server).await;
+    for (key, version) in [(500_i16, 0_i16), (0, 2), (0, 99), (1, 13), (18, -1)] {
+        let mut bad = Client::connect(&server).await;
+        let mut frame = vec![0, 0, 0, 10];
+        frame.extend(key.to_be_bytes());
+        frame.extend(version.to_be_bytes());
+        frame.extend([0, 0, 0, 7, 0xff, 0xff]);
+        bad.socket.write_all(&frame).await.unwrap();
+        if key == 18 {
+            assert_eq!(bad.frame().await[4..6], [0, 35]);
+        } else {
+            assert!(bad.is_closed().await, "API {key} version {version} was not refused");
+        }
+    }
+    good.call(0, &ApiVersionsRequest::default()).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_frame_of_impossible_length_closes_the_connection() {
+    let server = Server::start().await;
+    for length in [i32::MAX, -1] {
+        let mut client = Client::connect(&server).await;
+        client.socket.write_all(&length.to_be_bytes()).await.unwrap();
+        assert!(client.is_closed().await);
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_produced_is_fetched_in_whole_batches() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    let topics = client.call(9, &metadata("t")).await.topics;
+    assert_eq!((topics[0].error_code, topics[0].partitions.len()), (0, 2));
+    for (values, base_offset) in [(["a", "b"], 0), (["c", "d"], 2)] {
+        let answer = client.call(9, &produce("t", 0, -1, batch(&values))).await;
+        let partition = &answer.responses[0].partition_responses[0];
+        assert_eq!((partition.error_code, partition.base_offset), (0, base_offset));
+    }
+    let whole = batch(&["a", "b"]).len();
+    for version in [4, 7, 11, 12] {
+        let all = client.call(version, &fetch("t", 0, 0, 1 << 20)).await;
+        assert_eq!(fetched(&all).1.len(), 2 * whole);
+        // From the middle of a batch the whole batch comes, even when it is over the limit.
+        let (code, records) = fetched(&client.call(version, &fetch("t", 3, 0, 1)).await);
+        assert_eq!((code, records.len()), (0, whole));
+        assert_eq!(records[..8], 2_i64.to_be_bytes());
+        assert_eq!(records[61..], batch(&["c", "d"])[61..], "the records were touched");
+        assert_eq!(fetched(&client.call(version, &fetch("t", 4, 0, 1)).await), (0, Bytes::new()));
+        assert_eq!(fetched(&client.call(version, &fetch("t", 5, 0, 1)).await).0, 1);
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn answers_come_in_the_order_of_the_requests_and_acks_0_gets_none() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    client.call(9, &metadata("t")).await;
+    let mut expected = Vec::new();
+    // A fetch that waits stands before everything else; then produce, unanswered and answered.
+    expected.push((1, client.send(11, &fetch("t", 0, 10_000, 1 << 20)).await));
+    for round in 0..20 {
+        let acks = [-1, 0, 1][round % 3];
+        let sent = client.send(7, &produce("t", 0, acks, batch(&["x"]))).await;
+        if acks != 0 {
+            expected.push((0, sent));
+        }
+        expected.push((18, client.send(0, &ApiVersionsRequest::default()).await));
+    }
+    let mut offsets = Vec::new();
+    for (key, sent) in expected {
+        let received = match key {
+            0 => {
+                let (received, answer) = client.receive::<ProduceRequest>(7).await;
+                let partition = &answer.responses[0].partition_responses[0];
+                assert_eq!(partition.error_code, 0);
+                offsets.push(partition.base_offset);
+                received
+            }
+            1 => client.receive::<FetchRequest>(11).await.0,
+            _ => client.receive::<ApiVersionsRequest>(0).await.0,
+        };
+        assert_eq!(received, sent);
+    }
+    assert!(offsets.is_sorted(), "batches were stored in another order: {offsets:?}");
+    assert_eq!(offsets.last(), Some(&18));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_long_poll_is_woken_by_an_append_and_else_ends_in_time() {
+    let server = Server::start().await;
+    let (mut reader, mut writer) = (Client::connect(&server).await, Client::connect(&server).await);
+    writer.call(9, &metadata("t")).await;
+    let began = Instant::now();
+    let nothing = reader.call(11, &fetch("t", 0, 150, 1 << 20)).await;
+    assert_eq!(fetched(&nothing), (0, Bytes::new()));
+    assert!(began.elapsed() >= Duration::from_millis(150));
+    reader.send(11, &fetch("t", 0, 20_000, 1 << 20)).await;
+    let began = Instant::now();
+    writer.call(9, &produce("t", 0, 1, batch(&["news"]))).await;
+    let (_, answer) = reader.receive::<FetchRequest>(11).await;
+    assert!(!fetched(&answer).1.is_empty());
+    assert!(began.elapsed() < Duration::from_secs(10), "the append woke nobody");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn each_partition_gets_its_own_error() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    client.call(9, &metadata("t")).await;
+    let mut damaged = BytesMut::from(&batch(&["x"])[..]);
+    damaged[65] ^= 1;
+    let cases = [
+        ("t", 0, batch(&["x"]), 0),
+        ("t", 0, damaged.freeze(), 2),
+        ("t", 7, batch(&["x"]), 3),
+        ("nowhere", 0, batch(&["x"]), 3),
+        ("not legal", 0, batch(&["x"]), 17),
+    ];
+    for (topic, partition, records, code) in cases {
+        let answer = client.call(9, &produce(topic, partition, 1, records)).await;
+        let got = answer.responses[0].partition_responses[0].error_code;
+        assert_eq!(got, code, "{topic} {partition}");
+    }
+    let answer = client.call(9, &produce("t", 0, 5, batch(&["x"]))).await;
+    assert_eq!(answer.responses[0].partition_responses[0].error_code, 21);
+    let answer = client.call(11, &fetch("nowhere", 0, 5_000, 1)).await;
+    assert_eq!(fetched(&answer).0, 3);
+    let no_ack = client.send(9, &produce("nowhere", 0, 0, batch(&["x"]))).await;
+    assert!(no_ack > 0 && client.is_closed().await, "a lost acks=0 batch went unnoticed");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn offsets_are_listed_by_place_and_by_time() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    client.call(9, &metadata("t")).await;
+    client.call(9, &produce("t", 0, -1, batch(&["a", "b", "c"]))).await;
+    let time = 1_700_000_000_000;
+    for (asked, offset, at) in [
+        (-1, 3, -1),
+        (-2, 0, -1),
+        (-3, 0, time),
+        (0, 0, time),
+        (time, 0, time),
+        (time + 1, -1, -1),
+    ] {
+        let request = ListOffsetsRequest::default().with_replica_id(BrokerId(-1)).with_topics(vec![
+            ListOffsetsTopic::default().with_name(wire("t")).with_partitions(vec![
+                ListOffsetsPartition::default().with_partition_index(0).with_timestamp(asked),
+            ]),
+        ]);
+        let answer = client.call(7, &request).await;
+        let partition = &answer.topics[0].partitions[0];
+        assert_eq!((partition.error_code, partition.offset, partition.timestamp), (0, offset, at));
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn topics_are_created_described_and_deleted() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    let topic = |name, partitions, factor| {
+        CreatableTopic::default()
+            .with_name(wire(name))
+            .with_num_partitions(partitions)
+            .with_replication_factor(factor)
+    };
+    let request = CreateTopicsRequest::default().with_timeout_ms(1_000).with_topics(vec![
+        topic("good", 3, 1),
+        topic("wide", -1, -1),
+        topic("none", 0, 1),
+        topic("far", 1, 3),
+        topic("not legal", 1, 1),
+    ]);
+    let answer = client.call(7, &request).await;
+    let codes: Vec<i16> = answer.topics.iter().map(|t| t.error_code).collect();
+    assert_eq!(codes, [0, 0, 37, 38, 17]);
+    let again = client.call(7, &request).await;
+    assert_eq!(again.topics[0].error_code, 36);
+    let told = client.call(12, &metadata("good")).await;
+    assert_eq!(told.topics[0].partitions.len(), 3);
+    assert_eq!(told.topics[0].topic_id, answer.topics[0].topic_id);
+    assert_eq!(told.brokers[0].port, i32::from(server.address.port()));
+    let delete = DeleteTopicsRequest::default()
+        .with_topic_names(vec![wire("good"), wire("good"), wire("gone")]);
+    let answer = client.call(5, &delete).await;
+    let codes: Vec<i16> = answer.responses.iter().map(|t| t.error_code).collect();
+    assert_eq!(codes, [0, 3, 3]);
+    let absent = metadata("good").with_allow_auto_topic_creation(false);
+    assert_eq!(client.call(12, &absent).await.topics[0].error_code, 3);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn commits_come_back_with_their_metadata() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    client.call(9, &metadata("t")).await;
+    let commit = OffsetCommitRequest::default()
+        .with_group_id(GroupId(StrBytes::from_static_str("g")))
+        .with_generation_id_or_member_epoch(-1)
+        .with_topics(vec![OffsetCommitRequestTopic::default().with_name(wire("t")).with_partitions(
+            vec![
+                OffsetCommitRequestPartition::default()
+                    .with_partition_index(1)
+                    .with_committed_offset(42)
+                    .with_committed_metadata(Some(StrBytes::from_static_str("note"))),
+                OffsetCommitRequestPartition::default().with_partition_index(9),
+            ],
+        )]);
+    let answer = client.call(8, &commit).await;
+    let codes: Vec<i16> = answer.topics[0].partitions.iter().map(|p| p.error_code).collect();
+    assert_eq!(codes, [0, 3]);
+    let all = OffsetFetchRequest::default()
+        .with_group_id(GroupId(StrBytes::from_static_str("g")))
+        .with_topics(None);
+    let told = client.call(7, &all).await;
+    let partition = &told.topics[0].partitions[0];
+    assert_eq!((partition.partition_index, partition.committed_offset), (1, 42));
+    assert_eq!(partition.metadata.as_deref(), Some("note"));
+    let alien = commit.with_generation_id_or_member_epoch(3);
+    let answer = client.call(8, &alien).await;
+    assert_eq!(answer.topics[0].partitions[0].error_code, 22);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_producer_gets_an_id_and_a_transaction_a_clear_no() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    let plain = InitProducerIdRequest::default().with_transactional_id(None);
+    let first = client.call(4, &plain).await;
+    let second = client.call(0, &plain).await;
+    assert_eq!((first.error_code, first.producer_epoch), (0, 0));
+    assert_ne!(first.producer_id, second.producer_id);
+    let transactional = InitProducerIdRequest::default()
+        .with_transactional_id(Some(TransactionalId(StrBytes::from_static_str("tx"))));
+    assert_eq!(client.call(4, &transactional).await.error_code, 53);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn stopping_ends_waiting_fetches_and_connections() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    client.call(9, &metadata("t")).await;
+    client.send(11, &fetch("t", 0, 100_000, 1 << 20)).await;
+    // The request is in when a later connection is served.
+    Client::connect(&server).await.call(0, &ApiVersionsRequest::default()).await;
+    let began = Instant::now();
+    server.stop().await;
+    assert!(began.elapsed() < Duration::from_secs(4));
+}
