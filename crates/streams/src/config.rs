@@ -167,7 +167,11 @@ impl Default for StreamsConfig {
 
 impl Default for StreamDefaults {
     fn default() -> Self {
-        StreamDefaults { autocreate: yes(), default_partitions: one(), ttl: seven_days() }
+        StreamDefaults {
+            autocreate: yes(),
+            default_partitions: one(),
+            ttl: seven_days(),
+        }
     }
 }
 
@@ -210,9 +214,27 @@ mod tests {
         )
         .unwrap();
         let of = |name: &str| config.creation_policy(&name.parse().unwrap());
-        assert_eq!(of("plain"), CreationPolicy { autocreate: false, partitions: 1 });
-        assert_eq!(of("/s/a:t"), CreationPolicy { autocreate: false, partitions: 3 });
+        assert_eq!(
+            of("plain"),
+            CreationPolicy {
+                autocreate: false,
+                partitions: 1
+            }
+        );
+        assert_eq!(
+            of("/s/a:t"),
+            CreationPolicy {
+                autocreate: false,
+                partitions: 3
+            }
+        );
         assert_eq!(of(".s.a..t"), of("/s/a:t"));
-        assert_eq!(of("/s/b:t"), CreationPolicy { autocreate: true, partitions: 1 });
+        assert_eq!(
+            of("/s/b:t"),
+            CreationPolicy {
+                autocreate: true,
+                partitions: 1
+            }
+        );
     }
 }

@@ -243,7 +243,11 @@ pub struct GroupMember {
 impl TopicSpec {
     /// A topic with the store's defaults.
     pub fn of(name: TopicName) -> Self {
-        TopicSpec { name, partitions: None, durability: None }
+        TopicSpec {
+            name,
+            partitions: None,
+            durability: None,
+        }
     }
 
     /// The same with `partitions` partitions.

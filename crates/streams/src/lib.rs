@@ -6,25 +6,38 @@
 //! Invariant: a record is visible to a reader only when it has its topic's durability, so nobody
 //! ever sees what a crash could take back.
 
+pub mod batch;
+mod codec;
 mod config;
+mod consumer;
+mod decode;
+mod embedded;
 mod error;
 mod event_store;
+mod frames;
 pub mod groups;
+mod index;
 pub mod kafka;
+mod keeper;
 pub mod limits;
-mod log;
+mod offsets;
+mod partition;
+mod producers;
 mod record;
+mod recovery;
+mod store;
 mod topic;
 
 pub use config::{CreationPolicy, Durability, StreamDefaults, StreamPolicy, StreamsConfig};
+pub use decode::{BatchRecord, BatchRecords};
 pub use error::StreamsError;
 pub use event_store::{
     CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupInfo, GroupMember, OffsetRange,
     OffsetReset, Placed, ProduceBatch, ProducerSequence, SeekTo, TopicInfo, TopicSpec,
 };
-pub use log::{
-    Ack, AckWait, Append, DurableWait, GroupOffset, OffsetCommit, Partition, Recovery, Streams,
-    Topic, Watch,
-};
+pub use offsets::{GroupOffset, OffsetCommit};
+pub use partition::{Ack, AckWait, Append, Partition, Watch};
 pub use record::{ConsumedRecord, Record};
+pub use recovery::Recovery;
+pub use store::{DurableWait, Streams, Topic};
 pub use topic::{TopicName, TopicNameError};

@@ -45,6 +45,10 @@ pub const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
 /// [`MESSAGE_BYTES_MAX`] bytes holds fewer unless compressed.
 pub const RECORDS_PER_BATCH_MAX: i32 = 4 << 20;
 
+/// Headers that a record may carry when it is decoded in this process: headers cost memory
+/// many times their bytes.
+pub const HEADERS_PER_RECORD_MAX: i64 = 10_000;
+
 /// Bytes that one read of a partition may collect whatever was asked: bounds a fetch's memory.
 pub const READ_BYTES_MAX: usize = 64 << 20;
 

@@ -40,7 +40,10 @@ pub struct ConsumedRecord {
 impl Record {
     /// A record of `value` alone.
     pub fn of_value(value: impl Into<Bytes>) -> Self {
-        Record { value: Some(value.into()), ..Record::default() }
+        Record {
+            value: Some(value.into()),
+            ..Record::default()
+        }
     }
 
     /// The same record under `key`.

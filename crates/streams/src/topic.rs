@@ -41,9 +41,7 @@ pub enum TopicNameError {
     #[error("'{0}' is no topic name: write at least one character, and more than dots")]
     Empty(String),
     /// A character that Kafka does not allow.
-    #[error(
-        "'{0}' is no topic name: use A-Z, a-z, 0-9, '.', '_' and '-', or '/path/stream:topic'"
-    )]
+    #[error("'{0}' is no topic name: use A-Z, a-z, 0-9, '.', '_' and '-', or '/path/stream:topic'")]
     Character(String),
     /// A path form with an empty segment, or without its `:topic`.
     #[error("'{0}' is no stream's topic: write '/path/stream:topic' with no empty part")]
@@ -64,7 +62,10 @@ impl TopicName {
 
     /// The stream's path (`/path/stream`) when the topic is under one.
     pub fn stream(&self) -> Option<&str> {
-        self.path.as_deref().and_then(|path| path.rsplit_once(':')).map(|(stream, _)| stream)
+        self.path
+            .as_deref()
+            .and_then(|path| path.rsplit_once(':'))
+            .map(|(stream, _)| stream)
     }
 
     /// The path form when the name is one, else the plain name.
@@ -89,7 +90,10 @@ impl FromStr for TopicName {
         if !text.bytes().all(is_plain) {
             return Err(TopicNameError::Character(text.to_owned()));
         }
-        Ok(TopicName { wire: Arc::from(text), path: path_of_alias(text).map(Arc::from) })
+        Ok(TopicName {
+            wire: Arc::from(text),
+            path: path_of_alias(text).map(Arc::from),
+        })
     }
 }
 
@@ -150,7 +154,10 @@ fn from_path(text: &str) -> Result<TopicName, TopicNameError> {
     if wire.len() > TOPIC_NAME_BYTES_MAX {
         return Err(TopicNameError::Length { bytes: wire.len() });
     }
-    Ok(TopicName { wire: Arc::from(wire), path: Some(Arc::from(text)) })
+    Ok(TopicName {
+        wire: Arc::from(wire),
+        path: Some(Arc::from(text)),
+    })
 }
 
 /// The wire form of `/path/stream:topic`, or nothing when it is not of that shape.
@@ -244,13 +251,18 @@ mod tests {
             assert_eq!(name(path).wire_name(), wire);
             assert_eq!(name(wire), name(path));
             assert_eq!(name(wire).display(), path);
-            assert_eq!(name(wire).stream(), path.rsplit_once(':').map(|(stream, _)| stream));
+            assert_eq!(
+                name(wire).stream(),
+                path.rsplit_once(':').map(|(stream, _)| stream)
+            );
         }
     }
 
     #[test]
     fn plain_names_stay_plain() {
-        for plain in ["a", "a.b_c-D9", ".hidden", ".a..", "a..b", "._zz..t", ".a_41..t", ".a_..t"] {
+        for plain in [
+            "a", "a.b_c-D9", ".hidden", ".a..", "a..b", "._zz..t", ".a_41..t", ".a_..t",
+        ] {
             assert_eq!(name(plain).display(), plain);
             assert_eq!(name(plain).wire_name(), plain);
             assert_eq!(name(plain).stream(), None);
@@ -259,16 +271,24 @@ mod tests {
 
     #[test]
     fn what_kafka_would_refuse_is_refused() {
-        for bad in ["", ".", "..", "a b", "a:b", "ä", "a/b", "/", "/a", "/a:", "/:t", "//a:t"] {
+        for bad in [
+            "", ".", "..", "a b", "a:b", "ä", "a/b", "/", "/a", "/a:", "/:t", "//a:t",
+        ] {
             assert!(bad.parse::<TopicName>().is_err(), "{bad} was taken");
         }
         for bad in ["/a//b:t", "/a/b:c:d", "/a:t/u", "/a/:t"] {
             assert!(bad.parse::<TopicName>().is_err(), "{bad} was taken");
         }
         assert!("a".repeat(249).parse::<TopicName>().is_ok());
-        assert_eq!("a".repeat(250).parse::<TopicName>(), Err(TopicNameError::Length { bytes: 250 }));
+        assert_eq!(
+            "a".repeat(250).parse::<TopicName>(),
+            Err(TopicNameError::Length { bytes: 250 })
+        );
         // Twelve escaped bytes triple, so a path may be too long where its text is not.
         let long = format!("/{}:t", "_".repeat(90));
-        assert_eq!(long.parse::<TopicName>(), Err(TopicNameError::Length { bytes: 274 }));
+        assert_eq!(
+            long.parse::<TopicName>(),
+            Err(TopicNameError::Length { bytes: 274 })
+        );
     }
 }

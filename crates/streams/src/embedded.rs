@@ -1,0 +1,151 @@
+//! The store in this process behind the trait that the other crates use.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::batch;
+use crate::consumer::EmbeddedConsumer;
+use crate::error::StreamsError;
+use crate::event_store::{
+    CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupInfo, GroupMember, Placed,
+    ProduceBatch, TopicInfo, TopicSpec,
+};
+use crate::groups::GroupDescription;
+use crate::partition::Ack;
+use crate::store::Streams;
+use crate::topic::TopicName;
+
+/// [`Streams`] as an [`EventStore`].
+pub(crate) struct Embedded {
+    streams: Arc<Streams>,
+}
+
+impl Embedded {
+    pub(crate) fn new(streams: Arc<Streams>) -> Self {
+        Embedded { streams }
+    }
+}
+
+#[async_trait]
+impl EventStore for Embedded {
+    async fn create_topic(&self, spec: TopicSpec) -> Result<TopicInfo, StreamsError> {
+        self.streams
+            .create_topic(spec)
+            .await
+            .map(|topic| topic.info())
+    }
+
+    async fn delete_topic(&self, topic: &TopicName) -> Result<(), StreamsError> {
+        self.streams.delete_topic(topic).await
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicInfo>, StreamsError> {
+        Ok(self
+            .streams
+            .topics_snapshot()
+            .iter()
+            .map(|topic| topic.info())
+            .collect())
+    }
+
+    async fn topic(&self, topic: &TopicName) -> Result<TopicInfo, StreamsError> {
+        let found = self.streams.topic_by_name(topic).map(|topic| topic.info());
+        found.ok_or_else(|| StreamsError::UnknownTopic(topic.clone()))
+    }
+
+    async fn topic_or_create(&self, topic: &TopicName) -> Result<TopicInfo, StreamsError> {
+        self.streams
+            .topic_or_create(topic)
+            .await
+            .map(|topic| topic.info())
+    }
+
+    async fn produce(&self, produced: ProduceBatch) -> Result<Placed, StreamsError> {
+        let ProduceBatch {
+            topic,
+            partition,
+            records,
+            sequence,
+        } = produced;
+        let found = self.streams.topic_by_name(&topic);
+        let found = found.ok_or_else(|| StreamsError::UnknownTopic(topic.clone()))?;
+        let Some(found) = found.partition(partition).cloned() else {
+            return Err(StreamsError::UnknownPartition { topic, partition });
+        };
+        let batch = batch::build(&records, self.streams.clock().now(), sequence)?;
+        drop(records);
+        let append = loop {
+            match found.append(batch.clone(), Ack::All) {
+                Err(StreamsError::Busy) => self.streams.room(batch.len() as u64).await,
+                outcome => break outcome?,
+            }
+        };
+        append.ack.await?;
+        Ok(Placed {
+            partition,
+            base_offset: append.base_offset,
+        })
+    }
+
+    async fn producer_id(&self) -> Result<i64, StreamsError> {
+        self.streams.next_producer_id().await
+    }
+
+    async fn consumer(&self, config: ConsumerConfig) -> Result<Box<dyn Consumer>, StreamsError> {
+        Ok(Box::new(EmbeddedConsumer::new(
+            Arc::clone(&self.streams),
+            config,
+        )))
+    }
+
+    async fn committed(
+        &self,
+        group: &str,
+        partitions: &[(TopicName, i32)],
+    ) -> Result<Vec<Option<CommittedOffset>>, StreamsError> {
+        let committed = partitions
+            .iter()
+            .map(|(topic, partition)| self.streams.committed_offset(group, topic, *partition));
+        Ok(committed.collect())
+    }
+
+    async fn groups(&self) -> Result<Vec<GroupInfo>, StreamsError> {
+        let offsets_only = self
+            .streams
+            .groups_with_offsets()
+            .into_iter()
+            .map(|group| GroupInfo {
+                group,
+                state: "Empty".to_owned(),
+                protocol_type: "consumer".to_owned(),
+                members: Vec::new(),
+            });
+        let mut groups: BTreeMap<String, GroupInfo> = offsets_only
+            .map(|info| (info.group.clone(), info))
+            .collect();
+        for listed in self.streams.groups().list() {
+            // It may have lost its last member since it was listed.
+            let Some(described) = self.streams.groups().describe(&listed.group) else {
+                continue;
+            };
+            groups.insert(described.group.clone(), group_info(described));
+        }
+        Ok(groups.into_values().collect())
+    }
+}
+
+fn group_info(described: GroupDescription) -> GroupInfo {
+    let members = described.members.into_iter().map(|member| GroupMember {
+        member_id: member.member_id,
+        client_id: member.client_id,
+        host: member.client_host,
+    });
+    GroupInfo {
+        group: described.group,
+        state: described.state.name().to_owned(),
+        protocol_type: described.protocol_type,
+        members: members.collect(),
+    }
+}

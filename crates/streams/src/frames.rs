@@ -1,0 +1,440 @@
+//! What the store writes into the journal, byte for byte (integers little-endian, texts and lists
+//! behind a `u32` length or count).
+//!
+//! | kind | version 1 payload |
+//! | --- | --- |
+//! | 1 batch | partition number `u32`, then the record batch as Kafka writes it |
+//! | 2 store | cluster id text, next partition number `u32`, producer ids given up to `i64` |
+//! | 3 topic | id 16 bytes, name text, durability `u8`, ranges of partition numbers (first, count) |
+//! | 4 topic deleted | id 16 bytes, ranges of partition numbers |
+//! | 5 partition | number `u32`, start `i64`, next `i64`, records `u64`, bytes `u64`, producers |
+//! | 6 group offsets | group text, entries (number `u32`, offset `i64`, epoch `i32`, time `i64`, text) |
+//! | 7 group deleted | group text |
+//! | 8 snapshot end | position `u64` |
+//!
+//! A partition's number is the store's own, given once and never again, so that frames of a
+//! deleted topic can never be taken for another's. Frames 2, 3, 5 and 6 say how things stand, so
+//! that writing them once more changes nothing; a snapshot is just that for everything, and frame
+//! 8 then says that all before its position is needed no more but for batches.
+
+use base::UnixMillis;
+use uuid::Uuid;
+
+use crate::config::Durability;
+use crate::error::StreamsError;
+use crate::event_store::CommittedOffset;
+use crate::limits::PRODUCER_BATCHES_REMEMBERED;
+use crate::producers::{Producer, Sequenced};
+use crate::topic::TopicName;
+
+/// Kinds of frames.
+pub(crate) mod kind {
+    pub(crate) const BATCH: u8 = 1;
+    pub(crate) const STORE: u8 = 2;
+    pub(crate) const TOPIC: u8 = 3;
+    pub(crate) const TOPIC_DELETED: u8 = 4;
+    pub(crate) const PARTITION: u8 = 5;
+    pub(crate) const GROUP_OFFSETS: u8 = 6;
+    pub(crate) const GROUP_DELETED: u8 = 7;
+    pub(crate) const SNAPSHOT_END: u8 = 8;
+}
+
+/// The version of every kind so far.
+pub(crate) const VERSION: u8 = 1;
+
+/// Consecutive partition numbers: first and count.
+pub(crate) type Range = (u32, u32);
+
+/// A frame that is no batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The store itself.
+    Store {
+        cluster_id: String,
+        next_partition: u32,
+        producer_ids: i64,
+    },
+    /// A topic as it stands.
+    Topic {
+        id: Uuid,
+        name: TopicName,
+        durability: Durability,
+        ranges: Vec<Range>,
+    },
+    /// A topic is gone.
+    TopicDeleted { id: Uuid, ranges: Vec<Range> },
+    /// A partition as it stands, but for its batches.
+    Partition(PartitionStanding),
+    /// Offsets of a group; those not named stay.
+    GroupOffsets {
+        group: String,
+        offsets: Vec<(u32, CommittedOffset)>,
+    },
+    /// A group's offsets are gone.
+    GroupDeleted { group: String },
+    /// A snapshot that began at this position is complete.
+    SnapshotEnd { began: u64 },
+}
+
+/// A partition but for its batches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PartitionStanding {
+    pub(crate) number: u32,
+    pub(crate) start: i64,
+    pub(crate) next: i64,
+    pub(crate) records_in: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) producers: Vec<(i64, Producer)>,
+}
+
+impl Change {
+    /// The frame's kind and payload.
+    pub(crate) fn encode(&self) -> (u8, Vec<u8>) {
+        let mut out = Vec::new();
+        let kind = match self {
+            Change::Store {
+                cluster_id,
+                next_partition,
+                producer_ids,
+            } => {
+                put_text(&mut out, cluster_id);
+                put_u32(&mut out, *next_partition);
+                put_i64(&mut out, *producer_ids);
+                kind::STORE
+            }
+            Change::Topic {
+                id,
+                name,
+                durability,
+                ranges,
+            } => {
+                out.extend_from_slice(id.as_bytes());
+                put_text(&mut out, name.wire_name());
+                out.push(durability_code(*durability));
+                put_ranges(&mut out, ranges);
+                kind::TOPIC
+            }
+            Change::TopicDeleted { id, ranges } => {
+                out.extend_from_slice(id.as_bytes());
+                put_ranges(&mut out, ranges);
+                kind::TOPIC_DELETED
+            }
+            Change::Partition(standing) => {
+                put_standing(&mut out, standing);
+                kind::PARTITION
+            }
+            Change::GroupOffsets { group, offsets } => {
+                put_text(&mut out, group);
+                put_count(&mut out, offsets.len());
+                for (number, committed) in offsets {
+                    put_u32(&mut out, *number);
+                    put_i64(&mut out, committed.offset);
+                    put_u32(&mut out, committed.leader_epoch as u32);
+                    put_i64(&mut out, committed.at.0);
+                    put_text(&mut out, &committed.metadata);
+                }
+                kind::GROUP_OFFSETS
+            }
+            Change::GroupDeleted { group } => {
+                put_text(&mut out, group);
+                kind::GROUP_DELETED
+            }
+            Change::SnapshotEnd { began } => {
+                out.extend_from_slice(&began.to_le_bytes());
+                kind::SNAPSHOT_END
+            }
+        };
+        (kind, out)
+    }
+
+    /// Reads a frame back; a kind or version of a later Thalweg is an error, not a guess.
+    pub(crate) fn decode(kind: u8, version: u8, payload: &[u8]) -> Result<Self, StreamsError> {
+        if version != VERSION {
+            return Err(StreamsError::Unreadable(
+                "a frame was written by a newer version",
+            ));
+        }
+        let mut from = Payload(payload);
+        let change = match kind {
+            kind::STORE => Change::Store {
+                cluster_id: from.text()?,
+                next_partition: from.u32()?,
+                producer_ids: from.i64()?,
+            },
+            kind::TOPIC => Change::Topic {
+                id: from.id()?,
+                name: from.text()?.parse()?,
+                durability: from.durability()?,
+                ranges: from.ranges()?,
+            },
+            kind::TOPIC_DELETED => Change::TopicDeleted {
+                id: from.id()?,
+                ranges: from.ranges()?,
+            },
+            kind::PARTITION => Change::Partition(from.standing()?),
+            kind::GROUP_OFFSETS => {
+                let group = from.text()?;
+                let mut offsets = Vec::new();
+                for _ in 0..from.count()? {
+                    offsets.push((from.u32()?, from.committed()?));
+                }
+                Change::GroupOffsets { group, offsets }
+            }
+            kind::GROUP_DELETED => Change::GroupDeleted {
+                group: from.text()?,
+            },
+            kind::SNAPSHOT_END => Change::SnapshotEnd {
+                began: u64::from_le_bytes(from.array()?),
+            },
+            _ => {
+                return Err(StreamsError::Unreadable(
+                    "a frame is of a kind from a newer version",
+                ));
+            }
+        };
+        if from.0.is_empty() {
+            Ok(change)
+        } else {
+            Err(DAMAGED)
+        }
+    }
+}
+
+struct Payload<'a>(&'a [u8]);
+
+impl Payload<'_> {
+    fn bytes(&mut self, count: usize) -> Result<&[u8], StreamsError> {
+        let (bytes, rest) = self.0.split_at_checked(count).ok_or(DAMAGED)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], StreamsError> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.bytes(N)?);
+        Ok(array)
+    }
+
+    fn u32(&mut self) -> Result<u32, StreamsError> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    fn i32(&mut self) -> Result<i32, StreamsError> {
+        Ok(i32::from_le_bytes(self.array()?))
+    }
+
+    fn i64(&mut self) -> Result<i64, StreamsError> {
+        Ok(i64::from_le_bytes(self.array()?))
+    }
+
+    /// A count of entries; those are read one by one, so a wrong count takes no memory.
+    fn count(&mut self) -> Result<usize, StreamsError> {
+        usize::try_from(self.u32()?).map_err(|_| DAMAGED)
+    }
+
+    fn text(&mut self) -> Result<String, StreamsError> {
+        let count = self.count()?;
+        let text = std::str::from_utf8(self.bytes(count)?).map_err(|_| DAMAGED)?;
+        Ok(text.to_owned())
+    }
+
+    fn id(&mut self) -> Result<Uuid, StreamsError> {
+        Ok(Uuid::from_bytes(self.array()?))
+    }
+
+    fn durability(&mut self) -> Result<Durability, StreamsError> {
+        match self.array()? {
+            [0] => Ok(Durability::Memory),
+            [1] => Ok(Durability::Os),
+            [2] => Ok(Durability::Disk),
+            _ => Err(DAMAGED),
+        }
+    }
+
+    fn ranges(&mut self) -> Result<Vec<Range>, StreamsError> {
+        let mut ranges = Vec::new();
+        for _ in 0..self.count()? {
+            ranges.push((self.u32()?, self.u32()?));
+        }
+        Ok(ranges)
+    }
+
+    fn committed(&mut self) -> Result<CommittedOffset, StreamsError> {
+        Ok(CommittedOffset {
+            offset: self.i64()?,
+            leader_epoch: self.i32()?,
+            at: UnixMillis(self.i64()?),
+            metadata: self.text()?,
+        })
+    }
+
+    fn standing(&mut self) -> Result<PartitionStanding, StreamsError> {
+        let mut standing = PartitionStanding {
+            number: self.u32()?,
+            start: self.i64()?,
+            next: self.i64()?,
+            records_in: u64::from_le_bytes(self.array()?),
+            bytes_in: u64::from_le_bytes(self.array()?),
+            producers: Vec::new(),
+        };
+        for _ in 0..self.count()? {
+            let id = self.i64()?;
+            let epoch = i16::from_le_bytes(self.array()?);
+            let mut producer = Producer {
+                epoch,
+                batches: Default::default(),
+            };
+            let batches = self.count()?;
+            if batches > PRODUCER_BATCHES_REMEMBERED {
+                return Err(DAMAGED);
+            }
+            for _ in 0..batches {
+                producer.batches.push_back(Sequenced {
+                    first: self.i32()?,
+                    last: self.i32()?,
+                    base_offset: self.i64()?,
+                    last_delta: self.i32()?,
+                });
+            }
+            standing.producers.push((id, producer));
+        }
+        Ok(standing)
+    }
+}
+
+fn put_standing(out: &mut Vec<u8>, standing: &PartitionStanding) {
+    put_u32(out, standing.number);
+    put_i64(out, standing.start);
+    put_i64(out, standing.next);
+    out.extend_from_slice(&standing.records_in.to_le_bytes());
+    out.extend_from_slice(&standing.bytes_in.to_le_bytes());
+    put_count(out, standing.producers.len());
+    for (id, producer) in &standing.producers {
+        put_i64(out, *id);
+        out.extend_from_slice(&producer.epoch.to_le_bytes());
+        put_count(out, producer.batches.len());
+        for batch in &producer.batches {
+            out.extend_from_slice(&batch.first.to_le_bytes());
+            out.extend_from_slice(&batch.last.to_le_bytes());
+            put_i64(out, batch.base_offset);
+            out.extend_from_slice(&batch.last_delta.to_le_bytes());
+        }
+    }
+}
+
+fn put_ranges(out: &mut Vec<u8>, ranges: &[Range]) {
+    put_count(out, ranges.len());
+    for (first, count) in ranges {
+        put_u32(out, *first);
+        put_u32(out, *count);
+    }
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_count(out, text.len());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn put_count(out: &mut Vec<u8>, count: usize) {
+    put_u32(
+        out,
+        u32::try_from(count).expect("limits keep every list below 2^32"),
+    );
+}
+
+fn put_u32(out: &mut Vec<u8>, value: u32) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn put_i64(out: &mut Vec<u8>, value: i64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn durability_code(durability: Durability) -> u8 {
+    match durability {
+        Durability::Memory => 0,
+        Durability::Os => 1,
+        Durability::Disk => 2,
+    }
+}
+
+const DAMAGED: StreamsError = StreamsError::Unreadable("a frame is not of its kind's shape");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changes() -> Vec<Change> {
+        let committed = CommittedOffset {
+            offset: 5,
+            leader_epoch: -1,
+            metadata: "m".into(),
+            at: UnixMillis(9),
+        };
+        let batch = Sequenced {
+            first: 1,
+            last: 2,
+            base_offset: 3,
+            last_delta: 1,
+        };
+        let producer = Producer {
+            epoch: 4,
+            batches: [batch].into(),
+        };
+        let id = Uuid::from_u128(77);
+        vec![
+            Change::Store {
+                cluster_id: "c".into(),
+                next_partition: 3,
+                producer_ids: 1_000,
+            },
+            Change::Topic {
+                id,
+                name: "/s:t".parse().unwrap(),
+                durability: Durability::Os,
+                ranges: vec![(0, 3), (9, 1)],
+            },
+            Change::TopicDeleted {
+                id,
+                ranges: vec![(0, 3)],
+            },
+            Change::Partition(PartitionStanding {
+                number: 2,
+                start: 1,
+                next: 9,
+                records_in: 8,
+                bytes_in: 800,
+                producers: vec![(6, producer)],
+            }),
+            Change::GroupOffsets {
+                group: "g".into(),
+                offsets: vec![(2, committed)],
+            },
+            Change::GroupDeleted { group: "g".into() },
+            Change::SnapshotEnd { began: 4_096 },
+        ]
+    }
+
+    #[test]
+    fn every_change_reads_back() {
+        for change in changes() {
+            let (kind, payload) = change.encode();
+            assert_eq!(Change::decode(kind, VERSION, &payload).unwrap(), change);
+        }
+    }
+
+    #[test]
+    fn cuts_and_newer_versions_are_errors() {
+        for change in changes() {
+            let (kind, payload) = change.encode();
+            for len in 0..payload.len() {
+                assert!(
+                    Change::decode(kind, VERSION, &payload[..len]).is_err(),
+                    "{change:?}"
+                );
+            }
+            assert!(Change::decode(kind, 2, &payload).is_err());
+        }
+        assert!(Change::decode(99, VERSION, &[]).is_err());
+    }
+}

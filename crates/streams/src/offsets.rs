@@ -1,0 +1,231 @@
+//! The offsets that groups have committed.
+//!
+//! A commit is queued in journal order and takes effect when it is on the disk, so that nobody
+//! reads an offset that a crash could take back. A snapshot has to say how things will stand once
+//! the queue is through, hence [`Offsets::standing`].
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use base::UnixMillis;
+
+use crate::error::StreamsError;
+use crate::event_store::CommittedOffset;
+use crate::limits::{
+    GROUP_NAME_BYTES_MAX, GROUPS_MAX, OFFSET_METADATA_BYTES_MAX, OFFSETS_PER_COMMIT_MAX,
+};
+use crate::topic::TopicName;
+
+/// One offset to commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OffsetCommit {
+    /// The topic.
+    pub topic: TopicName,
+    /// The partition.
+    pub partition: i32,
+    /// The next offset to read.
+    pub offset: i64,
+    /// The leader epoch, -1 for none.
+    pub leader_epoch: i32,
+    /// Any text of the client.
+    pub metadata: String,
+    /// When it was committed.
+    pub at: UnixMillis,
+}
+
+/// One committed offset of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupOffset {
+    /// The topic.
+    pub topic: TopicName,
+    /// The partition.
+    pub partition: i32,
+    /// What was committed.
+    pub committed: CommittedOffset,
+}
+
+/// Offsets by group and partition number.
+#[derive(Debug, Default)]
+pub(crate) struct Offsets {
+    by_group: HashMap<Arc<str>, BTreeMap<u32, CommittedOffset>>,
+    queue: VecDeque<OffsetChange>,
+}
+
+/// A change of the offsets, in the order of the journal.
+#[derive(Clone, Debug)]
+pub(crate) enum OffsetChange {
+    /// These offsets of the group; its others stay.
+    Commit(Arc<str>, Vec<(u32, CommittedOffset)>),
+    /// All offsets of the group are gone.
+    DeleteGroup(Arc<str>),
+    /// All offsets of these partitions are gone, in whatever group.
+    DeletePartitions(Vec<(u32, u32)>),
+}
+
+impl Offsets {
+    /// Checks a commit against the bounds.
+    pub(crate) fn check(&self, group: &str, offsets: &[OffsetCommit]) -> Result<(), StreamsError> {
+        let limit = |what, max: usize| {
+            Err(StreamsError::Limit {
+                what,
+                max: max as u64,
+            })
+        };
+        if group.len() > GROUP_NAME_BYTES_MAX {
+            return limit("bytes of the group's name", GROUP_NAME_BYTES_MAX);
+        }
+        if offsets.len() > OFFSETS_PER_COMMIT_MAX {
+            return limit("offsets in one commit", OFFSETS_PER_COMMIT_MAX);
+        }
+        if offsets
+            .iter()
+            .any(|commit| commit.metadata.len() > OFFSET_METADATA_BYTES_MAX)
+        {
+            return limit("bytes of an offset's metadata", OFFSET_METADATA_BYTES_MAX);
+        }
+        if !self.by_group.contains_key(group) && self.by_group.len() >= GROUPS_MAX {
+            return limit("groups with offsets", GROUPS_MAX);
+        }
+        Ok(())
+    }
+
+    /// Queues what was appended to the journal.
+    pub(crate) fn queue(&mut self, change: OffsetChange) {
+        self.queue.push_back(change);
+    }
+
+    /// The oldest queued change is on the disk.
+    pub(crate) fn apply_next(&mut self) {
+        if let Some(change) = self.queue.pop_front() {
+            apply(&mut self.by_group, change);
+        }
+    }
+
+    /// Applies a change at once; for recovery.
+    pub(crate) fn apply(&mut self, change: OffsetChange) {
+        apply(&mut self.by_group, change);
+    }
+
+    /// What a group has committed for a partition.
+    pub(crate) fn of(&self, group: &str, number: u32) -> Option<&CommittedOffset> {
+        self.by_group.get(group)?.get(&number)
+    }
+
+    /// All that a group has committed, by partition number.
+    pub(crate) fn of_group(
+        &self,
+        group: &str,
+    ) -> impl Iterator<Item = (u32, &CommittedOffset)> + '_ {
+        let offsets = self.by_group.get(group).into_iter().flatten();
+        offsets.map(|(number, committed)| (*number, committed))
+    }
+
+    /// Whether the group has offsets now or once the queue is through.
+    pub(crate) fn knows(&self, group: &str) -> bool {
+        let queued = self.queue.iter().any(
+            |change| matches!(change, OffsetChange::Commit(name, _) if name.as_ref() == group),
+        );
+        queued || self.by_group.contains_key(group)
+    }
+
+    /// Names of all groups with offsets.
+    pub(crate) fn groups(&self) -> Vec<Arc<str>> {
+        let mut groups: Vec<Arc<str>> = self.by_group.keys().cloned().collect();
+        groups.sort();
+        groups
+    }
+
+    /// How many groups have offsets.
+    pub(crate) fn len(&self) -> usize {
+        self.by_group.len()
+    }
+
+    /// Names of all groups with offsets once the queue is through.
+    pub(crate) fn standing_groups(&self) -> Vec<Arc<str>> {
+        let queued = self.queue.iter().filter_map(|change| match change {
+            OffsetChange::Commit(group, _) => Some(group),
+            _ => None,
+        });
+        let mut groups: Vec<Arc<str>> = self.by_group.keys().chain(queued).cloned().collect();
+        groups.sort();
+        groups.dedup();
+        groups
+    }
+
+    /// What a group will have committed once the queue is through.
+    pub(crate) fn standing(&self, group: &Arc<str>) -> Vec<(u32, CommittedOffset)> {
+        let mut alone = HashMap::new();
+        if let Some(offsets) = self.by_group.get(group) {
+            alone.insert(Arc::clone(group), offsets.clone());
+        }
+        for change in &self.queue {
+            let concerns = match change {
+                OffsetChange::Commit(name, _) | OffsetChange::DeleteGroup(name) => name == group,
+                OffsetChange::DeletePartitions(_) => true,
+            };
+            if concerns {
+                apply(&mut alone, change.clone());
+            }
+        }
+        alone.remove(group).into_iter().flatten().collect()
+    }
+}
+
+fn apply(by_group: &mut HashMap<Arc<str>, BTreeMap<u32, CommittedOffset>>, change: OffsetChange) {
+    match change {
+        OffsetChange::Commit(group, offsets) => {
+            by_group.entry(group).or_default().extend(offsets);
+        }
+        OffsetChange::DeleteGroup(group) => {
+            by_group.remove(&group);
+        }
+        OffsetChange::DeletePartitions(ranges) => by_group.retain(|_, offsets| {
+            let gone = |number: u32| {
+                ranges
+                    .iter()
+                    .any(|(first, n)| number.wrapping_sub(*first) < *n)
+            };
+            offsets.retain(|number, _| !gone(*number));
+            !offsets.is_empty()
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(offset: i64) -> CommittedOffset {
+        CommittedOffset {
+            offset,
+            leader_epoch: -1,
+            metadata: String::new(),
+            at: UnixMillis(0),
+        }
+    }
+
+    #[test]
+    fn a_commit_counts_once_it_is_applied_and_stands_before() {
+        let group: Arc<str> = Arc::from("g");
+        let mut offsets = Offsets::default();
+        offsets.queue(OffsetChange::Commit(
+            group.clone(),
+            vec![(1, at(10)), (2, at(20))],
+        ));
+        offsets.queue(OffsetChange::DeletePartitions(vec![(2, 1)]));
+        assert_eq!(offsets.of("g", 1), None);
+        assert!(offsets.knows("g"));
+        assert_eq!(offsets.standing(&group), vec![(1, at(10))]);
+        offsets.apply_next();
+        assert_eq!(offsets.of("g", 2), Some(&at(20)));
+        offsets.apply_next();
+        assert_eq!(
+            offsets.of_group("g").collect::<Vec<_>>(),
+            vec![(1, &at(10))]
+        );
+        offsets.queue(OffsetChange::DeleteGroup(group.clone()));
+        assert_eq!(offsets.standing(&group), vec![]);
+        offsets.apply_next();
+        assert_eq!(offsets.groups(), Vec::<Arc<str>>::new());
+    }
+}

@@ -1,0 +1,259 @@
+//! What a partition remembers of idempotent producers: enough to store each batch once, in order.
+//!
+//! Per producer its epoch and its last five batches. All of it can be rebuilt by replaying the
+//! batch headers in order, which is what recovery does; deciding takes no clock, so that a replay
+//! decides the same.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::batch::{BatchHeader, sequence_after};
+use crate::error::StreamsError;
+use crate::limits::{PRODUCER_BATCHES_REMEMBERED, PRODUCERS_PER_PARTITION_MAX};
+
+/// The producers of one partition; takes no memory while there are none.
+#[derive(Debug, Default)]
+pub(crate) struct Producers {
+    by_id: Option<Box<HashMap<i64, Producer>>>,
+}
+
+/// One producer's state, as it is kept and as a snapshot stores it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Producer {
+    /// Its epoch.
+    pub(crate) epoch: i16,
+    /// Its last batches, oldest first; never empty.
+    pub(crate) batches: VecDeque<Sequenced>,
+}
+
+/// A stored batch of a producer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sequenced {
+    /// Sequence of its first record.
+    pub(crate) first: i32,
+    /// Sequence of its last record.
+    pub(crate) last: i32,
+    /// Offset of its first record.
+    pub(crate) base_offset: i64,
+    /// Records less one.
+    pub(crate) last_delta: i32,
+}
+
+/// What is to be done with a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It continues what is stored (or has no sequence): store it.
+    New,
+    /// It was stored before.
+    Duplicate(Sequenced),
+}
+
+impl Producers {
+    /// Judges a batch that came in; changes nothing.
+    pub(crate) fn judge(&self, header: &BatchHeader) -> Result<Verdict, StreamsError> {
+        if header.producer_id < 0 {
+            return Ok(Verdict::New);
+        }
+        let known = self
+            .by_id
+            .as_ref()
+            .and_then(|by_id| by_id.get(&header.producer_id));
+        // A producer that nobody remembers may go on from any sequence: it may have been
+        // forgotten after a long silence, and Kafka treats it so.
+        let Some(known) = known else {
+            return Ok(Verdict::New);
+        };
+        if header.producer_epoch < known.epoch {
+            return Err(StreamsError::InvalidProducerEpoch {
+                producer_id: header.producer_id,
+                got: header.producer_epoch,
+                current: known.epoch,
+            });
+        }
+        let expected = if header.producer_epoch > known.epoch {
+            0
+        } else {
+            if let Some(stored) = known.find(header) {
+                return Ok(Verdict::Duplicate(stored));
+            }
+            known.expected()
+        };
+        if header.base_sequence != expected {
+            return Err(StreamsError::OutOfOrderSequence {
+                producer_id: header.producer_id,
+                got: header.base_sequence,
+                expected,
+            });
+        }
+        Ok(Verdict::New)
+    }
+
+    /// Remembers a batch that has its place.
+    pub(crate) fn remember(&mut self, header: &BatchHeader, base_offset: i64) {
+        if header.producer_id < 0 {
+            return;
+        }
+        let by_id = self.by_id.get_or_insert_default();
+        if by_id.len() >= PRODUCERS_PER_PARTITION_MAX && !by_id.contains_key(&header.producer_id) {
+            forget_silent(by_id);
+        }
+        let producer = by_id.entry(header.producer_id).or_insert_with(|| Producer {
+            epoch: header.producer_epoch,
+            batches: VecDeque::with_capacity(1),
+        });
+        if producer.epoch != header.producer_epoch {
+            producer.epoch = header.producer_epoch;
+            producer.batches.clear();
+        }
+        if producer.batches.len() == PRODUCER_BATCHES_REMEMBERED {
+            producer.batches.pop_front();
+        }
+        producer.batches.push_back(Sequenced {
+            first: header.base_sequence,
+            last: header.last_sequence(),
+            base_offset,
+            last_delta: header.last_offset_delta,
+        });
+    }
+
+    /// All producers, by id.
+    pub(crate) fn all(&self) -> Vec<(i64, &Producer)> {
+        let by_id = self.by_id.iter().flat_map(|by_id| by_id.iter());
+        let mut all: Vec<(i64, &Producer)> = by_id.map(|(id, producer)| (*id, producer)).collect();
+        all.sort_by_key(|(id, _)| *id);
+        all
+    }
+
+    /// The producers of a snapshot.
+    pub(crate) fn restored(producers: Vec<(i64, Producer)>) -> Self {
+        let by_id = (!producers.is_empty()).then(|| Box::new(producers.into_iter().collect()));
+        Producers { by_id }
+    }
+}
+
+impl Producer {
+    fn find(&self, header: &BatchHeader) -> Option<Sequenced> {
+        let (first, last) = (header.base_sequence, header.last_sequence());
+        self.batches
+            .iter()
+            .find(|batch| batch.first == first && batch.last == last)
+            .copied()
+    }
+
+    fn expected(&self) -> i32 {
+        self.batches
+            .back()
+            .map_or(0, |batch| sequence_after(batch.last, 1))
+    }
+
+    fn last_offset(&self) -> i64 {
+        self.batches.back().map_or(-1, |batch| batch.base_offset)
+    }
+}
+
+/// Forgets the tenth of the producers that wrote longest ago, so that room is made seldom.
+fn forget_silent(by_id: &mut HashMap<i64, Producer>) {
+    let mut offsets: Vec<i64> = by_id.values().map(Producer::last_offset).collect();
+    let nth = offsets.len() / 10;
+    let (_, oldest_kept, _) = offsets.select_nth_unstable(nth);
+    let oldest_kept = *oldest_kept;
+    by_id.retain(|_, producer| producer.last_offset() >= oldest_kept);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(epoch: i16, first: i32, count: i32) -> BatchHeader {
+        BatchHeader {
+            base_offset: 0,
+            bytes: 0,
+            attributes: 0,
+            last_offset_delta: count - 1,
+            base_timestamp: 0,
+            max_timestamp: 0,
+            producer_id: 7,
+            producer_epoch: epoch,
+            base_sequence: first,
+            record_count: count,
+        }
+    }
+
+    fn stored(batches: &[(i16, i32, i32)]) -> Producers {
+        let (mut producers, mut offset) = (Producers::default(), 100);
+        for (epoch, first, count) in batches {
+            let header = header(*epoch, *first, *count);
+            assert_eq!(producers.judge(&header).unwrap(), Verdict::New);
+            producers.remember(&header, offset);
+            offset += i64::from(*count);
+        }
+        producers
+    }
+
+    #[test]
+    fn a_batch_sent_again_is_found_at_its_old_offset() {
+        let producers = stored(&[(0, 0, 3), (0, 3, 2), (0, 5, 1)]);
+        let Verdict::Duplicate(found) = producers.judge(&header(0, 3, 2)).unwrap() else {
+            panic!("it was taken as new");
+        };
+        assert_eq!((found.base_offset, found.last_delta), (103, 1));
+    }
+
+    #[test]
+    fn a_gap_is_out_of_order_and_so_is_what_was_forgotten() {
+        let batches: Vec<(i16, i32, i32)> = (0..6).map(|n| (0, n * 2, 2)).collect();
+        let producers = stored(&batches);
+        for (first, count) in [(13, 1), (0, 2), (11, 1), (10, 3)] {
+            let refused = producers.judge(&header(0, first, count));
+            assert!(
+                matches!(
+                    refused,
+                    Err(StreamsError::OutOfOrderSequence { expected: 12, .. })
+                ),
+                "sequence {first} gave {refused:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_newer_epoch_starts_at_zero_and_fences_the_older() {
+        let mut producers = stored(&[(0, 0, 3)]);
+        assert!(matches!(
+            producers.judge(&header(1, 3, 1)),
+            Err(StreamsError::OutOfOrderSequence { expected: 0, .. })
+        ));
+        assert_eq!(producers.judge(&header(1, 0, 1)).unwrap(), Verdict::New);
+        producers.remember(&header(1, 0, 1), 200);
+        assert!(matches!(
+            producers.judge(&header(0, 3, 1)),
+            Err(StreamsError::InvalidProducerEpoch {
+                got: 0,
+                current: 1,
+                ..
+            })
+        ));
+    }
+
+    #[test]
+    fn sequences_go_round_after_the_largest() {
+        let producers = stored(&[(0, i32::MAX - 1, 4)]);
+        assert_eq!(producers.judge(&header(0, 2, 1)).unwrap(), Verdict::New);
+    }
+
+    #[test]
+    fn the_longest_silent_are_forgotten_at_the_bound() {
+        let mut producers = Producers::default();
+        for n in 0..PRODUCERS_PER_PARTITION_MAX + 1 {
+            let n = i64::try_from(n).unwrap();
+            producers.remember(
+                &BatchHeader {
+                    producer_id: n,
+                    ..header(0, 0, 1)
+                },
+                n,
+            );
+        }
+        let kept = producers.all();
+        assert!(kept.len() <= PRODUCERS_PER_PARTITION_MAX);
+        assert_eq!(kept[0].0, 1_000);
+    }
+}

@@ -1,0 +1,826 @@
+//! The store in this process: topics, partitions, groups' offsets and producer ids on one journal.
+//!
+//! Every change is one frame. A change takes its place in the journal and in memory under the
+//! same lock, so that memory and journal agree on the order; who asked for it is answered when it
+//! is on the disk. A topic can be seen a moment before it is durable; whatever is stored in it
+//! lies behind it in the journal, so no crash keeps the one without the other.
+//!
+//! Locks are taken in this order: topics, offsets, producer ids, a partition's state, the
+//! journal's own. The journal's callbacks take one of ours and none after it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use base::Clock;
+use journal::{Disk, Done, Frame, Journal, JournalError, JournalOptions, Position, RealDisk};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::config::{Durability, StreamsConfig};
+use crate::embedded::Embedded;
+use crate::error::StreamsError;
+use crate::event_store::{CommittedOffset, EventStore, TopicInfo, TopicSpec};
+use crate::frames::{Change, Range, VERSION};
+use crate::groups::{Coordinator, GroupsConfig};
+use crate::keeper::{self, Keeper};
+use crate::limits::{PARTITIONS_MAX, PARTITIONS_PER_TOPIC_MAX, PRODUCER_ID_BLOCK};
+use crate::offsets::{GroupOffset, OffsetChange, OffsetCommit, Offsets};
+use crate::partition::{Partition, Shared, State, storage};
+use crate::recovery::{Recovery, Replay};
+use crate::topic::TopicName;
+
+/// The store in this process.
+pub struct Streams {
+    config: StreamsConfig,
+    clock: Arc<dyn Clock>,
+    cluster_id: String,
+    shared: Arc<Shared>,
+    topics: RwLock<Topics>,
+    offsets: Arc<Mutex<Offsets>>,
+    producer_ids: Mutex<ProducerIds>,
+    /// Held while a block of producer ids is on its way to the disk.
+    reserving: tokio::sync::Mutex<()>,
+    groups: Arc<Coordinator>,
+    /// Counts the changes of topics, for those who wait for one.
+    topics_version: watch::Sender<u64>,
+    reclaiming: Mutex<()>,
+    snapshot_began: AtomicU64,
+}
+
+/// A topic. Deleting it does not take it from those who hold it; its partitions refuse then.
+pub struct Topic {
+    name: TopicName,
+    id: Uuid,
+    durability: Durability,
+    ranges: Vec<Range>,
+    partitions: Vec<Arc<Partition>>,
+}
+
+/// Resolves when a change survives the machine.
+#[derive(Debug)]
+pub struct DurableWait(Option<journal::DurableWait>);
+
+#[derive(Default)]
+struct Topics {
+    by_name: BTreeMap<TopicName, Arc<Topic>>,
+    by_id: HashMap<Uuid, Arc<Topic>>,
+    /// By the first number of each range of partition numbers.
+    by_number: BTreeMap<u32, (u32, Arc<Topic>)>,
+    next_partition: u32,
+    partitions: u32,
+}
+
+#[derive(Debug)]
+struct ProducerIds {
+    next: i64,
+    reserved: i64,
+}
+
+impl Streams {
+    /// Opens or creates the store in `dir`. Errors: `Storage` (another process has it open, the
+    /// disk refuses), `Unreadable` (written by a newer version).
+    pub fn open(
+        dir: &Path,
+        config: StreamsConfig,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Arc<Streams>, Recovery), StreamsError> {
+        Streams::open_on(Arc::new(RealDisk), dir, config, clock)
+    }
+
+    /// Opens or creates the store on any disk; for tests on a simulated one.
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        config: StreamsConfig,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Arc<Streams>, Recovery), StreamsError> {
+        let options = journal_options(&config);
+        let mut replay = Replay::default();
+        let mut visit =
+            |frame: journal::FrameRef<'_>| replay.visit(&frame).map_err(JournalError::refused);
+        let (journal, found) = Journal::open(disk, dir, options, &mut visit).map_err(storage)?;
+        let shared = Arc::new(Shared {
+            keeper: Keeper::starting_at(journal.end()),
+            message_bytes_max: config.max_message_bytes.0,
+            journal,
+        });
+        let cluster_id = match replay.cluster_id.take() {
+            Some(cluster_id) => cluster_id,
+            None => first_opening(&shared.journal, &replay)?,
+        };
+        let topics = Topics::replayed(&mut replay, &shared);
+        let recovery = Recovery {
+            frames: found.frames,
+            bytes: found.bytes,
+            topics: topics.by_name.len(),
+            partitions: topics.partitions as usize,
+            records: topics.records(),
+            groups: replay.offsets.len(),
+            cut_bytes: found.cut.map_or(0, |cut| cut.bytes),
+            damaged_bytes: found.damaged_bytes,
+        };
+        let streams = Arc::new(Streams {
+            config,
+            groups: Coordinator::new(GroupsConfig::default(), Arc::clone(&clock)),
+            clock,
+            cluster_id,
+            shared,
+            topics: RwLock::new(topics),
+            offsets: Arc::new(Mutex::new(replay.offsets)),
+            producer_ids: Mutex::new(ProducerIds {
+                next: replay.producer_ids,
+                reserved: replay.producer_ids,
+            }),
+            reserving: tokio::sync::Mutex::new(()),
+            topics_version: watch::Sender::new(0),
+            reclaiming: Mutex::new(()),
+            snapshot_began: AtomicU64::new(replay.snapshot_began),
+        });
+        keeper::start(&streams)?;
+        Ok((streams, recovery))
+    }
+
+    /// The store behind its trait.
+    pub fn store(self: &Arc<Self>) -> Arc<dyn EventStore> {
+        Arc::new(Embedded::new(Arc::clone(self)))
+    }
+
+    /// Writes and syncs what is pending and releases the folder; later calls answer `Closed`.
+    pub async fn close(&self) {
+        self.shared.keeper.stop();
+        let journal = self.shared.journal.clone();
+        let closed = tokio::task::spawn_blocking(move || journal.close()).await;
+        match closed {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::error!(error = base::report(&error), "store did not close cleanly");
+            }
+            Err(error) => tracing::error!(%error, "store did not close cleanly"),
+        }
+    }
+
+    /// All topics, by wire name.
+    pub fn topics_snapshot(&self) -> Vec<Arc<Topic>> {
+        self.topics.read().by_name.values().cloned().collect()
+    }
+
+    /// The topic of this name.
+    pub fn topic_by_name(&self, name: &TopicName) -> Option<Arc<Topic>> {
+        self.topics.read().by_name.get(name).cloned()
+    }
+
+    /// The topic of this id.
+    pub fn topic_by_id(&self, id: Uuid) -> Option<Arc<Topic>> {
+        self.topics.read().by_id.get(&id).cloned()
+    }
+
+    /// Creates a topic, durable on return; calls that run together share a sync.
+    pub async fn create_topic(&self, spec: TopicSpec) -> Result<Arc<Topic>, StreamsError> {
+        loop {
+            match self.try_create(&spec) {
+                Ok((topic, wait)) => {
+                    wait.await?;
+                    return Ok(topic);
+                }
+                Err(StreamsError::Busy) => self.room(CHANGE_ROOM_BYTES).await,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Says what [`Streams::create_topic`] would: the number of partitions, or its error.
+    pub fn check_create(&self, spec: &TopicSpec) -> Result<i32, StreamsError> {
+        let topics = self.topics.read();
+        topics.check_create(&self.config, spec)
+    }
+
+    /// Deletes a topic, durable on return.
+    pub async fn delete_topic(&self, name: &TopicName) -> Result<(), StreamsError> {
+        let wait = loop {
+            match self.try_delete(name) {
+                Err(StreamsError::Busy) => self.room(CHANGE_ROOM_BYTES).await,
+                outcome => break outcome?,
+            }
+        };
+        wait.await?;
+        self.shared.keeper.look();
+        Ok(())
+    }
+
+    /// The topic, created by the store's or its stream's policy when it is not there.
+    pub async fn topic_or_create(&self, name: &TopicName) -> Result<Arc<Topic>, StreamsError> {
+        loop {
+            if let Some(topic) = self.topic_by_name(name) {
+                return Ok(topic);
+            }
+            if !self.config.creation_policy(name).autocreate {
+                return Err(StreamsError::AutoCreateOff(name.clone()));
+            }
+            match self.create_topic(TopicSpec::of(name.clone())).await {
+                // Somebody else was faster: theirs will do.
+                Err(StreamsError::TopicExists(_)) => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &StreamsConfig {
+        &self.config
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// The cluster's id, made when the store was created.
+    pub fn cluster_id(&self) -> &str {
+        &self.cluster_id
+    }
+
+    /// This node's id.
+    pub fn node_id(&self) -> i32 {
+        self.config.node_id
+    }
+
+    /// Bytes that the journal takes on the disk.
+    pub fn bytes_on_disk(&self) -> u64 {
+        self.shared.journal.bytes_on_disk()
+    }
+
+    /// A producer id that nobody had before and nobody will get again.
+    pub async fn next_producer_id(&self) -> Result<i64, StreamsError> {
+        if let Some(id) = self.producer_ids.lock().take() {
+            return Ok(id);
+        }
+        let _alone = self.reserving.lock().await;
+        loop {
+            let reserved = {
+                let mut ids = self.producer_ids.lock();
+                if let Some(id) = ids.take() {
+                    return Ok(id);
+                }
+                ids.reserved + PRODUCER_ID_BLOCK
+            };
+            self.reserve_producer_ids(reserved).await?;
+            self.producer_ids.lock().reserved = reserved;
+        }
+    }
+
+    /// Waits until an append of a batch of `bytes` has a chance after [`StreamsError::Busy`].
+    pub async fn room(&self, bytes: u64) {
+        self.shared
+            .journal
+            .room(bytes + 2 * journal::FRAME_OVERHEAD_BYTES)
+            .await;
+    }
+
+    /// Stores offsets of a group together; await the answer for durability, from when on they
+    /// count. Fails as a whole when a topic or partition is unknown. After `Busy` wait for
+    /// [`Streams::room`].
+    pub fn commit_offsets(
+        &self,
+        group: &str,
+        offsets: Vec<OffsetCommit>,
+    ) -> Result<DurableWait, StreamsError> {
+        if offsets.is_empty() {
+            return Ok(DurableWait(None));
+        }
+        let mut stored = Vec::with_capacity(offsets.len());
+        // Holding the topics keeps a deletion from slipping between the check and the append.
+        let topics = self.topics.read();
+        let mut standing = self.offsets.lock();
+        standing.check(group, &offsets)?;
+        for commit in offsets {
+            let number = topics.partition(&commit.topic, commit.partition)?.number();
+            stored.push((
+                number,
+                CommittedOffset {
+                    offset: commit.offset,
+                    leader_epoch: commit.leader_epoch,
+                    metadata: commit.metadata,
+                    at: commit.at,
+                },
+            ));
+        }
+        let change = Change::GroupOffsets {
+            group: group.to_owned(),
+            offsets: stored.clone(),
+        };
+        let wait = self.append_offsets(&change)?;
+        standing.queue(OffsetChange::Commit(Arc::from(group), stored));
+        Ok(wait)
+    }
+
+    /// What a group has committed for a partition.
+    pub fn committed_offset(
+        &self,
+        group: &str,
+        topic: &TopicName,
+        partition: i32,
+    ) -> Option<CommittedOffset> {
+        let number = self
+            .topics
+            .read()
+            .partition(topic, partition)
+            .ok()?
+            .number();
+        self.offsets.lock().of(group, number).cloned()
+    }
+
+    /// All that a group has committed.
+    pub fn committed_all(&self, group: &str) -> Vec<GroupOffset> {
+        let topics = self.topics.read();
+        let offsets = self.offsets.lock();
+        let known = offsets.of_group(group).filter_map(|(number, committed)| {
+            let partition = topics.partition_by_number(number)?;
+            Some(GroupOffset {
+                topic: partition.topic().clone(),
+                partition: partition.index(),
+                committed: committed.clone(),
+            })
+        });
+        known.collect()
+    }
+
+    /// Names of groups with committed offsets, in order.
+    pub fn groups_with_offsets(&self) -> Vec<String> {
+        self.offsets
+            .lock()
+            .groups()
+            .iter()
+            .map(|group| group.as_ref().to_owned())
+            .collect()
+    }
+
+    /// Forgets a group's offsets; false when it had none. Await the answer for durability.
+    pub fn delete_group(&self, group: &str) -> Result<(bool, DurableWait), StreamsError> {
+        let mut offsets = self.offsets.lock();
+        if !offsets.knows(group) {
+            return Ok((false, DurableWait(None)));
+        }
+        let wait = self.append_offsets(&Change::GroupDeleted {
+            group: group.to_owned(),
+        })?;
+        offsets.queue(OffsetChange::DeleteGroup(Arc::from(group)));
+        Ok((true, wait))
+    }
+
+    /// The coordinator that all members of groups share.
+    pub fn groups(&self) -> &Arc<Coordinator> {
+        &self.groups
+    }
+
+    /// Changes whenever a topic is created or deleted.
+    pub fn topics_changed(&self) -> watch::Receiver<u64> {
+        self.topics_version.subscribe()
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn reclaiming(&self) -> &Mutex<()> {
+        &self.reclaiming
+    }
+
+    /// Where the newest complete snapshot began.
+    pub(crate) fn snapshot_began(&self) -> Position {
+        Position(self.snapshot_began.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_snapshot_began(&self, began: Position) {
+        self.snapshot_began.store(began.0, Ordering::Release);
+    }
+
+    /// Position of the oldest batch that a topic still holds.
+    pub(crate) fn oldest_batch(&self) -> Option<Position> {
+        let topics = self.topics_snapshot();
+        let partitions = topics.iter().flat_map(|topic| &topic.partitions);
+        partitions
+            .filter_map(|partition| partition.first_position())
+            .min()
+    }
+
+    /// Shows `append` every change that a snapshot consists of, each while what it tells of
+    /// cannot change; waits on this thread and shows it once more after `Busy`.
+    pub(crate) fn snapshot_changes(
+        &self,
+        append: &mut dyn FnMut(&Change) -> Result<(), StreamsError>,
+    ) -> Result<(), StreamsError> {
+        self.until_not_busy(|| {
+            let topics = self.topics.read();
+            let ids = self.producer_ids.lock();
+            append(&self.standing(topics.next_partition, ids.reserved))
+        })?;
+        for topic in self.topics_snapshot() {
+            self.until_not_busy(|| {
+                let topics = self.topics.read();
+                let topic = topics.by_id.get(&topic.id);
+                topic.map_or(Ok(()), |topic| append(&topic.standing()))
+            })?;
+            for partition in &topic.partitions {
+                self.until_not_busy(|| {
+                    let appended =
+                        partition.with_standing(|standing| append(&Change::Partition(standing)));
+                    appended.unwrap_or(Ok(()))
+                })?;
+            }
+        }
+        let groups = self.offsets.lock().standing_groups();
+        for group in groups {
+            self.until_not_busy(|| {
+                let standing = self.offsets.lock();
+                let offsets = standing.standing(&group);
+                if offsets.is_empty() {
+                    return Ok(());
+                }
+                append(&Change::GroupOffsets {
+                    group: group.as_ref().to_owned(),
+                    offsets,
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    fn until_not_busy(
+        &self,
+        mut step: impl FnMut() -> Result<(), StreamsError>,
+    ) -> Result<(), StreamsError> {
+        loop {
+            match step() {
+                Err(StreamsError::Busy) => self.shared.journal.room_blocking(CHANGE_ROOM_BYTES),
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn try_create(&self, spec: &TopicSpec) -> Result<(Arc<Topic>, DurableWait), StreamsError> {
+        let mut topics = self.topics.write();
+        let count = topics.check_create(&self.config, spec)?;
+        let count = u32::try_from(count).expect("checked to be above zero");
+        let ranges = vec![(topics.next_partition, count)];
+        let id = Uuid::new_v4();
+        let durability = spec.durability.unwrap_or(self.config.durability);
+        let topic = Topic::new(
+            id,
+            spec.name.clone(),
+            durability,
+            ranges,
+            &self.shared,
+            |_| State::default(),
+        );
+        let wait = self.append_durably(&topic.standing())?;
+        let topic = Arc::new(topic);
+        topics.insert(Arc::clone(&topic));
+        drop(topics);
+        self.topics_version.send_modify(|version| *version += 1);
+        Ok((topic, wait))
+    }
+
+    fn try_delete(&self, name: &TopicName) -> Result<DurableWait, StreamsError> {
+        let mut topics = self.topics.write();
+        let topic = topics.by_name.get(name).cloned();
+        let topic = topic.ok_or_else(|| StreamsError::UnknownTopic(name.clone()))?;
+        let mut offsets = self.offsets.lock();
+        let change = Change::TopicDeleted {
+            id: topic.id,
+            ranges: topic.ranges.clone(),
+        };
+        let wait = self.append_offsets(&change)?;
+        offsets.queue(OffsetChange::DeletePartitions(topic.ranges.clone()));
+        drop(offsets);
+        topics.remove(&topic);
+        drop(topics);
+        topic
+            .partitions
+            .iter()
+            .for_each(|partition| partition.delete());
+        self.topics_version.send_modify(|version| *version += 1);
+        Ok(wait)
+    }
+
+    async fn reserve_producer_ids(&self, up_to: i64) -> Result<(), StreamsError> {
+        let next_partition = self.topics.read().next_partition;
+        let (kind, payload) = self.standing(next_partition, up_to).encode();
+        let parts: [&[u8]; 1] = [&payload];
+        let frame = Frame {
+            kind,
+            version: VERSION,
+            parts: &parts,
+        };
+        let frames = [frame];
+        let appended = self
+            .shared
+            .journal
+            .append_wait(&frames, journal::Durability::Disk);
+        appended.await.map(drop).map_err(storage)
+    }
+
+    fn standing(&self, next_partition: u32, producer_ids: i64) -> Change {
+        Change::Store {
+            cluster_id: self.cluster_id.clone(),
+            next_partition,
+            producer_ids,
+        }
+    }
+
+    fn append_durably(&self, change: &Change) -> Result<DurableWait, StreamsError> {
+        let (done, wait) = Done::channel(journal::Durability::Disk);
+        self.append_change(change, done)?;
+        Ok(DurableWait(Some(wait)))
+    }
+
+    /// Appends a change of the offsets; the caller holds their lock and queues it.
+    fn append_offsets(&self, change: &Change) -> Result<DurableWait, StreamsError> {
+        let (done, wait) = Done::channel(journal::Durability::Disk);
+        let offsets = Arc::clone(&self.offsets);
+        let disk = done.disk.map(|answer| -> journal::OnDone {
+            Box::new(move |outcome: Result<(), JournalError>| {
+                if outcome.is_ok() {
+                    offsets.lock().apply_next();
+                }
+                answer(outcome);
+            })
+        });
+        self.append_change(change, Done { os: None, disk })?;
+        Ok(DurableWait(Some(wait)))
+    }
+
+    fn append_change(&self, change: &Change, done: Done) -> Result<(), StreamsError> {
+        let (kind, payload) = change.encode();
+        let frame = Frame {
+            kind,
+            version: VERSION,
+            parts: &[&payload],
+        };
+        let need = journal::Durability::Disk;
+        let placed = self
+            .shared
+            .journal
+            .append(&[frame], need, done)
+            .map_err(storage)?;
+        self.shared.keeper.note_end(placed.end);
+        Ok(())
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        self.shared.keeper.stop();
+    }
+}
+
+impl Topic {
+    fn new(
+        id: Uuid,
+        name: TopicName,
+        durability: Durability,
+        ranges: Vec<Range>,
+        shared: &Arc<Shared>,
+        mut state_of: impl FnMut(u32) -> State,
+    ) -> Self {
+        let numbers = ranges
+            .iter()
+            .flat_map(|(first, count)| *first..first.saturating_add(*count));
+        let partitions = numbers.zip(0..).map(|(number, index)| {
+            let (topic, shared) = (name.clone(), Arc::clone(shared));
+            let state = state_of(number);
+            Arc::new(Partition::new(
+                number, index, topic, durability, shared, state,
+            ))
+        });
+        let partitions = partitions.collect();
+        Topic {
+            name,
+            id,
+            durability,
+            partitions,
+            ranges,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &TopicName {
+        &self.name
+    }
+
+    /// Its id.
+    pub fn id(&self) -> Uuid {
+        self.id
+    }
+
+    /// What acknowledgements promise.
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// Its partitions, by index.
+    pub fn partitions(&self) -> &[Arc<Partition>] {
+        &self.partitions
+    }
+
+    /// One partition, when it exists.
+    pub fn partition(&self, index: i32) -> Option<&Arc<Partition>> {
+        usize::try_from(index)
+            .ok()
+            .and_then(|index| self.partitions.get(index))
+    }
+
+    /// The topic as it stands.
+    pub fn info(&self) -> TopicInfo {
+        let mut info = TopicInfo {
+            name: self.name.clone(),
+            id: self.id,
+            partitions: i32::try_from(self.partitions.len()).unwrap_or(i32::MAX),
+            records_in_total: 0,
+            bytes_in_total: 0,
+            bytes_stored: 0,
+            durability: self.durability,
+            partition_offsets: Vec::with_capacity(self.partitions.len()),
+        };
+        for partition in &self.partitions {
+            let figures = partition.figures();
+            info.records_in_total += figures.records_in;
+            info.bytes_in_total += figures.bytes_in;
+            info.bytes_stored += figures.bytes_stored;
+            info.partition_offsets.push(figures.offsets);
+        }
+        info
+    }
+
+    fn standing(&self) -> Change {
+        Change::Topic {
+            id: self.id,
+            name: self.name.clone(),
+            durability: self.durability,
+            ranges: self.ranges.clone(),
+        }
+    }
+}
+
+impl Topics {
+    fn replayed(replay: &mut Replay, shared: &Arc<Shared>) -> Self {
+        let mut topics = Topics {
+            next_partition: replay.next_partition,
+            ..Topics::default()
+        };
+        for (id, topic) in std::mem::take(&mut replay.topics) {
+            let state_of = |number| replay.take_partition(number);
+            topics.insert(Arc::new(Topic::new(
+                id,
+                topic.name,
+                topic.durability,
+                topic.ranges,
+                shared,
+                state_of,
+            )));
+        }
+        topics
+    }
+
+    fn check_create(&self, config: &StreamsConfig, spec: &TopicSpec) -> Result<i32, StreamsError> {
+        if self.by_name.contains_key(&spec.name) {
+            return Err(StreamsError::TopicExists(spec.name.clone()));
+        }
+        let policy = config.creation_policy(&spec.name);
+        let partitions = spec.partitions.unwrap_or(policy.partitions);
+        let left = PARTITIONS_MAX.saturating_sub(self.partitions);
+        let max = i32::try_from(left)
+            .unwrap_or(i32::MAX)
+            .min(PARTITIONS_PER_TOPIC_MAX);
+        if !(1..=max).contains(&partitions) {
+            return Err(StreamsError::InvalidPartitions { partitions, max });
+        }
+        Ok(partitions)
+    }
+
+    fn insert(&mut self, topic: Arc<Topic>) {
+        for (first, count) in &topic.ranges {
+            self.by_number.insert(*first, (*count, Arc::clone(&topic)));
+            self.partitions = self.partitions.saturating_add(*count);
+            self.next_partition = self.next_partition.max(first.saturating_add(*count));
+        }
+        self.by_id.insert(topic.id, Arc::clone(&topic));
+        self.by_name.insert(topic.name.clone(), topic);
+    }
+
+    fn remove(&mut self, topic: &Topic) {
+        for (first, count) in &topic.ranges {
+            self.by_number.remove(first);
+            self.partitions = self.partitions.saturating_sub(*count);
+        }
+        self.by_id.remove(&topic.id);
+        self.by_name.remove(&topic.name);
+    }
+
+    fn partition(&self, topic: &TopicName, index: i32) -> Result<&Arc<Partition>, StreamsError> {
+        let Some(found) = self.by_name.get(topic) else {
+            return Err(StreamsError::UnknownTopic(topic.clone()));
+        };
+        let unknown = || StreamsError::UnknownPartition {
+            topic: topic.clone(),
+            partition: index,
+        };
+        found.partition(index).ok_or_else(unknown)
+    }
+
+    fn partition_by_number(&self, number: u32) -> Option<&Arc<Partition>> {
+        let (_, (_, topic)) = self.by_number.range(..=number).next_back()?;
+        let mut before = 0_usize;
+        for (first, count) in &topic.ranges {
+            let nth = number.wrapping_sub(*first);
+            if nth < *count {
+                return topic.partitions.get(before + nth as usize);
+            }
+            before += *count as usize;
+        }
+        None
+    }
+
+    fn records(&self) -> u64 {
+        let partitions = self.by_name.values().flat_map(|topic| &topic.partitions);
+        let held = partitions.map(|partition| partition.figures().offsets);
+        held.map(|offsets| (offsets.end - offsets.start).unsigned_abs())
+            .sum()
+    }
+}
+
+impl ProducerIds {
+    fn take(&mut self) -> Option<i64> {
+        if self.next >= self.reserved {
+            return None;
+        }
+        self.next += 1;
+        Some(self.next - 1)
+    }
+}
+
+impl Future for DurableWait {
+    type Output = Result<(), StreamsError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(wait) = self.0.as_mut() else {
+            return Poll::Ready(Ok(()));
+        };
+        let outcome = std::task::ready!(Pin::new(wait).poll(cx));
+        self.0 = None;
+        Poll::Ready(outcome.map_err(storage))
+    }
+}
+
+impl std::fmt::Debug for Streams {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Streams")
+            .field("cluster_id", &self.cluster_id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Topic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.name, self.id)
+    }
+}
+
+/// Gives the store its id, on the disk before anybody hears of it.
+fn first_opening(journal: &Journal, replay: &Replay) -> Result<String, StreamsError> {
+    let cluster_id = Uuid::new_v4().simple().to_string();
+    let change = Change::Store {
+        cluster_id: cluster_id.clone(),
+        next_partition: replay.next_partition,
+        producer_ids: replay.producer_ids,
+    };
+    let (kind, payload) = change.encode();
+    let frame = Frame {
+        kind,
+        version: VERSION,
+        parts: &[&payload],
+    };
+    journal
+        .append_blocking(&[frame], journal::Durability::Disk)
+        .map_err(storage)?;
+    Ok(cluster_id)
+}
+
+fn journal_options(config: &StreamsConfig) -> JournalOptions {
+    let default = JournalOptions::default();
+    JournalOptions {
+        segment_bytes: config.segment_bytes.0,
+        preallocate_bytes: default.preallocate_bytes.min(config.segment_bytes.0),
+        pending_bytes_max: default
+            .pending_bytes_max
+            .max(2 * config.max_message_bytes.0),
+    }
+}
+
+/// Room to wait for before a change that is no batch, in bytes; such frames are small.
+const CHANGE_ROOM_BYTES: u64 = 64 << 10;
