@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn unknown_keys_are_refused() {
-        let text = r#"{"listen": "127.0.0.1:1"}"#;
+        let text = r#"{"lisen": "127.0.0.1:1"}"#;
         assert!(serde_json::from_str::<MqttConfig>(text).is_err());
         let text = r#"{"packet_bytes_max": "64KiB", "durability": "os"}"#;
         let config: MqttConfig = serde_json::from_str(text).unwrap();
