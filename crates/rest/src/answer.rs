@@ -55,8 +55,11 @@ impl<S: Send + Sync> FromRequestParts<S> for AnswerType {
 
 /// The values of a header that may come several times, as one list.
 pub(crate) fn joined(headers: &HeaderMap, name: impl AsHeaderName) -> Option<String> {
-    let values: Vec<&str> =
-        headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
+    let values: Vec<&str> = headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .collect();
     (!values.is_empty()).then(|| values.join(","))
 }
 
@@ -73,7 +76,8 @@ pub(crate) fn spoken(headers: &HeaderMap) -> ApiVersion {
 
 /// A topic's name out of the path; a name that no topic can have is a topic that is not there.
 pub(crate) fn topic_name(name: &str) -> Result<TopicName, RestError> {
-    name.parse().map_err(|_| RestError::TopicNotFound(name.chars().take(NAME_SHOWN).collect()))
+    name.parse()
+        .map_err(|_| RestError::TopicNotFound(name.chars().take(NAME_SHOWN).collect()))
 }
 
 /// Reads a JSON body.

@@ -31,7 +31,10 @@ pub(crate) struct HeldBody {
 impl Gate {
     pub fn new(body_bytes_max: u64) -> Self {
         let all = limits::BODIES_BYTES_MAX.max(body_bytes_max);
-        Gate { room: Arc::new(Semaphore::new(kib(all) as usize)), body_bytes_max }
+        Gate {
+            room: Arc::new(Semaphore::new(kib(all) as usize)),
+            body_bytes_max,
+        }
     }
 
     /// Reads the whole body.
@@ -61,7 +64,9 @@ impl Gate {
                 let frame = frame.map_err(|error| {
                     RestError::BadRequest(format!("the body broke off: {error}"))
                 })?;
-                let Ok(data) = frame.into_data() else { continue };
+                let Ok(data) = frame.into_data() else {
+                    continue;
+                };
                 seen += data.len() as u64;
                 if seen > self.body_bytes_max {
                     return Err(too_large());
@@ -86,7 +91,10 @@ impl Gate {
         let bytes = tokio::time::timeout(limits::BODY_READ_MAX, reading)
             .await
             .map_err(|_| RestError::BodyTimeout)??;
-        Ok(HeldBody { bytes, _share: share })
+        Ok(HeldBody {
+            bytes,
+            _share: share,
+        })
     }
 
     async fn share(&self, bytes: u64) -> Result<OwnedSemaphorePermit, RestError> {

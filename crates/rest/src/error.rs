@@ -140,11 +140,14 @@ impl IntoResponse for RestError {
         }
         let body = serde_json::json!({"error_code": code, "message": message}).to_string();
         let mut response = (status, body).into_response();
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
         if status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }
@@ -152,7 +155,11 @@ impl IntoResponse for RestError {
 
 /// The code of a record that the store did not take: final failures and those worth a retry.
 pub(crate) fn record_code(error: &StreamsError) -> u32 {
-    if retriable(error) { RECORD_RETRIABLE } else { RECORD_FAILED }
+    if retriable(error) {
+        RECORD_RETRIABLE
+    } else {
+        RECORD_FAILED
+    }
 }
 
 /// The one conversion of the store's errors into REST error codes.

@@ -33,7 +33,10 @@ struct Management {
 /// - `GET /api/v1/groups`: `{"groups": [{group, state, protocol_type, members: [{member_id,
 ///   client_id, host}]}]}`
 pub fn management(store: Arc<dyn EventStore>) -> Router {
-    let management = Arc::new(Management { store, gate: Gate::new(BODY_BYTES_MAX) });
+    let management = Arc::new(Management {
+        store,
+        gate: Gate::new(BODY_BYTES_MAX),
+    });
     Router::new()
         .route("/api/v1/topics", get(list).post(create))
         .route("/api/v1/topics/{name}", get(topic).delete(delete))
@@ -44,7 +47,11 @@ pub fn management(store: Arc<dyn EventStore>) -> Router {
 async fn list(State(management): State<Arc<Management>>) -> Result<Response, RestError> {
     let topics = management.store.topics().await?;
     let topics: Vec<Value> = topics.iter().map(topic_object).collect();
-    Ok(answer::json(StatusCode::OK, JSON, &json!({"topics": topics})))
+    Ok(answer::json(
+        StatusCode::OK,
+        JSON,
+        &json!({"topics": topics}),
+    ))
 }
 
 async fn create(
@@ -62,9 +69,17 @@ async fn create(
     let held = management.gate.read(&headers, body).await?;
     let asked: NewTopic = answer::entity(&held.bytes)?;
     let name: TopicName = asked.name.parse().map_err(StreamsError::InvalidTopic)?;
-    let spec = TopicSpec { name, partitions: asked.partitions, durability: asked.durability };
+    let spec = TopicSpec {
+        name,
+        partitions: asked.partitions,
+        durability: asked.durability,
+    };
     let info = management.store.create_topic(spec).await?;
-    Ok(answer::json(StatusCode::CREATED, JSON, &topic_object(&info)))
+    Ok(answer::json(
+        StatusCode::CREATED,
+        JSON,
+        &topic_object(&info),
+    ))
 }
 
 async fn topic(
@@ -79,14 +94,21 @@ async fn delete(
     State(management): State<Arc<Management>>,
     Segments(name): Segments<String>,
 ) -> Result<Response, RestError> {
-    management.store.delete_topic(&answer::topic_name(&name)?).await?;
+    management
+        .store
+        .delete_topic(&answer::topic_name(&name)?)
+        .await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 async fn groups(State(management): State<Arc<Management>>) -> Result<Response, RestError> {
     let groups = management.store.groups().await?;
     let groups: Vec<Value> = groups.iter().map(group_object).collect();
-    Ok(answer::json(StatusCode::OK, JSON, &json!({"groups": groups})))
+    Ok(answer::json(
+        StatusCode::OK,
+        JSON,
+        &json!({"groups": groups}),
+    ))
 }
 
 fn topic_object(info: &TopicInfo) -> Value {

@@ -60,14 +60,17 @@ impl ApiVersion {
 /// Reads a `Content-Type`; `None` is a missing header.
 pub(crate) fn body_type(header: Option<&str>) -> Result<BodyType, RestError> {
     let unsupported = || RestError::UnsupportedMediaType(header.unwrap_or_default().to_owned());
-    let plain = BodyType { embedded: Embedded::Binary, version: ApiVersion::V2 };
+    let plain = BodyType {
+        embedded: Embedded::Binary,
+        version: ApiVersion::V2,
+    };
     let Some(text) = header else { return Ok(plain) };
     let (essence, parameters) = text.split_once(';').unwrap_or((text, ""));
     for parameter in parameters.split(';') {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        let utf8 = ["utf-8", "utf8"].iter().any(|utf| {
-            value.trim().trim_matches('"').eq_ignore_ascii_case(utf)
-        });
+        let utf8 = ["utf-8", "utf8"]
+            .iter()
+            .any(|utf| value.trim().trim_matches('"').eq_ignore_ascii_case(utf));
         if name.trim().eq_ignore_ascii_case("charset") && !utf8 {
             return Err(unsupported());
         }
@@ -103,7 +106,13 @@ pub(crate) fn answer_type(
             ("*/*" | "application/*", _) => spoken.answer_type(),
             ("application/json", _) => "application/json",
             ("application/vnd.kafka+json", _) => "application/vnd.kafka+json",
-            (_, Some(KafkaType { version: Some(version), .. })) => version.answer_type(),
+            (
+                _,
+                Some(KafkaType {
+                    version: Some(version),
+                    ..
+                }),
+            ) => version.answer_type(),
             _ => continue,
         };
         // The first of equals wins, as the caller wrote them.
@@ -115,10 +124,7 @@ pub(crate) fn answer_type(
 }
 
 /// Checks that a read's `Accept` asks for the instance's format.
-pub(crate) fn read_type(
-    accept: Option<&str>,
-    format: Embedded,
-) -> Result<&'static str, RestError> {
+pub(crate) fn read_type(accept: Option<&str>, format: Embedded) -> Result<&'static str, RestError> {
     let Some(accept) = accept.filter(|text| !text.trim().is_empty()) else {
         return Ok(format.read_type());
     };
@@ -139,7 +145,10 @@ pub(crate) fn read_type(
         }
     }
     if names_a_format {
-        Err(RestError::FormatMismatch { format: format.name(), accept: format.read_type() })
+        Err(RestError::FormatMismatch {
+            format: format.name(),
+            accept: format.read_type(),
+        })
     } else {
         Err(RestError::NotAcceptable)
     }
@@ -152,9 +161,14 @@ struct KafkaType<'a> {
 
 /// Takes `application/vnd.kafka[.embedded][.vN]+json` apart; `essence` is in lower case.
 fn kafka_type(essence: &str) -> Option<KafkaType<'_>> {
-    let middle = essence.strip_prefix("application/vnd.kafka")?.strip_suffix("+json")?;
+    let middle = essence
+        .strip_prefix("application/vnd.kafka")?
+        .strip_suffix("+json")?;
     if middle.is_empty() {
-        return Some(KafkaType { embedded: None, version: None });
+        return Some(KafkaType {
+            embedded: None,
+            version: None,
+        });
     }
     let middle = middle.strip_prefix('.')?;
     let (embedded, version) = match middle.rsplit_once('.') {
@@ -170,7 +184,10 @@ fn kafka_type(essence: &str) -> Option<KafkaType<'_>> {
     if embedded.is_some_and(|name| !known.contains(&name)) {
         return None;
     }
-    Some(KafkaType { embedded, version: Some(version) })
+    Some(KafkaType {
+        embedded,
+        version: Some(version),
+    })
 }
 
 /// The media ranges of an `Accept` header in lower case, each with its quality in thousandths.
@@ -195,12 +212,30 @@ mod tests {
     fn content_types_name_format_and_version() {
         let cases: [(Option<&str>, Option<(Embedded, ApiVersion)>); 11] = [
             (None, Some((Embedded::Binary, ApiVersion::V2))),
-            (Some("application/json; charset=UTF-8"), Some((Embedded::Binary, ApiVersion::V2))),
-            (Some("application/vnd.kafka.v2+json"), Some((Embedded::Binary, ApiVersion::V2))),
-            (Some("application/vnd.kafka+json"), Some((Embedded::Binary, ApiVersion::V2))),
-            (Some("application/vnd.kafka.json.v1+json"), Some((Embedded::Json, ApiVersion::V1))),
-            (Some("Application/Vnd.Kafka.JSON.v2+json"), Some((Embedded::Json, ApiVersion::V2))),
-            (Some("application/vnd.kafka.binary.v1+json"), Some((Embedded::Binary, ApiVersion::V1))),
+            (
+                Some("application/json; charset=UTF-8"),
+                Some((Embedded::Binary, ApiVersion::V2)),
+            ),
+            (
+                Some("application/vnd.kafka.v2+json"),
+                Some((Embedded::Binary, ApiVersion::V2)),
+            ),
+            (
+                Some("application/vnd.kafka+json"),
+                Some((Embedded::Binary, ApiVersion::V2)),
+            ),
+            (
+                Some("application/vnd.kafka.json.v1+json"),
+                Some((Embedded::Json, ApiVersion::V1)),
+            ),
+            (
+                Some("Application/Vnd.Kafka.JSON.v2+json"),
+                Some((Embedded::Json, ApiVersion::V2)),
+            ),
+            (
+                Some("application/vnd.kafka.binary.v1+json"),
+                Some((Embedded::Binary, ApiVersion::V1)),
+            ),
             (Some("application/vnd.kafka.avro.v2+json"), None),
             (Some("application/vnd.kafka.json.v3+json"), None),
             (Some("application/json; charset=latin1"), None),
@@ -217,24 +252,35 @@ mod tests {
         let cases: [(Option<&str>, Option<&str>); 8] = [
             (None, Some("application/vnd.kafka.v1+json")),
             (Some("*/*"), Some("application/vnd.kafka.v1+json")),
-            (Some("application/vnd.kafka.v2+json"), Some("application/vnd.kafka.v2+json")),
+            (
+                Some("application/vnd.kafka.v2+json"),
+                Some("application/vnd.kafka.v2+json"),
+            ),
             (
                 Some("application/json;q=0.5, application/vnd.kafka+json; q=0.9"),
                 Some("application/vnd.kafka+json"),
             ),
-            (Some("text/html, application/json"), Some("application/json")),
+            (
+                Some("text/html, application/json"),
+                Some("application/json"),
+            ),
             (Some("text/html"), None),
             (Some("application/json;q=0"), None),
             (Some("application/vnd.kafka.v9+json"), None),
         ];
         for (accept, expected) in cases {
-            assert_eq!(answer_type(accept, ApiVersion::V1).ok(), expected, "{accept:?}");
+            assert_eq!(
+                answer_type(accept, ApiVersion::V1).ok(),
+                expected,
+                "{accept:?}"
+            );
         }
     }
 
     #[test]
     fn a_read_in_another_format_is_40601_and_an_unknown_type_406() {
-        let code = |accept| read_type(Some(accept), Embedded::Json).map_or_else(|e| e.code(), |_| 0);
+        let code =
+            |accept| read_type(Some(accept), Embedded::Json).map_or_else(|e| e.code(), |_| 0);
         assert_eq!(code("application/vnd.kafka.json.v2+json"), 0);
         assert_eq!(code("application/vnd.kafka.binary.v2+json, */*;q=0.1"), 0);
         assert_eq!(code("application/vnd.kafka.v2+json"), 40601);

@@ -26,14 +26,20 @@ fn murmur2(data: &[u8]) -> u32 {
     let mut h = SEED ^ u32::try_from(data.len()).unwrap_or(u32::MAX);
     let mut words = data.chunks_exact(4);
     for word in &mut words {
-        let mut k = word.iter().rev().fold(0_u32, |k, byte| (k << 8) | u32::from(*byte));
+        let mut k = word
+            .iter()
+            .rev()
+            .fold(0_u32, |k, byte| (k << 8) | u32::from(*byte));
         k = k.wrapping_mul(MULTIPLIER);
         k ^= k >> 24;
         h = h.wrapping_mul(MULTIPLIER) ^ k.wrapping_mul(MULTIPLIER);
     }
     let rest = words.remainder();
     if !rest.is_empty() {
-        h ^= rest.iter().rev().fold(0_u32, |k, byte| (k << 8) | u32::from(*byte));
+        h ^= rest
+            .iter()
+            .rev()
+            .fold(0_u32, |k, byte| (k << 8) | u32::from(*byte));
         h = h.wrapping_mul(MULTIPLIER);
     }
     h ^= h >> 13;
@@ -56,12 +62,19 @@ mod tests {
             ("foobar", -790_332_482),
             ("a-little-bit-long-string", -985_981_536),
             ("a-little-bit-longer-string", -1_486_304_829),
-            ("lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58_897_971),
+            (
+                "lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8",
+                -58_897_971,
+            ),
             ("abc", 479_470_107),
             ("", 275_646_681),
         ];
         for (key, hash) in cases {
-            assert_eq!(i32::from_ne_bytes(murmur2(key.as_bytes()).to_ne_bytes()), hash, "{key}");
+            assert_eq!(
+                i32::from_ne_bytes(murmur2(key.as_bytes()).to_ne_bytes()),
+                hash,
+                "{key}"
+            );
         }
     }
 
@@ -71,7 +84,10 @@ mod tests {
         for turn in 0..7_000 {
             counts[usize::try_from(of_turn(turn, 7)).unwrap()] += 1;
         }
-        assert!(counts.iter().all(|n| (800..1_200).contains(n)), "{counts:?}");
+        assert!(
+            counts.iter().all(|n| (800..1_200).contains(n)),
+            "{counts:?}"
+        );
         assert_eq!(of_key(b"abc", 0), 0);
     }
 }

@@ -61,15 +61,15 @@ struct ProduceRequest<'a> {
     #[serde(borrow)]
     records: Records<'a>,
     // Schemas belong to formats that are refused by their content type; clients send the keys
-    // empty with the other formats too.
-    #[serde(default)]
-    key_schema: Option<IgnoredAny>,
-    #[serde(default)]
-    key_schema_id: Option<IgnoredAny>,
-    #[serde(default)]
-    value_schema: Option<IgnoredAny>,
-    #[serde(default)]
-    value_schema_id: Option<IgnoredAny>,
+    // empty with the other formats too, so they are known and not read.
+    #[serde(default, rename = "key_schema")]
+    _key_schema: IgnoredAny,
+    #[serde(default, rename = "key_schema_id")]
+    _key_schema_id: IgnoredAny,
+    #[serde(default, rename = "value_schema")]
+    _value_schema: IgnoredAny,
+    #[serde(default, rename = "value_schema_id")]
+    _value_schema_id: IgnoredAny,
 }
 
 #[derive(Deserialize)]
@@ -105,7 +105,9 @@ async fn produce(
     let request: ProduceRequest<'_> = answer::entity(&held.bytes)?;
     let entries = request.records.0;
     if entries.is_empty() {
-        return Err(RestError::InvalidEntity("records may not be empty".to_owned()));
+        return Err(RestError::InvalidEntity(
+            "records may not be empty".to_owned(),
+        ));
     }
     let fixed_partition = partition.is_some();
     if fixed_partition && entries.iter().any(|entry| entry.partition.is_some()) {
@@ -115,10 +117,16 @@ async fn produce(
     }
     // Every record is decoded before any is stored: a request that does not fit stores nothing.
     let records = decode(&held.bytes, &entries, body_type.embedded)?;
-    let info = shared.store.topic_or_create(&topic).await.map_err(|error| match error {
-        StreamsError::AutoCreateOff(name) => RestError::TopicNotFound(name.display().to_owned()),
-        error => RestError::Store(error),
-    })?;
+    let info = shared
+        .store
+        .topic_or_create(&topic)
+        .await
+        .map_err(|error| match error {
+            StreamsError::AutoCreateOff(name) => {
+                RestError::TopicNotFound(name.display().to_owned())
+            }
+            error => RestError::Store(error),
+        })?;
     let fixed = match &partition {
         Some(text) => Some(existing_partition(&info, text)?),
         None => None,
@@ -135,13 +143,14 @@ async fn produce(
 
 /// The partition that a path names, when the topic has it.
 pub(crate) fn existing_partition(info: &TopicInfo, text: &str) -> Result<i32, RestError> {
-    text.parse::<i32>().ok().filter(|number| (0..info.partitions).contains(number)).ok_or_else(
-        || RestError::PartitionNotFound {
+    text.parse::<i32>()
+        .ok()
+        .filter(|number| (0..info.partitions).contains(number))
+        .ok_or_else(|| RestError::PartitionNotFound {
             topic: info.name.display().to_owned(),
             partition: text.chars().take(20).collect(),
             partitions: info.partitions,
-        },
-    )
+        })
 }
 
 fn decode(
@@ -208,8 +217,14 @@ fn place(
         if (0..info.partitions).contains(&partition) {
             parts.entry(partition).or_default().push((index, record));
         } else {
-            let reason = format!("partition {partition} not found; there are {}", info.partitions);
-            outcomes[index] = Some(Outcome::Refused { code: 40402, reason: reason.into() });
+            let reason = format!(
+                "partition {partition} not found; there are {}",
+                info.partitions
+            );
+            outcomes[index] = Some(Outcome::Refused {
+                code: 40402,
+                reason: reason.into(),
+            });
         }
     }
     parts
@@ -255,19 +270,32 @@ async fn store_part(
     let mut failure: Option<(u32, Arc<str>)> = None;
     while let Some(mut batch) = waiting.pop() {
         if let Some((code, reason)) = &failure {
-            let refused = Outcome::Refused { code: *code, reason: reason.clone() };
+            let refused = Outcome::Refused {
+                code: *code,
+                reason: reason.clone(),
+            };
             outcomes.extend(batch.iter().map(|(index, _)| (*index, refused.clone())));
             continue;
         }
         let indices: Vec<usize> = batch.iter().map(|(index, _)| *index).collect();
         let records: Vec<Record> = batch.iter_mut().map(|(_, record)| record.clone()).collect();
-        let request =
-            ProduceBatch { topic: topic.clone(), partition, records, sequence: None };
+        let request = ProduceBatch {
+            topic: topic.clone(),
+            partition,
+            records,
+            sequence: None,
+        };
         match store.produce(request).await {
             Ok(placed) => {
                 let offsets = placed.base_offset..;
                 outcomes.extend(indices.into_iter().zip(offsets).map(|(index, offset)| {
-                    (index, Outcome::Placed { partition: placed.partition, offset })
+                    (
+                        index,
+                        Outcome::Placed {
+                            partition: placed.partition,
+                            offset,
+                        },
+                    )
                 }));
             }
             Err(StreamsError::MessageTooLarge { .. }) if batch.len() > 1 => {
@@ -277,7 +305,10 @@ async fn store_part(
             }
             Err(error) => {
                 let (code, reason) = (record_code(&error), Arc::from(base::report(&error)));
-                let refused = Outcome::Refused { code, reason: Arc::clone(&reason) };
+                let refused = Outcome::Refused {
+                    code,
+                    reason: Arc::clone(&reason),
+                };
                 outcomes.extend(indices.into_iter().map(|index| (index, refused.clone())));
                 // One record that is too large says nothing about those after it; any other
                 // failure does, and storing them now would tear the request's order.

@@ -46,18 +46,31 @@ pub fn routes(
     let consumers = Arc::new(Consumers::new(store.clone(), &config, clock.clone()));
     let handle = RestHandle(consumers.clone());
     let gate = Gate::new(config.body_bytes_max.0);
-    let shared = Shared { store, config, clock, gate, consumers, turns: AtomicU64::new(0) };
+    let shared = Shared {
+        store,
+        config,
+        clock,
+        gate,
+        consumers,
+        turns: AtomicU64::new(0),
+    };
     let router = Router::new()
         .route("/", get(topics::root).post(topics::root))
         .route("/brokers", get(topics::brokers))
         .route("/topics", get(topics::list))
-        .route("/topics/{topic}", get(topics::topic).post(produce::to_topic))
+        .route(
+            "/topics/{topic}",
+            get(topics::topic).post(produce::to_topic),
+        )
         .route("/topics/{topic}/partitions", get(topics::partitions))
         .route(
             "/topics/{topic}/partitions/{partition}",
             get(topics::partition).post(produce::to_partition),
         )
-        .route("/topics/{topic}/partitions/{partition}/offsets", get(topics::offsets))
+        .route(
+            "/topics/{topic}/partitions/{partition}/offsets",
+            get(topics::offsets),
+        )
         .merge(consumer_routes())
         .fallback(async || RestError::NotFound)
         .method_not_allowed_fallback(async || RestError::MethodNotAllowed)
@@ -96,12 +109,21 @@ fn consumer_routes() -> Router<Arc<Shared>> {
                 .post(consumers::subscribe)
                 .delete(consumers::unsubscribe),
         )
-        .route(&under("assignments"), get(consumers::assignments).post(consumers::assign))
+        .route(
+            &under("assignments"),
+            get(consumers::assignments).post(consumers::assign),
+        )
         .route(&under("positions"), post(consumers::seek))
-        .route(&under("positions/beginning"), post(consumers::seek_to_beginning))
+        .route(
+            &under("positions/beginning"),
+            post(consumers::seek_to_beginning),
+        )
         .route(&under("positions/end"), post(consumers::seek_to_end))
         .route(&under("records"), get(consumers::records))
-        .route(&under("offsets"), get(consumers::committed).post(consumers::commit))
+        .route(
+            &under("offsets"),
+            get(consumers::committed).post(consumers::commit),
+        )
 }
 
 /// Counts and times a call, and gives an error the media type that its caller speaks.
@@ -113,7 +135,11 @@ async fn observe(request: Request, next: Next) -> Response {
     let status = response.status();
     let plain = HeaderValue::from_static("application/json");
     if (status.is_client_error() || status.is_server_error())
-        && ![StatusCode::NOT_ACCEPTABLE, StatusCode::UNSUPPORTED_MEDIA_TYPE].contains(&status)
+        && ![
+            StatusCode::NOT_ACCEPTABLE,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ]
+        .contains(&status)
         && response.headers().get(header::CONTENT_TYPE) == Some(&plain)
     {
         let media = HeaderValue::from_static(ApiVersion::answer_type(spoken));
@@ -133,7 +159,10 @@ async fn observe(request: Request, next: Next) -> Response {
 
 /// The call's name in metrics, from a closed set.
 fn operation(request: &Request) -> &'static str {
-    let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let path = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or("", MatchedPath::as_str);
     let produces = request.method() == axum::http::Method::POST;
     match path {
         "/topics/{topic}" | "/topics/{topic}/partitions/{partition}" if produces => "produce",

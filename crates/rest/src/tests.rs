@@ -1,1 +1,495 @@
-//! REST exchanges.
+//! REST exchanges: files of requests with the answers they get, run against the embedded store.
+//!
+//! A line `> METHOD path` begins a request, further `>` lines are its headers, then its body; `<`
+//! lines are the answer: status, media type and body. `! topic NAME PARTITIONS` creates a topic,
+//! `! raw TOPIC PARTITION KEY VALUE` stores bytes (`-` is no key), `! show TOPIC PARTITION` prints
+//! what is stored, `! advance SECONDS` moves the clock. `UPDATE_EXPECT=1` rewrites the answers.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, header};
+use base::{ByteSize, Clock, ManualClock, UnixMillis};
+use http_body_util::BodyExt;
+use streams::{
+    ConsumerConfig, EventStore, ProduceBatch, Record, Streams, StreamsConfig, TopicName, TopicSpec,
+};
+use tower::ServiceExt;
+
+use crate::{RestConfig, RestHandle, management, routes};
+
+struct Proxy {
+    router: Router,
+    handle: RestHandle,
+    store: Arc<dyn EventStore>,
+    streams: Arc<Streams>,
+    clock: ManualClock,
+    _folder: tempfile::TempDir,
+}
+
+impl Proxy {
+    fn open(config: RestConfig) -> Proxy {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = ManualClock::at(UnixMillis(1_700_000_000_000));
+        let settings: StreamsConfig = serde_json::from_str(
+            r#"{"auto_create_topics": false, "streams": [
+                {"path": "/streams/wide", "default_partitions": 3},
+                {"path": "/streams/closed", "autocreate": false}]}"#,
+        )
+        .unwrap();
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        let (streams, _) = Streams::open(folder.path(), settings, shared.clone()).unwrap();
+        let store = streams.store();
+        let (router, handle) = routes(store.clone(), config, shared);
+        let router = router.merge(management(store.clone()));
+        Proxy {
+            router,
+            handle,
+            store,
+            streams,
+            clock,
+            _folder: folder,
+        }
+    }
+
+    /// Sends a request and answers status, media type and body.
+    async fn send(&self, request: Request<Body>) -> (u16, String, String) {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let media = response.headers().get(header::CONTENT_TYPE);
+        let media = media
+            .map_or("-", |value| value.to_str().unwrap())
+            .to_owned();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, media, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    async fn post(&self, path: &str, body: impl Into<Body>) -> (u16, String) {
+        let request = Request::post(path)
+            .header("Content-Type", "application/vnd.kafka.json.v2+json")
+            .body(body.into())
+            .unwrap();
+        let (status, _, body) = self.send(request).await;
+        (status, body)
+    }
+
+    async fn get(&self, path: &str) -> (u16, String) {
+        let (status, _, body) = self
+            .send(Request::get(path).body(Body::empty()).unwrap())
+            .await;
+        (status, body)
+    }
+
+    async fn create(&self, topic: &str, partitions: i32) {
+        let spec = TopicSpec::of(topic.parse().unwrap()).with_partitions(partitions);
+        self.store.create_topic(spec).await.unwrap();
+    }
+
+    async fn store_raw(&self, topic: &str, partition: i32, key: Option<&str>, value: &str) {
+        let mut record = Record::of_value(value.as_bytes().to_vec());
+        if let Some(key) = key {
+            record = record.with_key(key.as_bytes().to_vec());
+        }
+        let topic = topic.parse().unwrap();
+        let batch = ProduceBatch {
+            topic,
+            partition,
+            records: vec![record],
+            sequence: None,
+        };
+        self.store.produce(batch).await.unwrap();
+    }
+
+    async fn show(&self, topic: &str, partition: i32) -> String {
+        let topic: TopicName = topic.parse().unwrap();
+        let mut reader = self
+            .store
+            .consumer(ConsumerConfig::alone("show"))
+            .await
+            .unwrap();
+        reader.assign(vec![(topic, partition)]).await.unwrap();
+        let mut shown = String::new();
+        loop {
+            let records = reader
+                .poll(Duration::from_millis(50), 1 << 20)
+                .await
+                .unwrap();
+            if records.is_empty() {
+                return shown;
+            }
+            for record in records {
+                let text = |bytes: Option<bytes::Bytes>| match bytes {
+                    Some(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+                    None => "null".to_owned(),
+                };
+                let (key, value) = (text(record.key), text(record.value));
+                writeln!(shown, "< {}: {key} = {value}", record.offset).unwrap();
+            }
+        }
+    }
+}
+
+/// Runs a file of exchanges and compares it with what it should be.
+async fn check(name: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("exchanges")
+        .join(name);
+    let expected = std::fs::read_to_string(&path).unwrap();
+    let proxy = Proxy::open(RestConfig {
+        consumer_instances_max: 4,
+        ..RestConfig::default()
+    });
+    let lines: Vec<&str> = expected
+        .lines()
+        .filter(|line| !line.starts_with('<') && !line.is_empty())
+        .collect();
+    let mut actual = String::new();
+    let mut at = 0;
+    while at < lines.len() {
+        let line = lines[at];
+        at += 1;
+        if line.starts_with('#') {
+            writeln!(actual, "\n{line}").unwrap();
+        } else if let Some(order) = line.strip_prefix("! ") {
+            writeln!(actual, "{line}").unwrap();
+            actual.push_str(&obey(&proxy, order).await);
+        } else {
+            let mut request = vec![line.strip_prefix("> ").unwrap()];
+            while let Some(more) = lines.get(at).and_then(|line| line.strip_prefix('>'))
+                && !is_request_line(more)
+            {
+                request.push(more.strip_prefix(' ').unwrap_or(more));
+                at += 1;
+            }
+            for line in &request {
+                writeln!(actual, "> {line}").unwrap();
+            }
+            let (status, media, body) = proxy.send(parsed(&request)).await;
+            writeln!(actual, "< {status} {media}").unwrap();
+            if !body.is_empty() {
+                writeln!(actual, "< {body}").unwrap();
+            }
+        }
+    }
+    let actual = actual.trim_start().to_owned();
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, actual).unwrap();
+    } else {
+        assert_eq!(actual, expected, "{name}");
+    }
+}
+
+async fn obey(proxy: &Proxy, order: &str) -> String {
+    let words: Vec<&str> = order.splitn(5, ' ').collect();
+    match words[..] {
+        ["topic", name, partitions] => {
+            proxy.create(name, partitions.parse().unwrap()).await;
+            String::new()
+        }
+        ["raw", topic, partition, key, value] => {
+            let key = (key != "-").then_some(key);
+            proxy
+                .store_raw(topic, partition.parse().unwrap(), key, value)
+                .await;
+            String::new()
+        }
+        ["show", topic, partition] => proxy.show(topic, partition.parse().unwrap()).await,
+        ["advance", seconds] => {
+            proxy
+                .clock
+                .advance(Duration::from_secs(seconds.parse().unwrap()));
+            proxy.handle.expire(proxy.clock.now()).await;
+            String::new()
+        }
+        _ => panic!("no such order: {order}"),
+    }
+}
+
+fn is_request_line(line: &str) -> bool {
+    ["GET", "POST", "PUT", "DELETE"].iter().any(|method| {
+        line.strip_prefix(' ')
+            .is_some_and(|l| l.starts_with(&format!("{method} /")))
+    })
+}
+
+fn parsed(lines: &[&str]) -> Request<Body> {
+    let (method, path) = lines[0].split_once(' ').unwrap();
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("Host", "proxy:8082");
+    let mut rest = lines[1..].iter();
+    for line in rest.by_ref() {
+        let Some((name, value)) = line.split_once(": ") else {
+            break;
+        };
+        request = request.header(name, value);
+    }
+    let body: Vec<&str> = rest.copied().collect();
+    request.body(Body::from(body.join("\n"))).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_is_answered_as_documented() {
+    check("metadata.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn produced_records_are_stored_as_they_came() {
+    check("produce.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stream_topics_are_created_by_their_streams_policy() {
+    check("streams.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn subscribed_instances_read_commit_and_seek() {
+    check("consumer.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn assigned_instances_pass_what_they_cannot_read() {
+    check("assigned.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn consumer_calls_that_cannot_be_get_their_codes() {
+    check("consumer-errors.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn topics_are_managed() {
+    check("management.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_exchange_file_is_run() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("exchanges");
+    let source = include_str!("tests.rs");
+    for file in std::fs::read_dir(folder).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        assert!(
+            source.contains(&format!("check(\"{name}\")")),
+            "{name} is not run"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_above_the_bound_is_413_whether_its_length_is_told_or_not() {
+    let config = RestConfig {
+        body_bytes_max: ByteSize::kib(1),
+        ..RestConfig::default()
+    };
+    let proxy = Proxy::open(config);
+    proxy.create("t", 1).await;
+    let large = format!("{{\"records\":[{{\"value\":\"{}\"}}]}}", "x".repeat(2_000));
+    let request = Request::post("/topics/t").header("Content-Length", large.len());
+    let (status, _, body) = proxy
+        .send(request.body(Body::from(large.clone())).unwrap())
+        .await;
+    assert_eq!(status, 413);
+    assert!(body.starts_with("{\"error_code\":413,"), "{body}");
+    assert_eq!(proxy.post("/topics/t", large).await.0, 413);
+    assert_eq!(
+        proxy
+            .post("/topics/t", r#"{"records":[{"value":1}]}"#)
+            .await
+            .0,
+        200
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_json_is_refused_without_harm() {
+    let proxy = Proxy::open(RestConfig::default());
+    proxy.create("t", 1).await;
+    // Deep nesting inside of a value is a value; it is stored and read back as it is.
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let body = format!("{{\"records\":[{{\"value\":{deep}}}]}}");
+    assert_eq!(proxy.post("/topics/t", body).await.0, 200);
+    for body in [
+        &b"{\"records\":[{\"value\":\"\xff\"}]}"[..],
+        b"\0",
+        b"",
+        b"{\"records\":1}",
+    ] {
+        let (status, answer) = proxy.post("/topics/t", body.to_vec()).await;
+        assert_eq!(status, 422, "{answer}");
+    }
+    let many = format!(
+        "{{\"records\":[{}{{}}]}}",
+        "{},".repeat(crate::limits::RECORDS_MAX)
+    );
+    let (status, answer) = proxy.post("/topics/t", many).await;
+    assert_eq!(status, 422);
+    assert!(answer.contains("more than 200000 records"), "{answer}");
+    let consumer = r#"{"name":"c","format":"json","auto.offset.reset":"earliest"}"#;
+    proxy.post("/consumers/g", consumer).await;
+    proxy
+        .post(
+            "/consumers/g/instances/c/subscription",
+            r#"{"topics":["t"]}"#,
+        )
+        .await;
+    let (_, read) = proxy
+        .get("/consumers/g/instances/c/records?timeout=5000")
+        .await;
+    assert!(read.contains(&deep));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_records_read_in_bounded_answers_arrive_once_and_in_order() {
+    let proxy = Proxy::open(RestConfig::default());
+    proxy.create("t", 1).await;
+    let record = |n: usize| {
+        format!(
+            "{{\"value\":{{\"n\":{n},\"pad\":\"{}\"}}}}",
+            "x".repeat(1_000)
+        )
+    };
+    let records: Vec<String> = (0..1_000).map(record).collect();
+    let body = format!("{{\"records\":[{}]}}", records.join(","));
+    let (status, receipts) = proxy.post("/topics/t", body).await;
+    assert_eq!(
+        (status, receipts.matches("\"error_code\":null").count()),
+        (200, 1_000)
+    );
+    let consumer = r#"{"name":"c","format":"json","auto.offset.reset":"earliest"}"#;
+    proxy.post("/consumers/g", consumer).await;
+    proxy
+        .post(
+            "/consumers/g/instances/c/subscription",
+            r#"{"topics":["t"]}"#,
+        )
+        .await;
+    let mut seen = Vec::new();
+    while seen.len() < 1_000 {
+        let path = "/consumers/g/instances/c/records?timeout=5000&max_bytes=200000";
+        let (status, body) = proxy.get(path).await;
+        assert_eq!(status, 200, "{body}");
+        let records: Vec<serde_json::Value> = serde_json::from_str(&body).unwrap();
+        assert!(
+            !records.is_empty() && body.len() < 240_000,
+            "{} bytes",
+            body.len()
+        );
+        seen.extend(
+            records
+                .iter()
+                .map(|record| record["value"]["n"].as_u64().unwrap()),
+        );
+    }
+    assert_eq!(seen, (0..1_000).collect::<Vec<u64>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_read_answers_when_a_record_comes() {
+    let proxy = Arc::new(Proxy::open(RestConfig::default()));
+    proxy.create("t", 1).await;
+    proxy
+        .post("/consumers/g", r#"{"name":"c","format":"json"}"#)
+        .await;
+    let assigned = r#"{"partitions":[{"topic":"t","partition":0}]}"#;
+    proxy
+        .post("/consumers/g/instances/c/assignments", assigned)
+        .await;
+    let path = "/consumers/g/instances/c/records?timeout=20000";
+    // The default of auto.offset.reset is latest: the first read finds the end.
+    proxy
+        .get("/consumers/g/instances/c/records?timeout=0")
+        .await;
+    let started = Instant::now();
+    let (read, _) = tokio::join!(proxy.get(path), async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        proxy
+            .post("/topics/t", r#"{"records":[{"value":"now"}]}"#)
+            .await
+    });
+    assert!(read.1.contains("\"now\""), "{}", read.1);
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "waited out its time"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleting_an_instance_interrupts_its_read() {
+    let proxy = Arc::new(Proxy::open(RestConfig::default()));
+    proxy.create("t", 1).await;
+    proxy
+        .post("/consumers/g", r#"{"name":"c","format":"json"}"#)
+        .await;
+    proxy
+        .post(
+            "/consumers/g/instances/c/subscription",
+            r#"{"topics":["t"]}"#,
+        )
+        .await;
+    let started = Instant::now();
+    let (read, ()) = tokio::join!(
+        proxy.get("/consumers/g/instances/c/records?timeout=30000"),
+        async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let path = "/consumers/g/instances/c";
+            proxy
+                .send(Request::delete(path).body(Body::empty()).unwrap())
+                .await;
+        }
+    );
+    assert!(read.1.contains("40403"), "{}", read.1);
+    assert!(
+        started.elapsed() < Duration::from_secs(15),
+        "the read was waited out"
+    );
+    assert_eq!(proxy.handle.consumer_instances(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn automatic_commits_let_the_next_instance_go_on() {
+    let proxy = Proxy::open(RestConfig::default());
+    proxy.create("t", 1).await;
+    let consumer = r#"{"name":"c","format":"json","auto.offset.reset":"earliest"}"#;
+    for value in ["1", "2"] {
+        proxy.store_raw("t", 0, None, value).await;
+        proxy.post("/consumers/g", consumer).await;
+        proxy
+            .post(
+                "/consumers/g/instances/c/subscription",
+                r#"{"topics":["t"]}"#,
+            )
+            .await;
+        let (_, read) = proxy
+            .get("/consumers/g/instances/c/records?timeout=5000")
+            .await;
+        let records: Vec<serde_json::Value> = serde_json::from_str(&read).unwrap();
+        assert_eq!(records.len(), 1, "{read}");
+        assert_eq!(records[0]["value"].to_string(), value);
+        let path = "/consumers/g/instances/c";
+        proxy
+            .send(Request::delete(path).body(Body::empty()).unwrap())
+            .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_store_answers_and_harms_nothing() {
+    let proxy = Proxy::open(RestConfig::default());
+    proxy.create("t", 1).await;
+    proxy.handle.close().await;
+    proxy.streams.close().await;
+    let (status, body) = proxy
+        .post("/topics/t", r#"{"records":[{"value":1}]}"#)
+        .await;
+    // As kafka-rest does it: the call is answered, the record is not.
+    assert!(
+        status >= 500 || body.contains("\"error_code\":5000"),
+        "{status} {body}"
+    );
+}

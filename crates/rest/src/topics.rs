@@ -69,7 +69,11 @@ pub(crate) async fn partition(
 ) -> Result<Response, RestError> {
     let info = described(&shared, &topic).await?;
     let partition = existing_partition(&info, &partition)?;
-    Ok(answer::json(StatusCode::OK, media, &partition_object(partition)))
+    Ok(answer::json(
+        StatusCode::OK,
+        media,
+        &partition_object(partition),
+    ))
 }
 
 /// `GET /topics/{topic}/partitions/{partition}/offsets`

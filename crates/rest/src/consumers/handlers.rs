@@ -41,10 +41,20 @@ pub(crate) async fn create(
         }
     }
     let host = answer::text(&headers, header::HOST).unwrap_or(&shared.config.listen);
-    let authority = shared.config.advertised.clone().unwrap_or_else(|| format!("http://{host}"));
-    let base_uri =
-        format!("{authority}/consumers/{}/instances/{}", segment(&group), segment(&name));
-    let key = InstanceKey { group, instance: name.clone() };
+    let authority = shared
+        .config
+        .advertised
+        .clone()
+        .unwrap_or_else(|| format!("http://{host}"));
+    let base_uri = format!(
+        "{authority}/consumers/{}/instances/{}",
+        segment(&group),
+        segment(&name)
+    );
+    let key = InstanceKey {
+        group,
+        instance: name.clone(),
+    };
     shared.consumers.create(key, config).await?;
     let body = json!({"instance_id": name, "base_uri": base_uri});
     Ok(answer::json(StatusCode::OK, media, &body))
@@ -77,12 +87,17 @@ pub(crate) async fn subscribe(
     let asked: Subscription = answer::entity(&body)?;
     let mut reader = instance.reader().await?;
     if matches!(reader.interest, Interest::Partitions) {
-        return Err(illegal("the instance has assigned partitions; delete it to subscribe"));
+        return Err(illegal(
+            "the instance has assigned partitions; delete it to subscribe",
+        ));
     }
     let interest = match (asked.topics, asked.topic_pattern) {
         (Some(topics), None) => {
             bounded(topics.len())?;
-            let topics = topics.iter().map(|name| named(name)).collect::<Result<_, _>>()?;
+            let topics = topics
+                .iter()
+                .map(|name| named(name))
+                .collect::<Result<_, _>>()?;
             Interest::Topics(topics)
         }
         (None, Some(pattern)) => {
@@ -93,13 +108,21 @@ pub(crate) async fn subscribe(
                     RestError::InvalidEntity(format!("topic_pattern is no pattern: {error}"))
                 })?;
             let topics = read::matching(&*shared.store, &pattern).await?;
-            Interest::Pattern { pattern, topics, looked_at: shared.clock.now() }
+            Interest::Pattern {
+                pattern,
+                topics,
+                looked_at: shared.clock.now(),
+            }
         }
         (Some(_), Some(_)) => {
-            return Err(illegal("topics and topic_pattern exclude each other; send one"));
+            return Err(illegal(
+                "topics and topic_pattern exclude each other; send one",
+            ));
         }
         (None, None) => {
-            return Err(RestError::InvalidEntity("send topics or topic_pattern".to_owned()));
+            return Err(RestError::InvalidEntity(
+                "send topics or topic_pattern".to_owned(),
+            ));
         }
     };
     let topics = match &interest {
@@ -125,7 +148,11 @@ pub(crate) async fn subscription(
         }
         Interest::Nothing | Interest::Partitions => Vec::new(),
     };
-    Ok(answer::json(StatusCode::OK, media, &json!({"topics": topics})))
+    Ok(answer::json(
+        StatusCode::OK,
+        media,
+        &json!({"topics": topics}),
+    ))
 }
 
 /// `DELETE …/subscription`: gives up assigned partitions too, as Kafka's unsubscribe does.
@@ -153,8 +180,13 @@ pub(crate) async fn assign(
     let body = v2_body(&shared, &headers, body).await?;
     let partitions = answer::entity::<Partitions>(&body)?.named()?;
     let mut reader = instance.reader().await?;
-    if matches!(reader.interest, Interest::Topics(_) | Interest::Pattern { .. }) {
-        return Err(illegal("the instance has a subscription; delete that first"));
+    if matches!(
+        reader.interest,
+        Interest::Topics(_) | Interest::Pattern { .. }
+    ) {
+        return Err(illegal(
+            "the instance has a subscription; delete that first",
+        ));
     }
     reader.consumer()?.assign(partitions).await?;
     reader.interest = Interest::Partitions;
@@ -175,7 +207,11 @@ pub(crate) async fn assignments(
         .iter()
         .map(|(topic, partition)| json!({"topic": topic.display(), "partition": partition}))
         .collect();
-    Ok(answer::json(StatusCode::OK, media, &json!({"partitions": partitions})))
+    Ok(answer::json(
+        StatusCode::OK,
+        media,
+        &json!({"partitions": partitions}),
+    ))
 }
 
 /// `POST …/positions`
@@ -190,7 +226,10 @@ pub(crate) async fn seek(
     let offsets = answer::entity::<Offsets>(&body)?.named()?;
     let mut reader = instance.reader().await?;
     for (topic, partition, offset, _) in offsets {
-        reader.consumer()?.seek(&topic, partition, SeekTo::Offset(offset)).await?;
+        reader
+            .consumer()?
+            .seek(&topic, partition, SeekTo::Offset(offset))
+            .await?;
     }
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -321,7 +360,11 @@ pub(crate) async fn committed(
             })
         })
         .collect();
-    Ok(answer::json(StatusCode::OK, media, &json!({"offsets": offsets})))
+    Ok(answer::json(
+        StatusCode::OK,
+        media,
+        &json!({"offsets": offsets}),
+    ))
 }
 
 #[derive(Deserialize)]
@@ -356,7 +399,10 @@ struct OffsetName {
 impl Partitions {
     fn named(self) -> Result<Vec<(TopicName, i32)>, RestError> {
         bounded(self.partitions.len())?;
-        self.partitions.iter().map(|entry| Ok((named(&entry.topic)?, entry.partition))).collect()
+        self.partitions
+            .iter()
+            .map(|entry| Ok((named(&entry.topic)?, entry.partition)))
+            .collect()
     }
 }
 
@@ -365,17 +411,26 @@ impl Offsets {
         bounded(self.offsets.len())?;
         let one = |entry: OffsetName| {
             if entry.offset < 0 {
-                return Err(RestError::InvalidEntity("an offset is 0 or more".to_owned()));
+                return Err(RestError::InvalidEntity(
+                    "an offset is 0 or more".to_owned(),
+                ));
             }
             let metadata = entry.metadata.unwrap_or_default();
-            Ok((named(&entry.topic)?, entry.partition, entry.offset, metadata))
+            Ok((
+                named(&entry.topic)?,
+                entry.partition,
+                entry.offset,
+                metadata,
+            ))
         };
         self.offsets.into_iter().map(one).collect()
     }
 }
 
 fn named(topic: &str) -> Result<TopicName, RestError> {
-    topic.parse().map_err(|error| RestError::Store(StreamsError::InvalidTopic(error)))
+    topic
+        .parse()
+        .map_err(|error| RestError::Store(StreamsError::InvalidTopic(error)))
 }
 
 fn bounded(named: usize) -> Result<(), RestError> {
@@ -411,8 +466,11 @@ async fn v2_body(
 
 /// Reads the settings of a new instance; an empty body asks for the defaults.
 fn instance_config(body: &[u8]) -> Result<(String, InstanceConfig), RestError> {
-    let fields: Map<String, Value> =
-        if body.trim_ascii().is_empty() { Map::new() } else { answer::entity(body)? };
+    let fields: Map<String, Value> = if body.trim_ascii().is_empty() {
+        Map::new()
+    } else {
+        answer::entity(body)?
+    };
     let (mut id, mut name) = (None, None);
     let mut config = InstanceConfig {
         format: Embedded::Binary,
@@ -422,9 +480,7 @@ fn instance_config(body: &[u8]) -> Result<(String, InstanceConfig), RestError> {
         wait_max: None,
     };
     for (field, value) in &fields {
-        let invalid = || {
-            RestError::InvalidConsumerConfig(format!("{field} cannot be {value}"))
-        };
+        let invalid = || RestError::InvalidConsumerConfig(format!("{field} cannot be {value}"));
         // Numbers and booleans come as text from many clients, since kafka-rest's examples do so.
         let text = match value {
             Value::Null => continue,
@@ -472,12 +528,20 @@ fn instance_config(body: &[u8]) -> Result<(String, InstanceConfig), RestError> {
                 config.wait_max = Some(Duration::from_millis(ms).min(limits::READ_WAIT_MAX));
             }
             _ => {
-                return Err(RestError::InvalidEntity(format!("unrecognized field: {field}")));
+                return Err(RestError::InvalidEntity(format!(
+                    "unrecognized field: {field}"
+                )));
             }
         }
     }
-    let name = name.or_else(|| id.as_ref().map(|id| format!("rest-consumer-{id}-{}", Uuid::new_v4())));
-    Ok((name.unwrap_or_else(|| format!("rest-consumer-{}", Uuid::new_v4())), config))
+    let name = name.or_else(|| {
+        id.as_ref()
+            .map(|id| format!("rest-consumer-{id}-{}", Uuid::new_v4()))
+    });
+    Ok((
+        name.unwrap_or_else(|| format!("rest-consumer-{}", Uuid::new_v4())),
+        config,
+    ))
 }
 
 /// Percent-encodes a path segment.

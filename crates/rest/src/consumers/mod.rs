@@ -86,7 +86,11 @@ struct Reader {
 enum Interest {
     Nothing,
     Topics(Vec<TopicName>),
-    Pattern { pattern: Regex, topics: Vec<TopicName>, looked_at: UnixMillis },
+    Pattern {
+        pattern: Regex,
+        topics: Vec<TopicName>,
+        looked_at: UnixMillis,
+    },
     Partitions,
 }
 
@@ -119,7 +123,10 @@ impl Consumers {
             registry.making.insert(key.clone(), ());
         }
         // Takes the name back when the request ends before the instance stands.
-        let name = Making { consumers: self, key };
+        let name = Making {
+            consumers: self,
+            key,
+        };
         let consumer = self
             .store
             .consumer(ConsumerConfig {
@@ -153,7 +160,10 @@ impl Consumers {
 
     /// Finds an instance and keeps it alive for another idle time.
     pub fn find(&self, group: &str, instance: &str) -> Result<Arc<Instance>, RestError> {
-        let key = InstanceKey { group: group.to_owned(), instance: instance.to_owned() };
+        let key = InstanceKey {
+            group: group.to_owned(),
+            instance: instance.to_owned(),
+        };
         match self.registry.lock().instances.get(&key) {
             Some(instance) => {
                 instance.touch(self.clock.now());
@@ -164,7 +174,10 @@ impl Consumers {
     }
 
     pub async fn delete(&self, group: &str, instance: &str) -> Result<(), RestError> {
-        let key = InstanceKey { group: group.to_owned(), instance: instance.to_owned() };
+        let key = InstanceKey {
+            group: group.to_owned(),
+            instance: instance.to_owned(),
+        };
         let found = {
             let mut registry = self.registry.lock();
             let found = registry.instances.remove(&key);
@@ -192,13 +205,18 @@ impl Consumers {
                 .filter(|instance| instance.reader.try_lock().is_ok())
                 .map(|instance| instance.key.clone())
                 .collect();
-            let expired =
-                idle.iter().filter_map(|key| registry.instances.remove(key)).collect();
+            let expired = idle
+                .iter()
+                .filter_map(|key| registry.instances.remove(key))
+                .collect();
             gauge(&registry);
             expired
         };
         for instance in &expired {
-            let InstanceKey { group, instance: name } = &instance.key;
+            let InstanceKey {
+                group,
+                instance: name,
+            } = &instance.key;
             tracing::info!(group, instance = name, "closed an idle consumer instance");
             instance.close().await;
         }
@@ -212,8 +230,13 @@ impl Consumers {
     /// Closes every instance and ends the reaper.
     pub async fn close(&self) {
         self.shutdown.cancel();
-        let all: Vec<Arc<Instance>> =
-            self.registry.lock().instances.drain().map(|(_, instance)| instance).collect();
+        let all: Vec<Arc<Instance>> = self
+            .registry
+            .lock()
+            .instances
+            .drain()
+            .map(|(_, instance)| instance)
+            .collect();
         for instance in all {
             instance.close().await;
         }
@@ -223,7 +246,11 @@ impl Consumers {
     /// reaper is over.
     fn next_expiry(&self, now: UnixMillis) -> Option<Duration> {
         let mut registry = self.registry.lock();
-        let longest_idle = registry.instances.values().map(|instance| instance.idle(now)).max();
+        let longest_idle = registry
+            .instances
+            .values()
+            .map(|instance| instance.idle(now))
+            .max();
         registry.reaping = longest_idle.is_some();
         longest_idle.map(|idle| self.idle_max.saturating_sub(idle))
     }
@@ -241,24 +268,38 @@ impl Instance {
     /// Waits for the instance's turn; answers 40403 when it was closed meanwhile.
     async fn reader(&self) -> Result<MutexGuard<'_, Reader>, RestError> {
         let reader = self.reader.lock().await;
-        if reader.consumer.is_none() { Err(not_found(&self.key)) } else { Ok(reader) }
+        if reader.consumer.is_none() {
+            Err(not_found(&self.key))
+        } else {
+            Ok(reader)
+        }
     }
 
     async fn close(&self) {
         self.gone.cancel();
         let mut reader = self.reader.lock().await;
         let uncommitted = std::mem::take(&mut reader.uncommitted);
-        let Some(mut consumer) = reader.consumer.take() else { return };
+        let Some(mut consumer) = reader.consumer.take() else {
+            return;
+        };
         if self.config.auto_commit
             && uncommitted
             && let Err(error) = consumer.commit(None).await
         {
             let InstanceKey { group, instance } = &self.key;
             let error = base::report(&error);
-            tracing::warn!(group, instance, error, "the last offsets were not committed");
+            tracing::warn!(
+                group,
+                instance,
+                error,
+                "the last offsets were not committed"
+            );
         }
         if let Err(error) = consumer.close().await {
-            tracing::warn!(error = base::report(&error), "a consumer did not leave its group");
+            tracing::warn!(
+                error = base::report(&error),
+                "a consumer did not leave its group"
+            );
         }
     }
 }
@@ -291,10 +332,16 @@ async fn reap(consumers: Weak<Consumers>, shutdown: CancellationToken) {
         };
         // An instance in use can be past its time; it is looked at again soon.
         let wait = wait.max(REAP_INTERVAL_MIN);
-        if shutdown.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+        if shutdown
+            .run_until_cancelled(tokio::time::sleep(wait))
+            .await
+            .is_none()
+        {
             return;
         }
-        let Some(consumers) = consumers.upgrade() else { return };
+        let Some(consumers) = consumers.upgrade() else {
+            return;
+        };
         consumers.expire(consumers.clock.now()).await;
     }
 }

@@ -105,7 +105,12 @@ async fn commit_when_due(
 
 async fn refresh_pattern(shared: &Shared, reader: &mut Reader) -> Result<(), StreamsError> {
     let now = shared.clock.now();
-    let Interest::Pattern { pattern, topics, looked_at } = &mut reader.interest else {
+    let Interest::Pattern {
+        pattern,
+        topics,
+        looked_at,
+    } = &mut reader.interest
+    else {
         return Ok(());
     };
     if now.since(*looked_at) < limits::PATTERN_AGE_MAX {
@@ -130,7 +135,9 @@ async fn collect(
     let mut bytes = 0;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let more = consumer.poll(left, max_bytes.saturating_sub(bytes).max(1)).await?;
+        let more = consumer
+            .poll(left, max_bytes.saturating_sub(bytes).max(1))
+            .await?;
         if more.is_empty() {
             return Ok(records);
         }
@@ -154,7 +161,13 @@ async fn put_back(
 ) -> Result<(), StreamsError> {
     // Backwards, so that each partition ends at its first record.
     for record in records.iter().rev() {
-        consumer.seek(&record.topic, record.partition, SeekTo::Offset(record.offset)).await?;
+        consumer
+            .seek(
+                &record.topic,
+                record.partition,
+                SeekTo::Offset(record.offset),
+            )
+            .await?;
     }
     Ok(())
 }
@@ -179,7 +192,11 @@ fn encoded(records: &[ConsumedRecord], format: Embedded) -> Vec<u8> {
         out.extend_from_slice(b",\"value\":");
         let value_reads = part(&mut out, record.value.as_deref(), format);
         out.extend_from_slice(
-            format!(",\"partition\":{},\"offset\":{}", record.partition, record.offset).as_bytes(),
+            format!(
+                ",\"partition\":{},\"offset\":{}",
+                record.partition, record.offset
+            )
+            .as_bytes(),
         );
         let unread = match (key_reads, value_reads) {
             (true, true) => None,

@@ -1,0 +1,65 @@
+//! Every bound of the bulk imports, each with its unit and its reason.
+
+use std::time::Duration;
+
+/// Bytes of one upload unless configured: the largest national library files are some gigabytes.
+pub(crate) const UPLOAD_BYTES_MAX: u64 = 16 << 30;
+
+/// Records of one slice: a slice is what one tenant may take before the next one's turn, and 250
+/// of the sink's rows stay well under 50 ms.
+pub(crate) const SLICE_RECORDS_MAX: u32 = 250;
+
+/// Bytes of keys and values of one slice's records: a slice is one batch in the store, which takes
+/// about 1 MiB, and one batch is what the store recognizes when it comes again after a crash.
+pub(crate) const SLICE_BYTES_MAX: usize = 900_000;
+
+/// Bytes of one record as it is stored; a larger one is rejected. Fits a slice alone.
+pub(crate) const RECORD_BYTES_MAX: usize = 768 << 10;
+
+/// Bytes of the file that a slice looks at first: 250 records of usual size.
+pub(crate) const WINDOW_BYTES: usize = 384 << 10;
+
+/// Bytes of the file that a slice looks at when its first record does not fit [`WINDOW_BYTES`]:
+/// more than any record that is taken.
+pub(crate) const WINDOW_BYTES_MAX: usize = 1 << 20;
+
+/// Slices worked on at the same time unless configured. The sink has one writer, so more than two
+/// only lengthen its queue, and with it a quiet tenant's wait.
+pub(crate) const WORKERS: usize = 2;
+
+/// Most slices at the same time, whatever is configured: each holds some megabytes.
+pub(crate) const WORKERS_MAX: usize = 16;
+
+/// Jobs that are running or uploading at the same time: each is an entry in memory and a file.
+pub(crate) const JOBS_ACTIVE_MAX: usize = 10_000;
+
+/// Uploads at the same time: each has a connection and a file handle.
+pub(crate) const UPLOADS_MAX: usize = 64;
+
+/// Bytes of an upload between two looks at the disk queue: written behind, synced once at the end.
+pub(crate) const UPLOAD_BUFFER_BYTES: usize = 256 << 10;
+
+/// How long an upload may stand still before it is given up.
+pub(crate) const UPLOAD_IDLE_MAX: Duration = Duration::from_secs(60);
+
+/// Jobs in one listing unless asked for fewer.
+pub(crate) const LISTED_JOBS_MAX: u32 = 1_000;
+
+/// Journal entries in one answer.
+pub(crate) const LISTED_ENTRIES_MAX: u32 = 10_000;
+
+/// Bytes of a job's name, its key field and its idempotency key: they are shown and indexed.
+pub(crate) const NAME_BYTES_MAX: usize = 255;
+
+/// Bytes of a record's id: it is the topic's key and half of the sink's primary key.
+pub(crate) const ID_BYTES_MAX: usize = 1_024;
+
+/// Bytes of a title kept in the sink; longer ones are cut.
+pub(crate) const TITLE_BYTES_MAX: usize = 4_096;
+
+/// Bytes of a request's body that is read and thrown away, so that the caller of a repeated
+/// request gets its answer instead of a broken connection.
+pub(crate) const DRAIN_BYTES_MAX: u64 = 64 << 20;
+
+/// Longest pause before a slice that failed for a while is tried again.
+pub(crate) const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);

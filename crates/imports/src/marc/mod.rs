@@ -1,0 +1,339 @@
+//! A tolerant reader of MARC 21 in ISO 2709, on borrowed bytes.
+//!
+//! A record is a leader of 24 bytes (0..5 length, 12..17 base address of the data), a directory of
+//! 12-byte entries (tag, field length, field start), and fields that end with 0x1E, all ended by
+//! 0x1D. See "MARC 21 Specifications for Record Structure, Character Sets, and Exchange Media".
+//!
+//! Files in the field are damaged. The terminator says where a record ends, the leader's length
+//! only confirms it or, where the terminator is missing, replaces it. So damage costs the damaged
+//! record and never its neighbours. A record whose directory or lengths are off but whose fields
+//! still match its directory one to one is taken, with a note.
+//!
+//! Left out: conversion of MARC-8 text; such a record is refused unless its bytes are ASCII or are
+//! UTF-8 after all, which many writers forget to say in the leader.
+
+mod json;
+
+pub(crate) use json::write_json;
+
+/// What lies at the start of a buffer.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Framed<'a> {
+    /// A record and the bytes that it takes, stray bytes before it included.
+    Record {
+        before: usize,
+        bytes: &'a [u8],
+        note: Option<&'static str>,
+    },
+    /// Bytes that are no record: where the damaged one starts, and how far it goes.
+    Damaged {
+        before: usize,
+        len: usize,
+        reason: &'static str,
+    },
+    /// The record may go on behind the buffer.
+    Incomplete,
+    /// Nothing but filler up to the end of the file.
+    End,
+}
+
+/// A record's leader and fields, as slices of its bytes.
+#[derive(Debug)]
+pub(crate) struct MarcRecord<'a> {
+    pub leader: &'a str,
+    pub fields: Vec<Field<'a>>,
+    /// Why it is not quite right, though all of it was read.
+    pub note: Option<&'static str>,
+}
+
+/// A field without its terminator.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Field<'a> {
+    pub tag: &'a str,
+    pub data: &'a str,
+}
+
+/// Finds the first record of `buffer`; `last` says that the file ends with the buffer.
+pub(crate) fn frame(buffer: &[u8], last: bool) -> Framed<'_> {
+    let before = buffer
+        .iter()
+        .take_while(|byte| FILLER.contains(byte))
+        .count();
+    let rest = &buffer[before..];
+    if rest.is_empty() {
+        return if last {
+            Framed::End
+        } else {
+            Framed::Incomplete
+        };
+    }
+    let terminator = memchr::memchr(RECORD_END, rest);
+    let length = length_of(rest);
+    // Without its terminator a record would swallow the next one; its length tells where it ends.
+    if let Some(end) = length.filter(|end| terminator.is_none_or(|at| at + 1 > *end)) {
+        for end in [end, end - 1] {
+            if leader_at(rest, end) {
+                let reason = "the record terminator is missing";
+                return Framed::Damaged {
+                    before,
+                    len: end,
+                    reason,
+                };
+            }
+        }
+    }
+    match terminator {
+        Some(at) => {
+            let bytes = &rest[..=at];
+            if bytes.len() < SHORTEST {
+                let reason = "too short for a leader and a directory";
+                return Framed::Damaged {
+                    before,
+                    len: bytes.len(),
+                    reason,
+                };
+            }
+            // A lost piece can join the head of one record to the tail of another; where a second
+            // leader stands inside, the first record is the damaged one.
+            if let Some(second) = inner_leader(bytes) {
+                let reason = "another record begins inside of it";
+                return Framed::Damaged {
+                    before,
+                    len: second,
+                    reason,
+                };
+            }
+            let note = match length {
+                Some(length) if length == bytes.len() => None,
+                _ => Some("the leader's record length is wrong"),
+            };
+            Framed::Record {
+                before,
+                bytes,
+                note,
+            }
+        }
+        None if last => {
+            let reason = "the file ends inside of the record";
+            Framed::Damaged {
+                before,
+                len: rest.len(),
+                reason,
+            }
+        }
+        None => Framed::Incomplete,
+    }
+}
+
+/// Takes a framed record apart.
+///
+/// # Errors
+/// A sentence that says what is damaged.
+pub(crate) fn parse(bytes: &[u8]) -> Result<MarcRecord<'_>, &'static str> {
+    let body = bytes
+        .strip_suffix(&[RECORD_END])
+        .ok_or("the record terminator is missing")?;
+    let leader = body.get(..LEADER_BYTES).ok_or("too short for a leader")?;
+    let leader = str::from_utf8(leader).ok().filter(|text| text.is_ascii());
+    let leader = leader.ok_or("the leader is not ASCII")?;
+    let directory_end = memchr::memchr(FIELD_END, &body[LEADER_BYTES..])
+        .map(|at| LEADER_BYTES + at)
+        .ok_or("the directory has no end")?;
+    let directory = &body[LEADER_BYTES..directory_end];
+    if directory.len() % ENTRY_BYTES != 0 {
+        return Err("the directory is no whole number of entries");
+    }
+    let base_is_right = digits(&leader.as_bytes()[12..17]) == Some(directory_end + 1);
+    let data = &body[directory_end + 1..];
+    let utf8 = check_text(data, leader)?;
+    let strict = if base_is_right {
+        by_directory(directory, data)
+    } else {
+        None
+    };
+    let (fields, repaired) = match strict {
+        Some(fields) => (fields, None),
+        None => (
+            by_order(directory, data).ok_or("the directory does not fit the fields")?,
+            Some("the directory's offsets are wrong; fields taken in their order"),
+        ),
+    };
+    let fields = fields
+        .into_iter()
+        .map(|(tag, field)| {
+            let tag = str::from_utf8(tag).ok().filter(|tag| tag.is_ascii());
+            let tag = tag.ok_or("a tag is not ASCII")?;
+            // Checked as a whole above; a directory may still cut a character in two.
+            let data = str::from_utf8(field).map_err(|_| "a field's text is cut")?;
+            Ok(Field { tag, data })
+        })
+        .collect::<Result<Vec<_>, &'static str>>()?;
+    Ok(MarcRecord {
+        leader,
+        fields,
+        note: repaired.or(utf8),
+    })
+}
+
+impl<'a> MarcRecord<'a> {
+    /// The record's id: its control number (001), or else the Library of Congress's (010 $a).
+    pub fn id(&self) -> Option<&'a str> {
+        let control = self
+            .fields
+            .iter()
+            .find(|field| field.tag == "001")
+            .map(|field| field.data);
+        let library = || self.subfield("010", 'a');
+        control
+            .map(str::trim)
+            .filter(|id| !id.is_empty())
+            .or_else(|| library().map(str::trim).filter(|id| !id.is_empty()))
+    }
+
+    /// The title: 245 $a, $n, $p and $b in their order, without the closing punctuation.
+    pub fn title(&self) -> Option<String> {
+        let field = self.fields.iter().find(|field| field.tag == "245")?;
+        let mut title = String::new();
+        for (code, text) in field.subfields() {
+            if matches!(code, 'a' | 'b' | 'n' | 'p') {
+                if !title.is_empty() {
+                    title.push(' ');
+                }
+                title.push_str(text.trim());
+            }
+        }
+        let plain = title.trim_end_matches([' ', '/', ':', ';', ',', '=']).len();
+        title.truncate(plain);
+        (!title.is_empty()).then_some(title)
+    }
+
+    fn subfield(&self, tag: &str, code: char) -> Option<&'a str> {
+        let field = self.fields.iter().find(|field| field.tag == tag)?;
+        field
+            .subfields()
+            .find(|(found, _)| *found == code)
+            .map(|(_, text)| text)
+    }
+}
+
+impl<'a> Field<'a> {
+    /// Whether it is a control field (001 to 009), which has neither indicators nor subfields.
+    pub fn is_control(&self) -> bool {
+        self.tag.starts_with("00")
+    }
+
+    /// The two indicators, blank where the field has none.
+    pub fn indicators(&self) -> [char; 2] {
+        let head = self.data.split(SUBFIELD).next().unwrap_or_default();
+        let mut chars = head.chars();
+        [chars.next().unwrap_or(' '), chars.next().unwrap_or(' ')]
+    }
+
+    /// The subfields: code and text.
+    pub fn subfields(&self) -> impl Iterator<Item = (char, &'a str)> {
+        self.data.split(SUBFIELD).skip(1).filter_map(|piece| {
+            let code = piece.chars().next()?;
+            Some((code, &piece[code.len_utf8()..]))
+        })
+    }
+}
+
+/// Checks the encoding that leader/09 names; answers a note where it is not what it says.
+fn check_text(data: &[u8], leader: &str) -> Result<Option<&'static str>, &'static str> {
+    let is_utf8 = str::from_utf8(data).is_ok();
+    if leader.as_bytes()[9] == b'a' {
+        return if is_utf8 {
+            Ok(None)
+        } else {
+            Err("text is not UTF-8, though the leader says so")
+        };
+    }
+    if data.contains(&ESCAPE) || !is_utf8 {
+        return Err("MARC-8 text is not read; convert the file to UTF-8");
+    }
+    Ok((!data.is_ascii()).then_some("text is UTF-8, though the leader says MARC-8"))
+}
+
+type TaggedFields<'a> = Vec<(&'a [u8], &'a [u8])>;
+
+/// The fields as the directory says, if every entry fits a terminated field.
+fn by_directory<'a>(directory: &'a [u8], data: &'a [u8]) -> Option<TaggedFields<'a>> {
+    let mut fields = Vec::with_capacity(directory.len() / ENTRY_BYTES);
+    for entry in directory.chunks_exact(ENTRY_BYTES) {
+        let length = digits(&entry[3..7])?;
+        let start = digits(&entry[7..12])?;
+        let (last, field) = data.get(start..start.checked_add(length)?)?.split_last()?;
+        if *last != FIELD_END || memchr::memchr(FIELD_END, field).is_some() {
+            return None;
+        }
+        // A field begins where another ended, or it is the tail of one.
+        if start > 0 && data[start - 1] != FIELD_END {
+            return None;
+        }
+        fields.push((&entry[..3], field));
+    }
+    Some(fields)
+}
+
+/// The fields in the order in which they stand, if there are as many as directory entries.
+fn by_order<'a>(directory: &'a [u8], data: &'a [u8]) -> Option<TaggedFields<'a>> {
+    let data = data.strip_suffix(&[FIELD_END]).unwrap_or(data);
+    let entries = directory.chunks_exact(ENTRY_BYTES);
+    let fields = data.split(|byte| *byte == FIELD_END);
+    if fields.clone().count() != entries.len() || entries.len() == 0 {
+        return None;
+    }
+    Some(entries.map(|entry| &entry[..3]).zip(fields).collect())
+}
+
+/// The record length that the leader gives, when it can be one.
+fn length_of(record: &[u8]) -> Option<usize> {
+    digits(record.get(..5)?).filter(|length| *length >= SHORTEST)
+}
+
+/// Whether a leader and the first directory entry stand at `at`, filler before them skipped.
+fn leader_at(buffer: &[u8], at: usize) -> bool {
+    let Some(rest) = buffer.get(at..) else {
+        return false;
+    };
+    let filler = rest.iter().take_while(|byte| FILLER.contains(byte)).count();
+    rest.get(filler..).is_some_and(is_leader)
+}
+
+fn is_leader(bytes: &[u8]) -> bool {
+    let Some(head) = bytes.get(..LEADER_BYTES + ENTRY_BYTES) else {
+        return false;
+    };
+    length_of(head).is_some()
+        && digits(&head[12..17]).is_some_and(|base| base > LEADER_BYTES)
+        && head[5..12].iter().all(|byte| (0x20..0x7f).contains(byte))
+        && head[27..36].iter().all(u8::is_ascii_digit)
+}
+
+/// Where a second leader stands right behind a field's end inside of a record.
+fn inner_leader(record: &[u8]) -> Option<usize> {
+    memchr::memchr_iter(FIELD_END, record)
+        .map(|at| at + 1)
+        .find(|at| record.get(*at..).is_some_and(is_leader))
+}
+
+fn digits(bytes: &[u8]) -> Option<usize> {
+    bytes.iter().try_fold(0_usize, |number, byte| {
+        byte.is_ascii_digit()
+            .then(|| number * 10 + usize::from(byte - b'0'))
+    })
+}
+
+const RECORD_END: u8 = 0x1d;
+const FIELD_END: u8 = 0x1e;
+const SUBFIELD: char = '\u{1f}';
+const ESCAPE: u8 = 0x1b;
+const LEADER_BYTES: usize = 24;
+const ENTRY_BYTES: usize = 12;
+/// A leader, the directory's end and the record's end.
+const SHORTEST: usize = LEADER_BYTES + 2;
+/// What stands between records of files that went through text tools or tapes.
+const FILLER: [u8; 6] = [b'\n', b'\r', b' ', 0, b'^', 0x1a];
+
+#[cfg(test)]
+pub(crate) mod tests;
