@@ -80,7 +80,11 @@ fn disk_write_bytes_per_s(folder: &Path) -> std::io::Result<f64> {
 
 fn memory_bytes() -> u64 {
     let text = field_of("/proc/meminfo", "MemTotal").unwrap_or_default();
-    let kib: u64 = text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let kib: u64 = text
+        .split_whitespace()
+        .next()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(0);
     kib * 1024
 }
 

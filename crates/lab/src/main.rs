@@ -20,7 +20,12 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 /// Reruns the experiments and draws their reports.
 #[derive(Parser)]
-#[command(name = "thalweg lab", bin_name = "thalweg lab", version, max_term_width = 100)]
+#[command(
+    name = "thalweg lab",
+    bin_name = "thalweg lab",
+    version,
+    max_term_width = 100
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

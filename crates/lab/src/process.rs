@@ -37,10 +37,18 @@ impl Measured {
         folder: &Path,
     ) -> Result<Self, LabError> {
         let log = folder.join(format!("{name}.log"));
-        let cannot = |error| LabError::System { what: format!("cannot start {name}"), source: error };
+        let cannot = |error| LabError::System {
+            what: format!("cannot start {name}"),
+            source: error,
+        };
         let out = File::create(&log).map_err(cannot)?;
         let err = out.try_clone().map_err(cannot)?;
-        let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().map_err(cannot)?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(err)
+            .spawn()
+            .map_err(cannot)?;
         Ok(Measured { name, child, log })
     }
 
@@ -51,8 +59,11 @@ impl Measured {
         let cannot = || LabError::system(format!("cannot read what {} uses", self.name));
         let stat = read("stat").map_err(cannot())?;
         let status = read("status").map_err(cannot())?;
-        let fields: Vec<&str> =
-            stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+        let fields: Vec<&str> = stat
+            .rsplit_once(')')
+            .map_or("", |(_, rest)| rest)
+            .split_whitespace()
+            .collect();
         let ticks: u64 = [11, 12]
             .iter()
             .filter_map(|&at: &usize| fields.get(at)?.parse::<u64>().ok())
@@ -74,9 +85,10 @@ impl Measured {
                 self.name,
                 last_lines(&self.log),
             ))),
-            Err(source) => {
-                Err(LabError::System { what: format!("cannot watch {}", self.name), source })
-            }
+            Err(source) => Err(LabError::System {
+                what: format!("cannot watch {}", self.name),
+                source,
+            }),
         }
     }
 
@@ -89,11 +101,17 @@ impl Measured {
                 Ok(Some(_)) => return Ok(()),
                 Ok(None) => std::thread::sleep(POLL),
                 Err(source) => {
-                    return Err(LabError::System { what: format!("cannot stop {}", self.name), source });
+                    return Err(LabError::System {
+                        what: format!("cannot stop {}", self.name),
+                        source,
+                    });
                 }
             }
         }
-        Err(LabError::Failed(format!("{} did not stop within {STOP_MAX:?}", self.name)))
+        Err(LabError::Failed(format!(
+            "{} did not stop within {STOP_MAX:?}",
+            self.name
+        )))
     }
 
     fn signal_stop(&self) {
@@ -127,7 +145,9 @@ impl Up {
         let mut command = Command::new(thalweg);
         command.arg("up").arg("--data").arg(&data);
         for role in ["streams", "rest", "mqtt", "fleet"] {
-            command.arg("--set").arg(format!("{role}.listen=127.0.0.1:0"));
+            command
+                .arg("--set")
+                .arg(format!("{role}.listen=127.0.0.1:0"));
         }
         let mut process = Measured::start("up", &mut command, folder)?;
         let deadline = Instant::now() + READY_MAX;
@@ -138,7 +158,9 @@ impl Up {
                 return Ok(Up { process, endpoints });
             }
             if Instant::now() > deadline {
-                return Err(LabError::Failed(format!("up was not ready within {READY_MAX:?}")));
+                return Err(LabError::Failed(format!(
+                    "up was not ready within {READY_MAX:?}"
+                )));
             }
             std::thread::sleep(POLL);
         }
@@ -153,8 +175,15 @@ impl Up {
 }
 
 fn kib_of(status: &str, name: &str) -> u64 {
-    let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
-    let kib: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
+    let line = status
+        .lines()
+        .find(|line| line.starts_with(name))
+        .unwrap_or_default();
+    let kib: u64 = line
+        .split_whitespace()
+        .nth(1)
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(0);
     kib * 1024
 }
 

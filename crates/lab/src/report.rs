@@ -19,13 +19,21 @@ pub fn write(finding: &Finding, folder: &Path) -> Result<PathBuf, LabError> {
         Ok(path)
     };
     save(format!("{}.json", finding.experiment), &json)?;
-    save(format!("{}.html", finding.experiment), html(finding)?.as_bytes())
+    save(
+        format!("{}.html", finding.experiment),
+        html(finding)?.as_bytes(),
+    )
 }
 
 /// The rows, aligned.
 pub fn table(finding: &Finding) -> String {
     let mut text = String::new();
-    let name_width = finding.rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+    let name_width = finding
+        .rows
+        .iter()
+        .map(|row| row.name.len())
+        .max()
+        .unwrap_or(0);
     for row in &finding.rows {
         let holds = match row.holds {
             Some(true) => "holds",
@@ -83,9 +91,16 @@ fn html(finding: &Finding) -> Result<String, LabError> {
 }
 
 fn html_row(row: &Row) -> String {
-    let reference = row.reference.as_ref().map_or_else(String::new, |reference| {
-        format!("{} <small>{}</small>", figure(reference.value), escape(reference.source))
-    });
+    let reference = row
+        .reference
+        .as_ref()
+        .map_or_else(String::new, |reference| {
+            format!(
+                "{} <small>{}</small>",
+                figure(reference.value),
+                escape(reference.source)
+            )
+        });
     let verdict = match row.holds {
         Some(true) => "<td class=good>holds",
         Some(false) => "<td class=bad>missed",
@@ -105,7 +120,9 @@ fn html_row(row: &Row) -> String {
 /// The series of the middle run, by plot, in order of appearance.
 fn plots(finding: &Finding) -> Vec<(String, String, Vec<&Series>)> {
     let mut plots: Vec<(String, String, Vec<&Series>)> = Vec::new();
-    let Some(run) = finding.runs.get(finding.runs.len() / 2) else { return plots };
+    let Some(run) = finding.runs.get(finding.runs.len() / 2) else {
+        return plots;
+    };
     for series in &run.series {
         match plots.iter_mut().find(|(title, _, _)| *title == series.plot) {
             Some((_, _, lines)) => lines.push(series),
@@ -138,7 +155,10 @@ fn plot(unit: &str, lines: &[&Series]) -> Result<String, LabError> {
         for (index, series) in lines.iter().enumerate() {
             let color = Palette99::pick(index).to_rgba();
             chart
-                .draw_series(LineSeries::new(series.points.iter().copied(), color.stroke_width(2)))
+                .draw_series(LineSeries::new(
+                    series.points.iter().copied(),
+                    color.stroke_width(2),
+                ))
                 .map_err(broken)?
                 .label(series.name.as_str())
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color));
@@ -165,7 +185,11 @@ fn figure(value: f64) -> String {
                 }
                 grouped.push(digit);
             }
-            if value < 0.0 { format!("-{grouped}") } else { grouped }
+            if value < 0.0 {
+                format!("-{grouped}")
+            } else {
+                grouped
+            }
         }
         middle if middle >= 10.0 || value == value.trunc() => format!("{value:.0}"),
         _ => format!("{value:.2}"),
@@ -173,7 +197,9 @@ fn figure(value: f64) -> String {
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }
 
 fn broken(error: impl std::fmt::Display) -> LabError {

@@ -100,7 +100,11 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
         Output::Table => print!("{}\nreport: {}\n", report::table(&result), html.display()),
     }
     let all_hold = result.rows.iter().all(|row| row.holds != Some(false));
-    Ok(if all_hold { ExitCode::SUCCESS } else { ExitCode::from(GOAL_MISSED) })
+    Ok(if all_hold {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(GOAL_MISSED)
+    })
 }
 
 fn repeat(
@@ -109,22 +113,35 @@ fn repeat(
     thalweg: &Path,
     work: &Path,
 ) -> Result<Vec<Outcome>, LabError> {
-    let count = args.runs.unwrap_or(if args.quick { QUICK_RUNS } else { RUNS }).max(1);
+    let count = args
+        .runs
+        .unwrap_or(if args.quick { QUICK_RUNS } else { RUNS })
+        .max(1);
     // The first run of the full form warms the page cache and is not counted.
     let warm_ups = usize::from(!args.quick);
     let mut outcomes = Vec::with_capacity(count);
     for index in 0..warm_ups + count {
         let folder = work.join(format!("run-{index}"));
-        std::fs::create_dir_all(&folder)
-            .map_err(LabError::system(format!("cannot make {}", folder.display())))?;
+        std::fs::create_dir_all(&folder).map_err(LabError::system(format!(
+            "cannot make {}",
+            folder.display()
+        )))?;
         let began = Instant::now();
-        let setting = Setting { thalweg: thalweg.to_owned(), quick: args.quick, folder };
+        let setting = Setting {
+            thalweg: thalweg.to_owned(),
+            quick: args.quick,
+            folder,
+        };
         let outcome = (experiment.run)(&setting)?;
         std::fs::remove_dir_all(&setting.folder)
             .map_err(LabError::system("cannot clear the run's folder"))?;
         let counted = index >= warm_ups;
         let kind = if counted { "run" } else { "warm-up" };
-        eprintln!("{}: {kind} took {:.1} s", experiment.name, began.elapsed().as_secs_f64());
+        eprintln!(
+            "{}: {kind} took {:.1} s",
+            experiment.name,
+            began.elapsed().as_secs_f64()
+        );
         if counted {
             outcomes.push(outcome);
         }
@@ -148,7 +165,9 @@ fn rows(experiment: &Experiment, runs: &[Outcome]) -> Vec<Row> {
                 name: measure.name,
                 unit: measure.unit,
                 value: summary.median,
-                reference: measure.reference.map(|(source, value)| Reference { source, value }),
+                reference: measure
+                    .reference
+                    .map(|(source, value)| Reference { source, value }),
                 goal: measure.goal.map(|goal| goal.to_string()),
                 holds: measure.goal.map(|goal| goal.holds(summary.median)),
                 summary,

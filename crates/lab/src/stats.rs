@@ -20,12 +20,21 @@ impl Summary {
     pub fn of(runs: Vec<f64>) -> Option<Self> {
         let sorted = sorted(&runs);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
-        Some(Summary { median: quantile(&sorted, 0.5)?, min, max, runs })
+        Some(Summary {
+            median: quantile(&sorted, 0.5)?,
+            min,
+            max,
+            runs,
+        })
     }
 
     /// Half the distance between the extremes, as a share of the median.
     pub fn spread(&self) -> f64 {
-        if self.median == 0.0 { 0.0 } else { (self.max - self.min) / 2.0 / self.median.abs() }
+        if self.median == 0.0 {
+            0.0
+        } else {
+            (self.max - self.min) / 2.0 / self.median.abs()
+        }
     }
 }
 

@@ -309,7 +309,7 @@ impl Parts {
             if let Some(listener) = listeners.rest {
                 let (routes, handle) =
                     rest::routes(store.clone(), config.rest.clone(), self.clock.clone());
-                let shutdown = shutdown.clone();
+                let (routes, shutdown) = (guarded(routes, config), shutdown.clone());
                 tasks.spawn(async move {
                     http::serve(listener, routes, shutdown).await;
                     handle.close().await;
@@ -325,6 +325,7 @@ impl Parts {
         if let Some(imports) = &self.imports {
             management = management.merge(imports::http::routes(imports.clone()));
         }
+        let management = guarded(management, config);
         tasks.spawn(http::serve(listeners.fleet, management, shutdown.clone()));
     }
 
@@ -345,6 +346,15 @@ impl Parts {
         if let Some(streams) = self.streams {
             streams.close().await;
         }
+    }
+}
+
+/// A port on loopback is guarded against pages of other sites; who opens it further says so.
+fn guarded(routes: Router, config: &Config) -> Router {
+    if config.access.allow_remote {
+        routes
+    } else {
+        routes.layer(axum::middleware::from_fn(http::same_site_only))
     }
 }
 

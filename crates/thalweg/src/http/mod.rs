@@ -1,5 +1,6 @@
 //! What the management port serves beside the roles' own APIs: health, metrics, status, console.
 
+mod guard;
 mod serve;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 use crate::endpoints::Endpoints;
 use crate::telemetry;
 
+pub use guard::same_site_only;
 pub use serve::serve;
 
 /// What the status answers are made of.
