@@ -143,8 +143,9 @@ impl BatchHeader {
         if idempotent && (self.producer_epoch < 0 || self.base_sequence < 0) {
             return refuse("a producer id comes with an epoch and a sequence");
         }
-        if !idempotent && (self.producer_id != -1 || self.base_sequence != -1) {
-            return refuse("a sequence comes with a producer id");
+        // Without a producer id the sequence says nothing: aiokafka writes 0 there, others -1.
+        if !idempotent && self.producer_id != -1 {
+            return refuse("a producer id is -1 or not negative");
         }
         Ok(())
     }
