@@ -1,0 +1,253 @@
+//! What a group accumulates. Nulls, and values of a type the aggregate does not take, are skipped.
+
+use std::cmp::Ordering;
+
+use crate::codec::{Decoder, Encoder};
+use crate::plan::AggregateFunction;
+use crate::value::{OwnedValue, Value};
+
+/// The state of one aggregate of one group.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Accumulator {
+    /// `count`.
+    Count(u64),
+    /// `sum`.
+    Sum(Total),
+    /// `avg`.
+    Avg(Total),
+    /// `min`: the least so far.
+    Min(OwnedValue),
+    /// `max`: the greatest so far.
+    Max(OwnedValue),
+    /// `first`.
+    First(OwnedValue),
+    /// `last`.
+    Last(OwnedValue),
+    /// `stddev`, by Welford's recurrence.
+    Stddev {
+        /// How many values.
+        count: u64,
+        /// Their mean.
+        mean: f64,
+        /// The sum of squares of their distances to the mean.
+        squares: f64,
+    },
+}
+
+/// A running total: integers and doubles apart, so that integers stay exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Total {
+    count: u64,
+    floats: u64,
+    int: i128,
+    float: f64,
+}
+
+impl Accumulator {
+    /// The state of an empty group.
+    pub fn new(function: AggregateFunction) -> Self {
+        match function {
+            AggregateFunction::Count => Accumulator::Count(0),
+            AggregateFunction::Sum => Accumulator::Sum(Total::default()),
+            AggregateFunction::Avg => Accumulator::Avg(Total::default()),
+            AggregateFunction::Min => Accumulator::Min(OwnedValue::Null),
+            AggregateFunction::Max => Accumulator::Max(OwnedValue::Null),
+            AggregateFunction::First => Accumulator::First(OwnedValue::Null),
+            AggregateFunction::Last => Accumulator::Last(OwnedValue::Null),
+            AggregateFunction::Stddev => {
+                Accumulator::Stddev { count: 0, mean: 0.0, squares: 0.0 }
+            }
+        }
+    }
+
+    /// Counts an event whatever its values: `count(*)`.
+    pub fn add_event(&mut self) {
+        if let Accumulator::Count(count) = self {
+            *count += 1;
+        }
+    }
+
+    /// Adds one value of the argument.
+    pub fn add(&mut self, value: &Value<'_>) {
+        if value.is_null() {
+            return;
+        }
+        match self {
+            Accumulator::Count(count) => *count += 1,
+            Accumulator::Sum(total) | Accumulator::Avg(total) => total.add(value),
+            Accumulator::Min(kept) => keep(kept, value, Ordering::Less),
+            Accumulator::Max(kept) => keep(kept, value, Ordering::Greater),
+            Accumulator::First(kept) => {
+                if *kept == OwnedValue::Null {
+                    kept.assign(value);
+                }
+            }
+            Accumulator::Last(kept) => kept.assign(value),
+            Accumulator::Stddev { count, mean, squares } => {
+                if let Some(number) = value.as_f64() {
+                    *count += 1;
+                    let before = number - *mean;
+                    *mean += before / *count as f64;
+                    *squares += before * (number - *mean);
+                }
+            }
+        }
+    }
+
+    /// The aggregate's value now.
+    pub fn value(&self) -> Value<'_> {
+        match self {
+            Accumulator::Count(count) => i64::try_from(*count).map_or(Value::Null, Value::Int),
+            Accumulator::Sum(total) => total.sum(),
+            Accumulator::Avg(total) if total.count == 0 => Value::Null,
+            Accumulator::Avg(total) => Value::float(total.as_f64() / total.count as f64),
+            Accumulator::Min(kept)
+            | Accumulator::Max(kept)
+            | Accumulator::First(kept)
+            | Accumulator::Last(kept) => kept.as_value(),
+            Accumulator::Stddev { count: 0 | 1, .. } => Value::Null,
+            Accumulator::Stddev { count, squares, .. } => {
+                Value::float((squares / (*count - 1) as f64).max(0.0).sqrt())
+            }
+        }
+    }
+
+    /// Bytes of text kept.
+    pub fn text_bytes(&self) -> usize {
+        match self {
+            Accumulator::Min(kept)
+            | Accumulator::Max(kept)
+            | Accumulator::First(kept)
+            | Accumulator::Last(kept) => kept.text_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Writes the state.
+    pub fn encode(&self, out: &mut Encoder) {
+        match self {
+            Accumulator::Count(count) => out.u64(*count),
+            Accumulator::Sum(total) | Accumulator::Avg(total) => {
+                out.u64(total.count);
+                out.u64(total.floats);
+                out.i128(total.int);
+                out.f64(total.float);
+            }
+            Accumulator::Min(kept)
+            | Accumulator::Max(kept)
+            | Accumulator::First(kept)
+            | Accumulator::Last(kept) => encode_value(kept, out),
+            Accumulator::Stddev { count, mean, squares } => {
+                out.u64(*count);
+                out.f64(*mean);
+                out.f64(*squares);
+            }
+        }
+    }
+
+    /// Reads back the state of an aggregate of `function`.
+    pub fn decode(function: AggregateFunction, from: &mut Decoder<'_>) -> Option<Self> {
+        Some(match function {
+            AggregateFunction::Count => Accumulator::Count(from.u64()?),
+            AggregateFunction::Sum => Accumulator::Sum(Total::decode(from)?),
+            AggregateFunction::Avg => Accumulator::Avg(Total::decode(from)?),
+            AggregateFunction::Min => Accumulator::Min(decode_value(from)?),
+            AggregateFunction::Max => Accumulator::Max(decode_value(from)?),
+            AggregateFunction::First => Accumulator::First(decode_value(from)?),
+            AggregateFunction::Last => Accumulator::Last(decode_value(from)?),
+            AggregateFunction::Stddev => Accumulator::Stddev {
+                count: from.u64()?,
+                mean: from.f64()?,
+                squares: from.f64()?,
+            },
+        })
+    }
+}
+
+impl Total {
+    fn add(&mut self, value: &Value<'_>) {
+        match value {
+            // 2^63 values of 63 bits each fit 127 bits: no count of events reaches that.
+            Value::Int(number) => self.int = self.int.saturating_add(i128::from(*number)),
+            Value::Float(number) => {
+                self.float += number;
+                self.floats += 1;
+            }
+            _ => return,
+        }
+        self.count += 1;
+    }
+
+    fn as_f64(&self) -> f64 {
+        self.int as f64 + self.float
+    }
+
+    fn sum(&self) -> Value<'static> {
+        if self.count == 0 {
+            return Value::Null;
+        }
+        match i64::try_from(self.int) {
+            Ok(sum) if self.floats == 0 => Value::Int(sum),
+            _ => Value::float(self.as_f64()),
+        }
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Option<Total> {
+        Some(Total {
+            count: from.u64()?,
+            floats: from.u64()?,
+            int: from.i128()?,
+            float: from.f64()?,
+        })
+    }
+}
+
+/// Keeps `value` when it stands on the wanted side; values of other kinds than the first are
+/// skipped.
+fn keep(kept: &mut OwnedValue, value: &Value<'_>, wanted: Ordering) {
+    let take = match kept {
+        OwnedValue::Null => !matches!(value, Value::Json(_)),
+        _ => value.compare(&kept.as_value()) == Some(wanted),
+    };
+    if take {
+        kept.assign(value);
+    }
+}
+
+fn encode_value(value: &OwnedValue, out: &mut Encoder) {
+    match value {
+        OwnedValue::Null => out.u8(0),
+        OwnedValue::Bool(truth) => {
+            out.u8(1);
+            out.u8(u8::from(*truth));
+        }
+        OwnedValue::Int(number) => {
+            out.u8(2);
+            out.i64(*number);
+        }
+        OwnedValue::Float(number) => {
+            out.u8(3);
+            out.f64(*number);
+        }
+        OwnedValue::Text(text) => {
+            out.u8(4);
+            out.bytes(text.as_bytes());
+        }
+        OwnedValue::Json(text) => {
+            out.u8(5);
+            out.bytes(text.as_bytes());
+        }
+    }
+}
+
+fn decode_value(from: &mut Decoder<'_>) -> Option<OwnedValue> {
+    Some(match from.u8()? {
+        0 => OwnedValue::Null,
+        1 => OwnedValue::Bool(from.u8()? != 0),
+        2 => OwnedValue::Int(from.i64()?),
+        3 => OwnedValue::Float(from.f64()?),
+        4 => OwnedValue::Text(from.text()?),
+        5 => OwnedValue::Json(from.text()?),
+        _ => return None,
+    })
+}

@@ -1,0 +1,541 @@
+//! One statement at work: events in, rows out, and books that balance. Pure state, no IO.
+//!
+//! Every event is accounted for exactly once: received = filtered + emitted from + late + errored +
+//! dropped + in flight, where in flight are the events of open windows and of rows that the sink
+//! has not taken yet.
+
+use std::sync::Arc;
+
+use base::UnixMillis;
+
+use crate::codec::{Decoder, Encoder};
+use crate::expression::{Event, Expression, Scope};
+use crate::json::BadPayload;
+use crate::limits::{CLOCK_STEP_MS, ERROR_TEXT_BYTES_MAX, KEPT_VALUE_BYTES_MAX, ROW_BYTES_MAX};
+use crate::output::{Output, Row};
+use crate::plan::{AggregateFunction, Column, EventTime, Plan, Source, Stage, Tumbling};
+use crate::time::event_time;
+use crate::value::{Value, write_text};
+use crate::window::{Window, Windows, bounds, decode_key, encode_key};
+
+/// What became of a statement's events, counted since the statement was added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Books {
+    /// Events taken from the source.
+    pub received: u64,
+    /// Events (and events of groups) that a WHERE or HAVING did not let pass.
+    pub filtered: u64,
+    /// Events that rows which the sink has taken stand for.
+    pub emitted_from: u64,
+    /// Rows that the sink has taken.
+    pub emitted: u64,
+    /// Events that could not be computed with: no JSON, no time, too large.
+    pub errored: u64,
+    /// Events of windows that were closed already.
+    pub late: u64,
+    /// Events given up while or because the statement was suspended.
+    pub dropped: u64,
+}
+
+impl Books {
+    /// Events that are neither settled nor lost.
+    pub fn in_flight(&self) -> u64 {
+        let settled =
+            self.filtered + self.emitted_from + self.errored + self.late + self.dropped;
+        self.received.saturating_sub(settled)
+    }
+}
+
+/// Choices that are no part of the statement's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MachineOptions {
+    /// How long after the watermark a window stays open, milliseconds.
+    pub lateness_ms: i64,
+    /// Most open groups.
+    pub groups_max: usize,
+    /// Partitions of the source; 1 for MQTT.
+    pub partitions: usize,
+    /// How long after its end a window without new events is closed, milliseconds.
+    pub close_delay_ms: i64,
+}
+
+/// The state of one statement.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    plan: Arc<Plan>,
+    options: MachineOptions,
+    /// Where each field of the plan stands among the source's scanned values.
+    slots: Vec<u16>,
+    /// What stands in a row before each column's value.
+    prefixes: Vec<Vec<u8>>,
+    functions: Vec<AggregateFunction>,
+    windows: Option<Windows>,
+    books: Books,
+    last_error: Option<String>,
+    suspended: Option<String>,
+    key: Vec<u8>,
+}
+
+impl Machine {
+    /// A fresh statement whose fields stand in the slots of their own order.
+    pub fn new(plan: Arc<Plan>, options: MachineOptions) -> Self {
+        let (functions, windows) = match &plan.stage {
+            Stage::PerEvent { .. } => (Vec::new(), None),
+            Stage::Windowed { window, aggregates, .. } => (
+                aggregates.iter().map(|aggregate| aggregate.function).collect(),
+                Some(new_windows(window, &options)),
+            ),
+        };
+        Machine {
+            slots: (0..plan.fields.len()).map(|slot| slot as u16).collect(),
+            prefixes: prefixes(&plan.columns),
+            functions,
+            windows,
+            books: Books::default(),
+            last_error: None,
+            suspended: None,
+            key: Vec::new(),
+            plan,
+            options,
+        }
+    }
+
+    /// The plan that runs.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// Says where among the source's scanned values each field of the plan stands.
+    pub fn bind(&mut self, slots: Vec<u16>) {
+        assert_eq!(slots.len(), self.plan.fields.len(), "every field has one slot");
+        self.slots = slots;
+    }
+
+    /// What became of the events.
+    pub fn books(&self) -> Books {
+        self.books
+    }
+
+    /// The latest error of an event, or why the statement is suspended.
+    pub fn error(&self) -> Option<&str> {
+        self.suspended.as_deref().or(self.last_error.as_deref())
+    }
+
+    /// True when the statement has given up until it is started anew.
+    pub fn is_suspended(&self) -> bool {
+        self.suspended.is_some()
+    }
+
+    /// Bytes of keyed state.
+    pub fn state_bytes(&self) -> usize {
+        self.windows.as_ref().map_or(0, Windows::state_bytes)
+    }
+
+    /// Applies one event; rows go to `out`.
+    pub fn on_event(
+        &mut self,
+        event: &Event<'_>,
+        scanned: Result<&[Value<'_>], &BadPayload>,
+        out: &mut Output,
+    ) {
+        self.books.received += 1;
+        if self.suspended.is_some() {
+            self.books.dropped += 1;
+            return;
+        }
+        let values = match scanned {
+            Ok(values) => values,
+            // A statement that reads no field of the payload works with any payload.
+            Err(_) if self.plan.fields.is_empty() => &[],
+            Err(bad) => return self.errored(event, bad),
+        };
+        let plan = self.plan.clone();
+        match &plan.stage {
+            Stage::PerEvent { window } => {
+                self.on_single(&plan, window.as_ref(), event, values, out);
+            }
+            Stage::Windowed { window, group_by, .. } => {
+                self.on_grouped(&plan, window, group_by, event, values, out);
+            }
+        }
+    }
+
+    /// Closes windows by the wall clock, where the statement's time follows it and nothing more
+    /// waits at the source.
+    pub fn on_clock(&mut self, now: UnixMillis, out: &mut Output) {
+        if self.follows_clock()
+            && let Some(windows) = &mut self.windows
+        {
+            windows.close_by_clock(now.0, self.options.close_delay_ms);
+            self.emit_closed(out);
+        }
+    }
+
+    /// When [`Machine::on_clock`] has something to do next.
+    pub fn next_clock(&self) -> Option<UnixMillis> {
+        if !self.follows_clock() {
+            return None;
+        }
+        let close = self.windows.as_ref()?.next_clock_close(self.options.close_delay_ms)?;
+        Some(UnixMillis(close))
+    }
+
+    /// Says of every partition of the source whether records wait there.
+    pub fn set_waiting(&mut self, is_waiting: impl Fn(usize) -> bool, out: &mut Output) {
+        if let Some(windows) = &mut self.windows {
+            windows.set_waiting(is_waiting);
+            self.emit_closed(out);
+        }
+    }
+
+    /// The sink has taken so many rows that stand for so many events.
+    pub fn delivered(&mut self, rows: u64, events: u64) {
+        self.books.emitted += rows;
+        self.books.emitted_from += events;
+    }
+
+    /// So many events' rows were given up.
+    pub fn given_up(&mut self, events: u64, why: &str) {
+        self.books.dropped += events;
+        self.last_error = Some(why.to_owned());
+    }
+
+    /// Writes books and windows, the books as they stand after so many more rows, which stand for
+    /// so many events, were delivered.
+    pub fn encode(&self, (rows, events): (u64, u64), out: &mut Encoder) {
+        let books = &self.books;
+        for count in [
+            books.received,
+            books.filtered,
+            books.emitted_from + events,
+            books.emitted + rows,
+            books.errored,
+            books.late,
+            books.dropped,
+        ] {
+            out.u64(count);
+        }
+        out.u8(u8::from(self.windows.is_some()));
+        if let Some(windows) = &self.windows {
+            windows.encode(out);
+        }
+    }
+
+    /// Takes over what [`Machine::encode`] wrote for the same text; `None` when it does not fit.
+    pub fn decode(mut self, from: &mut Decoder<'_>) -> Option<Machine> {
+        self.books = Books {
+            received: from.u64()?,
+            filtered: from.u64()?,
+            emitted_from: from.u64()?,
+            emitted: from.u64()?,
+            errored: from.u64()?,
+            late: from.u64()?,
+            dropped: from.u64()?,
+        };
+        if (from.u8()? != 0) != self.windows.is_some() {
+            return None;
+        }
+        if let Some(windows) = self.windows {
+            self.windows = Some(windows.decode(&self.functions, from)?);
+        }
+        Some(self)
+    }
+
+    fn on_single(
+        &mut self,
+        plan: &Plan,
+        window: Option<&Tumbling>,
+        event: &Event<'_>,
+        values: &[Value<'_>],
+        out: &mut Output,
+    ) {
+        let slots = std::mem::take(&mut self.slots);
+        let mut scope = Scope::of_event(values, &slots, event);
+        let time = match window {
+            None => Some(event.timestamp.0),
+            Some(window) => time_of(&window.time, &scope, event),
+        };
+        match time {
+            None => self.errored(event, &NO_TIME),
+            Some(time) => {
+                scope.window = window.map(|window| bounds(millis(window), time));
+                if !passes(plan.filter.as_ref(), &scope) {
+                    self.books.filtered += 1;
+                } else if write_row(plan, &self.prefixes, &scope, out) {
+                    let key = event.key.cloned();
+                    let (end, timestamp) = (out.bytes.len(), UnixMillis(time));
+                    out.rows.push(Row { end, timestamp, key, events: 1 });
+                } else {
+                    self.errored(event, &ROW_TOO_LARGE);
+                }
+            }
+        }
+        self.slots = slots;
+    }
+
+    fn on_grouped(
+        &mut self,
+        plan: &Plan,
+        window: &Tumbling,
+        group_by: &[Expression],
+        event: &Event<'_>,
+        values: &[Value<'_>],
+        out: &mut Output,
+    ) {
+        let slots = std::mem::take(&mut self.slots);
+        let mut scope = Scope::of_event(values, &slots, event);
+        match time_of(&window.time, &scope, event) {
+            None => self.errored(event, &NO_TIME),
+            Some(time) => {
+                let time = self.advance(window, event, time, out);
+                scope.window = Some(bounds(millis(window), time));
+                if !passes(plan.filter.as_ref(), &scope) {
+                    self.books.filtered += 1;
+                } else if self.windows.as_ref().is_some_and(|windows| windows.is_late(time)) {
+                    self.books.late += 1;
+                } else {
+                    self.accumulate(plan, group_by, event, time, &scope);
+                }
+            }
+        }
+        self.slots = slots;
+    }
+
+    /// Moves the watermark, emits what that closes, and gives the event's own time.
+    fn advance(&mut self, window: &Tumbling, event: &Event<'_>, time: i64, out: &mut Output) -> i64 {
+        let Some(windows) = &mut self.windows else { return time };
+        let mut time = time;
+        if window.time == EventTime::Source && matches!(self.plan.source, Source::Mqtt(_)) {
+            if time.saturating_add(CLOCK_STEP_MS) < windows.arrival_mark() {
+                for closed in windows.restart_time() {
+                    self.emit(closed, out);
+                }
+            }
+            let Some(windows) = &self.windows else { return time };
+            time = windows.not_before_watermark(time);
+        }
+        let partition = usize::try_from(event.partition).unwrap_or(0);
+        if let Some(windows) = &mut self.windows {
+            windows.advance(partition, time);
+        }
+        self.emit_closed(out);
+        time
+    }
+
+    fn accumulate(
+        &mut self,
+        plan: &Plan,
+        group_by: &[Expression],
+        event: &Event<'_>,
+        time: i64,
+        scope: &Scope<'_>,
+    ) {
+        let (Stage::Windowed { aggregates, .. }, Some(windows)) = (&plan.stage, &mut self.windows)
+        else {
+            return;
+        };
+        self.key.clear();
+        for expression in group_by {
+            encode_key(&expression.evaluate(scope), &mut self.key);
+        }
+        if self.key.len() > KEPT_VALUE_BYTES_MAX {
+            return self.errored(event, &KEY_TOO_LARGE);
+        }
+        let group = match windows.group(time, &self.key, &self.functions) {
+            Ok(group) => group,
+            Err(full) => {
+                self.books.dropped += 1;
+                return self.suspend(full.to_string());
+            }
+        };
+        let (mut before, mut after) = (0, 0);
+        for (accumulator, aggregate) in group.accumulators.iter_mut().zip(aggregates) {
+            if !passes(aggregate.filter.as_ref(), scope) {
+                continue;
+            }
+            let Some(argument) = &aggregate.argument else {
+                accumulator.add_event();
+                continue;
+            };
+            let value = argument.evaluate(scope);
+            before += accumulator.text_bytes();
+            if !is_too_long(&value, aggregate.function) {
+                accumulator.add(&value);
+            }
+            after += accumulator.text_bytes();
+        }
+        if before != after
+            && let Err(full) = windows.add_state_bytes(before, after)
+        {
+            self.suspend(full.to_string());
+        }
+    }
+
+    fn emit_closed(&mut self, out: &mut Output) {
+        while let Some(window) = self.windows.as_mut().and_then(Windows::pop_closed) {
+            self.emit(window, out);
+        }
+    }
+
+    fn emit(&mut self, window: Window, out: &mut Output) {
+        let plan = self.plan.clone();
+        let Stage::Windowed { having, .. } = &plan.stage else { return };
+        for group in &window.groups {
+            let keys = decode_key(&group.key);
+            let aggregates: Vec<Value<'_>> =
+                group.accumulators.iter().map(|accumulator| accumulator.value()).collect();
+            let scope = Scope {
+                values: &[],
+                slots: &[],
+                event: None,
+                window: Some((window.start, window.end)),
+                group: &keys,
+                aggregates: &aggregates,
+            };
+            if !passes(having.as_ref(), &scope) {
+                self.books.filtered += group.events;
+            } else if write_row(&plan, &self.prefixes, &scope, out) {
+                let timestamp = UnixMillis(window.end - 1);
+                let (end, events) = (out.bytes.len(), group.events);
+                out.rows.push(Row { end, timestamp, key: None, events });
+            } else {
+                self.books.errored += group.events;
+                self.last_error = Some(ROW_TOO_LARGE.0.to_owned());
+            }
+        }
+    }
+
+    fn errored(&mut self, event: &Event<'_>, error: &dyn std::fmt::Display) {
+        self.books.errored += 1;
+        let mut text = match event.offset {
+            None => format!("{error} (topic {})", event.topic),
+            Some(offset) => format!(
+                "{error} (topic {}, partition {}, offset {offset})",
+                event.topic, event.partition
+            ),
+        };
+        let end = (0..=ERROR_TEXT_BYTES_MAX).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
+        self.last_error = Some(text);
+    }
+
+    fn suspend(&mut self, reason: String) {
+        if let Some(windows) = &mut self.windows {
+            self.books.dropped += windows.events();
+            windows.restart_time();
+        }
+        self.suspended = Some(format!("suspended: {reason}; then remove and add the statement"));
+    }
+
+    /// A named time column moves with events only; the source's own time follows the wall clock.
+    fn follows_clock(&self) -> bool {
+        match &self.plan.stage {
+            Stage::Windowed { window, .. } => window.time == EventTime::Source,
+            Stage::PerEvent { .. } => false,
+        }
+    }
+}
+
+fn new_windows(window: &Tumbling, options: &MachineOptions) -> Windows {
+    Windows::new(millis(window), options.lateness_ms, options.groups_max, options.partitions)
+}
+
+fn millis(window: &Tumbling) -> i64 {
+    i64::try_from(window.length.as_millis()).unwrap_or(i64::MAX).max(1)
+}
+
+fn time_of(time: &EventTime, scope: &Scope<'_>, event: &Event<'_>) -> Option<i64> {
+    match time {
+        EventTime::Source => event_time(&Value::Int(event.timestamp.0)),
+        EventTime::Column(column) => event_time(&column.evaluate(scope)),
+    }
+}
+
+fn passes(condition: Option<&Expression>, scope: &Scope<'_>) -> bool {
+    condition.is_none_or(|condition| condition.truth(scope) == Some(true))
+}
+
+/// Texts are kept by these only; one that is too long to keep is skipped.
+fn is_too_long(value: &Value<'_>, function: AggregateFunction) -> bool {
+    use AggregateFunction::{First, Last, Max, Min};
+    match value {
+        Value::Text(text) | Value::Json(text) => {
+            matches!(function, Min | Max | First | Last) && text.len() > KEPT_VALUE_BYTES_MAX
+        }
+        _ => false,
+    }
+}
+
+/// Appends one row; false, and nothing appended, when it is larger than a record may be.
+fn write_row(plan: &Plan, prefixes: &[Vec<u8>], scope: &Scope<'_>, out: &mut Output) -> bool {
+    let start = out.bytes.len();
+    out.bytes.push(b'{');
+    for (column, prefix) in plan.columns.iter().zip(prefixes) {
+        let after = out.bytes.len();
+        if after > start + 1 {
+            out.bytes.push(b',');
+        }
+        match column {
+            Column::Named { expression, .. } => {
+                out.bytes.extend_from_slice(prefix);
+                expression.evaluate(scope).write_json(&mut out.bytes);
+            }
+            Column::All { payload } => {
+                let payload = Expression::Field(*payload);
+                if !write_members(&payload.evaluate(scope), prefix, &mut out.bytes) {
+                    out.bytes.truncate(after);
+                }
+            }
+        }
+    }
+    out.bytes.push(b'}');
+    let fits = out.bytes.len() - start <= ROW_BYTES_MAX;
+    if !fits {
+        out.bytes.truncate(start);
+    }
+    fits
+}
+
+/// The members of an object, or what is no object under the prefix's name; false for no members.
+fn write_members(payload: &Value<'_>, prefix: &[u8], out: &mut Vec<u8>) -> bool {
+    if let Value::Json(text) = payload
+        && let Some(members) = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'))
+    {
+        let members = members.trim();
+        out.extend_from_slice(members.as_bytes());
+        return !members.is_empty();
+    }
+    out.extend_from_slice(prefix);
+    payload.write_json(out);
+    true
+}
+
+fn prefixes(columns: &[Column]) -> Vec<Vec<u8>> {
+    let mut prefixes = Vec::with_capacity(columns.len());
+    for column in columns {
+        let mut prefix = Vec::new();
+        match column {
+            Column::All { .. } => write_text(&mut prefix, "payload"),
+            Column::Named { name, .. } => write_text(&mut prefix, name),
+        }
+        prefix.push(b':');
+        prefixes.push(prefix);
+    }
+    prefixes
+}
+
+/// An error with a fixed text.
+struct Fixed(&'static str);
+
+impl std::fmt::Display for Fixed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+const NO_TIME: Fixed = Fixed(
+    "the time column is no time: it takes milliseconds since 1970 or a text by RFC 3339 such as \
+     2026-01-31T12:00:00Z",
+);
+const ROW_TOO_LARGE: Fixed = Fixed("the row is larger than a record may be: select fewer columns");
+const KEY_TOO_LARGE: Fixed = Fixed("the group's key is too long: group by a shorter value");

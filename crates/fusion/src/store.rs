@@ -1,0 +1,385 @@
+//! Statements and their checkpoints on a journal.
+//!
+//! | frame kind | payload, version 1 |
+//! | --- | --- |
+//! | 1, statement added | JSON of [`Definition`] |
+//! | 2, statement removed | its id, UTF-8 |
+//! | 3, checkpoint part | id (u32 length, UTF-8), number u64, part u32, parts u32, then bytes |
+//!
+//! All integers are little-endian. A checkpoint counts when all its parts are there; of several
+//! the one with the greatest number does, so a copy made later by a rewrite never wins over a
+//! newer one. What the bytes of a checkpoint are is written in `lane`.
+//!
+//! The journal holds little that is live and much that is not: when the difference passes a bound
+//! the live frames are appended once more and everything before them is reclaimed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use journal::{
+    Disk, Done, Durability, DurableWait, Frame, FrameRef, Journal, JournalError, JournalOptions,
+    Position,
+};
+use tokio::sync::Mutex;
+
+use crate::codec::{Decoder, Encoder};
+use crate::error::FusionError;
+use crate::limits::{CHECKPOINT_PART_BYTES, JOURNAL_SEGMENT_BYTES, JOURNAL_SLACK_BYTES};
+use crate::statement::Definition;
+
+/// The journal of statements.
+pub struct StatementStore {
+    journal: Journal,
+    live: Mutex<BTreeMap<String, Live>>,
+}
+
+/// A statement as recovery found it.
+pub struct Recovered {
+    /// What it is.
+    pub definition: Definition,
+    /// Its latest whole checkpoint.
+    pub checkpoint: Option<Vec<u8>>,
+}
+
+/// Where the frames of one statement stand.
+#[derive(Default)]
+struct Live {
+    definition: Option<(Position, u64)>,
+    number: u64,
+    parts: Vec<Position>,
+    bytes: u64,
+}
+
+impl StatementStore {
+    /// Opens the journal in `dir` and reads every statement, in the order they were added.
+    ///
+    /// # Errors
+    /// The journal cannot be opened, or holds what this version does not know.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+    ) -> Result<(StatementStore, Vec<Recovered>), FusionError> {
+        let options = JournalOptions {
+            segment_bytes: JOURNAL_SEGMENT_BYTES,
+            preallocate_bytes: JOURNAL_SEGMENT_BYTES / 8,
+            ..JournalOptions::default()
+        };
+        let mut found = Found::default();
+        let (journal, recovery) = Journal::open(disk, dir, options, &mut |frame| {
+            found.visit(frame);
+            Ok(())
+        })
+        .map_err(FusionError::journal("open"))?;
+        if let Some(cut) = &recovery.cut {
+            tracing::info!(?cut, "statement journal: an unfinished tail was cut");
+        }
+        if let Some(what) = found.unreadable {
+            return Err(FusionError::Unreadable(what));
+        }
+        let mut live = BTreeMap::new();
+        let mut recovered = Vec::new();
+        for (id, statement) in found.statements {
+            let Some((definition, place)) = statement.definition else { continue };
+            let mut entry = Live { definition: Some(place), ..Live::default() };
+            let whole = statement.checkpoints.into_iter().rev().find(|(_, parts)| parts.is_whole());
+            let mut checkpoint = None;
+            if let Some((number, parts)) = whole {
+                let mut bytes = Vec::new();
+                for position in parts.positions.iter().flatten() {
+                    let frame = journal.read_frame(*position).map_err(FusionError::journal("read"))?;
+                    let part = Part::decode(&frame);
+                    bytes.extend_from_slice(part.map_or(&[][..], |part| part.bytes));
+                }
+                entry.number = number;
+                entry.parts = parts.positions.into_iter().flatten().collect();
+                entry.bytes = bytes.len() as u64;
+                checkpoint = Some(bytes);
+            }
+            live.insert(id, entry);
+            recovered.push(Recovered { definition, checkpoint });
+        }
+        recovered.sort_by(|a, b| {
+            let key = |r: &Recovered| (r.definition.created_ms, r.definition.id.clone());
+            key(a).cmp(&key(b))
+        });
+        Ok((StatementStore { journal, live: Mutex::new(live) }, recovered))
+    }
+
+    /// Keeps a statement and its first checkpoint; durable on return.
+    ///
+    /// # Errors
+    /// The journal failed; the statement may or may not be there after a restart.
+    pub async fn add(&self, definition: &Definition, checkpoint: &[u8]) -> Result<(), FusionError> {
+        let json = serde_json::to_vec(definition).expect("a definition is plain data");
+        let wait = {
+            let mut live = self.live.lock().await;
+            // The checkpoint first: a statement that is there always has its positions.
+            let mut entry = Live::default();
+            self.append_parts(&definition.id, &mut entry, checkpoint, Durability::Memory).await?;
+            let (position, wait) = self.append(ADDED, &[&json], Durability::Disk).await?;
+            entry.definition = Some((position, json.len() as u64));
+            live.insert(definition.id.clone(), entry);
+            wait
+        };
+        wait.await.map_err(FusionError::journal("write"))
+    }
+
+    /// Forgets a statement; durable on return.
+    ///
+    /// # Errors
+    /// The journal failed; the statement may come back after a restart.
+    pub async fn remove(&self, id: &str) -> Result<(), FusionError> {
+        let wait = {
+            let mut live = self.live.lock().await;
+            let (_, wait) = self.append(REMOVED, &[id.as_bytes()], Durability::Disk).await?;
+            live.remove(id);
+            wait
+        };
+        wait.await.map_err(FusionError::journal("write"))
+    }
+
+    /// Keeps a checkpoint of a statement that is there; returns at `durability`.
+    ///
+    /// # Errors
+    /// The journal failed; the earlier checkpoint counts.
+    pub async fn checkpoint(
+        &self,
+        id: &str,
+        bytes: &[u8],
+        durability: Durability,
+    ) -> Result<(), FusionError> {
+        let wait = {
+            let mut live = self.live.lock().await;
+            // A statement that was removed meanwhile needs none.
+            let Some(entry) = live.get_mut(id) else { return Ok(()) };
+            self.append_parts(id, entry, bytes, durability).await?
+        };
+        wait.await.map_err(FusionError::journal("write"))?;
+        self.rewrite_when_due(&mut *self.live.lock().await).await
+    }
+
+    /// Writes what is pending and releases the folder.
+    pub async fn close(&self) {
+        let journal = self.journal.clone();
+        let closed = tokio::task::spawn_blocking(move || journal.close()).await;
+        if let Ok(Err(error)) = closed {
+            tracing::warn!(error = %base::report(&error), "cannot close the statement journal");
+        }
+    }
+
+    async fn append_parts(
+        &self,
+        id: &str,
+        entry: &mut Live,
+        bytes: &[u8],
+        durability: Durability,
+    ) -> Result<DurableWait, FusionError> {
+        let number = entry.number + 1;
+        let chunks: Vec<&[u8]> = match bytes {
+            [] => vec![&[]],
+            _ => bytes.chunks(CHECKPOINT_PART_BYTES).collect(),
+        };
+        let mut positions = Vec::with_capacity(chunks.len());
+        let mut last = None;
+        for (part, chunk) in chunks.iter().enumerate() {
+            let mut head = Encoder::default();
+            head.bytes(id.as_bytes());
+            head.u64(number);
+            head.count(part);
+            head.count(chunks.len());
+            let (position, wait) = self.append(CHECKPOINT, &[&head.0, chunk], durability).await?;
+            positions.push(position);
+            last = Some(wait);
+        }
+        entry.number = number;
+        entry.parts = positions;
+        entry.bytes = bytes.len() as u64;
+        Ok(last.expect("a checkpoint has at least one part"))
+    }
+
+    async fn append(
+        &self,
+        kind: u8,
+        parts: &[&[u8]],
+        need: Durability,
+    ) -> Result<(Position, DurableWait), FusionError> {
+        let frame = Frame { kind, version: VERSION, parts };
+        loop {
+            let (done, wait) = Done::channel(need);
+            match self.journal.append(&[frame], need, done) {
+                Ok(placed) => return Ok((placed.first, wait)),
+                Err(JournalError::Busy) => self.journal.room(frame.framed_len()).await,
+                Err(error) => return Err(FusionError::journal("write")(error)),
+            }
+        }
+    }
+
+    async fn rewrite_when_due(&self, live: &mut BTreeMap<String, Live>) -> Result<(), FusionError> {
+        let Some(low) = live.values().filter_map(Live::low).min() else { return Ok(()) };
+        let live_bytes: u64 = live.values().map(Live::live_bytes).sum();
+        let held = self.journal.end().0.saturating_sub(low.0);
+        if held < JOURNAL_SLACK_BYTES + 4 * live_bytes {
+            return Ok(());
+        }
+        let start = self.journal.end();
+        let mut last = None;
+        for (id, entry) in live.iter_mut() {
+            if let Some((position, bytes)) = entry.definition {
+                let payload = self.read(position)?;
+                let (moved, wait) = self.append(ADDED, &[&payload], Durability::Disk).await?;
+                entry.definition = Some((moved, bytes));
+                last = Some(wait);
+            }
+            for position in &mut entry.parts {
+                if *position >= start {
+                    continue;
+                }
+                let payload = match self.read(*position) {
+                    Ok(payload) => payload,
+                    // Not written yet, so it is new and stands near the end: it may stay.
+                    Err(FusionError::Journal { source: JournalError::OutOfRange { .. }, .. }) => {
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                };
+                let (moved, wait) = self.append(CHECKPOINT, &[&payload], Durability::Disk).await?;
+                *position = moved;
+                last = Some(wait);
+            }
+            tracing::debug!(statement = id, "statement journal: moved to the end");
+        }
+        if let Some(wait) = last {
+            wait.await.map_err(FusionError::journal("write"))?;
+        }
+        let Some(low) = live.values().filter_map(Live::low).min() else { return Ok(()) };
+        let journal = self.journal.clone();
+        let reclaimed = tokio::task::spawn_blocking(move || journal.reclaim(low)).await;
+        match reclaimed {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(FusionError::journal("reclaim")(error)),
+            Err(_) => Err(FusionError::Closed),
+        }
+    }
+
+    fn read(&self, position: Position) -> Result<bytes::Bytes, FusionError> {
+        self.journal.read_frame(position).map_err(FusionError::journal("read"))
+    }
+}
+
+impl Live {
+    fn low(&self) -> Option<Position> {
+        let definition = self.definition.map(|(position, _)| position);
+        self.parts.iter().copied().chain(definition).min()
+    }
+
+    fn live_bytes(&self) -> u64 {
+        self.bytes + self.definition.map_or(0, |(_, bytes)| bytes)
+    }
+}
+
+/// What recovery sees, statement by statement.
+#[derive(Default)]
+struct Found {
+    statements: BTreeMap<String, FoundStatement>,
+    unreadable: Option<String>,
+}
+
+#[derive(Default)]
+struct FoundStatement {
+    definition: Option<(Definition, (Position, u64))>,
+    checkpoints: BTreeMap<u64, Parts>,
+}
+
+/// The parts of one checkpoint, as far as they were found.
+#[derive(Default)]
+struct Parts {
+    positions: Vec<Option<Position>>,
+}
+
+impl Parts {
+    fn is_whole(&self) -> bool {
+        !self.positions.is_empty() && self.positions.iter().all(Option::is_some)
+    }
+}
+
+impl Found {
+    fn visit(&mut self, frame: FrameRef<'_>) {
+        let known = frame.version == VERSION
+            && match frame.kind {
+                ADDED => self.added(&frame),
+                REMOVED => self.removed(&frame),
+                CHECKPOINT => self.part(&frame),
+                _ => false,
+            };
+        if !known && self.unreadable.is_none() {
+            self.unreadable = Some(format!(
+                "a frame of kind {} and version {} at {}",
+                frame.kind, frame.version, frame.position.0
+            ));
+        }
+    }
+
+    fn added(&mut self, frame: &FrameRef<'_>) -> bool {
+        let Ok(definition) = serde_json::from_slice::<Definition>(frame.payload) else {
+            return false;
+        };
+        let place = (frame.position, frame.payload.len() as u64);
+        let statement = self.statements.entry(definition.id.clone()).or_default();
+        statement.definition = Some((definition, place));
+        true
+    }
+
+    fn removed(&mut self, frame: &FrameRef<'_>) -> bool {
+        let Ok(id) = std::str::from_utf8(frame.payload) else { return false };
+        self.statements.remove(id);
+        true
+    }
+
+    fn part(&mut self, frame: &FrameRef<'_>) -> bool {
+        let Some(part) = Part::decode(frame.payload) else { return false };
+        let statement = self.statements.entry(part.id.to_owned()).or_default();
+        let parts = statement.checkpoints.entry(part.number).or_default();
+        // A count of parts is believed only as far as parts come: each is a frame.
+        if part.part >= parts.positions.len() {
+            parts.positions.resize(part.part + 1, None);
+        }
+        parts.positions[part.part] = Some(frame.position);
+        if part.part + 1 < part.parts && parts.positions.len() == part.part + 1 {
+            parts.positions.push(None);
+        }
+        if parts.is_whole() {
+            let number = part.number;
+            statement.checkpoints.retain(|other, _| *other >= number);
+        }
+        true
+    }
+}
+
+struct Part<'a> {
+    id: &'a str,
+    number: u64,
+    part: usize,
+    parts: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> Part<'a> {
+    fn decode(payload: &'a [u8]) -> Option<Part<'a>> {
+        let mut from = Decoder(payload);
+        let id = std::str::from_utf8(from.bytes()?).ok()?;
+        let number = from.u64()?;
+        let part = usize::try_from(from.u32()?).ok()?;
+        let parts = usize::try_from(from.u32()?).ok()?;
+        (part < parts && parts <= PARTS_MAX)
+            .then_some(Part { id, number, part, parts, bytes: from.0 })
+    }
+}
+
+const ADDED: u8 = 1;
+const REMOVED: u8 = 2;
+const CHECKPOINT: u8 = 3;
+const VERSION: u8 = 1;
+
+/// Far above what `limits::STATE_BYTES_MAX` and an outbox can need, in parts.
+const PARTS_MAX: usize = 4_096;

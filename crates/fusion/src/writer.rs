@@ -1,0 +1,431 @@
+//! Carries one statement's rows to its sink and its state to the journal; one task per statement.
+//!
+//! For rows into Kafka that come from a Kafka source or from windows, the order is: keep a
+//! checkpoint that holds positions, state *and the rows* (synced), produce the rows under the
+//! statement's producer id and the sequences that the checkpoint names, go on. After a crash the
+//! same rows are produced again in the same batches, and the store answers those it has with their
+//! old offsets. So each result is stored once, also one that the wall clock closed.
+//!
+//! All other rows are sent first and checkpoints follow, at most one per interval: after a crash
+//! the events since the last checkpoint are computed again where the source can be read again
+//! (rows over MQTT may then come twice), and are lost where it cannot (MQTT sources).
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{Clock, UnixMillis};
+use bytes::Bytes;
+use journal::Durability;
+use metrics::counter;
+use mqtt::{MqttError, Qos, Server};
+use streams::{EventStore, ProduceBatch, ProducerSequence, Record, StreamsError};
+use tokio_util::sync::CancellationToken;
+
+use crate::feed::Feed;
+use crate::lane::{Lane, LaneState, Sequence, Target, encode};
+use crate::limits::{
+    CHECKPOINT_BYTES_PER_SECOND, CLOSE_WAIT, PRODUCE_BYTES_MAX, PRODUCE_ROWS_MAX, RETRY_WAIT,
+};
+use crate::output::Output;
+use crate::store::StatementStore;
+
+/// What a writer works with.
+pub struct Writer {
+    /// The statement.
+    pub lane: Arc<Lane>,
+    /// Its source.
+    pub feed: Arc<Feed>,
+    /// The event store.
+    pub store: Arc<dyn EventStore>,
+    /// The MQTT server, where there is one.
+    pub mqtt: Option<Server>,
+    /// Where checkpoints go.
+    pub journal: Arc<StatementStore>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Checkpoints at most this often.
+    pub checkpoint_interval: Duration,
+    /// What sequenced batches continue with.
+    pub sequence: Sequence,
+    /// Ends the writer after what waits is sent and a last checkpoint is kept.
+    pub closing: CancellationToken,
+}
+
+/// What one turn has to do.
+struct Turn {
+    output: Output,
+    checkpoint: Option<Vec<u8>>,
+}
+
+/// The statement was removed, or closing has no more time.
+struct Stopped;
+
+impl Writer {
+    /// Works until the statement is removed or the engine closes. `outbox` are rows of the
+    /// checkpoint that the statement was started from.
+    pub async fn run(mut self, outbox: Output) {
+        if !outbox.is_empty() && self.send(outbox).await.is_err() {
+            return;
+        }
+        let mut checkpoint_due = self.clock.now() + self.checkpoint_interval;
+        loop {
+            match self.next_turn(checkpoint_due, false) {
+                Ok(turn) => {
+                    let kept = turn.checkpoint.as_ref().map(Vec::len);
+                    if self.work(turn, Durability::Os).await.is_err() {
+                        return;
+                    }
+                    if let Some(bytes) = kept {
+                        checkpoint_due = self.clock.now() + self.pause_after(bytes);
+                    }
+                }
+                Err(alarm) => {
+                    let pause = alarm.map(|alarm| alarm.since(self.clock.now()).max(TICK));
+                    tokio::select! {
+                        biased;
+                        () = self.lane.removed.cancelled() => return,
+                        () = self.closing.cancelled() => break,
+                        () = self.lane.wake.notified() => {}
+                        () = sleep(pause) => {}
+                    }
+                }
+            }
+            if self.lane.removed.is_cancelled() {
+                return;
+            }
+            if self.closing.is_cancelled() {
+                break;
+            }
+        }
+        self.close().await;
+    }
+
+    /// The last turn: whatever is there, then a checkpoint on the disk.
+    async fn close(&mut self) {
+        if let Ok(turn) = self.next_turn(UnixMillis(i64::MIN), true) {
+            let closed = tokio::time::timeout(CLOSE_WAIT, self.work(turn, Durability::Disk)).await;
+            if !matches!(closed, Ok(Ok(()))) {
+                let statement = &self.lane.definition.name;
+                tracing::warn!(statement, "a statement was closed before its sink took its rows");
+            }
+        }
+    }
+
+    /// Takes what there is to do, or says when to look again.
+    fn next_turn(
+        &self,
+        checkpoint_due: UnixMillis,
+        is_closing: bool,
+    ) -> Result<Turn, Option<UnixMillis>> {
+        let now = self.clock.now();
+        let mut state = self.lane.state.lock();
+        let LaneState { machine, output, positions, is_caught_up, is_dirty, alarm, .. } =
+            &mut *state;
+        if *is_caught_up && !is_closing {
+            machine.on_clock(now, output);
+        }
+        let clock_alarm = if *is_caught_up { machine.next_clock() } else { None };
+        let is_due = *is_dirty && now >= checkpoint_due;
+        if output.is_empty() && !is_due {
+            let due = is_dirty.then_some(checkpoint_due);
+            let next = [due, clock_alarm].into_iter().flatten().min();
+            // Without a checkpoint to come, the next event has to set that alarm.
+            *alarm = if *is_dirty { next } else { None };
+            return Err(next);
+        }
+        let output = std::mem::take(output);
+        let keeps_outbox = self.lane.keeps_outbox() && !output.is_empty();
+        // A suspended statement starts over from before what it could not hold.
+        let is_wanted = (keeps_outbox || is_due) && !machine.is_suspended();
+        let checkpoint = is_wanted.then(|| {
+            if keeps_outbox {
+                return encode(machine, (0, 0), positions, self.sequence, &output);
+            }
+            // It is written after the rows are sent, so it says that they were.
+            let sent = (output.rows.len() as u64, output.events());
+            encode(machine, sent, positions, self.sequence, &Output::default())
+        });
+        if is_wanted || machine.is_suspended() {
+            *is_dirty = false;
+        }
+        Ok(Turn { output, checkpoint })
+    }
+
+    async fn work(&mut self, turn: Turn, durability: Durability) -> Result<(), Stopped> {
+        self.feed.made_room();
+        let Turn { output, checkpoint } = turn;
+        if self.lane.keeps_outbox() && !output.is_empty() {
+            // Without the checkpoint nothing may leave, however long that takes.
+            if let Some(checkpoint) = &checkpoint {
+                while !self.keep(checkpoint, Durability::Disk).await {
+                    self.pause(RETRY_WAIT.1).await?;
+                }
+            }
+            return self.send(output).await;
+        }
+        self.send(output).await?;
+        if let Some(checkpoint) = &checkpoint
+            && !self.keep(checkpoint, durability).await
+        {
+            self.lane.state.lock().is_dirty = true;
+        }
+        Ok(())
+    }
+
+    /// Keeps a checkpoint; false, and said on the statement, when the journal did not take it.
+    async fn keep(&self, checkpoint: &[u8], durability: Durability) -> bool {
+        let kept =
+            self.journal.checkpoint(&self.lane.definition.id, checkpoint, durability).await;
+        match kept {
+            Ok(()) => true,
+            Err(error) => {
+                self.set_trouble(Some(format!(
+                    "cannot keep the statement's state: {}",
+                    base::report(&error)
+                )));
+                false
+            }
+        }
+    }
+
+    async fn send(&mut self, output: Output) -> Result<(), Stopped> {
+        match self.lane.target.clone() {
+            Target::Mqtt(topic) => self.publish(&topic, &output).await,
+            Target::Kafka { topic, partition } => self.produce(&topic, partition, output).await,
+        }
+    }
+
+    async fn publish(&self, topic: &mqtt::TopicName, output: &Output) -> Result<(), Stopped> {
+        let Some(server) = &self.mqtt else { return Err(Stopped) };
+        let mut had_trouble = false;
+        for (index, text) in output.texts().enumerate() {
+            let events = output.rows[index].events;
+            loop {
+                match server.publish(topic, text, Qos::AtLeastOnce, false) {
+                    Ok(()) => {
+                        self.delivered(1, events);
+                        break;
+                    }
+                    Err(MqttError::Busy) => self.wait_for(server.room(topic)).await?,
+                    Err(error @ MqttError::TooLarge { .. }) => {
+                        self.give_up(events, &format!("cannot publish a row: {error}"));
+                        break;
+                    }
+                    Err(error) => {
+                        had_trouble = true;
+                        self.set_trouble(Some(format!(
+                            "cannot publish to mqtt.\"{topic}\": {}",
+                            base::report(&error)
+                        )));
+                        self.pause(RETRY_WAIT.1).await?;
+                    }
+                }
+            }
+        }
+        if had_trouble {
+            self.set_trouble(None);
+        }
+        Ok(())
+    }
+
+    async fn produce(
+        &mut self,
+        topic: &streams::TopicName,
+        partition: i32,
+        output: Output,
+    ) -> Result<(), Stopped> {
+        let bytes = Bytes::from(output.bytes);
+        let rows = output.rows;
+        let mut first = 0;
+        let mut start = 0;
+        while first < rows.len() {
+            // The same rows are always cut in the same batches: a repeated one is recognized.
+            let mut last = first + 1;
+            while last < rows.len()
+                && last - first < PRODUCE_ROWS_MAX
+                && rows[last].end - start <= PRODUCE_BYTES_MAX
+            {
+                last += 1;
+            }
+            let batch = &rows[first..last];
+            let mut from = start;
+            let mut records = Vec::with_capacity(batch.len());
+            for row in batch {
+                records.push(Record {
+                    key: row.key.clone(),
+                    value: Some(bytes.slice(from..row.end)),
+                    headers: Vec::new(),
+                    timestamp: Some(row.timestamp),
+                });
+                from = row.end;
+            }
+            let events = batch.iter().map(|row| row.events).sum();
+            self.produce_batch(topic, partition, records, events).await?;
+            start = from;
+            first = last;
+        }
+        Ok(())
+    }
+
+    async fn produce_batch(
+        &mut self,
+        topic: &streams::TopicName,
+        partition: i32,
+        records: Vec<Record>,
+        events: u64,
+    ) -> Result<(), Stopped> {
+        let count = records.len();
+        let mut wait = RETRY_WAIT.0;
+        let mut had_trouble = false;
+        loop {
+            let sequence = self.sequence.producer_id.map(|producer_id| ProducerSequence {
+                producer_id,
+                producer_epoch: 0,
+                first_sequence: self.sequence.next,
+            });
+            let batch = ProduceBatch {
+                topic: topic.clone(),
+                partition,
+                records: records.clone(),
+                sequence,
+            };
+            let error = match self.store.produce(batch).await {
+                Ok(_) => break,
+                Err(error) => error,
+            };
+            match &error {
+                // A later batch is stored already, so this one is too: the store remembers only
+                // the last few by name.
+                StreamsError::OutOfOrderSequence { expected, .. }
+                    if is_stored(self.sequence.next, count, *expected) =>
+                {
+                    break;
+                }
+                // The topic was made anew, or forgot its producers.
+                StreamsError::OutOfOrderSequence { .. }
+                | StreamsError::UnknownProducerId(_)
+                | StreamsError::InvalidProducerEpoch { .. } => {
+                    if let Ok(id) = self.store.producer_id().await {
+                        self.sequence = Sequence { producer_id: Some(id), next: 0 };
+                    }
+                }
+                StreamsError::MessageTooLarge { .. } => {
+                    self.give_up(events, &format!("cannot produce {count} rows: {error}"));
+                    return Ok(());
+                }
+                StreamsError::UnknownTopic(_) => {
+                    // Its own error, if there is one, is said at the next try.
+                    let _ = self.store.topic_or_create(topic).await;
+                }
+                _ => {}
+            }
+            had_trouble = true;
+            self.set_trouble(Some(format!(
+                "cannot produce to kafka.\"{topic}\": {}",
+                base::report(&error)
+            )));
+            self.pause(wait).await?;
+            wait = (wait * 2).min(RETRY_WAIT.1);
+        }
+        self.sequence.next = next_sequence(self.sequence.next, count);
+        self.delivered(count as u64, events);
+        if had_trouble {
+            self.set_trouble(None);
+        }
+        Ok(())
+    }
+
+    fn delivered(&self, rows: u64, events: u64) {
+        self.lane.state.lock().machine.delivered(rows, events);
+        counter!("thalweg_fusion_rows_emitted_total").increment(rows);
+    }
+
+    fn give_up(&self, events: u64, why: &str) {
+        self.lane.state.lock().machine.given_up(events, why);
+        counter!("thalweg_fusion_events_total", "outcome" => "dropped").increment(events);
+        tracing::warn!(statement = self.lane.definition.name, why, "rows were given up");
+    }
+
+    fn set_trouble(&self, trouble: Option<String>) {
+        if let Some(why) = &trouble {
+            tracing::warn!(statement = self.lane.definition.name, why, "a statement is stuck");
+        }
+        self.lane.state.lock().trouble = trouble;
+    }
+
+    /// Waits before another try; ends with the statement or the engine.
+    async fn pause(&self, wait: Duration) -> Result<(), Stopped> {
+        tokio::select! {
+            biased;
+            () = self.lane.removed.cancelled() => Err(Stopped),
+            () = self.closing.cancelled() => Err(Stopped),
+            () = tokio::time::sleep(wait) => Ok(()),
+        }
+    }
+
+    /// Waits for the sink; when the engine closes, for a while only.
+    async fn wait_for(&self, room: impl Future<Output = ()>) -> Result<(), Stopped> {
+        let closed = async {
+            self.closing.cancelled().await;
+            tokio::time::sleep(CLOSE_WAIT).await;
+        };
+        tokio::select! {
+            biased;
+            () = self.lane.removed.cancelled() => Err(Stopped),
+            () = room => Ok(()),
+            () = closed => Err(Stopped),
+        }
+    }
+
+    /// The pause after a checkpoint of that size, which bounds what checkpoints write.
+    fn pause_after(&self, bytes: usize) -> Duration {
+        let seconds = bytes as f64 / CHECKPOINT_BYTES_PER_SECOND as f64;
+        self.checkpoint_interval.max(Duration::from_secs_f64(seconds))
+    }
+}
+
+async fn sleep(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The sequence after `count` rows; after the greatest comes zero, as in Kafka.
+fn next_sequence(first: i32, count: usize) -> i32 {
+    let next = (i64::from(first) + count as i64) % SEQUENCES;
+    i32::try_from(next).unwrap_or(0)
+}
+
+/// True when the store that expects `expected` next has the `count` rows from `first` on.
+fn is_stored(first: i32, count: usize, expected: i32) -> bool {
+    let ahead = (i64::from(expected) - i64::from(first)).rem_euclid(SEQUENCES);
+    ahead >= count as i64 && ahead < SEQUENCES / 2
+}
+
+/// How many sequences there are: 0 to 2^31 - 1.
+const SEQUENCES: i64 = 1 << 31;
+
+/// The shortest sleep, so that a clock that lags behind its timer does not spin.
+const TICK: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_wrap_to_zero() {
+        assert_eq!(next_sequence(i32::MAX, 1), 0);
+        assert_eq!(next_sequence(i32::MAX - 1, 5), 3);
+    }
+
+    #[test]
+    fn only_what_lies_before_the_expected_sequence_is_stored() {
+        assert!(is_stored(0, 10, 10));
+        assert!(is_stored(0, 10, 500));
+        assert!(is_stored(i32::MAX, 2, 1));
+        assert!(!is_stored(0, 10, 5));
+        assert!(!is_stored(100, 10, 0));
+    }
+}
