@@ -1,1 +1,36 @@
-//! fleet
+//! C2 server: agents call in, the fleet answers with what they should do.
+//!
+//! Agents and classes appear by themselves with their first heartbeat. A flow is published to a
+//! class; each of its agents gets it by one UPDATE configuration operation, which is durable
+//! before it is handed out and keeps its id however often it must be sent again.
+//!
+//! A heartbeat that changes nothing touches memory only; what must last is written behind, one
+//! transaction for all agents that spoke since the last one. [`registry`] and below decide
+//! without IO and take `now`; [`Fleet`] moves the bytes around them.
+//!
+//! Leaves out running flows (agents do), and says nothing of the transport: `http::routes` is
+//! mounted by the binary.
+
+mod agent;
+mod capability;
+mod config;
+mod error;
+mod fleet;
+mod flow;
+pub mod http;
+mod limits;
+mod manifest;
+mod operation;
+mod registry;
+mod store;
+mod views;
+mod writer;
+
+pub use config::FleetConfig;
+pub use error::FleetError;
+pub use fleet::Fleet;
+pub use flow::FlowShape;
+pub use operation::OperationStatus;
+pub use views::{
+    AgentDetail, AgentView, AgentsPage, ClassView, FlowView, OperationView, Published,
+};

@@ -1,0 +1,290 @@
+//! One agent as the fleet knows it, and what it should get next. Without IO.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::UnixMillis;
+use c2::{AgentInfo, DeviceInfo, FlowInfo, Heartbeat, Operand, OperationKind, ResourceInfo};
+
+use crate::limits;
+use crate::operation::{FleetOperation, OperationStatus, Policy, truncate};
+
+/// An agent.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    /// Its identifier.
+    pub id: Arc<str>,
+    /// Its class; parked without one.
+    pub class: Option<Arc<str>>,
+    /// Key of its manifest.
+    pub manifest: Option<Arc<str>>,
+    /// The host's name.
+    pub hostname: Option<String>,
+    /// The machine's identifier.
+    pub device: Option<String>,
+    /// The flow that it says it runs.
+    pub flow: Option<Arc<str>>,
+    /// Its first call.
+    pub first_seen: UnixMillis,
+    /// Its last call.
+    pub last_seen: UnixMillis,
+    /// Its heartbeats so far.
+    pub heartbeats: u64,
+    /// Its operations, oldest first, at most `OPERATIONS_PER_AGENT_MAX`.
+    pub operations: VecDeque<FleetOperation>,
+    /// The last known value of every section, without the manifest; kept while there is room.
+    pub last: Option<Box<Heartbeat>>,
+    /// Bytes accounted for `last`.
+    pub last_bytes: usize,
+    /// Whether it waits to be written.
+    pub dirty: bool,
+}
+
+/// How an agent stands to the flow of its class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowState {
+    /// Its class has no flow, or it has no class.
+    None,
+    /// It should get the flow, or is at it.
+    Pending,
+    /// It runs the flow.
+    Deployed,
+    /// It could not take the flow.
+    Failed,
+}
+
+/// What to do about an agent's flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowNeed {
+    /// Nothing new.
+    Nothing,
+    /// A new operation.
+    Update,
+}
+
+impl Agent {
+    /// An agent that calls for the first time.
+    pub fn new(id: Arc<str>, now: UnixMillis) -> Agent {
+        Agent {
+            id,
+            class: None,
+            manifest: None,
+            hostname: None,
+            device: None,
+            flow: None,
+            first_seen: now,
+            last_seen: now,
+            heartbeats: 0,
+            operations: VecDeque::new(),
+            last: None,
+            last_bytes: 0,
+            dirty: false,
+        }
+    }
+
+    /// Whether it called within `wait`.
+    pub fn is_online(&self, now: UnixMillis, wait: Duration) -> bool {
+        now.since(self.last_seen) <= wait
+    }
+
+    /// Takes over what the sections of a message say; an absent section says nothing.
+    pub fn observe(
+        &mut self,
+        device: Option<&DeviceInfo>,
+        agent: Option<&AgentInfo>,
+        flow: Option<&FlowInfo>,
+        now: UnixMillis,
+    ) {
+        self.last_seen = self.last_seen.max(now);
+        if let Some(device) = device {
+            keep(&mut self.device, device.identifier.as_deref());
+            let network = device.network_info.as_ref();
+            keep(
+                &mut self.hostname,
+                network.and_then(|network| network.hostname.as_deref()),
+            );
+        }
+        if let Some(key) = agent.and_then(crate::manifest::key_of)
+            && self.manifest.as_ref() != Some(&key)
+        {
+            self.manifest = Some(key);
+        }
+        if let Some(flow) = flow {
+            let reported = flow.flow_id.as_deref();
+            let reported = reported.filter(|id| id.len() <= limits::HASH_BYTES_MAX);
+            if self.flow.as_deref() != reported {
+                self.flow = reported.filter(|id| !id.is_empty()).map(Arc::from);
+            }
+        }
+    }
+
+    /// Keeps the heartbeat's sections over those of the one before; returns by how many bytes
+    /// what is kept grew.
+    pub fn remember(&mut self, heartbeat: Heartbeat, bytes: usize, room: usize) -> isize {
+        let before = self.last_bytes;
+        let manifest = heartbeat
+            .agent_info
+            .as_ref()
+            .and_then(|agent| agent.agent_manifest.as_ref());
+        let bytes = bytes.saturating_sub(manifest.map_or(0, |text| text.as_str().len()));
+        if bytes > limits::KEPT_HEARTBEAT_BYTES_MAX || bytes.saturating_sub(before) > room {
+            self.forget();
+        } else {
+            let last = self.last.get_or_insert_default();
+            merge(last, heartbeat);
+            self.last_bytes = bytes.max(before);
+        }
+        self.last_bytes.cast_signed() - before.cast_signed()
+    }
+
+    fn forget(&mut self) {
+        self.last = None;
+        self.last_bytes = 0;
+    }
+
+    /// Marks operations done whose flow is seen running, and gives up those whose flow is not
+    /// wanted any more. Returns whether anything changed.
+    pub fn settle(&mut self, desired: Option<&str>, now: UnixMillis) -> bool {
+        let mut changed = false;
+        for operation in &mut self.operations {
+            let Some(flow) = operation.flow.as_deref() else {
+                continue;
+            };
+            if self.flow.as_deref() == Some(flow) {
+                changed |= operation.converge(now);
+            } else if desired != Some(flow) && operation.is_active() {
+                operation.cancel("another flow took its place", now);
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// Whether the agent needs a new operation to get to the flow that its class wants.
+    pub fn flow_need(&self, desired: Option<&str>, now: UnixMillis, policy: &Policy) -> FlowNeed {
+        let Some(desired) = desired.filter(|desired| self.flow.as_deref() != Some(*desired)) else {
+            return FlowNeed::Nothing;
+        };
+        let mut of_flow = self
+            .operations
+            .iter()
+            .rev()
+            .filter(|op| op.flow.as_deref() == Some(desired));
+        match of_flow.next() {
+            None => FlowNeed::Update,
+            Some(last) => match last.status {
+                OperationStatus::Cancelled => FlowNeed::Update,
+                // It was there and is gone again: a new intent, but not without end. An agent
+                // that names no flow at all is believed.
+                OperationStatus::Done
+                    if self.flow.is_some()
+                        && now.since(last.updated) >= policy.resend_after
+                        && of_flow.count() + 1 < policy.attempts_max as usize =>
+                {
+                    FlowNeed::Update
+                }
+                _ => FlowNeed::Nothing,
+            },
+        }
+    }
+
+    /// How the agent stands to the flow of its class.
+    pub fn flow_state(&self, desired: Option<&str>, policy: &Policy) -> FlowState {
+        let Some(desired) = desired else {
+            return FlowState::None;
+        };
+        if self.flow.as_deref() == Some(desired) {
+            return FlowState::Deployed;
+        }
+        let mut of_flow = self
+            .operations
+            .iter()
+            .rev()
+            .filter(|op| op.flow.as_deref() == Some(desired));
+        match of_flow.next() {
+            Some(last) if last.is_hopeless(policy) => FlowState::Failed,
+            Some(last) if last.status == OperationStatus::Done && self.flow.is_none() => {
+                FlowState::Deployed
+            }
+            _ => FlowState::Pending,
+        }
+    }
+
+    /// Adds an operation; returns those that the bound pushed out: finished descriptions first,
+    /// since the outcome of flow updates decides what comes next.
+    pub fn add_operation(&mut self, operation: FleetOperation) -> Vec<Arc<str>> {
+        self.operations.push_back(operation);
+        let mut removed = Vec::new();
+        while self.operations.len() > limits::OPERATIONS_PER_AGENT_MAX {
+            let finished = |flow: bool| {
+                let fits = |op: &FleetOperation| !op.is_active() && (flow || op.flow.is_none());
+                self.operations.iter().position(fits)
+            };
+            let index = finished(false).or_else(|| finished(true)).unwrap_or(0);
+            removed.extend(self.operations.remove(index).map(|op| op.id));
+        }
+        removed
+    }
+
+    /// The operation of this id.
+    pub fn operation_mut(&mut self, id: &str) -> Option<&mut FleetOperation> {
+        self.operations
+            .iter_mut()
+            .find(|operation| &*operation.id == id)
+    }
+
+    /// Whether a DESCRIBE manifest is under way.
+    pub fn is_describing(&self) -> bool {
+        self.operations.iter().any(|operation| {
+            operation.is_active()
+                && operation.kind == OperationKind::Describe
+                && operation.operand == Operand::Manifest
+        })
+    }
+
+    /// Whether any operation is under way.
+    pub fn has_active(&self) -> bool {
+        self.operations.iter().any(FleetOperation::is_active)
+    }
+}
+
+impl FlowState {
+    /// The word in the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FlowState::None => "none",
+            FlowState::Pending => "pending",
+            FlowState::Deployed => "deployed",
+            FlowState::Failed => "failed",
+        }
+    }
+}
+
+/// Takes over `news` where there are any, cut to what a column holds.
+fn keep(field: &mut Option<String>, news: Option<&str>) {
+    if let Some(news) = news.filter(|news| !news.is_empty())
+        && field.as_deref() != Some(news)
+    {
+        let mut text = news.to_owned();
+        truncate(&mut text, limits::NAME_BYTES_MAX);
+        *field = Some(text);
+    }
+}
+
+fn merge(last: &mut Heartbeat, mut news: Heartbeat) {
+    if let Some(agent) = &mut news.agent_info {
+        agent.agent_manifest = None;
+    }
+    fn over<T>(old: &mut Option<T>, new: Option<T>) {
+        if new.is_some() {
+            *old = new;
+        }
+    }
+    over::<i64>(&mut last.created, news.created);
+    over::<DeviceInfo>(&mut last.device_info, news.device_info);
+    over::<AgentInfo>(&mut last.agent_info, news.agent_info);
+    over::<FlowInfo>(&mut last.flow_info, news.flow_info);
+    over::<ResourceInfo>(&mut last.resource_info, news.resource_info);
+    last.other.extend(news.other);
+}

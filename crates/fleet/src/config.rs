@@ -1,0 +1,79 @@
+//! The fleet's part of the configuration.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base::HumanDuration;
+use serde::{Deserialize, Serialize};
+
+use crate::operation::Policy;
+
+/// Keys under `fleet`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FleetConfig {
+    /// Where agents and operators call.
+    pub listen: String,
+    /// The address under which agents reach this fleet, such as `https://fleet.example.org`; by
+    /// default the one that the agent called.
+    pub public_url: Option<String>,
+    /// How often agents are expected to call.
+    pub heartbeat_interval: HumanDuration,
+    /// The same for single classes.
+    pub class_heartbeat_intervals: BTreeMap<String, HumanDuration>,
+    /// Intervals without a call after which an agent counts as missing.
+    pub missing_after_intervals: u32,
+    /// How long what agents say may stay in memory before it is written.
+    pub write_behind: HumanDuration,
+    /// How long an operation that was handed out may stay without any answer before it is sent
+    /// again under the same id. Longer than an agent takes to swap its flow (up to 60 s).
+    pub resend_after: HumanDuration,
+    /// How often one operation is sent at most.
+    pub attempts_max: u32,
+    /// How long an operation may wait for its agent to call.
+    pub queued_timeout: HumanDuration,
+    /// How long an agent may take over an operation.
+    pub deployed_timeout: HumanDuration,
+    /// How long an agent may take to describe itself before another one of its build is asked.
+    pub describe_timeout: HumanDuration,
+}
+
+impl Default for FleetConfig {
+    fn default() -> FleetConfig {
+        let seconds = |n| HumanDuration(Duration::from_secs(n));
+        FleetConfig {
+            listen: "127.0.0.1:10090".to_owned(),
+            public_url: None,
+            heartbeat_interval: seconds(30),
+            class_heartbeat_intervals: BTreeMap::new(),
+            missing_after_intervals: 3,
+            write_behind: seconds(1),
+            resend_after: seconds(90),
+            attempts_max: 5,
+            queued_timeout: seconds(300),
+            deployed_timeout: seconds(300),
+            describe_timeout: seconds(90),
+        }
+    }
+}
+
+impl FleetConfig {
+    /// How long an agent of `class` may be silent before it counts as missing.
+    pub(crate) fn missing_after(&self, class: Option<&str>) -> Duration {
+        let own = class.and_then(|class| self.class_heartbeat_intervals.get(class));
+        own.unwrap_or(&self.heartbeat_interval)
+            .0
+            .saturating_mul(self.missing_after_intervals)
+    }
+
+    /// The waits of operations.
+    pub(crate) fn policy(&self) -> Policy {
+        Policy {
+            resend_after: self.resend_after.0,
+            attempts_max: self.attempts_max.max(1),
+            queued_timeout: self.queued_timeout.0,
+            deployed_timeout: self.deployed_timeout.0,
+            describe_timeout: self.describe_timeout.0,
+        }
+    }
+}

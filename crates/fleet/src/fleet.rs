@@ -1,0 +1,576 @@
+//! The fleet: the registry with its clock, its store and its write-behind.
+
+use std::collections::HashMap;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+
+use base::{Clock, UnixMillis};
+use bytes::Bytes;
+use c2::{Acknowledge, Heartbeat, HeartbeatResponse, OperationKind};
+use metrics::{counter, gauge, histogram};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use sql::SqlError;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::agent::Agent;
+use crate::capability::{self, FlowPlace};
+use crate::config::FleetConfig;
+use crate::error::FleetError;
+use crate::flow::{self, FlowShape};
+use crate::limits;
+use crate::manifest::hex;
+use crate::operation::{FleetOperation, Policy};
+use crate::registry::{self, Flow, Registry};
+use crate::store::Store;
+use crate::views::{
+    AgentDetail, AgentView, AgentsPage, ClassView, FlowView, OperationView, Published,
+};
+use crate::writer::{self, Signals};
+
+/// The C2 server. Share it in an `Arc`; close it to write what is left.
+#[derive(Debug)]
+pub struct Fleet {
+    inner: Arc<Inner>,
+    stop: CancellationToken,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What requests and the write-behind share.
+pub(crate) struct Inner {
+    pub(crate) config: FleetConfig,
+    pub(crate) registry: Mutex<Registry>,
+    pub(crate) signals: Signals,
+    policy: Policy,
+    clock: Arc<dyn Clock>,
+    store: Store,
+    /// Publications one after the other, so that versions count without gaps.
+    publishing: tokio::sync::Mutex<()>,
+    /// One write at a time, so that generations commit in order.
+    writing: tokio::sync::Mutex<()>,
+    texts: Mutex<FlowTexts>,
+}
+
+/// Where the agent reached the fleet, for the addresses in operations.
+#[derive(Clone, Debug)]
+pub(crate) struct Reached {
+    /// Scheme and host with port.
+    pub origin: String,
+    /// The path before `/heartbeat`.
+    pub prefix: String,
+}
+
+/// Which agents a list wants.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AgentFilter {
+    pub class: Option<String>,
+    pub state: Option<String>,
+    pub after: Option<String>,
+    pub limit: usize,
+}
+
+#[derive(Default)]
+struct FlowTexts {
+    texts: HashMap<Arc<str>, Bytes>,
+    bytes: usize,
+}
+
+impl Fleet {
+    /// Opens the registry in `dir`/`fleet.db` and starts the write-behind.
+    pub async fn open(
+        dir: &Path,
+        config: FleetConfig,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<Fleet>, FleetError> {
+        let store = Store::open(&dir.join("fleet.db")).await?;
+        let registry = store.load().await?;
+        tracing::debug!(
+            agents = registry.agents.len(),
+            "opened the fleet's registry"
+        );
+        let inner = Arc::new(Inner {
+            policy: config.policy(),
+            config,
+            registry: Mutex::new(registry),
+            signals: Signals::default(),
+            clock,
+            store,
+            publishing: tokio::sync::Mutex::new(()),
+            writing: tokio::sync::Mutex::new(()),
+            texts: Mutex::default(),
+        });
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(writer::run(inner.clone(), stop.clone()));
+        Ok(Arc::new(Fleet {
+            inner,
+            stop,
+            writer: Mutex::new(Some(task)),
+        }))
+    }
+
+    /// Stops the write-behind, writes what is left and closes the store.
+    pub async fn close(&self) {
+        self.stop.cancel();
+        let task = self.writer.lock().take();
+        if let Some(task) = task {
+            let _ = task.await;
+        }
+        if let Err(error) = self.inner.flush().await {
+            tracing::error!(error = %base::report(&error), "cannot write what agents said last");
+        }
+        self.inner.store.close().await;
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &FleetConfig {
+        &self.inner.config
+    }
+
+    /// Sets the gauges; for whoever renders the metrics, before doing so.
+    pub fn observe(&self) {
+        let now = self.inner.clock.now();
+        let registry = self.inner.registry.lock();
+        let online = registry
+            .agents
+            .values()
+            .filter(|agent| self.inner.is_online(agent, now))
+            .count();
+        let missing = registry.agents.len() - online;
+        gauge!("thalweg_fleet_agents_count", "state" => "online").set(online as f64);
+        gauge!("thalweg_fleet_agents_count", "state" => "missing").set(missing as f64);
+        gauge!("thalweg_fleet_classes_count").set(registry.classes.len() as f64);
+        gauge!("thalweg_fleet_manifests_count").set(registry.manifests.len() as f64);
+    }
+
+    /// Publishes a flow to a class; durable when this returns. A new class is made.
+    pub async fn publish(&self, class: &str, text: Bytes) -> Result<Published, FleetError> {
+        registry::check_name("a class", class)?;
+        let shape = flow::validate(&text)?;
+        let inner = &self.inner;
+        let _one = inner.publishing.lock().await;
+        let version = inner.next_version(class)?;
+        let flow = Flow {
+            id: Arc::from(Uuid::new_v4().to_string()),
+            class: Arc::from(class),
+            version,
+            shape,
+            sha256: hex(&Sha256::digest(&text)),
+            bytes: i64::try_from(text.len()).unwrap_or(i64::MAX),
+            created: inner.clock.now(),
+        };
+        inner.store.publish(&flow, &text).await?;
+        inner.texts.lock().keep(flow.id.clone(), text);
+        let flow = inner.registry.lock().publish(flow);
+        tracing::info!(class, version, flow = &*flow.id, "published a flow");
+        counter!("thalweg_fleet_flows_published_total").increment(1);
+        Ok(Published {
+            flow_id: flow.id.to_string(),
+            version,
+            class: class.to_owned(),
+        })
+    }
+
+    /// The text of a flow, with its shape and digest.
+    pub async fn flow_text(&self, id: &str) -> Result<(Bytes, FlowShape, String), FleetError> {
+        let inner = &self.inner;
+        let unknown = || FleetError::Unknown {
+            what: "flow",
+            name: id.to_owned(),
+            list: "/api/v1/classes",
+        };
+        let flow = inner
+            .registry
+            .lock()
+            .flows
+            .get(id)
+            .cloned()
+            .ok_or_else(unknown)?;
+        let kept = inner.texts.lock().texts.get(id).cloned();
+        let text = match kept {
+            Some(text) => text,
+            None => {
+                let text = inner.store.flow_text(id).await?.ok_or_else(unknown)?;
+                inner.texts.lock().keep(flow.id.clone(), text.clone());
+                text
+            }
+        };
+        Ok((text, flow.shape, flow.sha256.clone()))
+    }
+
+    /// The text of a manifest, as its agent sent it.
+    pub async fn manifest_text(&self, hash: &str) -> Result<Bytes, FleetError> {
+        self.inner
+            .store
+            .manifest_text(hash)
+            .await?
+            .ok_or_else(|| FleetError::Unknown {
+                what: "manifest",
+                name: hash.to_owned(),
+                list: "/api/v1/agents",
+            })
+    }
+
+    /// Takes a heartbeat and answers it.
+    pub(crate) async fn heartbeat(
+        &self,
+        heartbeat: Heartbeat,
+        bytes: usize,
+        reached: &Reached,
+    ) -> Result<HeartbeatResponse, FleetError> {
+        let inner = &self.inner;
+        let manifest = registry::brought_manifest(heartbeat.agent_info.as_ref(), |key| {
+            inner.registry.lock().knows_manifest(key)
+        });
+        let now = inner.clock.now();
+        let taken =
+            inner
+                .registry
+                .lock()
+                .heartbeat(now, &inner.policy, heartbeat, bytes, manifest)?;
+        inner.settle(taken.wait_for).await;
+        let Some(agent) = taken.agent else {
+            return Ok(HeartbeatResponse::default());
+        };
+        let handouts = inner
+            .registry
+            .lock()
+            .hand_out(inner.clock.now(), &inner.policy, &agent);
+        let mut response = HeartbeatResponse::default();
+        for handout in handouts {
+            let operation = match (&handout.kind, &handout.flow) {
+                (OperationKind::Update, Some(flow)) => capability::update_configuration(
+                    &handout.id,
+                    FlowPlace {
+                        origin: &reached.origin,
+                        prefix: &reached.prefix,
+                        flow,
+                        agent: &agent,
+                    },
+                ),
+                _ => capability::describe_manifest(&handout.id),
+            };
+            tracing::debug!(agent = &*agent, id = &*handout.id, kind = %handout.kind,
+                operand = %handout.operand, "handed out an operation");
+            counter!("thalweg_fleet_operations_handed_out_total").increment(1);
+            response.requested_operations.push(operation);
+        }
+        Ok(response)
+    }
+
+    /// Takes an acknowledge: durable when this returns.
+    pub(crate) async fn acknowledge(&self, ack: Acknowledge) -> Result<(), FleetError> {
+        let inner = &self.inner;
+        let manifest = registry::brought_manifest(ack.agent_info.as_ref(), |key| {
+            inner.registry.lock().knows_manifest(key)
+        });
+        let now = inner.clock.now();
+        let (taken, result) = inner.registry.lock().acknowledge(now, &ack, manifest)?;
+        counter!("thalweg_fleet_acknowledges_total", "result" => result.as_str()).increment(1);
+        tracing::debug!(operation = ack.operation(), state = %ack.state(),
+            result = result.as_str(), "took an acknowledge");
+        if inner.settle(taken.wait_for).await {
+            Ok(())
+        } else {
+            Err(FleetError::NotStored)
+        }
+    }
+
+    /// One page of agents.
+    pub(crate) fn agents(&self, filter: &AgentFilter) -> AgentsPage {
+        let now = self.inner.clock.now();
+        let registry = self.inner.registry.lock();
+        let start = match &filter.after {
+            Some(after) => Bound::Excluded(after.as_str()),
+            None => Bound::Unbounded,
+        };
+        let limit = filter.limit.clamp(1, limits::PAGE_ITEMS_MAX);
+        let mut page = AgentsPage {
+            agents: Vec::new(),
+            next: None,
+        };
+        for agent in registry
+            .agents
+            .range::<str, _>((start, Bound::Unbounded))
+            .map(|(_, a)| a)
+        {
+            if filter.class.is_some() && filter.class.as_deref() != agent.class.as_deref() {
+                continue;
+            }
+            let state = self.inner.state(agent, now);
+            if filter
+                .state
+                .as_deref()
+                .is_some_and(|wanted| wanted != state)
+            {
+                continue;
+            }
+            if page.agents.len() == limit {
+                page.next = page.agents.last().map(|last: &AgentView| last.id.clone());
+                break;
+            }
+            page.agents
+                .push(self.inner.agent_view(&registry, agent, now));
+        }
+        page
+    }
+
+    /// An agent in full.
+    pub(crate) fn agent(&self, id: &str) -> Result<AgentDetail, FleetError> {
+        let now = self.inner.clock.now();
+        let registry = self.inner.registry.lock();
+        let unknown = || FleetError::Unknown {
+            what: "agent",
+            name: id.to_owned(),
+            list: "/api/v1/agents",
+        };
+        let agent = registry.agents.get(id).ok_or_else(unknown)?;
+        Ok(AgentDetail {
+            agent: self.inner.agent_view(&registry, agent, now),
+            operations: agent
+                .operations
+                .iter()
+                .rev()
+                .map(|op| view(&agent.id, op))
+                .collect(),
+            heartbeat: agent.last.clone(),
+        })
+    }
+
+    /// All classes.
+    pub(crate) fn classes(&self) -> Vec<ClassView> {
+        let now = self.inner.clock.now();
+        let registry = self.inner.registry.lock();
+        let mut counts: HashMap<&str, (usize, usize, usize)> = HashMap::new();
+        for agent in registry.agents.values() {
+            let Some(name) = agent.class.as_deref() else {
+                continue;
+            };
+            let desired = registry.desired_of(agent).map(|flow| &flow.id);
+            let count = counts.entry(name).or_default();
+            count.0 += 1;
+            count.1 += usize::from(self.inner.is_online(agent, now));
+            count.2 += usize::from(desired.is_some() && agent.flow.as_ref() == desired);
+        }
+        let class_view = |(name, class): (&Arc<str>, &registry::Class)| {
+            let (agents, agents_online, agents_deployed) =
+                counts.get(&**name).copied().unwrap_or_default();
+            ClassView {
+                name: name.to_string(),
+                agents,
+                agents_online,
+                agents_deployed,
+                flow_id: class.desired.as_ref().map(|flow| flow.id.to_string()),
+                flow_version: class.desired.as_ref().map(|flow| flow.version),
+            }
+        };
+        registry.classes.iter().map(class_view).collect()
+    }
+
+    /// The flow versions of a class, newest first.
+    pub(crate) fn flows(&self, class: &str) -> Result<Vec<FlowView>, FleetError> {
+        let registry = self.inner.registry.lock();
+        let found = registry
+            .classes
+            .get(class)
+            .ok_or_else(|| unknown_class(class))?;
+        let current = found.desired.as_ref().map(|flow| &flow.id);
+        Ok(found
+            .flows
+            .iter()
+            .rev()
+            .map(|flow| flow_view(flow, current == Some(&flow.id)))
+            .collect())
+    }
+
+    /// Operations, newest first: of one agent, or the newest of all.
+    pub(crate) fn operations(
+        &self,
+        agent: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<OperationView>, FleetError> {
+        if let Some(id) = agent {
+            return Ok(self.agent(id)?.operations);
+        }
+        let registry = self.inner.registry.lock();
+        let mut all: Vec<(&Arc<str>, &FleetOperation)> = registry
+            .agents
+            .values()
+            .flat_map(|agent| agent.operations.iter().map(move |op| (&agent.id, op)))
+            .collect();
+        all.sort_by_key(|(_, operation)| std::cmp::Reverse(operation.created));
+        all.truncate(limit.clamp(1, limits::PAGE_ITEMS_MAX));
+        Ok(all
+            .into_iter()
+            .map(|(agent, operation)| view(agent, operation))
+            .collect())
+    }
+}
+
+impl Inner {
+    /// Writes everything that changed; durable when this returns.
+    pub(crate) async fn flush(&self) -> Result<(), SqlError> {
+        let _one = self.writing.lock().await;
+        let batch = {
+            let mut registry = self.registry.lock();
+            if !registry.is_dirty() {
+                return Ok(());
+            }
+            registry.take_batch()
+        };
+        let started = std::time::Instant::now();
+        match self.store.write(&batch).await {
+            Ok(()) => {
+                self.registry.lock().committed(&batch);
+                self.signals.commit(batch.generation);
+                histogram!("thalweg_fleet_write_behind_seconds").record(started.elapsed());
+                counter!("thalweg_fleet_write_behind_agents_total")
+                    .increment(batch.agents.len() as u64);
+                Ok(())
+            }
+            Err(error) => {
+                self.registry.lock().put_back(batch);
+                Err(error)
+            }
+        }
+    }
+
+    /// Times out operations that waited too long.
+    pub(crate) fn sweep(&self) {
+        let expired = self.registry.lock().sweep(self.clock.now(), &self.policy);
+        if expired > 0 {
+            counter!("thalweg_fleet_operations_timed_out_total").increment(expired as u64);
+        }
+    }
+
+    /// Tells the write-behind, and waits for the commit where there is one to wait for.
+    async fn settle(&self, wait_for: Option<u64>) -> bool {
+        match wait_for {
+            Some(generation) => self.signals.durable(generation).await,
+            None => {
+                self.signals.change();
+                true
+            }
+        }
+    }
+
+    fn next_version(&self, class: &str) -> Result<i64, FleetError> {
+        let registry = self.registry.lock();
+        let Some(class) = registry.classes.get(class) else {
+            if registry.classes.len() >= limits::CLASSES_MAX {
+                return Err(FleetError::Full {
+                    what: "class",
+                    max: limits::CLASSES_MAX,
+                });
+            }
+            return Ok(1);
+        };
+        if class.flows.len() >= limits::CLASS_FLOWS_MAX {
+            return Err(FleetError::Full {
+                what: "flow",
+                max: limits::CLASS_FLOWS_MAX,
+            });
+        }
+        Ok(class.flows.last().map_or(1, |last| last.version + 1))
+    }
+
+    fn is_online(&self, agent: &Agent, now: UnixMillis) -> bool {
+        agent.is_online(now, self.config.missing_after(agent.class.as_deref()))
+    }
+
+    fn state(&self, agent: &Agent, now: UnixMillis) -> &'static str {
+        if self.is_online(agent, now) {
+            "online"
+        } else {
+            "missing"
+        }
+    }
+
+    fn agent_view(&self, registry: &Registry, agent: &Agent, now: UnixMillis) -> AgentView {
+        let head = agent
+            .manifest
+            .as_ref()
+            .and_then(|key| registry.manifests.get(key));
+        let desired = registry.desired_of(agent).map(|flow| flow.id.to_string());
+        AgentView {
+            id: agent.id.to_string(),
+            class: agent.class.as_deref().map(str::to_owned),
+            agent_type: head.and_then(|head| head.agent_type.clone()),
+            agent_version: head.and_then(|head| head.agent_version().map(str::to_owned)),
+            state: self.state(agent, now),
+            last_seen_ms: agent.last_seen.0,
+            first_seen_ms: agent.first_seen.0,
+            hostname: agent.hostname.clone(),
+            manifest_hash: agent.manifest.as_deref().map(str::to_owned),
+            flow_id: agent.flow.as_deref().map(str::to_owned),
+            flow_state: agent.flow_state(desired.as_deref(), &self.policy).as_str(),
+            desired_flow_id: desired,
+            heartbeats_total: agent.heartbeats,
+        }
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner")
+            .field("store", &self.store)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FlowTexts {
+    /// Keeps a text while there is room; what does not fit is read from the store each time.
+    fn keep(&mut self, id: Arc<str>, text: Bytes) {
+        if text.len() > limits::FLOW_CACHE_BYTES_MAX {
+            return;
+        }
+        if self.bytes + text.len() > limits::FLOW_CACHE_BYTES_MAX {
+            self.texts.clear();
+            self.bytes = 0;
+        }
+        let added = text.len();
+        if self.texts.insert(id, text).is_none() {
+            self.bytes += added;
+        }
+    }
+}
+
+/// The error for a class that is not there.
+pub(crate) fn unknown_class(name: &str) -> FleetError {
+    FleetError::Unknown {
+        what: "class",
+        name: name.to_owned(),
+        list: "/api/v1/classes",
+    }
+}
+
+fn view(agent: &str, operation: &FleetOperation) -> OperationView {
+    OperationView {
+        id: operation.id.to_string(),
+        agent_id: agent.to_owned(),
+        operation: operation.kind.to_string(),
+        operand: operation.operand.to_string(),
+        flow_id: operation.flow.as_deref().map(str::to_owned),
+        state: operation.status.as_str(),
+        created_ms: operation.created.0,
+        updated_ms: operation.updated.0,
+        attempts: operation.attempts,
+        acknowledged: operation.acknowledged,
+        details: operation.details.clone(),
+    }
+}
+
+fn flow_view(flow: &Flow, current: bool) -> FlowView {
+    FlowView {
+        flow_id: flow.id.to_string(),
+        version: flow.version,
+        class: flow.class.to_string(),
+        shape: flow.shape.as_str(),
+        sha256: flow.sha256.clone(),
+        bytes: flow.bytes,
+        created_ms: flow.created.0,
+        current,
+    }
+}

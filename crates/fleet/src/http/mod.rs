@@ -1,0 +1,98 @@
+//! The fleet's HTTP routes: C2 for agents, management for operators.
+//!
+//! Agents are served on EFM's paths and on plain ones, so that a fleet of agents moves over by
+//! its DNS name. Errors are `{"error_code": int, "message": text}` and never carry operations: a
+//! Java agent obeys a body whatever its status.
+
+mod body;
+mod c2_routes;
+mod management;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use crate::error::FleetError;
+use crate::fleet::Fleet;
+
+/// All routes of the fleet.
+pub fn routes(fleet: Arc<Fleet>) -> Router {
+    c2_routes::routes(fleet.clone()).merge(management::routes(fleet))
+}
+
+/// A failed request.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: StatusCode,
+    message: String,
+}
+
+#[derive(Serialize)]
+struct FailureBody<'a> {
+    error_code: u16,
+    message: &'a str,
+}
+
+impl Failure {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Failure {
+        Failure {
+            status,
+            message: message.into(),
+        }
+    }
+}
+
+impl From<FleetError> for Failure {
+    fn from(error: FleetError) -> Failure {
+        let status = match &error {
+            FleetError::Message(_)
+            | FleetError::NoIdentifier
+            | FleetError::NoOperation
+            | FleetError::BadName { .. }
+            | FleetError::BadFlow { .. } => StatusCode::BAD_REQUEST,
+            FleetError::Unknown { .. } => StatusCode::NOT_FOUND,
+            FleetError::Full { .. } | FleetError::NotStored => StatusCode::SERVICE_UNAVAILABLE,
+            FleetError::Store(error) if error.may_retry() => StatusCode::SERVICE_UNAVAILABLE,
+            FleetError::Store(_) | FleetError::BadRow { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        let message = base::report(&error);
+        if status.is_server_error() {
+            tracing::error!(%status, message, "a request failed");
+        }
+        Failure { status, message }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let body = FailureBody {
+            error_code: self.status.as_u16(),
+            message: &self.message,
+        };
+        // A status and a text always make JSON.
+        json(self.status, &body).unwrap_or_else(|failure| failure.status.into_response())
+    }
+}
+
+/// A JSON response.
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Result<Response, Failure> {
+    let body = serde_json::to_vec(value).map_err(|error| {
+        Failure::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("cannot write JSON: {error}"),
+        )
+    })?;
+    let mut response = (status, body).into_response();
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    Ok(response)
+}
+
+#[cfg(test)]
+#[path = "../http_tests.rs"]
+mod tests;

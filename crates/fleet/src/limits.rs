@@ -1,0 +1,74 @@
+//! Bounds, each with its unit and reason.
+
+use std::time::Duration;
+
+/// Bytes of a request's body as sent: a manifest has up to 1.1 MB, a flow rarely more.
+pub const BODY_BYTES_MAX: usize = 32 << 20;
+
+/// Bytes of a request's body after decompression: a gzip bomb stops here.
+pub const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes up to which a body is read without a place among the large ones: every light heartbeat.
+pub const SMALL_BODY_BYTES_MAX: usize = 64 << 10;
+
+/// Large bodies read and decoded at once; the others wait. Bounds their memory to 8 times the
+/// two limits above.
+pub const LARGE_BODIES_MAX: usize = 8;
+
+/// How long a sender may take over its body; agents themselves give up after 10 s.
+pub const BODY_WAIT: Duration = Duration::from_secs(30);
+
+/// Agents known: each takes a few KiB.
+pub const AGENTS_MAX: usize = 2_000_000;
+
+/// Classes known.
+pub const CLASSES_MAX: usize = 20_000;
+
+/// Manifests known: there is one for each build of an agent, not for each agent.
+pub const MANIFESTS_MAX: usize = 10_000;
+
+/// Flow versions of one class.
+pub const CLASS_FLOWS_MAX: usize = 10_000;
+
+/// Bytes of an agent's or a class's name: fits an indexed column in every database.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Bytes of a manifest hash and of a flow id that an agent reports: SHA-512 in hex has 128.
+pub const HASH_BYTES_MAX: usize = 255;
+
+/// Operations kept of each agent, active ones included.
+pub const OPERATIONS_PER_AGENT_MAX: usize = 20;
+
+/// Bytes kept of what an agent says about an outcome.
+pub const DETAILS_BYTES_MAX: usize = 4 << 10;
+
+/// Bytes of one heartbeat (as sent) above which it is not kept for showing.
+pub const KEPT_HEARTBEAT_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes (as sent) of all kept heartbeats; above, further agents' are not kept.
+pub const KEPT_HEARTBEATS_BYTES_MAX: usize = 256 << 20;
+
+/// Bytes of flow texts kept in memory, so that a roll-out does not read the database per agent.
+pub const FLOW_CACHE_BYTES_MAX: usize = 64 << 20;
+
+/// Items in one page of a list.
+pub const PAGE_ITEMS_MAX: usize = 10_000;
+
+/// Items in one page of a list when the caller does not say.
+pub const PAGE_ITEMS_DEFAULT: usize = 1_000;
+
+/// Rows in one statement of the write-behind: 13 values each, far below SQLite's 32,766.
+pub const ROWS_PER_STATEMENT_MAX: usize = 256;
+
+/// How long a heartbeat or an acknowledge waits for its commit. Java agents give up after 5 s;
+/// what misses this goes out with the next heartbeat.
+pub const COMMIT_WAIT: Duration = Duration::from_secs(3);
+
+/// Pause after a write-behind that failed, before the next try.
+pub const WRITE_RETRY: Duration = Duration::from_secs(1);
+
+/// How often operations under way are looked at for time-outs, while there are any.
+pub const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Nesting of a flow that is looked into.
+pub const FLOW_DEPTH_MAX: usize = 64;

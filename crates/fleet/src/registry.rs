@@ -1,0 +1,624 @@
+//! Everything the fleet knows, in memory, and what must be written. Without IO.
+//!
+//! Changes gather in a [`Batch`] of a numbered generation; whoever needs a change durable waits
+//! until its generation is committed. A batch that could not be written is put back whole.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use base::UnixMillis;
+use c2::{Acknowledge, AgentManifest, Heartbeat, Operand, OperationKind};
+use uuid::Uuid;
+
+use crate::agent::{Agent, FlowNeed};
+use crate::capability::Profile;
+use crate::error::FleetError;
+use crate::flow::FlowShape;
+use crate::limits;
+use crate::manifest::{self, NewManifest};
+use crate::operation::{AckEffect, FleetOperation, Policy};
+
+/// The fleet's memory.
+#[derive(Debug, Default)]
+pub struct Registry {
+    pub(crate) agents: BTreeMap<Arc<str>, Agent>,
+    pub(crate) classes: BTreeMap<Arc<str>, Class>,
+    pub(crate) flows: HashMap<Arc<str>, Arc<Flow>>,
+    pub(crate) manifests: HashMap<Arc<str>, Arc<AgentManifest>>,
+    /// Which agent an operation belongs to.
+    owners: HashMap<Arc<str>, Arc<str>>,
+    /// Which agent is asked to describe an unknown manifest, and by which operation.
+    describing: HashMap<Arc<str>, (Arc<str>, Arc<str>)>,
+    /// Agents with operations under way.
+    active: BTreeSet<Arc<str>>,
+    kept_bytes: usize,
+    dirty: Vec<Arc<str>>,
+    dirty_operations: HashSet<Arc<str>>,
+    removed_operations: Vec<Arc<str>>,
+    new_classes: Vec<Arc<str>>,
+    new_manifests: Vec<NewManifest>,
+    generation: u64,
+}
+
+/// A class of agents.
+#[derive(Clone, Debug)]
+pub struct Class {
+    /// When it appeared.
+    pub created: UnixMillis,
+    /// Its flow versions, oldest first.
+    pub flows: Vec<Arc<Flow>>,
+    /// The flow that its agents should run.
+    pub desired: Option<Arc<Flow>>,
+}
+
+/// A published flow version; the text lies in the store.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    /// A UUID.
+    pub id: Arc<str>,
+    /// The class.
+    pub class: Arc<str>,
+    /// One more than the version before.
+    pub version: i64,
+    /// How it is written.
+    pub shape: FlowShape,
+    /// SHA-256 of the text, lower-case hex.
+    pub sha256: String,
+    /// Bytes of the text.
+    pub bytes: i64,
+    /// When it was published.
+    pub created: UnixMillis,
+}
+
+/// What must be written, as it was at one moment.
+#[derive(Debug, Default)]
+pub struct Batch {
+    pub generation: u64,
+    pub agents: Vec<Agent>,
+    pub operations: Vec<(Arc<str>, FleetOperation)>,
+    pub removed_operations: Vec<Arc<str>>,
+    pub classes: Vec<(Arc<str>, UnixMillis)>,
+    pub manifests: Vec<NewManifest>,
+}
+
+/// What became of a message.
+#[derive(Debug)]
+pub struct Taken {
+    /// Who sent it.
+    pub agent: Option<Arc<str>>,
+    /// The generation to wait for before the answer, if something must be durable.
+    pub wait_for: Option<u64>,
+}
+
+/// What an acknowledge came to, as a metric's label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckResult {
+    Decided,
+    Late,
+    Duplicate,
+    Foreign,
+    Unknown,
+}
+
+/// An operation to put into a response.
+#[derive(Clone, Debug)]
+pub struct Handout {
+    pub id: Arc<str>,
+    pub kind: OperationKind,
+    pub operand: Operand,
+    pub flow: Option<Arc<str>>,
+}
+
+impl Registry {
+    /// Puts an agent back that the store remembers.
+    pub fn restore(&mut self, agent: Agent) {
+        for operation in &agent.operations {
+            self.owners.insert(operation.id.clone(), agent.id.clone());
+        }
+        if agent.has_active() {
+            self.active.insert(agent.id.clone());
+        }
+        for operation in agent
+            .operations
+            .iter()
+            .filter(|operation| operation.is_active())
+        {
+            if operation.kind == OperationKind::Describe
+                && let Some(key) = agent.manifest.clone()
+            {
+                self.describing
+                    .insert(key, (agent.id.clone(), operation.id.clone()));
+            }
+        }
+        self.agents.insert(agent.id.clone(), agent);
+    }
+
+    /// Whether a manifest of this key is known.
+    pub fn knows_manifest(&self, key: &str) -> bool {
+        self.manifests.contains_key(key)
+    }
+
+    /// Takes a heartbeat of `bytes` bytes; `manifest` is the one it brought, if it was unknown.
+    pub fn heartbeat(
+        &mut self,
+        now: UnixMillis,
+        policy: &Policy,
+        heartbeat: Heartbeat,
+        bytes: usize,
+        manifest: Option<NewManifest>,
+    ) -> Result<Taken, FleetError> {
+        let sender = heartbeat.sender().ok_or(FleetError::NoIdentifier)?;
+        check_name("an agent", sender)?;
+        let class = match heartbeat.class() {
+            Some(name) => Some(self.class_or_new(name, now)?),
+            None => None,
+        };
+        let id = self.agent_or_new(sender, now)?;
+        let stored = manifest
+            .map(|manifest| self.add_manifest(manifest))
+            .transpose()?;
+        let room = limits::KEPT_HEARTBEATS_BYTES_MAX.saturating_sub(self.kept_bytes);
+        let agent = self.agents.get_mut(&id).ok_or(FleetError::NoIdentifier)?;
+        if class.is_some() {
+            agent.class = class;
+        }
+        agent.observe(
+            heartbeat.device_info.as_ref(),
+            heartbeat.agent_info.as_ref(),
+            heartbeat.flow_info.as_ref(),
+            now,
+        );
+        agent.heartbeats += 1;
+        let grown = agent.remember(heartbeat, bytes, room);
+        self.kept_bytes = self.kept_bytes.saturating_add_signed(grown);
+        self.mark(&id);
+        let created = self.plan(&id, now, policy);
+        let wait_for = (created || stored.is_some()).then_some(self.generation);
+        Ok(Taken {
+            agent: Some(id),
+            wait_for,
+        })
+    }
+
+    /// Takes an acknowledge; what it says of the agent counts like a heartbeat's sections.
+    pub fn acknowledge(
+        &mut self,
+        now: UnixMillis,
+        ack: &Acknowledge,
+        manifest: Option<NewManifest>,
+    ) -> Result<(Taken, AckResult), FleetError> {
+        let operation = ack.operation().ok_or(FleetError::NoOperation)?;
+        let mut wait = false;
+        if let Some(manifest) = manifest {
+            self.add_manifest(manifest)?;
+            wait = true;
+        }
+        let info = ack.agent_info.as_ref();
+        let says = info.and_then(|agent| agent.identifier.as_deref());
+        let Some(owner) = self.owners.get(operation).cloned() else {
+            let wait_for = wait.then_some(self.generation);
+            return Ok((
+                Taken {
+                    agent: None,
+                    wait_for,
+                },
+                AckResult::Unknown,
+            ));
+        };
+        if says.is_some_and(|says| *says != *owner) {
+            let wait_for = wait.then_some(self.generation);
+            return Ok((
+                Taken {
+                    agent: None,
+                    wait_for,
+                },
+                AckResult::Foreign,
+            ));
+        }
+        let Some(agent) = self.agents.get_mut(&owner) else {
+            return Ok((
+                Taken {
+                    agent: None,
+                    wait_for: None,
+                },
+                AckResult::Unknown,
+            ));
+        };
+        agent.observe(ack.device_info.as_ref(), info, ack.flow_info.as_ref(), now);
+        let Some(found) = agent.operation_mut(operation) else {
+            return Ok((
+                Taken {
+                    agent: None,
+                    wait_for: None,
+                },
+                AckResult::Unknown,
+            ));
+        };
+        let effect = found.acknowledge(&ack.state(), &ack.details(), now);
+        let id = found.id.clone();
+        if effect != AckEffect::Duplicate {
+            self.dirty_operations.insert(id.clone());
+            wait = true;
+        }
+        self.describing
+            .retain(|_, (_, describing)| *describing != id);
+        self.mark(&owner);
+        self.refresh_active(&owner);
+        let result = match effect {
+            AckEffect::Decided => AckResult::Decided,
+            AckEffect::Late => AckResult::Late,
+            AckEffect::Duplicate => AckResult::Duplicate,
+        };
+        Ok((
+            Taken {
+                agent: Some(owner),
+                wait_for: wait.then_some(self.generation),
+            },
+            result,
+        ))
+    }
+
+    /// The operations for the response to `agent`, which calls now.
+    pub fn hand_out(&mut self, now: UnixMillis, policy: &Policy, agent: &str) -> Vec<Handout> {
+        let Some(agent) = self.agents.get_mut(agent) else {
+            return Vec::new();
+        };
+        let class = agent
+            .class
+            .as_ref()
+            .and_then(|class| self.classes.get(class));
+        let desired = class
+            .and_then(|class| class.desired.as_ref())
+            .map(|flow| flow.id.clone());
+        let mut handouts = Vec::new();
+        for operation in &mut agent.operations {
+            // What timed out is sent again only while it is still what the class wants.
+            let wanted = operation.flow.is_none() || operation.flow == desired;
+            if wanted && operation.hand_out(now, policy) {
+                handouts.push(Handout {
+                    id: operation.id.clone(),
+                    kind: operation.kind.clone(),
+                    operand: operation.operand.clone(),
+                    flow: operation.flow.clone(),
+                });
+                self.dirty_operations.insert(operation.id.clone());
+            }
+        }
+        if !handouts.is_empty() {
+            let id = agent.id.clone();
+            self.mark(&id);
+            self.active.insert(id);
+        }
+        handouts
+    }
+
+    /// Times out what waited too long; returns how many.
+    pub fn sweep(&mut self, now: UnixMillis, policy: &Policy) -> usize {
+        let mut expired = Vec::new();
+        for id in &self.active {
+            let Some(agent) = self.agents.get_mut(id) else {
+                continue;
+            };
+            for operation in &mut agent.operations {
+                if operation.expire(now, policy) {
+                    expired.push((id.clone(), operation.id.clone()));
+                }
+            }
+        }
+        for (agent, operation) in &expired {
+            self.describing
+                .retain(|_, (_, describing)| describing != operation);
+            self.dirty_operations.insert(operation.clone());
+            self.mark(agent);
+            self.refresh_active(agent);
+        }
+        expired.len()
+    }
+
+    /// Whether operations are under way, so that time-outs must be looked for.
+    pub fn has_active(&self) -> bool {
+        !self.active.is_empty()
+    }
+
+    /// Whether anything waits to be written.
+    pub fn is_dirty(&self) -> bool {
+        !(self.dirty.is_empty()
+            && self.new_classes.is_empty()
+            && self.new_manifests.is_empty()
+            && self.removed_operations.is_empty())
+    }
+
+    /// Takes what must be written; the next change belongs to the next generation.
+    pub fn take_batch(&mut self) -> Batch {
+        let mut batch = Batch {
+            generation: self.generation,
+            removed_operations: std::mem::take(&mut self.removed_operations),
+            manifests: std::mem::take(&mut self.new_manifests),
+            ..Batch::default()
+        };
+        self.generation += 1;
+        for name in self.new_classes.drain(..) {
+            if let Some(class) = self.classes.get(&name) {
+                batch.classes.push((name, class.created));
+            }
+        }
+        let operations = std::mem::take(&mut self.dirty_operations);
+        for id in self.dirty.drain(..) {
+            let Some(agent) = self.agents.get_mut(&id) else {
+                continue;
+            };
+            agent.dirty = false;
+            for operation in &agent.operations {
+                if operations.contains(&operation.id) {
+                    batch.operations.push((id.clone(), operation.clone()));
+                }
+            }
+            batch.agents.push(row_of(agent));
+        }
+        batch
+    }
+
+    /// Notes that a batch is durable.
+    pub fn committed(&mut self, batch: &Batch) {
+        for (agent, operation) in &batch.operations {
+            let agent = self.agents.get_mut(agent);
+            if let Some(stored) = agent.and_then(|agent| agent.operation_mut(&operation.id)) {
+                stored.stored = true;
+            }
+        }
+    }
+
+    /// Puts a batch back that could not be written; a later generation will carry it.
+    pub fn put_back(&mut self, batch: Batch) {
+        self.removed_operations.extend(batch.removed_operations);
+        self.new_manifests.splice(0..0, batch.manifests);
+        self.new_classes
+            .splice(0..0, batch.classes.into_iter().map(|(name, _)| name));
+        for (agent, operation) in batch.operations {
+            self.dirty_operations.insert(operation.id);
+            self.mark(&agent);
+        }
+        for agent in batch.agents {
+            self.mark(&agent.id);
+        }
+    }
+
+    /// The class of this name; made when it is new.
+    pub fn class_or_new(&mut self, name: &str, now: UnixMillis) -> Result<Arc<str>, FleetError> {
+        if let Some((name, _)) = self.classes.get_key_value(name) {
+            return Ok(name.clone());
+        }
+        check_name("a class", name)?;
+        if self.classes.len() >= limits::CLASSES_MAX {
+            return Err(FleetError::Full {
+                what: "class",
+                max: limits::CLASSES_MAX,
+            });
+        }
+        let name: Arc<str> = Arc::from(name);
+        let class = Class {
+            created: now,
+            flows: Vec::new(),
+            desired: None,
+        };
+        self.classes.insert(name.clone(), class);
+        self.new_classes.push(name.clone());
+        Ok(name)
+    }
+
+    /// Takes a flow version that is durable as what its class wants.
+    pub fn publish(&mut self, flow: Flow) -> Arc<Flow> {
+        let flow = Arc::new(flow);
+        let class = self
+            .classes
+            .entry(flow.class.clone())
+            .or_insert_with(|| Class {
+                created: flow.created,
+                flows: Vec::new(),
+                desired: None,
+            });
+        class.flows.push(flow.clone());
+        class.desired = Some(flow.clone());
+        self.flows.insert(flow.id.clone(), flow.clone());
+        flow
+    }
+
+    /// The flow that the agent's class wants.
+    pub fn desired_of(&self, agent: &Agent) -> Option<&Arc<Flow>> {
+        self.classes.get(agent.class.as_ref()?)?.desired.as_ref()
+    }
+
+    fn agent_or_new(&mut self, id: &str, now: UnixMillis) -> Result<Arc<str>, FleetError> {
+        if let Some((id, _)) = self.agents.get_key_value(id) {
+            return Ok(id.clone());
+        }
+        if self.agents.len() >= limits::AGENTS_MAX {
+            return Err(FleetError::Full {
+                what: "agent",
+                max: limits::AGENTS_MAX,
+            });
+        }
+        let id: Arc<str> = Arc::from(id);
+        self.agents.insert(id.clone(), Agent::new(id.clone(), now));
+        Ok(id)
+    }
+
+    fn add_manifest(&mut self, manifest: NewManifest) -> Result<(), FleetError> {
+        if self.manifests.contains_key(&manifest.hash) {
+            return Ok(());
+        }
+        if self.manifests.len() >= limits::MANIFESTS_MAX {
+            return Err(FleetError::Full {
+                what: "manifest",
+                max: limits::MANIFESTS_MAX,
+            });
+        }
+        self.manifests
+            .insert(manifest.hash.clone(), manifest.head.clone());
+        self.new_manifests.push(manifest);
+        Ok(())
+    }
+
+    /// Makes the operations that the agent needs; returns whether one must be stored before it
+    /// can be handed out.
+    fn plan(&mut self, id: &Arc<str>, now: UnixMillis, policy: &Policy) -> bool {
+        let Some(agent) = self.agents.get_mut(id) else {
+            return false;
+        };
+        let class = agent
+            .class
+            .as_ref()
+            .and_then(|class| self.classes.get(class));
+        let desired = class
+            .and_then(|class| class.desired.as_ref())
+            .map(|flow| flow.id.clone());
+        if agent.settle(desired.as_deref(), now) {
+            let ids = agent
+                .operations
+                .iter()
+                .map(|operation| operation.id.clone());
+            self.dirty_operations.extend(ids);
+        }
+        let head = agent
+            .manifest
+            .as_ref()
+            .and_then(|key| self.manifests.get(key))
+            .cloned();
+        let mut fresh = Vec::new();
+        if head.is_none() {
+            // Agents of one build have one hash, and one of them is asked; those without a hash
+            // answer for themselves.
+            let key = agent
+                .manifest
+                .clone()
+                .unwrap_or_else(|| Arc::from(format!("agent:{id}")));
+            if !self.describing.contains_key(&key) && !agent.is_describing() {
+                let operation =
+                    new_operation(OperationKind::Describe, Operand::Manifest, None, now);
+                self.describing
+                    .insert(key, (id.clone(), operation.id.clone()));
+                fresh.push(operation);
+            }
+        }
+        if agent.flow_need(desired.as_deref(), now, policy) == FlowNeed::Update {
+            let (kind, operand) = (OperationKind::Update, Operand::Configuration);
+            let profile = Profile::of(head.as_deref());
+            let verdict = profile.check(&kind, &operand);
+            let mut operation = new_operation(kind, operand, desired, now);
+            if let Err(reason) = verdict {
+                operation.refuse(reason, now);
+            }
+            fresh.push(operation);
+        }
+        let waits = agent
+            .operations
+            .iter()
+            .any(|op| op.is_active() && !op.stored);
+        let created = !fresh.is_empty();
+        for operation in fresh {
+            self.dirty_operations.insert(operation.id.clone());
+            self.owners.insert(operation.id.clone(), id.clone());
+            for removed in agent.add_operation(operation) {
+                self.owners.remove(&removed);
+                self.dirty_operations.remove(&removed);
+                self.removed_operations.push(removed);
+            }
+        }
+        self.refresh_active(id);
+        created || waits
+    }
+
+    fn mark(&mut self, id: &Arc<str>) {
+        if let Some(agent) = self.agents.get_mut(id)
+            && !agent.dirty
+        {
+            agent.dirty = true;
+            self.dirty.push(id.clone());
+        }
+    }
+
+    fn refresh_active(&mut self, id: &Arc<str>) {
+        if self.agents.get(id).is_some_and(Agent::has_active) {
+            self.active.insert(id.clone());
+        } else {
+            self.active.remove(id);
+        }
+    }
+}
+
+impl AckResult {
+    /// The label's value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            AckResult::Decided => "decided",
+            AckResult::Late => "late",
+            AckResult::Duplicate => "duplicate",
+            AckResult::Foreign => "foreign",
+            AckResult::Unknown => "unknown",
+        }
+    }
+}
+
+/// Checks the name of an agent or a class.
+pub fn check_name(what: &'static str, name: &str) -> Result<(), FleetError> {
+    let good = !name.is_empty()
+        && name.len() <= limits::NAME_BYTES_MAX
+        && !name.chars().any(char::is_control);
+    if good {
+        return Ok(());
+    }
+    let name = name.chars().filter(|c| !c.is_control()).take(64).collect();
+    Err(FleetError::BadName { what, name })
+}
+
+/// The manifest that a message brings, made ready when `knows` says that it is unknown.
+pub fn brought_manifest(
+    agent: Option<&c2::AgentInfo>,
+    knows: impl FnOnce(&str) -> bool,
+) -> Option<NewManifest> {
+    let agent = agent?;
+    let text = agent.agent_manifest.as_ref()?;
+    let key = manifest::key_of(agent)?;
+    if knows(&key) {
+        return None;
+    }
+    manifest::prepare(key, text)
+}
+
+fn new_operation(
+    kind: OperationKind,
+    operand: Operand,
+    flow: Option<Arc<str>>,
+    now: UnixMillis,
+) -> FleetOperation {
+    FleetOperation::new(
+        Arc::from(Uuid::new_v4().to_string()),
+        kind,
+        operand,
+        flow,
+        now,
+    )
+}
+
+/// The agent as its row needs it: without operations and without the kept heartbeat.
+fn row_of(agent: &Agent) -> Agent {
+    Agent {
+        id: agent.id.clone(),
+        class: agent.class.clone(),
+        manifest: agent.manifest.clone(),
+        hostname: agent.hostname.clone(),
+        device: agent.device.clone(),
+        flow: agent.flow.clone(),
+        first_seen: agent.first_seen,
+        last_seen: agent.last_seen,
+        heartbeats: agent.heartbeats,
+        operations: std::collections::VecDeque::new(),
+        last: None,
+        last_bytes: 0,
+        dirty: false,
+    }
+}
+
+#[cfg(test)]
+#[path = "registry_tests.rs"]
+mod tests;

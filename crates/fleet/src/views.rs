@@ -1,0 +1,132 @@
+//! What the management API shows.
+
+use c2::Heartbeat;
+use serde::Serialize;
+
+/// An agent in a list.
+#[derive(Clone, Debug, Serialize)]
+pub struct AgentView {
+    /// Its identifier.
+    pub id: String,
+    /// Its class; null while it is parked without one.
+    pub class: Option<String>,
+    /// `cpp`, `minifi-java`, `nifi`…; null until its manifest is known.
+    pub agent_type: Option<String>,
+    /// Its version; null until its manifest is known.
+    pub agent_version: Option<String>,
+    /// `online` or `missing`.
+    pub state: &'static str,
+    /// Its last call, milliseconds since 1970.
+    pub last_seen_ms: i64,
+    /// Its first call, milliseconds since 1970.
+    pub first_seen_ms: i64,
+    /// The host's name.
+    pub hostname: Option<String>,
+    /// Key of its manifest.
+    pub manifest_hash: Option<String>,
+    /// The flow that it says it runs.
+    pub flow_id: Option<String>,
+    /// The flow that its class wants.
+    pub desired_flow_id: Option<String>,
+    /// `none`, `pending`, `deployed` or `failed`.
+    pub flow_state: &'static str,
+    /// Its heartbeats so far.
+    pub heartbeats_total: u64,
+}
+
+/// One page of agents, by identifier.
+#[derive(Clone, Debug, Serialize)]
+pub struct AgentsPage {
+    /// The agents.
+    pub agents: Vec<AgentView>,
+    /// What to give as `after` for the next page; null on the last one.
+    pub next: Option<String>,
+}
+
+/// An agent in full.
+#[derive(Clone, Debug, Serialize)]
+pub struct AgentDetail {
+    /// What lists show.
+    #[serde(flatten)]
+    pub agent: AgentView,
+    /// Its operations, newest first.
+    pub operations: Vec<OperationView>,
+    /// The last known value of each section of its heartbeats, unknown subtrees included.
+    pub heartbeat: Option<Box<Heartbeat>>,
+}
+
+/// A class.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClassView {
+    /// Its name.
+    pub name: String,
+    /// Its agents.
+    pub agents: usize,
+    /// Those that called in time.
+    pub agents_online: usize,
+    /// Those that run the class's flow.
+    pub agents_deployed: usize,
+    /// The flow that it wants.
+    pub flow_id: Option<String>,
+    /// That flow's version.
+    pub flow_version: Option<i64>,
+}
+
+/// A flow version.
+#[derive(Clone, Debug, Serialize)]
+pub struct FlowView {
+    /// A UUID.
+    pub flow_id: String,
+    /// One more than the version before.
+    pub version: i64,
+    /// The class.
+    pub class: String,
+    /// `yaml` or `json`.
+    pub shape: &'static str,
+    /// SHA-256 of the text, lower-case hex.
+    pub sha256: String,
+    /// Bytes of the text.
+    pub bytes: i64,
+    /// When it was published, milliseconds since 1970.
+    pub created_ms: i64,
+    /// Whether it is what the class wants.
+    pub current: bool,
+}
+
+/// The answer to a publication.
+#[derive(Clone, Debug, Serialize)]
+pub struct Published {
+    /// The flow's id.
+    pub flow_id: String,
+    /// Its version in the class.
+    pub version: i64,
+    /// The class.
+    pub class: String,
+}
+
+/// An operation.
+#[derive(Clone, Debug, Serialize)]
+pub struct OperationView {
+    /// A UUID.
+    pub id: String,
+    /// Whose it is.
+    pub agent_id: String,
+    /// Such as `UPDATE`.
+    pub operation: String,
+    /// Such as `configuration`.
+    pub operand: String,
+    /// The flow of an UPDATE configuration.
+    pub flow_id: Option<String>,
+    /// `queued`, `deployed`, `done`, `failed`, `timed_out` or `cancelled`.
+    pub state: &'static str,
+    /// When it was made, milliseconds since 1970.
+    pub created_ms: i64,
+    /// When it last changed, milliseconds since 1970.
+    pub updated_ms: i64,
+    /// How often it was handed out.
+    pub attempts: u32,
+    /// Whether the agent answered.
+    pub acknowledged: bool,
+    /// What is known about the outcome.
+    pub details: String,
+}
