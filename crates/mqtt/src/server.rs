@@ -193,3 +193,6 @@ impl Server {
 
 /// Between two tries to accept when the system refuses.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests;
