@@ -1,1 +1,35 @@
-//! agent
+//! The edge agent: flows of processors on one durable repository, led by a control plane or not.
+//!
+//! An agent reads a flow definition ([`definition`]), checks it against its table of processors
+//! ([`processors`]), and runs it ([`engine`]) on connections with back pressure. What a processor
+//! does in one session ([`session`]) becomes true in one commit of the repository
+//! ([`repository`]): FlowFiles, content and the processor's own state, so that after a crash each
+//! FlowFile is where it was and no source is ahead of it.
+//!
+//! Leaves out every server: agents call in (C2), nobody calls them.
+
+mod bulletins;
+pub mod cli;
+mod connection;
+mod content;
+mod control;
+pub mod definition;
+pub mod engine;
+mod error;
+pub mod expression;
+pub mod flowfile;
+mod host;
+mod kafka;
+pub mod limits;
+mod manifest;
+pub mod processors;
+mod records;
+pub mod repository;
+pub mod session;
+mod signal;
+mod supervisor;
+mod units;
+mod watch;
+
+pub use bulletins::{Bulletin, Bulletins, Level};
+pub use error::AgentError;

@@ -1,0 +1,374 @@
+//! A connection: a queue between two processors, bounded by count and by bytes.
+//!
+//! Invariant: a FlowFile is in `ready`, in `penalized` or in `taken`. What a session has taken
+//! stays in `taken` until it is committed or given back, so that a snapshot and a rollback see it
+//! where it was. Only its destination's one session takes from a connection.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::UnixMillis;
+use parking_lot::Mutex;
+
+use crate::definition::ConnectionDefinition;
+use crate::flowfile::{FlowFile, FlowFileId};
+use crate::signal::Signal;
+
+/// A queue between two processors.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) definition: ConnectionDefinition,
+    /// Whether what leaves its destination can come back to it.
+    pub(crate) in_cycle: bool,
+    queue: Mutex<Queue>,
+    count: AtomicU64,
+    bytes: AtomicU64,
+    source: Arc<Signal>,
+    destination: Arc<Signal>,
+}
+
+/// What a connection has for its destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Available {
+    /// Something now.
+    Now,
+    /// Something then, when its penalty ends.
+    At(UnixMillis),
+    /// Nothing.
+    Nothing,
+}
+
+/// What was taken, and what was found too old.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) flow_files: Vec<FlowFile>,
+    pub(crate) expired: Vec<FlowFileId>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    ready: VecDeque<FlowFile>,
+    penalized: BinaryHeap<Reverse<Penalized>>,
+    taken: Vec<FlowFile>,
+}
+
+#[derive(Debug)]
+struct Penalized {
+    until: UnixMillis,
+    flow_file: FlowFile,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        definition: ConnectionDefinition,
+        in_cycle: bool,
+        source: Arc<Signal>,
+        destination: Arc<Signal>,
+    ) -> Self {
+        let queue = Mutex::default();
+        let (count, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        Connection {
+            definition,
+            in_cycle,
+            queue,
+            count,
+            bytes,
+            source,
+            destination,
+        }
+    }
+
+    /// FlowFiles that wait.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of content that wait.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether its source must rest.
+    pub(crate) fn is_full(&self) -> bool {
+        let (count_max, bytes_max) = (self.definition.flow_files_max, self.definition.bytes_max);
+        (count_max > 0 && self.count() >= count_max) || (bytes_max > 0 && self.bytes() >= bytes_max)
+    }
+
+    /// What there is to take.
+    pub(crate) fn available(&self, now: UnixMillis) -> Available {
+        if self.count() == 0 {
+            return Available::Nothing;
+        }
+        let queue = self.queue.lock();
+        if !queue.ready.is_empty() {
+            return Available::Now;
+        }
+        match queue.penalized.peek() {
+            Some(Reverse(next)) if next.until <= now => Available::Now,
+            Some(Reverse(next)) => Available::At(next.until),
+            None => Available::Nothing,
+        }
+    }
+
+    /// Queues FlowFiles, penalized ones out of sight until then, and wakes the destination.
+    pub(crate) fn push(&self, flow_files: Vec<FlowFile>, penalized: Option<UnixMillis>) {
+        if flow_files.is_empty() {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        self.add(
+            flow_files.len(),
+            flow_files.iter().map(FlowFile::size).sum(),
+        );
+        match penalized {
+            None => queue.ready.extend(flow_files),
+            Some(until) => {
+                let penalized = flow_files
+                    .into_iter()
+                    .map(|flow_file| Penalized { until, flow_file });
+                queue.penalized.extend(penalized.map(Reverse));
+            }
+        }
+        drop(queue);
+        self.destination.ring();
+    }
+
+    /// Takes up to `count_max` FlowFiles of up to `bytes_max` together (one at least).
+    pub(crate) fn take(&self, now: UnixMillis, count_max: usize, bytes_max: u64) -> Taken {
+        let was_full = self.is_full();
+        let mut taken = Taken::default();
+        let mut queue = self.queue.lock();
+        queue.release(now);
+        let mut bytes = 0;
+        while taken.flow_files.len() < count_max {
+            let Some(next) = queue.ready.front() else {
+                break;
+            };
+            let expiration = self.definition.expiration;
+            let is_expired = !expiration.is_zero() && next.entry + expiration <= now;
+            if !is_expired && bytes + next.size() > bytes_max && !taken.flow_files.is_empty() {
+                break;
+            }
+            let Some(next) = queue.ready.pop_front() else {
+                break;
+            };
+            self.remove(1, next.size());
+            queue.taken.push(next.twin());
+            if is_expired {
+                taken.expired.push(next.id);
+            } else {
+                bytes += next.size();
+                taken.flow_files.push(next);
+            }
+        }
+        drop(queue);
+        if was_full && !self.is_full() {
+            self.source.ring();
+        }
+        taken
+    }
+
+    /// Takes exactly these FlowFiles, penalized or not; those that are not here are left out.
+    pub(crate) fn take_these(&self, ids: &HashSet<FlowFileId>) -> Vec<FlowFile> {
+        let was_full = self.is_full();
+        let mut queue = self.queue.lock();
+        queue.release(UnixMillis(i64::MAX));
+        let (found, others): (VecDeque<_>, VecDeque<_>) = queue
+            .ready
+            .drain(..)
+            .partition(|flow_file| ids.contains(&flow_file.id));
+        queue.ready = others;
+        self.remove(found.len(), found.iter().map(FlowFile::size).sum());
+        queue.taken.extend(found.iter().map(FlowFile::twin));
+        drop(queue);
+        if was_full && !self.is_full() {
+            self.source.ring();
+        }
+        found.into()
+    }
+
+    /// What was taken is gone from here for good.
+    pub(crate) fn let_go(&self) {
+        let gone = std::mem::take(&mut self.queue.lock().taken);
+        // Dropped outside of the lock: it may end claims.
+        drop(gone);
+    }
+
+    /// What was taken stands at the front again, in its order, or waits out a penalty.
+    pub(crate) fn give_back(&self, penalized: Option<UnixMillis>) {
+        let mut queue = self.queue.lock();
+        let back = std::mem::take(&mut queue.taken);
+        self.add(back.len(), back.iter().map(FlowFile::size).sum());
+        for flow_file in back.into_iter().rev() {
+            match penalized {
+                None => queue.ready.push_front(flow_file),
+                Some(until) => queue
+                    .penalized
+                    .push(Reverse(Penalized { until, flow_file })),
+            }
+        }
+    }
+
+    /// Shows every FlowFile that is durably here: taken, ready, penalized.
+    pub(crate) fn visit(&self, visit: &mut dyn FnMut(&mut dyn Iterator<Item = &FlowFile>)) {
+        let queue = self.queue.lock();
+        let penalized = queue
+            .penalized
+            .iter()
+            .map(|Reverse(penalized)| &penalized.flow_file);
+        visit(&mut queue.taken.iter().chain(&queue.ready).chain(penalized));
+    }
+
+    /// Empties it when its flow is stopped; what sessions held comes first.
+    pub(crate) fn drain(&self) -> VecDeque<FlowFile> {
+        let mut queue = self.queue.lock();
+        queue.release(UnixMillis(i64::MAX));
+        let mut all: VecDeque<FlowFile> = std::mem::take(&mut queue.taken).into();
+        all.append(&mut queue.ready);
+        self.count.store(0, Ordering::Relaxed);
+        self.bytes.store(0, Ordering::Relaxed);
+        all
+    }
+
+    fn add(&self, count: usize, bytes: u64) {
+        self.count.fetch_add(count as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn remove(&self, count: usize, bytes: u64) {
+        self.count.fetch_sub(count as u64, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Queue {
+    /// FlowFiles whose penalty is over become ready.
+    fn release(&mut self, now: UnixMillis) {
+        while self
+            .penalized
+            .peek()
+            .is_some_and(|Reverse(next)| next.until <= now)
+        {
+            if let Some(Reverse(next)) = self.penalized.pop() {
+                self.ready.push_back(next.flow_file);
+            }
+        }
+    }
+}
+
+impl Penalized {
+    fn key(&self) -> (UnixMillis, FlowFileId) {
+        (self.until, self.flow_file.id)
+    }
+}
+
+impl PartialEq for Penalized {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Penalized {}
+
+impl PartialOrd for Penalized {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Penalized {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::flowfile::Attributes;
+
+    fn connection(flow_files_max: u64, expiration: Duration) -> Connection {
+        let definition = ConnectionDefinition {
+            id: "c".into(),
+            name: "c".into(),
+            path: String::new(),
+            source: "a".into(),
+            relationships: vec!["success".into()],
+            destination: "b".into(),
+            flow_files_max,
+            bytes_max: 0,
+            expiration,
+            drop_empty: false,
+        };
+        Connection::new(definition, false, Arc::default(), Arc::default())
+    }
+
+    fn flow_files(ids: std::ops::Range<u64>) -> Vec<FlowFile> {
+        let attributes = Arc::new(Attributes::default());
+        ids.map(|id| FlowFile {
+            id: FlowFileId(id),
+            entry: UnixMillis(0),
+            attributes: Arc::clone(&attributes),
+            content: None,
+        })
+        .collect()
+    }
+
+    fn ids(taken: &[FlowFile]) -> Vec<u64> {
+        taken.iter().map(|flow_file| flow_file.id.0).collect()
+    }
+
+    #[test]
+    fn what_is_given_back_comes_first_and_in_order() {
+        let queue = connection(3, Duration::ZERO);
+        queue.push(flow_files(0..4), None);
+        assert!(queue.is_full());
+        let taken = queue.take(UnixMillis(0), 2, u64::MAX);
+        assert_eq!((ids(&taken.flow_files), queue.count()), (vec![0, 1], 2));
+        queue.give_back(None);
+        assert_eq!(
+            ids(&queue.take(UnixMillis(0), 9, u64::MAX).flow_files),
+            [0, 1, 2, 3]
+        );
+        queue.let_go();
+        assert_eq!(queue.available(UnixMillis(0)), Available::Nothing);
+    }
+
+    #[test]
+    fn penalized_flow_files_do_not_block_others() {
+        let queue = connection(0, Duration::ZERO);
+        queue.push(flow_files(0..1), Some(UnixMillis(100)));
+        assert_eq!(
+            queue.available(UnixMillis(0)),
+            Available::At(UnixMillis(100))
+        );
+        queue.push(flow_files(1..2), None);
+        assert_eq!(ids(&queue.take(UnixMillis(0), 9, u64::MAX).flow_files), [1]);
+        assert_eq!(
+            ids(&queue.take(UnixMillis(100), 9, u64::MAX).flow_files),
+            [0]
+        );
+    }
+
+    #[test]
+    fn old_flow_files_expire_when_polled() {
+        let queue = connection(0, Duration::from_millis(50));
+        queue.push(flow_files(0..2), None);
+        let taken = queue.take(UnixMillis(50), 9, u64::MAX);
+        assert_eq!((taken.flow_files.len(), taken.expired.len()), (0, 2));
+    }
+
+    #[test]
+    fn named_flow_files_are_found_wherever_they_stand() {
+        let queue = connection(0, Duration::ZERO);
+        queue.push(flow_files(0..6), None);
+        queue.push(flow_files(6..8), Some(UnixMillis(1 << 40)));
+        let wanted = [1, 3, 7, 99].map(FlowFileId).into_iter().collect();
+        assert_eq!(ids(&queue.take_these(&wanted)), [1, 3, 7]);
+        assert_eq!(queue.count(), 5);
+    }
+}

@@ -1,0 +1,327 @@
+//! Checks raw components against the table of processors, and against each other.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use super::read::{End, FUNNEL, RawConnection, RawFlow, RawProcessor};
+use super::{ConnectionDefinition, Flow, Problems, ProcessorDefinition, Scheduling};
+use crate::limits::PROCESSORS_MAX;
+use crate::processors::{self, Dynamic, FUNNEL_KIND, Input, ProcessorKind};
+use crate::units;
+
+/// Checks everything; the result is only good when `problems` stayed empty.
+pub(super) fn check(raw: RawFlow, problems: &mut Problems) -> Flow {
+    if raw.processors.len() > PROCESSORS_MAX {
+        problems.add("flow", format!("has more than {PROCESSORS_MAX} processors"));
+    }
+    let ends = Ends::new(&raw);
+    let mut connections = Vec::new();
+    for connection in raw.connections {
+        connections.push(connect(connection, &ends, problems));
+    }
+    let mut processors = Vec::new();
+    for processor in raw.processors {
+        if let Some(processor) = processor_of(processor, problems) {
+            processors.push(processor);
+        }
+    }
+    check_ids(&processors, &connections, problems);
+    for connection in &mut connections {
+        check_source(connection, &processors, problems);
+    }
+    for processor in &processors {
+        check_wiring(processor, &connections, problems);
+    }
+    Flow {
+        id: raw.id,
+        name: raw.name,
+        processors,
+        connections,
+    }
+}
+
+/// Components by id and by name, for the ends of connections.
+struct Ends {
+    ids: HashMap<String, String>,
+    names: HashMap<String, Vec<String>>,
+}
+
+impl Ends {
+    fn new(raw: &RawFlow) -> Self {
+        let mut ends = Ends {
+            ids: HashMap::new(),
+            names: HashMap::new(),
+        };
+        for processor in &raw.processors {
+            ends.ids.insert(processor.id.clone(), processor.id.clone());
+            if let Some(other) = &processor.other_id {
+                ends.ids.insert(other.clone(), processor.id.clone());
+            }
+            ends.names
+                .entry(processor.name.clone())
+                .or_default()
+                .push(processor.id.clone());
+        }
+        ends
+    }
+
+    fn resolve(&self, end: &End, path: &str, which: &str, problems: &mut Problems) -> String {
+        let found = match end {
+            End::Id(id) => self.ids.get(id).cloned().ok_or_else(|| {
+                format!("the {which} id '{id}' is no processor, funnel or port of this flow")
+            }),
+            End::Name(name) => match self.names.get(name).map(Vec::as_slice) {
+                Some([id]) => Ok(id.clone()),
+                Some(_) => Err(format!(
+                    "the {which} name '{name}' is not unique; write its id"
+                )),
+                None => Err(format!("the {which} name '{name}' is nothing in this flow")),
+            },
+            End::Missing => return String::new(),
+        };
+        found.unwrap_or_else(|message| {
+            problems.add(path, message);
+            String::new()
+        })
+    }
+}
+
+fn connect(raw: RawConnection, ends: &Ends, problems: &mut Problems) -> ConnectionDefinition {
+    let mut connection = raw.definition;
+    connection.source = ends.resolve(&raw.source, &connection.path, "source", problems);
+    connection.destination =
+        ends.resolve(&raw.destination, &connection.path, "destination", problems);
+    connection
+}
+
+fn processor_of(raw: RawProcessor, problems: &mut Problems) -> Option<ProcessorDefinition> {
+    let kind = if raw.class == FUNNEL {
+        &FUNNEL_KIND
+    } else {
+        let class = raw.class.rsplit('.').next().unwrap_or_default();
+        match processors::find(class) {
+            Some(kind) => kind,
+            None if class.is_empty() => return None,
+            None => {
+                problems.add(
+                    &raw.path,
+                    format!("there is no processor '{class}'; see `thalweg-agent processors`"),
+                );
+                return None;
+            }
+        }
+    };
+    let scheduling = scheduling(&raw, kind, problems);
+    for (name, value) in &raw.properties {
+        let path = format!("{} / Properties / {name}", raw.path);
+        check_property(kind, name, value, &path, problems);
+    }
+    for property in kind.properties {
+        let is_set = raw.properties.iter().any(|(name, _)| name == property.name);
+        if property.required && property.default.is_none() && !is_set {
+            let path = format!("{} / Properties / {}", raw.path, property.name);
+            problems.add(&path, "is required and missing");
+        }
+    }
+    Some(ProcessorDefinition {
+        id: raw.id,
+        name: raw.name,
+        path: raw.path,
+        group_id: raw.group_id,
+        kind,
+        scheduling,
+        penalization: raw.penalization,
+        yield_period: raw.yield_period,
+        auto_terminated: raw.auto_terminated,
+        properties: raw.properties,
+    })
+}
+
+fn scheduling(raw: &RawProcessor, kind: &ProcessorKind, problems: &mut Problems) -> Scheduling {
+    let path = |key: &str| format!("{} / {key}", raw.path);
+    match raw.strategy.as_str() {
+        "EVENT_DRIVEN" if kind.input == Input::Forbidden => {
+            problems.add(
+                &path("scheduling strategy"),
+                format!("{} has no input, so it must be TIMER_DRIVEN", kind.name),
+            );
+            Scheduling::EventDriven
+        }
+        "EVENT_DRIVEN" => Scheduling::EventDriven,
+        "TIMER_DRIVEN" => {
+            let text = raw.period.as_deref().unwrap_or("1 sec");
+            let period = units::duration(text).unwrap_or_else(|| {
+                problems.add(
+                    &path("scheduling period"),
+                    format!("'{text}' is no duration: write a number and ms, sec, min or hour"),
+                );
+                Duration::ZERO
+            });
+            Scheduling::TimerDriven(period)
+        }
+        "CRON_DRIVEN" => {
+            problems.add(
+                &path("scheduling strategy"),
+                "CRON_DRIVEN is not supported yet",
+            );
+            Scheduling::EventDriven
+        }
+        other => {
+            problems.add(
+                &path("scheduling strategy"),
+                format!("'{other}' is none of TIMER_DRIVEN, EVENT_DRIVEN"),
+            );
+            Scheduling::EventDriven
+        }
+    }
+}
+
+fn check_property(
+    kind: &ProcessorKind,
+    name: &str,
+    value: &str,
+    path: &str,
+    problems: &mut Problems,
+) {
+    let checked = match kind
+        .properties
+        .iter()
+        .find(|property| property.name == name)
+    {
+        Some(property) => property.check(value),
+        None => match kind.dynamic {
+            Dynamic::None => {
+                let known: Vec<&str> = kind.properties.iter().map(|known| known.name).collect();
+                Err(format!(
+                    "{} has no such property; it has: {}",
+                    kind.name,
+                    known.join(", ")
+                ))
+            }
+            _ if name.is_empty() => Err("a property needs a name".to_owned()),
+            _ => crate::expression::Expression::parse(value)
+                .map(drop)
+                .map_err(|e| e.to_string()),
+        },
+    };
+    if let Err(message) = checked {
+        problems.add(path, message);
+    }
+}
+
+fn check_ids(
+    processors: &[ProcessorDefinition],
+    connections: &[ConnectionDefinition],
+    problems: &mut Problems,
+) {
+    let mut seen = HashSet::new();
+    let all = processors.iter().map(|p| (&p.id, &p.path));
+    for (id, path) in all.chain(connections.iter().map(|c| (&c.id, &c.path))) {
+        if !seen.insert(id) {
+            problems.add(
+                path,
+                format!("the id '{id}' is used twice; give each its own"),
+            );
+        }
+    }
+}
+
+/// Relationships of a connection must be its source's; a funnel has but one.
+fn check_source(
+    connection: &mut ConnectionDefinition,
+    processors: &[ProcessorDefinition],
+    problems: &mut Problems,
+) {
+    let Some(source) = processors.iter().find(|p| p.id == connection.source) else {
+        return;
+    };
+    if *source.kind == FUNNEL_KIND {
+        connection.relationships = vec![FUNNEL_KIND.relationships[0].name.to_owned()];
+        return;
+    }
+    if connection.relationships.is_empty() {
+        problems.add(&connection.path, "names no source relationship");
+    }
+    let known = source.relationships();
+    for relationship in &connection.relationships {
+        if !known.contains(relationship) {
+            problems.add(
+                &connection.path,
+                format!(
+                    "'{}' has no relationship '{relationship}'; it has: {}",
+                    source.name,
+                    known.join(", ")
+                ),
+            );
+        }
+    }
+}
+
+fn check_wiring(
+    processor: &ProcessorDefinition,
+    connections: &[ConnectionDefinition],
+    problems: &mut Problems,
+) {
+    let known = processor.relationships();
+    for relationship in &processor.auto_terminated {
+        if !known.contains(relationship) {
+            problems.add(
+                &processor.path,
+                format!(
+                    "auto-terminates '{relationship}', which {} does not have; it has: {}",
+                    processor.kind.name,
+                    known.join(", ")
+                ),
+            );
+        }
+    }
+    for relationship in &known {
+        let is_connected = connections
+            .iter()
+            .any(|c| c.source == processor.id && c.relationships.contains(relationship));
+        if !is_connected && !processor.auto_terminated.contains(relationship) {
+            problems.add(
+                &processor.path,
+                format!("relationship '{relationship}' is neither connected nor auto-terminated"),
+            );
+        }
+    }
+    let has_input = connections.iter().any(|c| c.destination == processor.id);
+    match processor.kind.input {
+        Input::Forbidden if has_input => {
+            problems.add(
+                &processor.path,
+                format!("{} takes no incoming connection", processor.kind.name),
+            );
+        }
+        Input::Required if !has_input => {
+            problems.add(
+                &processor.path,
+                format!("{} needs an incoming connection", processor.kind.name),
+            );
+        }
+        _ => {}
+    }
+}
+
+impl ProcessorDefinition {
+    /// The names of its relationships, those of its dynamic properties last.
+    pub fn relationships(&self) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .kind
+            .relationships
+            .iter()
+            .map(|r| r.name.to_owned())
+            .collect();
+        if self.kind.dynamic == Dynamic::Relationships {
+            let is_own = |name: &str| self.kind.properties.iter().any(|own| own.name == name);
+            names.extend(
+                self.properties
+                    .iter()
+                    .map(|(n, _)| n.clone())
+                    .filter(|n| !is_own(n)),
+            );
+        }
+        names
+    }
+}

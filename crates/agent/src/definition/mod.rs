@@ -1,0 +1,139 @@
+//! Flow definitions: MiNiFi's YAML (version 3, with version 1's spellings) and NiFi's flow JSON
+//! on one loader, into one [`Flow`].
+//!
+//! Nothing is guessed: an unknown processor, property, relationship or key and every bad value
+//! is a [`Problem`] with its path, and all problems of a text are reported at once. What the
+//! agent cannot do yet (remote process groups, controller services, parameter contexts) is
+//! refused by name.
+
+mod check;
+mod keys;
+mod node;
+mod read;
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::processors::ProcessorKind;
+
+/// A checked flow, process groups flattened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flow {
+    /// The flow's id, empty where the text names none.
+    pub id: String,
+    /// The flow's name.
+    pub name: String,
+    /// Processors, funnels and ports, in the text's order.
+    pub processors: Vec<ProcessorDefinition>,
+    /// Connections in the text's order.
+    pub connections: Vec<ConnectionDefinition>,
+}
+
+/// One processor of a flow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProcessorDefinition {
+    /// Its id; made from group and name where the text gives none, so that it stays the same.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Where it stands in the text, for messages.
+    pub path: String,
+    /// The id of its process group.
+    pub group_id: String,
+    /// What it is.
+    pub kind: &'static ProcessorKind,
+    /// When it runs.
+    pub scheduling: Scheduling,
+    /// How long a FlowFile that it could not handle waits.
+    pub penalization: Duration,
+    /// How long it rests after it said that it cannot go on.
+    pub yield_period: Duration,
+    /// Relationships whose FlowFiles end here.
+    pub auto_terminated: Vec<String>,
+    /// Properties that the text sets, in its order.
+    pub properties: Vec<(String, String)>,
+}
+
+/// When a processor runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheduling {
+    /// As soon as there is input.
+    EventDriven,
+    /// Not before this long after its last start from rest.
+    TimerDriven(Duration),
+}
+
+/// One connection of a flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectionDefinition {
+    /// Its id; queued FlowFiles belong to it over restarts and flow updates.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Where it stands in the text, for messages.
+    pub path: String,
+    /// The source processor's id.
+    pub source: String,
+    /// The source's relationships that lead here.
+    pub relationships: Vec<String>,
+    /// The destination processor's id.
+    pub destination: String,
+    /// FlowFiles at which the source rests; 0 means no bound.
+    pub flow_files_max: u64,
+    /// Bytes at which the source rests; 0 means no bound.
+    pub bytes_max: u64,
+    /// Age at which a queued FlowFile is dropped; zero means never.
+    pub expiration: Duration,
+    /// Whether FlowFiles without content are dropped.
+    pub drop_empty: bool,
+}
+
+/// One mistake in a flow definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where, as `Processors[2] 'tail' / Properties / Batch Size`.
+    pub path: String,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+/// Every mistake of one text; shown one to a line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problems(pub Vec<Problem>);
+
+impl Flow {
+    /// Reads and checks a flow definition, YAML or JSON.
+    pub fn parse(text: &str) -> Result<Flow, Problems> {
+        let mut problems = Problems::default();
+        let flow = read::read(text, &mut problems);
+        let flow = flow.map(|raw| check::check(raw, &mut problems));
+        match flow {
+            Some(flow) if problems.0.is_empty() => Ok(flow),
+            _ => Err(problems),
+        }
+    }
+}
+
+impl Problems {
+    pub(crate) fn add(&mut self, path: &str, message: impl Into<String>) {
+        self.0.push(Problem {
+            path: path.to_owned(),
+            message: message.into(),
+        });
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.0.iter().enumerate() {
+            let line_end = if index == 0 { "" } else { "\n" };
+            write!(f, "{line_end}  {}: {}", problem.path, problem.message)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+#[cfg(test)]
+mod tests;

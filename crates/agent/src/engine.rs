@@ -1,0 +1,584 @@
+//! Runs a flow: one thread for each processor, asleep unless there is something to do.
+//!
+//! Before each trigger, in this order: is it resting, is it due, is there input, is there room
+//! behind every outgoing connection? Whatever is missing rings the processor's [`Signal`] when it
+//! comes, so an idle flow wakes for nothing but its timers.
+//!
+//! The timer of a processor with input counts from rest: while input waits it goes on at once.
+//! A processor whose incoming connection is part of a loop and full itself may run in spite of a
+//! full outgoing one, or retry loops would lock up.
+
+use std::collections::{HashMap, HashSet};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use base::{Clock, UnixMillis};
+use journal::JournalError;
+use parking_lot::Mutex;
+
+use crate::AgentError;
+use crate::bulletins::{Bulletins, Level, Source};
+use crate::connection::{Available, Connection};
+use crate::definition::{Flow, ProcessorDefinition, Scheduling};
+use crate::limits::PROCESSOR_STACK_BYTES;
+use crate::processors::{Input, Next, Processor, ProcessorError, Settings};
+use crate::repository::Repository;
+use crate::session::ProcessSession;
+use crate::signal::Signal;
+
+/// What a flow runs on; outlives it.
+#[derive(Clone)]
+pub struct Ground {
+    /// The repository.
+    pub repository: Arc<Repository>,
+    /// The bulletin board.
+    pub bulletins: Arc<Bulletins>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Where processors may run futures.
+    pub runtime: tokio::runtime::Handle,
+    /// Set when the repository failed for good, and rung.
+    pub failure: Arc<Failure>,
+}
+
+/// Why the agent cannot go on.
+#[derive(Debug, Default)]
+pub struct Failure {
+    error: Mutex<Option<AgentError>>,
+    happened: tokio::sync::Notify,
+}
+
+/// A running flow.
+pub struct Engine {
+    flow: Flow,
+    nodes: Vec<Arc<Node>>,
+    connections: Vec<Arc<Connection>>,
+    threads: Vec<JoinHandle<()>>,
+    ground: Ground,
+}
+
+/// A flow whose processors are made but do not run.
+pub struct Prepared {
+    flow: Flow,
+    processors: Vec<Box<dyn Processor>>,
+}
+
+/// A processor's place in a running flow.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) group_id: String,
+    pub(crate) inputs: Vec<Arc<Connection>>,
+    /// Connections by the index of the relationship; none where it is auto-terminated.
+    pub(crate) outputs: Vec<Vec<Arc<Connection>>>,
+    pub(crate) penalization: Duration,
+    pub(crate) stats: NodeStats,
+    definition: ProcessorDefinition,
+    wake: Arc<Wake>,
+    is_active: AtomicBool,
+}
+
+/// What a processor did since the flow started.
+#[derive(Debug, Default)]
+pub(crate) struct NodeStats {
+    pub(crate) flow_files_in: AtomicU64,
+    pub(crate) flow_files_out: AtomicU64,
+    pub(crate) bytes_in: AtomicU64,
+    pub(crate) bytes_out: AtomicU64,
+    pub(crate) bytes_read: AtomicU64,
+    pub(crate) bytes_written: AtomicU64,
+    pub(crate) invocations: AtomicU64,
+    pub(crate) nanos: AtomicU64,
+}
+
+/// What a processor sees of the agent.
+pub struct Context {
+    node: Arc<Node>,
+    ground: Ground,
+}
+
+/// Wakes a processor from outside of its flow.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<Wake>);
+
+#[derive(Debug, Default)]
+struct Wake {
+    signal: Arc<Signal>,
+    is_woken: AtomicBool,
+    is_stopping: AtomicBool,
+}
+
+/// A processor's numbers, for the control plane.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the names are C2's own")]
+pub struct NodeStatus {
+    pub id: String,
+    pub name: String,
+    pub group_id: String,
+    pub flow_files_in: u64,
+    pub flow_files_out: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub bytes_read: u64,
+    pub bytes_written: u64,
+    pub invocations: u64,
+    pub nanos: u64,
+    pub is_active: bool,
+}
+
+/// A connection's numbers, for the control plane.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the names are C2's own")]
+pub struct QueueStatus {
+    pub id: String,
+    pub name: String,
+    pub flow_files: u64,
+    pub flow_files_max: u64,
+    pub bytes: u64,
+    pub bytes_max: u64,
+}
+
+impl Prepared {
+    /// Makes the processors of `flow`; nothing runs yet.
+    ///
+    /// Errors: `Start`, when a processor's settings do not fit together.
+    pub fn new(now: UnixMillis, flow: Flow) -> Result<Self, AgentError> {
+        let mut processors = Vec::new();
+        for definition in &flow.processors {
+            let settings = Settings::new(now, definition);
+            let made = (definition.kind.make)(&settings);
+            processors.push(made.map_err(|reason| AgentError::Start {
+                processor: definition.name.clone(),
+                reason,
+            })?);
+        }
+        Ok(Prepared { flow, processors })
+    }
+
+    /// The flow's own id, empty where it has none.
+    pub fn flow_id(&self) -> String {
+        self.flow.id.clone()
+    }
+}
+
+impl Engine {
+    /// Starts a prepared flow on what its connections held before.
+    pub fn start(ground: Ground, prepared: Prepared) -> Result<Engine, AgentError> {
+        let Prepared { flow, processors } = prepared;
+        let wakes: HashMap<&str, Arc<Wake>> = flow
+            .processors
+            .iter()
+            .map(|p| (p.id.as_str(), Arc::<Wake>::default()))
+            .collect();
+        let cycles = cycles(&flow);
+        let connections: Vec<Arc<Connection>> = flow
+            .connections
+            .iter()
+            .map(|definition| {
+                let source = Arc::clone(&wakes[definition.source.as_str()].signal);
+                let destination = Arc::clone(&wakes[definition.destination.as_str()].signal);
+                let in_cycle = cycles.contains(&definition.id);
+                Arc::new(Connection::new(
+                    definition.clone(),
+                    in_cycle,
+                    source,
+                    destination,
+                ))
+            })
+            .collect();
+        let nodes: Vec<Arc<Node>> = flow
+            .processors
+            .iter()
+            .map(|p| {
+                Arc::new(Node::new(
+                    p,
+                    &connections,
+                    Arc::clone(&wakes[p.id.as_str()]),
+                ))
+            })
+            .collect();
+        ground.repository.activate(&connections);
+        let mut engine = Engine {
+            flow,
+            nodes,
+            connections,
+            threads: Vec::new(),
+            ground,
+        };
+        for (node, processor) in engine.nodes.iter().zip(processors) {
+            let context = Context {
+                node: Arc::clone(node),
+                ground: engine.ground.clone(),
+            };
+            let thread = std::thread::Builder::new()
+                .name(node.name.chars().take(THREAD_NAME_CHARS).collect())
+                .stack_size(PROCESSOR_STACK_BYTES)
+                .spawn(move || run(&context, processor));
+            match thread {
+                Ok(thread) => engine.threads.push(thread),
+                Err(source) => {
+                    engine.stop();
+                    return Err(AgentError::System {
+                        action: "start a processor's thread",
+                        source,
+                    });
+                }
+            }
+        }
+        Ok(engine)
+    }
+
+    /// Stops every processor after what it is doing, and parks what is queued.
+    pub fn stop(mut self) -> Flow {
+        for node in &self.nodes {
+            node.wake.is_stopping.store(true, Ordering::Release);
+            node.wake.signal.ring();
+        }
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a processor's thread ended by a panic");
+            }
+        }
+        self.ground.repository.park(&self.connections);
+        self.flow
+    }
+
+    /// The flow that runs.
+    pub fn flow(&self) -> &Flow {
+        &self.flow
+    }
+
+    /// Each processor's numbers.
+    pub fn nodes(&self) -> Vec<NodeStatus> {
+        self.nodes.iter().map(|node| node.status()).collect()
+    }
+
+    /// Each connection's numbers.
+    pub fn queues(&self) -> Vec<QueueStatus> {
+        let status = |connection: &Arc<Connection>| QueueStatus {
+            id: connection.definition.id.clone(),
+            name: connection.definition.name.clone(),
+            flow_files: connection.count(),
+            flow_files_max: connection.definition.flow_files_max,
+            bytes: connection.bytes(),
+            bytes_max: connection.definition.bytes_max,
+        };
+        self.connections.iter().map(status).collect()
+    }
+}
+
+impl Failure {
+    /// The first failure stays.
+    pub(crate) fn report(&self, error: AgentError) {
+        self.error.lock().get_or_insert(error);
+        self.happened.notify_one();
+    }
+
+    /// Waits for a failure.
+    pub async fn wait(&self) -> AgentError {
+        loop {
+            if let Some(error) = self.error.lock().take() {
+                return error;
+            }
+            self.happened.notified().await;
+        }
+    }
+}
+
+impl Context {
+    /// The processor's id.
+    pub fn id(&self) -> &str {
+        &self.node.id
+    }
+
+    /// The processor's name.
+    pub fn name(&self) -> &str {
+        &self.node.name
+    }
+
+    /// Whether the processor should come to an end soon.
+    pub fn is_stopping(&self) -> bool {
+        self.node.wake.is_stopping.load(Ordering::Acquire)
+    }
+
+    /// Sleeps, but not beyond a stop; says whether the whole time went by.
+    pub fn sleep(&self, duration: Duration) -> bool {
+        let deadline = Instant::now() + duration;
+        while !self.is_stopping() {
+            if Instant::now() >= deadline {
+                return true;
+            }
+            self.node.wake.signal.sleep(Some(deadline));
+        }
+        false
+    }
+
+    /// What wakes this processor out of [`Next::Woken`].
+    pub fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.node.wake))
+    }
+
+    /// Where futures run.
+    pub fn runtime(&self) -> &tokio::runtime::Handle {
+        &self.ground.runtime
+    }
+
+    /// Puts up a bulletin.
+    pub fn post(&self, level: Level, message: &str) {
+        let source = Source {
+            id: &self.node.id,
+            name: &self.node.name,
+            group_id: &self.node.group_id,
+        };
+        self.ground
+            .bulletins
+            .post(self.ground.clock.now(), level, source, message);
+    }
+}
+
+impl Waker {
+    /// Wakes it.
+    pub fn wake(&self) {
+        self.0.is_woken.store(true, Ordering::Release);
+        self.0.signal.ring();
+    }
+}
+
+impl Node {
+    fn new(p: &ProcessorDefinition, all: &[Arc<Connection>], wake: Arc<Wake>) -> Self {
+        let is_input = |c: &&Arc<Connection>| c.definition.destination == p.id;
+        let outputs = p.relationships().into_iter().map(|relationship| {
+            let is_output = |c: &&Arc<Connection>| {
+                c.definition.source == p.id && c.definition.relationships.contains(&relationship)
+            };
+            all.iter().filter(is_output).cloned().collect()
+        });
+        Node {
+            id: p.id.clone(),
+            name: p.name.clone(),
+            group_id: p.group_id.clone(),
+            inputs: all.iter().filter(is_input).cloned().collect(),
+            outputs: outputs.collect(),
+            penalization: p.penalization,
+            stats: NodeStats::default(),
+            definition: p.clone(),
+            wake,
+            is_active: AtomicBool::new(false),
+        }
+    }
+
+    fn has_input(&self) -> bool {
+        self.definition.kind.input != Input::Forbidden
+            && (self.definition.kind.input == Input::Required || !self.inputs.is_empty())
+    }
+
+    fn available(&self, now: UnixMillis) -> Available {
+        let mut best = Available::Nothing;
+        for input in &self.inputs {
+            match (input.available(now), best) {
+                (Available::Now, _) => return Available::Now,
+                (Available::At(at), Available::At(before)) if at >= before => {}
+                (Available::At(at), _) => best = Available::At(at),
+                (Available::Nothing, _) => {}
+            }
+        }
+        best
+    }
+
+    fn is_held_back(&self) -> bool {
+        let is_full = |connection: &Arc<Connection>| connection.is_full();
+        self.outputs.iter().flatten().any(is_full)
+            && !self
+                .inputs
+                .iter()
+                .any(|input| input.in_cycle && input.is_full())
+    }
+
+    fn status(&self) -> NodeStatus {
+        let stats = &self.stats;
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        NodeStatus {
+            id: self.id.clone(),
+            name: self.name.clone(),
+            group_id: self.group_id.clone(),
+            flow_files_in: load(&stats.flow_files_in),
+            flow_files_out: load(&stats.flow_files_out),
+            bytes_in: load(&stats.bytes_in),
+            bytes_out: load(&stats.bytes_out),
+            bytes_read: load(&stats.bytes_read),
+            bytes_written: load(&stats.bytes_written),
+            invocations: load(&stats.invocations),
+            nanos: load(&stats.nanos),
+            is_active: self.is_active.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// When a processor may run next.
+#[derive(Debug)]
+struct Schedule {
+    due: Instant,
+    /// It waits to be woken until then.
+    woken_until: Option<Instant>,
+}
+
+impl Schedule {
+    /// Until when to sleep; `None` when there is nothing to wait for.
+    fn hold(&mut self, context: &Context) -> Option<Option<Instant>> {
+        let node = &context.node;
+        let now = Instant::now();
+        let is_woken = node.wake.is_woken.swap(false, Ordering::AcqRel);
+        if let Some(until) = self.woken_until {
+            if !is_woken && now < until {
+                return Some(Some(until));
+            }
+            self.woken_until = None;
+        }
+        if now < self.due {
+            return Some(Some(self.due));
+        }
+        if node.has_input() {
+            let wall = context.ground.clock.now();
+            match node.available(wall) {
+                Available::Now => {}
+                Available::At(at) => return Some(Some(now + at.since(wall))),
+                Available::Nothing => return Some(None),
+            }
+        }
+        node.is_held_back().then_some(None)
+    }
+
+    fn after(&mut self, context: &Context, started: Instant, next: Next) {
+        let node = &context.node;
+        let now = Instant::now();
+        let period = match node.definition.scheduling {
+            Scheduling::EventDriven => Duration::ZERO,
+            Scheduling::TimerDriven(period) => period,
+        };
+        self.due = match next {
+            Next::Again => now,
+            Next::Scheduled
+                if node.has_input()
+                    && node.available(context.ground.clock.now()) == Available::Now =>
+            {
+                now
+            }
+            Next::Scheduled | Next::Woken(_) => started + period,
+            Next::Yield => now + node.definition.yield_period,
+        };
+        if let Next::Woken(at_the_latest) = next {
+            self.woken_until = Some(now + at_the_latest);
+        }
+    }
+}
+
+/// The life of a processor's thread.
+fn run(context: &Context, mut processor: Box<dyn Processor>) {
+    let node = &context.node;
+    let mut schedule = Schedule {
+        due: Instant::now(),
+        woken_until: None,
+    };
+    while !context.is_stopping() {
+        if let Some(deadline) = schedule.hold(context) {
+            node.wake.signal.sleep(deadline);
+            continue;
+        }
+        let started = Instant::now();
+        node.is_active.store(true, Ordering::Relaxed);
+        let attempt = AssertUnwindSafe(|| trigger(context, processor.as_mut()));
+        let outcome = std::panic::catch_unwind(attempt);
+        node.is_active.store(false, Ordering::Relaxed);
+        node.stats.invocations.fetch_add(1, Ordering::Relaxed);
+        let nanos = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        node.stats.nanos.fetch_add(nanos, Ordering::Relaxed);
+        match outcome {
+            Ok(Ok(next)) => schedule.after(context, started, next),
+            Ok(Err(ProcessorError::Failed(message))) => {
+                context.post(Level::Error, &message);
+                schedule.after(context, started, Next::Yield);
+            }
+            Ok(Err(ProcessorError::Repository(error))) if is_passing(&error) => {
+                context.post(Level::Error, &base::report(&error));
+                schedule.after(context, started, Next::Yield);
+            }
+            Ok(Err(ProcessorError::Repository(error))) => {
+                context.ground.failure.report(error);
+                break;
+            }
+            Err(_) => {
+                give_back(node);
+                context.post(Level::Error, "the processor panicked; it rests for 30 s");
+                schedule.due = Instant::now() + ADMINISTRATIVE_YIELD;
+            }
+        }
+    }
+    processor.stop();
+}
+
+fn trigger(context: &Context, processor: &mut dyn Processor) -> Result<Next, ProcessorError> {
+    let ground = &context.ground;
+    let mut session = ProcessSession::new(&context.node, &ground.repository, ground.clock.as_ref());
+    let outcome = processor
+        .trigger(context, &mut session)
+        .and_then(|next| session.commit().map(|()| next));
+    if outcome.is_err() {
+        session.rollback();
+    }
+    outcome
+}
+
+fn give_back(node: &Node) {
+    for input in &node.inputs {
+        input.give_back(None);
+    }
+}
+
+/// Whether the repository may do it when asked again.
+fn is_passing(error: &AgentError) -> bool {
+    matches!(
+        error,
+        AgentError::Repository {
+            source: JournalError::Full { .. },
+            ..
+        }
+    )
+}
+
+/// Connections whose destination leads back to their source.
+fn cycles(flow: &Flow) -> HashSet<String> {
+    let mut next: HashMap<&str, Vec<&str>> = HashMap::new();
+    for connection in &flow.connections {
+        next.entry(&connection.source)
+            .or_default()
+            .push(&connection.destination);
+    }
+    let reaches = |from: &str, to: &str| {
+        let mut seen = HashSet::new();
+        let mut open = vec![from];
+        while let Some(at) = open.pop() {
+            if at == to {
+                return true;
+            }
+            if seen.insert(at.to_owned()) {
+                open.extend(next.get(at).into_iter().flatten());
+            }
+        }
+        false
+    };
+    let in_cycle = flow
+        .connections
+        .iter()
+        .filter(|c| reaches(&c.destination, &c.source));
+    in_cycle.map(|c| c.id.clone()).collect()
+}
+
+/// Rest of a processor that panicked; MiNiFi's own.
+const ADMINISTRATIVE_YIELD: Duration = Duration::from_secs(30);
+
+/// Linux shows so much of a thread's name.
+const THREAD_NAME_CHARS: usize = 15;

@@ -1,0 +1,70 @@
+//! What can go wrong in the agent, in the agent's own words.
+
+use std::path::PathBuf;
+
+use journal::JournalError;
+
+use crate::definition::Problems;
+
+/// An error of the agent.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The flow definition has mistakes; its author's fault, a retry does not help.
+    #[error("the flow in {origin} cannot run:\n{problems}")]
+    Flow {
+        /// File or address of the flow.
+        origin: String,
+        /// Every mistake found, each with its path.
+        problems: Problems,
+    },
+    /// A file could not be read or written.
+    #[error("cannot {action} {path}")]
+    File {
+        /// What was tried: `read`, `write`, `create`.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The repository failed; poisoned or full, see the source.
+    #[error("cannot {action} the FlowFile repository")]
+    Repository {
+        /// What was tried: `open`, `append to`, `read from`.
+        action: &'static str,
+        /// Why not.
+        #[source]
+        source: JournalError,
+    },
+    /// A processor did not start; the flow's author's or a peer's fault.
+    #[error("processor '{processor}' did not start: {reason}")]
+    Start {
+        /// The processor's name.
+        processor: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A setting on the command line or in a properties file is wrong.
+    #[error("{0}")]
+    Setting(String),
+    /// The control plane could not be reached or answered nonsense; a retry helps.
+    #[error("cannot {action} at the control plane")]
+    Control {
+        /// What was tried.
+        action: &'static str,
+        /// Why not.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The operating system refused something that the agent cannot do without.
+    #[error("cannot {action}")]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,317 @@
+//! A cluster: which broker leads which partition, and sending batches there.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::messages::{
+    InitProducerIdRequest, MetadataRequest, ProduceRequest, ProducerId, TopicName,
+};
+use kafka_protocol::protocol::StrBytes;
+
+use super::batch::Batch;
+use super::link::{KafkaError, Link};
+
+/// What is known of a cluster, and the links that are open.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    bootstrap: Vec<String>,
+    client: String,
+    brokers: HashMap<i32, String>,
+    /// Leaders by partition.
+    topics: HashMap<String, BTreeMap<i32, i32>>,
+    links: HashMap<String, Link>,
+}
+
+/// A batch to send.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) topic: String,
+    pub(crate) partition: i32,
+    pub(crate) batch: Batch,
+}
+
+/// What a broker said to a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It is stored, now or before.
+    Stored,
+    /// Not now; the same batch may be sent again.
+    Retry(String),
+    /// The producer's sequence is not known there any more.
+    Unsequenced(String),
+    /// Never.
+    Refused(String),
+}
+
+impl Cluster {
+    /// A cluster behind these addresses; nothing is connected yet.
+    pub(crate) fn new(bootstrap: Vec<String>, client: String) -> Self {
+        Cluster {
+            bootstrap,
+            client,
+            brokers: HashMap::new(),
+            topics: HashMap::new(),
+            links: HashMap::new(),
+        }
+    }
+
+    /// Partitions of `topic`, asked for when they are not known.
+    pub(crate) fn partitions(
+        &mut self,
+        topic: &str,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<i32, KafkaError> {
+        if !self.topics.contains_key(topic) {
+            self.refresh(topic, stops)?;
+        }
+        // Bounded by what a broker's answer can hold.
+        Ok(self
+            .topics
+            .get(topic)
+            .map_or(0, |partitions| partitions.len() as i32))
+    }
+
+    /// Forgets where a topic's partitions are.
+    pub(crate) fn forget(&mut self, topic: &str) {
+        self.topics.remove(topic);
+    }
+
+    /// A fresh producer id and epoch.
+    pub(crate) fn producer_id(
+        &mut self,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<(i64, i16), KafkaError> {
+        let request = InitProducerIdRequest::default()
+            .with_transactional_id(None)
+            .with_transaction_timeout_ms(60_000)
+            .with_producer_id(ProducerId(-1))
+            .with_producer_epoch(-1);
+        let (answer, address) = self.ask(stops, |link| {
+            link.call(&request, 4, ANSWER_WAIT, stops).map(|(a, _)| a)
+        })?;
+        match ResponseError::try_from_code(answer.error_code) {
+            None => Ok((answer.producer_id.0, answer.producer_epoch)),
+            Some(error) => Err(KafkaError::Unable {
+                address,
+                reason: format!("gives no producer id: {error}"),
+            }),
+        }
+    }
+
+    /// Sends batches of different partitions, and says what became of each, in their order.
+    pub(crate) fn produce(
+        &mut self,
+        acks: i16,
+        wait: Duration,
+        batches: &[Sent],
+        stops: &dyn Fn() -> bool,
+    ) -> Vec<Outcome> {
+        let mut outcomes = vec![Outcome::Retry("not sent".to_owned()); batches.len()];
+        let mut by_broker: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (index, sent) in batches.iter().enumerate() {
+            let found = self.leader(&sent.topic, sent.partition, stops);
+            match found {
+                Ok(address) => by_broker.entry(address).or_default().push(index),
+                Err(error) => outcomes[index] = Outcome::Retry(error.to_string()),
+            }
+        }
+        for (address, indexes) in by_broker {
+            if let Err(error) = self.produce_at(
+                &address,
+                acks,
+                wait,
+                batches,
+                &indexes,
+                &mut outcomes,
+                stops,
+            ) {
+                // The link's state is not known any more.
+                self.links.remove(&address);
+                for index in indexes {
+                    self.topics.remove(&batches[index].topic);
+                    outcomes[index] = Outcome::Retry(error.to_string());
+                }
+            }
+        }
+        outcomes
+    }
+
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one call, kept apart for its early returns"
+    )]
+    fn produce_at(
+        &mut self,
+        address: &str,
+        acks: i16,
+        wait: Duration,
+        batches: &[Sent],
+        indexes: &[usize],
+        outcomes: &mut [Outcome],
+        stops: &dyn Fn() -> bool,
+    ) -> Result<(), KafkaError> {
+        let mut topics: Vec<TopicProduceData> = Vec::new();
+        for &index in indexes {
+            let sent = &batches[index];
+            let partition = PartitionProduceData::default()
+                .with_index(sent.partition)
+                .with_records(Some(sent.batch.bytes.clone()));
+            match topics
+                .iter_mut()
+                .find(|topic| topic.name.as_str() == sent.topic)
+            {
+                Some(topic) => topic.partition_data.push(partition),
+                None => topics.push(
+                    TopicProduceData::default()
+                        .with_name(topic_name(&sent.topic))
+                        .with_partition_data(vec![partition]),
+                ),
+            }
+        }
+        let request = ProduceRequest::default()
+            .with_acks(acks)
+            .with_timeout_ms(i32::try_from(wait.as_millis()).unwrap_or(i32::MAX))
+            .with_topic_data(topics);
+        let link = self.link(address, stops)?;
+        let version = link.version::<ProduceRequest>(PRODUCE_VERSION_MAX)?;
+        if acks == 0 {
+            link.send(&request, version)?;
+            for &index in indexes {
+                outcomes[index] = Outcome::Stored;
+            }
+            return Ok(());
+        }
+        let (answer, _) = link.call(&request, version, wait + ANSWER_WAIT, stops)?;
+        for topic in &answer.responses {
+            for partition in &topic.partition_responses {
+                let found = indexes.iter().find(|&&index| {
+                    batches[index].topic == topic.name.as_str()
+                        && batches[index].partition == partition.index
+                });
+                if let Some(&index) = found {
+                    outcomes[index] = outcome(partition.error_code);
+                }
+            }
+        }
+        for &index in indexes {
+            if matches!(outcomes[index], Outcome::Retry(_)) {
+                self.topics.remove(&batches[index].topic);
+            }
+        }
+        Ok(())
+    }
+
+    fn leader(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<String, KafkaError> {
+        self.partitions(topic, stops)?;
+        let leader = self
+            .topics
+            .get(topic)
+            .and_then(|partitions| partitions.get(&partition));
+        let address = leader.and_then(|leader| self.brokers.get(leader));
+        address.cloned().ok_or_else(|| KafkaError::Unable {
+            address: self.bootstrap.join(","),
+            reason: format!("knows no leader of {topic}-{partition} now"),
+        })
+    }
+
+    fn refresh(&mut self, topic: &str, stops: &dyn Fn() -> bool) -> Result<(), KafkaError> {
+        let wanted = MetadataRequestTopic::default().with_name(Some(topic_name(topic)));
+        let request = MetadataRequest::default()
+            .with_topics(Some(vec![wanted]))
+            .with_allow_auto_topic_creation(true);
+        let (answer, address) = self.ask(stops, |link| {
+            link.call(&request, METADATA_VERSION_MAX, ANSWER_WAIT, stops)
+                .map(|(a, _)| a)
+        })?;
+        self.brokers = answer
+            .brokers
+            .iter()
+            .map(|broker| (broker.node_id.0, format!("{}:{}", broker.host, broker.port)))
+            .collect();
+        for found in answer.topics {
+            if let Some(error) = ResponseError::try_from_code(found.error_code) {
+                let reason = format!("has no topic '{topic}' to write to: {error}");
+                return Err(KafkaError::Unable { address, reason });
+            }
+            let leaders: BTreeMap<i32, i32> = found
+                .partitions
+                .iter()
+                .map(|p| (p.partition_index, p.leader_id.0))
+                .collect();
+            if leaders.is_empty() {
+                let reason = format!("has no partitions of '{topic}' yet");
+                return Err(KafkaError::Unable { address, reason });
+            }
+            self.topics.insert(topic.to_owned(), leaders);
+        }
+        Ok(())
+    }
+
+    /// Asks any broker: one that is linked, else the first that can be reached.
+    fn ask<T>(
+        &mut self,
+        stops: &dyn Fn() -> bool,
+        mut question: impl FnMut(&mut Link) -> Result<T, KafkaError>,
+    ) -> Result<(T, String), KafkaError> {
+        let mut addresses: Vec<String> = self.links.keys().cloned().collect();
+        addresses.extend(self.bootstrap.iter().cloned());
+        let mut last = KafkaError::Stopped;
+        for address in addresses {
+            if stops() {
+                return Err(KafkaError::Stopped);
+            }
+            match self.link(&address, stops).and_then(&mut question) {
+                Ok(answer) => return Ok((answer, address)),
+                Err(error) => {
+                    self.links.remove(&address);
+                    last = error;
+                }
+            }
+        }
+        Err(last)
+    }
+
+    fn link(&mut self, address: &str, stops: &dyn Fn() -> bool) -> Result<&mut Link, KafkaError> {
+        use std::collections::hash_map::Entry;
+        match self.links.entry(address.to_owned()) {
+            Entry::Occupied(open) => Ok(open.into_mut()),
+            Entry::Vacant(vacant) => {
+                Ok(vacant.insert(Link::connect(address, &self.client, stops)?))
+            }
+        }
+    }
+}
+
+fn outcome(code: i16) -> Outcome {
+    let Some(error) = ResponseError::try_from_code(code) else {
+        return Outcome::Stored;
+    };
+    match error {
+        ResponseError::DuplicateSequenceNumber => Outcome::Stored,
+        ResponseError::OutOfOrderSequenceNumber
+        | ResponseError::UnknownProducerId
+        | ResponseError::InvalidProducerEpoch
+        | ResponseError::InvalidProducerIdMapping => Outcome::Unsequenced(error.to_string()),
+        error if error.is_retriable() => Outcome::Retry(error.to_string()),
+        error => Outcome::Refused(error.to_string()),
+    }
+}
+
+fn topic_name(topic: &str) -> TopicName {
+    TopicName(StrBytes::from_string(topic.to_owned()))
+}
+
+/// From 13 on topics go by id, which a producer by name would have to ask for.
+const PRODUCE_VERSION_MAX: i16 = 9;
+/// Enough to name topics and to have them made.
+const METADATA_VERSION_MAX: i16 = 9;
+/// Longest wait for an answer beyond what the broker itself may wait.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);

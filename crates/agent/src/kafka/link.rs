@@ -1,0 +1,235 @@
+//! A link to one broker: requests and answers in turn, on a socket with deadlines.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::messages::{
+    ApiVersionsRequest, ApiVersionsResponse, RequestHeader, ResponseHeader,
+};
+use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
+
+use crate::limits::KAFKA_ANSWER_BYTES_MAX;
+
+/// Why a broker could not be talked to; worth a retry.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KafkaError {
+    /// No connection.
+    #[error("cannot reach {address}: {source}")]
+    Connect { address: String, source: io::Error },
+    /// The connection broke or the answer is late.
+    #[error("lost {address}: {source}")]
+    Lost { address: String, source: io::Error },
+    /// The answer is not what was asked for.
+    #[error("{address} gave an answer that is none: {reason}")]
+    Answer { address: String, reason: String },
+    /// The broker cannot do what is needed.
+    #[error("{address} {reason}")]
+    Unable { address: String, reason: String },
+    /// The processor is being stopped.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// A connected broker.
+#[derive(Debug)]
+pub(crate) struct Link {
+    stream: TcpStream,
+    address: String,
+    client: StrBytes,
+    correlation: i32,
+    versions: Vec<(i16, i16, i16)>,
+    out: BytesMut,
+}
+
+impl Link {
+    /// Connects and asks what the broker understands.
+    pub(crate) fn connect(
+        address: &str,
+        client: &str,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<Link, KafkaError> {
+        let connect = || -> io::Result<TcpStream> {
+            let mut last = io::Error::other("the name has no address");
+            for address in address.to_socket_addrs()? {
+                match TcpStream::connect_timeout(&address, CONNECT_WAIT) {
+                    Ok(stream) => {
+                        stream.set_nodelay(true)?;
+                        stream.set_read_timeout(Some(STOP_LOOK))?;
+                        stream.set_write_timeout(Some(WRITE_WAIT))?;
+                        return Ok(stream);
+                    }
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        };
+        let stream = connect().map_err(|source| KafkaError::Connect {
+            address: address.to_owned(),
+            source,
+        })?;
+        let mut link = Link {
+            stream,
+            address: address.to_owned(),
+            client: StrBytes::from_string(client.to_owned()),
+            correlation: 0,
+            versions: Vec::new(),
+            out: BytesMut::new(),
+        };
+        let request = ApiVersionsRequest::default();
+        let answer: ApiVersionsResponse =
+            link.call_version(&request, 0, API_VERSIONS_WAIT, stops)?;
+        link.versions = answer
+            .api_keys
+            .iter()
+            .map(|k| (k.api_key, k.min_version, k.max_version))
+            .collect();
+        Ok(link)
+    }
+
+    /// Sends a request at the highest version up to `version_max` and reads its answer.
+    pub(crate) fn call<Q: Request>(
+        &mut self,
+        request: &Q,
+        version_max: i16,
+        wait: Duration,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<(Q::Response, i16), KafkaError> {
+        let version = self.version::<Q>(version_max)?;
+        Ok((self.call_version(request, version, wait, stops)?, version))
+    }
+
+    /// The version at which a request will be sent.
+    pub(crate) fn version<Q: Request>(&self, version_max: i16) -> Result<i16, KafkaError> {
+        let known = self.versions.iter().find(|(key, _, _)| *key == Q::KEY);
+        let version = known.map(|(_, min, max)| (*min, (*max).min(version_max)));
+        match version {
+            Some((min, version)) if version >= min => Ok(version),
+            _ => Err(self.unable(&format!("does not understand request {}", Q::KEY))),
+        }
+    }
+
+    /// Sends without expecting an answer (acks 0).
+    pub(crate) fn send<Q: Request>(&mut self, request: &Q, version: i16) -> Result<(), KafkaError> {
+        self.write(request, version)
+    }
+
+    fn call_version<Q: Request, A: Decodable + HeaderVersion>(
+        &mut self,
+        request: &Q,
+        version: i16,
+        wait: Duration,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<A, KafkaError> {
+        self.write(request, version)?;
+        let correlation = self.correlation;
+        let mut answer = self.read(wait, stops)?;
+        let header = ResponseHeader::decode(&mut answer, A::header_version(version));
+        match header {
+            Ok(header) if header.correlation_id == correlation => {}
+            Ok(_) => return Err(self.no_answer("it belongs to another request")),
+            Err(error) => return Err(self.no_answer(&error.to_string())),
+        }
+        A::decode(&mut answer, version).map_err(|error| self.no_answer(&error.to_string()))
+    }
+
+    fn write<Q: Request>(&mut self, request: &Q, version: i16) -> Result<(), KafkaError> {
+        self.correlation = self.correlation.wrapping_add(1);
+        let header = RequestHeader::default()
+            .with_request_api_key(Q::KEY)
+            .with_request_api_version(version)
+            .with_correlation_id(self.correlation)
+            .with_client_id(Some(self.client.clone()));
+        self.out.clear();
+        self.out.extend_from_slice(&[0; 4]);
+        header
+            .encode(&mut self.out, Q::header_version(version))
+            .and_then(|()| request.encode(&mut self.out, version))
+            .map_err(|error| self.unable(&format!("cannot be sent this: {error}")))?;
+        let len = (self.out.len() - 4) as u32;
+        self.out[..4].copy_from_slice(&len.to_be_bytes());
+        self.stream
+            .write_all(&self.out)
+            .map_err(|source| self.lost(source))
+    }
+
+    fn read(&mut self, wait: Duration, stops: &dyn Fn() -> bool) -> Result<Bytes, KafkaError> {
+        let deadline = Instant::now() + wait;
+        let mut len = [0; 4];
+        self.read_exact(&mut len, deadline, stops)?;
+        let len = u32::from_be_bytes(len) as usize;
+        if len > KAFKA_ANSWER_BYTES_MAX {
+            return Err(self.no_answer(&format!("it has {len} bytes")));
+        }
+        let mut answer = vec![0; len];
+        self.read_exact(&mut answer, deadline, stops)?;
+        Ok(Bytes::from(answer))
+    }
+
+    fn read_exact(
+        &mut self,
+        buffer: &mut [u8],
+        deadline: Instant,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<(), KafkaError> {
+        let mut filled = 0;
+        let mut stop_seen: Option<Instant> = None;
+        while filled < buffer.len() {
+            match self.stream.read(&mut buffer[filled..]) {
+                Ok(0) => return Err(self.lost(io::ErrorKind::UnexpectedEof.into())),
+                Ok(more) => filled += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                    ) =>
+                {
+                    if stops() {
+                        // What is in flight may still be answered; a broken-off batch is in doubt.
+                        let since = *stop_seen.get_or_insert_with(Instant::now);
+                        if since.elapsed() > crate::limits::STOP_WAIT {
+                            return Err(KafkaError::Stopped);
+                        }
+                    }
+                    if Instant::now() >= deadline {
+                        return Err(self.lost(io::ErrorKind::TimedOut.into()));
+                    }
+                }
+                Err(error) => return Err(self.lost(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn lost(&self, source: io::Error) -> KafkaError {
+        KafkaError::Lost {
+            address: self.address.clone(),
+            source,
+        }
+    }
+
+    fn no_answer(&self, reason: &str) -> KafkaError {
+        KafkaError::Answer {
+            address: self.address.clone(),
+            reason: reason.to_owned(),
+        }
+    }
+
+    fn unable(&self, reason: &str) -> KafkaError {
+        KafkaError::Unable {
+            address: self.address.clone(),
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+/// Longest wait for a connection.
+const CONNECT_WAIT: Duration = Duration::from_secs(3);
+/// Longest wait for a socket that takes no more bytes.
+const WRITE_WAIT: Duration = Duration::from_secs(10);
+/// How often a waiting link looks whether it should stop; only while an answer is outstanding.
+const STOP_LOOK: Duration = Duration::from_millis(200);
+/// Longest wait for a broker's versions.
+const API_VERSIONS_WAIT: Duration = Duration::from_secs(10);

@@ -1,0 +1,91 @@
+//! Every bound of the agent, each with its unit and its reason.
+
+use std::time::Duration;
+
+/// Bytes of one flow definition; a fleet's largest flows are a few hundred KiB.
+pub const FLOW_TEXT_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of one answer of the control plane; it carries operations, never content.
+pub const CONTROL_ANSWER_BYTES_MAX: usize = 4 << 20;
+
+/// Depth of nested process groups; deeper is a loop or a mistake.
+pub const GROUP_DEPTH_MAX: usize = 32;
+
+/// Depth of nested subjects and arguments in one expression, so that parsing cannot overflow.
+pub const EXPRESSION_DEPTH_MAX: usize = 32;
+
+/// Bytes of one expression's result: attributes are small words, content is elsewhere.
+pub const EXPRESSION_RESULT_BYTES_MAX: usize = 1 << 20;
+
+/// FlowFiles that a connection holds before its source rests; MiNiFi C++'s own default.
+pub const CONNECTION_FLOW_FILES_DEFAULT: u64 = 2_000;
+
+/// Bytes that a connection holds before its source rests; MiNiFi C++'s own default.
+pub const CONNECTION_BYTES_DEFAULT: u64 = 100 << 20;
+
+/// Bytes of one FlowFile's content and of one session's new content: it travels in one frame.
+pub const SESSION_CONTENT_BYTES_MAX: usize = 8 << 20;
+
+/// FlowFiles that one session takes or makes: bounds its memory and its frame.
+pub const SESSION_FLOW_FILES_MAX: usize = 20_000;
+
+/// Content bytes kept in memory so that a processor which keeps up never reads the disk.
+pub const HOT_CONTENT_BYTES_MAX: u64 = 32 << 20;
+
+/// Bytes queued for the journal's writer; below [`HOT_CONTENT_BYTES_MAX`], so that content is on
+/// its file before it is dropped from memory.
+pub const JOURNAL_PENDING_BYTES_MAX: u64 = 16 << 20;
+
+/// Journal bytes between two snapshots at least; restart replays about as much.
+pub const SNAPSHOT_BYTES_MIN: u64 = 64 << 20;
+
+/// Journal bytes that old content may pin before it is moved forward.
+pub const PINNED_BYTES_MAX: u64 = 512 << 20;
+
+/// Bytes of one processor's state; positions and sequences, not data.
+pub const PROCESSOR_STATE_BYTES_MAX: usize = 4 << 20;
+
+/// Bulletins kept for the control plane; the oldest goes first.
+pub const BULLETINS_MAX: usize = 200;
+
+/// Bytes of one bulletin's message.
+pub const BULLETIN_BYTES_MAX: usize = 2_000;
+
+/// Bytes that a tail reads at once; large enough for one system call per thousands of lines.
+pub const TAIL_BLOCK_BYTES: usize = 1 << 20;
+
+/// Bytes of one tailed line; a longer one is emitted in pieces of this size.
+pub const TAIL_LINE_BYTES_MAX: usize = 4 << 20;
+
+/// Bytes at a file's start that identify it beside its inode.
+pub const TAIL_FINGERPRINT_BYTES: usize = 256;
+
+/// Rolled files that a tail looks at when the file that it read is no longer the named one.
+pub const TAIL_ROLLED_FILES_MAX: usize = 10_000;
+
+/// A tail looks again after this long even when the kernel told it nothing (network folders).
+pub const TAIL_RECHECK: Duration = Duration::from_secs(30);
+
+/// Bytes of one answer of a Kafka broker; metadata of thousands of partitions fits.
+pub const KAFKA_ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// Topic partitions that one PublishKafka keeps sequences for.
+pub const KAFKA_PARTITIONS_MAX: usize = 10_000;
+
+/// Messages that one PublishMQTT has in flight; MQTT's packet ids end at 65,535.
+pub const MQTT_IN_FLIGHT_MAX: u16 = 1_000;
+
+/// Acknowledgements kept for the control plane while it is away; the oldest goes first.
+pub const PENDING_ACKNOWLEDGEMENTS_MAX: usize = 100;
+
+/// Stack of one processor's thread; run functions are shallow.
+pub const PROCESSOR_STACK_BYTES: usize = 1 << 20;
+
+/// Processors in one flow: each has a thread.
+pub const PROCESSORS_MAX: usize = 1_000;
+
+/// How long a stop waits for what is in flight before it is left in doubt and made up for later.
+pub const STOP_WAIT: Duration = Duration::from_secs(5);
+
+/// Longest pause between two tries to reach the control plane.
+pub const CONTROL_BACK_OFF_MAX: Duration = Duration::from_secs(300);

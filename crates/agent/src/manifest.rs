@@ -1,0 +1,158 @@
+//! The agent manifest: what this build can do, from the table of processors, for the control
+//! plane's designers and for its checks of flows.
+
+use std::collections::BTreeMap;
+
+use base::report;
+use c2::{AgentManifest, BuildInfo, OperationKind, RawJson, SupportedOperation};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::processors::{Dynamic, Expressions, Input, PROCESSORS, ProcessorKind, PropertyKind};
+
+/// A manifest and the hash that stands for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Manifest {
+    pub(crate) json: RawJson,
+    pub(crate) hash: String,
+}
+
+impl Manifest {
+    /// The manifest of this build.
+    pub(crate) fn of_this_build() -> Result<Manifest, crate::AgentError> {
+        let failed = |error: c2::C2Error| {
+            crate::AgentError::Setting(format!("no agent manifest: {}", report(&error)))
+        };
+        let manifest = build().map_err(failed)?;
+        let json = RawJson::of(&manifest).map_err(failed)?;
+        let digest: [u8; 32] = Sha256::digest(json.as_str().as_bytes()).into();
+        let hash = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Manifest { json, hash })
+    }
+}
+
+fn build() -> Result<AgentManifest, c2::C2Error> {
+    let processors: Vec<Value> = PROCESSORS.iter().map(|kind| processor(kind)).collect();
+    let bundles = json!([{
+        "group": "thalweg",
+        "artifact": "thalweg-agent",
+        "version": VERSION,
+        "componentManifest": { "processors": processors },
+    }]);
+    let scheduling = json!({
+        "defaultSchedulingStrategy": "TIMER_DRIVEN",
+        "defaultSchedulingPeriodMillis": 1000,
+        "penalizationPeriodMillis": 30000,
+        "yieldDurationMillis": 1000,
+        "defaultRunDurationNanos": 0,
+        "defaultMaxConcurrentTasks": "1",
+    });
+    Ok(AgentManifest {
+        identifier: Some(format!("thalweg-agent-{VERSION}")),
+        agent_type: Some(AGENT_TYPE.to_owned()),
+        version: Some(VERSION.to_owned()),
+        build_info: Some(BuildInfo {
+            version: Some(VERSION.to_owned()),
+            target_arch: Some(crate::host::architecture()),
+            compiler: Some("rustc".to_owned()),
+            ..BuildInfo::default()
+        }),
+        bundles: Some(RawJson::of(&bundles)?),
+        scheduling_defaults: Some(RawJson::of(&scheduling)?),
+        supported_operations: vec![
+            supported(OperationKind::Describe, "manifest")?,
+            supported(OperationKind::Update, "configuration")?,
+        ],
+        ..AgentManifest::default()
+    })
+}
+
+fn supported(kind: OperationKind, operand: &str) -> Result<SupportedOperation, c2::C2Error> {
+    let properties = BTreeMap::from([(operand.to_owned(), RawJson::of(&json!({}))?)]);
+    Ok(SupportedOperation {
+        kind: Some(kind),
+        properties,
+        ..SupportedOperation::default()
+    })
+}
+
+fn processor(kind: &ProcessorKind) -> Value {
+    let properties: serde_json::Map<String, Value> = kind
+        .properties
+        .iter()
+        .map(|property| (property.name.to_owned(), describe(property)))
+        .collect();
+    let relationships: Vec<Value> = kind
+        .relationships
+        .iter()
+        .map(|r| json!({ "name": r.name, "description": r.description }))
+        .collect();
+    let input = match kind.input {
+        Input::Required => "INPUT_REQUIRED",
+        Input::Allowed => "INPUT_ALLOWED",
+        Input::Forbidden => "INPUT_FORBIDDEN",
+    };
+    json!({
+        "group": "thalweg",
+        "artifact": "thalweg-agent",
+        "version": VERSION,
+        "type": kind.name,
+        "typeDescription": kind.description,
+        "propertyDescriptors": properties,
+        "supportedRelationships": relationships,
+        "supportsDynamicProperties": kind.dynamic != Dynamic::None,
+        "supportsDynamicRelationships": kind.dynamic == Dynamic::Relationships,
+        "inputRequirement": input,
+    })
+}
+
+fn describe(property: &PropertyKind) -> Value {
+    let scope = match property.expressions {
+        Expressions::None => "NONE",
+        Expressions::Once => "ENVIRONMENT",
+        Expressions::FlowFile => "FLOWFILE_ATTRIBUTES",
+    };
+    let mut out = json!({
+        "name": property.name,
+        "displayName": property.name,
+        "description": property.description,
+        "required": property.required,
+        "expressionLanguageScope": scope,
+    });
+    if let Some(default) = property.default {
+        out["defaultValue"] = json!(default);
+    }
+    if !property.allowed.is_empty() {
+        let values = property
+            .allowed
+            .iter()
+            .map(|v| json!({ "value": v, "displayName": v }));
+        out["allowableValues"] = Value::Array(values.collect());
+    }
+    out
+}
+
+/// How the agent names its type: its own word, so that a control plane shapes operations for it
+/// by `supportedOperations` and not by the rules for Java or C++ agents.
+pub(crate) const AGENT_TYPE: &str = "thalweg";
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manifest_shows_the_whole_table_and_its_hash_is_stable() {
+        let manifest = Manifest::of_this_build().unwrap();
+        assert_eq!(manifest.hash, Manifest::of_this_build().unwrap().hash);
+        let read: Value = serde_json::from_str(manifest.json.as_str()).unwrap();
+        let shown = &read["bundles"][0]["componentManifest"]["processors"];
+        assert_eq!(shown.as_array().unwrap().len(), PROCESSORS.len());
+        assert_eq!(
+            shown[0]["propertyDescriptors"]["File to Tail"]["required"],
+            json!(true)
+        );
+        assert_eq!(read["agentType"], json!("thalweg"));
+    }
+}

@@ -1,0 +1,316 @@
+//! Processors, as data in one ordered table: what each is, and the function that makes it.
+//!
+//! The table feeds the checking of flows, the runtime, the agent manifest for the control plane
+//! and the `processors` listing. Names and defaults are MiNiFi C++'s; where Thalweg differs, the
+//! property's description says so.
+
+mod generate_flow_file;
+mod log_attribute;
+mod proc_fs_monitor;
+mod publish_kafka;
+mod publish_mqtt;
+mod put_file;
+mod route_on_attribute;
+mod settings;
+mod tail_file;
+mod update_attribute;
+
+use std::fmt;
+
+use crate::engine::Context;
+use crate::session::ProcessSession;
+
+pub use settings::Settings;
+
+/// What a processor is.
+pub struct ProcessorKind {
+    /// As flows write it.
+    pub name: &'static str,
+    /// What it does, for people.
+    pub description: &'static str,
+    /// Its properties, in the order in which people should read them.
+    pub properties: &'static [PropertyKind],
+    /// What further properties mean.
+    pub dynamic: Dynamic,
+    /// Where its FlowFiles can go.
+    pub relationships: &'static [RelationshipKind],
+    /// Whether it takes FlowFiles in.
+    pub input: Input,
+    /// Makes one from checked settings; the error says what is wrong with them.
+    pub make: fn(&Settings<'_>) -> Result<Box<dyn Processor>, String>,
+}
+
+/// What a property is.
+#[derive(Debug)]
+pub struct PropertyKind {
+    /// As flows write it.
+    pub name: &'static str,
+    /// What it means, for people.
+    pub description: &'static str,
+    /// The value when the flow sets none.
+    pub default: Option<&'static str>,
+    /// Whether there must be a value.
+    pub required: bool,
+    /// The values that are taken; any, when empty.
+    pub allowed: &'static [&'static str],
+    /// What a value looks like.
+    pub shape: Shape,
+    /// Whether, and on what, expressions are evaluated.
+    pub expressions: Expressions,
+}
+
+/// What a value looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Any text.
+    Text,
+    /// A whole number of at least so much.
+    Integer(i64),
+    /// `true` or `false`.
+    Flag,
+    /// A duration, `5 sec`.
+    Duration,
+    /// A size, `512 KB`.
+    Size,
+}
+
+/// Whether expressions are evaluated in a property.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expressions {
+    /// They are not; the value is taken as it stands.
+    None,
+    /// Once, at the start, without a FlowFile.
+    Once,
+    /// For each FlowFile.
+    FlowFile,
+}
+
+/// What properties beyond the named ones mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dynamic {
+    /// They are mistakes.
+    None,
+    /// Each is an attribute to set.
+    Attributes,
+    /// Each is a relationship with its condition.
+    Relationships,
+}
+
+/// A place where a processor's FlowFiles can go.
+#[derive(Debug)]
+pub struct RelationshipKind {
+    /// As flows write it.
+    pub name: &'static str,
+    /// What goes there.
+    pub description: &'static str,
+}
+
+/// Whether a processor takes FlowFiles in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// It must.
+    Required,
+    /// It may.
+    Allowed,
+    /// It is a source.
+    Forbidden,
+}
+
+/// A processor at work; it has a thread of its own, so it may block, but not beyond a stop.
+pub trait Processor: Send {
+    /// Does one piece of work. What the session was not told to commit is rolled back on an error
+    /// and committed on success.
+    fn trigger(
+        &mut self,
+        context: &Context,
+        session: &mut ProcessSession<'_>,
+    ) -> Result<Next, ProcessorError>;
+
+    /// Lets go of what it holds outside, after the last trigger.
+    fn stop(&mut self) {}
+}
+
+/// When a processor wants to run again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// When its schedule says so, or at once while it has input.
+    Scheduled,
+    /// At once, if nothing holds it back: it has more to do.
+    Again,
+    /// When it is woken, and after so long at the latest.
+    Woken(std::time::Duration),
+    /// After its yield period.
+    Yield,
+}
+
+/// Why a trigger failed; its session is rolled back and the processor rests.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessorError {
+    /// Something outside or in the data; shown as a bulletin, tried again after the yield period.
+    #[error("{0}")]
+    Failed(String),
+    /// The repository; nothing can go on.
+    #[error(transparent)]
+    Repository(#[from] crate::AgentError),
+}
+
+/// Every processor, in the order in which they are listed.
+pub const PROCESSORS: &[&ProcessorKind] = &[
+    &tail_file::KIND,
+    &generate_flow_file::KIND,
+    &proc_fs_monitor::KIND,
+    &update_attribute::KIND,
+    &route_on_attribute::KIND,
+    &log_attribute::KIND,
+    &publish_kafka::KIND,
+    &publish_mqtt::KIND,
+    &put_file::KIND,
+];
+
+/// What funnels and ports of process groups are run as; no flow can spell it.
+pub const FUNNEL_KIND: ProcessorKind = ProcessorKind {
+    name: "Funnel",
+    description: "Passes FlowFiles on.",
+    properties: &[],
+    dynamic: Dynamic::None,
+    relationships: &[RelationshipKind {
+        name: "success",
+        description: "All FlowFiles.",
+    }],
+    input: Input::Allowed,
+    make: |_| Ok(Box::new(Funnel)),
+};
+
+/// The processor of this name.
+pub fn find(name: &str) -> Option<&'static ProcessorKind> {
+    PROCESSORS.iter().copied().find(|kind| kind.name == name)
+}
+
+impl PropertyKind {
+    /// A property that is any text, optional, without default and expressions.
+    pub const fn new(name: &'static str, description: &'static str) -> Self {
+        PropertyKind {
+            name,
+            description,
+            default: None,
+            required: false,
+            allowed: &[],
+            shape: Shape::Text,
+            expressions: Expressions::None,
+        }
+    }
+
+    /// The same, with a default.
+    pub const fn default(mut self, value: &'static str) -> Self {
+        self.default = Some(value);
+        self
+    }
+
+    /// The same, required.
+    pub const fn required(mut self) -> Self {
+        self.required = true;
+        self
+    }
+
+    /// The same, with only these values.
+    pub const fn allowed(mut self, values: &'static [&'static str]) -> Self {
+        self.allowed = values;
+        self
+    }
+
+    /// The same, in this shape.
+    pub const fn shape(mut self, shape: Shape) -> Self {
+        self.shape = shape;
+        self
+    }
+
+    /// The same, with expressions.
+    pub const fn expressions(mut self, expressions: Expressions) -> Self {
+        self.expressions = expressions;
+        self
+    }
+
+    /// Whether `value` can be this property's; the error says what could.
+    pub fn check(&self, value: &str) -> Result<(), String> {
+        if self.expressions != Expressions::None {
+            let expression =
+                crate::expression::Expression::parse(value).map_err(|error| error.to_string())?;
+            if expression.as_literal().is_none() {
+                return Ok(());
+            }
+        }
+        if self.required && value.is_empty() {
+            return Err("is required and empty".to_owned());
+        }
+        if !self.allowed.is_empty() && !self.allowed.contains(&value) {
+            return Err(format!("'{value}' is none of {}", self.allowed.join(", ")));
+        }
+        let expected = match self.shape {
+            Shape::Text => return Ok(()),
+            Shape::Integer(least) => match value.trim().parse::<i64>() {
+                Ok(number) if number >= least => return Ok(()),
+                _ => format!("whole number of at least {least}"),
+            },
+            Shape::Flag if matches!(value, "true" | "false") => return Ok(()),
+            Shape::Flag => "true or false".to_owned(),
+            Shape::Duration if crate::units::duration(value).is_some() => return Ok(()),
+            Shape::Duration => "duration: write a number and ms, sec, min or hour".to_owned(),
+            Shape::Size if crate::units::size(value).is_some() => return Ok(()),
+            Shape::Size => "size: write a number and B, KB, MB or GB".to_owned(),
+        };
+        Err(format!("'{value}' is no {expected}"))
+    }
+}
+
+impl PartialEq for ProcessorKind {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl fmt::Debug for ProcessorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+struct Funnel;
+
+impl Processor for Funnel {
+    fn trigger(
+        &mut self,
+        _context: &Context,
+        session: &mut ProcessSession<'_>,
+    ) -> Result<Next, ProcessorError> {
+        for flow_file in session.take(FUNNEL_BATCH, u64::MAX) {
+            session.transfer(flow_file, 0);
+        }
+        Ok(Next::Scheduled)
+    }
+}
+
+/// FlowFiles that a funnel passes on at once.
+const FUNNEL_BATCH: usize = 5_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sound() {
+        let mut names: Vec<&str> = PROCESSORS.iter().map(|kind| kind.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), PROCESSORS.len(), "a name is used twice");
+        for kind in PROCESSORS {
+            for property in kind.properties {
+                if let Some(default) = property.default {
+                    let place = format!("{} / {}", kind.name, property.name);
+                    property
+                        .check(default)
+                        .unwrap_or_else(|error| panic!("{place}: {error}"));
+                }
+            }
+        }
+    }
+}

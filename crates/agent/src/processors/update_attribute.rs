@@ -1,0 +1,118 @@
+//! UpdateAttribute: sets attributes from expressions, removes some.
+
+use std::sync::Arc;
+
+use super::{
+    Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind, RelationshipKind,
+    Settings,
+};
+use crate::bulletins::Level;
+use crate::engine::Context;
+use crate::expression::{Expression, ExpressionError};
+use crate::flowfile::{Attributes, FlowFile};
+use crate::session::ProcessSession;
+
+/// The processor's definition.
+pub(super) const KIND: ProcessorKind = ProcessorKind {
+    name: "UpdateAttribute",
+    description: "Sets one attribute for each further property, all from the attributes as they \
+                  came in.",
+    properties: &[PropertyKind::new(
+        "Delete Attributes Expression",
+        "A regular expression; attributes whose whole name it matches are removed.",
+    )],
+    dynamic: Dynamic::Attributes,
+    relationships: &[
+        RelationshipKind {
+            name: "success",
+            description: "FlowFiles with their new attributes.",
+        },
+        RelationshipKind {
+            name: "failure",
+            description: "FlowFiles for which an expression has no value.",
+        },
+    ],
+    input: Input::Required,
+    make: |settings| UpdateAttribute::new(settings).map(|made| Box::new(made) as _),
+};
+
+struct UpdateAttribute {
+    assignments: Vec<(String, Expression)>,
+    delete: Option<regex::Regex>,
+    is_pure: bool,
+    /// The last attributes seen and what became of them: lines of one file share theirs.
+    last: Option<(Arc<Attributes>, Arc<Attributes>)>,
+}
+
+impl UpdateAttribute {
+    fn new(settings: &Settings<'_>) -> Result<Self, String> {
+        let assignments = settings.dynamic()?;
+        let delete = settings.text("Delete Attributes Expression")?;
+        let delete = delete.map(|text| {
+            regex::Regex::new(&format!("^(?:{text})$"))
+                .map_err(|error| format!("Delete Attributes Expression: {error}"))
+        });
+        let is_pure = assignments
+            .iter()
+            .all(|(_, expression)| expression.is_pure());
+        Ok(UpdateAttribute {
+            assignments,
+            delete: delete.transpose()?,
+            is_pure,
+            last: None,
+        })
+    }
+
+    fn update(
+        &mut self,
+        session: &ProcessSession<'_>,
+        flow_file: &FlowFile,
+    ) -> Result<Arc<Attributes>, ExpressionError> {
+        if let Some((before, after)) = &self.last
+            && Arc::ptr_eq(before, flow_file.attributes())
+        {
+            return Ok(Arc::clone(after));
+        }
+        let scope = session.scope(flow_file);
+        let mut attributes = flow_file.attributes().as_ref().clone();
+        if let Some(delete) = &self.delete {
+            attributes.remove(|name| delete.is_match(name));
+        }
+        for (name, expression) in &self.assignments {
+            attributes.set(name, expression.evaluate(scope)?.into_owned());
+        }
+        let attributes = Arc::new(attributes);
+        if self.is_pure {
+            self.last = Some((Arc::clone(flow_file.attributes()), Arc::clone(&attributes)));
+        }
+        Ok(attributes)
+    }
+}
+
+impl Processor for UpdateAttribute {
+    fn trigger(
+        &mut self,
+        context: &Context,
+        session: &mut ProcessSession<'_>,
+    ) -> Result<Next, ProcessorError> {
+        for mut flow_file in session.take(BATCH, u64::MAX) {
+            match self.update(session, &flow_file) {
+                Ok(attributes) => {
+                    session.set_attributes(&mut flow_file, attributes);
+                    session.transfer(flow_file, SUCCESS);
+                }
+                Err(error) => {
+                    context.post(Level::Error, &error.to_string());
+                    session.transfer(flow_file, FAILURE);
+                }
+            }
+        }
+        Ok(Next::Scheduled)
+    }
+}
+
+const SUCCESS: usize = 0;
+const FAILURE: usize = 1;
+
+/// FlowFiles handled in one commit.
+const BATCH: usize = 5_000;

@@ -1,0 +1,80 @@
+//! Sizes and durations as MiNiFi's flows and properties write them: `10 MB`, `30 sec`.
+//!
+//! Sizes are binary (1 KB is 1,024 B), as MiNiFi counts them. A bare number is refused unless
+//! it is zero, since it does not say its unit; sizes may be bare bytes.
+
+use std::time::Duration;
+
+/// Reads a duration: a whole number and `ns`, `us`, `ms`, `sec`, `min`, `hour`, `day` or a
+/// spelling of them.
+pub fn duration(text: &str) -> Option<Duration> {
+    let (number, unit) = split(text)?;
+    let nanos: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" if number == 0 => 0,
+        "ns" | "nano" | "nanos" | "nanosecond" | "nanoseconds" => 1,
+        "us" | "micro" | "micros" | "microsecond" | "microseconds" => 1_000,
+        "ms" | "msec" | "msecs" | "milli" | "millis" | "millisecond" | "milliseconds" => 1_000_000,
+        "s" | "sec" | "secs" | "second" | "seconds" => NANOS_PER_SECOND,
+        "m" | "min" | "mins" | "minute" | "minutes" => 60 * NANOS_PER_SECOND,
+        "h" | "hr" | "hrs" | "hour" | "hours" => 3_600 * NANOS_PER_SECOND,
+        "d" | "day" | "days" => 86_400 * NANOS_PER_SECOND,
+        "w" | "wk" | "wks" | "week" | "weeks" => 604_800 * NANOS_PER_SECOND,
+        _ => return None,
+    };
+    number.checked_mul(nanos).map(Duration::from_nanos)
+}
+
+/// Reads a size in bytes: a whole number and `B`, `KB`, `MB`, `GB`, `TB`, or a bare number.
+pub fn size(text: &str) -> Option<u64> {
+    let (number, unit) = split(text)?;
+    let factor: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" | "byte" | "bytes" => 1,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        "t" | "tb" | "tib" => 1 << 40,
+        _ => return None,
+    };
+    number.checked_mul(factor)
+}
+
+fn split(text: &str) -> Option<(u64, &str)> {
+    let text = text.trim();
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    Some((text[..end].parse().ok()?, text[end..].trim()))
+}
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_flows_write_them() {
+        assert_eq!(duration("30 sec"), Some(Duration::from_secs(30)));
+        assert_eq!(duration("5 millis"), Some(Duration::from_millis(5)));
+        assert_eq!(duration("10min"), Some(Duration::from_secs(600)));
+        assert_eq!(duration("0"), Some(Duration::ZERO));
+        for bad in [
+            "30",
+            "sec",
+            "-1 sec",
+            "1.5 sec",
+            "3 parsecs",
+            "99999999999999 days",
+        ] {
+            assert_eq!(duration(bad), None, "{bad} was taken");
+        }
+    }
+
+    #[test]
+    fn sizes_are_binary() {
+        assert_eq!(size("1 KB"), Some(1024));
+        assert_eq!(size("100 MB"), Some(100 << 20));
+        assert_eq!(size("7"), Some(7));
+        assert_eq!(size("7 bananas"), None);
+    }
+}
