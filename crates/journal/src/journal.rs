@@ -356,6 +356,26 @@ impl Journal {
     }
 }
 
+#[cfg(test)]
+impl Journal {
+    /// The writer's view, for a failing simulation's message.
+    pub(crate) fn state_text(&self) -> String {
+        let state = self.handle.shared.state.lock();
+        format!(
+            "end {} active {}..{} admitted {} next admitted {:?} pending {} want {} full {:?} {:?}",
+            state.end,
+            state.active.segment.base,
+            state.active.segment.limit(),
+            state.active.admitted,
+            state.next.as_ref().map(|next| (next.segment.base, next.admitted)),
+            state.pending.bytes.len() as u64 + state.in_flight,
+            state.want,
+            state.full,
+            self.handle.shared.options,
+        )
+    }
+}
+
 impl std::fmt::Debug for Journal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Journal").field("dir", &self.handle.shared.dir).finish_non_exhaustive()

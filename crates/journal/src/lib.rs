@@ -62,6 +62,9 @@ mod journal;
 pub mod limits;
 mod recovery;
 mod segment;
+mod sim;
+#[cfg(test)]
+mod simulation;
 mod writer;
 
 pub use disk::{Disk, DiskLock, File, LockError, RealDisk};
@@ -71,3 +74,4 @@ pub use format::{FRAME_OVERHEAD_BYTES, Frame, FrameRef, Position};
 pub use journal::{Durability, Journal, JournalOptions, Placed};
 pub use recovery::{Cut, CutReason, Damage, Recovery};
 pub use segment::SegmentInfo;
+pub use sim::SimDisk;

@@ -88,8 +88,8 @@ impl Writer {
                 }
                 plan
             };
-            let Some((plan, want)) = plan else { break };
-            match self.allocate(plan, want) {
+            let Some(plan) = plan else { break };
+            match self.allocate(plan) {
                 Ok(()) => {}
                 Err(AllocateError::NoRoom(error)) => {
                     let mut state = self.shared.state.lock();
@@ -208,8 +208,8 @@ impl Writer {
         Ok(())
     }
 
-    /// The next allocation that is due, with the bytes that somebody waits for.
-    fn plan(&self, state: &State) -> Option<(Plan, u64)> {
+    /// The next allocation that is due.
+    fn plan(&self, state: &State) -> Option<Plan> {
         let options = &self.shared.options;
         let want = state.want;
         let step = options.preallocate_bytes;
@@ -220,14 +220,11 @@ impl Writer {
         let seal_end = state.end + FRAME_OVERHEAD_BYTES;
         if active.admitted < seal_end || (fits_here && active.admitted < limit.min(ahead)) {
             let needed = if fits_here { seal_end + want } else { seal_end };
-            return Some((
-                Plan::Extend {
-                    tail: active.clone(),
-                    to: limit.min(needed.max(active.admitted + step)),
-                    at_least: limit.min(needed.max(active.admitted)),
-                },
-                want,
-            ));
+            return Some(Plan::Extend {
+                tail: active.clone(),
+                to: limit.min(needed.max(active.admitted + step)),
+                at_least: limit.min(needed.max(active.admitted)),
+            });
         }
         if ahead <= limit {
             return None;
@@ -238,25 +235,22 @@ impl Writer {
             None => {
                 let size = options.segment_bytes;
                 let len = size.min(needed.max(step));
-                Some((Plan::Create { base: limit, size, len, at_least: needed }, want))
+                Some(Plan::Create { base: limit, size, len, at_least: needed })
             }
-            Some(next) if next.admitted < next.segment.base + needed => Some((
-                Plan::Extend {
-                    tail: next.clone(),
-                    to: next.segment.limit().min(next.segment.base + needed.max(step)),
-                    at_least: next.segment.base + needed,
-                },
-                want,
-            )),
+            Some(next) if next.admitted < next.segment.base + needed => Some(Plan::Extend {
+                tail: next.clone(),
+                to: next.segment.limit().min(next.segment.base + needed.max(step)),
+                at_least: next.segment.base + needed,
+            }),
             Some(_) => None,
         }
     }
 
-    fn allocate(&mut self, plan: Plan, want: u64) -> Result<(), AllocateError> {
+    fn allocate(&mut self, plan: Plan) -> Result<(), AllocateError> {
         match plan {
             Plan::Extend { tail, to, at_least } => {
                 let admitted = match self.extend(&tail, to) {
-                    Err(AllocateError::NoRoom(_)) if want > 0 && at_least < to => {
+                    Err(AllocateError::NoRoom(_)) if tail.admitted < at_least && at_least < to => {
                         self.extend(&tail, at_least)
                     }
                     other => other,
@@ -272,7 +266,7 @@ impl Writer {
             }
             Plan::Create { base, size, len, at_least } => {
                 let made = match create_segment(&self.shared, base, size, len) {
-                    Err(AllocateError::NoRoom(_)) if want > 0 && at_least < len => {
+                    Err(AllocateError::NoRoom(_)) if at_least < len => {
                         create_segment(&self.shared, base, size, at_least)
                     }
                     other => other,

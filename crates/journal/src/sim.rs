@@ -1,0 +1,552 @@
+//! The disk's twin: a file system in memory that fails in the ways of real ones, from a seed.
+//!
+//! It keeps what reads show (the page cache) apart from what would survive a power cut. A crash
+//! lets each unsynced sector survive or not by itself, in any of the versions that were written,
+//! so writes tear and come out of order; length changes survive up to some point, creations and
+//! removals one by one. A failed sync loses unsynced sectors while reads still show them, as
+//! Linux does. Sectors are 32 to 4,096 bytes by seed, so that tears fall into headers too.
+//!
+//! Not modelled: directories as such, and sectors that were synced once and go bad; a test can
+//! do the latter with [`SimDisk::flip`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::Rng;
+use parking_lot::Mutex;
+
+use crate::disk::{Disk, DiskLock, File, LockError};
+
+/// A simulated disk; clones share it.
+#[derive(Clone)]
+pub struct SimDisk {
+    world: Arc<Mutex<World>>,
+}
+
+impl SimDisk {
+    /// An empty disk; equal seeds and equal calls give equal faults.
+    pub fn new(seed: u64) -> Self {
+        let mut rng = Rng::from_seed(seed);
+        let sector = [32, 128, 512, 4096][rng.below(4) as usize];
+        SimDisk {
+            world: Arc::new(Mutex::new(World {
+                rng,
+                sector,
+                life: 0,
+                down: false,
+                operations: 0,
+                operations_left: None,
+                capacity: None,
+                fail_next_sync: false,
+                fail_next_write: false,
+                inodes: BTreeMap::new(),
+                names: BTreeMap::new(),
+                durable_names: BTreeMap::new(),
+                name_changes: Vec::new(),
+                locks: BTreeSet::new(),
+            })),
+        }
+    }
+
+    /// Bounds the bytes that files may take; `None` lifts the bound.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.world.lock().capacity = bytes;
+    }
+
+    /// Bytes that the files take now.
+    pub fn used(&self) -> u64 {
+        self.world.lock().used()
+    }
+
+    /// Lets the next sync of a file fail and lose an unknown part of what it covers.
+    pub fn fail_next_sync(&self) {
+        self.world.lock().fail_next_sync = true;
+    }
+
+    /// Lets the next write fail after an unknown part of it.
+    pub fn fail_next_write(&self) {
+        self.world.lock().fail_next_write = true;
+    }
+
+    /// Cuts the power in the middle of the `operations`-th change from now on; every call fails
+    /// then until [`SimDisk::power_on`].
+    pub fn crash_after(&self, operations: u64) {
+        self.world.lock().operations_left = Some(operations);
+    }
+
+    /// True from a power cut until the power is on again.
+    pub fn is_down(&self) -> bool {
+        self.world.lock().down
+    }
+
+    /// Cuts the power now and turns it on again.
+    pub fn crash(&self) {
+        self.world.lock().down = true;
+        self.power_on();
+    }
+
+    /// Comes back with what survived; open files and locks of before are dead.
+    pub fn power_on(&self) {
+        let mut world = self.world.lock();
+        if world.down {
+            world.lose_power();
+        }
+        world.new_life();
+    }
+
+    /// Ends the process but not the machine: open files and locks are dead, all bytes stay.
+    pub fn kill(&self) {
+        self.world.lock().new_life();
+    }
+
+    /// Calls made so far, reads included.
+    pub fn operations(&self) -> u64 {
+        self.world.lock().operations
+    }
+
+    /// Flips bits of a byte that is safely on the disk: bit rot. False when there is none.
+    pub fn flip(&self, path: &Path, offset: u64, mask: u8) -> bool {
+        let mut world = self.world.lock();
+        let Some(id) = world.names.get(path).copied() else { return false };
+        let Some(inode) = world.inodes.get_mut(&id) else { return false };
+        for bytes in [&mut inode.cache, &mut inode.durable] {
+            match bytes.get_mut(offset as usize) {
+                Some(byte) => *byte ^= mask,
+                None => return false,
+            }
+        }
+        true
+    }
+}
+
+impl fmt::Debug for SimDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let world = self.world.lock();
+        f.debug_struct("SimDisk")
+            .field("sector", &world.sector)
+            .field("operations", &world.operations)
+            .field("names", &world.names)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Disk for SimDisk {
+    fn create_dir(&self, _dir: &Path) -> io::Result<()> {
+        self.world.lock().alive(None)
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn DiskLock>, LockError> {
+        let mut world = self.world.lock();
+        world.alive(None).map_err(LockError::Io)?;
+        if !world.locks.insert(path.to_owned()) {
+            return Err(LockError::Taken(None));
+        }
+        let life = world.life;
+        Ok(Box::new(SimLock { world: self.world.clone(), path: path.to_owned(), life }))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut world = self.world.lock();
+        world.alive(None)?;
+        let inside = world.names.keys().filter(|path| path.parent() == Some(dir));
+        Ok(inside
+            .filter_map(|path| path.file_name())
+            .map(|name| name.to_string_lossy().into_owned())
+            .collect())
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let mut world = self.world.lock();
+        let crashes = world.change(None)?;
+        let id = match world.names.get(path) {
+            Some(id) => *id,
+            None => {
+                let id = world.inodes.keys().next_back().map_or(0, |last| last + 1);
+                world.inodes.insert(id, Inode::default());
+                world.names.insert(path.to_owned(), id);
+                world.name_changes.push(NameChange::Create(path.to_owned(), id));
+                id
+            }
+        };
+        world.truncate(id, 0);
+        world.end_change(crashes)?;
+        Ok(self.file(id, world.life))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let mut world = self.world.lock();
+        world.alive(None)?;
+        let id = *world.names.get(path).ok_or(io::ErrorKind::NotFound)?;
+        Ok(self.file(id, world.life))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut world = self.world.lock();
+        let crashes = world.change(None)?;
+        world.names.remove(path).ok_or(io::ErrorKind::NotFound)?;
+        world.name_changes.push(NameChange::Remove(path.to_owned()));
+        world.end_change(crashes)
+    }
+
+    fn sync_dir(&self, _dir: &Path) -> io::Result<()> {
+        let mut world = self.world.lock();
+        if world.change(None)? {
+            return world.end_change(true);
+        }
+        world.name_changes.clear();
+        world.durable_names = world.names.clone();
+        Ok(())
+    }
+}
+
+impl SimDisk {
+    fn file(&self, id: u64, life: u64) -> Arc<dyn File> {
+        Arc::new(SimFile { world: self.world.clone(), id, life })
+    }
+}
+
+struct SimFile {
+    world: Arc<Mutex<World>>,
+    id: u64,
+    life: u64,
+}
+
+impl File for SimFile {
+    fn len(&self) -> io::Result<u64> {
+        let mut world = self.world.lock();
+        world.alive(Some(self.life))?;
+        Ok(world.inode(self.id).cache.len() as u64)
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut world = self.world.lock();
+        world.alive(Some(self.life))?;
+        let cache = &world.inode(self.id).cache;
+        let from = (offset as usize).min(cache.len());
+        let read = buf.len().min(cache.len() - from);
+        buf[..read].copy_from_slice(&cache[from..from + read]);
+        Ok(read)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let mut world = self.world.lock();
+        let crashes = world.change(Some(self.life))?;
+        if std::mem::take(&mut world.fail_next_write) {
+            let part = world.rng.below(buf.len() as u64 + 1) as usize;
+            world.write(self.id, &buf[..part], offset)?;
+            return Err(io::Error::other("simulated write error"));
+        }
+        world.write(self.id, buf, offset)?;
+        world.end_change(crashes)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        let mut world = self.world.lock();
+        let crashes = world.change(Some(self.life))?;
+        world.reserve(self.id, offset + len)?;
+        let inode = world.inode(self.id);
+        if (inode.cache.len() as u64) < offset + len {
+            inode.cache.resize((offset + len) as usize, 0);
+            inode.lens.push(offset + len);
+        }
+        world.end_change(crashes)
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        let mut world = self.world.lock();
+        let crashes = world.change(Some(self.life))?;
+        world.truncate(self.id, len);
+        world.end_change(crashes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut world = self.world.lock();
+        if world.change(Some(self.life))? {
+            return world.end_change(true);
+        }
+        let World { rng, inodes, sector, fail_next_sync, .. } = &mut *world;
+        let inode = inodes.entry(self.id).or_default();
+        if std::mem::take(fail_next_sync) {
+            inode.apply_sectors(*sector, &mut |versions| rng.below(versions as u64 + 1) as usize);
+            return Err(io::Error::other("simulated sync error"));
+        }
+        inode.apply_lens(usize::MAX);
+        inode.apply_sectors(*sector, &mut |versions| versions);
+        Ok(())
+    }
+}
+
+struct SimLock {
+    world: Arc<Mutex<World>>,
+    path: PathBuf,
+    life: u64,
+}
+
+impl fmt::Debug for SimLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimLock").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl DiskLock for SimLock {}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        let mut world = self.world.lock();
+        if world.life == self.life {
+            world.locks.remove(&self.path);
+        }
+    }
+}
+
+struct World {
+    rng: Rng,
+    sector: usize,
+    /// Counts processes; a handle of an earlier one is dead.
+    life: u64,
+    down: bool,
+    operations: u64,
+    operations_left: Option<u64>,
+    capacity: Option<u64>,
+    fail_next_sync: bool,
+    fail_next_write: bool,
+    inodes: BTreeMap<u64, Inode>,
+    names: BTreeMap<PathBuf, u64>,
+    durable_names: BTreeMap<PathBuf, u64>,
+    name_changes: Vec<NameChange>,
+    locks: BTreeSet<PathBuf>,
+}
+
+enum NameChange {
+    Create(PathBuf, u64),
+    Remove(PathBuf),
+}
+
+#[derive(Default)]
+struct Inode {
+    /// What reads show.
+    cache: Vec<u8>,
+    /// What survives.
+    durable: Vec<u8>,
+    /// Per sector, its contents after each write since the last sync.
+    dirty: BTreeMap<usize, Vec<Vec<u8>>>,
+    /// Lengths since the last sync, in order.
+    lens: Vec<u64>,
+    reserved: u64,
+}
+
+impl World {
+    fn alive(&mut self, life: Option<u64>) -> io::Result<()> {
+        self.operations += 1;
+        if self.down || life.is_some_and(|life| life != self.life) {
+            return Err(io::Error::other("the simulated machine is down"));
+        }
+        Ok(())
+    }
+
+    /// Begins a change; true when the power goes out in its middle.
+    fn change(&mut self, life: Option<u64>) -> io::Result<bool> {
+        self.alive(life)?;
+        match &mut self.operations_left {
+            Some(0) => Ok(true),
+            Some(left) => {
+                *left -= 1;
+                Ok(false)
+            }
+            None => Ok(false),
+        }
+    }
+
+    fn end_change(&mut self, crashes: bool) -> io::Result<()> {
+        if crashes {
+            self.down = true;
+            return Err(io::Error::other("simulated power cut"));
+        }
+        Ok(())
+    }
+
+    fn inode(&mut self, id: u64) -> &mut Inode {
+        self.inodes.entry(id).or_default()
+    }
+
+    fn used(&self) -> u64 {
+        self.names.values().filter_map(|id| self.inodes.get(id)).map(|inode| inode.reserved).sum()
+    }
+
+    fn reserve(&mut self, id: u64, to: u64) -> io::Result<()> {
+        let grows = to.saturating_sub(self.inode(id).reserved);
+        if grows > 0 && self.capacity.is_some_and(|capacity| self.used() + grows > capacity) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.inode(id).reserved += grows;
+        Ok(())
+    }
+
+    fn write(&mut self, id: u64, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let end = offset + bytes.len() as u64;
+        self.reserve(id, end)?;
+        let sector = self.sector;
+        let inode = self.inode(id);
+        if (inode.cache.len() as u64) < end {
+            inode.cache.resize(end as usize, 0);
+            inode.lens.push(end);
+        }
+        inode.cache[offset as usize..end as usize].copy_from_slice(bytes);
+        for index in offset as usize / sector..=(end as usize - 1) / sector {
+            inode.touch(sector, index);
+        }
+        Ok(())
+    }
+
+    fn truncate(&mut self, id: u64, len: u64) {
+        let sector = self.sector;
+        let inode = self.inode(id);
+        if len as usize == inode.cache.len() {
+            return;
+        }
+        inode.cache.resize(len as usize, 0);
+        inode.lens.push(len);
+        inode.reserved = inode.reserved.min(len);
+        let boundary = len as usize / sector;
+        inode.dirty.split_off(&boundary);
+        if len as usize % sector > 0 {
+            inode.touch(sector, boundary);
+        }
+    }
+
+    fn lose_power(&mut self) {
+        for change in std::mem::take(&mut self.name_changes) {
+            if self.rng.one_in(2) {
+                continue;
+            }
+            match change {
+                NameChange::Create(path, id) => self.durable_names.insert(path, id),
+                NameChange::Remove(path) => self.durable_names.remove(&path),
+            };
+        }
+        self.names = self.durable_names.clone();
+        let World { rng, inodes, names, sector, .. } = self;
+        let named: BTreeSet<u64> = names.values().copied().collect();
+        inodes.retain(|id, _| named.contains(id));
+        for inode in inodes.values_mut() {
+            let lens = rng.below(inode.lens.len() as u64 + 1) as usize;
+            inode.apply_lens(lens);
+            // Some crashes lose nearly all, some nearly nothing.
+            let lose_one_in = 1 + rng.below(6);
+            inode.apply_sectors(*sector, &mut |versions| {
+                if rng.one_in(lose_one_in) { rng.below(versions as u64 + 1) as usize } else { versions }
+            });
+            inode.lens.clear();
+            inode.cache.clone_from(&inode.durable);
+            inode.reserved = inode.durable.len() as u64;
+        }
+    }
+
+    fn new_life(&mut self) {
+        self.life += 1;
+        self.down = false;
+        self.operations_left = None;
+        self.fail_next_sync = false;
+        self.fail_next_write = false;
+        self.locks.clear();
+    }
+}
+
+impl Inode {
+    /// Notes a sector's present content as one more unsynced version.
+    fn touch(&mut self, sector: usize, index: usize) {
+        let end = ((index + 1) * sector).min(self.cache.len());
+        let content = self.cache[index * sector..end].to_vec();
+        self.dirty.entry(index).or_default().push(content);
+    }
+
+    fn apply_lens(&mut self, count: usize) {
+        for len in self.lens.drain(..).take(count) {
+            self.durable.resize(len as usize, 0);
+        }
+    }
+
+    /// Brings unsynced sectors to the disk: `choose` says which of the versions, zero for none.
+    fn apply_sectors(&mut self, sector: usize, choose: &mut dyn FnMut(usize) -> usize) {
+        for (index, versions) in std::mem::take(&mut self.dirty) {
+            let chosen = choose(versions.len());
+            let Some(content) = chosen.checked_sub(1).and_then(|at| versions.get(at)) else {
+                continue;
+            };
+            let from = (index * sector).min(self.durable.len());
+            let to = (from + content.len()).min(self.durable.len());
+            self.durable[from..to].copy_from_slice(&content[..to - from]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn synced_bytes_survive_and_unsynced_ones_need_not() {
+        let mut lost = 0;
+        for seed in 0..50 {
+            let disk = SimDisk::new(seed);
+            let path = Path::new("/sim/file");
+            let file = disk.create(path).unwrap();
+            file.write_at(&[7; 10_000], 0).unwrap();
+            file.sync().unwrap();
+            disk.sync_dir(Path::new("/sim")).unwrap();
+            file.write_at(&[9; 10_000], 10_000).unwrap();
+            disk.crash();
+            assert!(file.len().is_err(), "a handle outlived the machine");
+            let file = disk.open(path).unwrap();
+            let mut bytes = vec![0; 20_000];
+            let read = file.read_at(&mut bytes, 0).unwrap();
+            assert!(bytes[..10_000].iter().all(|byte| *byte == 7), "seed {seed}");
+            lost += u32::from(read < 20_000 || bytes[10_000..].contains(&0));
+        }
+        assert!(lost > 10, "crashes lose nothing: {lost}");
+    }
+
+    #[test]
+    fn a_failed_sync_loses_what_reads_still_show() {
+        let mut lost = 0;
+        for seed in 0..50 {
+            let disk = SimDisk::new(seed);
+            let path = Path::new("/sim/file");
+            let file = disk.create(path).unwrap();
+            file.allocate(0, 4096).unwrap();
+            file.sync().unwrap();
+            disk.sync_dir(Path::new("/sim")).unwrap();
+            file.write_at(&[7; 4096], 0).unwrap();
+            disk.fail_next_sync();
+            file.sync().unwrap_err();
+            file.sync().unwrap();
+            let mut bytes = [0; 4096];
+            file.read_at(&mut bytes, 0).unwrap();
+            assert_eq!(bytes, [7; 4096]);
+            disk.crash();
+            disk.open(path).unwrap().read_at(&mut bytes, 0).unwrap();
+            lost += u32::from(bytes.contains(&0));
+        }
+        assert!(lost > 10, "failed syncs lose nothing: {lost}");
+    }
+
+    #[test]
+    fn a_full_disk_refuses_and_a_removal_makes_room() {
+        let disk = SimDisk::new(1);
+        disk.set_capacity(Some(5000));
+        let a = disk.create(Path::new("/sim/a")).unwrap();
+        a.allocate(0, 4000).unwrap();
+        let b = disk.create(Path::new("/sim/b")).unwrap();
+        let error = b.allocate(0, 2000).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        disk.remove(Path::new("/sim/a")).unwrap();
+        b.allocate(0, 2000).unwrap();
+        assert_eq!(disk.used(), 2000);
+    }
+}

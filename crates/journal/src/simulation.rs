@@ -1,0 +1,476 @@
+//! Thousands of seeds of random appends, syncs, crashes and recoveries against a model.
+//!
+//! The writer is stepped on the test's own thread, so that a seed repeats its run exactly. The
+//! model is the list of frames in the order they were placed, and how far the journal has said
+//! that they are safe.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base::Rng;
+use parking_lot::Mutex;
+
+use crate::done::Done;
+use crate::error::JournalError;
+use crate::format::{Frame, Position};
+use crate::journal::{Durability, Journal, JournalOptions};
+use crate::recovery::Recovery;
+use crate::sim::SimDisk;
+use crate::writer::Writer;
+
+#[test]
+fn nothing_acknowledged_is_lost_and_nothing_torn_is_read() {
+    let first = seed_of("JOURNAL_SEED").unwrap_or(0);
+    let count = seed_of("JOURNAL_SEEDS").unwrap_or(SEEDS);
+    let mut seen = Seen::default();
+    for seed in first..first + count {
+        let run = std::panic::catch_unwind(|| {
+            let mut world = World::new(seed);
+            world.run();
+            world.seen
+        });
+        match run {
+            Ok(one) => seen.add(&one),
+            Err(panic) => {
+                eprintln!("failing seed: JOURNAL_SEED={seed} JOURNAL_SEEDS=1");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    eprintln!("{seen:?}");
+    if count == SEEDS {
+        // The run must have met what it claims to stand.
+        let Seen { crashes, kills, cuts, poisonings, full, reclaimed, rolled, open_failures } = seen;
+        for (what, times) in [
+            ("crashes", crashes),
+            ("kills", kills),
+            ("cuts", cuts),
+            ("poisonings", poisonings),
+            ("full disks", full),
+            ("reclaimed segments", reclaimed),
+            ("rolled segments", rolled),
+            ("failed openings", open_failures),
+        ] {
+            assert!(times > 100, "only {times} {what} in {count} seeds");
+        }
+    }
+}
+
+fn seed_of(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Placed {
+    position: u64,
+    kind: u8,
+    version: u8,
+    payload: Vec<u8>,
+}
+
+/// What the journal has promised; counts of frames from the beginning of time.
+#[derive(Debug, Default)]
+struct Model {
+    frames: Vec<Placed>,
+    os: usize,
+    disk: usize,
+    refused: usize,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    crashes: u64,
+    kills: u64,
+    cuts: u64,
+    poisonings: u64,
+    full: u64,
+    reclaimed: u64,
+    rolled: u64,
+    open_failures: u64,
+}
+
+impl Seen {
+    fn add(&mut self, other: &Seen) {
+        self.crashes += other.crashes;
+        self.kills += other.kills;
+        self.cuts += other.cuts;
+        self.poisonings += other.poisonings;
+        self.full += other.full;
+        self.reclaimed += other.reclaimed;
+        self.rolled += other.rolled;
+        self.open_failures += other.open_failures;
+    }
+}
+
+struct World {
+    rng: Rng,
+    disk: SimDisk,
+    options: JournalOptions,
+    model: Arc<Mutex<Model>>,
+    low_water: u64,
+    seen: Seen,
+}
+
+/// How a life of the journal ended, which says what must still be there.
+#[derive(Debug)]
+enum End {
+    PowerCut,
+    Killed,
+    Closed,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::from_seed(seed ^ 0x5eed);
+        let options = JournalOptions {
+            segment_bytes: 4096 + rng.below(12_000),
+            preallocate_bytes: 500 + rng.below(8_000),
+            pending_bytes_max: 2_000 + rng.below(10_000),
+        };
+        let disk = SimDisk::new(seed);
+        World {
+            rng,
+            disk,
+            options,
+            model: Arc::default(),
+            low_water: 0,
+            seen: Seen::default(),
+        }
+    }
+
+    fn run(&mut self) {
+        let mut end = End::Closed;
+        for _ in 0..LIVES {
+            if self.rng.one_in(4) {
+                self.disk.crash_after(self.rng.below(8));
+            } else if self.rng.one_in(8) {
+                self.disk.fail_next_sync();
+            }
+            let Some((journal, writer)) = self.open(&end) else {
+                self.seen.open_failures += 1;
+                if self.disk.is_down() || self.rng.one_in(2) {
+                    self.seen.crashes += 1;
+                    self.disk.crash();
+                    // What was said to be safe before stays the measure.
+                    end = End::PowerCut;
+                } else {
+                    // A failed sync: the page cache may show more than there is.
+                    self.disk.kill();
+                }
+                continue;
+            };
+            end = self.live(journal, writer);
+        }
+    }
+
+    /// Opens and holds what is visited against the model; `None` when a fault got in the way.
+    fn open(&mut self, end: &End) -> Option<(Journal, Writer)> {
+        let mut visited = Vec::new();
+        let opened = Journal::open_stepped(
+            Arc::new(self.disk.clone()),
+            Path::new("/sim"),
+            self.options,
+            &mut |frame| {
+                visited.push(Placed {
+                    position: frame.position.0,
+                    kind: frame.kind,
+                    version: frame.version,
+                    payload: frame.payload.to_vec(),
+                });
+                Ok(())
+            },
+        );
+        let (journal, writer, recovery) = match opened {
+            Ok(opened) => opened,
+            Err(JournalError::Io { .. }) => return None,
+            Err(error) => panic!("opening failed: {error}"),
+        };
+        self.check_recovery(end, &journal, visited, &recovery);
+        Some((journal, writer))
+    }
+
+    fn check_recovery(
+        &mut self,
+        end: &End,
+        journal: &Journal,
+        visited: Vec<Placed>,
+        recovery: &Recovery,
+    ) {
+        let mut model = self.model.lock();
+        assert_eq!(recovery.damage, [], "no bit rot in this world");
+        assert_eq!(recovery.frames, visited.len() as u64);
+        self.seen.cuts += u64::from(recovery.cut.is_some());
+        let start = journal.start().0;
+        let first = model.frames.iter().position(|frame| frame.position >= start);
+        let first = first.unwrap_or(model.frames.len());
+        let until = first + visited.len();
+        assert!(until <= model.frames.len(), "more frames than were placed");
+        assert_eq!(visited, model.frames[first..until], "not the frames that were placed");
+        let promised = match end {
+            End::PowerCut => model.disk,
+            End::Killed => model.os,
+            End::Closed => model.frames.len(),
+        };
+        assert!(until >= promised, "{until} frames are left of {promised} after {end:?}");
+        if let Some(last_removed) = first.checked_sub(1) {
+            let removed = &model.frames[last_removed];
+            assert!(removed.position < self.low_water, "a frame above the low water is gone");
+        }
+        if let Some(cut) = recovery.cut {
+            assert!(!matches!(end, End::Closed), "a clean end was cut: {cut:?}");
+        }
+        // Opening made durable what it showed.
+        model.frames.truncate(until);
+        model.os = until;
+        model.disk = until;
+        assert_eq!(journal.end(), journal.durable_end());
+    }
+
+    fn live(&mut self, journal: Journal, mut writer: Writer) -> End {
+        for _ in 0..self.rng.below(STEPS) {
+            match self.rng.below(100) {
+                0..55 => self.append(&journal),
+                55..80 => writer.pass(),
+                80..86 => self.read(&journal),
+                86..90 => self.reclaim(&journal),
+                90..92 => self.disk.crash_after(self.rng.below(6)),
+                92 => self.disk.fail_next_sync(),
+                93 => self.disk.fail_next_write(),
+                94..97 => self.disk.set_capacity(Some(self.disk.used() + self.rng.below(4000))),
+                97..99 => self.disk.set_capacity(None),
+                _ => self.fills_up_and_recovers(&journal, &mut writer),
+            }
+            if let Err(JournalError::Poisoned { .. }) = self.probe(&journal) {
+                self.seen.poisonings += 1;
+                break;
+            }
+        }
+        self.disk.set_capacity(None);
+        self.seen.rolled += journal.segments().len() as u64 - 1;
+        self.end(journal, writer)
+    }
+
+    fn end(&mut self, journal: Journal, mut writer: Writer) -> End {
+        if self.disk.is_down() || self.rng.one_in(3) {
+            drop((journal, writer));
+            self.seen.crashes += 1;
+            self.disk.crash();
+            return End::PowerCut;
+        }
+        if self.rng.one_in(2) {
+            self.disk.kill();
+            drop((journal, writer));
+            self.seen.kills += 1;
+            return End::Killed;
+        }
+        let refused = self.model.lock().refused;
+        // Answers at `os` of the first pass may append once more.
+        writer.pass();
+        writer.pass();
+        writer.finish();
+        let closed = journal.close();
+        drop((journal, writer));
+        if closed.is_err() || self.model.lock().refused > refused {
+            if self.disk.is_down() {
+                self.disk.crash();
+                self.seen.crashes += 1;
+                return End::PowerCut;
+            }
+            self.disk.kill();
+            return End::Killed;
+        }
+        // A clean close survives the machine's end as well.
+        if self.rng.one_in(2) {
+            self.disk.crash();
+        } else {
+            self.disk.kill();
+        }
+        End::Closed
+    }
+
+    /// The empty append says whether the journal still takes anything.
+    fn probe(&self, journal: &Journal) -> Result<(), JournalError> {
+        journal.append(&[], Durability::Memory, Done::none()).map(|_| ())
+    }
+
+    fn append(&mut self, journal: &Journal) {
+        let need = [Durability::Memory, Durability::Os, Durability::Disk]
+            [self.rng.below(3) as usize];
+        let count = 1 + self.rng.below(3);
+        let payloads: Vec<Vec<u8>> = (0..count).map(|_| self.payload()).collect();
+        // Now and then an answer at `os` appends as well, between the write and the sync.
+        let nested = self.rng.one_in(10).then(|| (journal.clone(), self.payload()));
+        match place(&self.model, journal, &payloads, need, nested) {
+            Ok(()) | Err(JournalError::Busy) => {}
+            Err(JournalError::Full { .. }) => self.seen.full += 1,
+            Err(JournalError::TooLarge { .. } | JournalError::Poisoned { .. }) => {}
+            Err(error) => panic!("append failed: {error}"),
+        }
+    }
+
+    fn payload(&mut self) -> Vec<u8> {
+        let len = match self.rng.below(10) {
+            0 => 0,
+            1 => self.rng.below(4_500),
+            _ => self.rng.below(300),
+        };
+        let mut payload = vec![0; len as usize];
+        // Zeros are the hardest payload to tell from nothing.
+        if !self.rng.one_in(5) {
+            self.rng.fill(&mut payload);
+        }
+        payload
+    }
+
+    fn read(&mut self, journal: &Journal) {
+        let model = self.model.lock();
+        if model.os == 0 {
+            return;
+        }
+        let frame = &model.frames[self.rng.below(model.os as u64) as usize];
+        let position = Position(frame.position);
+        match journal.read_frame(position) {
+            Ok(payload) => assert_eq!(payload, frame.payload),
+            Err(JournalError::Reclaimed { .. }) => assert!(frame.position < journal.start().0),
+            Err(JournalError::Io { .. }) => assert!(self.disk.is_down()),
+            Err(error) => panic!("frame at {position} cannot be read: {error}"),
+        }
+        if let Some(unwritten) = model.frames.get(model.frames.len() - 1)
+            && model.os == 0
+        {
+            assert!(journal.read(Position(unwritten.position), 1).is_err());
+        }
+    }
+
+    fn reclaim(&mut self, journal: &Journal) {
+        let model = self.model.lock();
+        if model.disk == 0 {
+            return;
+        }
+        let upto = self.rng.below(model.disk as u64) as usize;
+        self.low_water = self.low_water.max(model.frames[upto].position);
+        drop(model);
+        let before = journal.segments();
+        match journal.reclaim(Position(self.low_water)) {
+            Ok(removed) => {
+                let after = journal.segments();
+                assert_eq!(before.len() - removed as usize, after.len());
+                let first = after.first().expect("the active segment always stays");
+                assert!(!first.sealed || first.end.0 > self.low_water, "a segment was left");
+                self.seen.reclaimed += u64::from(removed);
+            }
+            Err(JournalError::Io { .. }) => assert!(self.disk.is_down()),
+            Err(JournalError::Poisoned { .. }) => {}
+            Err(error) => panic!("reclaim failed: {error}"),
+        }
+    }
+
+    /// Nothing is assigned while the disk is full, and appends go on when there is room again.
+    fn fills_up_and_recovers(&mut self, journal: &Journal, writer: &mut Writer) {
+        self.disk.set_capacity(Some(self.disk.used()));
+        let payload = vec![vec![1; 1000]];
+        let mut full = false;
+        for _ in 0..100 {
+            let end = journal.end();
+            match place(&self.model, journal, &payload, Durability::Os, None) {
+                Ok(()) => {}
+                Err(JournalError::Busy) => writer.pass(),
+                Err(JournalError::Full { .. }) => {
+                    assert_eq!(journal.end(), end, "a refused append was assigned");
+                    full = true;
+                    break;
+                }
+                Err(JournalError::Poisoned { .. }) => return,
+                Err(error) => panic!("append failed: {error}"),
+            }
+        }
+        assert!(full || self.disk.is_down(), "the full disk never showed");
+        self.seen.full += 1;
+        self.disk.set_capacity(None);
+        for _ in 0..3 {
+            writer.pass();
+            match place(&self.model, journal, &payload, Durability::Disk, None) {
+                Ok(()) | Err(JournalError::Poisoned { .. }) => return,
+                Err(JournalError::Busy | JournalError::Full { .. }) => {}
+                Err(error) => panic!("append failed: {error}"),
+            }
+        }
+        let state = journal.state_text();
+        assert!(self.disk.is_down(), "room on the disk did not help: {state}");
+    }
+}
+
+/// Appends and notes the frames in the model, with completions that note how far they are safe.
+fn place(
+    model: &Arc<Mutex<Model>>,
+    journal: &Journal,
+    payloads: &[Vec<u8>],
+    need: Durability,
+    nested: Option<(Journal, Vec<u8>)>,
+) -> Result<(), JournalError> {
+    let parts: Vec<[&[u8]; 2]> = payloads
+        .iter()
+        .map(|payload| {
+            let (left, right) = payload.split_at(payload.len() / 3);
+            [left, right]
+        })
+        .collect();
+    let frames: Vec<Frame<'_>> = parts
+        .iter()
+        .enumerate()
+        .map(|(i, parts)| Frame { kind: i as u8, version: 9, parts })
+        .collect();
+    let upto = model.lock().frames.len() + frames.len();
+    let (os_model, disk_model) = (model.clone(), model.clone());
+    let done = Done {
+        os: Some(Box::new(move |outcome| {
+            {
+                let mut model = os_model.lock();
+                match outcome {
+                    Ok(()) => {
+                        assert!(model.os <= upto, "answers out of order");
+                        model.os = upto;
+                    }
+                    Err(_) => model.refused += 1,
+                }
+            }
+            if let Some((journal, payload)) = nested {
+                // Refusals are fine here; what matters is that it may be called.
+                let _ = place(&os_model, &journal, &[payload], Durability::Disk, None);
+            }
+        })),
+        disk: Some(Box::new(move |outcome| {
+            let mut model = disk_model.lock();
+            match outcome {
+                Ok(()) => {
+                    assert!(upto <= model.os, "on the disk before the operating system");
+                    assert!(model.disk <= upto, "answers out of order");
+                    model.disk = upto;
+                }
+                Err(_) => model.refused += 1,
+            }
+        })),
+    };
+    let placed = journal.append(&frames, need, done)?;
+    let mut model = model.lock();
+    let last = model.frames.last().map_or(0, |frame| frame.position);
+    assert!(placed.first.0 > last, "positions must grow");
+    for (position, (frame, payload)) in placed.each(&frames).zip(frames.iter().zip(payloads)) {
+        model.frames.push(Placed {
+            position: position.0,
+            kind: frame.kind,
+            version: frame.version,
+            payload: payload.clone(),
+        });
+    }
+    let end = placed.end.0;
+    assert_eq!(model.frames.last().map(|frame| frame.position < end), Some(true));
+    Ok(())
+}
+
+/// Seeds in an ordinary run: a few seconds on one core.
+const SEEDS: u64 = 3_000;
+/// Openings per seed.
+const LIVES: u64 = 12;
+/// Steps per life at most.
+const STEPS: u64 = 120;
