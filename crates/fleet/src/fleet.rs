@@ -124,6 +124,17 @@ impl Fleet {
         self.inner.store.close().await;
     }
 
+    /// Stops without writing what is left, as a crash would; for tests.
+    #[cfg(test)]
+    pub(crate) async fn stop_writing(&self) {
+        self.stop.cancel();
+        let task = self.writer.lock().take();
+        if let Some(task) = task {
+            let _ = task.await;
+        }
+        self.inner.store.close().await;
+    }
+
     /// The configuration.
     pub fn config(&self) -> &FleetConfig {
         &self.inner.config

