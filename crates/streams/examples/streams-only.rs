@@ -17,7 +17,9 @@ use tokio_util::sync::CancellationToken;
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let temporary = tempfile::tempdir()?;
-    let dir = args.next().map_or_else(|| temporary.path().to_owned(), PathBuf::from);
+    let dir = args
+        .next()
+        .map_or_else(|| temporary.path().to_owned(), PathBuf::from);
     let listen = args.next().unwrap_or_else(|| "127.0.0.1:0".to_owned());
     let mut config = serde_json::to_value(StreamsConfig::default())?;
     for pair in args {

@@ -98,10 +98,13 @@ impl Coordinator {
         }
         let name: Arc<str> = Arc::from(request.group.as_str());
         let token = groups.wait(Waiting::Join(sender));
-        let entry = groups.by_name.entry(Arc::clone(&name)).or_insert_with(|| Entry {
-            group: Group::new(Arc::clone(&self.config)),
-            armed: None,
-        });
+        let entry = groups
+            .by_name
+            .entry(Arc::clone(&name))
+            .or_insert_with(|| Entry {
+                group: Group::new(Arc::clone(&self.config)),
+                armed: None,
+            });
         let mut out = Vec::new();
         entry.group.join(now, request, fresh_id, token, &mut out);
         self.settle(&mut groups, &name, out);
@@ -130,7 +133,10 @@ impl Coordinator {
     pub fn heartbeat(&self, member: MemberRef<'_>) -> Result<(), GroupError> {
         let now = self.clock.now();
         let mut groups = self.groups.lock();
-        let entry = groups.by_name.get_mut(member.group).ok_or(GroupError::UnknownMember)?;
+        let entry = groups
+            .by_name
+            .get_mut(member.group)
+            .ok_or(GroupError::UnknownMember)?;
         entry.group.heartbeat(now, member)
     }
 
@@ -143,10 +149,16 @@ impl Coordinator {
         let now = self.clock.now();
         let mut groups = self.groups.lock();
         let Some(entry) = groups.by_name.get_mut(group) else {
-            return leaving.iter().map(|_| Err(GroupError::UnknownMember)).collect();
+            return leaving
+                .iter()
+                .map(|_| Err(GroupError::UnknownMember))
+                .collect();
         };
         let mut out = Vec::new();
-        let left = leaving.iter().map(|l| entry.group.leave(now, l, &mut out)).collect();
+        let left = leaving
+            .iter()
+            .map(|l| entry.group.leave(now, l, &mut out))
+            .collect();
         self.settle(&mut groups, &Arc::from(group), out);
         left
     }
@@ -167,14 +179,20 @@ impl Coordinator {
     /// The group, when it has members (joined or about to join).
     pub fn describe(&self, group: &str) -> Option<GroupDescription> {
         let groups = self.groups.lock();
-        groups.by_name.get(group).map(|entry| entry.group.describe(group, true))
+        groups
+            .by_name
+            .get(group)
+            .map(|entry| entry.group.describe(group, true))
     }
 
     /// All groups that have members, in the order of their names, without their members.
     pub fn list(&self) -> Vec<GroupDescription> {
         let groups = self.groups.lock();
-        let mut list: Vec<GroupDescription> =
-            groups.by_name.iter().map(|(name, entry)| entry.group.describe(name, false)).collect();
+        let mut list: Vec<GroupDescription> = groups
+            .by_name
+            .iter()
+            .map(|(name, entry)| entry.group.describe(name, false))
+            .collect();
         list.sort_by(|a, b| a.group.cmp(&b.group));
         list
     }
@@ -192,7 +210,12 @@ impl Coordinator {
     fn tick(self: &Arc<Self>) -> Option<Duration> {
         let now = self.clock.now();
         let mut groups = self.groups.lock();
-        while let Some((_, name)) = groups.deadlines.first().filter(|(at, _)| *at <= now).cloned() {
+        while let Some((_, name)) = groups
+            .deadlines
+            .first()
+            .filter(|(at, _)| *at <= now)
+            .cloned()
+        {
             groups.deadlines.pop_first();
             let mut out = Vec::new();
             if let Some(entry) = groups.by_name.get_mut(&name) {
@@ -214,7 +237,9 @@ impl Coordinator {
         for answer in out {
             groups.answer(answer);
         }
-        let Some(entry) = groups.by_name.get_mut(name) else { return };
+        let Some(entry) = groups.by_name.get_mut(name) else {
+            return;
+        };
         let armed = entry.armed;
         let next = entry.group.next_deadline();
         if entry.group.is_forgettable() {
@@ -224,7 +249,9 @@ impl Coordinator {
             }
             return;
         }
-        let Some(next) = next.filter(|next| armed.is_none_or(|at| *next < at)) else { return };
+        let Some(next) = next.filter(|next| armed.is_none_or(|at| *next < at)) else {
+            return;
+        };
         entry.armed = Some(next);
         if let Some(at) = armed {
             groups.deadlines.remove(&(at, Arc::clone(name)));
@@ -289,7 +316,14 @@ impl<T> Pending<T> {
         token: Token,
     ) -> Self {
         let coordinator = Arc::downgrade(coordinator);
-        Pending { answer, withdrawal: Some(Withdrawal { coordinator, group, token }) }
+        Pending {
+            answer,
+            withdrawal: Some(Withdrawal {
+                coordinator,
+                group,
+                token,
+            }),
+        }
     }
 
     fn refused(
@@ -298,7 +332,10 @@ impl<T> Pending<T> {
         error: GroupError,
     ) -> Self {
         drop(sender.send(Err(error)));
-        Pending { answer, withdrawal: None }
+        Pending {
+            answer,
+            withdrawal: None,
+        }
     }
 }
 
@@ -314,8 +351,12 @@ impl<T> Future for Pending<T> {
 
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
-        let Some(withdrawal) = self.withdrawal.take() else { return };
-        let Some(coordinator) = withdrawal.coordinator.upgrade() else { return };
+        let Some(withdrawal) = self.withdrawal.take() else {
+            return;
+        };
+        let Some(coordinator) = withdrawal.coordinator.upgrade() else {
+            return;
+        };
         let now = coordinator.clock.now();
         let mut groups = coordinator.groups.lock();
         if groups.waiting.remove(&withdrawal.token).is_none() {
@@ -331,14 +372,18 @@ impl<T> Drop for Pending<T> {
 
 impl std::fmt::Debug for Withdrawal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Withdrawal").field("group", &self.group).finish_non_exhaustive()
+        f.debug_struct("Withdrawal")
+            .field("group", &self.group)
+            .finish_non_exhaustive()
     }
 }
 
 /// Drives the timers until no deadline is left or the coordinator is gone.
 async fn drive(coordinator: Weak<Coordinator>, sooner: Arc<Notify>) {
     loop {
-        let Some(strong) = coordinator.upgrade() else { return };
+        let Some(strong) = coordinator.upgrade() else {
+            return;
+        };
         let next = strong.tick();
         drop(strong);
         let Some(wait) = next else { return };

@@ -45,7 +45,8 @@ impl Bench {
         let token = Token(self.tokens);
         let mut out = Vec::new();
         let fresh_id = format!("{}-{}", request.client_id, self.tokens);
-        self.group.join(self.now, request, fresh_id, token, &mut out);
+        self.group
+            .join(self.now, request, fresh_id, token, &mut out);
         self.keep(out);
         token
     }
@@ -89,13 +90,17 @@ impl Bench {
             let mut out = Vec::new();
             self.group.tick(self.now, &mut out);
             self.keep(out);
-            assert!(self.group.next_deadline() != Some(due), "a tick left its own deadline");
+            assert!(
+                self.group.next_deadline() != Some(due),
+                "a tick left its own deadline"
+            );
         }
         self.now = end;
     }
 
     fn heartbeat(&mut self, member: &str, generation: i32) -> Result<(), GroupError> {
-        self.group.heartbeat(self.now, member_ref(member, generation))
+        self.group
+            .heartbeat(self.now, member_ref(member, generation))
     }
 
     fn joined(&self, token: Token) -> Joined {
@@ -116,8 +121,15 @@ impl Bench {
         assert_eq!(joined_a.leader, joined_b.leader);
         let (leader, follower) = if joined_a.leader == a { (a, b) } else { (b, a) };
         let waiting = self.sync(&follower, joined_a.generation, &[]);
-        assert!(!self.syncs.contains_key(&waiting), "a follower was answered before the leader");
-        let led = self.sync(&leader, joined_a.generation, &[(&leader, "L"), (&follower, "F")]);
+        assert!(
+            !self.syncs.contains_key(&waiting),
+            "a follower was answered before the leader"
+        );
+        let led = self.sync(
+            &leader,
+            joined_a.generation,
+            &[(&leader, "L"), (&follower, "F")],
+        );
         assert_eq!(self.syncs[&led].as_ref().unwrap().assignment, "L");
         assert_eq!(self.syncs[&waiting].as_ref().unwrap().assignment, "F");
         assert_eq!(self.state(), GroupState::Stable);
@@ -126,7 +138,10 @@ impl Bench {
 }
 
 fn config() -> GroupsConfig {
-    GroupsConfig { initial_rebalance_delay: Duration::from_millis(50), ..GroupsConfig::default() }
+    GroupsConfig {
+        initial_rebalance_delay: Duration::from_millis(50),
+        ..GroupsConfig::default()
+    }
 }
 
 fn request(client: &str, member_id: &str, protocols: &[&str]) -> JoinRequest {
@@ -141,18 +156,29 @@ fn request(client: &str, member_id: &str, protocols: &[&str]) -> JoinRequest {
         protocol_type: "consumer".into(),
         protocols: protocols
             .iter()
-            .map(|name| Protocol { name: (*name).into(), metadata: Bytes::from_static(b"m") })
+            .map(|name| Protocol {
+                name: (*name).into(),
+                metadata: Bytes::from_static(b"m"),
+            })
             .collect(),
         member_id_required: true,
     }
 }
 
 fn static_request(instance: &str, member_id: &str) -> JoinRequest {
-    JoinRequest { instance_id: Some(instance.into()), ..request(instance, member_id, &["range"]) }
+    JoinRequest {
+        instance_id: Some(instance.into()),
+        ..request(instance, member_id, &["range"])
+    }
 }
 
 fn member_ref(member_id: &str, generation: i32) -> MemberRef<'_> {
-    MemberRef { group: "g", member_id, instance_id: None, generation }
+    MemberRef {
+        group: "g",
+        member_id,
+        instance_id: None,
+        generation,
+    }
 }
 
 #[test]
@@ -194,7 +220,10 @@ fn the_initial_delay_holds_every_time_a_group_was_empty() {
         assert!(!bench.joins.contains_key(&token));
         bench.pass(2);
         assert!(bench.joins.contains_key(&token));
-        let leaving = Leaving { member_id: id, instance_id: None };
+        let leaving = Leaving {
+            member_id: id,
+            instance_id: None,
+        };
         let mut out = Vec::new();
         bench.group.leave(bench.now, &leaving, &mut out).unwrap();
         assert_eq!(bench.state(), GroupState::Empty);
@@ -208,14 +237,20 @@ fn a_third_member_makes_the_others_join_again() {
     let (leader, follower, generation) = bench.stable_pair();
     assert_eq!(bench.heartbeat(&leader, generation), Ok(()));
     let (_, third) = bench.join_new("c");
-    assert_eq!(bench.heartbeat(&leader, generation), Err(GroupError::RebalanceInProgress));
+    assert_eq!(
+        bench.heartbeat(&leader, generation),
+        Err(GroupError::RebalanceInProgress)
+    );
     assert!(!bench.joins.contains_key(&third));
     let again = bench.join(request("a", &leader, &["range"]));
     bench.join(request("b", &follower, &["range"]));
     let joined = bench.joined(again);
     assert_eq!(joined.generation, generation + 1);
     assert_eq!(joined.members.len(), 3);
-    assert_eq!(bench.heartbeat(&leader, generation), Err(GroupError::IllegalGeneration));
+    assert_eq!(
+        bench.heartbeat(&leader, generation),
+        Err(GroupError::IllegalGeneration)
+    );
 }
 
 #[test]
@@ -230,7 +265,10 @@ fn who_does_not_join_again_in_time_is_out() {
         let _ = bench.heartbeat(&follower, generation);
     }
     assert_eq!(bench.joined(join_third).generation, generation + 1);
-    assert_eq!(bench.heartbeat(&follower, generation), Err(GroupError::UnknownMember));
+    assert_eq!(
+        bench.heartbeat(&follower, generation),
+        Err(GroupError::UnknownMember)
+    );
     assert_eq!(bench.heartbeat(&third, generation + 1), Ok(()));
 }
 
@@ -242,8 +280,14 @@ fn a_silent_member_loses_its_session_and_the_group_rebalances() {
         bench.pass(6_000);
         let _ = bench.heartbeat(&leader, generation);
     }
-    assert_eq!(bench.heartbeat(&follower, generation), Err(GroupError::UnknownMember));
-    assert_eq!(bench.heartbeat(&leader, generation), Err(GroupError::RebalanceInProgress));
+    assert_eq!(
+        bench.heartbeat(&follower, generation),
+        Err(GroupError::UnknownMember)
+    );
+    assert_eq!(
+        bench.heartbeat(&leader, generation),
+        Err(GroupError::RebalanceInProgress)
+    );
 }
 
 #[test]
@@ -260,7 +304,10 @@ fn a_leader_that_never_assigns_is_put_out() {
         let _ = bench.heartbeat(&leader, joined.generation);
     }
     assert_eq!(bench.syncs[&waiting], Err(GroupError::RebalanceInProgress));
-    assert_eq!(bench.heartbeat(&leader, joined.generation), Err(GroupError::UnknownMember));
+    assert_eq!(
+        bench.heartbeat(&leader, joined.generation),
+        Err(GroupError::UnknownMember)
+    );
 }
 
 #[test]
@@ -273,7 +320,10 @@ fn the_protocol_is_one_that_all_members_know() {
     let first = bench.join(ask("a", &["sticky", "range"]));
     let alien = bench.join(ask("b", &["roundrobin"]));
     assert_eq!(bench.joins[&alien], Err(GroupError::InconsistentProtocol));
-    let other = JoinRequest { protocol_type: "connect".into(), ..ask("c", &["range"]) };
+    let other = JoinRequest {
+        protocol_type: "connect".into(),
+        ..ask("c", &["range"])
+    };
     let other = bench.join(other);
     assert_eq!(bench.joins[&other], Err(GroupError::InconsistentProtocol));
     bench.join(ask("d", &["range", "roundrobin"]));
@@ -287,7 +337,11 @@ fn a_static_member_comes_back_without_a_rebalance_and_fences_its_former_self() {
     let first = bench.join(static_request("one", ""));
     bench.pass(1_000);
     let joined = bench.joined(first);
-    bench.sync(&joined.member_id, joined.generation, &[(&joined.member_id, "S")]);
+    bench.sync(
+        &joined.member_id,
+        joined.generation,
+        &[(&joined.member_id, "S")],
+    );
     let back = bench.join(static_request("one", ""));
     let back = bench.joined(back);
     assert_eq!(back.generation, joined.generation);
@@ -299,23 +353,41 @@ fn a_static_member_comes_back_without_a_rebalance_and_fences_its_former_self() {
         instance_id: Some("one"),
         ..member_ref(&joined.member_id, joined.generation)
     };
-    assert_eq!(bench.group.heartbeat(bench.now, former), Err(GroupError::FencedInstance));
+    assert_eq!(
+        bench.group.heartbeat(bench.now, former),
+        Err(GroupError::FencedInstance)
+    );
 }
 
 #[test]
 fn commits_need_the_generation_unless_the_group_is_empty() {
     let mut bench = Bench::new(config());
-    assert_eq!(bench.group.check_commit(bench.now, member_ref("", -1)), Ok(()));
+    assert_eq!(
+        bench.group.check_commit(bench.now, member_ref("", -1)),
+        Ok(())
+    );
     let (leader, _, generation) = bench.stable_pair();
     let now = bench.now;
-    assert_eq!(bench.group.check_commit(now, member_ref(&leader, generation)), Ok(()));
     assert_eq!(
-        bench.group.check_commit(now, member_ref(&leader, generation - 1)),
+        bench
+            .group
+            .check_commit(now, member_ref(&leader, generation)),
+        Ok(())
+    );
+    assert_eq!(
+        bench
+            .group
+            .check_commit(now, member_ref(&leader, generation - 1)),
         Err(GroupError::IllegalGeneration)
     );
-    assert_eq!(bench.group.check_commit(now, member_ref("", -1)), Err(GroupError::UnknownMember));
     assert_eq!(
-        bench.group.check_commit(now, member_ref("stranger", generation)),
+        bench.group.check_commit(now, member_ref("", -1)),
+        Err(GroupError::UnknownMember)
+    );
+    assert_eq!(
+        bench
+            .group
+            .check_commit(now, member_ref("stranger", generation)),
         Err(GroupError::UnknownMember)
     );
 }
@@ -328,14 +400,21 @@ fn an_id_that_was_never_used_holds_up_nobody_for_longer_than_its_session() {
     let (_, third) = bench.join_new("c");
     bench.join(request("a", &leader, &["range"]));
     bench.join(request("b", &follower, &["range"]));
-    assert!(!bench.joins.contains_key(&third), "the ghost may still come");
+    assert!(
+        !bench.joins.contains_key(&third),
+        "the ghost may still come"
+    );
     bench.pass(20_001);
     assert_eq!(bench.joined(third).generation, generation + 1);
 }
 
 #[test]
 fn bounds_are_told() {
-    let small = GroupsConfig { members_max: 2, group_bytes_max: 15, ..config() };
+    let small = GroupsConfig {
+        members_max: 2,
+        group_bytes_max: 15,
+        ..config()
+    };
     let mut bench = Bench::new(small);
     let big = bench.join(request("a", "", &["a protocol with a very long name"]));
     assert_eq!(bench.joins[&big], Err(GroupError::TooLarge));
@@ -343,7 +422,10 @@ fn bounds_are_told() {
     bench.join_new("b");
     let third = bench.join(request("c", "", &["range"]));
     assert_eq!(bench.joins[&third], Err(GroupError::TooLarge));
-    let mut bench = Bench::new(GroupsConfig { members_max: 2, ..config() });
+    let mut bench = Bench::new(GroupsConfig {
+        members_max: 2,
+        ..config()
+    });
     bench.join_new("a");
     bench.join_new("b");
     let third = bench.join(request("c", "", &["range"]));
@@ -382,7 +464,10 @@ fn simulate(seed: u64) {
         let gone = !calm && rng.one_in(40);
         if gone {
             if rng.one_in(2) {
-                let leaving = Leaving { member_id: client.id.clone(), instance_id: None };
+                let leaving = Leaving {
+                    member_id: client.id.clone(),
+                    instance_id: None,
+                };
                 let mut out = Vec::new();
                 let _ = bench.group.leave(bench.now, &leaving, &mut out);
                 bench.keep(out);
@@ -404,12 +489,29 @@ fn simulate(seed: u64) {
         }
         bench.pass(1_000);
     }
-    assert_eq!(bench.state(), GroupState::Stable, "seed {seed} never became stable");
+    assert_eq!(
+        bench.state(),
+        GroupState::Stable,
+        "seed {seed} never became stable"
+    );
     let generations: BTreeSet<i32> = clients.iter().map(|c| c.generation).collect();
-    assert_eq!(generations.len(), 1, "seed {seed}: members in different generations");
-    let shares: BTreeSet<Bytes> =
-        bench.group.describe("g", true).members.into_iter().map(|m| m.assignment).collect();
-    assert_eq!(shares.len(), 5, "seed {seed}: a share is missing or given twice");
+    assert_eq!(
+        generations.len(),
+        1,
+        "seed {seed}: members in different generations"
+    );
+    let shares: BTreeSet<Bytes> = bench
+        .group
+        .describe("g", true)
+        .members
+        .into_iter()
+        .map(|m| m.assignment)
+        .collect();
+    assert_eq!(
+        shares.len(),
+        5,
+        "seed {seed}: a share is missing or given twice"
+    );
 }
 
 fn step_client(
@@ -423,7 +525,9 @@ fn step_client(
             None => return,
             Some(Ok(joined)) => {
                 let facts = (joined.leader.clone(), joined.protocol.clone());
-                let known = seen.entry(joined.generation).or_insert_with(|| facts.clone());
+                let known = seen
+                    .entry(joined.generation)
+                    .or_insert_with(|| facts.clone());
                 assert_eq!(*known, facts, "seed {seed}: members disagree");
                 client.join = None;
                 client.generation = joined.generation;
@@ -432,7 +536,12 @@ fn step_client(
                 let shares: Vec<(String, Bytes)> = client
                     .others
                     .iter()
-                    .map(|id| (id.clone(), Bytes::from(format!("{id}@{}", joined.generation))))
+                    .map(|id| {
+                        (
+                            id.clone(),
+                            Bytes::from(format!("{id}@{}", joined.generation)),
+                        )
+                    })
                     .collect();
                 client.sync = Some(sync_shares(bench, client, shares));
             }
@@ -443,15 +552,18 @@ fn step_client(
             None => return,
             Some(Ok(synced)) => {
                 let expected = format!("{}@{}", client.id, client.generation);
-                assert_eq!(synced.assignment, expected, "seed {seed}: somebody else's share");
+                assert_eq!(
+                    synced.assignment, expected,
+                    "seed {seed}: somebody else's share"
+                );
                 client.sync = None;
             }
             Some(Err(error)) => on_refusal(client, error),
         }
-    } else if client.generation > 0 {
-        if let Err(error) = bench.heartbeat(&client.id.clone(), client.generation) {
-            on_refusal(client, error);
-        }
+    } else if client.generation > 0
+        && let Err(error) = bench.heartbeat(&client.id.clone(), client.generation)
+    {
+        on_refusal(client, error);
     }
     if client.generation == 0 && client.join.is_none() {
         client.join = Some(bench.join(request("c", &client.id, &["range"])));
@@ -483,7 +595,10 @@ fn on_refusal(client: &mut Client, error: GroupError) {
         GroupError::RebalanceInProgress | GroupError::IllegalGeneration => client.id.clone(),
         other => panic!("unexpected refusal: {other}"),
     };
-    *client = Client { id, ..Client::default() };
+    *client = Client {
+        id,
+        ..Client::default()
+    };
 }
 
 fn coordinator(config: GroupsConfig) -> Arc<Coordinator> {
@@ -497,12 +612,17 @@ async fn the_coordinator_wakes_members_and_forgets_empty_groups() {
         member_id_required: false,
         ..request(client, "", &["range"])
     };
-    let (a, b) = (coordinator.join_group(ask("a")), coordinator.join_group(ask("b")));
+    let (a, b) = (
+        coordinator.join_group(ask("a")),
+        coordinator.join_group(ask("b")),
+    );
     let (a, b) = (a.await.unwrap(), b.await.unwrap());
     assert_eq!(a.leader, b.leader);
     assert_eq!(coordinator.list().len(), 1);
-    let leaving =
-        [a.member_id, b.member_id].map(|member_id| Leaving { member_id, instance_id: None });
+    let leaving = [a.member_id, b.member_id].map(|member_id| Leaving {
+        member_id,
+        instance_id: None,
+    });
     assert_eq!(coordinator.check_delete("g"), Err(GroupError::NotEmpty));
     assert_eq!(coordinator.leave_group("g", &leaving), vec![Ok(()), Ok(())]);
     assert_eq!(coordinator.list(), vec![]);
@@ -527,18 +647,39 @@ async fn a_join_that_is_dropped_holds_up_nobody() {
 #[tokio::test]
 async fn bounds_of_the_coordinator_are_told() {
     let coordinator = Coordinator::new(
-        GroupsConfig { groups_max: 1, ..config() },
+        GroupsConfig {
+            groups_max: 1,
+            ..config()
+        },
         Arc::new(ManualClock::at(UnixMillis(5))),
     );
     let first = coordinator.join_group(request("a", "", &["range"])).await;
-    assert!(matches!(first, Err(GroupError::MemberIdRequired { .. })), "{first:?}");
-    let other = JoinRequest { group: "h".into(), ..request("a", "", &["range"]) };
-    assert_eq!(coordinator.join_group(other).await, Err(GroupError::TooManyGroups));
-    let nameless = JoinRequest { group: String::new(), ..request("a", "", &["range"]) };
-    assert_eq!(coordinator.join_group(nameless).await, Err(GroupError::InvalidGroupId));
+    assert!(
+        matches!(first, Err(GroupError::MemberIdRequired { .. })),
+        "{first:?}"
+    );
+    let other = JoinRequest {
+        group: "h".into(),
+        ..request("a", "", &["range"])
+    };
+    assert_eq!(
+        coordinator.join_group(other).await,
+        Err(GroupError::TooManyGroups)
+    );
+    let nameless = JoinRequest {
+        group: String::new(),
+        ..request("a", "", &["range"])
+    };
+    assert_eq!(
+        coordinator.join_group(nameless).await,
+        Err(GroupError::InvalidGroupId)
+    );
     let hasty = JoinRequest {
         session_timeout: Duration::from_millis(1),
         ..request("a", "", &["range"])
     };
-    assert_eq!(coordinator.join_group(hasty).await, Err(GroupError::InvalidSessionTimeout));
+    assert_eq!(
+        coordinator.join_group(hasty).await,
+        Err(GroupError::InvalidSessionTimeout)
+    );
 }

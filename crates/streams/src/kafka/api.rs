@@ -31,9 +31,15 @@ pub(super) struct Api {
 /// Begins the request in `frame`: what it changes has changed on return.
 pub(super) fn begin(context: &Arc<Context>, frame: Bytes) -> Result<Reply, Ending> {
     let (header, mut head_bytes) = guard::read_header(&frame)?;
-    let found = APIS.iter().enumerate().find(|(_, api)| api.key == header.key);
+    let found = APIS
+        .iter()
+        .enumerate()
+        .find(|(_, api)| api.key == header.key);
     let Some((index, api)) = found else {
-        return Err(Ending::UnknownApi { key: header.key, version: header.version });
+        return Err(Ending::UnknownApi {
+            key: header.key,
+            version: header.version,
+        });
     };
     context.shared.telemetry.count_request(index);
     let client_id = frame.slice_ref(header.client_id.as_bytes());
@@ -48,7 +54,10 @@ pub(super) fn begin(context: &Arc<Context>, frame: Bytes) -> Result<Reply, Endin
         if api.key == API_VERSIONS_KEY {
             return answer_unknown_version(&call);
         }
-        return Err(Ending::UnknownApi { key: header.key, version: header.version });
+        return Err(Ending::UnknownApi {
+            key: header.key,
+            version: header.version,
+        });
     }
     let is_flexible = header.version >= api.flexible_from;
     if is_flexible {
@@ -75,12 +84,15 @@ fn api_versions(call: Call) -> Result<Reply, Ending> {
 /// A client that asks in a version from the future learns, in the oldest layout, which versions of
 /// this very API it may ask in; it cannot know that before.
 fn answer_unknown_version(call: &Call) -> Result<Reply, Ending> {
-    let own = APIS.iter().filter(|api| api.key == API_VERSIONS_KEY).map(|api| {
-        ApiVersion::default()
-            .with_api_key(api.key)
-            .with_min_version(api.told_from)
-            .with_max_version(api.to)
-    });
+    let own = APIS
+        .iter()
+        .filter(|api| api.key == API_VERSIONS_KEY)
+        .map(|api| {
+            ApiVersion::default()
+                .with_api_key(api.key)
+                .with_min_version(api.told_from)
+                .with_max_version(api.to)
+        });
     let body = ApiVersionsResponse::default()
         .with_error_code(ResponseError::UnsupportedVersion.code())
         .with_api_keys(own.collect());

@@ -36,9 +36,9 @@ pub(super) fn describe_configs(call: Call) -> Result<Reply, Ending> {
                     .map(|config| told(&call, config, request.include_synonyms));
                 result.with_configs(told.collect())
             }
-            Err((code, reason)) => {
-                result.with_error_code(code).with_error_message(Some(owned(reason)))
-            }
+            Err((code, reason)) => result
+                .with_error_code(code)
+                .with_error_message(Some(owned(reason))),
         }
     });
     let body = DescribeConfigsResponse::default().with_results(results.collect());
@@ -51,10 +51,18 @@ pub(super) fn of_topic(config: &StreamsConfig, durability: Durability) -> Vec<Co
         Config::of_topic("cleanup.policy", "delete".into(), LIST),
         Config::of_topic("compression.type", "producer".into(), STRING),
         Config {
-            source: if durability == config.durability { DEFAULT } else { OF_TOPIC },
+            source: if durability == config.durability {
+                DEFAULT
+            } else {
+                OF_TOPIC
+            },
             ..Config::of_topic(DURABILITY, name_of(durability).into(), STRING)
         },
-        Config::of_topic("max.message.bytes", config.max_message_bytes.0.to_string(), INT),
+        Config::of_topic(
+            "max.message.bytes",
+            config.max_message_bytes.0.to_string(),
+            INT,
+        ),
         Config::of_topic("message.timestamp.type", "CreateTime".into(), STRING),
         Config::of_topic("min.insync.replicas", "1".into(), INT),
         Config::of_topic("retention.bytes", "-1".into(), LONG),
@@ -75,7 +83,9 @@ pub(super) fn durability_asked<'a>(
             (DURABILITY, "os") => durability = Some(Durability::Os),
             (DURABILITY, "disk") => durability = Some(Durability::Disk),
             (DURABILITY, other) => {
-                return Err(format!("{DURABILITY} is '{other}': write memory, os or disk"));
+                return Err(format!(
+                    "{DURABILITY} is '{other}': write memory, os or disk"
+                ));
             }
             ("cleanup.policy", "delete")
             | ("compression.type", "producer")
@@ -90,11 +100,23 @@ pub(super) fn durability_asked<'a>(
 
 impl Config {
     fn of_topic(name: &'static str, value: String, kind: i8) -> Self {
-        Config { name, value, is_read_only: true, source: DEFAULT, kind }
+        Config {
+            name,
+            value,
+            is_read_only: true,
+            source: DEFAULT,
+            kind,
+        }
     }
 
     fn of_node(name: &'static str, value: String, kind: i8) -> Self {
-        Config { name, value, is_read_only: true, source: OF_NODE, kind }
+        Config {
+            name,
+            value,
+            is_read_only: true,
+            source: OF_NODE,
+            kind,
+        }
     }
 }
 
@@ -126,7 +148,11 @@ fn configs_of(
                 Config::of_node("default.replication.factor", "1".into(), INT),
                 Config::of_node(DURABILITY, name_of(config.durability).into(), STRING),
                 Config::of_node("log.segment.bytes", config.segment_bytes.0.to_string(), INT),
-                Config::of_node("message.max.bytes", config.max_message_bytes.0.to_string(), INT),
+                Config::of_node(
+                    "message.max.bytes",
+                    config.max_message_bytes.0.to_string(),
+                    INT,
+                ),
                 Config::of_node("node.id", own, INT),
                 Config::of_node("num.partitions", config.default_partitions.to_string(), INT),
             ])
@@ -163,7 +189,11 @@ fn told(call: &Call, config: Config, with_synonyms: bool) -> DescribeConfigsReso
         .with_read_only(config.is_read_only)
         .with_config_source(config.source)
         .with_synonyms(synonyms);
-    if call.version >= 3 { told.with_config_type(config.kind) } else { told }
+    if call.version >= 3 {
+        told.with_config_type(config.kind)
+    } else {
+        told
+    }
 }
 
 fn name_of(durability: Durability) -> &'static str {

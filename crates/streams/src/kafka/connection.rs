@@ -77,7 +77,11 @@ impl Link<'_> {
             match self.next_event().await? {
                 Event::Readable(Ok(0)) => return Ok(()),
                 Event::Readable(Ok(bytes)) => {
-                    self.context.shared.telemetry.bytes_in.increment(bytes as u64);
+                    self.context
+                        .shared
+                        .telemetry
+                        .bytes_in
+                        .increment(bytes as u64);
                 }
                 Event::Readable(Err(error)) => return Err(error.into()),
                 Event::Answered(answer) => {
@@ -92,7 +96,9 @@ impl Link<'_> {
     /// Begins the requests that have arrived whole, as far as there is room for their answers.
     async fn begin_requests(&mut self) -> Result<(), Ending> {
         while self.replies.len() < REQUESTS_IN_FLIGHT_MAX && self.unsent.bytes < UNSENT_BYTES_MAX {
-            let Some(frame) = self.received.next()? else { break };
+            let Some(frame) = self.received.next()? else {
+                break;
+            };
             let mut reply = super::api::begin(&self.context, frame)?;
             while let Reply::HeldBack(begun) = reply {
                 reply = begun.await?;
@@ -108,7 +114,8 @@ impl Link<'_> {
 
     /// Moves the answers at the front of the queue that need no waiting to those to be sent.
     fn collect_answers(&mut self) -> Result<(), Ending> {
-        while self.unsent.bytes < UNSENT_BYTES_MAX && matches!(self.replies.front(), Some(Reply::Now(_)))
+        while self.unsent.bytes < UNSENT_BYTES_MAX
+            && matches!(self.replies.front(), Some(Reply::Now(_)))
         {
             if let Some(Reply::Now(answer)) = self.replies.pop_front() {
                 self.unsent.push(answer);
@@ -121,7 +128,13 @@ impl Link<'_> {
     async fn next_event(&mut self) -> Result<Event, Ending> {
         let may_read = self.replies.len() < REQUESTS_IN_FLIGHT_MAX;
         let is_stalling = may_read && !self.received.is_empty();
-        let Link { context, reader, received, replies, .. } = self;
+        let Link {
+            context,
+            reader,
+            received,
+            replies,
+            ..
+        } = self;
         let front = std::future::poll_fn(|cx| match replies.front_mut() {
             Some(Reply::Later(answer)) => answer.as_mut().poll(cx),
             _ => Poll::Pending,
@@ -147,7 +160,11 @@ impl Link<'_> {
             }
             self.unsent.advance(written);
         }
-        self.context.shared.telemetry.bytes_out.increment(sent as u64);
+        self.context
+            .shared
+            .telemetry
+            .bytes_out
+            .increment(sent as u64);
         Ok(())
     }
 
@@ -165,7 +182,9 @@ impl Link<'_> {
             self.writer.shutdown().await?;
             Ok(())
         };
-        tokio::time::timeout(DRAIN_WAIT, answers).await.unwrap_or(Ok(()))
+        tokio::time::timeout(DRAIN_WAIT, answers)
+            .await
+            .unwrap_or(Ok(()))
     }
 }
 
@@ -178,7 +197,9 @@ pub(super) struct Frames {
 impl Frames {
     /// The next whole frame, without its length.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>, Ending> {
-        let Some(length) = self.announced()? else { return Ok(None) };
+        let Some(length) = self.announced()? else {
+            return Ok(None);
+        };
         if self.buffer.len() < LENGTH_BYTES + length {
             return Ok(None);
         }
@@ -202,7 +223,9 @@ impl Frames {
     }
 
     fn announced(&self) -> Result<Option<usize>, Ending> {
-        let Some(length) = self.buffer.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+        let Some(length) = self.buffer.first_chunk::<LENGTH_BYTES>() else {
+            return Ok(None);
+        };
         let length = i32::from_be_bytes(*length);
         match usize::try_from(length) {
             Ok(bytes) if bytes <= REQUEST_BYTES_MAX => Ok(Some(bytes)),

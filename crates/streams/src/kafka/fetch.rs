@@ -30,7 +30,9 @@ pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
     let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     let fetching = Fetching {
         min_bytes: usize::try_from(request.min_bytes).unwrap_or(0),
-        max_bytes: usize::try_from(request.max_bytes).unwrap_or(0).min(FETCH_BYTES_MAX),
+        max_bytes: usize::try_from(request.max_bytes)
+            .unwrap_or(0)
+            .min(FETCH_BYTES_MAX),
         topics: targets(&call, request),
         call,
     };
@@ -75,7 +77,9 @@ impl Fetching {
     fn is_ready(&self) -> bool {
         let mut bytes = 0;
         for target in self.topics.iter().flat_map(|topic| &topic.partitions) {
-            let Ok(partition) = &target.partition else { return true };
+            let Ok(partition) = &target.partition else {
+                return true;
+            };
             let enough = self.min_bytes.saturating_sub(bytes).max(1);
             match partition.readable_bytes(target.offset, enough) {
                 // What one partition may contribute is bounded by its own limit, yet a single
@@ -163,7 +167,12 @@ impl Target {
 
 impl Read {
     fn refused(code: i16) -> Self {
-        Read { code, high_watermark: -1, log_start_offset: -1, batches: Vec::new() }
+        Read {
+            code,
+            high_watermark: -1,
+            log_start_offset: -1,
+            batches: Vec::new(),
+        }
     }
 }
 
@@ -193,7 +202,10 @@ fn targets(call: &Call, request: FetchRequest) -> Vec<TargetTopic> {
                 Err(code) => Err(*code),
             },
         });
-        topics.push(TargetTopic { partitions: targets.collect(), name: topic.topic });
+        topics.push(TargetTopic {
+            partitions: targets.collect(),
+            name: topic.topic,
+        });
     }
     topics
 }
@@ -313,7 +325,8 @@ impl Writer {
         if self.is_flexible {
             self.varint(text.len() + 1);
         } else {
-            self.head.put_i16(i16::try_from(text.len()).unwrap_or(i16::MAX));
+            self.head
+                .put_i16(i16::try_from(text.len()).unwrap_or(i16::MAX));
         }
         self.head.put_slice(text.as_bytes());
     }

@@ -3,18 +3,17 @@
 use std::time::Duration;
 
 use kafka_protocol::ResponseError;
+use kafka_protocol::messages::delete_groups_response::DeletableGroupResult;
 use kafka_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
 use kafka_protocol::messages::find_coordinator_response::Coordinator;
 use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
 use kafka_protocol::messages::leave_group_response::MemberResponse;
 use kafka_protocol::messages::list_groups_response::ListedGroup;
-use kafka_protocol::messages::delete_groups_response::DeletableGroupResult;
 use kafka_protocol::messages::{
     BrokerId, DeleteGroupsRequest, DeleteGroupsResponse, DescribeGroupsRequest,
     DescribeGroupsResponse, FindCoordinatorRequest, FindCoordinatorResponse, GroupId,
     HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest,
-    LeaveGroupResponse, ListGroupsRequest, ListGroupsResponse, SyncGroupRequest,
-    SyncGroupResponse,
+    LeaveGroupResponse, ListGroupsRequest, ListGroupsResponse, SyncGroupRequest, SyncGroupResponse,
 };
 use kafka_protocol::protocol::StrBytes;
 
@@ -32,7 +31,11 @@ pub(super) fn find_coordinator(call: Call) -> Result<Reply, Ending> {
     let (host, port) = (call.context.host.clone(), call.context.port);
     // Transactional ids are sent here too, for InitProducerId to refuse them in clear words.
     let is_known = matches!(request.key_type, GROUP_KEY | TRANSACTION_KEY);
-    let code = if is_known { 0 } else { ResponseError::InvalidRequest.code() };
+    let code = if is_known {
+        0
+    } else {
+        ResponseError::InvalidRequest.code()
+    };
     if call.version < 4 {
         let body = FindCoordinatorResponse::default()
             .with_error_code(code)
@@ -92,10 +95,12 @@ pub(super) fn join_group(call: Call) -> Result<Reply, Ending> {
 /// Hands in and gives out the assignment; the answer waits for the leader.
 pub(super) fn sync_group(call: Call) -> Result<Reply, Ending> {
     let request: SyncGroupRequest = call.decode("SyncGroup")?;
-    let assignments = request
-        .assignments
-        .into_iter()
-        .map(|share| (share.member_id.to_string(), share.assignment.to_vec().into()));
+    let assignments = request.assignments.into_iter().map(|share| {
+        (
+            share.member_id.to_string(),
+            share.assignment.to_vec().into(),
+        )
+    });
     let synced = call.context.streams().groups().sync_group(SyncRequest {
         group: request.group_id.to_string(),
         member_id: request.member_id.to_string(),
@@ -136,7 +141,10 @@ pub(super) fn leave_group(call: Call) -> Result<Reply, Ending> {
     let request: LeaveGroupRequest = call.decode("LeaveGroup")?;
     let groups = call.context.streams().groups();
     if call.version < 3 {
-        let leaving = Leaving { member_id: request.member_id.to_string(), instance_id: None };
+        let leaving = Leaving {
+            member_id: request.member_id.to_string(),
+            instance_id: None,
+        };
         let left = groups.leave_group(&request.group_id, &[leaving]);
         let code = left.first().map_or(0, group_code_of);
         return call.now(&LeaveGroupResponse::default().with_error_code(code));
@@ -150,12 +158,16 @@ pub(super) fn leave_group(call: Call) -> Result<Reply, Ending> {
         })
         .collect();
     let left = groups.leave_group(&request.group_id, &leaving);
-    let members = request.members.into_iter().zip(&left).map(|(member, left)| {
-        MemberResponse::default()
-            .with_member_id(member.member_id)
-            .with_group_instance_id(member.group_instance_id)
-            .with_error_code(group_code_of(left))
-    });
+    let members = request
+        .members
+        .into_iter()
+        .zip(&left)
+        .map(|(member, left)| {
+            MemberResponse::default()
+                .with_member_id(member.member_id)
+                .with_group_instance_id(member.group_instance_id)
+                .with_error_code(group_code_of(left))
+        });
     call.now(&LeaveGroupResponse::default().with_members(members.collect()))
 }
 
@@ -170,7 +182,9 @@ pub(super) fn describe_groups(call: Call) -> Result<Reply, Ending> {
             None if has_offsets() => GroupState::Empty,
             None => GroupState::Dead,
         };
-        let told = DescribedGroup::default().with_group_id(group).with_group_state(text(state.name()));
+        let told = DescribedGroup::default()
+            .with_group_id(group)
+            .with_group_state(text(state.name()));
         match described {
             Some(described) => with_members(told, described),
             None => told,
@@ -185,8 +199,10 @@ pub(super) fn list_groups(call: Call) -> Result<Reply, Ending> {
     let request: ListGroupsRequest = call.decode("ListGroups")?;
     let streams = call.context.streams();
     let live = streams.groups().list();
-    let mut listed: Vec<(String, String, GroupState)> =
-        live.into_iter().map(|g| (g.group, g.protocol_type, g.state)).collect();
+    let mut listed: Vec<(String, String, GroupState)> = live
+        .into_iter()
+        .map(|g| (g.group, g.protocol_type, g.state))
+        .collect();
     for group in streams.groups_with_offsets() {
         if listed.iter().all(|(name, ..)| *name != group) {
             listed.push((group, String::new(), GroupState::Empty));
@@ -195,14 +211,25 @@ pub(super) fn list_groups(call: Call) -> Result<Reply, Ending> {
     listed.sort_by(|a, b| a.0.cmp(&b.0));
     let wanted = |state: GroupState| {
         request.states_filter.is_empty()
-            || request.states_filter.iter().any(|w| w.eq_ignore_ascii_case(state.name()))
+            || request
+                .states_filter
+                .iter()
+                .any(|w| w.eq_ignore_ascii_case(state.name()))
     };
-    let groups = listed.into_iter().filter(|(.., state)| wanted(*state)).map(|(name, kind, state)| {
-        let group = ListedGroup::default()
-            .with_group_id(GroupId(owned(name)))
-            .with_protocol_type(owned(kind));
-        if call.version >= 4 { group.with_group_state(text(state.name())) } else { group }
-    });
+    let groups =
+        listed
+            .into_iter()
+            .filter(|(.., state)| wanted(*state))
+            .map(|(name, kind, state)| {
+                let group = ListedGroup::default()
+                    .with_group_id(GroupId(owned(name)))
+                    .with_protocol_type(owned(kind));
+                if call.version >= 4 {
+                    group.with_group_state(text(state.name()))
+                } else {
+                    group
+                }
+            });
     let groups = groups.collect();
     call.now(&ListGroupsResponse::default().with_groups(groups))
 }
@@ -215,7 +242,9 @@ pub(super) fn delete_groups(call: Call) -> Result<Reply, Ending> {
         for group in request.groups_names {
             let code = delete_group(&call, &group).await;
             results.push(
-                DeletableGroupResult::default().with_group_id(group).with_error_code(code),
+                DeletableGroupResult::default()
+                    .with_group_id(group)
+                    .with_error_code(code),
             );
         }
         call.answer(&DeleteGroupsResponse::default().with_results(results))
@@ -268,7 +297,11 @@ fn join_refusal(call: &Call, member_id: StrBytes, error: &GroupError) -> JoinGro
         _ => member_id,
     };
     // The protocol's name may be null from version 7 on.
-    let no_name = if call.version >= 7 { None } else { Some(StrBytes::new()) };
+    let no_name = if call.version >= 7 {
+        None
+    } else {
+        Some(StrBytes::new())
+    };
     JoinGroupResponse::default()
         .with_error_code(group_error_code(error))
         .with_generation_id(-1)

@@ -57,7 +57,10 @@ pub(crate) struct Header<'a> {
 
 /// Reads the part of the header that all versions share; answers it and its length.
 pub(crate) fn read_header(frame: &[u8]) -> Result<(Header<'_>, usize), Refused> {
-    let mut walk = Walk { rest: frame, elements: 0 };
+    let mut walk = Walk {
+        rest: frame,
+        elements: 0,
+    };
     let key = walk.i16()?;
     let version = walk.i16()?;
     let correlation = walk.i32()?;
@@ -66,12 +69,23 @@ pub(crate) fn read_header(frame: &[u8]) -> Result<(Header<'_>, usize), Refused> 
         n => walk.take(usize::try_from(n).map_err(|_| Refused::Length)?)?,
     };
     let client_id = std::str::from_utf8(client_id).unwrap_or("");
-    Ok((Header { key, version, correlation, client_id }, frame.len() - walk.rest.len()))
+    Ok((
+        Header {
+            key,
+            version,
+            correlation,
+            client_id,
+        },
+        frame.len() - walk.rest.len(),
+    ))
 }
 
 /// Walks the tagged fields that end a flexible header; answers their length.
 pub(crate) fn header_tags(frame: &[u8]) -> Result<usize, Refused> {
-    let mut walk = Walk { rest: frame, elements: 0 };
+    let mut walk = Walk {
+        rest: frame,
+        elements: 0,
+    };
     walk.tags()?;
     Ok(frame.len() - walk.rest.len())
 }
@@ -83,7 +97,10 @@ pub(crate) fn check(
     is_flexible: bool,
     body: &[u8],
 ) -> Result<usize, Refused> {
-    let mut walk = Walk { rest: body, elements: 0 };
+    let mut walk = Walk {
+        rest: body,
+        elements: 0,
+    };
     walk.fields(shape, version, is_flexible)?;
     Ok(body.len() - walk.rest.len())
 }
@@ -107,11 +124,19 @@ impl<'a> Walk<'a> {
         match kind {
             Kind::Fixed(bytes) => self.take(*bytes).map(drop),
             Kind::Text => {
-                let length = if flexible { self.compact_length()? } else { self.i16()?.into() };
+                let length = if flexible {
+                    self.compact_length()?
+                } else {
+                    self.i16()?.into()
+                };
                 self.skip(length)
             }
             Kind::Blob => {
-                let length = if flexible { self.compact_length()? } else { self.i32()?.into() };
+                let length = if flexible {
+                    self.compact_length()?
+                } else {
+                    self.i32()?.into()
+                };
                 self.skip(length)
             }
             Kind::Structs(shape) => {
@@ -131,7 +156,11 @@ impl<'a> Walk<'a> {
 
     /// An array's count. Every element takes at least one byte of what is left.
     fn count(&mut self, flexible: bool) -> Result<usize, Refused> {
-        let count = if flexible { self.compact_length()? } else { self.i32()?.into() };
+        let count = if flexible {
+            self.compact_length()?
+        } else {
+            self.i32()?.into()
+        };
         if count == -1 {
             return Ok(0);
         }
@@ -162,7 +191,9 @@ impl<'a> Walk<'a> {
     fn skip(&mut self, length: i64) -> Result<(), Refused> {
         match length {
             -1 => Ok(()),
-            n => self.take(usize::try_from(n).map_err(|_| Refused::Length)?).map(drop),
+            n => self
+                .take(usize::try_from(n).map_err(|_| Refused::Length)?)
+                .map(drop),
         }
     }
 
@@ -208,15 +239,27 @@ impl<'a> Walk<'a> {
 }
 
 const fn always(kind: Kind) -> Field {
-    Field { since: 0, until: i16::MAX, kind }
+    Field {
+        since: 0,
+        until: i16::MAX,
+        kind,
+    }
 }
 
 const fn since(since: i16, kind: Kind) -> Field {
-    Field { since, until: i16::MAX, kind }
+    Field {
+        since,
+        until: i16::MAX,
+        kind,
+    }
 }
 
 const fn until(until: i16, kind: Kind) -> Field {
-    Field { since: 0, until, kind }
+    Field {
+        since: 0,
+        until,
+        kind,
+    }
 }
 
 const I8: Kind = Kind::Fixed(1);
@@ -234,7 +277,11 @@ pub(crate) const API_VERSIONS: &[Field] = &[since(3, TEXT), since(3, TEXT)];
 pub(crate) const METADATA: &[Field] = &[
     always(Kind::Structs(&[since(10, UUID), always(TEXT)])),
     since(4, I8),
-    Field { since: 8, until: 10, kind: I8 },
+    Field {
+        since: 8,
+        until: 10,
+        kind: I8,
+    },
     since(8, I8),
 ];
 
@@ -280,8 +327,7 @@ pub(crate) const LIST_OFFSETS: &[Field] = &[
     ])),
 ];
 
-pub(crate) const FIND_COORDINATOR: &[Field] =
-    &[until(3, TEXT), since(1, I8), since(4, TEXTS)];
+pub(crate) const FIND_COORDINATOR: &[Field] = &[until(3, TEXT), since(1, I8), since(4, TEXTS)];
 
 pub(crate) const JOIN_GROUP: &[Field] = &[
     always(TEXT),
@@ -309,7 +355,10 @@ pub(crate) const HEARTBEAT: &[Field] = &[always(TEXT), always(I32), always(TEXT)
 pub(crate) const LEAVE_GROUP: &[Field] = &[
     always(TEXT),
     until(2, TEXT),
-    since(3, Kind::Structs(&[always(TEXT), always(TEXT), since(5, TEXT)])),
+    since(
+        3,
+        Kind::Structs(&[always(TEXT), always(TEXT), since(5, TEXT)]),
+    ),
 ];
 
 pub(crate) const OFFSET_COMMIT: &[Field] = &[
@@ -320,14 +369,25 @@ pub(crate) const OFFSET_COMMIT: &[Field] = &[
     until(4, I64),
     always(Kind::Structs(&[
         always(TEXT),
-        always(Kind::Structs(&[always(I32), always(I64), since(6, I32), always(TEXT)])),
+        always(Kind::Structs(&[
+            always(I32),
+            always(I64),
+            since(6, I32),
+            always(TEXT),
+        ])),
     ])),
 ];
 
 pub(crate) const OFFSET_FETCH: &[Field] = &[
     until(7, TEXT),
     until(7, Kind::Structs(&[always(TEXT), always(INTS)])),
-    since(8, Kind::Structs(&[always(TEXT), always(Kind::Structs(&[always(TEXT), always(INTS)]))])),
+    since(
+        8,
+        Kind::Structs(&[
+            always(TEXT),
+            always(Kind::Structs(&[always(TEXT), always(INTS)])),
+        ]),
+    ),
     since(7, I8),
 ];
 

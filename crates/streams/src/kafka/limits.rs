@@ -39,4 +39,3 @@ pub(super) const FRAME_STALL_MAX: Duration = Duration::from_secs(60);
 
 /// Pieces handed to the socket in one call: the kernel's own bound is 1,024.
 pub(super) const WRITE_PIECES_MAX: usize = 64;
-

@@ -27,7 +27,9 @@ use crate::{Partition, StreamsError, Topic, TopicName};
 pub(super) fn metadata(call: Call) -> Result<Reply, Ending> {
     let request: MetadataRequest = call.decode("Metadata")?;
     // An empty list meant all topics in version 0 and means none since; null means all since 1.
-    let asked = request.topics.filter(|topics| call.version > 0 || !topics.is_empty());
+    let asked = request
+        .topics
+        .filter(|topics| call.version > 0 || !topics.is_empty());
     let Some(asked) = asked else {
         let topics = call.context.streams().topics_snapshot();
         let told = topics.iter().map(|topic| {
@@ -87,7 +89,9 @@ pub(super) fn list_offsets(call: Call) -> Result<Reply, Ending> {
         });
         let partitions = partitions.collect();
         topics.push(
-            ListOffsetsTopicResponse::default().with_name(asked.name).with_partitions(partitions),
+            ListOffsetsTopicResponse::default()
+                .with_name(asked.name)
+                .with_partitions(partitions),
         );
     }
     call.now(&ListOffsetsResponse::default().with_topics(topics))
@@ -95,8 +99,9 @@ pub(super) fn list_offsets(call: Call) -> Result<Reply, Ending> {
 
 /// The topic under a name from the wire, or the code that says why there is none.
 pub(super) fn find(context: &Context, name: &WireName) -> Result<Arc<Topic>, i16> {
-    let name: TopicName =
-        name.parse().map_err(|_| ResponseError::InvalidTopicException.code())?;
+    let name: TopicName = name
+        .parse()
+        .map_err(|_| ResponseError::InvalidTopicException.code())?;
     let found = context.streams().topic_by_name(&name);
     found.ok_or(ResponseError::UnknownTopicOrPartition.code())
 }
@@ -129,11 +134,7 @@ fn known(call: &Call, asked: &MetadataRequestTopic) -> Known {
     }
 }
 
-async fn create(
-    call: &Call,
-    asked: Option<WireName>,
-    name: &TopicName,
-) -> MetadataResponseTopic {
+async fn create(call: &Call, asked: Option<WireName>, name: &TopicName) -> MetadataResponseTopic {
     match call.context.streams().topic_or_create(name).await {
         Ok(topic) => describe(call, asked, &topic),
         Err(error) => refused(asked, streams_error_code(&error)),
@@ -215,7 +216,9 @@ fn newest(partition: &Arc<Partition>) -> Result<(i64, i64), i16> {
         Ok(found.map(|(offset, at)| (at.0, offset)))
     };
     let bisected = || -> Result<(i64, i64), StreamsError> {
-        let Some(mut best) = at(0)? else { return Ok((-1, -1)) };
+        let Some(mut best) = at(0)? else {
+            return Ok((-1, -1));
+        };
         let mut above = i64::MAX;
         while best.0 < above - 1 {
             let middle = best.0 + (above - best.0) / 2;

@@ -47,8 +47,11 @@ pub use error::{group_error_code, streams_error_code};
 /// Clients are told to connect to `advertised` of the configuration, or else to the address that
 /// they came to.
 pub async fn serve(listener: TcpListener, streams: Arc<Streams>, shutdown: CancellationToken) {
-    let shared =
-        Arc::new(Shared { streams, telemetry: Telemetry::new(api::APIS), shutdown: shutdown.clone() });
+    let shared = Arc::new(Shared {
+        streams,
+        telemetry: Telemetry::new(api::APIS),
+        shutdown: shutdown.clone(),
+    });
     let places = Arc::new(Semaphore::new(limits::CONNECTIONS_MAX));
     let connections = TaskTracker::new();
     loop {
@@ -80,7 +83,10 @@ pub async fn serve(listener: TcpListener, streams: Arc<Streams>, shutdown: Cance
     connections.close();
     let ended = tokio::time::timeout(limits::SHUTDOWN_WAIT, connections.wait()).await;
     if ended.is_err() {
-        tracing::warn!("{} Kafka connections did not end in time", connections.len());
+        tracing::warn!(
+            "{} Kafka connections did not end in time",
+            connections.len()
+        );
     }
 }
 
@@ -123,7 +129,9 @@ impl Context {
 /// `advertised` may be a host, or host and port; what it leaves out comes from `local`.
 fn advertised_address(advertised: Option<&str>, local: SocketAddr) -> (String, i32) {
     let port = i32::from(local.port());
-    let Some(advertised) = advertised else { return (local.ip().to_string(), port) };
+    let Some(advertised) = advertised else {
+        return (local.ip().to_string(), port);
+    };
     match advertised.rsplit_once(':') {
         // More than one colon without brackets is a bare IPv6 address.
         Some((host, text)) if !host.contains(':') || host.ends_with(']') => {

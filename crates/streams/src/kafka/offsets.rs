@@ -85,7 +85,9 @@ pub(super) fn offset_fetch(call: Call) -> Result<Reply, Ending> {
     if call.version >= 8 {
         let groups = request.groups.into_iter().map(|group| {
             let topics = committed(&call, &group.group_id, group.topics);
-            OffsetFetchResponseGroup::default().with_group_id(group.group_id).with_topics(topics)
+            OffsetFetchResponseGroup::default()
+                .with_group_id(group.group_id)
+                .with_topics(topics)
         });
         let groups = groups.collect();
         return call.now(&OffsetFetchResponse::default().with_groups(groups));
@@ -98,21 +100,23 @@ pub(super) fn offset_fetch(call: Call) -> Result<Reply, Ending> {
         });
         plain.collect()
     });
-    let topics = committed(&call, &request.group_id, asked).into_iter().map(|topic| {
-        let partitions = topic.partitions.into_iter().map(|partition| {
-            let told = OffsetFetchResponsePartition::default()
-                .with_partition_index(partition.partition_index)
-                .with_committed_offset(partition.committed_offset)
-                .with_metadata(partition.metadata);
-            match call.version >= 5 {
-                true => told.with_committed_leader_epoch(partition.committed_leader_epoch),
-                false => told,
-            }
+    let topics = committed(&call, &request.group_id, asked)
+        .into_iter()
+        .map(|topic| {
+            let partitions = topic.partitions.into_iter().map(|partition| {
+                let told = OffsetFetchResponsePartition::default()
+                    .with_partition_index(partition.partition_index)
+                    .with_committed_offset(partition.committed_offset)
+                    .with_metadata(partition.metadata);
+                match call.version >= 5 {
+                    true => told.with_committed_leader_epoch(partition.committed_leader_epoch),
+                    false => told,
+                }
+            });
+            OffsetFetchResponseTopic::default()
+                .with_name(topic.name)
+                .with_partitions(partitions.collect())
         });
-        OffsetFetchResponseTopic::default()
-            .with_name(topic.name)
-            .with_partitions(partitions.collect())
-    });
     let topics = topics.collect();
     call.now(&OffsetFetchResponse::default().with_topics(topics))
 }
@@ -157,12 +161,16 @@ fn committed(
     for topic in asked {
         let name: Option<TopicName> = topic.name.parse().ok();
         let partitions = topic.partition_indexes.iter().map(|index| {
-            let found = name.as_ref().and_then(|n| streams.committed_offset(group, n, *index));
+            let found = name
+                .as_ref()
+                .and_then(|n| streams.committed_offset(group, n, *index));
             told(*index, found)
         });
         let partitions = partitions.collect();
         topics.push(
-            OffsetFetchResponseTopics::default().with_name(topic.name).with_partitions(partitions),
+            OffsetFetchResponseTopics::default()
+                .with_name(topic.name)
+                .with_partitions(partitions),
         );
     }
     topics

@@ -49,7 +49,13 @@ pub(super) fn produce(call: Call) -> Result<Reply, Ending> {
             entry.outcome = Some(Outcome::Refused(code.code(), None));
         }
     }
-    Production { call, ack: ack.unwrap_or(Ack::All), entries, next: 0 }.begin()
+    Production {
+        call,
+        ack: ack.unwrap_or(Ack::All),
+        entries,
+        next: 0,
+    }
+    .begin()
 }
 
 /// Gives a producer its id. Only for idempotence: there are no transactions.
@@ -91,7 +97,12 @@ struct Entry {
 }
 
 enum Outcome {
-    Placed { base_offset: i64, log_start_offset: i64, log_append_time: i64, ack: AckWait },
+    Placed {
+        base_offset: i64,
+        log_start_offset: i64,
+        log_append_time: i64,
+        ack: AckWait,
+    },
     Refused(i16, Option<String>),
 }
 
@@ -152,7 +163,8 @@ impl Production {
                 ),
             }
         }
-        self.call.answer(&ProduceResponse::default().with_responses(topics))
+        self.call
+            .answer(&ProduceResponse::default().with_responses(topics))
     }
 }
 
@@ -165,9 +177,7 @@ impl Outcome {
                 log_append_time: append.log_append_time,
                 ack: append.ack,
             },
-            Err(error) => {
-                Outcome::Refused(streams_error_code(&error), Some(base::report(&error)))
-            }
+            Err(error) => Outcome::Refused(streams_error_code(&error), Some(base::report(&error))),
         }
     }
 
@@ -178,21 +188,26 @@ impl Outcome {
             .with_log_append_time_ms(-1)
             .with_log_start_offset(-1)
             .with_current_leader(
-                LeaderIdAndEpoch::default().with_leader_id(BrokerId(-1)).with_leader_epoch(-1),
+                LeaderIdAndEpoch::default()
+                    .with_leader_id(BrokerId(-1))
+                    .with_leader_epoch(-1),
             );
         let (code, reason) = match self {
             Outcome::Refused(code, reason) => (code, reason),
-            Outcome::Placed { base_offset, log_start_offset, log_append_time, ack } => {
-                match ack.await {
-                    Ok(()) => {
-                        return partition
-                            .with_base_offset(base_offset)
-                            .with_log_append_time_ms(log_append_time)
-                            .with_log_start_offset(log_start_offset);
-                    }
-                    Err(error) => (streams_error_code(&error), Some(base::report(&error))),
+            Outcome::Placed {
+                base_offset,
+                log_start_offset,
+                log_append_time,
+                ack,
+            } => match ack.await {
+                Ok(()) => {
+                    return partition
+                        .with_base_offset(base_offset)
+                        .with_log_append_time_ms(log_append_time)
+                        .with_log_start_offset(log_start_offset);
                 }
-            }
+                Err(error) => (streams_error_code(&error), Some(base::report(&error))),
+            },
         };
         let reason = reason.filter(|_| version >= ERROR_MESSAGE_FROM).map(owned);
         partition.with_error_code(code).with_error_message(reason)
@@ -208,8 +223,14 @@ fn append(call: &Call, ack: Ack, entry: &Entry) -> Result<Append, StreamsError> 
         .ok_or_else(|| StreamsError::UnknownTopic(name.clone()))?;
     let partition = topic
         .partition(entry.index)
-        .ok_or(StreamsError::UnknownPartition { topic: name, partition: entry.index })?;
-    let records = entry.records.clone().ok_or(StreamsError::InvalidRecord("no record batch"))?;
+        .ok_or(StreamsError::UnknownPartition {
+            topic: name,
+            partition: entry.index,
+        })?;
+    let records = entry
+        .records
+        .clone()
+        .ok_or(StreamsError::InvalidRecord("no record batch"))?;
     partition.append(records, ack)
 }
 

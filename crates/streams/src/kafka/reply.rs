@@ -64,8 +64,10 @@ impl Call {
     /// Decodes the body, which the guard has walked.
     pub(super) fn decode<T: Decodable>(&self, api: &'static str) -> Result<T, Ending> {
         let mut body = self.body.clone();
-        T::decode(&mut body, self.version)
-            .map_err(|error| Ending::Undecodable { api, reason: error.to_string() })
+        T::decode(&mut body, self.version).map_err(|error| Ending::Undecodable {
+            api,
+            reason: error.to_string(),
+        })
     }
 
     /// Encodes an answer of this request's version.
@@ -79,7 +81,9 @@ impl Call {
         version: i16,
         body: &T,
     ) -> Result<Answer, Ending> {
-        let size = body.compute_size(version).map_err(|e| Ending::Unencodable(e.to_string()))?;
+        let size = body
+            .compute_size(version)
+            .map_err(|e| Ending::Unencodable(e.to_string()))?;
         let mut bytes = BytesMut::with_capacity(ANSWER_HEAD_BYTES_MAX + size);
         bytes.put_i32(0);
         bytes.put_i32(self.correlation);
@@ -87,7 +91,8 @@ impl Call {
             // No tagged fields in the header.
             bytes.put_u8(0);
         }
-        body.encode(&mut bytes, version).map_err(|e| Ending::Unencodable(e.to_string()))?;
+        body.encode(&mut bytes, version)
+            .map_err(|e| Ending::Unencodable(e.to_string()))?;
         Ok(Answer::Whole(with_length(bytes)))
     }
 

@@ -33,7 +33,10 @@ pub(super) fn create_topics(call: Call) -> Result<Reply, Ending> {
         let mut results = Vec::with_capacity(request.topics.len());
         for topic in request.topics {
             let created = if twice.contains(&topic.name) {
-                Err(Refusal::of(ResponseError::InvalidRequest, "the request names it twice"))
+                Err(Refusal::of(
+                    ResponseError::InvalidRequest,
+                    "the request names it twice",
+                ))
             } else {
                 create(&call, &topic, request.validate_only).await
             };
@@ -68,7 +71,10 @@ struct Refusal {
 
 impl Refusal {
     fn of(code: ResponseError, reason: impl Into<String>) -> Self {
-        Refusal { code: code.code(), reason: reason.into() }
+        Refusal {
+            code: code.code(),
+            reason: reason.into(),
+        }
     }
 
     fn result(self, name: WireName) -> CreatableTopicResult {
@@ -83,7 +89,10 @@ impl Refusal {
 
 impl From<StreamsError> for Refusal {
     fn from(error: StreamsError) -> Self {
-        Refusal { code: streams_error_code(&error), reason: base::report(&error) }
+        Refusal {
+            code: streams_error_code(&error),
+            reason: base::report(&error),
+        }
     }
 }
 
@@ -97,23 +106,30 @@ async fn create(
     let spec = TopicSpec {
         name,
         partitions: partitions_asked(call, asked)?,
-        durability: configs::durability_asked(asked.configs.iter().map(|c| (&*c.name, c.value.as_deref())))
-            .map_err(|reason| Refusal::of(ResponseError::InvalidConfig, reason))?,
+        durability: configs::durability_asked(
+            asked.configs.iter().map(|c| (&*c.name, c.value.as_deref())),
+        )
+        .map_err(|reason| Refusal::of(ResponseError::InvalidConfig, reason))?,
     };
     let durability = spec.durability.unwrap_or(streams.config().durability);
     let (partitions, id) = if validate_only {
         (streams.check_create(&spec)?, uuid::Uuid::nil())
     } else {
         let topic = streams.create_topic(spec).await?;
-        (i32::try_from(topic.partitions().len()).unwrap_or(i32::MAX), topic.id())
+        (
+            i32::try_from(topic.partitions().len()).unwrap_or(i32::MAX),
+            topic.id(),
+        )
     };
-    let told = configs::of_topic(streams.config(), durability).into_iter().map(|config| {
-        CreatableTopicConfigs::default()
-            .with_name(text(config.name))
-            .with_value(Some(owned(config.value)))
-            .with_read_only(config.is_read_only)
-            .with_config_source(config.source)
-    });
+    let told = configs::of_topic(streams.config(), durability)
+        .into_iter()
+        .map(|config| {
+            CreatableTopicConfigs::default()
+                .with_name(text(config.name))
+                .with_value(Some(owned(config.value)))
+                .with_read_only(config.is_read_only)
+                .with_config_source(config.source)
+        });
     let result = CreatableTopicResult::default().with_name(asked.name.clone());
     Ok(if call.version >= DETAILS_FROM {
         result
@@ -130,11 +146,17 @@ async fn create(
 fn partitions_asked(call: &Call, asked: &CreatableTopic) -> Result<Option<i32>, Refusal> {
     if !asked.assignments.is_empty() {
         let node = call.context.streams().node_id();
-        let indexes: BTreeSet<i32> = asked.assignments.iter().map(|a| a.partition_index).collect();
+        let indexes: BTreeSet<i32> = asked
+            .assignments
+            .iter()
+            .map(|a| a.partition_index)
+            .collect();
         let count = i32::try_from(asked.assignments.len()).unwrap_or(i32::MAX);
         let is_whole = (0..count).all(|index| indexes.contains(&index));
-        let is_here =
-            asked.assignments.iter().all(|a| a.broker_ids.iter().map(|b| b.0).eq([node]));
+        let is_here = asked
+            .assignments
+            .iter()
+            .all(|a| a.broker_ids.iter().map(|b| b.0).eq([node]));
         if asked.num_partitions != -1 || !is_whole || !is_here {
             let reason = format!("replicas can only be assigned to node {node}, one each");
             return Err(Refusal::of(ResponseError::InvalidReplicaAssignment, reason));
@@ -168,14 +190,24 @@ async fn delete(call: &Call, asked: DeleteTopicState) -> DeletableTopicResult {
         Ok(name) => streams.delete_topic(name).await,
         Err(error) => Err(error.clone()),
     };
-    let wire_name = asked.name.or_else(|| name.ok().map(|n| WireName(owned(n.wire_name()))));
+    let wire_name = asked
+        .name
+        .or_else(|| name.ok().map(|n| WireName(owned(n.wire_name()))));
     let error = deleted.err();
     let message = error.as_ref().map(|error| owned(base::report(error)));
     let result = DeletableTopicResult::default()
-        .with_name(if call.version >= 6 { wire_name } else { Some(wire_name.unwrap_or_default()) })
+        .with_name(if call.version >= 6 {
+            wire_name
+        } else {
+            Some(wire_name.unwrap_or_default())
+        })
         .with_error_code(error.as_ref().map_or(0, streams_error_code))
         .with_error_message(message.filter(|_| call.version >= 5));
-    if call.version >= 6 { result.with_topic_id(id.unwrap_or(asked.topic_id)) } else { result }
+    if call.version >= 6 {
+        result.with_topic_id(id.unwrap_or(asked.topic_id))
+    } else {
+        result
+    }
 }
 
 /// The first version whose answers tell partitions and settings of what was created.

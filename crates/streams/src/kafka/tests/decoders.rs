@@ -20,7 +20,9 @@ fn round_trip(key: i16, version: i16, body: &Bytes) -> Result<(usize, Bytes), St
         let mut rest = body.clone();
         let request = T::decode(&mut rest, version).map_err(|error| error.to_string())?;
         let mut again = BytesMut::new();
-        request.encode(&mut again, version).map_err(|error| error.to_string())?;
+        request
+            .encode(&mut again, version)
+            .map_err(|error| error.to_string())?;
         Ok((rest.len(), again.freeze()))
     }
     let run = match key {
@@ -123,8 +125,12 @@ impl Scribe {
     fn length(&mut self, length: usize, bytes: usize) {
         match (self.flexible, bytes) {
             (true, _) => self.varint(length + 1),
-            (false, 2) => self.out.extend(i16::try_from(length).unwrap().to_be_bytes()),
-            (false, _) => self.out.extend(i32::try_from(length).unwrap().to_be_bytes()),
+            (false, 2) => self
+                .out
+                .extend(i16::try_from(length).unwrap().to_be_bytes()),
+            (false, _) => self
+                .out
+                .extend(i32::try_from(length).unwrap().to_be_bytes()),
         }
     }
 
@@ -151,7 +157,12 @@ fn for_each_version(mut run: impl FnMut(i16, i16, bool, &'static [Field])) {
 }
 
 fn random_body(seed: u64, version: i16, flexible: bool, shape: &'static [Field]) -> Bytes {
-    let mut scribe = Scribe { rng: Rng::from_seed(seed), out: Vec::new(), flexible, version };
+    let mut scribe = Scribe {
+        rng: Rng::from_seed(seed),
+        out: Vec::new(),
+        flexible,
+        version,
+    };
     scribe.fields(shape);
     Bytes::from(scribe.out)
 }
@@ -178,7 +189,10 @@ fn every_cut_of_a_request_is_refused() {
         let body = random_body(7, version, flexible, shape);
         for end in 0..body.len() {
             let walked = guard::check(shape, version, flexible, &body[..end]);
-            assert!(walked.is_err(), "API {key} version {version} cut at {end}: {walked:?}");
+            assert!(
+                walked.is_err(),
+                "API {key} version {version} cut at {end}: {walked:?}"
+            );
         }
     });
 }
@@ -216,7 +230,10 @@ fn many_empty_elements_do_not_become_much_memory() {
     // A structure with more tagged fields than Kafka has ever defined.
     let mut tags = vec![0, 33];
     tags.extend(std::iter::repeat_n(0, 66));
-    assert_eq!(guard::check(guard::LIST_GROUPS, 4, true, &tags), Err(Refused::Elements));
+    assert_eq!(
+        guard::check(guard::LIST_GROUPS, 4, true, &tags),
+        Err(Refused::Elements)
+    );
 }
 
 #[test]
@@ -245,7 +262,10 @@ fn random_bytes_never_panic_a_decoder() {
                     let _ = round_trip(key, version, &body);
                 }
             }));
-            assert!(outcome.is_ok(), "API {key} version {version} seed {seed} panicked");
+            assert!(
+                outcome.is_ok(),
+                "API {key} version {version} seed {seed} panicked"
+            );
         }
     });
 }

@@ -35,7 +35,10 @@ struct Server {
 impl Server {
     async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let config = StreamsConfig { default_partitions: 2, ..StreamsConfig::default() };
+        let config = StreamsConfig {
+            default_partitions: 2,
+            ..StreamsConfig::default()
+        };
         let (streams, _) = Streams::open(dir.path(), config, Arc::new(SystemClock)).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -45,7 +48,13 @@ impl Server {
             Arc::clone(&streams),
             shutdown.clone(),
         ));
-        Server { address, shutdown, serving, streams, _dir: dir }
+        Server {
+            address,
+            shutdown,
+            serving,
+            streams,
+            _dir: dir,
+        }
     }
 
     async fn stop(self) {
@@ -63,7 +72,10 @@ struct Client {
 
 impl Client {
     async fn connect(server: &Server) -> Self {
-        Client { socket: TcpStream::connect(server.address).await.unwrap(), correlation: 0 }
+        Client {
+            socket: TcpStream::connect(server.address).await.unwrap(),
+            correlation: 0,
+        }
     }
 
     async fn send<R: Request>(&mut self, version: i16, request: &R) -> i32 {
@@ -75,7 +87,9 @@ impl Client {
             .with_client_id(Some(StrBytes::from_static_str("test")));
         let mut frame = BytesMut::new();
         frame.put_i32(0);
-        header.encode(&mut frame, R::header_version(version)).unwrap();
+        header
+            .encode(&mut frame, R::header_version(version))
+            .unwrap();
         request.encode(&mut frame, version).unwrap();
         let length = i32::try_from(frame.len() - 4).unwrap();
         frame[..4].copy_from_slice(&length.to_be_bytes());
@@ -161,11 +175,18 @@ fn wire(name: &'static str) -> TopicName {
 }
 
 fn produce(topic: &'static str, partition: i32, acks: i16, records: Bytes) -> ProduceRequest {
-    ProduceRequest::default().with_acks(acks).with_timeout_ms(5_000).with_topic_data(vec![
-        TopicProduceData::default().with_name(wire(topic)).with_partition_data(vec![
-            PartitionProduceData::default().with_index(partition).with_records(Some(records)),
-        ]),
-    ])
+    ProduceRequest::default()
+        .with_acks(acks)
+        .with_timeout_ms(5_000)
+        .with_topic_data(vec![
+            TopicProduceData::default()
+                .with_name(wire(topic))
+                .with_partition_data(vec![
+                    PartitionProduceData::default()
+                        .with_index(partition)
+                        .with_records(Some(records)),
+                ]),
+        ])
 }
 
 fn fetch(topic: &'static str, offset: i64, wait_ms: i32, max_bytes: i32) -> FetchRequest {
@@ -173,22 +194,30 @@ fn fetch(topic: &'static str, offset: i64, wait_ms: i32, max_bytes: i32) -> Fetc
         .with_max_wait_ms(wait_ms)
         .with_min_bytes(1)
         .with_max_bytes(max_bytes)
-        .with_topics(vec![FetchTopic::default().with_topic(wire(topic)).with_partitions(vec![
-            FetchPartition::default()
-                .with_partition(0)
-                .with_fetch_offset(offset)
-                .with_partition_max_bytes(max_bytes),
-        ])])
+        .with_topics(vec![
+            FetchTopic::default()
+                .with_topic(wire(topic))
+                .with_partitions(vec![
+                    FetchPartition::default()
+                        .with_partition(0)
+                        .with_fetch_offset(offset)
+                        .with_partition_max_bytes(max_bytes),
+                ]),
+        ])
 }
 
 fn metadata(topic: &'static str) -> MetadataRequest {
-    MetadataRequest::default()
-        .with_topics(Some(vec![MetadataRequestTopic::default().with_name(Some(wire(topic)))]))
+    MetadataRequest::default().with_topics(Some(vec![
+        MetadataRequestTopic::default().with_name(Some(wire(topic))),
+    ]))
 }
 
 fn fetched(response: &FetchResponse) -> (i16, Bytes) {
     let partition = &response.responses[0].partitions[0];
-    (partition.error_code, partition.records.clone().unwrap_or_default())
+    (
+        partition.error_code,
+        partition.records.clone().unwrap_or_default(),
+    )
 }
 
 #[tokio::test]
@@ -201,7 +230,10 @@ async fn versions_from_the_future_are_answered_in_the_oldest_layout() {
         frame.extend([0, 0, 0, 7, 0xff, 0xff, 0]);
         client.socket.write_all(&frame).await.unwrap();
         let answer = client.frame().await;
-        assert_eq!(answer[..], [0, 0, 0, 7, 0, 35, 0, 0, 0, 1, 0, 18, 0, 0, 0, 3]);
+        assert_eq!(
+            answer[..],
+            [0, 0, 0, 7, 0, 35, 0, 0, 0, 1, 0, 18, 0, 0, 0, 3]
+        );
     }
     let told = client.call(3, &ApiVersionsRequest::default()).await;
     let produce = told.api_keys.iter().find(|api| api.api_key == 0).unwrap();
@@ -223,7 +255,10 @@ async fn an_unknown_api_closes_only_its_own_connection() {
         if key == 18 {
             assert_eq!(bad.frame().await[4..6], [0, 35]);
         } else {
-            assert!(bad.is_closed().await, "API {key} version {version} was not refused");
+            assert!(
+                bad.is_closed().await,
+                "API {key} version {version} was not refused"
+            );
         }
     }
     good.call(0, &ApiVersionsRequest::default()).await;
@@ -235,7 +270,11 @@ async fn a_frame_of_impossible_length_closes_the_connection() {
     let server = Server::start().await;
     for length in [i32::MAX, -1] {
         let mut client = Client::connect(&server).await;
-        client.socket.write_all(&length.to_be_bytes()).await.unwrap();
+        client
+            .socket
+            .write_all(&length.to_be_bytes())
+            .await
+            .unwrap();
         assert!(client.is_closed().await);
     }
     server.stop().await;
@@ -250,7 +289,10 @@ async fn what_was_produced_is_fetched_in_whole_batches() {
     for (values, base_offset) in [(["a", "b"], 0), (["c", "d"], 2)] {
         let answer = client.call(9, &produce("t", 0, -1, batch(&values))).await;
         let partition = &answer.responses[0].partition_responses[0];
-        assert_eq!((partition.error_code, partition.base_offset), (0, base_offset));
+        assert_eq!(
+            (partition.error_code, partition.base_offset),
+            (0, base_offset)
+        );
     }
     let whole = batch(&["a", "b"]).len();
     for version in [4, 7, 11, 12] {
@@ -260,9 +302,19 @@ async fn what_was_produced_is_fetched_in_whole_batches() {
         let (code, records) = fetched(&client.call(version, &fetch("t", 3, 0, 1)).await);
         assert_eq!((code, records.len()), (0, whole));
         assert_eq!(records[..8], 2_i64.to_be_bytes());
-        assert_eq!(records[61..], batch(&["c", "d"])[61..], "the records were touched");
-        assert_eq!(fetched(&client.call(version, &fetch("t", 4, 0, 1)).await), (0, Bytes::new()));
-        assert_eq!(fetched(&client.call(version, &fetch("t", 5, 0, 1)).await).0, 1);
+        assert_eq!(
+            records[61..],
+            batch(&["c", "d"])[61..],
+            "the records were touched"
+        );
+        assert_eq!(
+            fetched(&client.call(version, &fetch("t", 4, 0, 1)).await),
+            (0, Bytes::new())
+        );
+        assert_eq!(
+            fetched(&client.call(version, &fetch("t", 5, 0, 1)).await).0,
+            1
+        );
     }
     server.stop().await;
 }
@@ -298,7 +350,10 @@ async fn answers_come_in_the_order_of_the_requests_and_acks_0_gets_none() {
         };
         assert_eq!(received, sent);
     }
-    assert!(offsets.is_sorted(), "batches were stored in another order: {offsets:?}");
+    assert!(
+        offsets.is_sorted(),
+        "batches were stored in another order: {offsets:?}"
+    );
     assert_eq!(offsets.last(), Some(&18));
     server.stop().await;
 }
@@ -306,7 +361,10 @@ async fn answers_come_in_the_order_of_the_requests_and_acks_0_gets_none() {
 #[tokio::test]
 async fn a_long_poll_is_woken_by_an_append_and_else_ends_in_time() {
     let server = Server::start().await;
-    let (mut reader, mut writer) = (Client::connect(&server).await, Client::connect(&server).await);
+    let (mut reader, mut writer) = (
+        Client::connect(&server).await,
+        Client::connect(&server).await,
+    );
     writer.call(9, &metadata("t")).await;
     let began = Instant::now();
     let nothing = reader.call(11, &fetch("t", 0, 150, 1 << 20)).await;
@@ -317,7 +375,10 @@ async fn a_long_poll_is_woken_by_an_append_and_else_ends_in_time() {
     writer.call(9, &produce("t", 0, 1, batch(&["news"]))).await;
     let (_, answer) = reader.receive::<FetchRequest>(11).await;
     assert!(!fetched(&answer).1.is_empty());
-    assert!(began.elapsed() < Duration::from_secs(10), "the append woke nobody");
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "the append woke nobody"
+    );
     server.stop().await;
 }
 
@@ -344,8 +405,13 @@ async fn each_partition_gets_its_own_error() {
     assert_eq!(answer.responses[0].partition_responses[0].error_code, 21);
     let answer = client.call(11, &fetch("nowhere", 0, 5_000, 1)).await;
     assert_eq!(fetched(&answer).0, 3);
-    let no_ack = client.send(9, &produce("nowhere", 0, 0, batch(&["x"]))).await;
-    assert!(no_ack > 0 && client.is_closed().await, "a lost acks=0 batch went unnoticed");
+    let no_ack = client
+        .send(9, &produce("nowhere", 0, 0, batch(&["x"])))
+        .await;
+    assert!(
+        no_ack > 0 && client.is_closed().await,
+        "a lost acks=0 batch went unnoticed"
+    );
     server.stop().await;
 }
 
@@ -354,7 +420,9 @@ async fn offsets_are_listed_by_place_and_by_time() {
     let server = Server::start().await;
     let mut client = Client::connect(&server).await;
     client.call(9, &metadata("t")).await;
-    client.call(9, &produce("t", 0, -1, batch(&["a", "b", "c"]))).await;
+    client
+        .call(9, &produce("t", 0, -1, batch(&["a", "b", "c"])))
+        .await;
     let time = 1_700_000_000_000;
     for (asked, offset, at) in [
         (-1, 3, -1),
@@ -364,14 +432,23 @@ async fn offsets_are_listed_by_place_and_by_time() {
         (time, 0, time),
         (time + 1, -1, -1),
     ] {
-        let request = ListOffsetsRequest::default().with_replica_id(BrokerId(-1)).with_topics(vec![
-            ListOffsetsTopic::default().with_name(wire("t")).with_partitions(vec![
-                ListOffsetsPartition::default().with_partition_index(0).with_timestamp(asked),
-            ]),
-        ]);
+        let request = ListOffsetsRequest::default()
+            .with_replica_id(BrokerId(-1))
+            .with_topics(vec![
+                ListOffsetsTopic::default()
+                    .with_name(wire("t"))
+                    .with_partitions(vec![
+                        ListOffsetsPartition::default()
+                            .with_partition_index(0)
+                            .with_timestamp(asked),
+                    ]),
+            ]);
         let answer = client.call(7, &request).await;
         let partition = &answer.topics[0].partitions[0];
-        assert_eq!((partition.error_code, partition.offset, partition.timestamp), (0, offset, at));
+        assert_eq!(
+            (partition.error_code, partition.offset, partition.timestamp),
+            (0, offset, at)
+        );
     }
     server.stop().await;
 }
@@ -386,13 +463,15 @@ async fn topics_are_created_described_and_deleted() {
             .with_num_partitions(partitions)
             .with_replication_factor(factor)
     };
-    let request = CreateTopicsRequest::default().with_timeout_ms(1_000).with_topics(vec![
-        topic("good", 3, 1),
-        topic("wide", -1, -1),
-        topic("none", 0, 1),
-        topic("far", 1, 3),
-        topic("not legal", 1, 1),
-    ]);
+    let request = CreateTopicsRequest::default()
+        .with_timeout_ms(1_000)
+        .with_topics(vec![
+            topic("good", 3, 1),
+            topic("wide", -1, -1),
+            topic("none", 0, 1),
+            topic("far", 1, 3),
+            topic("not legal", 1, 1),
+        ]);
     let answer = client.call(7, &request).await;
     let codes: Vec<i16> = answer.topics.iter().map(|t| t.error_code).collect();
     assert_eq!(codes, [0, 0, 37, 38, 17]);
@@ -402,8 +481,11 @@ async fn topics_are_created_described_and_deleted() {
     assert_eq!(told.topics[0].partitions.len(), 3);
     assert_eq!(told.topics[0].topic_id, answer.topics[0].topic_id);
     assert_eq!(told.brokers[0].port, i32::from(server.address.port()));
-    let delete = DeleteTopicsRequest::default()
-        .with_topic_names(vec![wire("good"), wire("good"), wire("gone")]);
+    let delete = DeleteTopicsRequest::default().with_topic_names(vec![
+        wire("good"),
+        wire("good"),
+        wire("gone"),
+    ]);
     let answer = client.call(5, &delete).await;
     let codes: Vec<i16> = answer.responses.iter().map(|t| t.error_code).collect();
     assert_eq!(codes, [0, 3, 3]);
@@ -420,24 +502,33 @@ async fn commits_come_back_with_their_metadata() {
     let commit = OffsetCommitRequest::default()
         .with_group_id(GroupId(StrBytes::from_static_str("g")))
         .with_generation_id_or_member_epoch(-1)
-        .with_topics(vec![OffsetCommitRequestTopic::default().with_name(wire("t")).with_partitions(
-            vec![
-                OffsetCommitRequestPartition::default()
-                    .with_partition_index(1)
-                    .with_committed_offset(42)
-                    .with_committed_metadata(Some(StrBytes::from_static_str("note"))),
-                OffsetCommitRequestPartition::default().with_partition_index(9),
-            ],
-        )]);
+        .with_topics(vec![
+            OffsetCommitRequestTopic::default()
+                .with_name(wire("t"))
+                .with_partitions(vec![
+                    OffsetCommitRequestPartition::default()
+                        .with_partition_index(1)
+                        .with_committed_offset(42)
+                        .with_committed_metadata(Some(StrBytes::from_static_str("note"))),
+                    OffsetCommitRequestPartition::default().with_partition_index(9),
+                ]),
+        ]);
     let answer = client.call(8, &commit).await;
-    let codes: Vec<i16> = answer.topics[0].partitions.iter().map(|p| p.error_code).collect();
+    let codes: Vec<i16> = answer.topics[0]
+        .partitions
+        .iter()
+        .map(|p| p.error_code)
+        .collect();
     assert_eq!(codes, [0, 3]);
     let all = OffsetFetchRequest::default()
         .with_group_id(GroupId(StrBytes::from_static_str("g")))
         .with_topics(None);
     let told = client.call(7, &all).await;
     let partition = &told.topics[0].partitions[0];
-    assert_eq!((partition.partition_index, partition.committed_offset), (1, 42));
+    assert_eq!(
+        (partition.partition_index, partition.committed_offset),
+        (1, 42)
+    );
     assert_eq!(partition.metadata.as_deref(), Some("note"));
     let alien = commit.with_generation_id_or_member_epoch(3);
     let answer = client.call(8, &alien).await;
@@ -467,7 +558,10 @@ async fn stopping_ends_waiting_fetches_and_connections() {
     client.call(9, &metadata("t")).await;
     client.send(11, &fetch("t", 0, 100_000, 1 << 20)).await;
     // The request is in when a later connection is served.
-    Client::connect(&server).await.call(0, &ApiVersionsRequest::default()).await;
+    Client::connect(&server)
+        .await
+        .call(0, &ApiVersionsRequest::default())
+        .await;
     let began = Instant::now();
     server.stop().await;
     assert!(began.elapsed() < Duration::from_secs(4));
