@@ -54,9 +54,11 @@ impl Accumulator {
             AggregateFunction::Max => Accumulator::Max(OwnedValue::Null),
             AggregateFunction::First => Accumulator::First(OwnedValue::Null),
             AggregateFunction::Last => Accumulator::Last(OwnedValue::Null),
-            AggregateFunction::Stddev => {
-                Accumulator::Stddev { count: 0, mean: 0.0, squares: 0.0 }
-            }
+            AggregateFunction::Stddev => Accumulator::Stddev {
+                count: 0,
+                mean: 0.0,
+                squares: 0.0,
+            },
         }
     }
 
@@ -83,7 +85,11 @@ impl Accumulator {
                 }
             }
             Accumulator::Last(kept) => kept.assign(value),
-            Accumulator::Stddev { count, mean, squares } => {
+            Accumulator::Stddev {
+                count,
+                mean,
+                squares,
+            } => {
                 if let Some(number) = value.as_f64() {
                     *count += 1;
                     let before = number - *mean;
@@ -137,7 +143,11 @@ impl Accumulator {
             | Accumulator::Max(kept)
             | Accumulator::First(kept)
             | Accumulator::Last(kept) => encode_value(kept, out),
-            Accumulator::Stddev { count, mean, squares } => {
+            Accumulator::Stddev {
+                count,
+                mean,
+                squares,
+            } => {
                 out.u64(*count);
                 out.f64(*mean);
                 out.f64(*squares);

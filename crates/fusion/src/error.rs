@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use journal::JournalError;
-use mqtt::MqttError;
 use streams::StreamsError;
 
 /// A statement text that does not compile; the writer's fault.
@@ -58,15 +57,6 @@ pub enum FusionError {
         #[source]
         source: Arc<StreamsError>,
     },
-    /// The MQTT server failed.
-    #[error("cannot {doing}")]
-    Mqtt {
-        /// What was being done.
-        doing: String,
-        /// Why it failed.
-        #[source]
-        source: Arc<MqttError>,
-    },
     /// The statement journal holds what this version cannot read.
     #[error("the statement journal holds {0}: open the folder with the version that wrote it")]
     Unreadable(String),
@@ -79,11 +69,9 @@ impl FusionError {
 
     pub(crate) fn streams(doing: impl Into<String>) -> impl FnOnce(StreamsError) -> FusionError {
         let doing = doing.into();
-        move |source| FusionError::Streams { doing, source: Arc::new(source) }
-    }
-
-    pub(crate) fn mqtt(doing: impl Into<String>) -> impl FnOnce(MqttError) -> FusionError {
-        let doing = doing.into();
-        move |source| FusionError::Mqtt { doing, source: Arc::new(source) }
+        move |source| FusionError::Streams {
+            doing,
+            source: Arc::new(source),
+        }
     }
 }

@@ -162,7 +162,9 @@ impl Expression {
             Expression::Literal(value) => value.as_value(),
             Expression::Field(field) => scope.field(*field),
             Expression::Pseudo(pseudo) => scope.pseudo(*pseudo),
-            Expression::WindowStart => scope.window.map_or(Value::Null, |(start, _)| Value::Int(start)),
+            Expression::WindowStart => scope
+                .window
+                .map_or(Value::Null, |(start, _)| Value::Int(start)),
             Expression::WindowEnd => scope.window.map_or(Value::Null, |(_, end)| Value::Int(end)),
             Expression::GroupKey(key) => item(scope.group, *key),
             Expression::Aggregate(aggregate) => item(scope.aggregates, *aggregate),
@@ -203,8 +205,12 @@ impl Expression {
             Expression::In(inner, choices) => is_in(&inner.evaluate(scope), choices, scope),
             Expression::Between(parts) => {
                 let value = parts[0].evaluate(scope);
-                let low = value.compare(&parts[1].evaluate(scope)).map(Ordering::is_ge);
-                let high = value.compare(&parts[2].evaluate(scope)).map(Ordering::is_le);
+                let low = value
+                    .compare(&parts[1].evaluate(scope))
+                    .map(Ordering::is_ge);
+                let high = value
+                    .compare(&parts[2].evaluate(scope))
+                    .map(Ordering::is_le);
                 match (low, high) {
                     (Some(false), _) | (_, Some(false)) => Some(false),
                     (Some(true), Some(true)) => Some(true),
@@ -223,7 +229,14 @@ impl Expression {
 impl<'a> Scope<'a> {
     /// The scope of an event.
     pub fn of_event(values: &'a [Value<'a>], slots: &'a [u16], event: &'a Event<'a>) -> Self {
-        Scope { values, slots, event: Some(event), window: None, group: &[], aggregates: &[] }
+        Scope {
+            values,
+            slots,
+            event: Some(event),
+            window: None,
+            group: &[],
+            aggregates: &[],
+        }
     }
 
     fn field(&self, field: u16) -> Value<'a> {
@@ -233,13 +246,15 @@ impl<'a> Scope<'a> {
     }
 
     fn pseudo(&self, pseudo: Pseudo) -> Value<'a> {
-        let Some(event) = self.event else { return Value::Null };
+        let Some(event) = self.event else {
+            return Value::Null;
+        };
         match pseudo {
             Pseudo::Topic => Value::text(event.topic),
             Pseudo::Timestamp => Value::Int(event.timestamp.0),
-            Pseudo::Key => {
-                event.key.map_or(Value::Null, |key| Value::Text(String::from_utf8_lossy(key)))
-            }
+            Pseudo::Key => event
+                .key
+                .map_or(Value::Null, |key| Value::Text(String::from_utf8_lossy(key))),
             Pseudo::Partition if event.offset.is_none() => Value::Null,
             Pseudo::Partition => Value::Int(i64::from(event.partition)),
             Pseudo::Offset => event.offset.map_or(Value::Null, Value::Int),
@@ -286,9 +301,9 @@ impl CastTo {
                 number => number,
             },
             (CastTo::Float, Value::Int(number)) => Value::Float(number as f64),
-            (CastTo::Float, Value::Text(text)) => {
-                number_of_text(&text).as_f64().map_or(Value::Null, Value::float)
-            }
+            (CastTo::Float, Value::Text(text)) => number_of_text(&text)
+                .as_f64()
+                .map_or(Value::Null, Value::float),
             (CastTo::Text, value) => match value.to_text() {
                 Some(text) => Value::Text(Cow::Owned(text.into_owned())),
                 None => Value::Null,
@@ -331,7 +346,10 @@ impl LikePattern {
                 _ => LikeToken::Char(char),
             });
         }
-        LikePattern { tokens, ignore_case }
+        LikePattern {
+            tokens,
+            ignore_case,
+        }
     }
 
     /// True when the whole text matches.
@@ -360,8 +378,12 @@ impl LikePattern {
                 (None, None) => return true,
                 _ => {}
             }
-            let Some((at, from)) = retry else { return false };
-            let Some(skipped) = from.chars().next() else { return false };
+            let Some((at, from)) = retry else {
+                return false;
+            };
+            let Some(skipped) = from.chars().next() else {
+                return false;
+            };
             rest = &from[skipped.len_utf8()..];
             token = at;
             retry = Some((at, rest));
@@ -374,7 +396,9 @@ impl LikePattern {
 }
 
 fn item<'a>(values: &'a [Value<'a>], index: u16) -> Value<'a> {
-    values.get(usize::from(index)).map_or(Value::Null, |value| value.reborrow())
+    values
+        .get(usize::from(index))
+        .map_or(Value::Null, |value| value.reborrow())
 }
 
 /// `decisive` when a part is, unknown when a part is unknown, else the opposite.
@@ -441,7 +465,10 @@ fn float_to_int(number: f64) -> Value<'static> {
 /// A number written as JSON or SQL writes it; words such as `inf` are no numbers.
 fn number_of_text(text: &str) -> Value<'static> {
     let text = text.trim();
-    if text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E')) {
+    if text
+        .bytes()
+        .all(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'))
+    {
         parse_number(text)
     } else {
         Value::Null

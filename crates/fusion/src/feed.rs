@@ -35,8 +35,16 @@ struct Inner {
 impl Feed {
     /// A source without statements.
     pub fn new() -> Self {
-        let inner = Inner { lanes: Vec::new(), scanner: Scanner::new([]), generation: 0 };
-        Feed { inner: Mutex::new(inner), room: Notify::new(), rewind: Notify::new() }
+        let inner = Inner {
+            lanes: Vec::new(),
+            scanner: Scanner::new([]),
+            generation: 0,
+        };
+        Feed {
+            inner: Mutex::new(inner),
+            room: Notify::new(),
+            rewind: Notify::new(),
+        }
     }
 
     /// Adds statements.
@@ -118,7 +126,9 @@ impl Feed {
         let inner = self.inner.lock();
         for lane in &inner.lanes {
             let mut state = lane.state.lock();
-            let LaneState { machine, output, .. } = &mut *state;
+            let LaneState {
+                machine, output, ..
+            } = &mut *state;
             machine.set_waiting(&is_waiting, output);
             state.is_caught_up = is_caught_up;
             if wants_writer(&state) {
@@ -135,7 +145,11 @@ impl Feed {
     }
 
     fn is_full(&self) -> bool {
-        self.inner.lock().lanes.iter().any(|lane| lane.state.lock().output.is_full())
+        self.inner
+            .lock()
+            .lanes
+            .iter()
+            .any(|lane| lane.state.lock().output.is_full())
     }
 }
 
@@ -183,7 +197,9 @@ impl Inner {
             });
             // 10,000 statements of 256 fields could pass 16 bits; a field past them stays null,
             // and the join is refused before by `Fusion`.
-            let slots = slots.map(|slot| u16::try_from(slot).unwrap_or(u16::MAX)).collect();
+            let slots = slots
+                .map(|slot| u16::try_from(slot).unwrap_or(u16::MAX))
+                .collect();
             lane.state.lock().machine.bind(slots);
         }
         self.scanner = Scanner::new(&fields);
@@ -211,7 +227,13 @@ impl Inner {
                 }
             };
             for state in &mut states {
-                let LaneState { machine, output, positions, is_dirty, .. } = &mut **state;
+                let LaneState {
+                    machine,
+                    output,
+                    positions,
+                    is_dirty,
+                    ..
+                } = &mut **state;
                 if let Some(offset) = event.offset {
                     let next = usize::try_from(event.partition)
                         .ok()
@@ -242,7 +264,11 @@ fn wants_writer(state: &LaneState) -> bool {
     if !state.output.is_empty() {
         return true;
     }
-    let clock = if state.is_caught_up { state.machine.next_clock() } else { None };
+    let clock = if state.is_caught_up {
+        state.machine.next_clock()
+    } else {
+        None
+    };
     match (state.alarm, clock) {
         (None, _) => state.is_dirty || clock.is_some(),
         (Some(alarm), Some(clock)) => clock < alarm,

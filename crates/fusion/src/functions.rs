@@ -28,7 +28,9 @@ impl PartialEq for ScalarFunction {
 
 /// The function of that name, in any case.
 pub fn scalar_function(name: &str) -> Option<&'static ScalarFunction> {
-    SCALAR_FUNCTIONS.iter().find(|function| function.name.eq_ignore_ascii_case(name))
+    SCALAR_FUNCTIONS
+        .iter()
+        .find(|function| function.name.eq_ignore_ascii_case(name))
 }
 
 /// Most arguments of any function of the table.
@@ -36,21 +38,66 @@ pub const ARGUMENTS_MAX: usize = 3;
 
 /// Every scalar function.
 pub const SCALAR_FUNCTIONS: &[ScalarFunction] = &[
-    ScalarFunction { name: "abs", arguments: (1, 1), usage: "abs(number)", run: abs },
-    ScalarFunction { name: "ceil", arguments: (1, 1), usage: "ceil(number)", run: ceil },
-    ScalarFunction { name: "floor", arguments: (1, 1), usage: "floor(number)", run: floor },
-    ScalarFunction { name: "length", arguments: (1, 1), usage: "length(text)", run: length },
-    ScalarFunction { name: "lower", arguments: (1, 1), usage: "lower(text)", run: lower },
-    ScalarFunction { name: "nullif", arguments: (2, 2), usage: "nullif(value, other)", run: nullif },
-    ScalarFunction { name: "power", arguments: (2, 2), usage: "power(base, exponent)", run: power },
+    ScalarFunction {
+        name: "abs",
+        arguments: (1, 1),
+        usage: "abs(number)",
+        run: abs,
+    },
+    ScalarFunction {
+        name: "ceil",
+        arguments: (1, 1),
+        usage: "ceil(number)",
+        run: ceil,
+    },
+    ScalarFunction {
+        name: "floor",
+        arguments: (1, 1),
+        usage: "floor(number)",
+        run: floor,
+    },
+    ScalarFunction {
+        name: "length",
+        arguments: (1, 1),
+        usage: "length(text)",
+        run: length,
+    },
+    ScalarFunction {
+        name: "lower",
+        arguments: (1, 1),
+        usage: "lower(text)",
+        run: lower,
+    },
+    ScalarFunction {
+        name: "nullif",
+        arguments: (2, 2),
+        usage: "nullif(value, other)",
+        run: nullif,
+    },
+    ScalarFunction {
+        name: "power",
+        arguments: (2, 2),
+        usage: "power(base, exponent)",
+        run: power,
+    },
     ScalarFunction {
         name: "round",
         arguments: (1, 2),
         usage: "round(number) or round(number, decimals)",
         run: round,
     },
-    ScalarFunction { name: "sqrt", arguments: (1, 1), usage: "sqrt(number)", run: sqrt },
-    ScalarFunction { name: "upper", arguments: (1, 1), usage: "upper(text)", run: upper },
+    ScalarFunction {
+        name: "sqrt",
+        arguments: (1, 1),
+        usage: "sqrt(number)",
+        run: sqrt,
+    },
+    ScalarFunction {
+        name: "upper",
+        arguments: (1, 1),
+        usage: "upper(text)",
+        run: upper,
+    },
 ];
 
 fn abs<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
@@ -81,7 +128,11 @@ fn length<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
 fn lower<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
     match std::mem::replace(&mut arguments[0], Value::Null) {
         // Nothing to change: keep borrowing.
-        Value::Text(text) if text.bytes().all(|b| b.is_ascii() && !b.is_ascii_uppercase()) => {
+        Value::Text(text)
+            if text
+                .bytes()
+                .all(|b| b.is_ascii() && !b.is_ascii_uppercase()) =>
+        {
             Value::Text(text)
         }
         Value::Text(text) => Value::Text(Cow::Owned(text.to_lowercase())),
@@ -91,7 +142,11 @@ fn lower<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
 
 fn upper<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
     match std::mem::replace(&mut arguments[0], Value::Null) {
-        Value::Text(text) if text.bytes().all(|b| b.is_ascii() && !b.is_ascii_lowercase()) => {
+        Value::Text(text)
+            if text
+                .bytes()
+                .all(|b| b.is_ascii() && !b.is_ascii_lowercase()) =>
+        {
             Value::Text(text)
         }
         Value::Text(text) => Value::Text(Cow::Owned(text.to_uppercase())),
@@ -100,7 +155,10 @@ fn upper<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
 }
 
 fn nullif<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
-    if arguments[0].compare(&arguments[1]).is_some_and(std::cmp::Ordering::is_eq) {
+    if arguments[0]
+        .compare(&arguments[1])
+        .is_some_and(std::cmp::Ordering::is_eq)
+    {
         return Value::Null;
     }
     std::mem::replace(&mut arguments[0], Value::Null)
@@ -134,7 +192,11 @@ fn round_float(number: f64, decimals: i64) -> Value<'static> {
     }
     let scale = 10f64.powi(i32::try_from(decimals.max(-ROUND_DECIMALS_MAX)).unwrap_or(0));
     let scaled = number * scale;
-    if scaled.is_finite() { Value::float(scaled.round() / scale) } else { Value::Float(number) }
+    if scaled.is_finite() {
+        Value::float(scaled.round() / scale)
+    } else {
+        Value::Float(number)
+    }
 }
 
 fn sqrt<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {

@@ -142,10 +142,18 @@ impl Fusion {
         let definition = self.define(new)?;
         let plan = compile(&definition)?;
         check_loop(&plan)?;
-        let prepared = self.prepare(definition.clone(), Arc::new(plan), None).await?;
+        let prepared = self
+            .prepare(definition.clone(), Arc::new(plan), None)
+            .await?;
         let checkpoint = {
             let state = prepared.lane.state.lock();
-            encode(&state.machine, (0, 0), &state.positions, prepared.sequence, &Output::default())
+            encode(
+                &state.machine,
+                (0, 0),
+                &state.positions,
+                prepared.sequence,
+                &Output::default(),
+            )
         };
         self.journal.add(&definition, &checkpoint).await?;
         let id = definition.id.clone();
@@ -169,7 +177,11 @@ impl Fusion {
         self.statements.write().remove(id);
         self.set_gauge();
         self.journal.remove(id).await?;
-        tracing::info!(statement = statement.definition.name, id, "a statement was removed");
+        tracing::info!(
+            statement = statement.definition.name,
+            id,
+            "a statement was removed"
+        );
         Ok(())
     }
 
@@ -184,8 +196,10 @@ impl Fusion {
     /// All statements, in the order they were added.
     pub fn statements(&self) -> Vec<StatementInfo> {
         let statements: Vec<Arc<Statement>> = self.statements.read().values().cloned().collect();
-        let mut infos: Vec<StatementInfo> =
-            statements.iter().map(|statement| statement.info()).collect();
+        let mut infos: Vec<StatementInfo> = statements
+            .iter()
+            .map(|statement| statement.info())
+            .collect();
         infos.sort_by(|a, b| (a.created_ms, &a.id).cmp(&(b.created_ms, &b.id)));
         infos
     }
@@ -212,11 +226,16 @@ impl Fusion {
     async fn start_recovered(&self, recovered: Vec<Recovered>) {
         let mut sources = self.sources.lock().await;
         let mut prepared = Vec::with_capacity(recovered.len());
-        for Recovered { definition, checkpoint } in recovered {
+        for Recovered {
+            definition,
+            checkpoint,
+        } in recovered
+        {
             let started = match compile(&definition) {
                 Ok(plan) => {
                     let checkpoint = Some(checkpoint.unwrap_or_default());
-                    self.prepare(definition.clone(), Arc::new(plan), checkpoint).await
+                    self.prepare(definition.clone(), Arc::new(plan), checkpoint)
+                        .await
                 }
                 Err(error) => Err(error),
             };
@@ -308,12 +327,16 @@ impl Fusion {
                 outbox: Output::default(),
             },
         };
-        let Restored { machine, positions, sequence, outbox } = restored;
+        let Restored {
+            machine,
+            positions,
+            sequence,
+            outbox,
+        } = restored;
         let is_mqtt = matches!(plan.source, Source::Mqtt(_));
         let key = SourceKey {
             source: plan.source.clone(),
-            alone: (definition.start == Start::Earliest && !is_mqtt)
-                .then(|| definition.id.clone()),
+            alone: (definition.start == Start::Earliest && !is_mqtt).then(|| definition.id.clone()),
         };
         let lane = Arc::new(Lane {
             definition,
@@ -323,7 +346,12 @@ impl Fusion {
             wake: tokio::sync::Notify::new(),
             removed: CancellationToken::new(),
         });
-        Ok(Prepared { lane, key, sequence, outbox })
+        Ok(Prepared {
+            lane,
+            key,
+            sequence,
+            outbox,
+        })
     }
 
     /// Where a new statement starts in each partition; none for MQTT.
@@ -334,8 +362,11 @@ impl Fusion {
             Source::Kafka(topic) => {
                 let topic = kafka_name(topic)?;
                 let doing = format!("open the source kafka.\"{topic}\"");
-                let info =
-                    self.store.topic_or_create(&topic).await.map_err(FusionError::streams(doing))?;
+                let info = self
+                    .store
+                    .topic_or_create(&topic)
+                    .await
+                    .map_err(FusionError::streams(doing))?;
                 let ranges = info.partition_offsets.iter();
                 Ok(ranges
                     .map(|range| match start {
@@ -362,8 +393,11 @@ impl Fusion {
             Sink::Kafka(topic) => {
                 let topic = kafka_name(&topic)?;
                 let doing = format!("open the target kafka.\"{topic}\"");
-                let info =
-                    self.store.topic_or_create(&topic).await.map_err(FusionError::streams(doing))?;
+                let info = self
+                    .store
+                    .topic_or_create(&topic)
+                    .await
+                    .map_err(FusionError::streams(doing))?;
                 // All rows of one statement go to one partition: their order is the result's.
                 let hash = definition.id.bytes().fold(FNV_START, |hash, byte| {
                     (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME)
@@ -393,7 +427,10 @@ impl Fusion {
                 definition: lane.definition.clone(),
                 source,
                 sink,
-                run: Ok(Running { lane: lane.clone(), key: key.clone() }),
+                run: Ok(Running {
+                    lane: lane.clone(),
+                    key: key.clone(),
+                }),
             });
         }
         let mut to_open = Vec::new();
@@ -410,7 +447,13 @@ impl Fusion {
             feed.join(lanes);
             feeds.insert(key, feed);
         }
-        for Prepared { key, lane, sequence, outbox } in prepared {
+        for Prepared {
+            key,
+            lane,
+            sequence,
+            outbox,
+        } in prepared
+        {
             let writer = Writer {
                 lane,
                 feed: feeds[&key].clone(),
@@ -455,7 +498,9 @@ impl Fusion {
     }
 
     fn leave(&self, sources: &mut Sources, running: &Running) {
-        let Some(open) = sources.open.get(&running.key) else { return };
+        let Some(open) = sources.open.get(&running.key) else {
+            return;
+        };
         if open.feed.leave(&running.lane.definition.id) {
             self.stop(open);
             sources.open.remove(&running.key);
@@ -472,12 +517,21 @@ impl Fusion {
 
     fn list_failed(&self, definition: Definition, error: &FusionError) {
         let why = base::report(error);
-        tracing::error!(statement = definition.name, why, "a statement could not be started");
+        tracing::error!(
+            statement = definition.name,
+            why,
+            "a statement could not be started"
+        );
         let (source, sink) = match sql::compile(&definition.text) {
             Ok(plan) => shown(&definition, &plan),
             Err(_) => (String::new(), String::new()),
         };
-        self.list(Statement { definition, source, sink, run: Err(why) });
+        self.list(Statement {
+            definition,
+            source,
+            sink,
+            run: Err(why),
+        });
     }
 
     fn list(&self, statement: Statement) {
@@ -494,7 +548,11 @@ impl Fusion {
         let statements = self.statements.read();
         statements
             .get(id_or_name)
-            .or_else(|| statements.values().find(|statement| statement.is_called(id_or_name)))
+            .or_else(|| {
+                statements
+                    .values()
+                    .find(|statement| statement.is_called(id_or_name))
+            })
             .cloned()
             .ok_or_else(|| FusionError::Unknown(id_or_name.to_owned()))
     }
@@ -541,8 +599,10 @@ impl Statement {
             (false, Some(_)) => Status::Retrying,
             (false, None) => Status::Running,
         };
-        info.error =
-            state.trouble.clone().or_else(|| state.machine.error().map(str::to_owned));
+        info.error = state
+            .trouble
+            .clone()
+            .or_else(|| state.machine.error().map(str::to_owned));
         info.received_total = books.received;
         info.filtered_total = books.filtered;
         info.emitted_total = books.emitted;
@@ -565,9 +625,9 @@ fn compile(definition: &Definition) -> Result<Plan, FusionError> {
 /// Refuses a statement that would feed itself.
 fn check_loop(plan: &Plan) -> Result<(), FusionError> {
     let feeds_itself = match (&plan.source, &plan.sink) {
-        (Source::Mqtt(filter), Some(Sink::Mqtt(topic))) => {
-            filter.parse::<mqtt::TopicFilter>().is_ok_and(|filter| filter.matches(topic))
-        }
+        (Source::Mqtt(filter), Some(Sink::Mqtt(topic))) => filter
+            .parse::<mqtt::TopicFilter>()
+            .is_ok_and(|filter| filter.matches(topic)),
         (Source::Kafka(from), Some(Sink::Kafka(to))) => kafka_name(from)? == kafka_name(to)?,
         // The statement's own topic, whose id nobody knows before it is added.
         (Source::Mqtt(filter), None) => filter
@@ -592,15 +652,22 @@ fn check_loop(plan: &Plan) -> Result<(), FusionError> {
 }
 
 fn effective_sink(definition: &Definition, plan: &Plan) -> Sink {
-    plan.sink.clone().unwrap_or_else(|| Sink::Mqtt(format!("{OWN_TOPIC}{}", definition.id)))
+    plan.sink
+        .clone()
+        .unwrap_or_else(|| Sink::Mqtt(format!("{OWN_TOPIC}{}", definition.id)))
 }
 
 fn shown(definition: &Definition, plan: &Plan) -> (String, String) {
-    (plan.source.to_string(), effective_sink(definition, plan).to_string())
+    (
+        plan.source.to_string(),
+        effective_sink(definition, plan).to_string(),
+    )
 }
 
 fn kafka_name(topic: &str) -> Result<streams::TopicName, FusionError> {
-    topic.parse().map_err(|error| FusionError::Refused(format!("kafka.\"{topic}\": {error}")))
+    topic
+        .parse()
+        .map_err(|error| FusionError::Refused(format!("kafka.\"{topic}\": {error}")))
 }
 
 fn no_mqtt(does: &str) -> FusionError {

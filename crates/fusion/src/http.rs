@@ -51,10 +51,7 @@ async fn show(State(fusion): State<Arc<Fusion>>, Path(id): Path<String>) -> Resp
     }
 }
 
-async fn add(
-    State(fusion): State<Arc<Fusion>>,
-    body: Result<Bytes, BytesRejection>,
-) -> Response {
+async fn add(State(fusion): State<Arc<Fusion>>, body: Result<Bytes, BytesRejection>) -> Response {
     let body = match body {
         Ok(body) => body,
         Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {

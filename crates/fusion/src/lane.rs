@@ -150,5 +150,10 @@ pub fn decode(machine: Machine, checkpoint: &[u8]) -> Option<Restored> {
     let machine = machine.decode(&mut from)?;
     let outbox = Output::decode(&mut from)?;
     let sequence = Sequence { producer_id, next };
-    from.0.is_empty().then_some(Restored { machine, positions, sequence, outbox })
+    from.0.is_empty().then_some(Restored {
+        machine,
+        positions,
+        sequence,
+        outbox,
+    })
 }

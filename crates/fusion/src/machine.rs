@@ -40,8 +40,7 @@ pub struct Books {
 impl Books {
     /// Events that are neither settled nor lost.
     pub fn in_flight(&self) -> u64 {
-        let settled =
-            self.filtered + self.emitted_from + self.errored + self.late + self.dropped;
+        let settled = self.filtered + self.emitted_from + self.errored + self.late + self.dropped;
         self.received.saturating_sub(settled)
     }
 }
@@ -81,8 +80,13 @@ impl Machine {
     pub fn new(plan: Arc<Plan>, options: MachineOptions) -> Self {
         let (functions, windows) = match &plan.stage {
             Stage::PerEvent { .. } => (Vec::new(), None),
-            Stage::Windowed { window, aggregates, .. } => (
-                aggregates.iter().map(|aggregate| aggregate.function).collect(),
+            Stage::Windowed {
+                window, aggregates, ..
+            } => (
+                aggregates
+                    .iter()
+                    .map(|aggregate| aggregate.function)
+                    .collect(),
                 Some(new_windows(window, &options)),
             ),
         };
@@ -100,14 +104,13 @@ impl Machine {
         }
     }
 
-    /// The plan that runs.
-    pub fn plan(&self) -> &Arc<Plan> {
-        &self.plan
-    }
-
     /// Says where among the source's scanned values each field of the plan stands.
     pub fn bind(&mut self, slots: Vec<u16>) {
-        assert_eq!(slots.len(), self.plan.fields.len(), "every field has one slot");
+        assert_eq!(
+            slots.len(),
+            self.plan.fields.len(),
+            "every field has one slot"
+        );
         self.slots = slots;
     }
 
@@ -154,7 +157,9 @@ impl Machine {
             Stage::PerEvent { window } => {
                 self.on_single(&plan, window.as_ref(), event, values, out);
             }
-            Stage::Windowed { window, group_by, .. } => {
+            Stage::Windowed {
+                window, group_by, ..
+            } => {
                 self.on_grouped(&plan, window, group_by, event, values, out);
             }
         }
@@ -176,7 +181,10 @@ impl Machine {
         if !self.follows_clock() {
             return None;
         }
-        let close = self.windows.as_ref()?.next_clock_close(self.options.close_delay_ms)?;
+        let close = self
+            .windows
+            .as_ref()?
+            .next_clock_close(self.options.close_delay_ms)?;
         Some(UnixMillis(close))
     }
 
@@ -264,7 +272,12 @@ impl Machine {
                 } else if write_row(plan, &self.prefixes, &scope, out) {
                     let key = event.key.cloned();
                     let (end, timestamp) = (out.bytes.len(), UnixMillis(time));
-                    out.rows.push(Row { end, timestamp, key, events: 1 });
+                    out.rows.push(Row {
+                        end,
+                        timestamp,
+                        key,
+                        events: 1,
+                    });
                 } else {
                     self.errored(event, &ROW_TOO_LARGE);
                 }
@@ -291,7 +304,11 @@ impl Machine {
                 scope.window = Some(bounds(millis(window), time));
                 if !passes(plan.filter.as_ref(), &scope) {
                     self.books.filtered += 1;
-                } else if self.windows.as_ref().is_some_and(|windows| windows.is_late(time)) {
+                } else if self
+                    .windows
+                    .as_ref()
+                    .is_some_and(|windows| windows.is_late(time))
+                {
                     self.books.late += 1;
                 } else {
                     self.accumulate(plan, group_by, event, time, &scope);
@@ -302,8 +319,16 @@ impl Machine {
     }
 
     /// Moves the watermark, emits what that closes, and gives the event's own time.
-    fn advance(&mut self, window: &Tumbling, event: &Event<'_>, time: i64, out: &mut Output) -> i64 {
-        let Some(windows) = &mut self.windows else { return time };
+    fn advance(
+        &mut self,
+        window: &Tumbling,
+        event: &Event<'_>,
+        time: i64,
+        out: &mut Output,
+    ) -> i64 {
+        let Some(windows) = &mut self.windows else {
+            return time;
+        };
         let mut time = time;
         if window.time == EventTime::Source && matches!(self.plan.source, Source::Mqtt(_)) {
             if time.saturating_add(CLOCK_STEP_MS) < windows.arrival_mark() {
@@ -311,7 +336,9 @@ impl Machine {
                     self.emit(closed, out);
                 }
             }
-            let Some(windows) = &self.windows else { return time };
+            let Some(windows) = &self.windows else {
+                return time;
+            };
             time = windows.not_before_watermark(time);
         }
         let partition = usize::try_from(event.partition).unwrap_or(0);
@@ -379,11 +406,16 @@ impl Machine {
 
     fn emit(&mut self, window: Window, out: &mut Output) {
         let plan = self.plan.clone();
-        let Stage::Windowed { having, .. } = &plan.stage else { return };
+        let Stage::Windowed { having, .. } = &plan.stage else {
+            return;
+        };
         for group in &window.groups {
             let keys = decode_key(&group.key);
-            let aggregates: Vec<Value<'_>> =
-                group.accumulators.iter().map(|accumulator| accumulator.value()).collect();
+            let aggregates: Vec<Value<'_>> = group
+                .accumulators
+                .iter()
+                .map(|accumulator| accumulator.value())
+                .collect();
             let scope = Scope {
                 values: &[],
                 slots: &[],
@@ -397,7 +429,12 @@ impl Machine {
             } else if write_row(&plan, &self.prefixes, &scope, out) {
                 let timestamp = UnixMillis(window.end - 1);
                 let (end, events) = (out.bytes.len(), group.events);
-                out.rows.push(Row { end, timestamp, key: None, events });
+                out.rows.push(Row {
+                    end,
+                    timestamp,
+                    key: None,
+                    events,
+                });
             } else {
                 self.books.errored += group.events;
                 self.last_error = Some(ROW_TOO_LARGE.0.to_owned());
@@ -414,7 +451,9 @@ impl Machine {
                 event.topic, event.partition
             ),
         };
-        let end = (0..=ERROR_TEXT_BYTES_MAX).rev().find(|end| text.is_char_boundary(*end));
+        let end = (0..=ERROR_TEXT_BYTES_MAX)
+            .rev()
+            .find(|end| text.is_char_boundary(*end));
         text.truncate(end.unwrap_or(0));
         self.last_error = Some(text);
     }
@@ -424,7 +463,9 @@ impl Machine {
             self.books.dropped += windows.events();
             windows.restart_time();
         }
-        self.suspended = Some(format!("suspended: {reason}; then remove and add the statement"));
+        self.suspended = Some(format!(
+            "suspended: {reason}; then remove and add the statement"
+        ));
     }
 
     /// A named time column moves with events only; the source's own time follows the wall clock.
@@ -437,11 +478,18 @@ impl Machine {
 }
 
 fn new_windows(window: &Tumbling, options: &MachineOptions) -> Windows {
-    Windows::new(millis(window), options.lateness_ms, options.groups_max, options.partitions)
+    Windows::new(
+        millis(window),
+        options.lateness_ms,
+        options.groups_max,
+        options.partitions,
+    )
 }
 
 fn millis(window: &Tumbling) -> i64 {
-    i64::try_from(window.length.as_millis()).unwrap_or(i64::MAX).max(1)
+    i64::try_from(window.length.as_millis())
+        .unwrap_or(i64::MAX)
+        .max(1)
 }
 
 fn time_of(time: &EventTime, scope: &Scope<'_>, event: &Event<'_>) -> Option<i64> {
@@ -499,7 +547,9 @@ fn write_row(plan: &Plan, prefixes: &[Vec<u8>], scope: &Scope<'_>, out: &mut Out
 /// The members of an object, or what is no object under the prefix's name; false for no members.
 fn write_members(payload: &Value<'_>, prefix: &[u8], out: &mut Vec<u8>) -> bool {
     if let Value::Json(text) = payload
-        && let Some(members) = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'))
+        && let Some(members) = text
+            .strip_prefix('{')
+            .and_then(|text| text.strip_suffix('}'))
     {
         let members = members.trim();
         out.extend_from_slice(members.as_bytes());

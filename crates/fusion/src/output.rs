@@ -81,7 +81,12 @@ impl Output {
                 0 => None,
                 _ => Some(Bytes::copy_from_slice(from.bytes()?)),
             };
-            output.rows.push(Row { end: output.bytes.len(), timestamp, key, events });
+            output.rows.push(Row {
+                end: output.bytes.len(),
+                timestamp,
+                key,
+                events,
+            });
         }
         Some(output)
     }

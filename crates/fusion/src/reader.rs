@@ -22,8 +22,15 @@ pub async fn run(
     let mut wait = RETRY_WAIT.0;
     loop {
         let started = Instant::now();
-        let reader = Reader { feed: &feed, store: &store, topic: &topic, stop: &stop };
-        let Err(error) = reader.read().await else { return };
+        let reader = Reader {
+            feed: &feed,
+            store: &store,
+            topic: &topic,
+            stop: &stop,
+        };
+        let Err(error) = reader.read().await else {
+            return;
+        };
         let text = format!("cannot read kafka.\"{topic}\": {}", base::report(&error));
         tracing::warn!(error = text, "a statement source failed and is tried again");
         feed.set_trouble(Some(&text));
@@ -57,14 +64,25 @@ impl Reader<'_> {
     /// Reads until told to stop (`Ok`) or something fails.
     async fn read(&self) -> Result<(), StreamsError> {
         let info = self.store.topic(self.topic).await?;
-        let mut consumer = self.store.consumer(ConsumerConfig::alone(CLIENT_ID)).await?;
+        let mut consumer = self
+            .store
+            .consumer(ConsumerConfig::alone(CLIENT_ID))
+            .await?;
         let partitions = (0..info.partitions).map(|partition| (self.topic.clone(), partition));
         consumer.assign(partitions.collect()).await?;
         let mut progress = Progress {
-            ends: info.partition_offsets.iter().map(|range| range.end).collect(),
+            ends: info
+                .partition_offsets
+                .iter()
+                .map(|range| range.end)
+                .collect(),
             seen: vec![None; info.partition_offsets.len()],
         };
-        let starts: Vec<i64> = info.partition_offsets.iter().map(|range| range.start).collect();
+        let starts: Vec<i64> = info
+            .partition_offsets
+            .iter()
+            .map(|range| range.start)
+            .collect();
         let mut generation = self.seek(consumer.as_mut(), &starts).await?;
         self.feed.set_trouble(None);
         let mut wait = PARTITION_IDLE;
@@ -80,14 +98,22 @@ impl Reader<'_> {
                 continue;
             };
             // Records keep coming: look again soon, so that partitions without any are let go.
-            wait = if records.is_empty() { POLL_WAIT } else { PARTITION_IDLE };
-            let bytes: usize =
-                records.iter().map(|record| record.value.as_ref().map_or(0, |v| v.len())).sum();
+            wait = if records.is_empty() {
+                POLL_WAIT
+            } else {
+                PARTITION_IDLE
+            };
+            let bytes: usize = records
+                .iter()
+                .map(|record| record.value.as_ref().map_or(0, |v| v.len()))
+                .sum();
             let is_caught_up = bytes < POLL_BYTES_MAX / 2;
             for record in &records {
                 progress.see(record.partition);
             }
-            self.feed.set_waiting(false, |partition| progress.waits(partition, consumer.as_ref(), self.topic));
+            self.feed.set_waiting(false, |partition| {
+                progress.waits(partition, consumer.as_ref(), self.topic)
+            });
             let mut at = 0;
             while at < records.len() {
                 let Some(applied) = self.feed.apply_records(generation, &records[at..]) else {
@@ -107,24 +133,27 @@ impl Reader<'_> {
             if records.is_empty() {
                 progress.seen.fill(None);
             }
-            self.feed
-                .set_waiting(is_caught_up, |partition| progress.waits(partition, consumer.as_ref(), self.topic));
+            self.feed.set_waiting(is_caught_up, |partition| {
+                progress.waits(partition, consumer.as_ref(), self.topic)
+            });
         }
     }
 
     /// Goes to the least positions that the statements want; a position that the topic no longer
     /// holds moves up to where the topic starts.
-    async fn seek(
-        &self,
-        consumer: &mut dyn Consumer,
-        starts: &[i64],
-    ) -> Result<u64, StreamsError> {
+    async fn seek(&self, consumer: &mut dyn Consumer, starts: &[i64]) -> Result<u64, StreamsError> {
         let (generation, positions) = self.feed.positions();
         for (partition, start) in starts.iter().enumerate() {
-            let Ok(number) = i32::try_from(partition) else { continue };
+            let Ok(number) = i32::try_from(partition) else {
+                continue;
+            };
             // A partition that came after every statement: nobody reads it.
-            let Some(position) = positions.get(partition) else { continue };
-            consumer.seek(self.topic, number, SeekTo::Offset((*position).max(*start))).await?;
+            let Some(position) = positions.get(partition) else {
+                continue;
+            };
+            consumer
+                .seek(self.topic, number, SeekTo::Offset((*position).max(*start)))
+                .await?;
         }
         Ok(generation)
     }

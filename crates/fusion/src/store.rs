@@ -80,14 +80,25 @@ impl StatementStore {
         let mut live = BTreeMap::new();
         let mut recovered = Vec::new();
         for (id, statement) in found.statements {
-            let Some((definition, place)) = statement.definition else { continue };
-            let mut entry = Live { definition: Some(place), ..Live::default() };
-            let whole = statement.checkpoints.into_iter().rev().find(|(_, parts)| parts.is_whole());
+            let Some((definition, place)) = statement.definition else {
+                continue;
+            };
+            let mut entry = Live {
+                definition: Some(place),
+                ..Live::default()
+            };
+            let whole = statement
+                .checkpoints
+                .into_iter()
+                .rev()
+                .find(|(_, parts)| parts.is_whole());
             let mut checkpoint = None;
             if let Some((number, parts)) = whole {
                 let mut bytes = Vec::new();
                 for position in parts.positions.iter().flatten() {
-                    let frame = journal.read_frame(*position).map_err(FusionError::journal("read"))?;
+                    let frame = journal
+                        .read_frame(*position)
+                        .map_err(FusionError::journal("read"))?;
                     let part = Part::decode(&frame);
                     bytes.extend_from_slice(part.map_or(&[][..], |part| part.bytes));
                 }
@@ -97,13 +108,22 @@ impl StatementStore {
                 checkpoint = Some(bytes);
             }
             live.insert(id, entry);
-            recovered.push(Recovered { definition, checkpoint });
+            recovered.push(Recovered {
+                definition,
+                checkpoint,
+            });
         }
         recovered.sort_by(|a, b| {
             let key = |r: &Recovered| (r.definition.created_ms, r.definition.id.clone());
             key(a).cmp(&key(b))
         });
-        Ok((StatementStore { journal, live: Mutex::new(live) }, recovered))
+        Ok((
+            StatementStore {
+                journal,
+                live: Mutex::new(live),
+            },
+            recovered,
+        ))
     }
 
     /// Keeps a statement and its first checkpoint; durable on return.
@@ -116,7 +136,8 @@ impl StatementStore {
             let mut live = self.live.lock().await;
             // The checkpoint first: a statement that is there always has its positions.
             let mut entry = Live::default();
-            self.append_parts(&definition.id, &mut entry, checkpoint, Durability::Memory).await?;
+            self.append_parts(&definition.id, &mut entry, checkpoint, Durability::Memory)
+                .await?;
             let (position, wait) = self.append(ADDED, &[&json], Durability::Disk).await?;
             entry.definition = Some((position, json.len() as u64));
             live.insert(definition.id.clone(), entry);
@@ -132,7 +153,9 @@ impl StatementStore {
     pub async fn remove(&self, id: &str) -> Result<(), FusionError> {
         let wait = {
             let mut live = self.live.lock().await;
-            let (_, wait) = self.append(REMOVED, &[id.as_bytes()], Durability::Disk).await?;
+            let (_, wait) = self
+                .append(REMOVED, &[id.as_bytes()], Durability::Disk)
+                .await?;
             live.remove(id);
             wait
         };
@@ -152,7 +175,9 @@ impl StatementStore {
         let wait = {
             let mut live = self.live.lock().await;
             // A statement that was removed meanwhile needs none.
-            let Some(entry) = live.get_mut(id) else { return Ok(()) };
+            let Some(entry) = live.get_mut(id) else {
+                return Ok(());
+            };
             self.append_parts(id, entry, bytes, durability).await?
         };
         wait.await.map_err(FusionError::journal("write"))?;
@@ -188,7 +213,9 @@ impl StatementStore {
             head.u64(number);
             head.count(part);
             head.count(chunks.len());
-            let (position, wait) = self.append(CHECKPOINT, &[&head.0, chunk], durability).await?;
+            let (position, wait) = self
+                .append(CHECKPOINT, &[&head.0, chunk], durability)
+                .await?;
             positions.push(position);
             last = Some(wait);
         }
@@ -204,7 +231,11 @@ impl StatementStore {
         parts: &[&[u8]],
         need: Durability,
     ) -> Result<(Position, DurableWait), FusionError> {
-        let frame = Frame { kind, version: VERSION, parts };
+        let frame = Frame {
+            kind,
+            version: VERSION,
+            parts,
+        };
         loop {
             let (done, wait) = Done::channel(need);
             match self.journal.append(&[frame], need, done) {
@@ -216,7 +247,9 @@ impl StatementStore {
     }
 
     async fn rewrite_when_due(&self, live: &mut BTreeMap<String, Live>) -> Result<(), FusionError> {
-        let Some(low) = live.values().filter_map(Live::low).min() else { return Ok(()) };
+        let Some(low) = live.values().filter_map(Live::low).min() else {
+            return Ok(());
+        };
         let live_bytes: u64 = live.values().map(Live::live_bytes).sum();
         let held = self.journal.end().0.saturating_sub(low.0);
         if held < JOURNAL_SLACK_BYTES + 4 * live_bytes {
@@ -238,12 +271,17 @@ impl StatementStore {
                 let payload = match self.read(*position) {
                     Ok(payload) => payload,
                     // Not written yet, so it is new and stands near the end: it may stay.
-                    Err(FusionError::Journal { source: JournalError::OutOfRange { .. }, .. }) => {
+                    Err(FusionError::Journal {
+                        source: JournalError::OutOfRange { .. },
+                        ..
+                    }) => {
                         continue;
                     }
                     Err(error) => return Err(error),
                 };
-                let (moved, wait) = self.append(CHECKPOINT, &[&payload], Durability::Disk).await?;
+                let (moved, wait) = self
+                    .append(CHECKPOINT, &[&payload], Durability::Disk)
+                    .await?;
                 *position = moved;
                 last = Some(wait);
             }
@@ -252,7 +290,9 @@ impl StatementStore {
         if let Some(wait) = last {
             wait.await.map_err(FusionError::journal("write"))?;
         }
-        let Some(low) = live.values().filter_map(Live::low).min() else { return Ok(()) };
+        let Some(low) = live.values().filter_map(Live::low).min() else {
+            return Ok(());
+        };
         let journal = self.journal.clone();
         let reclaimed = tokio::task::spawn_blocking(move || journal.reclaim(low)).await;
         match reclaimed {
@@ -263,7 +303,9 @@ impl StatementStore {
     }
 
     fn read(&self, position: Position) -> Result<bytes::Bytes, FusionError> {
-        self.journal.read_frame(position).map_err(FusionError::journal("read"))
+        self.journal
+            .read_frame(position)
+            .map_err(FusionError::journal("read"))
     }
 }
 
@@ -331,13 +373,17 @@ impl Found {
     }
 
     fn removed(&mut self, frame: &FrameRef<'_>) -> bool {
-        let Ok(id) = std::str::from_utf8(frame.payload) else { return false };
+        let Ok(id) = std::str::from_utf8(frame.payload) else {
+            return false;
+        };
         self.statements.remove(id);
         true
     }
 
     fn part(&mut self, frame: &FrameRef<'_>) -> bool {
-        let Some(part) = Part::decode(frame.payload) else { return false };
+        let Some(part) = Part::decode(frame.payload) else {
+            return false;
+        };
         let statement = self.statements.entry(part.id.to_owned()).or_default();
         let parts = statement.checkpoints.entry(part.number).or_default();
         // A count of parts is believed only as far as parts come: each is a frame.
@@ -371,8 +417,13 @@ impl<'a> Part<'a> {
         let number = from.u64()?;
         let part = usize::try_from(from.u32()?).ok()?;
         let parts = usize::try_from(from.u32()?).ok()?;
-        (part < parts && parts <= PARTS_MAX)
-            .then_some(Part { id, number, part, parts, bytes: from.0 })
+        (part < parts && parts <= PARTS_MAX).then_some(Part {
+            id,
+            number,
+            part,
+            parts,
+            bytes: from.0,
+        })
     }
 }
 

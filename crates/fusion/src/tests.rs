@@ -1,1 +1,6 @@
+//! Statement tests as data files, and properties over random events.
 
+mod cases;
+mod engine;
+mod properties;
+mod speed;

@@ -22,7 +22,8 @@ pub fn parse_rfc3339(text: &str) -> Option<i64> {
     let number = |from: usize, to: usize| -> Option<i64> {
         let digits = bytes.get(from..to)?;
         digits.iter().try_fold(0i64, |value, byte| {
-            byte.is_ascii_digit().then(|| value * 10 + i64::from(byte - b'0'))
+            byte.is_ascii_digit()
+                .then(|| value * 10 + i64::from(byte - b'0'))
         })
     };
     let is = |at: usize, wanted: &[u8]| bytes.get(at).is_some_and(|byte| wanted.contains(byte));
@@ -42,7 +43,11 @@ pub fn parse_rfc3339(text: &str) -> Option<i64> {
     let mut ms = 0;
     if is(at, b".") {
         let start = at + 1;
-        at = start + bytes[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        at = start
+            + bytes[start..]
+                .iter()
+                .take_while(|byte| byte.is_ascii_digit())
+                .count();
         if at == start {
             return None;
         }
@@ -78,7 +83,11 @@ fn days_of_month(year: i64, month: i64) -> i64 {
 /// Days from 1970-01-01 in the proleptic Gregorian calendar; years start in March here, so that
 /// the leap day is the last of its year.
 fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
     let day_of_year = (153 * month + 2) / 5 + day - 1;
     365 * year + leap_days + day_of_year - DAYS_TO_EPOCH
@@ -107,9 +116,16 @@ mod tests {
             assert_eq!(parse_rfc3339(text), Some(ms), "{text}");
         }
         for bad in [
-            "", "2026-01-31", "2026-02-30T00:00:00Z", "2026-01-31T24:00:00Z", "1700000000",
-            "2026-01-31T00:00:00", "2026-01-31T00:00:00.Z", "2026-01-31T00:00:00+1:00",
-            "2026-01-31T00:00:00é", "2026-13-01T00:00:00Z",
+            "",
+            "2026-01-31",
+            "2026-02-30T00:00:00Z",
+            "2026-01-31T24:00:00Z",
+            "1700000000",
+            "2026-01-31T00:00:00",
+            "2026-01-31T00:00:00.Z",
+            "2026-01-31T00:00:00+1:00",
+            "2026-01-31T00:00:00é",
+            "2026-13-01T00:00:00Z",
         ] {
             assert_eq!(parse_rfc3339(bad), None, "{bad}");
         }

@@ -29,7 +29,11 @@ pub enum Value<'a> {
 impl<'a> Value<'a> {
     /// A double, or null where it is not finite.
     pub fn float(number: f64) -> Self {
-        if number.is_finite() { Value::Float(number) } else { Value::Null }
+        if number.is_finite() {
+            Value::Float(number)
+        } else {
+            Value::Null
+        }
     }
 
     /// A text that borrows.
@@ -151,9 +155,9 @@ impl<'a> Value<'a> {
     /// `-self`.
     pub fn negate(&self) -> Value<'static> {
         match self {
-            Value::Int(number) => {
-                number.checked_neg().map_or(Value::float(-(*number as f64)), Value::Int)
-            }
+            Value::Int(number) => number
+                .checked_neg()
+                .map_or(Value::float(-(*number as f64)), Value::Int),
             Value::Float(number) => Value::Float(-number),
             _ => Value::Null,
         }
@@ -277,10 +281,22 @@ mod tests {
     #[test]
     fn integers_and_doubles_compare_exactly() {
         let big = i64::MAX;
-        assert_eq!(Value::Int(big).compare(&Value::Float(TWO_TO_63)), Some(Ordering::Less));
-        assert_eq!(Value::Float(-1e300).compare(&Value::Int(i64::MIN)), Some(Ordering::Less));
-        assert_eq!(Value::Int(-1).compare(&Value::Float(-1.5)), Some(Ordering::Greater));
-        assert_eq!(Value::Int(2).compare(&Value::Float(2.0)), Some(Ordering::Equal));
+        assert_eq!(
+            Value::Int(big).compare(&Value::Float(TWO_TO_63)),
+            Some(Ordering::Less)
+        );
+        assert_eq!(
+            Value::Float(-1e300).compare(&Value::Int(i64::MIN)),
+            Some(Ordering::Less)
+        );
+        assert_eq!(
+            Value::Int(-1).compare(&Value::Float(-1.5)),
+            Some(Ordering::Greater)
+        );
+        assert_eq!(
+            Value::Int(2).compare(&Value::Float(2.0)),
+            Some(Ordering::Equal)
+        );
         assert_eq!(Value::Int(2).compare(&Value::text("2")), None);
     }
 
@@ -288,8 +304,14 @@ mod tests {
     fn what_json_cannot_write_is_null() {
         assert_eq!(Value::Int(1).divide(&Value::Int(0)), Value::Null);
         assert_eq!(Value::Float(1e308).multiply(&Value::Int(10)), Value::Null);
-        assert_eq!(Value::Int(i64::MAX).add(&Value::Int(1)), Value::Float(TWO_TO_63));
-        assert_eq!(Value::Int(i64::MIN).remainder(&Value::Int(-1)), Value::Int(0));
+        assert_eq!(
+            Value::Int(i64::MAX).add(&Value::Int(1)),
+            Value::Float(TWO_TO_63)
+        );
+        assert_eq!(
+            Value::Int(i64::MIN).remainder(&Value::Int(-1)),
+            Value::Int(0)
+        );
         assert_eq!(parse_number("1e999"), Value::Null);
     }
 }

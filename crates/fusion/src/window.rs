@@ -59,12 +59,16 @@ pub struct Group {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WindowsFull {
     /// Too many groups.
-    #[error("more than {0} groups are open: group by fewer keys, shorten the window, or raise \
-             fusion.groups_max")]
+    #[error(
+        "more than {0} groups are open: group by fewer keys, shorten the window, or raise \
+             fusion.groups_max"
+    )]
     Groups(usize),
     /// Too much state.
-    #[error("more than {STATE_BYTES_MAX} bytes of state: group by fewer or shorter keys, or \
-             shorten the window")]
+    #[error(
+        "more than {STATE_BYTES_MAX} bytes of state: group by fewer or shorter keys, or \
+             shorten the window"
+    )]
     Bytes,
     /// Too many windows.
     #[error("more than {WINDOWS_MAX} windows are open: lengthen the window or lessen the lateness")]
@@ -87,7 +91,13 @@ impl Windows {
             lateness_ms,
             groups_max,
             open: VecDeque::new(),
-            marks: vec![Mark { time: i64::MIN, holds: true }; partitions.max(1)],
+            marks: vec![
+                Mark {
+                    time: i64::MIN,
+                    holds: true
+                };
+                partitions.max(1)
+            ],
             floor: i64::MIN,
             groups: 0,
             state_bytes: 0,
@@ -102,7 +112,13 @@ impl Windows {
     /// Moves time to an event of that time on that partition, before the event is applied.
     pub fn advance(&mut self, partition: usize, time: i64) {
         if partition >= self.marks.len() {
-            self.marks.resize(partition + 1, Mark { time: i64::MIN, holds: true });
+            self.marks.resize(
+                partition + 1,
+                Mark {
+                    time: i64::MIN,
+                    holds: true,
+                },
+            );
         }
         let mark = &mut self.marks[partition];
         mark.holds = true;
@@ -159,7 +175,12 @@ impl Windows {
     /// allowed for; [`Windows::pop_closed`] then gives them.
     pub fn close_by_clock(&mut self, now: i64, delay_ms: i64) {
         for window in &self.open {
-            if window.end.saturating_add(delay_ms).saturating_add(self.lateness_ms) > now {
+            if window
+                .end
+                .saturating_add(delay_ms)
+                .saturating_add(self.lateness_ms)
+                > now
+            {
                 break;
             }
             self.floor = self.floor.max(window.end);
@@ -169,7 +190,10 @@ impl Windows {
     /// When [`Windows::close_by_clock`] has something to do next, wall-clock milliseconds.
     pub fn next_clock_close(&self, delay_ms: i64) -> Option<i64> {
         let end = self.open.front()?.end;
-        Some(end.saturating_add(delay_ms).saturating_add(self.lateness_ms))
+        Some(
+            end.saturating_add(delay_ms)
+                .saturating_add(self.lateness_ms),
+        )
     }
 
     /// The accumulators of the group with that key in the window of `time`, counting one event.
@@ -199,12 +223,20 @@ impl Windows {
     /// The state has outgrown its bound.
     pub fn add_state_bytes(&mut self, before: usize, after: usize) -> Result<(), WindowsFull> {
         self.state_bytes = (self.state_bytes + after).saturating_sub(before);
-        if self.state_bytes > STATE_BYTES_MAX { Err(WindowsFull::Bytes) } else { Ok(()) }
+        if self.state_bytes > STATE_BYTES_MAX {
+            Err(WindowsFull::Bytes)
+        } else {
+            Ok(())
+        }
     }
 
     /// Events in open windows.
     pub fn events(&self) -> u64 {
-        self.open.iter().flat_map(|window| &window.groups).map(|group| group.events).sum()
+        self.open
+            .iter()
+            .flat_map(|window| &window.groups)
+            .map(|group| group.events)
+            .sum()
     }
 
     /// Approximate bytes of state.
@@ -268,11 +300,20 @@ impl Windows {
     }
 
     fn raise_floor(&mut self) {
-        let times = self.marks.iter().filter(|mark| mark.holds).map(|mark| mark.time);
+        let times = self
+            .marks
+            .iter()
+            .filter(|mark| mark.holds)
+            .map(|mark| mark.time);
         let watermark = match times.min() {
             Some(time) => time,
             // Nothing waits anywhere: what was seen is all there is.
-            None => self.marks.iter().map(|mark| mark.time).max().unwrap_or(i64::MIN),
+            None => self
+                .marks
+                .iter()
+                .map(|mark| mark.time)
+                .max()
+                .unwrap_or(i64::MIN),
         };
         self.floor = self.floor.max(watermark.saturating_sub(self.lateness_ms));
     }
@@ -285,7 +326,11 @@ impl Windows {
             return Ok(self.open.len() - 1);
         }
         let place = self.open.partition_point(|window| window.start < start);
-        if self.open.get(place).is_some_and(|window| window.start == start) {
+        if self
+            .open
+            .get(place)
+            .is_some_and(|window| window.start == start)
+        {
             return Ok(place);
         }
         if self.open.len() >= WINDOWS_MAX {
@@ -312,9 +357,16 @@ impl Windows {
         self.state_bytes += bytes;
         let window = &mut self.open[window];
         let key: Arc<[u8]> = key.into();
-        let accumulators = functions.iter().map(|function| Accumulator::new(*function)).collect();
+        let accumulators = functions
+            .iter()
+            .map(|function| Accumulator::new(*function))
+            .collect();
         window.index.insert(key.clone(), window.groups.len());
-        window.groups.push(Group { key, events: 0, accumulators });
+        window.groups.push(Group {
+            key,
+            events: 0,
+            accumulators,
+        });
         Ok(window.groups.len() - 1)
     }
 
@@ -330,7 +382,12 @@ impl Windows {
 
 impl Window {
     fn new(start: i64, end: i64) -> Self {
-        Window { start, end, groups: Vec::new(), index: HashMap::new() }
+        Window {
+            start,
+            end,
+            groups: Vec::new(),
+            index: HashMap::new(),
+        }
     }
 }
 
@@ -358,7 +415,11 @@ pub fn encode_key(value: &Value<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(&number.to_bits().to_le_bytes());
         }
         Value::Text(text) | Value::Json(text) => {
-            out.push(if matches!(value, Value::Text(_)) { 4 } else { 5 });
+            out.push(if matches!(value, Value::Text(_)) {
+                4
+            } else {
+                5
+            });
             let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
             out.extend_from_slice(&length.to_le_bytes());
             out.extend_from_slice(text.as_bytes());
@@ -375,7 +436,10 @@ pub fn decode_key(key: &[u8]) -> Vec<Value<'_>> {
             1 => from.u8().map(|truth| Value::Bool(truth != 0)),
             2 => from.i64().map(Value::Int),
             3 => from.f64().map(Value::Float),
-            4 => from.bytes().and_then(|text| std::str::from_utf8(text).ok()).map(Value::text),
+            4 => from
+                .bytes()
+                .and_then(|text| std::str::from_utf8(text).ok())
+                .map(Value::text),
             5 => from
                 .bytes()
                 .and_then(|text| std::str::from_utf8(text).ok())

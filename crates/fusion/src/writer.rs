@@ -107,7 +107,10 @@ impl Writer {
             let closed = tokio::time::timeout(CLOSE_WAIT, self.work(turn, Durability::Disk)).await;
             if !matches!(closed, Ok(Ok(()))) {
                 let statement = &self.lane.definition.name;
-                tracing::warn!(statement, "a statement was closed before its sink took its rows");
+                tracing::warn!(
+                    statement,
+                    "a statement was closed before its sink took its rows"
+                );
             }
         }
     }
@@ -120,12 +123,23 @@ impl Writer {
     ) -> Result<Turn, Option<UnixMillis>> {
         let now = self.clock.now();
         let mut state = self.lane.state.lock();
-        let LaneState { machine, output, positions, is_caught_up, is_dirty, alarm, .. } =
-            &mut *state;
+        let LaneState {
+            machine,
+            output,
+            positions,
+            is_caught_up,
+            is_dirty,
+            alarm,
+            ..
+        } = &mut *state;
         if *is_caught_up && !is_closing {
             machine.on_clock(now, output);
         }
-        let clock_alarm = if *is_caught_up { machine.next_clock() } else { None };
+        let clock_alarm = if *is_caught_up {
+            machine.next_clock()
+        } else {
+            None
+        };
         let is_due = *is_dirty && now >= checkpoint_due;
         if output.is_empty() && !is_due {
             let due = is_dirty.then_some(checkpoint_due);
@@ -175,8 +189,10 @@ impl Writer {
 
     /// Keeps a checkpoint; false, and said on the statement, when the journal did not take it.
     async fn keep(&self, checkpoint: &[u8], durability: Durability) -> bool {
-        let kept =
-            self.journal.checkpoint(&self.lane.definition.id, checkpoint, durability).await;
+        let kept = self
+            .journal
+            .checkpoint(&self.lane.definition.id, checkpoint, durability)
+            .await;
         match kept {
             Ok(()) => true,
             Err(error) => {
@@ -197,7 +213,9 @@ impl Writer {
     }
 
     async fn publish(&self, topic: &mqtt::TopicName, output: &Output) -> Result<(), Stopped> {
-        let Some(server) = &self.mqtt else { return Err(Stopped) };
+        let Some(server) = &self.mqtt else {
+            return Err(Stopped);
+        };
         let mut had_trouble = false;
         for (index, text) in output.texts().enumerate() {
             let events = output.rows[index].events;
@@ -261,7 +279,8 @@ impl Writer {
                 from = row.end;
             }
             let events = batch.iter().map(|row| row.events).sum();
-            self.produce_batch(topic, partition, records, events).await?;
+            self.produce_batch(topic, partition, records, events)
+                .await?;
             start = from;
             first = last;
         }
@@ -279,11 +298,14 @@ impl Writer {
         let mut wait = RETRY_WAIT.0;
         let mut had_trouble = false;
         loop {
-            let sequence = self.sequence.producer_id.map(|producer_id| ProducerSequence {
-                producer_id,
-                producer_epoch: 0,
-                first_sequence: self.sequence.next,
-            });
+            let sequence = self
+                .sequence
+                .producer_id
+                .map(|producer_id| ProducerSequence {
+                    producer_id,
+                    producer_epoch: 0,
+                    first_sequence: self.sequence.next,
+                });
             let batch = ProduceBatch {
                 topic: topic.clone(),
                 partition,
@@ -307,7 +329,10 @@ impl Writer {
                 | StreamsError::UnknownProducerId(_)
                 | StreamsError::InvalidProducerEpoch { .. } => {
                     if let Ok(id) = self.store.producer_id().await {
-                        self.sequence = Sequence { producer_id: Some(id), next: 0 };
+                        self.sequence = Sequence {
+                            producer_id: Some(id),
+                            next: 0,
+                        };
                     }
                 }
                 StreamsError::MessageTooLarge { .. } => {
@@ -344,12 +369,20 @@ impl Writer {
     fn give_up(&self, events: u64, why: &str) {
         self.lane.state.lock().machine.given_up(events, why);
         counter!("thalweg_fusion_events_total", "outcome" => "dropped").increment(events);
-        tracing::warn!(statement = self.lane.definition.name, why, "rows were given up");
+        tracing::warn!(
+            statement = self.lane.definition.name,
+            why,
+            "rows were given up"
+        );
     }
 
     fn set_trouble(&self, trouble: Option<String>) {
         if let Some(why) = &trouble {
-            tracing::warn!(statement = self.lane.definition.name, why, "a statement is stuck");
+            tracing::warn!(
+                statement = self.lane.definition.name,
+                why,
+                "a statement is stuck"
+            );
         }
         self.lane.state.lock().trouble = trouble;
     }
@@ -381,7 +414,8 @@ impl Writer {
     /// The pause after a checkpoint of that size, which bounds what checkpoints write.
     fn pause_after(&self, bytes: usize) -> Duration {
         let seconds = bytes as f64 / CHECKPOINT_BYTES_PER_SECOND as f64;
-        self.checkpoint_interval.max(Duration::from_secs_f64(seconds))
+        self.checkpoint_interval
+            .max(Duration::from_secs_f64(seconds))
     }
 }
 

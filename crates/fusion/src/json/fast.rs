@@ -9,7 +9,12 @@ use crate::value::{Value, parse_number};
 
 /// Fills the slots from `text`; `None` when the full parser has to look.
 pub fn scan<'a>(tree: &FieldTree, text: &'a str, values: &mut [Value<'a>]) -> Option<()> {
-    let mut cursor = Cursor { tree, text, bytes: text.as_bytes(), at: 0 };
+    let mut cursor = Cursor {
+        tree,
+        text,
+        bytes: text.as_bytes(),
+        at: 0,
+    };
     cursor.space();
     cursor.value(Some(ROOT), 0, values)?;
     cursor.space();
@@ -25,12 +30,7 @@ struct Cursor<'t, 'a> {
 
 impl<'a> Cursor<'_, 'a> {
     /// Reads one value, which is that of `node` when it is wanted.
-    fn value(
-        &mut self,
-        node: Option<Node>,
-        depth: usize,
-        values: &mut [Value<'a>],
-    ) -> Option<()> {
+    fn value(&mut self, node: Option<Node>, depth: usize, values: &mut [Value<'a>]) -> Option<()> {
         let start = self.at;
         let slot = node.and_then(|node| self.tree.slot(node));
         if let Some(node) = node
@@ -65,12 +65,7 @@ impl<'a> Cursor<'_, 'a> {
         Some(())
     }
 
-    fn object(
-        &mut self,
-        node: Option<Node>,
-        depth: usize,
-        values: &mut [Value<'a>],
-    ) -> Option<()> {
+    fn object(&mut self, node: Option<Node>, depth: usize, values: &mut [Value<'a>]) -> Option<()> {
         if depth > SCAN_DEPTH_MAX {
             return None;
         }
@@ -207,7 +202,11 @@ impl<'a> Cursor<'_, 'a> {
             self.at += 1;
         }
         let count = self.at - start;
-        (count > 0).then_some(Digits { start, count, value })
+        (count > 0).then_some(Digits {
+            start,
+            count,
+            value,
+        })
     }
 
     fn word(&mut self, word: &[u8]) -> Option<()> {
@@ -249,8 +248,9 @@ const SHORT_TEXT: usize = 24;
 /// Decimal digits that a double and a 64-bit integer hold exactly.
 const EXACT_DIGITS: usize = 15;
 
-const POWERS_OF_TEN: [f64; 16] =
-    [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+const POWERS_OF_TEN: [f64; 16] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+];
 
 const POWERS_OF_TEN_INT: [u64; 16] = {
     let mut powers = [1; 16];

@@ -16,7 +16,12 @@ pub fn scan<'a>(
     values: &mut [Value<'a>],
 ) -> Result<(), serde_json::Error> {
     let mut parser = serde_json::Deserializer::from_str(text);
-    Wanted { tree, node: ROOT, values }.deserialize(&mut parser)?;
+    Wanted {
+        tree,
+        node: ROOT,
+        values,
+    }
+    .deserialize(&mut parser)?;
     parser.end()
 }
 
@@ -39,7 +44,9 @@ impl<'a> DeserializeSeed<'a> for Wanted<'_, 'a> {
         self.values[slot] = of_raw(raw.get()).map_err(serde::de::Error::custom)?;
         if self.tree.has_children(self.node) {
             let mut inner = serde_json::Deserializer::from_str(raw.get());
-            inner.deserialize_any(self).map_err(serde::de::Error::custom)?;
+            inner
+                .deserialize_any(self)
+                .map_err(serde::de::Error::custom)?;
         }
         Ok(())
     }
@@ -53,10 +60,17 @@ impl<'a> Visitor<'a> for Wanted<'_, 'a> {
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(child) = map.next_key_seed(Key { tree: self.tree, node: self.node })? {
+        while let Some(child) = map.next_key_seed(Key {
+            tree: self.tree,
+            node: self.node,
+        })? {
             match child {
                 Some(node) => {
-                    map.next_value_seed(Wanted { tree: self.tree, node, values: self.values })?;
+                    map.next_value_seed(Wanted {
+                        tree: self.tree,
+                        node,
+                        values: self.values,
+                    })?;
                 }
                 None => {
                     map.next_value::<IgnoredAny>()?;

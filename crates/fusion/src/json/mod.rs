@@ -30,7 +30,9 @@ pub struct Scanner {
 impl Scanner {
     /// A scanner whose slot `i` is `paths[i]`.
     pub fn new<'p>(paths: impl IntoIterator<Item = &'p FieldPath>) -> Self {
-        Scanner { tree: FieldTree::new(paths) }
+        Scanner {
+            tree: FieldTree::new(paths),
+        }
     }
 
     /// Fills `values` with one value per path; a missing field is null.
@@ -57,11 +59,7 @@ impl Scanner {
         values.resize(self.tree.slots(), Value::Null);
     }
 
-    fn scan_fully<'a>(
-        &self,
-        text: &'a str,
-        values: &mut Vec<Value<'a>>,
-    ) -> Result<(), BadPayload> {
+    fn scan_fully<'a>(&self, text: &'a str, values: &mut Vec<Value<'a>>) -> Result<(), BadPayload> {
         self.clear(values);
         full::scan(&self.tree, text, values).map_err(|error| {
             self.clear(values);

@@ -27,31 +27,57 @@ fn both_passes_agree_with_a_document_tree_on_random_documents() {
         let mut fast = vec![Value::Null; paths.len()];
         if fast::scan(&scanner.tree, &text, &mut fast).is_some() {
             fast_taken += 1;
-            assert!(dom.is_ok(), "seed {seed}: the fast pass took what is no JSON: {text}");
+            assert!(
+                dom.is_ok(),
+                "seed {seed}: the fast pass took what is no JSON: {text}"
+            );
             assert_eq!(fast, full, "seed {seed}: {text}");
         }
     }
-    assert!(fast_taken > 8_000, "the fast pass took only {fast_taken} of 20000");
+    assert!(
+        fast_taken > 8_000,
+        "the fast pass took only {fast_taken} of 20000"
+    );
 }
 
 #[test]
 fn payloads_that_are_no_json_say_where() {
     let scanner = Scanner::new(&[path("a")]);
     let mut values = Vec::new();
-    for bad in ["", "{", "{\"a\":01}", "{\"a\":1} x", "{\"a\" 1}", "nul", "{\"a\":\"\u{1}\"}"] {
-        assert!(scanner.scan(bad.as_bytes(), &mut values).is_err(), "{bad:?} was taken");
+    for bad in [
+        "",
+        "{",
+        "{\"a\":01}",
+        "{\"a\":1} x",
+        "{\"a\" 1}",
+        "nul",
+        "{\"a\":\"\u{1}\"}",
+    ] {
+        assert!(
+            scanner.scan(bad.as_bytes(), &mut values).is_err(),
+            "{bad:?} was taken"
+        );
         assert_eq!(values, [Value::Null]);
     }
     assert!(scanner.scan(b"{\"a\":\"\xff\"}", &mut values).is_err());
-    let error = scanner.scan(b"{\"a\":1,}", &mut values).unwrap_err().to_string();
+    let error = scanner
+        .scan(b"{\"a\":1,}", &mut values)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("line 1 column 8"), "{error}");
 }
 
 #[test]
 fn deep_nesting_is_read_without_recursing_for_ever() {
-    let deep = format!("{{\"x\":{}{},\"a\":7}}", "[".repeat(5_000), "]".repeat(5_000));
+    let deep = format!(
+        "{{\"x\":{}{},\"a\":7}}",
+        "[".repeat(5_000),
+        "]".repeat(5_000)
+    );
     let mut values = Vec::new();
-    Scanner::new(&[path("a")]).scan(deep.as_bytes(), &mut values).unwrap();
+    Scanner::new(&[path("a")])
+        .scan(deep.as_bytes(), &mut values)
+        .unwrap();
     assert_eq!(values, [Value::Int(7)]);
 }
 
@@ -62,26 +88,51 @@ fn a_bare_value_is_the_payload() {
     scanner.scan(b" 21.5 ", &mut values).unwrap();
     assert_eq!(values, [Value::Float(21.5), Value::Null]);
     scanner.scan(b"{\"a\": [1, 2]}", &mut values).unwrap();
-    assert_eq!(values, [Value::Json("{\"a\": [1, 2]}".into()), Value::Json("[1, 2]".into())]);
+    assert_eq!(
+        values,
+        [
+            Value::Json("{\"a\": [1, 2]}".into()),
+            Value::Json("[1, 2]".into())
+        ]
+    );
 }
 
 fn path(text: &str) -> FieldPath {
-    FieldPath(text.split('.').filter(|name| !name.is_empty()).map(str::to_owned).collect())
+    FieldPath(
+        text.split('.')
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect(),
+    )
 }
 
 fn assert_same(dom: &Dom, path: &FieldPath, value: &Value<'_>, context: &str) {
-    let expected = path.0.iter().try_fold(dom, |dom, name| dom.get(name)).unwrap_or(&Dom::Null);
+    let expected = path
+        .0
+        .iter()
+        .try_fold(dom, |dom, name| dom.get(name))
+        .unwrap_or(&Dom::Null);
     match (expected, value) {
         (Dom::Number(number), Value::Int(int)) => {
-            assert!(number.as_i64() == Some(*int) || number.as_f64() == Some(0.0), "{context}");
+            assert!(
+                number.as_i64() == Some(*int) || number.as_f64() == Some(0.0),
+                "{context}"
+            );
         }
         (Dom::Number(number), Value::Float(float)) => {
             let expected = number.as_f64().unwrap();
             let difference = (expected - float).abs();
-            assert!(difference <= expected.abs() * 4e-16, "{context}: {expected} {float}");
+            assert!(
+                difference <= expected.abs() * 4e-16,
+                "{context}: {expected} {float}"
+            );
         }
         (Dom::Array(_) | Dom::Object(_), Value::Json(raw)) => {
-            assert_eq!(serde_json::from_str::<Dom>(raw).unwrap(), *expected, "{context}");
+            assert_eq!(
+                serde_json::from_str::<Dom>(raw).unwrap(),
+                *expected,
+                "{context}"
+            );
         }
         (Dom::String(text), Value::Text(own)) => assert_eq!(text, own, "{context}"),
         (Dom::Bool(truth), Value::Bool(own)) => assert_eq!(truth, own, "{context}"),
@@ -92,7 +143,11 @@ fn assert_same(dom: &Dom, path: &FieldPath, value: &Value<'_>, context: &str) {
 
 fn write_random(rng: &mut Rng, depth: u32, out: &mut String) {
     let kinds = if depth == 0 { 1 } else { 10 };
-    match if depth > 4 { 2 + rng.below(8) } else { rng.below(kinds) } {
+    match if depth > 4 {
+        2 + rng.below(8)
+    } else {
+        rng.below(kinds)
+    } {
         0 => {
             out.push('{');
             for index in 0..rng.below(6) {
@@ -126,11 +181,28 @@ fn write_random(rng: &mut Rng, depth: u32, out: &mut String) {
         4 => out.push_str("null"),
         5 => out.push_str(&format!("{}", rng.next_u64() as i64 >> rng.below(64))),
         6 => out.push_str(&format!("{:?}", random_float(rng))),
-        7 => out.push_str(["0", "-0", "1E5", "1e-7", "123456789012345678901", "0.10", "-0.0"]
-            [rng.below(7) as usize]),
+        7 => out.push_str(
+            [
+                "0",
+                "-0",
+                "1E5",
+                "1e-7",
+                "123456789012345678901",
+                "0.10",
+                "-0.0",
+            ][rng.below(7) as usize],
+        ),
         _ => {
-            let texts = ["", "plain", "a longer text that passes the short loop at once", "é€😀",
-                "tab\\t", "\\\"quoted\\\"", "\\u00e9", "x"];
+            let texts = [
+                "",
+                "plain",
+                "a longer text that passes the short loop at once",
+                "é€😀",
+                "tab\\t",
+                "\\\"quoted\\\"",
+                "\\u00e9",
+                "x",
+            ];
             out.push_str(&format!("\"{}\"", texts[rng.below(8) as usize]));
         }
     }

@@ -8,7 +8,11 @@ pub struct FieldPath(pub Vec<String>);
 
 impl std::fmt::Display for FieldPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.0.is_empty() { f.write_str("payload") } else { f.write_str(&self.0.join(".")) }
+        if self.0.is_empty() {
+            f.write_str("payload")
+        } else {
+            f.write_str(&self.0.join("."))
+        }
     }
 }
 
@@ -31,13 +35,19 @@ struct Entry {
 impl FieldTree {
     /// Path `i` fills slot `i`; equal paths may not stand twice.
     pub fn new<'p>(paths: impl IntoIterator<Item = &'p FieldPath>) -> Self {
-        let mut tree = FieldTree { nodes: vec![Entry::default()], slots: 0 };
+        let mut tree = FieldTree {
+            nodes: vec![Entry::default()],
+            slots: 0,
+        };
         for path in paths {
             let mut node = ROOT;
             for name in &path.0 {
                 node = tree.child_or_insert(node, name.as_bytes());
             }
-            assert!(tree.nodes[node].slot.is_none(), "the field {path} stands twice");
+            assert!(
+                tree.nodes[node].slot.is_none(),
+                "the field {path} stands twice"
+            );
             tree.nodes[node].slot = Some(tree.slots);
             tree.slots += 1;
         }
@@ -53,9 +63,14 @@ impl FieldTree {
     pub fn child(&self, node: Node, name: &[u8]) -> Option<Node> {
         let children = &self.nodes[node].children;
         if children.len() <= LINEAR_MAX {
-            return children.iter().find(|(key, _)| **key == *name).map(|(_, node)| *node);
+            return children
+                .iter()
+                .find(|(key, _)| **key == *name)
+                .map(|(_, node)| *node);
         }
-        let found = children.binary_search_by(|(key, _)| key.as_ref().cmp(name)).ok()?;
+        let found = children
+            .binary_search_by(|(key, _)| key.as_ref().cmp(name))
+            .ok()?;
         Some(children[found].1)
     }
 

@@ -21,7 +21,10 @@ pub struct Grouping<'q> {
 
 /// The aggregate function of that name, in lower case.
 pub fn aggregate_function(name: &str) -> Option<AggregateFunction> {
-    AGGREGATE_FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, function)| *function)
+    AGGREGATE_FUNCTIONS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, function)| *function)
 }
 
 /// True when rows stand for groups.
@@ -31,7 +34,11 @@ pub fn is_aggregated(select: &Select) -> bool {
 
 /// Refuses what only a window gives a meaning to.
 pub fn refuse_without_window(select: &Select) -> Checked<()> {
-    let span = match (first_aggregate(select), keys_of(select).first(), &select.having) {
+    let span = match (
+        first_aggregate(select),
+        keys_of(select).first(),
+        &select.having,
+    ) {
         (Some(function), _, _) => function.name.span(),
         (None, Some(key), _) => key.span(),
         (None, None, Some(having)) => having.span(),
@@ -51,7 +58,9 @@ pub fn find_aggregate(expr: &Expr) -> Option<&Function> {
     {
         return Some(function);
     }
-    expressions::children(expr).into_iter().find_map(find_aggregate)
+    expressions::children(expr)
+        .into_iter()
+        .find_map(find_aggregate)
 }
 
 /// Lowers a grouped SELECT.
@@ -61,7 +70,11 @@ pub fn windowed(
     names: &mut Names,
 ) -> Checked<(Vec<Item>, Stage)> {
     let aliases = aliases_of(select);
-    let mut grouping = Grouping { keys: Vec::new(), aggregates: Vec::new(), aliases: Vec::new() };
+    let mut grouping = Grouping {
+        keys: Vec::new(),
+        aggregates: Vec::new(),
+        aliases: Vec::new(),
+    };
     for key in keys_of(select) {
         if tumbling_window(key)?.is_some() {
             continue;
@@ -73,8 +86,15 @@ pub fn windowed(
                 .map_or(key, |(_, aliased)| *aliased),
             _ => key,
         };
-        if let Expr::Value(ValueWithSpan { value: SqlValue::Number(..), .. }) = key {
-            return Err(at(key.span(), "GROUP BY takes names and expressions: no column numbers"));
+        if let Expr::Value(ValueWithSpan {
+            value: SqlValue::Number(..),
+            ..
+        }) = key
+        {
+            return Err(at(
+                key.span(),
+                "GROUP BY takes names and expressions: no column numbers",
+            ));
         }
         let lowered = expressions::lower(key, names)?;
         // Groups never span windows: the window's bounds add nothing to the key.
@@ -83,12 +103,19 @@ pub fn windowed(
             grouping.keys.push(lowered);
         }
     }
-    if let Some(item) = select.projection.iter().find(|item| matches!(item, SelectItem::Wildcard(_)))
+    if let Some(item) = select
+        .projection
+        .iter()
+        .find(|item| matches!(item, SelectItem::Wildcard(_)))
     {
-        return Err(at(item.span(), "* has no place beside aggregates: name the columns"));
+        return Err(at(
+            item.span(),
+            "* has no place beside aggregates: name the columns",
+        ));
     }
-    let columns =
-        columns(select, &mut |expr| expressions::lower_grouped(expr, names, &mut grouping))?;
+    let columns = columns(select, &mut |expr| {
+        expressions::lower_grouped(expr, names, &mut grouping)
+    })?;
     let having = match &select.having {
         None => None,
         Some(condition) => {
@@ -96,19 +123,35 @@ pub fn windowed(
             Some(expressions::lower_grouped(condition, names, &mut grouping)?)
         }
     };
-    let Grouping { keys, aggregates, .. } = grouping;
-    Ok((columns, Stage::Windowed { window, group_by: keys, aggregates, having }))
+    let Grouping {
+        keys, aggregates, ..
+    } = grouping;
+    Ok((
+        columns,
+        Stage::Windowed {
+            window,
+            group_by: keys,
+            aggregates,
+            having,
+        },
+    ))
 }
 
 impl<'q> Grouping<'q> {
     /// The place of a key.
     pub fn key(&self, expression: &Expression) -> Option<u16> {
-        self.keys.iter().position(|key| key == expression).map(|place| place as u16)
+        self.keys
+            .iter()
+            .position(|key| key == expression)
+            .map(|place| place as u16)
     }
 
     /// What the select list calls `name`, where HAVING may use it.
     pub fn alias(&self, name: &str) -> Option<&'q Expr> {
-        self.aliases.iter().find(|(alias, _)| *alias == name).map(|(_, expr)| *expr)
+        self.aliases
+            .iter()
+            .find(|(alias, _)| *alias == name)
+            .map(|(_, expr)| *expr)
     }
 
     /// The place of an aggregate call, which is added when it is new.
@@ -124,7 +167,10 @@ impl<'q> Grouping<'q> {
             || function.null_treatment.is_some()
             || !function.within_group.is_empty()
         {
-            return Err(at(span, format!("{name} takes no OVER, WITHIN GROUP or IGNORE NULLS")));
+            return Err(at(
+                span,
+                format!("{name} takes no OVER, WITHIN GROUP or IGNORE NULLS"),
+            ));
         }
         let argument = match (kind, &function.args) {
             (AggregateFunction::Count, FunctionArguments::List(list))
@@ -139,19 +185,31 @@ impl<'q> Grouping<'q> {
             }
             _ => match expressions::arguments(function)?.as_slice() {
                 [argument] => Some(expressions::lower(argument, names)?),
-                _ => return Err(at(span, format!("{name} takes one value, as in {name}(field)"))),
+                _ => {
+                    return Err(at(
+                        span,
+                        format!("{name} takes one value, as in {name}(field)"),
+                    ));
+                }
             },
         };
         let filter = match &function.filter {
             None => None,
             Some(condition) => Some(expressions::lower(condition, names)?),
         };
-        let aggregate = Aggregate { function: kind, argument, filter };
+        let aggregate = Aggregate {
+            function: kind,
+            argument,
+            filter,
+        };
         if let Some(place) = self.aggregates.iter().position(|known| *known == aggregate) {
             return Ok(Expression::Aggregate(place as u16));
         }
         if self.aggregates.len() >= COLUMNS_MAX {
-            return Err(at(span, format!("more than {COLUMNS_MAX} aggregates: use fewer")));
+            return Err(at(
+                span,
+                format!("more than {COLUMNS_MAX} aggregates: use fewer"),
+            ));
         }
         self.aggregates.push(aggregate);
         Ok(Expression::Aggregate((self.aggregates.len() - 1) as u16))

@@ -17,7 +17,12 @@ use crate::value::{OwnedValue, Value, parse_number};
 
 /// Lowers an expression over one event.
 pub fn lower(expr: &Expr, names: &mut Names) -> Checked<Expression> {
-    Lower { names, grouping: None, depth: 0 }.expr(expr)
+    Lower {
+        names,
+        grouping: None,
+        depth: 0,
+    }
+    .expr(expr)
 }
 
 /// Lowers an expression over a group.
@@ -26,16 +31,21 @@ pub fn lower_grouped(
     names: &mut Names,
     grouping: &mut Grouping<'_>,
 ) -> Checked<Expression> {
-    Lower { names, grouping: Some(grouping), depth: 0 }.expr(expr)
+    Lower {
+        names,
+        grouping: Some(grouping),
+        depth: 0,
+    }
+    .expr(expr)
 }
 
 /// What a column without AS is called.
 pub fn column_name(expr: &Expr, index: usize) -> String {
     match expr {
         Expr::Identifier(ident) => ident.value.clone(),
-        Expr::CompoundIdentifier(idents) => {
-            idents.last().map_or_else(String::new, |ident| ident.value.clone())
-        }
+        Expr::CompoundIdentifier(idents) => idents
+            .last()
+            .map_or_else(String::new, |ident| ident.value.clone()),
         Expr::Nested(inner) => column_name(inner, index),
         Expr::Function(function) => function.name.to_string().to_ascii_lowercase(),
         Expr::Cast { expr, .. } => column_name(expr, index),
@@ -52,7 +62,10 @@ pub fn arguments(function: &Function) -> Checked<Vec<&Expr>> {
         FunctionArguments::Subquery(_) => return Err(at(span, "subqueries are not supported")),
     };
     if list.duplicate_treatment.is_some() || !list.clauses.is_empty() {
-        let message = format!("{} takes plain arguments: no DISTINCT, no ORDER BY", function.name);
+        let message = format!(
+            "{} takes plain arguments: no DISTINCT, no ORDER BY",
+            function.name
+        );
         return Err(at(span, message));
     }
     let mut arguments = Vec::with_capacity(list.args.len());
@@ -82,12 +95,23 @@ pub fn children(expr: &Expr) -> Vec<&Expr> {
         | Expr::Like { expr: inner, .. }
         | Expr::ILike { expr: inner, .. } => vec![inner],
         Expr::BinaryOp { left, right, .. } => vec![left, right],
-        Expr::Between { expr, low, high, .. } => vec![expr, low, high],
+        Expr::Between {
+            expr, low, high, ..
+        } => vec![expr, low, high],
         Expr::InList { expr, list, .. } => std::iter::once(&**expr).chain(list).collect(),
-        Expr::Case { operand, conditions, else_result, .. } => operand
+        Expr::Case {
+            operand,
+            conditions,
+            else_result,
+            ..
+        } => operand
             .iter()
             .map(|operand| &**operand)
-            .chain(conditions.iter().flat_map(|when| [&when.condition, &when.result]))
+            .chain(
+                conditions
+                    .iter()
+                    .flat_map(|when| [&when.condition, &when.result]),
+            )
             .chain(else_result.iter().map(|result| &**result))
             .collect(),
         Expr::Function(function) => arguments(function).unwrap_or_default(),
@@ -131,23 +155,55 @@ impl Lower<'_, '_, '_> {
             Expr::IsNotTrue(inner) => Ok(not(Expression::IsTruth(self.boxed(inner)?, true))),
             Expr::IsFalse(inner) => Ok(Expression::IsTruth(self.boxed(inner)?, false)),
             Expr::IsNotFalse(inner) => Ok(not(Expression::IsTruth(self.boxed(inner)?, false))),
-            Expr::InList { expr, list, negated } => {
+            Expr::InList {
+                expr,
+                list,
+                negated,
+            } => {
                 let choices = self.all(list)?;
                 Ok(not_if(*negated, Expression::In(self.boxed(expr)?, choices)))
             }
-            Expr::Between { expr, negated, low, high } => {
+            Expr::Between {
+                expr,
+                negated,
+                low,
+                high,
+            } => {
                 let parts = Box::new([self.expr(expr)?, self.expr(low)?, self.expr(high)?]);
                 Ok(not_if(*negated, Expression::Between(parts)))
             }
-            Expr::Like { negated, any: false, expr, pattern, escape_char } => {
+            Expr::Like {
+                negated,
+                any: false,
+                expr,
+                pattern,
+                escape_char,
+            } => {
                 let pattern = like(pattern, escape_char.as_deref(), false)?;
-                Ok(not_if(*negated, Expression::Like(self.boxed(expr)?, pattern)))
+                Ok(not_if(
+                    *negated,
+                    Expression::Like(self.boxed(expr)?, pattern),
+                ))
             }
-            Expr::ILike { negated, any: false, expr, pattern, escape_char } => {
+            Expr::ILike {
+                negated,
+                any: false,
+                expr,
+                pattern,
+                escape_char,
+            } => {
                 let pattern = like(pattern, escape_char.as_deref(), true)?;
-                Ok(not_if(*negated, Expression::Like(self.boxed(expr)?, pattern)))
+                Ok(not_if(
+                    *negated,
+                    Expression::Like(self.boxed(expr)?, pattern),
+                ))
             }
-            Expr::Case { operand, conditions, else_result, .. } => {
+            Expr::Case {
+                operand,
+                conditions,
+                else_result,
+                ..
+            } => {
                 let mut branches = Vec::with_capacity(conditions.len());
                 for when in conditions {
                     let condition = match operand {
@@ -165,16 +221,25 @@ impl Lower<'_, '_, '_> {
                 };
                 Ok(Expression::Case(branches, otherwise))
             }
-            Expr::Cast { kind: CastKind::Cast | CastKind::TryCast | CastKind::DoubleColon, expr, data_type, .. } => {
+            Expr::Cast {
+                kind: CastKind::Cast | CastKind::TryCast | CastKind::DoubleColon,
+                expr,
+                data_type,
+                ..
+            } => {
                 let to = cast_to(data_type, expr.span())?;
                 Ok(Expression::Cast(self.boxed(expr)?, to))
             }
             Expr::Ceil { expr, field } => self.rounding("ceil", expr, field),
             Expr::Floor { expr, field } => self.rounding("floor", expr, field),
-            Expr::CompoundFieldAccess { .. } => {
-                Err(at(expr.span(), "brackets are not supported: write a.b for field b of a"))
-            }
-            _ => Err(at(expr.span(), format!("'{}' is not supported", shortened(expr)))),
+            Expr::CompoundFieldAccess { .. } => Err(at(
+                expr.span(),
+                "brackets are not supported: write a.b for field b of a",
+            )),
+            _ => Err(at(
+                expr.span(),
+                format!("'{}' is not supported", shortened(expr)),
+            )),
         }
     }
 
@@ -185,7 +250,12 @@ impl Lower<'_, '_, '_> {
             return None;
         }
         let mark = self.names.mark();
-        let lowered = Lower { names: self.names, grouping: None, depth: self.depth }.expr(expr);
+        let lowered = Lower {
+            names: self.names,
+            grouping: None,
+            depth: self.depth,
+        }
+        .expr(expr);
         let place = lowered.ok().and_then(|lowered| grouping.key(&lowered));
         self.names.forget_after(mark);
         place.map(Expression::GroupKey)
@@ -194,7 +264,9 @@ impl Lower<'_, '_, '_> {
     fn name(&mut self, idents: &[sqlparser::ast::Ident], expr: &Expr) -> Checked<Expression> {
         let mark = self.names.mark();
         let resolved = self.names.resolve(idents)?;
-        let Some(grouping) = self.grouping.as_deref() else { return Ok(resolved) };
+        let Some(grouping) = self.grouping.as_deref() else {
+            return Ok(resolved);
+        };
         if matches!(resolved, Expression::WindowStart | Expression::WindowEnd) {
             return Ok(resolved);
         }
@@ -206,8 +278,10 @@ impl Lower<'_, '_, '_> {
         }
         Err(at(
             expr.span(),
-            format!("{expr} is neither grouped nor aggregated: add it to GROUP BY, or write \
-                     last({expr})"),
+            format!(
+                "{expr} is neither grouped nor aggregated: add it to GROUP BY, or write \
+                     last({expr})"
+            ),
         ))
     }
 
@@ -221,7 +295,10 @@ impl Lower<'_, '_, '_> {
                 }
                 inner => Expression::Negate(Box::new(inner)),
             }),
-            _ => Err(at(expr.span(), format!("the operator {op} is not supported"))),
+            _ => Err(at(
+                expr.span(),
+                format!("the operator {op} is not supported"),
+            )),
         }
     }
 
@@ -271,13 +348,22 @@ impl Lower<'_, '_, '_> {
             }
         };
         let is_null = |side: &Expr| {
-            matches!(side, Expr::Value(ValueWithSpan { value: SqlValue::Null, .. }))
+            matches!(
+                side,
+                Expr::Value(ValueWithSpan {
+                    value: SqlValue::Null,
+                    ..
+                })
+            )
         };
         if is_null(left) || is_null(right) {
             let message = "a comparison with NULL is never true: write IS NULL or IS NOT NULL";
             return Err(at(right.span(), message));
         }
-        Ok(Expression::Compare(comparison, Box::new([self.expr(left)?, self.expr(right)?])))
+        Ok(Expression::Compare(
+            comparison,
+            Box::new([self.expr(left)?, self.expr(right)?]),
+        ))
     }
 
     /// The parts of a chain of one operator, without nesting once per part.
@@ -291,7 +377,11 @@ impl Lower<'_, '_, '_> {
             rest = left;
         }
         parts.push(rest);
-        parts.into_iter().rev().map(|part| self.expr(part)).collect()
+        parts
+            .into_iter()
+            .rev()
+            .map(|part| self.expr(part))
+            .collect()
     }
 
     fn function(&mut self, function: &Function) -> Checked<Expression> {
@@ -302,8 +392,10 @@ impl Lower<'_, '_, '_> {
                 Some(grouping) => grouping.aggregate(aggregate, function, self.names),
                 None => Err(at(
                     span,
-                    format!("{name} is an aggregate and has no place here: conditions on \
-                             aggregates go into HAVING"),
+                    format!(
+                        "{name} is an aggregate and has no place here: conditions on \
+                             aggregates go into HAVING"
+                    ),
                 )),
             };
         }
@@ -312,7 +404,10 @@ impl Lower<'_, '_, '_> {
             && function.null_treatment.is_none()
             && function.within_group.is_empty();
         if !plain {
-            return Err(at(span, format!("{name} takes arguments only: no OVER, FILTER or WITHIN")));
+            return Err(at(
+                span,
+                format!("{name} takes arguments only: no OVER, FILTER or WITHIN"),
+            ));
         }
         let arguments = arguments(function)?;
         if name == "coalesce" || name == "concat" {
@@ -359,7 +454,11 @@ struct TextErrorAt;
 
 impl TextErrorAt {
     fn start(message: String) -> crate::error::TextError {
-        crate::error::TextError { message, line: 1, column: 1 }
+        crate::error::TextError {
+            message,
+            line: 1,
+            column: 1,
+        }
     }
 }
 
@@ -395,10 +494,14 @@ fn owned(value: &Value<'_>) -> OwnedValue {
 
 fn like(pattern: &Expr, escape: Option<&Expr>, ignore_case: bool) -> Checked<LikePattern> {
     let text = |expr: &Expr| match expr {
-        Expr::Value(ValueWithSpan { value: SqlValue::SingleQuotedString(text), .. }) => {
-            Ok(text.clone())
-        }
-        other => Err(at(other.span(), "LIKE takes a text in single quotes, such as 'a%'")),
+        Expr::Value(ValueWithSpan {
+            value: SqlValue::SingleQuotedString(text),
+            ..
+        }) => Ok(text.clone()),
+        other => Err(at(
+            other.span(),
+            "LIKE takes a text in single quotes, such as 'a%'",
+        )),
     };
     let escape = match escape {
         None => None,
@@ -432,7 +535,10 @@ fn cast_to(data_type: &DataType, span: Span) -> Checked<CastTo> {
 }
 
 fn unknown_function(name: &str) -> String {
-    let mut known: Vec<&str> = SCALAR_FUNCTIONS.iter().map(|function| function.name).collect();
+    let mut known: Vec<&str> = SCALAR_FUNCTIONS
+        .iter()
+        .map(|function| function.name)
+        .collect();
     known.extend(["coalesce", "concat"]);
     known.sort_unstable();
     let aggregates: Vec<&str> = AGGREGATE_FUNCTIONS.iter().map(|(name, _)| *name).collect();

@@ -22,8 +22,9 @@ use sqlparser::ast::{
     GroupByExpr, Insert, Query, Select, SelectItem, SetExpr, Spanned, Statement, TableObject,
 };
 use sqlparser::dialect::GenericDialect;
+use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::{Location, Span, Token, Tokenizer};
+use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
 
 use crate::error::TextError;
 use crate::expression::Expression;
@@ -43,14 +44,21 @@ pub fn compile(text: &str) -> Result<Plan, TextError> {
             "the statement has {} bytes, more than {STATEMENT_TEXT_BYTES_MAX}: shorten it",
             text.len()
         );
-        return Err(TextError { message, line: 1, column: 1 });
+        return Err(TextError {
+            message,
+            line: 1,
+            column: 1,
+        });
     }
     let statement = parse(text)?;
     let (sink, query) = match &statement {
         Statement::Query(query) => (None, query.as_ref()),
         Statement::Insert(insert) => insert_parts(insert)?,
         other => {
-            return Err(at(other.span(), "a statement is a SELECT, or an INSERT INTO … SELECT"));
+            return Err(at(
+                other.span(),
+                "a statement is a SELECT, or an INSERT INTO … SELECT",
+            ));
         }
     };
     of_select(sink, select_of(query)?)
@@ -60,9 +68,16 @@ type Checked<T> = Result<T, TextError>;
 
 /// An error at the start of `span`, or at the text's start where the parser kept no place.
 fn at(span: Span, message: impl Into<String>) -> TextError {
-    let (line, column) =
-        if span.start.line == 0 { (1, 1) } else { (span.start.line, span.start.column) };
-    TextError { message: message.into(), line, column }
+    let (line, column) = if span.start.line == 0 {
+        (1, 1)
+    } else {
+        (span.start.line, span.start.column)
+    };
+    TextError {
+        message: message.into(),
+        line,
+        column,
+    }
 }
 
 fn parse(text: &str) -> Checked<Statement> {
@@ -71,21 +86,37 @@ fn parse(text: &str) -> Checked<Statement> {
         .tokenize_with_location()
         .map_err(|error| {
             let Location { line, column } = error.location;
-            TextError { message: format!("{}{TOKEN_HINT}", error.message), line, column }
+            TextError {
+                message: format!("{}{TOKEN_HINT}", error.message),
+                line,
+                column,
+            }
         })?;
-    let words = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
-    if words.count() > STATEMENT_TOKENS_MAX {
+    let words: Vec<&TokenWithSpan> = tokens
+        .iter()
+        .filter(|token| !matches!(token.token, Token::Whitespace(_)))
+        .collect();
+    if words.len() > STATEMENT_TOKENS_MAX {
         let message =
             format!("the statement has more than {STATEMENT_TOKENS_MAX} words and signs: split it");
-        return Err(TextError { message, line: 1, column: 1 });
+        return Err(TextError {
+            message,
+            line: 1,
+            column: 1,
+        });
     }
+    refuse_missing_values(&words)?;
     let mut parser = Parser::new(&dialect)
         .with_recursion_limit(SQL_RECURSION_MAX)
         .with_tokens_with_locations(tokens);
-    let mut statements =
-        parser.parse_statements().map_err(|error| of_parser(text, &error))?;
+    let mut statements = parser
+        .parse_statements()
+        .map_err(|error| of_parser(text, &error))?;
     if statements.len() > 1 {
-        return Err(at(statements[1].span(), "one statement at a time: post the others by themselves"));
+        return Err(at(
+            statements[1].span(),
+            "one statement at a time: post the others by themselves",
+        ));
     }
     statements.pop().ok_or_else(|| TextError {
         message: "the text is empty: write SELECT … FROM …".to_owned(),
@@ -94,26 +125,78 @@ fn parse(text: &str) -> Checked<Statement> {
     })
 }
 
+/// Refuses a clause's keyword right after a sign that a value has to follow: the parser would take
+/// the keyword for a name and stumble much later.
+fn refuse_missing_values(words: &[&TokenWithSpan]) -> Checked<()> {
+    for pair in words.windows(2) {
+        let Token::Word(word) = &pair[1].token else {
+            continue;
+        };
+        let is_clause = word.quote_style.is_none()
+            && matches!(
+                word.keyword,
+                Keyword::FROM | Keyword::WHERE | Keyword::GROUP | Keyword::HAVING
+            );
+        let wants_value = matches!(
+            pair[0].token,
+            Token::Comma
+                | Token::Plus
+                | Token::Minus
+                | Token::Div
+                | Token::Mod
+                | Token::StringConcat
+                | Token::Eq
+                | Token::Neq
+                | Token::Lt
+                | Token::LtEq
+                | Token::Gt
+                | Token::GtEq
+        );
+        if is_clause && wants_value {
+            let (sign, word) = (&pair[0].token, &word.value);
+            let message = format!("between '{sign}' and {word} a value is missing");
+            return Err(at(pair[1].span, message));
+        }
+    }
+    Ok(())
+}
+
 /// Words a parser's error and finds its place: the parser writes it at the end of its text.
 fn of_parser(text: &str, error: &ParserError) -> TextError {
     let message = match error {
         ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,
         ParserError::RecursionLimitExceeded => {
             let message = format!("brackets nest deeper than {SQL_RECURSION_MAX}: flatten them");
-            return TextError { message, line: 1, column: 1 };
+            return TextError {
+                message,
+                line: 1,
+                column: 1,
+            };
         }
     };
-    let placed = message.rsplit_once(" at Line: ").and_then(|(message, place)| {
-        let (line, column) = place.split_once(", Column: ")?;
-        Some((message, line.trim().parse().ok()?, column.trim().parse().ok()?))
-    });
+    let placed = message
+        .rsplit_once(" at Line: ")
+        .and_then(|(message, place)| {
+            let (line, column) = place.split_once(", Column: ")?;
+            Some((
+                message,
+                line.trim().parse().ok()?,
+                column.trim().parse().ok()?,
+            ))
+        });
     let (message, line, column) = placed.unwrap_or_else(|| {
         let (line, column) = end_of(text);
         (message.as_str(), line, column)
     });
-    let message = message.replacen("Expected: ", "expected ", 1).replace("found: EOF", "found the end");
+    let message = message
+        .replacen("Expected: ", "expected ", 1)
+        .replace("found: EOF", "found the end");
     let message = message.replacen("found: ", "found ", 1);
-    TextError { message: format!("{message}{}", hint(&message)), line, column }
+    TextError {
+        message: format!("{message}{}", hint(&message)),
+        line,
+        column,
+    }
 }
 
 /// The place after the text's last character that is not blank.
@@ -153,10 +236,16 @@ fn insert_parts(insert: &Insert) -> Checked<(Option<Sink>, &Query)> {
         && !insert.overwrite
         && !insert.ignore;
     if !simple {
-        return Err(at(span, "INSERT INTO takes a topic and a SELECT, nothing else"));
+        return Err(at(
+            span,
+            "INSERT INTO takes a topic and a SELECT, nothing else",
+        ));
     }
     let Some(query) = insert.source.as_deref() else {
-        return Err(at(span, "after INSERT INTO and its topic a SELECT has to follow"));
+        return Err(at(
+            span,
+            "after INSERT INTO and its topic a SELECT has to follow",
+        ));
     };
     Ok((Some(source::sink(name)?), query))
 }
@@ -181,7 +270,10 @@ fn select_of(query: &Query) -> Checked<&Select> {
         && query.format_clause.is_none()
         && query.pipe_operators.is_empty();
     if !simple {
-        return Err(at(span, "after the SELECT nothing may follow: no FOR, SETTINGS, FORMAT or |>"));
+        return Err(at(
+            span,
+            "after the SELECT nothing may follow: no FOR, SETTINGS, FORMAT or |>",
+        ));
     }
     match query.body.as_ref() {
         SetExpr::Select(select) => Ok(select),
@@ -239,7 +331,10 @@ fn columns(
     lower: &mut dyn FnMut(&sqlparser::ast::Expr) -> Checked<Expression>,
 ) -> Checked<Vec<Item>> {
     if select.projection.len() > COLUMNS_MAX {
-        return Err(at(select.span(), format!("more than {COLUMNS_MAX} columns: select fewer")));
+        return Err(at(
+            select.span(),
+            format!("more than {COLUMNS_MAX} columns: select fewer"),
+        ));
     }
     let mut columns = Vec::with_capacity(select.projection.len());
     for (index, item) in select.projection.iter().enumerate() {
@@ -257,7 +352,10 @@ fn columns(
                     || options.opt_rename.is_some()
                     || options.opt_ilike.is_some()
                 {
-                    return Err(at(item.span(), "after * nothing may follow: name the columns"));
+                    return Err(at(
+                        item.span(),
+                        "after * nothing may follow: name the columns",
+                    ));
                 }
                 Item::All
             }
@@ -282,7 +380,9 @@ fn star_to_payload(items: Vec<Item>, names: &mut Names, select: &Select) -> Chec
     for item in items {
         columns.push(match item {
             Item::Named(name, expression) => Column::Named { name, expression },
-            Item::All => Column::All { payload: names.field(Vec::new(), select.span())? },
+            Item::All => Column::All {
+                payload: names.field(Vec::new(), select.span())?,
+            },
         });
     }
     Ok(columns)
@@ -297,7 +397,10 @@ fn refuse_clauses(select: &Select) -> Checked<()> {
         ));
     }
     if !select.named_window.is_empty() || select.qualify.is_some() {
-        return Err(at(span, "WINDOW and QUALIFY are not supported: use TUMBLE in FROM"));
+        return Err(at(
+            span,
+            "WINDOW and QUALIFY are not supported: use TUMBLE in FROM",
+        ));
     }
     let plain = select.top.is_none()
         && select.exclude.is_none()
@@ -322,7 +425,10 @@ fn refuse_clauses(select: &Select) -> Checked<()> {
     if let GroupByExpr::Expressions(_, modifiers) = &select.group_by
         && !modifiers.is_empty()
     {
-        return Err(at(span, "GROUP BY takes keys only: no ROLLUP, CUBE or TOTALS"));
+        return Err(at(
+            span,
+            "GROUP BY takes keys only: no ROLLUP, CUBE or TOTALS",
+        ));
     }
     Ok(())
 }
@@ -331,6 +437,3 @@ const SINK_USAGE: &str = "write the target as mqtt.\"topic\" or kafka.\"topic\""
 
 const TOKEN_HINT: &str =
     "; texts stand in single quotes, names with signs in them in double quotes";
-
-#[cfg(test)]
-mod tests;

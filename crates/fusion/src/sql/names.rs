@@ -19,7 +19,11 @@ pub struct Names {
 impl Names {
     /// No fields yet; `alias` is what FROM calls the source.
     pub fn new(alias: Option<String>) -> Self {
-        Names { fields: Vec::new(), alias, has_window: false }
+        Names {
+            fields: Vec::new(),
+            alias,
+            has_window: false,
+        }
     }
 
     /// The fields in order.

@@ -37,7 +37,10 @@ pub fn sink(name: &ObjectName) -> Checked<Sink> {
 /// The source of FROM, its window when it has one, and what FROM calls it.
 pub fn source(select: &Select) -> Checked<(Source, Option<WindowText<'_>>, Option<String>)> {
     let [table] = select.from.as_slice() else {
-        let span = select.from.get(1).map_or(select.select_token.0.span, Spanned::span);
+        let span = select
+            .from
+            .get(1)
+            .map_or(select.select_token.0.span, Spanned::span);
         let message = if select.from.is_empty() {
             "a statement needs a source: write FROM mqtt.\"a/+/b\" or FROM kafka.\"topic\""
         } else {
@@ -46,9 +49,19 @@ pub fn source(select: &Select) -> Checked<(Source, Option<WindowText<'_>>, Optio
         return Err(at(span, message));
     };
     if let Some(join) = table.joins.first() {
-        return Err(at(join.relation.span(), "joins are not supported: name one source"));
+        return Err(at(
+            join.relation.span(),
+            "joins are not supported: name one source",
+        ));
     }
-    let TableFactor::Table { name, alias, args, sample: None, .. } = &table.relation else {
+    let TableFactor::Table {
+        name,
+        alias,
+        args,
+        sample: None,
+        ..
+    } = &table.relation
+    else {
         return Err(at(table.relation.span(), SOURCE_USAGE));
     };
     let alias = alias.as_ref().map(|alias| alias.name.value.clone());
@@ -82,7 +95,14 @@ pub fn source(select: &Select) -> Checked<(Source, Option<WindowText<'_>>, Optio
         return Err(at(length.span(), TUMBLE_USAGE));
     };
     let length = checked_length(interval_millis(interval)?, interval.value.span())?;
-    Ok((source, Some(WindowText { time_column, length }), alias))
+    Ok((
+        source,
+        Some(WindowText {
+            time_column,
+            length,
+        }),
+        alias,
+    ))
 }
 
 /// The window of FROM, or of a `TUMBLINGWINDOW(unit, length)` in GROUP BY.
@@ -93,28 +113,50 @@ pub fn window(
 ) -> Checked<Option<Tumbling>> {
     let mut window = match text {
         None => None,
-        Some(WindowText { time_column: None, length }) => {
-            Some(Tumbling { length, time: EventTime::Source })
-        }
-        Some(WindowText { time_column: Some(column), length }) => {
+        Some(WindowText {
+            time_column: None,
+            length,
+        }) => Some(Tumbling {
+            length,
+            time: EventTime::Source,
+        }),
+        Some(WindowText {
+            time_column: Some(column),
+            length,
+        }) => {
             let column = expressions::lower(column, names)?;
-            Some(Tumbling { length, time: EventTime::Column(column) })
+            Some(Tumbling {
+                length,
+                time: EventTime::Column(column),
+            })
         }
     };
-    let GroupByExpr::Expressions(keys, _) = &select.group_by else { return Ok(window) };
+    let GroupByExpr::Expressions(keys, _) = &select.group_by else {
+        return Ok(window);
+    };
     for key in keys {
-        let Some(length) = tumbling_window(key)? else { continue };
+        let Some(length) = tumbling_window(key)? else {
+            continue;
+        };
         if window.is_some() {
-            return Err(at(key.span(), "one window per statement: write TUMBLE or TUMBLINGWINDOW"));
+            return Err(at(
+                key.span(),
+                "one window per statement: write TUMBLE or TUMBLINGWINDOW",
+            ));
         }
-        window = Some(Tumbling { length, time: EventTime::Source });
+        window = Some(Tumbling {
+            length,
+            time: EventTime::Source,
+        });
     }
     Ok(window)
 }
 
 /// The length that a `TUMBLINGWINDOW(unit, length)` names; none for any other key.
 pub fn tumbling_window(key: &Expr) -> Checked<Option<Duration>> {
-    let Expr::Function(function) = key else { return Ok(None) };
+    let Expr::Function(function) = key else {
+        return Ok(None);
+    };
     let name = function.name.to_string();
     if !name.to_ascii_lowercase().ends_with("window") {
         return Ok(None);
@@ -169,9 +211,14 @@ fn kafka_topic(topic: &str, span: Span) -> Checked<String> {
 /// `mqtt."topic"` or `kafka."topic"`; parts that follow unquoted belong to a dotted topic.
 fn endpoint(idents: &[Ident]) -> Checked<(Kind, String, Span)> {
     let span = idents.first().map_or(Span::empty(), |ident| ident.span);
-    let [kind, topic @ ..] = idents else { return Err(at(span, SOURCE_USAGE)) };
+    let [kind, topic @ ..] = idents else {
+        return Err(at(span, SOURCE_USAGE));
+    };
     let Some(first) = topic.first() else {
-        let message = format!("'{}' does not say of what kind it is: {SOURCE_USAGE}", kind.value);
+        let message = format!(
+            "'{}' does not say of what kind it is: {SOURCE_USAGE}",
+            kind.value
+        );
         return Err(at(span, message));
     };
     let parts: Vec<&str> = topic.iter().map(|ident| ident.value.as_str()).collect();
@@ -179,9 +226,10 @@ fn endpoint(idents: &[Ident]) -> Checked<(Kind, String, Span)> {
     match kind.value.to_ascii_lowercase().as_str() {
         "mqtt" => Ok((Kind::Mqtt, topic, first.span)),
         "kafka" => Ok((Kind::Kafka, topic, first.span)),
-        other => {
-            Err(at(span, format!("'{other}' is no kind of source or target: {SOURCE_USAGE}")))
-        }
+        other => Err(at(
+            span,
+            format!("'{other}' is no kind of source or target: {SOURCE_USAGE}"),
+        )),
     }
 }
 
@@ -205,7 +253,9 @@ fn interval_millis(interval: &Interval) -> Checked<f64> {
     let (count, unit_ms) = match &interval.leading_field {
         Some(field) => (text, field_millis(field)),
         None => {
-            let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+            let split = text
+                .find(|c: char| !c.is_ascii_digit() && c != '.')
+                .unwrap_or(text.len());
             (&text[..split], unit_millis(text[split..].trim()))
         }
     };
@@ -233,7 +283,10 @@ fn unit_millis(unit: &str) -> Option<i64> {
 fn checked_length(millis: f64, span: Span) -> Checked<Duration> {
     let (least, most) = (WINDOW_MIN.as_millis() as f64, WINDOW_MAX.as_millis() as f64);
     if !(least..=most).contains(&millis) || millis.fract() != 0.0 {
-        return Err(at(span, "a window is a whole number of milliseconds from 1 ms to 366 days"));
+        return Err(at(
+            span,
+            "a window is a whole number of milliseconds from 1 ms to 366 days",
+        ));
     }
     Ok(Duration::from_millis(millis as u64))
 }

@@ -1,0 +1,149 @@
+//! Runs the files of `testdata/`: cases of a statement, events, and expected rows or an error.
+//! `UPDATE_EXPECT=1` writes what came out in place of what was expected.
+//!
+//! An event line is `TIME[@TOPIC][#PARTITION] PAYLOAD`; `clock TIME` moves the wall clock, `idle`
+//! says that no partition has records waiting.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base::UnixMillis;
+
+use crate::expression::Event;
+use crate::json::Scanner;
+use crate::machine::{Machine, MachineOptions};
+use crate::output::Output;
+use crate::sql;
+use crate::value::Value;
+
+#[test]
+fn expressions() {
+    check("expressions.txt");
+}
+
+#[test]
+fn windows() {
+    check("windows.txt");
+}
+
+#[test]
+fn errors() {
+    check("errors.txt");
+}
+
+fn check(file: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("testdata")
+        .join(file);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut written = String::new();
+    for case in text.split("=== ").skip(1) {
+        written.push_str(&format!("=== {}\n\n", run(case).trim_end()));
+    }
+    let written = format!("{}\n", written.trim_end());
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, &written).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap();
+    for (written, expected) in written.split("=== ").zip(expected.split("=== ")) {
+        assert_eq!(written.trim_end(), expected.trim_end(), "in {file}");
+    }
+    assert_eq!(written, expected, "{file} has other cases");
+}
+
+/// The case with its outcome in place of what the file expects.
+fn run(case: &str) -> String {
+    let (name, rest) = case.split_once('\n').unwrap();
+    let mut sections = rest.split("--- ");
+    let statement = sections.next().unwrap();
+    let mut kept = format!("{name}\n{statement}");
+    let mut options = MachineOptions {
+        lateness_ms: 0,
+        groups_max: 1_000,
+        partitions: 1,
+        close_delay_ms: 500,
+    };
+    let mut events = "";
+    for section in sections {
+        let (head, body) = section.split_once('\n').unwrap_or((section, ""));
+        match head.split_whitespace().collect::<Vec<_>>().as_slice() {
+            ["options", settings @ ..] => settings.iter().for_each(|text| set(&mut options, text)),
+            ["events"] => events = body,
+            _ => continue,
+        }
+        kept.push_str(&format!("--- {section}"));
+    }
+    let outcome = match sql::compile(statement.trim_end_matches('\n')) {
+        Err(error) => format!(
+            "--- error\n{}:{} {}",
+            error.line, error.column, error.message
+        ),
+        Ok(plan) => format!("--- rows\n{}", rows(plan, options, events)),
+    };
+    format!("{}\n{outcome}", kept.trim_end())
+}
+
+fn rows(plan: crate::plan::Plan, options: MachineOptions, events: &str) -> String {
+    let scanner = Scanner::new(&plan.fields);
+    let mut machine = Machine::new(Arc::new(plan), options);
+    let mut out = Output::default();
+    let mut values: Vec<Value<'_>> = Vec::new();
+    for (index, line) in events.lines().filter(|line| !line.is_empty()).enumerate() {
+        let (head, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match head {
+            "clock" => machine.on_clock(UnixMillis(rest.parse().unwrap()), &mut out),
+            "idle" => machine.set_waiting(|_| false, &mut out),
+            _ => {
+                let (head, partition) = head.split_once('#').unwrap_or((head, "0"));
+                let (time, topic) = head.split_once('@').unwrap_or((head, "t"));
+                let event = Event {
+                    topic,
+                    payload: Some(rest.as_bytes()),
+                    key: None,
+                    partition: partition.parse().unwrap(),
+                    offset: line.contains('#').then_some(index as i64),
+                    timestamp: UnixMillis(time.parse().unwrap()),
+                };
+                let scanned = scanner.scan(rest.as_bytes(), &mut values);
+                machine.on_event(
+                    &event,
+                    scanned.as_ref().map(|()| values.as_slice()),
+                    &mut out,
+                );
+            }
+        }
+    }
+    let mut text = String::new();
+    for row in out.texts() {
+        let row = std::str::from_utf8(row).unwrap();
+        serde_json::from_str::<serde_json::Value>(row).unwrap();
+        text.push_str(&format!("{row}\n"));
+    }
+    machine.delivered(out.rows.len() as u64, out.events());
+    let books = machine.books();
+    for (name, count) in [
+        ("filtered", books.filtered),
+        ("errored", books.errored),
+        ("late", books.late),
+        ("dropped", books.dropped),
+        ("in flight", books.in_flight()),
+    ] {
+        if count > 0 {
+            text.push_str(&format!("# {count} {name}\n"));
+        }
+    }
+    if let Some(error) = machine.error() {
+        text.push_str(&format!("# {error}\n"));
+    }
+    text
+}
+
+fn set(options: &mut MachineOptions, setting: &str) {
+    let (name, value) = setting.split_once('=').unwrap();
+    match name {
+        "lateness" => options.lateness_ms = value.parse().unwrap(),
+        "groups" => options.groups_max = value.parse().unwrap(),
+        "partitions" => options.partitions = value.parse().unwrap(),
+        _ => panic!("no option is called {name}"),
+    }
+}

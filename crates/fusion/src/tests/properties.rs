@@ -1,0 +1,206 @@
+//! Batches never change an answer, and a checkpoint is the state.
+
+use std::sync::Arc;
+
+use base::{Rng, UnixMillis};
+use bytes::Bytes;
+use streams::ConsumedRecord;
+
+use crate::codec::{Decoder, Encoder};
+use crate::feed::Feed;
+use crate::lane::{Lane, LaneState, Target};
+use crate::machine::{Books, Machine, MachineOptions};
+use crate::sql;
+use crate::statement::{Definition, Language, Start};
+
+#[test]
+fn batch_sizes_change_no_answer() {
+    for seed in 0..150 {
+        let mut rng = Rng::from_seed(seed);
+        let records = random_records(&mut rng, 400);
+        let whole = run(&records, &mut |_| 400);
+        let mut splits = Rng::from_seed(seed + 1_000_000);
+        let split = run(&records, &mut |rest| {
+            1 + splits.below(rest.min(40) as u64) as usize
+        });
+        assert_eq!(whole, split, "seed {seed}");
+        assert!(
+            whole.iter().any(|(rows, _)| !rows.is_empty()),
+            "seed {seed} gives no row"
+        );
+    }
+}
+
+#[test]
+fn a_machine_goes_on_from_its_checkpoint_as_if_nothing_had_happened() {
+    for seed in 0..100 {
+        let mut rng = Rng::from_seed(seed);
+        let records = random_records(&mut rng, 200);
+        let cut = rng.below(200) as usize;
+        for text in STATEMENTS {
+            let feed = Feed::new();
+            let lane = lane(text);
+            feed.join([lane.clone()]);
+            apply(&feed, &records[..cut]);
+            let mut out = Encoder::default();
+            lane.state.lock().machine.encode((0, 0), &mut out);
+            let mut from = Decoder(&out.0);
+            let twin = self::lane(text);
+            {
+                let mut state = twin.state.lock();
+                state.machine = fresh(text).decode(&mut from).unwrap();
+                state.positions = lane.state.lock().positions.clone();
+            }
+            assert!(from.0.is_empty());
+            let other = Feed::new();
+            other.join([twin.clone()]);
+            lane.state.lock().output = Default::default();
+            apply(&feed, &records[cut..]);
+            apply(&other, &records[cut..]);
+            assert_eq!(outcome(&lane), outcome(&twin), "seed {seed}: {text}");
+        }
+    }
+}
+
+#[test]
+fn damaged_checkpoints_are_refused_without_harm() {
+    let feed = Feed::new();
+    let lane = lane(STATEMENTS[1]);
+    feed.join([lane.clone()]);
+    apply(&feed, &random_records(&mut Rng::from_seed(3), 50));
+    let mut out = Encoder::default();
+    lane.state.lock().machine.encode((0, 0), &mut out);
+    for end in 0..out.0.len() {
+        assert!(
+            fresh(STATEMENTS[1])
+                .decode(&mut Decoder(&out.0[..end]))
+                .is_none(),
+            "{end}"
+        );
+    }
+    let mut rng = Rng::from_seed(9);
+    for _ in 0..2_000 {
+        let mut bytes = out.0.clone();
+        let place = rng.below(bytes.len() as u64) as usize;
+        bytes[place] ^= 1 << rng.below(8);
+        // Whatever it gives, it must not panic nor allocate beyond what is there.
+        let _ = fresh(STATEMENTS[1]).decode(&mut Decoder(&bytes));
+    }
+}
+
+#[test]
+fn every_event_is_in_the_books_once() {
+    for seed in 0..50 {
+        let mut rng = Rng::from_seed(seed);
+        let records = random_records(&mut rng, 300);
+        for (_, books) in run(&records, &mut |_| 300) {
+            assert_eq!(books.received, 300);
+            let waiting = books.in_flight();
+            let settled = books.filtered + books.errored + books.late + books.dropped;
+            assert_eq!(settled + waiting, 300, "seed {seed}: {books:?}");
+        }
+    }
+}
+
+const STATEMENTS: [&str; 4] = [
+    "SELECT k, v * 2 AS w, s || 'x' AS t FROM kafka.t WHERE v > 10",
+    "SELECT k, count(*) AS n, sum(v) AS s, avg(f) AS a, min(s) AS lo, last(s) AS l, stddev(f) AS d, \
+     window_start AS w FROM TUMBLE(kafka.t, INTERVAL '1 second') GROUP BY k",
+    "SELECT count(v) AS n, max(f) AS m FROM TUMBLE(kafka.t, ts, INTERVAL '700 milliseconds')",
+    "SELECT k, n.x AS x, first(v) AS f FROM TUMBLE(kafka.t, INTERVAL '3 seconds') WHERE v IS NOT \
+     NULL GROUP BY k, n.x HAVING count(*) > 1",
+];
+
+fn run(records: &[ConsumedRecord], next: &mut dyn FnMut(usize) -> usize) -> Vec<(String, Books)> {
+    let feed = Feed::new();
+    let lanes: Vec<Arc<Lane>> = STATEMENTS.iter().map(|text| lane(text)).collect();
+    feed.join(lanes.iter().cloned());
+    let mut at = 0;
+    while at < records.len() {
+        let end = (at + next(records.len() - at)).min(records.len());
+        apply(&feed, &records[at..end]);
+        at = end;
+    }
+    lanes.iter().map(|lane| outcome(lane)).collect()
+}
+
+fn apply(feed: &Feed, records: &[ConsumedRecord]) {
+    let (generation, _) = feed.positions();
+    let mut at = 0;
+    while at < records.len() {
+        at += feed.apply_records(generation, &records[at..]).unwrap();
+    }
+}
+
+fn outcome(lane: &Lane) -> (String, Books) {
+    let state = lane.state.lock();
+    let rows: Vec<&str> = state
+        .output
+        .texts()
+        .map(|text| std::str::from_utf8(text).unwrap())
+        .collect();
+    (rows.join("\n"), state.machine.books())
+}
+
+fn fresh(text: &str) -> Machine {
+    let options = MachineOptions {
+        lateness_ms: 50,
+        groups_max: 1_000,
+        partitions: 1,
+        close_delay_ms: 500,
+    };
+    Machine::new(Arc::new(sql::compile(text).unwrap()), options)
+}
+
+fn lane(text: &str) -> Arc<Lane> {
+    let definition = Definition {
+        id: text.to_owned(),
+        name: text.to_owned(),
+        text: text.to_owned(),
+        language: Language::Sql,
+        start: Start::Earliest,
+        lateness_ms: 50,
+        created_ms: UnixMillis(0),
+    };
+    Arc::new(Lane {
+        definition,
+        plan: Arc::new(sql::compile(text).unwrap()),
+        target: Target::Mqtt("out".parse().unwrap()),
+        state: parking_lot::Mutex::new(LaneState::new(fresh(text), vec![0], false)),
+        wake: tokio::sync::Notify::new(),
+        removed: tokio_util::sync::CancellationToken::new(),
+    })
+}
+
+fn random_records(rng: &mut Rng, count: i64) -> Vec<ConsumedRecord> {
+    let topic: streams::TopicName = "t".parse().unwrap();
+    let mut time = 0;
+    (0..count)
+        .map(|offset| {
+            time += rng.below(60) as i64;
+            let timestamp = time - rng.below(100) as i64;
+            let value = match rng.below(20) {
+                0 => "{\"broken".to_owned(),
+                1 => "{}".to_owned(),
+                _ => format!(
+                    "{{\"k\":\"k{}\",\"v\":{},\"f\":{},\"s\":\"{}\",\"ts\":{},\"n\":{{\"x\":{}}}}}",
+                    rng.below(5),
+                    rng.below(100),
+                    rng.below(1000) as f64 / 7.0,
+                    ["a", "b\\n", "ccc"][rng.below(3) as usize],
+                    timestamp,
+                    rng.below(2)
+                ),
+            };
+            ConsumedRecord {
+                topic: topic.clone(),
+                partition: 0,
+                offset,
+                timestamp: UnixMillis(timestamp),
+                key: None,
+                value: Some(Bytes::from(value)),
+                headers: Vec::new(),
+            }
+        })
+        .collect()
+}

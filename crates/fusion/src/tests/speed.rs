@@ -1,0 +1,108 @@
+//! What the core costs, without sockets: run with
+//! `cargo test -p fusion --release -- --ignored --nocapture speed`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use base::UnixMillis;
+use mqtt::{Delivery, Message, MessageSink, Qos};
+
+use crate::feed::Feed;
+use crate::lane::{Lane, LaneState, Target};
+use crate::machine::{Machine, MachineOptions};
+use crate::plan::Plan;
+use crate::sql;
+use crate::statement::{Definition, Language, Start};
+
+#[test]
+#[ignore = "a measurement"]
+fn speed_of_the_core() {
+    for (name, text) in [
+        (
+            "filter and arithmetic, no row",
+            "SELECT result * 1.8 + 32 AS f FROM mqtt.\"t\" WHERE result * 1.8 + 32 > 1000",
+        ),
+        (
+            "filter and arithmetic, a row each",
+            "SELECT id, result * 1.8 + 32 AS f FROM mqtt.\"t\" WHERE result > 0",
+        ),
+        (
+            "window and group of 100",
+            "SELECT id, count(*) AS n, avg(result) AS a FROM TUMBLE(mqtt.\"t\", INTERVAL '10 seconds') GROUP BY id",
+        ),
+    ] {
+        let mut figures: Vec<f64> = (0..5).map(|_| measure(text)).collect();
+        figures.sort_by(f64::total_cmp);
+        println!(
+            "{name}: {:.2} M messages/s, {:.0} ns each",
+            figures[2] / 1e6,
+            1e9 / figures[2]
+        );
+    }
+}
+
+fn measure(text: &str) -> f64 {
+    let payloads: Vec<String> = (0..1_000)
+        .map(|index| {
+            format!(
+                "{{\"id\":\"sensor-{:04}\",\"seq\":{},\"result\":{}.{},\"time\":1700000000{:03},\"unit\":\"degC\",\"ok\":true}}",
+                index % 100, index, 20 + index % 7, index % 10, index
+            )
+        })
+        .collect();
+    let feed = Feed::new();
+    let lane = lane(text);
+    feed.join([lane.clone()]);
+    let rounds = 1_000;
+    let start = Instant::now();
+    for round in 0..rounds {
+        let batch: Vec<Message<'_>> = payloads
+            .iter()
+            .map(|payload| Message {
+                topic: "t",
+                payload: payload.as_bytes(),
+                qos: Qos::AtMostOnce,
+                retain: false,
+                received: UnixMillis(round),
+            })
+            .collect();
+        for part in batch.chunks(64) {
+            assert_eq!(feed.deliver(part), Delivery::Taken);
+            let mut state = lane.state.lock();
+            state.output.bytes.clear();
+            state.output.rows.clear();
+        }
+    }
+    (rounds * 1_000) as f64 / start.elapsed().as_secs_f64()
+}
+
+fn lane(text: &str) -> Arc<Lane> {
+    lane_of(Arc::new(sql::compile(text).unwrap()))
+}
+
+/// A lane of an MQTT source that nobody writes out.
+pub fn lane_of(plan: Arc<Plan>) -> Arc<Lane> {
+    let options = MachineOptions {
+        lateness_ms: 0,
+        groups_max: 1_000,
+        partitions: 1,
+        close_delay_ms: 500,
+    };
+    let machine = Machine::new(plan.clone(), options);
+    Arc::new(Lane {
+        definition: Definition {
+            id: "speed".to_owned(),
+            name: "speed".to_owned(),
+            text: text.to_owned(),
+            language: Language::Sql,
+            start: Start::Latest,
+            lateness_ms: 0,
+            created_ms: UnixMillis(0),
+        },
+        plan,
+        target: Target::Mqtt("out".parse().unwrap()),
+        state: parking_lot::Mutex::new(LaneState::new(machine, Vec::new(), true)),
+        wake: tokio::sync::Notify::new(),
+        removed: tokio_util::sync::CancellationToken::new(),
+    })
+}
