@@ -31,5 +31,14 @@ mod supervisor;
 mod units;
 mod watch;
 
+#[cfg(test)]
+mod control_tests;
+#[cfg(test)]
+mod flow_tests;
+#[cfg(test)]
+mod repository_tests;
+#[cfg(test)]
+mod testing;
+
 pub use bulletins::{Bulletin, Bulletins, Level};
 pub use error::AgentError;

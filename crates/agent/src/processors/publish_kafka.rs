@@ -144,6 +144,10 @@ struct ProducerState {
     next: BTreeMap<String, BTreeMap<i32, i32>>,
     /// Batches that may or may not have been stored.
     doubt: Vec<Doubt>,
+    /// FlowFiles that the broker has under an earlier producer id and that still wait for their
+    /// commit: not to be sent again.
+    #[serde(default)]
+    stored: Vec<(u64, u64)>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -225,12 +229,11 @@ impl PublishKafka {
         session: &mut ProcessSession<'_>,
     ) -> Result<Vec<Pending>, ProcessorError> {
         let doubts = self.state().doubt.clone();
-        let ids = |doubt: &Doubt| {
-            let runs = doubt.runs.clone();
-            runs.into_iter()
-                .flat_map(|(first, count)| (first..first + count).map(FlowFileId))
-        };
-        let wanted: HashSet<FlowFileId> = doubts.iter().flat_map(ids).collect();
+        let stored: HashSet<FlowFileId> = ids(&self.state().stored.clone()).collect();
+        let done = session.take_these(&stored);
+        session.transfer_all(done, SUCCESS);
+        let all = doubts.iter().flat_map(|doubt| ids(&doubt.runs));
+        let wanted: HashSet<FlowFileId> = all.filter(|id| !stored.contains(id)).collect();
         let mut found: HashMap<FlowFileId, FlowFile> = session
             .take_these(&wanted)
             .into_iter()
@@ -239,8 +242,9 @@ impl PublishKafka {
         let is_whole = found.len() == wanted.len();
         let mut pending = Vec::new();
         for doubt in doubts {
-            let flow_files: Vec<FlowFile> =
-                ids(&doubt).filter_map(|id| found.remove(&id)).collect();
+            let flow_files: Vec<FlowFile> = ids(&doubt.runs)
+                .filter_map(|id| found.remove(&id))
+                .collect();
             if !flow_files.is_empty() {
                 let keys = self.keys(session, &flow_files)?;
                 pending.push(Pending {
@@ -460,6 +464,7 @@ impl PublishKafka {
                 match outcome {
                     Outcome::Stored => {
                         self.advance(&batch);
+                        self.state().stored.extend(&batch.doubt.runs);
                         session.transfer_all(batch.flow_files, SUCCESS);
                     }
                     Outcome::Refused(reason) => {
@@ -519,6 +524,7 @@ impl PublishKafka {
         if self.acks != 0 {
             let state = self.state();
             state.doubt.clear();
+            state.stored.clear();
             let bytes = to_bytes(state);
             session.set_state(bytes)?;
         }
@@ -599,6 +605,12 @@ impl Processor for PublishKafka {
         self.record(context, session, &mut pending)?;
         self.deliver(context, session, pending)
     }
+}
+
+/// The ids of runs: first id and count.
+fn ids(runs: &[(u64, u64)]) -> impl Iterator<Item = FlowFileId> {
+    runs.iter()
+        .flat_map(|(first, count)| (*first..first + count).map(FlowFileId))
 }
 
 fn runs(flow_files: &[FlowFile]) -> Vec<(u64, u64)> {

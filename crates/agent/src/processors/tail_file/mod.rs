@@ -13,17 +13,21 @@
 //! Left out: several files in one processor, and a last line that is still unfinished when its
 //! file is truncated in place without a copy.
 
+mod known;
+mod lines;
+
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use memchr::memmem::Finder;
-use serde::{Deserialize, Serialize};
 
+use self::known::{Known, fill, open};
+use self::lines::{Lines, Pattern, cut, is_compressed, unescape};
 use super::{
     Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind, RelationshipKind,
     Settings, Shape,
@@ -31,10 +35,7 @@ use super::{
 use crate::bulletins::Level;
 use crate::engine::{Context, Waker};
 use crate::flowfile::Attributes;
-use crate::limits::{
-    TAIL_BLOCK_BYTES, TAIL_FINGERPRINT_BYTES, TAIL_LINE_BYTES_MAX, TAIL_RECHECK,
-    TAIL_ROLLED_FILES_MAX,
-};
+use crate::limits::{TAIL_BLOCK_BYTES, TAIL_LINE_BYTES_MAX, TAIL_RECHECK, TAIL_ROLLED_FILES_MAX};
 use crate::session::ProcessSession;
 use crate::watch::Watch;
 
@@ -112,18 +113,6 @@ struct Open {
     left_since: Option<Instant>,
 }
 
-/// What must be remembered: which file, and how far it was read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Known {
-    version: u8,
-    device: u64,
-    inode: u64,
-    /// CRC32C of the file's first bytes, and how many of them.
-    fingerprint: u32,
-    fingerprint_bytes: u64,
-    position: u64,
-}
-
 /// What a look at the end of the open file found.
 enum AtEnd {
     /// It is still the named file; wait.
@@ -187,16 +176,10 @@ impl TailFile {
             self.open = Some(self.opened(file, known));
             return Ok(true);
         }
-        for path in self.rolled().map_err(&failed)? {
-            // A rolled file may be gone again by now.
-            let Ok(Some(file)) = open(&path) else {
-                continue;
-            };
-            if known.has_fingerprint(&file).unwrap_or(false) {
-                let known = known.clone();
-                self.open = Some(self.opened(file, known));
-                return Ok(true);
-            }
+        if let Some(file) = self.rolled_away(&known).map_err(&failed)? {
+            let known = Known::of(&file, known.position).map_err(&failed)?;
+            self.open = Some(self.opened(file, known));
+            return Ok(true);
         }
         let Some(file) = open(&self.path).map_err(&failed)? else {
             return Ok(false);
@@ -209,6 +192,25 @@ impl TailFile {
         let fresh = Known::of(&file, 0).map_err(&failed)?;
         self.open = Some(self.opened(file, fresh));
         Ok(true)
+    }
+
+    /// The known file under another name: by its inode, or a copy by its first bytes.
+    fn rolled_away(&self, known: &Known) -> io::Result<Option<File>> {
+        let mut copy = None;
+        for path in self.rolled()? {
+            // A rolled file may be gone again by now.
+            let Ok(Some(file)) = open(&path) else {
+                continue;
+            };
+            if known.is(&file).unwrap_or(false) {
+                return Ok(Some(file));
+            }
+            let is_long_enough = file.metadata()?.len() >= known.position;
+            if is_long_enough && known.has_fingerprint(&file).unwrap_or(false) {
+                copy = Some(file);
+            }
+        }
+        Ok(copy)
     }
 
     fn begin_fresh(&mut self) -> Result<bool, ProcessorError> {
@@ -265,7 +267,7 @@ impl TailFile {
             let name = entry.file_name();
             let is_rolled = name
                 .to_str()
-                .is_some_and(|name| self.rolled_names.matches(name));
+                .is_some_and(|name| self.rolled_names.matches(name) && !is_compressed(name));
             if !is_rolled || Some(name.as_os_str()) == self.path.file_name() {
                 continue;
             }
@@ -512,172 +514,6 @@ impl Processor for TailFile {
 
     fn stop(&mut self) {
         self.watch = None;
-    }
-}
-
-impl Known {
-    /// What is known of `file` when it was read up to `position`.
-    fn of(file: &File, position: u64) -> io::Result<Known> {
-        let metadata = file.metadata()?;
-        let mut known = Known {
-            version: 1,
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            fingerprint: 0,
-            fingerprint_bytes: 0,
-            position,
-        };
-        known.learn(file);
-        Ok(known)
-    }
-
-    /// Takes more of the file's first bytes into the fingerprint, as far as they were read.
-    fn learn(&mut self, file: &File) {
-        let bytes = self.position.min(TAIL_FINGERPRINT_BYTES as u64);
-        if bytes == self.fingerprint_bytes {
-            return;
-        }
-        if let Ok(Some(fingerprint)) = fingerprint(file, bytes) {
-            (self.fingerprint, self.fingerprint_bytes) = (fingerprint, bytes);
-        }
-    }
-
-    fn is(&self, file: &File) -> io::Result<bool> {
-        let metadata = file.metadata()?;
-        Ok(
-            (metadata.dev(), metadata.ino()) == (self.device, self.inode)
-                && metadata.len() >= self.position
-                && self.has_fingerprint(file)?,
-        )
-    }
-
-    fn has_fingerprint(&self, file: &File) -> io::Result<bool> {
-        if self.fingerprint_bytes == 0 {
-            // Nothing was read yet: only the inode tells.
-            return Ok(file.metadata()?.ino() == self.inode);
-        }
-        Ok(fingerprint(file, self.fingerprint_bytes)? == Some(self.fingerprint))
-    }
-
-    fn to_bytes(&self) -> Bytes {
-        Bytes::from(serde_json::to_vec(self).expect("plain numbers are always JSON"))
-    }
-}
-
-/// Whole lines at the start of a block.
-struct Lines {
-    ranges: Vec<(u32, u32)>,
-    consumed: usize,
-}
-
-impl Lines {
-    fn whole(len: usize) -> Self {
-        Lines {
-            ranges: vec![(0, len as u32)],
-            consumed: len,
-        }
-    }
-}
-
-fn cut(block: &[u8], delimiter: Option<&Finder<'_>>, lines_max: usize) -> Lines {
-    let Some(finder) = delimiter else {
-        return Lines::whole(block.len());
-    };
-    let delimiter = finder.needle();
-    let mut lines = Lines {
-        ranges: Vec::new(),
-        consumed: 0,
-    };
-    let mut add = |end: usize| {
-        // A block is at most a few MiB.
-        lines
-            .ranges
-            .push((lines.consumed as u32, (end - lines.consumed) as u32));
-        lines.consumed = end + delimiter.len();
-    };
-    if let [byte] = delimiter {
-        memchr::memchr_iter(*byte, block)
-            .take(lines_max)
-            .for_each(&mut add);
-    } else {
-        finder.find_iter(block).take(lines_max).for_each(&mut add);
-    }
-    lines
-}
-
-/// Reads as much of `buffer` as the file has from `position`.
-fn fill(file: &File, buffer: &mut [u8], position: u64) -> io::Result<usize> {
-    let mut len = 0;
-    while len < buffer.len() {
-        match file.read_at(&mut buffer[len..], position + len as u64) {
-            Ok(0) => break,
-            Ok(more) => len += more,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(len)
-}
-
-/// The checksum of the first `bytes`; `None` when the file is shorter.
-fn fingerprint(file: &File, bytes: u64) -> io::Result<Option<u32>> {
-    let mut head = [0; TAIL_FINGERPRINT_BYTES];
-    let head = &mut head[..(bytes as usize).min(TAIL_FINGERPRINT_BYTES)];
-    Ok((fill(file, head, 0)? == head.len()).then(|| crc32c::crc32c(head)))
-}
-
-fn open(path: &Path) -> io::Result<Option<File>> {
-    match File::open(path) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-fn unescape(text: &str) -> String {
-    let mut out = String::new();
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        match (c, c == '\\') {
-            (_, true) => match chars.next() {
-                Some('n') => out.push('\n'),
-                Some('r') => out.push('\r'),
-                Some('t') => out.push('\t'),
-                Some(other) => out.push(other),
-                None => out.push('\\'),
-            },
-            (c, _) => out.push(c),
-        }
-    }
-    out
-}
-
-/// A name with `*` and `?` in it.
-struct Pattern(String);
-
-impl Pattern {
-    fn matches(&self, name: &str) -> bool {
-        let (pattern, name): (Vec<char>, Vec<char>) =
-            (self.0.chars().collect(), name.chars().collect());
-        // Greedy with one way back: linear in practice, never exponential.
-        let (mut p, mut n, mut star) = (0, 0, None);
-        while n < name.len() {
-            match pattern.get(p) {
-                Some('*') => {
-                    star = Some((p, n));
-                    p += 1;
-                }
-                Some(c) if *c == '?' || *c == name[n] => (p, n) = (p + 1, n + 1),
-                _ => match star {
-                    Some((star_p, star_n)) => {
-                        (p, n) = (star_p + 1, star_n + 1);
-                        star = Some((star_p, star_n + 1));
-                    }
-                    None => return false,
-                },
-            }
-        }
-        pattern[p..].iter().all(|c| *c == '*')
     }
 }
 

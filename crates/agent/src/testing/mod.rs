@@ -1,0 +1,58 @@
+//! What the tests of this crate share: a broker that is none, and flows in few lines.
+
+mod broker;
+
+pub(crate) use broker::Broker;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base::SystemClock;
+use journal::RealDisk;
+
+use crate::bulletins::Bulletins;
+use crate::definition::Flow;
+use crate::engine::{Engine, Failure, Ground, Prepared};
+use crate::repository::{Repository, RepositoryLimits};
+
+/// A repository in `dir` that tidies up often, and the rest of the ground.
+pub(crate) fn ground(dir: &Path, runtime: &tokio::runtime::Runtime) -> Ground {
+    let limits = RepositoryLimits {
+        segment_bytes: 1 << 20,
+        snapshot_bytes_min: 1 << 20,
+        pinned_bytes_max: 4 << 20,
+    };
+    Ground {
+        repository: Repository::open(Arc::new(RealDisk), &dir.join("repository"), limits).unwrap(),
+        bulletins: Arc::new(Bulletins::default()),
+        clock: Arc::new(SystemClock),
+        runtime: runtime.handle().clone(),
+        failure: Arc::new(Failure::default()),
+    }
+}
+
+/// A runtime for tests.
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+/// Starts the flow of `text`.
+pub(crate) fn start(ground: &Ground, text: &str) -> Engine {
+    let flow = Flow::parse(text).unwrap_or_else(|problems| panic!("{problems}"));
+    let prepared = Prepared::new(ground.clock.now(), flow).unwrap();
+    Engine::start(ground.clone(), prepared).unwrap()
+}
+
+/// Waits until `holds`, or fails with `what` after half a minute.
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited too long until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
