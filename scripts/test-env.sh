@@ -7,7 +7,7 @@ mkdir -p "$env_dir"
 need curl curl ca-certificates
 need kcat kcat
 need mosquitto_sub mosquitto-clients
-need java default-jre-headless
+need javac default-jdk-headless
 need mvn maven
 need node nodejs
 need npm npm
@@ -37,11 +37,22 @@ kafka_clients() {
         -DincludeScope=runtime -DoutputDirectory="$env_dir/kafka"
 }
 
+# The C2 client library's classes are for Java 21; this compiler reads them on any Java.
+nifi_c2() {
+    mvn -q -B -f crates/thalweg/tests/interop/nifi-c2/pom.xml dependency:copy-dependencies \
+        -DoutputDirectory="$env_dir/nifi-c2/lib" &&
+        java -jar "$env_dir"/nifi-c2/lib/ecj-*.jar --release 17 -nowarn \
+            -cp "$(echo "$env_dir"/nifi-c2/lib/*.jar | tr ' ' ':')" \
+            -d "$env_dir/nifi-c2/classes" crates/thalweg/tests/interop/nifi-c2/Main.java
+}
+
 console_packages() {
     (cd console && npm ci --silent --no-audit --no-fund)
 }
 
 step python_clients crates/thalweg/tests/interop/requirements.txt
 step kafka_clients crates/thalweg/tests/interop/kafka/pom.xml
+step nifi_c2 crates/thalweg/tests/interop/nifi-c2/pom.xml \
+    crates/thalweg/tests/interop/nifi-c2/Main.java
 step console_packages console/package-lock.json
 [ -d console/node_modules ] || console_packages

@@ -164,6 +164,9 @@ impl Layers {
             fleet: self.section("fleet"),
             imports: self.section("imports"),
         };
+        for problem in config.streams.problems() {
+            self.problem("[streams]".to_owned(), problem);
+        }
         if self.problems.is_empty() { Ok(config) } else { Err(self.problems) }
     }
 
@@ -194,7 +197,10 @@ impl Layers {
 
 fn overlay(into: &mut Value, known: &Value, from: Value, at: &str, unknown: &mut Vec<String>) {
     match (into, from) {
-        (Value::Object(into), Value::Object(from)) if known.is_object() => {
+        // A table without any known key holds names that the user chooses.
+        (Value::Object(into), Value::Object(from))
+            if known.as_object().is_some_and(|known| !known.is_empty()) =>
+        {
             for (key, value) in from {
                 let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
                 match (into.get_mut(&key), known.get(&key)) {

@@ -239,8 +239,14 @@ impl Parts {
                 blocking(move || streams::Streams::open(&dir, config, clock))
                     .await?
                     .map_err(cannot_open("the event store"))?;
-            if let Some(cut) = recovery.cut {
-                tracing::warn!(?cut, "the event store's journal ended in a torn write; cut there");
+            if recovery.cut_bytes > 0 {
+                tracing::info!(bytes = recovery.cut_bytes, "cut a torn, unacknowledged end off");
+            }
+            if recovery.damaged_bytes > 0 {
+                tracing::error!(
+                    bytes = recovery.damaged_bytes,
+                    "the event store's files have gone bad in the middle; what lay there is lost"
+                );
             }
             Some(streams)
         } else {

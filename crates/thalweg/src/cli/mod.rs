@@ -95,7 +95,12 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let client = || Client::new(cli.server.clone(), cli.output);
     match cli.command {
         Command::Up(args) => up::run(*args),
-        Command::Agent(args) => Ok(agent::cli::run(*args)),
+        Command::Agent(args) => {
+            crate::telemetry::start_agent_logs();
+            agent::cli::run(*args)
+                .map(|()| ExitCode::SUCCESS)
+                .map_err(|error| Failure(base::report(&error)))
+        }
         Command::Lab(args) => lab::run(args),
         Command::Config => {
             print!("{}", crate::config::DEFAULTS);

@@ -65,9 +65,9 @@ fn the_agent_goes_on_without_the_control_plane_and_reports_when_it_is_back() {
     std::fs::write(&flow, tail_flow(&log, &up.address("streams"), "lines")).unwrap();
     up.cli_json(&["flows", "publish", "--class", "edge", flow.to_str().unwrap()]);
     let mut command = Command::new(thalweg());
-    command.args(["agent", "--class", "edge", "--id", "edge-1", "--heartbeat-period", "200ms"]);
+    command.args(["agent", "--class", "edge", "--id", "edge-1", "--heartbeat", "200ms"]);
     command.arg("--data").arg(dir.path().join("agent"));
-    command.arg("--c2-url").arg(up.url("fleet", "/efm/api/c2-protocol"));
+    command.arg("--c2-url").arg(up.url("fleet", ""));
     let agent = Running::start(&mut command, &dir.path().join("agent.log"));
     writer.lines(100);
     eventually("the published flow runs on the agent", || {
