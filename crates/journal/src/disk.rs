@@ -121,8 +121,12 @@ impl Disk for RealDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let file =
-            fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)?;
         Ok(Arc::new(RealFile(file)))
     }
 
@@ -232,8 +236,12 @@ mod tests {
             let file = RealDisk.create(&path).unwrap();
             file.write_at(b"kept", 0).unwrap();
             if by_writing {
-                fill_with_zeros(&fs::File::options().write(true).open(&path).unwrap(), 0, 9000)
-                    .unwrap();
+                fill_with_zeros(
+                    &fs::File::options().write(true).open(&path).unwrap(),
+                    0,
+                    9000,
+                )
+                .unwrap();
             } else {
                 file.allocate(0, 9000).unwrap();
             }

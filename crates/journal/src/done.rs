@@ -43,8 +43,14 @@ impl Done {
                 on_done(Ok(()));
                 Done::none()
             }
-            Durability::Os => Done { os: Some(on_done), disk: None },
-            Durability::Disk => Done { os: None, disk: Some(on_done) },
+            Durability::Os => Done {
+                os: Some(on_done),
+                disk: None,
+            },
+            Durability::Disk => Done {
+                os: None,
+                disk: Some(on_done),
+            },
         };
         (done, wait)
     }

@@ -115,6 +115,10 @@ impl JournalError {
     }
 
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
-        JournalError::Io { action, path: path.to_owned(), source: Arc::new(source) }
+        JournalError::Io {
+            action,
+            path: path.to_owned(),
+            source: Arc::new(source),
+        }
     }
 }

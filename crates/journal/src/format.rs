@@ -203,7 +203,10 @@ fn segment_crc(bytes: &[u8; SEGMENT_HEADER_BYTES as usize]) -> u32 {
 }
 
 fn frame_crc(payload_crc: u32, header: &[u8; FRAME_OVERHEAD_BYTES as usize]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c_append(payload_crc, &header[..4]), &header[8..])
+    crc32c::crc32c_append(
+        crc32c::crc32c_append(payload_crc, &header[..4]),
+        &header[8..],
+    )
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -255,15 +258,25 @@ mod tests {
 
     #[test]
     fn a_segment_header_reads_back_and_a_newer_version_is_named() {
-        let header = SegmentHeader { base: 1 << 40, size: 1 << 20, created: UnixMillis(-5) };
+        let header = SegmentHeader {
+            base: 1 << 40,
+            size: 1 << 20,
+            created: UnixMillis(-5),
+        };
         let mut bytes = header.encode();
         assert_eq!(SegmentHeader::decode(&bytes, 1 << 40), Ok(header));
         assert_eq!(SegmentHeader::decode(&bytes, 0), Err(HeaderError::Damaged));
         bytes[8] = 9;
         let crc = segment_crc(&bytes).to_le_bytes();
         bytes[12..16].copy_from_slice(&crc);
-        assert_eq!(SegmentHeader::decode(&bytes, 1 << 40), Err(HeaderError::Version(9)));
-        assert_eq!(SegmentHeader::decode(&bytes[..40], 1 << 40), Err(HeaderError::Damaged));
+        assert_eq!(
+            SegmentHeader::decode(&bytes, 1 << 40),
+            Err(HeaderError::Version(9))
+        );
+        assert_eq!(
+            SegmentHeader::decode(&bytes[..40], 1 << 40),
+            Err(HeaderError::Damaged)
+        );
     }
 
     #[test]
@@ -289,6 +302,9 @@ mod tests {
         };
         let bytes = header.seal(crc32c::crc32c(b"abc"));
         assert_eq!(bytes[..4], [3, 0, 0, 0]);
-        assert_eq!(bytes[8..], [64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 2, 0, 0]);
+        assert_eq!(
+            bytes[8..],
+            [64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 2, 0, 0]
+        );
     }
 }

@@ -115,15 +115,22 @@ impl Journal {
         visit: &mut dyn FnMut(FrameRef<'_>) -> Result<(), JournalError>,
     ) -> Result<(Journal, Writer, Recovery), JournalError> {
         options.check()?;
-        disk.create_dir(dir).map_err(|error| JournalError::io("create", dir, error))?;
+        disk.create_dir(dir)
+            .map_err(|error| JournalError::io("create", dir, error))?;
         let lock_path = dir.join(LOCK_NAME);
         let lock = disk.lock(&lock_path).map_err(|error| match error {
-            LockError::Taken(pid) => JournalError::Locked { dir: dir.to_owned(), pid },
+            LockError::Taken(pid) => JournalError::Locked {
+                dir: dir.to_owned(),
+                pid,
+            },
             LockError::Io(error) => JournalError::io("lock", &lock_path, error),
         })?;
         let table = SegmentTable::new(disk.clone(), dir);
         let (tail, recovery) = recovery::recover(&disk, dir, &table, &options, visit)?;
-        let end = tail.segment.written.load(std::sync::atomic::Ordering::Acquire);
+        let end = tail
+            .segment
+            .written
+            .load(std::sync::atomic::Ordering::Acquire);
         let shared = Arc::new(Shared {
             disk,
             dir: dir.to_owned(),
@@ -151,9 +158,18 @@ impl Journal {
         });
         let mut writer = Writer::new(shared.clone());
         writer.allocate_ahead();
-        let handle =
-            Handle { shared, thread: Mutex::new(None), thread_id: Mutex::new(None) };
-        Ok((Journal { handle: Arc::new(handle) }, writer, recovery))
+        let handle = Handle {
+            shared,
+            thread: Mutex::new(None),
+            thread_id: Mutex::new(None),
+        };
+        Ok((
+            Journal {
+                handle: Arc::new(handle),
+            },
+            writer,
+            recovery,
+        ))
     }
 
     /// Assigns the next positions to `frames` and queues their bytes; never waits for the disk.
@@ -318,7 +334,10 @@ impl Journal {
         let mut removed = 0;
         while let Some(base) = shared.table.take_below(low_water.0) {
             let path = shared.table.path(base);
-            shared.disk.remove(&path).map_err(|error| JournalError::io("remove", &path, error))?;
+            shared
+                .disk
+                .remove(&path)
+                .map_err(|error| JournalError::io("remove", &path, error))?;
             // One at a time, so that a crash can bring back only the newest of them: a hole in
             // the chain would be taken for damage.
             shared
@@ -367,7 +386,10 @@ impl Journal {
             state.active.segment.base,
             state.active.segment.limit(),
             state.active.admitted,
-            state.next.as_ref().map(|next| (next.segment.base, next.admitted)),
+            state
+                .next
+                .as_ref()
+                .map(|next| (next.segment.base, next.admitted)),
             state.pending.bytes.len() as u64 + state.in_flight,
             state.want,
             state.full,
@@ -378,7 +400,9 @@ impl Journal {
 
 impl std::fmt::Debug for Journal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Journal").field("dir", &self.handle.shared.dir).finish_non_exhaustive()
+        f.debug_struct("Journal")
+            .field("dir", &self.handle.shared.dir)
+            .finish_non_exhaustive()
     }
 }
 
@@ -556,7 +580,9 @@ impl State {
         match &self.condition {
             Condition::Open => Ok(()),
             Condition::Closed => Err(JournalError::Closed),
-            Condition::Poisoned(source) => Err(JournalError::Poisoned { source: source.clone() }),
+            Condition::Poisoned(source) => Err(JournalError::Poisoned {
+                source: source.clone(),
+            }),
         }
     }
 
@@ -695,10 +721,18 @@ impl Batch {
 
     /// The run that `position` of `tail` belongs to, begun if need be.
     fn run(&mut self, tail: &Tail, position: u64) -> &mut Run {
-        let goes_on = self.runs.last().is_some_and(|run| run.tail.segment.base == tail.segment.base);
+        let goes_on = self
+            .runs
+            .last()
+            .is_some_and(|run| run.tail.segment.base == tail.segment.base);
         if !goes_on {
             let start = self.bytes.len();
-            self.runs.push(Run { tail: tail.clone(), start, position, seals: false });
+            self.runs.push(Run {
+                tail: tail.clone(),
+                start,
+                position,
+                seals: false,
+            });
         }
         let last = self.runs.len() - 1;
         &mut self.runs[last]
@@ -714,7 +748,10 @@ enum PayloadCrcs {
 impl PayloadCrcs {
     fn of(frames: &[Frame<'_>]) -> Self {
         let crc = |frame: &Frame<'_>| {
-            frame.parts.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part))
+            frame
+                .parts
+                .iter()
+                .fold(0, |crc, part| crc32c::crc32c_append(crc, part))
         };
         if frames.len() > CRCS_INLINE {
             return PayloadCrcs::Many(frames.iter().map(crc).collect());

@@ -54,12 +54,18 @@
 //! An append of several frames is not atomic over a crash (one frame is). Segments are not
 //! recycled. Nothing is compressed or encrypted.
 
+#[cfg(test)]
+mod behavior;
 mod disk;
 mod done;
 mod error;
 mod format;
 mod journal;
+#[cfg(test)]
+mod kill_test;
 pub mod limits;
+#[cfg(test)]
+mod measure;
 mod recovery;
 mod segment;
 mod sim;

@@ -79,7 +79,9 @@ pub(crate) fn recover(
     options: &JournalOptions,
     visit: Visit<'_>,
 ) -> Result<(Tail, Recovery), JournalError> {
-    let names = disk.list(dir).map_err(|error| JournalError::io("list", dir, error))?;
+    let names = disk
+        .list(dir)
+        .map_err(|error| JournalError::io("list", dir, error))?;
     let mut bases: Vec<u64> = names.iter().filter_map(|name| segment_base(name)).collect();
     bases.sort_unstable();
     let mut walk = Walk {
@@ -92,7 +94,12 @@ pub(crate) fn recover(
         report: Recovery::default(),
     };
     let keep = walk.walk(visit)?;
-    let Walk { kept, synced, mut report, .. } = walk;
+    let Walk {
+        kept,
+        synced,
+        mut report,
+        ..
+    } = walk;
 
     remove_from(&**disk, dir, table, &bases, keep)?;
     let kept: Vec<Kept> = kept.into_values().take(keep).collect();
@@ -101,14 +108,15 @@ pub(crate) fn recover(
         let base = bases.first().copied().unwrap_or(0);
         let size = options.segment_bytes;
         let len = size.min(options.preallocate_bytes.max(SMALLEST_SEGMENT_FILE_BYTES));
-        let tail = create_segment_on(&**disk, dir, table, base, size, len).map_err(|error| {
-            match error {
-                AllocateError::NoRoom(error) => {
-                    JournalError::io("create", &table.path(base), error)
-                }
-                AllocateError::Broken(error) => error,
-            }
-        })?;
+        let tail =
+            create_segment_on(&**disk, dir, table, base, size, len).map_err(
+                |error| match error {
+                    AllocateError::NoRoom(error) => {
+                        JournalError::io("create", &table.path(base), error)
+                    }
+                    AllocateError::Broken(error) => error,
+                },
+            )?;
         table.insert(tail.segment.clone(), Some(tail.file.clone()));
         return Ok((tail, report));
     };
@@ -162,7 +170,10 @@ enum Ended {
 impl Walk<'_> {
     /// Visits all frames that stand; answers how many segments stay.
     fn walk(&mut self, visit: Visit<'_>) -> Result<usize, JournalError> {
-        let mut at = At { index: 0, offset: 0 };
+        let mut at = At {
+            index: 0,
+            offset: 0,
+        };
         let mut expected = self.bases.first().copied().unwrap_or(0);
         while at.index < self.bases.len() {
             let base = self.bases[at.index];
@@ -190,7 +201,10 @@ impl Walk<'_> {
             match self.read_frames(at, &mut reader, visit)? {
                 Ended::Sealed => {
                     expected = self.kept(at.index, reader.len).limit();
-                    at = At { index: at.index + 1, offset: 0 };
+                    at = At {
+                        index: at.index + 1,
+                        offset: 0,
+                    };
                 }
                 Ended::Bad(offset) => match self.judge(base + offset, at.index, false)? {
                     Some(next) => at = next,
@@ -209,7 +223,13 @@ impl Walk<'_> {
         index: usize,
         any_frame_proves: bool,
     ) -> Result<Option<At>, JournalError> {
-        let mut later = Later { position, any_frame_proves, first: None, bytes: 0, torn: false };
+        let mut later = Later {
+            position,
+            any_frame_proves,
+            first: None,
+            bytes: 0,
+            torn: false,
+        };
         for at in index..self.bases.len() {
             let mut reader = self.open(at)?;
             if !self.search(at, &mut reader, &mut later)? {
@@ -228,9 +248,16 @@ impl Walk<'_> {
             kept.ragged = later.bytes > 0;
         }
         if later.bytes > 0 {
-            let reason = if later.torn { CutReason::TornFrame } else { CutReason::Missing };
-            self.report.cut =
-                Some(Cut { position: Position(position), bytes: later.bytes, reason });
+            let reason = if later.torn {
+                CutReason::TornFrame
+            } else {
+                CutReason::Missing
+            };
+            self.report.cut = Some(Cut {
+                position: Position(position),
+                bytes: later.bytes,
+                reason,
+            });
         }
         Ok(None)
     }
@@ -251,7 +278,9 @@ impl Walk<'_> {
         };
         let mut end = start;
         if offset > start {
-            let head = reader.window(start, FRAME_OVERHEAD_BYTES).map_err(|e| self.io(index, e))?;
+            let head = reader
+                .window(start, FRAME_OVERHEAD_BYTES)
+                .map_err(|e| self.io(index, e))?;
             let head = &head[..head.len().min(FRAME_OVERHEAD_BYTES as usize)];
             if let Some(at) = head.iter().rposition(|byte| *byte != 0) {
                 end = start + at as u64 + 1;
@@ -264,7 +293,9 @@ impl Walk<'_> {
                 .map_err(|error| self.io(index, error))?;
             let mut hit = None;
             if !is_zero(window) {
-                let starts = window.len().saturating_sub(FRAME_OVERHEAD_BYTES as usize - 1);
+                let starts = window
+                    .len()
+                    .saturating_sub(FRAME_OVERHEAD_BYTES as usize - 1);
                 hit = (0..starts).find(|i| u64_at(window, i + 8) == base + offset + *i as u64);
                 let seen = &window[..hit.unwrap_or(window.len())];
                 if let Some(at) = seen.iter().rposition(|byte| *byte != 0) {
@@ -275,11 +306,17 @@ impl Walk<'_> {
                 // Headers may straddle two windows.
                 let window_end = offset + window.len() as u64;
                 let whole = window_end >= reader.len;
-                offset = if whole { window_end } else { window_end - FRAME_OVERHEAD_BYTES + 1 };
+                offset = if whole {
+                    window_end
+                } else {
+                    window_end - FRAME_OVERHEAD_BYTES + 1
+                };
                 continue;
             };
             offset += hit as u64;
-            let frame = reader.frame(base, offset).map_err(|error| self.io(index, error))?;
+            let frame = reader
+                .frame(base, offset)
+                .map_err(|error| self.io(index, error))?;
             let Some(header) = frame else {
                 offset += 1;
                 end = end.max(offset + 15);
@@ -299,16 +336,28 @@ impl Walk<'_> {
     fn note_damage(&mut self, from: u64, to: u64) {
         self.report.damaged_bytes += to - from;
         if self.report.damage.len() < limits::DAMAGE_LISTED_MAX {
-            self.report.damage.push(Damage { position: Position(from), bytes: to - from });
+            self.report.damage.push(Damage {
+                position: Position(from),
+                bytes: to - from,
+            });
         }
     }
 
     fn open(&self, index: usize) -> Result<Reader, JournalError> {
         let path = self.table.path(self.bases[index]);
-        let file =
-            self.disk.open(&path).map_err(|error| JournalError::io("open", &path, error))?;
-        let len = file.len().map_err(|error| JournalError::io("read", &path, error))?;
-        Ok(Reader { file, len, bytes: Vec::new(), at: 0 })
+        let file = self
+            .disk
+            .open(&path)
+            .map_err(|error| JournalError::io("open", &path, error))?;
+        let len = file
+            .len()
+            .map_err(|error| JournalError::io("read", &path, error))?;
+        Ok(Reader {
+            file,
+            len,
+            bytes: Vec::new(),
+            at: 0,
+        })
     }
 
     /// Keeps the segment if its header is whole.
@@ -325,9 +374,10 @@ impl Walk<'_> {
                 Ok(true)
             }
             Err(HeaderError::Damaged) => Ok(false),
-            Err(HeaderError::Version(version)) => {
-                Err(JournalError::Format { path: self.table.path(base), version })
-            }
+            Err(HeaderError::Version(version)) => Err(JournalError::Format {
+                path: self.table.path(base),
+                version,
+            }),
         }
     }
 
@@ -341,8 +391,12 @@ impl Walk<'_> {
         let base = self.bases[at.index];
         let mut offset = at.offset;
         loop {
-            let frame = reader.frame(base, offset).map_err(|error| self.io(at.index, error))?;
-            let Some(header) = frame else { return Ok(Ended::Bad(offset)) };
+            let frame = reader
+                .frame(base, offset)
+                .map_err(|error| self.io(at.index, error))?;
+            let Some(header) = frame else {
+                return Ok(Ended::Bad(offset));
+            };
             let framed = FRAME_OVERHEAD_BYTES + u64::from(header.length);
             self.synced = self.synced.max(header.synced_before());
             let kept = self.kept(at.index, reader.len);
@@ -351,7 +405,9 @@ impl Walk<'_> {
                 kept.sealed = true;
                 return Ok(Ended::Sealed);
             }
-            let window = reader.window(offset, framed).map_err(|e| self.io(at.index, e))?;
+            let window = reader
+                .window(offset, framed)
+                .map_err(|e| self.io(at.index, e))?;
             visit(FrameRef {
                 position: Position(base + offset),
                 kind: header.kind,
@@ -422,8 +478,8 @@ impl Reader {
         let want = want.min(self.len.saturating_sub(offset));
         let have_end = self.at + self.bytes.len() as u64;
         if offset < self.at || offset + want > have_end {
-            let size = (self.len.saturating_sub(offset))
-                .min(want.max(limits::RECOVERY_READ_BYTES as u64));
+            let size =
+                (self.len.saturating_sub(offset)).min(want.max(limits::RECOVERY_READ_BYTES as u64));
             self.bytes.resize(size as usize, 0);
             self.at = offset;
             let read = self.file.read_at(&mut self.bytes, offset)?;
@@ -439,7 +495,9 @@ impl Reader {
     /// The header of the whole frame at `offset`, if one stands there.
     fn frame(&mut self, base: u64, offset: u64) -> io::Result<Option<FrameHeader>> {
         let window = self.window(offset, FRAME_OVERHEAD_BYTES)?;
-        let Some(bytes) = window.first_chunk() else { return Ok(None) };
+        let Some(bytes) = window.first_chunk() else {
+            return Ok(None);
+        };
         let header = FrameHeader::decode(bytes);
         let framed = FRAME_OVERHEAD_BYTES + u64::from(header.length);
         // Both before the length is believed.
@@ -462,10 +520,12 @@ fn remove_from(
 ) -> Result<(), JournalError> {
     for base in bases[keep..].iter().rev() {
         let path = table.path(*base);
-        disk.remove(&path).map_err(|error| JournalError::io("remove", &path, error))?;
+        disk.remove(&path)
+            .map_err(|error| JournalError::io("remove", &path, error))?;
     }
     // Also without removals: a crash may have come between a creation and its sync.
-    disk.sync_dir(dir).map_err(|error| JournalError::io("sync", dir, error))
+    disk.sync_dir(dir)
+        .map_err(|error| JournalError::io("sync", dir, error))
 }
 
 fn settle_sealed(
@@ -478,7 +538,9 @@ fn settle_sealed(
     let mut len = kept.len;
     let too_long = kept.sealed && kept.len > kept.end - kept.base;
     if too_long || kept.end > synced {
-        let file = disk.open(&path).map_err(|error| JournalError::io("open", &path, error))?;
+        let file = disk
+            .open(&path)
+            .map_err(|error| JournalError::io("open", &path, error))?;
         write_again(&*file, kept.base, kept.end, synced)
             .and_then(|()| {
                 if too_long {
@@ -503,9 +565,15 @@ fn settle_last(
     synced: u64,
 ) -> Result<Tail, JournalError> {
     let path = table.path(kept.base);
-    let file = disk.open(&path).map_err(|error| JournalError::io("open", &path, error))?;
+    let file = disk
+        .open(&path)
+        .map_err(|error| JournalError::io("open", &path, error))?;
     // A seal without a next segment promises what is not there: appending goes on in its place.
-    let end = if kept.sealed { kept.end - FRAME_OVERHEAD_BYTES } else { kept.end };
+    let end = if kept.sealed {
+        kept.end - FRAME_OVERHEAD_BYTES
+    } else {
+        kept.end
+    };
     let mut len = kept.len;
     let settled = write_again(&*file, kept.base, end, synced).and_then(|()| {
         let used = end - kept.base;
@@ -520,7 +588,11 @@ fn settle_last(
     settled.map_err(|error| JournalError::io("recover", &path, error))?;
     let segment = Arc::new(kept.segment(end, len));
     table.insert(segment.clone(), Some(file.clone()));
-    Ok(Tail { segment, file, admitted: kept.base + len })
+    Ok(Tail {
+        segment,
+        file,
+        admitted: kept.base + len,
+    })
 }
 
 /// Writes what stands between `synced` and `end` once more: after a failed sync the page cache

@@ -93,7 +93,11 @@ struct Entry {
 
 impl SegmentTable {
     pub(crate) fn new(disk: Arc<dyn Disk>, dir: &Path) -> Self {
-        SegmentTable { disk, dir: dir.to_owned(), inner: Mutex::default() }
+        SegmentTable {
+            disk,
+            dir: dir.to_owned(),
+            inner: Mutex::default(),
+        }
     }
 
     pub(crate) fn path(&self, base: u64) -> PathBuf {
@@ -101,7 +105,10 @@ impl SegmentTable {
     }
 
     pub(crate) fn insert(&self, segment: Arc<Segment>, file: Option<Arc<dyn File>>) {
-        self.inner.lock().segments.insert(segment.base, Entry { segment, file });
+        self.inner
+            .lock()
+            .segments
+            .insert(segment.base, Entry { segment, file });
     }
 
     /// Hands a sealed segment's file to the bounded set of open ones.
@@ -114,18 +121,31 @@ impl SegmentTable {
     }
 
     pub(crate) fn infos(&self) -> Vec<SegmentInfo> {
-        self.inner.lock().segments.values().map(|entry| entry.segment.info()).collect()
+        self.inner
+            .lock()
+            .segments
+            .values()
+            .map(|entry| entry.segment.info())
+            .collect()
     }
 
     pub(crate) fn bytes_on_disk(&self) -> u64 {
         let inner = self.inner.lock();
-        inner.segments.values().map(|entry| entry.segment.len.load(Ordering::Relaxed)).sum()
+        inner
+            .segments
+            .values()
+            .map(|entry| entry.segment.len.load(Ordering::Relaxed))
+            .sum()
     }
 
     /// The first position that the journal holds.
     pub(crate) fn start(&self) -> u64 {
         let inner = self.inner.lock();
-        inner.segments.keys().next().map_or(0, |base| base + SEGMENT_HEADER_BYTES)
+        inner
+            .segments
+            .keys()
+            .next()
+            .map_or(0, |base| base + SEGMENT_HEADER_BYTES)
     }
 
     /// Takes the oldest segment out of the table if it is sealed and ends at or below `mark`.
@@ -165,7 +185,11 @@ impl SegmentTable {
     pub(crate) fn readable(&self, position: u64) -> Result<u64, JournalError> {
         let inner = self.inner.lock();
         let entry = inner.covering(position)?;
-        Ok(entry.segment.written.load(Ordering::Acquire).saturating_sub(position))
+        Ok(entry
+            .segment
+            .written
+            .load(Ordering::Acquire)
+            .saturating_sub(position))
     }
 
     fn find(&self, at: u64, len: usize) -> Result<(Arc<Segment>, Arc<dyn File>), JournalError> {
@@ -174,7 +198,10 @@ impl SegmentTable {
         let segment = entry.segment.clone();
         let end = at.checked_add(len as u64);
         if end.is_none_or(|end| end > segment.written.load(Ordering::Acquire)) {
-            return Err(JournalError::OutOfRange { position: Position(at), len });
+            return Err(JournalError::OutOfRange {
+                position: Position(at),
+                len,
+            });
         }
         if let Some(file) = &entry.file {
             let file = file.clone();
@@ -185,8 +212,10 @@ impl SegmentTable {
         }
         // Opened under the lock, so that no reclaim can remove the file in between.
         let path = self.path(segment.base);
-        let file =
-            self.disk.open(&path).map_err(|error| JournalError::io("open", &path, error))?;
+        let file = self
+            .disk
+            .open(&path)
+            .map_err(|error| JournalError::io("open", &path, error))?;
         if let Some(entry) = inner.segments.get_mut(&segment.base) {
             entry.file = Some(file.clone());
         }
@@ -199,7 +228,9 @@ impl Inner {
     fn covering(&self, position: u64) -> Result<&Entry, JournalError> {
         match self.segments.range(..=position).next_back() {
             Some((_, entry)) => Ok(entry),
-            None => Err(JournalError::Reclaimed { position: Position(position) }),
+            None => Err(JournalError::Reclaimed {
+                position: Position(position),
+            }),
         }
     }
 
@@ -211,7 +242,9 @@ impl Inner {
         self.open.retain(|open| *open != base);
         self.open.push_back(base);
         while self.open.len() > limits::READ_HANDLES_MAX {
-            let Some(oldest) = self.open.pop_front() else { break };
+            let Some(oldest) = self.open.pop_front() else {
+                break;
+            };
             if let Some(entry) = self.segments.get_mut(&oldest) {
                 entry.file = None;
             }

@@ -110,8 +110,12 @@ impl SimDisk {
     /// Flips bits of a byte that is safely on the disk: bit rot. False when there is none.
     pub fn flip(&self, path: &Path, offset: u64, mask: u8) -> bool {
         let mut world = self.world.lock();
-        let Some(id) = world.names.get(path).copied() else { return false };
-        let Some(inode) = world.inodes.get_mut(&id) else { return false };
+        let Some(id) = world.names.get(path).copied() else {
+            return false;
+        };
+        let Some(inode) = world.inodes.get_mut(&id) else {
+            return false;
+        };
         for bytes in [&mut inode.cache, &mut inode.durable] {
             match bytes.get_mut(offset as usize) {
                 Some(byte) => *byte ^= mask,
@@ -145,7 +149,11 @@ impl Disk for SimDisk {
             return Err(LockError::Taken(None));
         }
         let life = world.life;
-        Ok(Box::new(SimLock { world: self.world.clone(), path: path.to_owned(), life }))
+        Ok(Box::new(SimLock {
+            world: self.world.clone(),
+            path: path.to_owned(),
+            life,
+        }))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -167,7 +175,9 @@ impl Disk for SimDisk {
                 let id = world.inodes.keys().next_back().map_or(0, |last| last + 1);
                 world.inodes.insert(id, Inode::default());
                 world.names.insert(path.to_owned(), id);
-                world.name_changes.push(NameChange::Create(path.to_owned(), id));
+                world
+                    .name_changes
+                    .push(NameChange::Create(path.to_owned(), id));
                 id
             }
         };
@@ -204,7 +214,11 @@ impl Disk for SimDisk {
 
 impl SimDisk {
     fn file(&self, id: u64, life: u64) -> Arc<dyn File> {
-        Arc::new(SimFile { world: self.world.clone(), id, life })
+        Arc::new(SimFile {
+            world: self.world.clone(),
+            id,
+            life,
+        })
     }
 }
 
@@ -267,10 +281,18 @@ impl File for SimFile {
         if world.change(Some(self.life))? {
             return world.end_change(true);
         }
-        let World { rng, inodes, sector, fail_next_sync, .. } = &mut *world;
+        let World {
+            rng,
+            inodes,
+            sector,
+            fail_next_sync,
+            ..
+        } = &mut *world;
         let inode = inodes.entry(self.id).or_default();
         if std::mem::take(fail_next_sync) {
-            inode.apply_sectors(*sector, &mut |versions| rng.below(versions as u64 + 1) as usize);
+            inode.apply_sectors(*sector, &mut |versions| {
+                rng.below(versions as u64 + 1) as usize
+            });
             return Err(io::Error::other("simulated sync error"));
         }
         inode.apply_lens(usize::MAX);
@@ -287,7 +309,9 @@ struct SimLock {
 
 impl fmt::Debug for SimLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimLock").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("SimLock")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
     }
 }
 
@@ -373,12 +397,20 @@ impl World {
     }
 
     fn used(&self) -> u64 {
-        self.names.values().filter_map(|id| self.inodes.get(id)).map(|inode| inode.reserved).sum()
+        self.names
+            .values()
+            .filter_map(|id| self.inodes.get(id))
+            .map(|inode| inode.reserved)
+            .sum()
     }
 
     fn reserve(&mut self, id: u64, to: u64) -> io::Result<()> {
         let grows = to.saturating_sub(self.inode(id).reserved);
-        if grows > 0 && self.capacity.is_some_and(|capacity| self.used() + grows > capacity) {
+        if grows > 0
+            && self
+                .capacity
+                .is_some_and(|capacity| self.used() + grows > capacity)
+        {
             return Err(io::ErrorKind::StorageFull.into());
         }
         self.inode(id).reserved += grows;
@@ -431,7 +463,13 @@ impl World {
             };
         }
         self.names = self.durable_names.clone();
-        let World { rng, inodes, names, sector, .. } = self;
+        let World {
+            rng,
+            inodes,
+            names,
+            sector,
+            ..
+        } = self;
         let named: BTreeSet<u64> = names.values().copied().collect();
         inodes.retain(|id, _| named.contains(id));
         for inode in inodes.values_mut() {
@@ -440,7 +478,11 @@ impl World {
             // Some crashes lose nearly all, some nearly nothing.
             let lose_one_in = 1 + rng.below(6);
             inode.apply_sectors(*sector, &mut |versions| {
-                if rng.one_in(lose_one_in) { rng.below(versions as u64 + 1) as usize } else { versions }
+                if rng.one_in(lose_one_in) {
+                    rng.below(versions as u64 + 1) as usize
+                } else {
+                    versions
+                }
             });
             inode.lens.clear();
             inode.cache.clone_from(&inode.durable);

@@ -40,7 +40,16 @@ fn nothing_acknowledged_is_lost_and_nothing_torn_is_read() {
     eprintln!("{seen:?}");
     if count == SEEDS {
         // The run must have met what it claims to stand.
-        let Seen { crashes, kills, cuts, poisonings, full, reclaimed, rolled, open_failures } = seen;
+        let Seen {
+            crashes,
+            kills,
+            cuts,
+            poisonings,
+            full,
+            reclaimed,
+            rolled,
+            open_failures,
+        } = seen;
         for (what, times) in [
             ("crashes", crashes),
             ("kills", kills),
@@ -201,20 +210,33 @@ impl World {
         assert_eq!(recovery.frames, visited.len() as u64);
         self.seen.cuts += u64::from(recovery.cut.is_some());
         let start = journal.start().0;
-        let first = model.frames.iter().position(|frame| frame.position >= start);
+        let first = model
+            .frames
+            .iter()
+            .position(|frame| frame.position >= start);
         let first = first.unwrap_or(model.frames.len());
         let until = first + visited.len();
         assert!(until <= model.frames.len(), "more frames than were placed");
-        assert_eq!(visited, model.frames[first..until], "not the frames that were placed");
+        assert_eq!(
+            visited,
+            model.frames[first..until],
+            "not the frames that were placed"
+        );
         let promised = match end {
             End::PowerCut => model.disk,
             End::Killed => model.os,
             End::Closed => model.frames.len(),
         };
-        assert!(until >= promised, "{until} frames are left of {promised} after {end:?}");
+        assert!(
+            until >= promised,
+            "{until} frames are left of {promised} after {end:?}"
+        );
         if let Some(last_removed) = first.checked_sub(1) {
             let removed = &model.frames[last_removed];
-            assert!(removed.position < self.low_water, "a frame above the low water is gone");
+            assert!(
+                removed.position < self.low_water,
+                "a frame above the low water is gone"
+            );
         }
         if let Some(cut) = recovery.cut {
             assert!(!matches!(end, End::Closed), "a clean end was cut: {cut:?}");
@@ -236,7 +258,9 @@ impl World {
                 90..92 => self.disk.crash_after(self.rng.below(6)),
                 92 => self.disk.fail_next_sync(),
                 93 => self.disk.fail_next_write(),
-                94..97 => self.disk.set_capacity(Some(self.disk.used() + self.rng.below(4000))),
+                94..97 => self
+                    .disk
+                    .set_capacity(Some(self.disk.used() + self.rng.below(4000))),
                 97..99 => self.disk.set_capacity(None),
                 _ => self.fills_up_and_recovers(&journal, &mut writer),
             }
@@ -290,16 +314,21 @@ impl World {
 
     /// The empty append says whether the journal still takes anything.
     fn probe(&self, journal: &Journal) -> Result<(), JournalError> {
-        journal.append(&[], Durability::Memory, Done::none()).map(|_| ())
+        journal
+            .append(&[], Durability::Memory, Done::none())
+            .map(|_| ())
     }
 
     fn append(&mut self, journal: &Journal) {
-        let need = [Durability::Memory, Durability::Os, Durability::Disk]
-            [self.rng.below(3) as usize];
+        let need =
+            [Durability::Memory, Durability::Os, Durability::Disk][self.rng.below(3) as usize];
         let count = 1 + self.rng.below(3);
         let payloads: Vec<Vec<u8>> = (0..count).map(|_| self.payload()).collect();
         // Now and then an answer at `os` appends as well, between the write and the sync.
-        let nested = self.rng.one_in(10).then(|| (journal.clone(), self.payload()));
+        let nested = self
+            .rng
+            .one_in(10)
+            .then(|| (journal.clone(), self.payload()));
         match place(&self.model, journal, &payloads, need, nested) {
             Ok(()) | Err(JournalError::Busy) => {}
             Err(JournalError::Full { .. }) => self.seen.full += 1,
@@ -356,7 +385,10 @@ impl World {
                 let after = journal.segments();
                 assert_eq!(before.len() - removed as usize, after.len());
                 let first = after.first().expect("the active segment always stays");
-                assert!(!first.sealed || first.end.0 > self.low_water, "a segment was left");
+                assert!(
+                    !first.sealed || first.end.0 > self.low_water,
+                    "a segment was left"
+                );
                 self.seen.reclaimed += u64::from(removed);
             }
             Err(JournalError::Io { .. }) => assert!(self.disk.is_down()),
@@ -396,7 +428,10 @@ impl World {
             }
         }
         let state = journal.state_text();
-        assert!(self.disk.is_down(), "room on the disk did not help: {state}");
+        assert!(
+            self.disk.is_down(),
+            "room on the disk did not help: {state}"
+        );
     }
 }
 
@@ -418,7 +453,11 @@ fn place(
     let frames: Vec<Frame<'_>> = parts
         .iter()
         .enumerate()
-        .map(|(i, parts)| Frame { kind: i as u8, version: 9, parts })
+        .map(|(i, parts)| Frame {
+            kind: i as u8,
+            version: 9,
+            parts,
+        })
         .collect();
     let upto = model.lock().frames.len() + frames.len();
     let (os_model, disk_model) = (model.clone(), model.clone());
@@ -464,7 +503,10 @@ fn place(
         });
     }
     let end = placed.end.0;
-    assert_eq!(model.frames.last().map(|frame| frame.position < end), Some(true));
+    assert_eq!(
+        model.frames.last().map(|frame| frame.position < end),
+        Some(true)
+    );
     Ok(())
 }
 

@@ -123,7 +123,11 @@ impl Writer {
             if !matches!(state.condition, Condition::Open) {
                 return false;
             }
-            let held = self.batch.bytes.capacity().max(state.pending.bytes.capacity());
+            let held = self
+                .batch
+                .bytes
+                .capacity()
+                .max(state.pending.bytes.capacity());
             state.parked = true;
             if held > limits::BUFFER_KEEP_BYTES {
                 // Once after a burst, the big buffers go back; then sleep without a clock.
@@ -147,7 +151,8 @@ impl Writer {
                 os(Ok(()));
             }
         }
-        self.disk_waiters.extend(self.batch.done.drain(..).filter_map(|done| done.disk));
+        self.disk_waiters
+            .extend(self.batch.done.drain(..).filter_map(|done| done.disk));
         self.seal_runs()?;
         let crowd = self.disk_waiters.len() > limits::DISK_WAITERS_MAX;
         if self.batch.need.0 == Durability::Disk || crowd {
@@ -162,10 +167,15 @@ impl Writer {
             let end = runs.get(index + 1).map_or(bytes.len(), |next| next.start);
             let piece = &bytes[run.start..end];
             let segment = &run.tail.segment;
-            run.tail.file.write_at(piece, run.position - segment.base).map_err(|error| {
-                JournalError::io("write", &self.shared.table.path(segment.base), error)
-            })?;
-            segment.written.store(run.position + piece.len() as u64, Ordering::Release);
+            run.tail
+                .file
+                .write_at(piece, run.position - segment.base)
+                .map_err(|error| {
+                    JournalError::io("write", &self.shared.table.path(segment.base), error)
+                })?;
+            segment
+                .written
+                .store(run.position + piece.len() as u64, Ordering::Release);
             self.dirty = Some(run.tail.clone());
         }
         self.shared.state.lock().in_flight = 0;
@@ -177,12 +187,21 @@ impl Writer {
     /// segment after it can be answered as durable.
     fn seal_runs(&mut self) -> Result<(), JournalError> {
         for index in 0..self.batch.runs.len() {
-            let Run { tail, seals: true, .. } = &self.batch.runs[index] else { continue };
+            let Run {
+                tail, seals: true, ..
+            } = &self.batch.runs[index]
+            else {
+                continue;
+            };
             let segment = tail.segment.clone();
             let path = self.shared.table.path(segment.base);
             let len = segment.written.load(Ordering::Acquire) - segment.base;
-            tail.file.truncate(len).map_err(|error| JournalError::io("seal", &path, error))?;
-            tail.file.sync().map_err(|error| JournalError::io("sync", &path, error))?;
+            tail.file
+                .truncate(len)
+                .map_err(|error| JournalError::io("seal", &path, error))?;
+            tail.file
+                .sync()
+                .map_err(|error| JournalError::io("sync", &path, error))?;
             segment.len.store(len, Ordering::Relaxed);
             self.shared.table.sealed(segment.base);
             let mut state = self.shared.state.lock();
@@ -235,11 +254,19 @@ impl Writer {
             None => {
                 let size = options.segment_bytes;
                 let len = size.min(needed.max(step));
-                Some(Plan::Create { base: limit, size, len, at_least: needed })
+                Some(Plan::Create {
+                    base: limit,
+                    size,
+                    len,
+                    at_least: needed,
+                })
             }
             Some(next) if next.admitted < next.segment.base + needed => Some(Plan::Extend {
                 tail: next.clone(),
-                to: next.segment.limit().min(next.segment.base + needed.max(step)),
+                to: next
+                    .segment
+                    .limit()
+                    .min(next.segment.base + needed.max(step)),
                 at_least: next.segment.base + needed,
             }),
             Some(_) => None,
@@ -264,14 +291,21 @@ impl Writer {
                 }
                 state.full = None;
             }
-            Plan::Create { base, size, len, at_least } => {
+            Plan::Create {
+                base,
+                size,
+                len,
+                at_least,
+            } => {
                 let made = match create_segment(&self.shared, base, size, len) {
                     Err(AllocateError::NoRoom(_)) if at_least < len => {
                         create_segment(&self.shared, base, size, at_least)
                     }
                     other => other,
                 }?;
-                self.shared.table.insert(made.segment.clone(), Some(made.file.clone()));
+                self.shared
+                    .table
+                    .insert(made.segment.clone(), Some(made.file.clone()));
                 let mut state = self.shared.state.lock();
                 state.next = Some(made);
                 state.full = None;
@@ -383,10 +417,15 @@ pub(crate) fn create_segment_on(
 ) -> Result<Tail, AllocateError> {
     let path = table.path(base);
     let created = SystemClock.now();
-    let header = SegmentHeader { base, size, created };
+    let header = SegmentHeader {
+        base,
+        size,
+        created,
+    };
     let file = disk.create(&path).map_err(AllocateError::NoRoom)?;
-    if let Err(error) =
-        file.allocate(0, len).and_then(|()| file.write_at(&header.encode(), 0))
+    if let Err(error) = file
+        .allocate(0, len)
+        .and_then(|()| file.write_at(&header.encode(), 0))
     {
         // A file without a whole header is nothing to recovery; removing it only frees space.
         let _ = disk.remove(&path);
@@ -396,12 +435,25 @@ pub(crate) fn create_segment_on(
     file.sync().map_err(|error| broken(&path, error))?;
     disk.sync_dir(dir).map_err(|error| broken(dir, error))?;
     let segment = Arc::new(Segment::new(base, size, created, len));
-    Ok(Tail { segment, file, admitted: base + len })
+    Ok(Tail {
+        segment,
+        file,
+        admitted: base + len,
+    })
 }
 
 enum Plan {
-    Extend { tail: Tail, to: u64, at_least: u64 },
-    Create { base: u64, size: u64, len: u64, at_least: u64 },
+    Extend {
+        tail: Tail,
+        to: u64,
+        at_least: u64,
+    },
+    Create {
+        base: u64,
+        size: u64,
+        len: u64,
+        at_least: u64,
+    },
 }
 
 pub(crate) enum AllocateError {
