@@ -66,11 +66,13 @@ mod kill_test;
 pub mod limits;
 #[cfg(test)]
 mod measure;
+mod reader;
 mod recovery;
 mod segment;
 mod sim;
 #[cfg(test)]
 mod simulation;
+mod state;
 mod writer;
 
 pub use disk::{Disk, DiskLock, File, LockError, RealDisk};

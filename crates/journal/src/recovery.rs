@@ -14,12 +14,14 @@ use base::UnixMillis;
 use crate::disk::{Disk, File};
 use crate::error::JournalError;
 use crate::format::{
-    FRAME_OVERHEAD_BYTES, FrameHeader, FrameRef, HeaderError, Position, SEGMENT_HEADER_BYTES,
-    SegmentHeader, segment_base, u64_at,
+    FRAME_OVERHEAD_BYTES, FrameRef, HeaderError, Position, SEGMENT_HEADER_BYTES, SegmentHeader,
+    segment_base, u64_at,
 };
-use crate::journal::{JournalOptions, Tail};
+use crate::journal::JournalOptions;
 use crate::limits;
+use crate::reader::{Reader, is_zero};
 use crate::segment::{Segment, SegmentTable};
+use crate::state::Tail;
 use crate::writer::{AllocateError, create_segment_on};
 
 /// What opening a journal found.
@@ -349,15 +351,7 @@ impl Walk<'_> {
             .disk
             .open(&path)
             .map_err(|error| JournalError::io("open", &path, error))?;
-        let len = file
-            .len()
-            .map_err(|error| JournalError::io("read", &path, error))?;
-        Ok(Reader {
-            file,
-            len,
-            bytes: Vec::new(),
-            at: 0,
-        })
+        Reader::new(file).map_err(|error| JournalError::io("read", &path, error))
     }
 
     /// Keeps the segment if its header is whole.
@@ -463,53 +457,6 @@ struct Later {
     torn: bool,
 }
 
-/// Reads a segment through a buffer of a bounded size; a larger frame gets a larger one.
-struct Reader {
-    file: Arc<dyn File>,
-    len: u64,
-    bytes: Vec<u8>,
-    /// The offset of the buffer's first byte.
-    at: u64,
-}
-
-impl Reader {
-    /// Bytes from `offset` on: at least `want`, or all up to the end of the file.
-    fn window(&mut self, offset: u64, want: u64) -> io::Result<&[u8]> {
-        let want = want.min(self.len.saturating_sub(offset));
-        let have_end = self.at + self.bytes.len() as u64;
-        if offset < self.at || offset + want > have_end {
-            let size =
-                (self.len.saturating_sub(offset)).min(want.max(limits::RECOVERY_READ_BYTES as u64));
-            self.bytes.resize(size as usize, 0);
-            self.at = offset;
-            let read = self.file.read_at(&mut self.bytes, offset)?;
-            if (read as u64) < size {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        }
-        // An offset at or past the end of the file has no bytes.
-        let from = ((offset - self.at) as usize).min(self.bytes.len());
-        Ok(&self.bytes[from..])
-    }
-
-    /// The header of the whole frame at `offset`, if one stands there.
-    fn frame(&mut self, base: u64, offset: u64) -> io::Result<Option<FrameHeader>> {
-        let window = self.window(offset, FRAME_OVERHEAD_BYTES)?;
-        let Some(bytes) = window.first_chunk() else {
-            return Ok(None);
-        };
-        let header = FrameHeader::decode(bytes);
-        let framed = FRAME_OVERHEAD_BYTES + u64::from(header.length);
-        // Both before the length is believed.
-        if header.position != base + offset || framed > self.len - offset {
-            return Ok(None);
-        }
-        let window = self.window(offset, framed)?;
-        let payload = &window[FRAME_OVERHEAD_BYTES as usize..framed as usize];
-        Ok(header.matches(payload).then_some(header))
-    }
-}
-
 /// Removes the segments from `keep` on, newest first, so that a crash leaves no hole.
 fn remove_from(
     disk: &dyn Disk,
@@ -611,11 +558,6 @@ fn write_again(file: &dyn File, base: u64, end: u64, synced: u64) -> io::Result<
         offset += piece as u64;
     }
     Ok(())
-}
-
-fn is_zero(bytes: &[u8]) -> bool {
-    let (words, rest) = bytes.as_chunks::<8>();
-    words.iter().all(|word| *word == [0; 8]) && rest.iter().all(|byte| *byte == 0)
 }
 
 /// A first segment's file always holds its header and a seal.

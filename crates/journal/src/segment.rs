@@ -16,7 +16,7 @@ use crate::error::JournalError;
 use crate::format::{Position, SEGMENT_HEADER_BYTES, segment_name};
 use crate::limits;
 
-/// A segment as [`crate::Journal::segments`] lists it.
+/// A segment as [`crate::Journal::segments`] lists it; an empty one may stand ready at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
     /// Position of its first byte.

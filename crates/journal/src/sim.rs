@@ -447,7 +447,7 @@ impl World {
         inode.reserved = inode.reserved.min(len);
         let boundary = len as usize / sector;
         inode.dirty.split_off(&boundary);
-        if len as usize % sector > 0 {
+        if !(len as usize).is_multiple_of(sector) {
             inode.touch(sector, boundary);
         }
     }

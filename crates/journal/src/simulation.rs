@@ -364,10 +364,13 @@ impl World {
             Err(JournalError::Io { .. }) => assert!(self.disk.is_down()),
             Err(error) => panic!("frame at {position} cannot be read: {error}"),
         }
-        if let Some(unwritten) = model.frames.get(model.frames.len() - 1)
-            && model.os == 0
-        {
-            assert!(journal.read(Position(unwritten.position), 1).is_err());
+        // What still waits for the writer cannot be read.
+        if let Some(pending) = model.frames.get(model.os) {
+            let early = journal.read(Position(pending.position), 1);
+            assert!(
+                matches!(early, Err(JournalError::OutOfRange { .. })),
+                "{early:?}"
+            );
         }
     }
 

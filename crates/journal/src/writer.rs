@@ -13,9 +13,10 @@ use base::{Clock, SystemClock};
 use crate::done::OnDone;
 use crate::error::JournalError;
 use crate::format::{FRAME_OVERHEAD_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::journal::{Batch, Condition, Durability, Run, Shared, State, Tail};
+use crate::journal::Durability;
 use crate::limits;
 use crate::segment::Segment;
+use crate::state::{Batch, Condition, Run, Shared, State, Tail};
 
 pub(crate) struct Writer {
     shared: Arc<Shared>,

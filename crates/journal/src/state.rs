@@ -1,0 +1,305 @@
+//! What callers and the writer thread share: where the journal ends, how far there is space,
+//! and what is pending. No IO happens here.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use tokio::sync::Notify;
+
+use crate::disk::{Disk, DiskLock, File};
+use crate::done::Done;
+use crate::error::JournalError;
+use crate::format::{
+    FLAG_SEAL, FRAME_OVERHEAD_BYTES, Frame, FrameHeader, SEGMENT_HEADER_BYTES, unsynced,
+};
+use crate::journal::{Durability, JournalOptions};
+use crate::segment::{Segment, SegmentTable};
+
+/// What callers and the writer share.
+pub(crate) struct Shared {
+    pub disk: Arc<dyn Disk>,
+    pub dir: PathBuf,
+    pub options: JournalOptions,
+    pub table: SegmentTable,
+    pub state: Mutex<State>,
+    /// Wakes the writer.
+    pub work: Condvar,
+    /// Wakes whoever waits for room or for the end.
+    pub room: Condvar,
+    pub room_async: Notify,
+    pub reclaiming: Mutex<()>,
+}
+
+impl Shared {
+    pub(crate) fn notify_room(&self) {
+        self.room.notify_all();
+        self.room_async.notify_waiters();
+    }
+
+    pub(crate) fn wake_writer(&self, state: MutexGuard<'_, State>) {
+        let parked = state.parked;
+        drop(state);
+        if parked {
+            self.work.notify_one();
+        }
+    }
+
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        let mut state = self.state.lock();
+        let bytes = bytes.min(self.options.append_bytes_max());
+        let room = state.ask_room(bytes, self.options.pending_bytes_max);
+        self.wake_writer(state);
+        room
+    }
+}
+
+pub(crate) struct State {
+    /// Where the next frame goes, if it fits in the active segment.
+    pub end: u64,
+    /// Everything before this position is synced.
+    pub durable: u64,
+    pub active: Tail,
+    /// The segment after the active one, made ready ahead of need.
+    pub next: Option<Tail>,
+    pub pending: Batch,
+    /// Bytes that the writer has taken and not written yet.
+    pub in_flight: u64,
+    /// Framed bytes that somebody could not place for want of allocated space.
+    pub want: u64,
+    /// Why the last allocation failed, until one succeeds.
+    pub full: Option<Arc<io::Error>>,
+    pub condition: Condition,
+    pub parked: bool,
+    pub stopped: bool,
+    pub closed: Option<Result<(), JournalError>>,
+    pub lock: Option<Box<dyn DiskLock>>,
+}
+
+pub(crate) enum Condition {
+    Open,
+    Closed,
+    Poisoned(Arc<JournalError>),
+}
+
+/// A segment that can be appended to, and how far it has space.
+#[derive(Clone)]
+pub(crate) struct Tail {
+    pub segment: Arc<Segment>,
+    pub file: Arc<dyn File>,
+    /// Positions below this have space on the disk.
+    pub admitted: u64,
+}
+
+impl Tail {
+    pub(crate) fn first(&self) -> u64 {
+        self.segment.base + SEGMENT_HEADER_BYTES
+    }
+}
+
+pub(crate) enum Admit {
+    Here,
+    Next,
+    Busy,
+    Lacking,
+}
+
+impl State {
+    pub(crate) fn check_open(&self) -> Result<(), JournalError> {
+        match &self.condition {
+            Condition::Open => Ok(()),
+            Condition::Closed => Err(JournalError::Closed),
+            Condition::Poisoned(source) => Err(JournalError::Poisoned {
+                source: source.clone(),
+            }),
+        }
+    }
+
+    pub(crate) fn admit(&self, bytes: u64, pending_bytes_max: u64) -> Admit {
+        let waiting = self.pending.bytes.len() as u64 + self.in_flight;
+        if bytes == 0 {
+            return Admit::Here;
+        }
+        if waiting > 0 && waiting + bytes > pending_bytes_max {
+            return Admit::Busy;
+        }
+        // Room for the seal is kept free, so that rolling over never needs space.
+        let need = self.end + bytes + FRAME_OVERHEAD_BYTES;
+        if need <= self.active.admitted {
+            return Admit::Here;
+        }
+        if need <= self.active.segment.limit() {
+            return Admit::Lacking;
+        }
+        match &self.next {
+            Some(next)
+                if next.first() + bytes + FRAME_OVERHEAD_BYTES <= next.admitted
+                    && self.end + FRAME_OVERHEAD_BYTES <= self.active.admitted =>
+            {
+                Admit::Next
+            }
+            _ => Admit::Lacking,
+        }
+    }
+
+    /// True when an append of `bytes` gets an answer other than `Busy`; asks for space if not.
+    pub(crate) fn ask_room(&mut self, bytes: u64, pending_bytes_max: u64) -> bool {
+        if self.check_open().is_err() {
+            return true;
+        }
+        match self.admit(bytes, pending_bytes_max) {
+            Admit::Here | Admit::Next => true,
+            Admit::Busy => false,
+            Admit::Lacking => {
+                self.want = self.want.max(bytes);
+                self.full.is_some()
+            }
+        }
+    }
+
+    /// Seals the active segment and goes on in the next one.
+    pub(crate) fn roll_over(&mut self) {
+        let Some(next) = self.next.take() else { return };
+        let seal = FrameHeader {
+            length: 0,
+            crc: 0,
+            position: self.end,
+            unsynced: unsynced(self.end, self.durable),
+            kind: 0,
+            version: 0,
+            flags: FLAG_SEAL,
+        };
+        self.pending.run(&self.active, self.end).seals = true;
+        self.pending.bytes.extend_from_slice(&seal.seal(0));
+        self.end = next.first();
+        self.active = next;
+    }
+
+    pub(crate) fn place(&mut self, frames: &[Frame<'_>], crcs: &PayloadCrcs, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        self.pending.run(&self.active, self.end);
+        self.pending.bytes.reserve(bytes as usize);
+        for (frame, crc) in frames.iter().zip(crcs.as_slice()) {
+            let header = FrameHeader {
+                // Bounded by the segment's size, which is below 2^32.
+                length: frame.payload_len() as u32,
+                crc: 0,
+                position: self.end,
+                unsynced: unsynced(self.end, self.durable),
+                kind: frame.kind,
+                version: frame.version,
+                flags: 0,
+            };
+            self.pending.bytes.extend_from_slice(&header.seal(*crc));
+            for part in frame.parts {
+                self.pending.bytes.extend_from_slice(part);
+            }
+            self.end += frame.framed_len();
+        }
+    }
+}
+
+/// What the writer takes at one go; its buffers are used again.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub bytes: Vec<u8>,
+    pub runs: Vec<Run>,
+    pub done: Vec<Done>,
+    pub need: NeedLevel,
+}
+
+/// The level that a batch must reach; starts at the lowest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NeedLevel(pub Durability);
+
+impl Default for NeedLevel {
+    fn default() -> Self {
+        NeedLevel(Durability::Memory)
+    }
+}
+
+impl NeedLevel {
+    pub(crate) fn max(self, need: Durability) -> Self {
+        NeedLevel(self.0.max(need))
+    }
+}
+
+/// Bytes of a batch that stand together in one file.
+pub(crate) struct Run {
+    pub tail: Tail,
+    /// Where the run begins in the batch's bytes.
+    pub start: usize,
+    pub position: u64,
+    /// True when the run ends with the seal of its segment.
+    pub seals: bool,
+}
+
+impl Batch {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.done.is_empty() && self.need.0 == Durability::Memory
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.runs.clear();
+        self.done.clear();
+        self.need = NeedLevel::default();
+    }
+
+    /// The run that `position` of `tail` belongs to, begun if need be.
+    fn run(&mut self, tail: &Tail, position: u64) -> &mut Run {
+        let goes_on = self
+            .runs
+            .last()
+            .is_some_and(|run| run.tail.segment.base == tail.segment.base);
+        if !goes_on {
+            let start = self.bytes.len();
+            self.runs.push(Run {
+                tail: tail.clone(),
+                start,
+                position,
+                seals: false,
+            });
+        }
+        let last = self.runs.len() - 1;
+        &mut self.runs[last]
+    }
+}
+
+/// CRCs of the payloads of one append, taken before the lock.
+pub(crate) enum PayloadCrcs {
+    Few([u32; CRCS_INLINE], usize),
+    Many(Vec<u32>),
+}
+
+impl PayloadCrcs {
+    pub(crate) fn of(frames: &[Frame<'_>]) -> Self {
+        let crc = |frame: &Frame<'_>| {
+            frame
+                .parts
+                .iter()
+                .fold(0, |crc, part| crc32c::crc32c_append(crc, part))
+        };
+        if frames.len() > CRCS_INLINE {
+            return PayloadCrcs::Many(frames.iter().map(crc).collect());
+        }
+        let mut crcs = [0; CRCS_INLINE];
+        for (slot, frame) in crcs.iter_mut().zip(frames) {
+            *slot = crc(frame);
+        }
+        PayloadCrcs::Few(crcs, frames.len())
+    }
+
+    fn as_slice(&self) -> &[u32] {
+        match self {
+            PayloadCrcs::Few(crcs, count) => &crcs[..*count],
+            PayloadCrcs::Many(crcs) => crcs,
+        }
+    }
+}
+
+/// Frames of one append whose CRCs need no allocation.
+const CRCS_INLINE: usize = 8;
