@@ -70,11 +70,13 @@ impl Schedule {
         let entry = self.tenants.get_mut(&tenant)?;
         let job = entry.waiting.pop_first()?;
         entry.running += 1;
-        entry.virtual_time += self.estimate.0;
+        // Before anything was measured a running slice still counts for something.
+        let charge = Cost(self.estimate.0.max(1));
+        entry.virtual_time += charge.0;
         if !entry.waiting.is_empty() {
             self.ready.insert((entry.virtual_time, tenant.clone()));
         }
-        self.running.insert(job, (tenant, self.estimate));
+        self.running.insert(job, (tenant, charge));
         Some(job)
     }
 
@@ -214,9 +216,10 @@ mod tests {
             schedule.add(&tenant("a"), JobNumber(job));
             schedule.add(&tenant("b"), JobNumber(job + 10));
         }
-        // One slice teaches the estimate.
-        let first = schedule.next().unwrap();
-        schedule.done(first, Cost(800), true);
+        // A slice of each teaches the estimate.
+        for job in [schedule.next().unwrap(), schedule.next().unwrap()] {
+            schedule.done(job, Cost(800), true);
+        }
         let (one, two) = (schedule.next().unwrap(), schedule.next().unwrap());
         assert_ne!(
             one.0 < 10,

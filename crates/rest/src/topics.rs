@@ -7,6 +7,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use serde::Serialize;
 use serde_json::{Value, json};
 use streams::TopicInfo;
 
@@ -42,11 +43,11 @@ pub(crate) async fn topic(
     Segments(topic): Segments<String>,
 ) -> Result<Response, RestError> {
     let info = described(&shared, &topic).await?;
-    let body = json!({
-        "name": info.name.display(),
-        "configs": {"cleanup.policy": "delete"},
-        "partitions": (0..info.partitions).map(partition_object).collect::<Vec<_>>(),
-    });
+    let body = TopicObject {
+        name: info.name.display(),
+        configs: json!({"cleanup.policy": "delete"}),
+        partitions: (0..info.partitions).map(partition_object).collect(),
+    };
     Ok(answer::json(StatusCode::OK, media, &body))
 }
 
@@ -57,7 +58,7 @@ pub(crate) async fn partitions(
     Segments(topic): Segments<String>,
 ) -> Result<Response, RestError> {
     let info = described(&shared, &topic).await?;
-    let objects: Vec<Value> = (0..info.partitions).map(partition_object).collect();
+    let objects: Vec<PartitionObject> = (0..info.partitions).map(partition_object).collect();
     Ok(answer::json(StatusCode::OK, media, &objects))
 }
 
@@ -101,9 +102,40 @@ async fn described(shared: &Shared, topic: &str) -> Result<TopicInfo, RestError>
     shared.store.topic(&name).await.map_err(RestError::from)
 }
 
-fn partition_object(partition: i32) -> Value {
-    let replica = json!({"broker": BROKER_ID, "leader": true, "in_sync": true});
-    json!({"partition": partition, "leader": BROKER_ID, "replicas": [replica]})
+fn partition_object(partition: i32) -> PartitionObject {
+    let replica = Replica {
+        broker: BROKER_ID,
+        leader: true,
+        in_sync: true,
+    };
+    PartitionObject {
+        partition,
+        leader: BROKER_ID,
+        replicas: [replica],
+    }
+}
+
+// Structures rather than maps: their fields go out in the order in which others document them.
+
+#[derive(Serialize)]
+struct TopicObject<'a> {
+    name: &'a str,
+    configs: Value,
+    partitions: Vec<PartitionObject>,
+}
+
+#[derive(Serialize)]
+struct PartitionObject {
+    partition: i32,
+    leader: i32,
+    replicas: [Replica; 1],
+}
+
+#[derive(Serialize)]
+struct Replica {
+    broker: i32,
+    leader: bool,
+    in_sync: bool,
 }
 
 /// The node id that the store's Kafka listener gives itself unless configured.

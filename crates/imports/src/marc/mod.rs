@@ -95,7 +95,9 @@ pub(crate) fn frame(buffer: &[u8], last: bool) -> Framed<'_> {
             }
             // A lost piece can join the head of one record to the tail of another; where a second
             // leader stands inside, the first record is the damaged one.
-            if let Some(second) = inner_leader(bytes) {
+            if length != Some(bytes.len())
+                && let Some(second) = inner_leader(bytes)
+            {
                 let reason = "another record begins inside of it";
                 return Framed::Damaged {
                     before,
@@ -310,11 +312,18 @@ fn is_leader(bytes: &[u8]) -> bool {
         && head[27..36].iter().all(u8::is_ascii_digit)
 }
 
-/// Where a second leader stands right behind a field's end inside of a record.
+/// Where a second leader stands inside of a record: one whose length ends where the record does, or
+/// any right behind a field's end.
 fn inner_leader(record: &[u8]) -> Option<usize> {
-    memchr::memchr_iter(FIELD_END, record)
-        .map(|at| at + 1)
-        .find(|at| record.get(*at..).is_some_and(is_leader))
+    let places = 1..record.len().saturating_sub(SHORTEST);
+    // The first is the surer sign: a stray digit before a leader still looks like one, shifted.
+    let ends_with_record = |at: &usize| length_of(&record[*at..]) == Some(record.len() - at);
+    let after_field = |at: &usize| record[at - 1] == FIELD_END;
+    let leads = |at: &usize| is_leader(&record[*at..]);
+    places
+        .clone()
+        .find(|at| ends_with_record(at) && leads(at))
+        .or_else(|| places.clone().find(|at| after_field(at) && leads(at)))
 }
 
 fn digits(bytes: &[u8]) -> Option<usize> {

@@ -56,7 +56,10 @@ pub(crate) async fn create(
         instance: name.clone(),
     };
     shared.consumers.create(key, config).await?;
-    let body = json!({"instance_id": name, "base_uri": base_uri});
+    let body = Created {
+        instance_id: name,
+        base_uri,
+    };
     Ok(answer::json(StatusCode::OK, media, &body))
 }
 
@@ -365,6 +368,12 @@ pub(crate) async fn committed(
         media,
         &json!({"offsets": offsets}),
     ))
+}
+
+#[derive(Serialize)]
+struct Created {
+    instance_id: String,
+    base_uri: String,
 }
 
 #[derive(Deserialize)]

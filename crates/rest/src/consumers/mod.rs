@@ -133,7 +133,7 @@ impl Consumers {
                 group: Some(name.key.group.clone()),
                 client_id: name.key.instance.clone(),
                 auto_offset_reset: config.reset,
-                session_timeout: self.idle_max,
+                session_timeout: self.idle_max.clamp(SESSION_MIN, SESSION_MAX),
             })
             .await?;
         let now = self.clock.now();
@@ -360,3 +360,8 @@ fn gauge(registry: &Registry) {
 
 /// The reaper's shortest sleep: an expired instance gives its partitions back within a second.
 const REAP_INTERVAL_MIN: Duration = Duration::from_millis(200);
+
+/// A member that the process forgets is gone from its group after the instance's idle time, within
+/// what coordinators take. While the process lives the store's consumer keeps the session up.
+const SESSION_MIN: Duration = Duration::from_secs(6);
+const SESSION_MAX: Duration = Duration::from_secs(1_800);
