@@ -22,10 +22,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let dir = args.next().ok_or("give a folder")?;
     let config = match args.next() {
-        Some(listen) => MqttConfig { listen, ..MqttConfig::default() },
+        Some(listen) => MqttConfig {
+            listen,
+            ..MqttConfig::default()
+        },
         None => MqttConfig::default(),
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(run(&dir, config))
 }
 
@@ -44,6 +49,10 @@ async fn run(dir: &str, config: MqttConfig) -> Result<(), Box<dyn std::error::Er
     shutdown.cancel();
     serving.await?;
     server.close().await;
-    println!("{} messages, {:?}", sink.0.load(Ordering::Relaxed), server.stats());
+    println!(
+        "{} messages, {:?}",
+        sink.0.load(Ordering::Relaxed),
+        server.stats()
+    );
     Ok(())
 }

@@ -78,7 +78,10 @@ impl MqttConfig {
             );
         }
         if self.queue_bytes_max.0 < packet {
-            return wrong("queue_bytes_max", "must be at least mqtt.packet_bytes_max".to_owned());
+            return wrong(
+                "queue_bytes_max",
+                "must be at least mqtt.packet_bytes_max".to_owned(),
+            );
         }
         for (key, value) in [
             ("clients_max", self.clients_max),
@@ -92,7 +95,10 @@ impl MqttConfig {
         }
         for (key, value) in [
             ("connect_timeout", self.connect_timeout),
-            ("stalled_subscriber_timeout", self.stalled_subscriber_timeout),
+            (
+                "stalled_subscriber_timeout",
+                self.stalled_subscriber_timeout,
+            ),
             ("sys_interval", self.sys_interval),
         ] {
             if value.0.is_zero() {
@@ -138,7 +144,10 @@ mod tests {
 
     #[test]
     fn a_queue_smaller_than_a_packet_is_refused() {
-        let config = MqttConfig { queue_bytes_max: ByteSize::kib(2), ..MqttConfig::default() };
+        let config = MqttConfig {
+            queue_bytes_max: ByteSize::kib(2),
+            ..MqttConfig::default()
+        };
         let error = config.check().unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -3,7 +3,7 @@
 //! Lock order: `sessions`, then `retained`, then one session or one backlog, then the journal's
 //! own. `subscriptions` is taken alone.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::MqttConfig;
 use crate::error::MqttError;
 use crate::message::{Message, MessageSink, Qos};
+use crate::retained::RetainedMessages;
 use crate::route::{Route, RouteCache, Subscriber, Target};
 use crate::session::{Delivered, LinkRef, Session, Terms};
 use crate::sink::SinkSlot;
@@ -50,12 +51,6 @@ pub(crate) struct Core {
     upkeep_started: AtomicBool,
 }
 
-#[derive(Default)]
-struct RetainedMessages {
-    by_topic: BTreeMap<Box<str>, Arc<Stored>>,
-    bytes: usize,
-}
-
 impl Core {
     pub(crate) fn new(
         config: MqttConfig,
@@ -63,9 +58,6 @@ impl Core {
         store: Store,
         recovered: Recovered,
     ) -> Self {
-        let mut retained = RetainedMessages::default();
-        retained.bytes = recovered.retained.values().map(|m| m.bytes()).sum();
-        retained.by_topic = recovered.retained;
         let mut trie = Trie::new();
         let mut sessions = HashMap::new();
         for (key, session) in recovered.sessions {
@@ -89,7 +81,7 @@ impl Core {
             generation: AtomicU64::new(1),
             sinks: Mutex::default(),
             sessions: Mutex::new(sessions),
-            retained: Mutex::new(retained),
+            retained: Mutex::new(RetainedMessages::new(recovered.retained)),
             routes: Mutex::default(),
             runtime: OnceLock::new(),
             next_link: AtomicU64::new(1),
@@ -126,13 +118,23 @@ impl Core {
     /// Walks the subscriptions for a topic.
     pub(crate) fn find_route(&self, topic: &str) -> Route {
         let mut route = Route::default();
-        self.subscriptions.read().matches(topic, &mut |_, target| route.add(target));
+        self.subscriptions
+            .read()
+            .matches(topic, &mut |_, target| route.add(target));
         route
     }
 
     pub(crate) fn terms(&self, now: UnixMillis) -> Terms<'_> {
         let (config, store) = (&self.config, &self.store);
-        Terms { config, store, now, force: false, sent: 0, dropped: 0, journaled: false }
+        Terms {
+            config,
+            store,
+            now,
+            force: false,
+            sent: 0,
+            dropped: 0,
+            journaled: false,
+        }
     }
 
     /// Adds what a delivery counted to the totals.
@@ -186,7 +188,11 @@ impl Core {
         }
         let key = self.store.next_number();
         if !clean {
-            self.store.put(Change::Session { session: key, last_seen: now, client_id })?;
+            self.store.put(Change::Session {
+                session: key,
+                last_seen: now,
+                client_id,
+            })?;
         }
         let session = Arc::new(Session::new(key, client_id.into(), !clean, now));
         session.attach(link, &connack(false), now);
@@ -208,7 +214,11 @@ impl Core {
             // A client that is back already has its own session or link; leave those alone.
             if session.persistent {
                 let (session, client_id) = (session.key, &*session.client_id);
-                let change = Change::Session { session, last_seen: now, client_id };
+                let change = Change::Session {
+                    session,
+                    last_seen: now,
+                    client_id,
+                };
                 if let Err(error) = self.store.put(change) {
                     tracing::debug!(client_id, %error, "last seen not journaled");
                 }
@@ -251,7 +261,10 @@ impl Core {
         for (filter, _) in session.subscriptions() {
             self.remove(&filter, Subscriber::Session(session.key));
         }
-        if sessions.get(&session.client_id).is_some_and(|s| s.key == session.key) {
+        if sessions
+            .get(&session.client_id)
+            .is_some_and(|s| s.key == session.key)
+        {
             sessions.remove(&session.client_id);
         }
         Ok(())
@@ -268,7 +281,11 @@ impl Core {
         if !session.subscribe(&self.config, &self.store, filter, qos)? {
             return Ok(None);
         }
-        self.add(filter, Subscriber::Session(session.key), Target::Session(session.clone(), qos));
+        self.add(
+            filter,
+            Subscriber::Session(session.key),
+            Target::Session(session.clone(), qos),
+        );
         Ok(Some(qos))
     }
 
@@ -305,7 +322,10 @@ impl Core {
     }
 
     fn add(&self, filter: &TopicFilter, subscriber: Subscriber, target: Target) {
-        let old = self.subscriptions.write().insert(filter, subscriber, target);
+        let old = self
+            .subscriptions
+            .write()
+            .insert(filter, subscriber, target);
         self.generation.fetch_add(1, Ordering::Release);
         if is_sys(filter) {
             if old.is_none() {
@@ -327,32 +347,7 @@ impl Core {
 
     /// Stores or clears a topic's retained message. `Busy` from the journal: nothing changed.
     pub(crate) fn retain(&self, message: &Message<'_>) -> Result<(), MqttError> {
-        let journal = |source| match source {
-            JournalError::Busy => MqttError::Busy,
-            source => MqttError::Journal { doing: "write", source },
-        };
-        let mut retained = self.retained.lock();
-        let old_bytes = retained.by_topic.get(message.topic).map(|m| m.bytes());
-        if message.payload.is_empty() {
-            if let Some(old_bytes) = old_bytes {
-                self.store.put(Change::RetainedCleared(message.topic)).map_err(journal)?;
-                retained.by_topic.remove(message.topic);
-                retained.bytes -= old_bytes;
-            }
-            return Ok(());
-        }
-        let stored = Stored::of(message);
-        let bytes = retained.bytes - old_bytes.unwrap_or(0) + stored.bytes();
-        if bytes as u64 > self.config.retained_bytes_max.0 {
-            return Err(MqttError::RetainedFull { key: "retained_bytes_max" });
-        }
-        if old_bytes.is_none() && retained.by_topic.len() >= self.config.retained_messages_max {
-            return Err(MqttError::RetainedFull { key: "retained_messages_max" });
-        }
-        self.store.put(Change::Retained(&stored)).map_err(journal)?;
-        retained.by_topic.insert(message.topic.into(), stored);
-        retained.bytes = bytes;
-        Ok(())
+        self.retained.lock().set(&self.config, &self.store, message)
     }
 
     /// Publishes from within the process: to all, or (`Busy`) to nobody.
@@ -367,7 +362,11 @@ impl Core {
         if retain {
             self.retain(message)?;
         }
-        let route = if retain { self.published_route(message.topic) } else { route };
+        let route = if retain {
+            self.published_route(message.topic)
+        } else {
+            route
+        };
         let mut stored = [None];
         for slot in &route.sinks {
             if !slot.must_queue() && slot.offer(std::slice::from_ref(message)) == 1 {
@@ -378,8 +377,13 @@ impl Core {
                 slot.queue(runtime, std::iter::once((copy, false)));
             }
         }
-        self.counters.messages_to_sinks.add(route.sinks.len() as u64);
-        let mut terms = Terms { force: true, ..self.terms(message.received) };
+        self.counters
+            .messages_to_sinks
+            .add(route.sinks.len() as u64);
+        let mut terms = Terms {
+            force: true,
+            ..self.terms(message.received)
+        };
         for (session, granted) in &route.sessions {
             let (messages, picks) = (std::slice::from_ref(message), [(0, *granted)]);
             let outcome = session.deliver(&mut terms, messages, &picks, &mut stored);
@@ -431,12 +435,17 @@ impl Core {
     }
 
     fn published_route(&self, topic: &str) -> Arc<Route> {
-        self.routes.lock().route(self.generation(), topic, || self.find_route(topic))
+        self.routes
+            .lock()
+            .route(self.generation(), topic, || self.find_route(topic))
     }
 
     fn is_behind(&self, route: &Route, now: UnixMillis) -> bool {
         route.sinks.iter().any(|slot| !slot.has_room())
-            || route.sessions.iter().any(|(s, _)| s.holds_back(&self.config, now))
+            || route
+                .sessions
+                .iter()
+                .any(|(s, _)| s.holds_back(&self.config, now))
     }
 
     // Upkeep.
@@ -447,7 +456,10 @@ impl Core {
         let mut after: Option<Box<str>> = None;
         loop {
             // In small steps, so that publishers of retained messages hardly wait.
-            let step = self.retained.lock().put_again(&self.store, after.as_deref());
+            let step = self
+                .retained
+                .lock()
+                .put_again(&self.store, after.as_deref());
             match step {
                 Ok(None) => break,
                 Ok(next) => after = next,
@@ -481,7 +493,7 @@ impl Core {
         let c = &self.counters;
         let (retained, retained_bytes) = {
             let retained = self.retained.lock();
-            (retained.by_topic.len() as u64, retained.bytes as u64)
+            (retained.len() as u64, retained.bytes() as u64)
         };
         ServerStats {
             clients_connected: c.clients_connected.load(Ordering::Relaxed),
@@ -503,46 +515,13 @@ impl Core {
     }
 }
 
-impl RetainedMessages {
-    fn matching(&self, filter: &TopicFilter) -> Vec<Arc<Stored>> {
-        if !filter.has_wildcard() {
-            return self.by_topic.get(filter.as_str()).cloned().into_iter().collect();
-        }
-        let prefix = filter.literal_prefix();
-        self.by_topic
-            .range::<str, _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded))
-            .take_while(|(topic, _)| topic.starts_with(prefix))
-            .filter(|(topic, _)| filter.matches(topic))
-            .map(|(_, message)| message.clone())
-            .collect()
-    }
-
-    /// Puts a few messages behind `after` again; gives the last topic put, `None` at the end.
-    #[allow(clippy::type_complexity)]
-    fn put_again(
-        &self,
-        store: &Store,
-        after: Option<&str>,
-    ) -> Result<Option<Box<str>>, (Option<Box<str>>, JournalError)> {
-        let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-        let mut last = None;
-        let range = self.by_topic.range::<str, _>((from, std::ops::Bound::Unbounded));
-        for (topic, message) in range.take(SNAPSHOT_STEP) {
-            store.put(Change::Retained(message)).map_err(|error| (last.clone(), error))?;
-            last = Some(topic.clone());
-        }
-        Ok(last)
-    }
-}
-
 /// Bytes of room to wait for: the largest message with its topic.
 fn largest(config: &MqttConfig) -> usize {
-    usize::try_from(config.packet_bytes_max.0).unwrap_or(usize::MAX).saturating_add(256)
+    usize::try_from(config.packet_bytes_max.0)
+        .unwrap_or(usize::MAX)
+        .saturating_add(256)
 }
 
 fn is_sys(filter: &TopicFilter) -> bool {
     filter.as_str().starts_with("$SYS")
 }
-
-/// Retained messages put again under one lock.
-const SNAPSHOT_STEP: usize = 256;

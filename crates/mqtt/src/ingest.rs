@@ -54,7 +54,12 @@ enum Why {
 impl<'a> Batch<'a> {
     pub(crate) fn new(received: UnixMillis) -> Self {
         let (messages, retain, acks) = (Vec::new(), Vec::new(), Vec::new());
-        Batch { messages, retain, acks, received }
+        Batch {
+            messages,
+            retain,
+            acks,
+            received,
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -75,11 +80,18 @@ impl<'a> Batch<'a> {
             }
         }
         if publish.retain {
-            self.retain.push(u32::try_from(self.messages.len()).unwrap_or(u32::MAX));
+            self.retain
+                .push(u32::try_from(self.messages.len()).unwrap_or(u32::MAX));
         }
         let (topic, payload, qos) = (publish.topic, publish.payload, publish.qos);
         let received = self.received;
-        self.messages.push(Message { topic, payload, qos, retain: false, received });
+        self.messages.push(Message {
+            topic,
+            payload,
+            qos,
+            retain: false,
+            received,
+        });
     }
 }
 
@@ -90,7 +102,13 @@ impl Ingest {
         link: u64,
         cancel: CancellationToken,
     ) -> Self {
-        Ingest { core, session, link, cancel, routes: RouteCache::default() }
+        Ingest {
+            core,
+            session,
+            link,
+            cancel,
+            routes: RouteCache::default(),
+        }
     }
 
     /// Hands on a batch and acknowledges it.
@@ -116,7 +134,10 @@ impl Ingest {
         }
         if !batch.acks.is_empty() {
             self.session.write(self.link, |out, version| {
-                batch.acks.iter().for_each(|(kind, id)| codec::ack(out, version, *kind, *id));
+                batch
+                    .acks
+                    .iter()
+                    .for_each(|(kind, id)| codec::ack(out, version, *kind, *id));
             });
         }
         Ok(())
@@ -162,13 +183,14 @@ impl Ingest {
         let Some(first) = messages.first() else {
             return Ok(false);
         };
-        self.core.counters.messages_received.add(messages.len() as u64);
+        self.core
+            .counters
+            .messages_received
+            .add(messages.len() as u64);
         let generation = self.core.generation();
         let core = &self.core;
         let routes = &mut self.routes;
-        let mut route_of = |topic: &str| {
-            routes.route(generation, topic, || core.find_route(topic))
-        };
+        let mut route_of = |topic: &str| routes.route(generation, topic, || core.find_route(topic));
         let mut stored: Vec<Option<Arc<Stored>>> = Vec::new();
         stored.resize(messages.len(), None);
         let mut waiting = Vec::new();
@@ -268,7 +290,12 @@ impl Ingest {
                 while !rest.is_empty() {
                     tokio::select! {
                         () = slot.wait_for_room() => {}
-                        () = self.cancel.cancelled() => return Err(LinkEnd::CutOff),
+                        () = self.cancel.cancelled() => {
+                            // Nobody will send these again; the others were not acknowledged.
+                            let lost = rest.iter().filter(|m| m.qos == Qos::AtMostOnce).count();
+                            self.core.counters.dropped.add(lost as u64);
+                            return Err(LinkEnd::CutOff);
+                        }
                     }
                     let taken = slot.offer(&rest);
                     rest.drain(..taken);
@@ -322,11 +349,23 @@ struct Spread<'b, 'm> {
 impl<'b, 'm> Spread<'b, 'm> {
     /// All messages have one topic: sinks get the batch as it lies.
     fn of_one(route: &Route, messages: &'b [Message<'m>]) -> Self {
-        let picks = |qos: Qos| (0..messages.len() as u32).map(|index| (index, qos)).collect();
+        let picks = |qos: Qos| {
+            (0..messages.len() as u32)
+                .map(|index| (index, qos))
+                .collect()
+        };
         Spread {
             all: messages,
-            sinks: route.sinks.iter().map(|slot| (slot.clone(), None)).collect(),
-            sessions: route.sessions.iter().map(|(s, q)| (s.clone(), Some(picks(*q)))).collect(),
+            sinks: route
+                .sinks
+                .iter()
+                .map(|slot| (slot.clone(), None))
+                .collect(),
+            sessions: route
+                .sessions
+                .iter()
+                .map(|(s, q)| (s.clone(), Some(picks(*q))))
+                .collect(),
         }
     }
 
@@ -340,7 +379,9 @@ impl<'b, 'm> Spread<'b, 'm> {
         for (session, qos) in &route.sessions {
             match self.sessions.iter_mut().find(|(s, _)| s.key == session.key) {
                 Some((_, picks)) => picks.get_or_insert_default().push((index, *qos)),
-                None => self.sessions.push((session.clone(), Some(vec![(index, *qos)]))),
+                None => self
+                    .sessions
+                    .push((session.clone(), Some(vec![(index, *qos)]))),
             }
         }
     }

@@ -16,6 +16,8 @@ mod ingest;
 pub mod limits;
 mod link;
 mod message;
+mod outbox;
+mod retained;
 mod route;
 mod server;
 mod session;
@@ -25,6 +27,7 @@ mod store;
 mod topic;
 mod trie;
 mod upkeep;
+mod writer;
 
 pub use config::{MqttConfig, StoreDurability};
 pub use error::MqttError;

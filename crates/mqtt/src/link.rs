@@ -11,20 +11,19 @@ use journal::JournalError;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::codec::{self, Connect, ConnectCode, DecodeError, Packet};
 use crate::core::Core;
 use crate::error::MqttError;
 use crate::ingest::{Batch, Ingest};
-use crate::limits::{
-    ACKNOWLEDGEMENT_BYTES_MAX, CLIENT_ID_BYTES_MAX, READ_BYTES, READ_BYTES_IDLE, WRITE_BYTES_KEPT,
-};
+use crate::limits::{ACKNOWLEDGEMENT_BYTES_MAX, CLIENT_ID_BYTES_MAX, READ_BYTES, READ_BYTES_IDLE};
 use crate::message::{Message, Qos};
-use crate::session::{LinkRef, Output, Session};
+use crate::session::{LinkRef, Session};
 use crate::store::Stored;
 use crate::topic::{TopicError, TopicFilter};
+use crate::writer::write_link;
 
 /// Why a link ended.
 #[derive(Debug, thiserror::Error)]
@@ -102,12 +101,30 @@ pub(crate) async fn serve_link(
             return;
         }
     };
-    let Opening { session, link, cancel, keep_alive, will } = opening;
-    core.counters.clients_connected.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let writer = tokio::spawn(write_link(core.clone(), session.clone(), link, cancel.clone(), write));
+    let Opening {
+        session,
+        link,
+        cancel,
+        keep_alive,
+        will,
+    } = opening;
+    core.counters
+        .clients_connected
+        .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let writer = tokio::spawn(write_link(
+        core.clone(),
+        session.clone(),
+        link,
+        cancel.clone(),
+        write,
+    ));
     let mut ingest = Ingest::new(core.clone(), session.clone(), link, cancel.clone());
-    let end = reader.run(&mut ingest, &session, link, &cancel, keep_alive).await;
-    core.counters.clients_connected.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    let end = reader
+        .run(&mut ingest, &session, link, &cancel, keep_alive)
+        .await;
+    core.counters
+        .clients_connected
+        .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
     core.detach(&session, link);
     cancel.cancel();
     log_end(&session, &end);
@@ -133,7 +150,10 @@ fn log_end(session: &Session, end: &LinkEnd) {
 
 /// A will that finds a subscriber behind waits as a publisher would.
 async fn publish_will(core: &Core, will: &Stored, retain: bool) {
-    let message = Message { received: core.clock.now(), ..will.message(false) };
+    let message = Message {
+        received: core.clock.now(),
+        ..will.message(false)
+    };
     loop {
         match core.publish(&message, retain) {
             Ok(()) => return,
@@ -154,12 +174,20 @@ impl Reader {
         allowed: Result<(), ConnectCode>,
     ) -> Result<Opening, LinkEnd> {
         loop {
-            let bytes_max = usize::try_from(self.core.config.packet_bytes_max.0).unwrap_or(usize::MAX);
-            if self.buffer.first().is_some_and(|first| *first != codec::CONNECT << 4) {
+            let bytes_max =
+                usize::try_from(self.core.config.packet_bytes_max.0).unwrap_or(usize::MAX);
+            if self
+                .buffer
+                .first()
+                .is_some_and(|first| *first != codec::CONNECT << 4)
+            {
                 return Err(LinkEnd::Protocol("the first packet is no CONNECT"));
             }
             let Ok(frame) = codec::frame(&self.buffer, bytes_max)? else {
-                self.stream.readable().await.map_err(|e| LinkEnd::Closed(Some(e)))?;
+                self.stream
+                    .readable()
+                    .await
+                    .map_err(|e| LinkEnd::Closed(Some(e)))?;
                 self.read(0)?;
                 continue;
             };
@@ -202,6 +230,14 @@ impl Reader {
             };
             return Err((code, LinkEnd::Protocol(reason)));
         }
+        if connect
+            .will
+            .as_ref()
+            .is_some_and(|will| will.topic.starts_with("$SYS"))
+        {
+            let end = LinkEnd::Protocol("$SYS topics are the server's own");
+            return Err((ConnectCode::NotAuthorized, end));
+        }
         let (clean, mut client_id) = (connect.clean_session, connect.client_id.to_owned());
         if client_id.is_empty() && clean {
             client_id = format!("auto-{:016x}{:016x}", core.opened.0, core.next_link());
@@ -216,7 +252,11 @@ impl Reader {
             return Err((ConnectCode::ServerUnavailable, end));
         }
         let (link, cancel) = (core.next_link(), self.links.child_token());
-        let link_ref = LinkRef { number: link, version: connect.version, cancel: cancel.clone() };
+        let link_ref = LinkRef {
+            number: link,
+            version: connect.version,
+            cancel: cancel.clone(),
+        };
         let connack = |present| {
             let mut out = Vec::new();
             codec::connack(&mut out, present, ConnectCode::Accepted);
@@ -228,14 +268,26 @@ impl Reader {
         let will = connect.will.as_ref().map(|will| {
             let (topic, payload, qos) = (will.topic, will.payload, will.qos);
             let received = core.clock.now();
-            let message = Message { topic, payload, qos, retain: false, received };
+            let message = Message {
+                topic,
+                payload,
+                qos,
+                retain: false,
+                received,
+            };
             (Stored::of(&message), will.retain)
         });
         let keep_alive = match connect.keep_alive_s {
             0 => None,
             seconds => Some(Duration::from_millis(u64::from(seconds) * 1_500)),
         };
-        Ok(Opening { session, link, cancel, keep_alive, will })
+        Ok(Opening {
+            session,
+            link,
+            cancel,
+            keep_alive,
+            will,
+        })
     }
 
     async fn run(
@@ -330,7 +382,7 @@ impl Reader {
         let bytes_max = usize::try_from(self.core.config.packet_bytes_max.0).unwrap_or(usize::MAX);
         let received = self.core.clock.now();
         let mut batch = Batch::new(received);
-        let mut used = 0;
+        let (mut used, mut known) = (0, "");
         loop {
             let frame = match codec::frame(&buffer[used..], bytes_max) {
                 Ok(Ok(frame)) => frame,
@@ -345,16 +397,19 @@ impl Reader {
             };
             used += frame.len;
             if frame.first >> 4 == codec::PUBLISH {
-                match codec::decode_publish(frame.first, frame.body) {
+                match codec::decode_publish(frame.first, frame.body, known) {
                     // `$` topics are the server's own (section 4.7.2).
                     Ok(publish) if publish.topic.starts_with("$SYS") => {
-                        ingest.take(std::mem::replace(&mut batch, Batch::new(received))).await?;
+                        ingest
+                            .take(std::mem::replace(&mut batch, Batch::new(received)))
+                            .await?;
                         return Err(LinkEnd::Protocol("$SYS topics are the server's own"));
                     }
                     Ok(publish) => {
-                        let known = publish.qos == Qos::ExactlyOnce
+                        known = publish.topic;
+                        let taken = publish.qos == Qos::ExactlyOnce
                             && session.exactly_once_taken(publish.id);
-                        batch.push(&publish, known);
+                        batch.push(&publish, taken);
                     }
                     Err(error) => {
                         ingest.take(batch).await?;
@@ -363,7 +418,9 @@ impl Reader {
                 }
                 continue;
             }
-            ingest.take(std::mem::replace(&mut batch, Batch::new(received))).await?;
+            ingest
+                .take(std::mem::replace(&mut batch, Batch::new(received)))
+                .await?;
             handle(&self.core, codec::decode(frame)?, ingest, session, link).await?;
         }
     }
@@ -383,9 +440,13 @@ async fn handle(
             while let Err(error) = session.release_exactly_once(&core.store, id) {
                 ingest.journal_room(error).await?;
             }
-            session.write(link, |out, version| codec::ack(out, version, codec::PUBCOMP, id));
+            session.write(link, |out, version| {
+                codec::ack(out, version, codec::PUBCOMP, id)
+            });
         }
-        Packet::Subscribe { id, filters } => subscribe(core, id, filters, ingest, session, link).await?,
+        Packet::Subscribe { id, filters } => {
+            subscribe(core, id, filters, ingest, session, link).await?
+        }
         Packet::Unsubscribe { id, filters } => {
             for (text, _) in filters {
                 let filter: TopicFilter = text.parse().map_err(LinkEnd::Filter)?;
@@ -446,7 +507,9 @@ async fn subscribe(
     session.write(link, |out, version| codec::suback(out, version, id, &codes));
     for (filter, qos) in granted {
         if !core.replay_retained(session, filter, qos) {
-            return Err(LinkEnd::Protocol("subscribes faster than it reads retained messages"));
+            return Err(LinkEnd::Protocol(
+                "subscribes faster than it reads retained messages",
+            ));
         }
     }
     Ok(())
@@ -466,61 +529,6 @@ async fn wait_for_acks(session: &Session, cancel: &CancellationToken) -> Result<
             () = cancel.cancelled() => return Err(LinkEnd::CutOff),
         }
     }
-}
-
-/// Writes a session's output until the link is no longer the session's.
-async fn write_link(
-    core: Arc<Core>,
-    session: Arc<Session>,
-    link: u64,
-    cancel: CancellationToken,
-    mut write: OwnedWriteHalf,
-) {
-    let mut bytes = Vec::new();
-    let patience = core.config.stalled_subscriber_timeout.0;
-    loop {
-        let (output, sent) = session.take_output(link, &core.config, &mut bytes);
-        core.counters.messages_sent.add(sent);
-        match output {
-            Output::Gone => {
-                // The wake-up may have been meant for the writer of the session's new link.
-                session.wake.notify_one();
-                break;
-            }
-            Output::Idle => {
-                tokio::select! {
-                    () = session.wake.notified() => {}
-                    () = cancel.cancelled() => break,
-                }
-                continue;
-            }
-            Output::Bytes => {}
-        }
-        let mut at = 0;
-        while at < bytes.len() {
-            let wrote = tokio::select! {
-                wrote = timeout(patience, write.write(&bytes[at..])) => wrote,
-                () = cancel.cancelled() => return,
-            };
-            match wrote {
-                Ok(Ok(n)) if n > 0 => at += n,
-                Err(_) => {
-                    tracing::warn!(client = %session.client_id, "disconnected: took no byte for \
-                        mqtt.stalled_subscriber_timeout");
-                    cancel.cancel();
-                    return;
-                }
-                Ok(_) => {
-                    cancel.cancel();
-                    return;
-                }
-            }
-        }
-        core.counters.bytes_sent.add(bytes.len() as u64);
-        bytes.clear();
-        bytes.shrink_to(WRITE_BYTES_KEPT);
-    }
-    let _ = write.shutdown().await;
 }
 
 /// A timer that stands for none.

@@ -61,7 +61,9 @@ impl Server {
     ) -> Result<Server, MqttError> {
         config.check()?;
         let (store, recovered) = Store::open(disk, dir, &config)?;
-        Ok(Server { core: Arc::new(Core::new(config, clock, store, recovered)) })
+        Ok(Server {
+            core: Arc::new(Core::new(config, clock, store, recovered)),
+        })
     }
 
     /// Serves clients on `listener` until `shutdown` or [`Server::close`]; returns when the last
@@ -134,7 +136,13 @@ impl Server {
             return Err(MqttError::TooLarge { bytes, bytes_max });
         }
         let received = self.core.clock.now();
-        let message = Message { topic: topic.as_str(), payload, qos, retain: false, received };
+        let message = Message {
+            topic: topic.as_str(),
+            payload,
+            qos,
+            retain: false,
+            received,
+        };
         self.core.publish(&message, retain)
     }
 
@@ -161,7 +169,10 @@ impl Server {
     /// # Errors
     /// [`MqttError::Journal`] when the journal does not work.
     pub async fn condense(&self) -> Result<(), MqttError> {
-        let journal = |source| MqttError::Journal { doing: "condense", source };
+        let journal = |source| MqttError::Journal {
+            doing: "condense",
+            source,
+        };
         self.core.snapshot().await.map(|_| ()).map_err(journal)
     }
 

@@ -19,7 +19,6 @@
 //! queue goes on. While retained messages of a new subscription wait in the queue, newer QoS 0
 //! messages queue behind them, so that an old value never follows a new one.
 
-use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use base::UnixMillis;
@@ -30,8 +29,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::codec::{self, Version};
 use crate::config::MqttConfig;
-use crate::limits::WRITE_BYTES_FILL;
 use crate::message::{Message, Qos};
+use crate::outbox::{Outbox, Queued, bytes_max};
 use crate::stats::ClientStats;
 use crate::store::{Change, RecoveredSession, Store, Stored};
 use crate::topic::TopicFilter;
@@ -43,7 +42,7 @@ pub(crate) struct Session {
     pub(crate) client_id: Arc<str>,
     /// Kept when its link ends, and journaled.
     pub(crate) persistent: bool,
-    state: Mutex<State>,
+    state: Mutex<Outbox>,
     /// Told when there is something to write.
     pub(crate) wake: Notify,
     /// Told when bytes were taken or the link ended.
@@ -93,65 +92,17 @@ pub(crate) struct Terms<'a> {
     pub(crate) journaled: bool,
 }
 
-struct State {
-    link: Option<LinkRef>,
-    subscriptions: HashMap<TopicFilter, Qos>,
-    out: Vec<u8>,
-    /// Of the output, what answers the client's own packets.
-    acknowledgement_bytes: usize,
-    queue: VecDeque<Queued>,
-    /// Of the queue, those that are retained messages, which cost no memory of their own.
-    queue_retained: usize,
-    /// Of the queue (but its retained ones) and of what is in flight.
-    queue_bytes: usize,
-    inflight: VecDeque<Inflight>,
-    resend_at: usize,
-    next_id: u16,
-    exactly_once: HashSet<u16>,
-    full_since: Option<UnixMillis>,
-    lagging: bool,
-    last_seen: UnixMillis,
-    sent: u64,
-    dropped: u64,
-    ended: bool,
-}
-
-struct Queued {
-    message: Arc<Stored>,
-    qos: Qos,
-    retain: bool,
-    /// Its number in the journal; 0 when it is not there.
-    number: u64,
-}
-
-struct Inflight {
-    id: u16,
-    queued: Queued,
-}
-
 impl Session {
     pub(crate) fn new(key: u64, client_id: Arc<str>, persistent: bool, now: UnixMillis) -> Self {
-        let state = State {
-            link: None,
-            subscriptions: HashMap::new(),
-            out: Vec::new(),
-            acknowledgement_bytes: 0,
-            queue: VecDeque::new(),
-            queue_retained: 0,
-            queue_bytes: 0,
-            inflight: VecDeque::new(),
-            resend_at: 0,
-            next_id: 1,
-            exactly_once: HashSet::new(),
-            full_since: None,
-            lagging: false,
-            last_seen: now,
-            sent: 0,
-            dropped: 0,
-            ended: false,
-        };
         let (wake, room) = (Notify::new(), Notify::new());
-        Session { key, client_id, persistent, state: Mutex::new(state), wake, room }
+        Session {
+            key,
+            client_id,
+            persistent,
+            state: Mutex::new(Outbox::new(now)),
+            wake,
+            room,
+        }
     }
 
     /// The session as the journal held it, with no link.
@@ -162,7 +113,12 @@ impl Session {
             state.subscriptions = from.subscriptions;
             state.exactly_once = from.exactly_once;
             for (number, (message, retain)) in from.queue {
-                state.enqueue(Queued { message, qos: Qos::AtLeastOnce, retain, number });
+                state.enqueue(Queued {
+                    message,
+                    qos: Qos::AtLeastOnce,
+                    retain,
+                    number,
+                });
             }
         }
         session
@@ -264,7 +220,12 @@ impl Session {
         }
         let mut state = self.state.lock();
         for (message, qos) in messages {
-            state.enqueue(Queued { message, qos, retain: true, number: 0 });
+            state.enqueue(Queued {
+                message,
+                qos,
+                retain: true,
+                number: 0,
+            });
         }
         drop(state);
         self.wake.notify_one();
@@ -278,7 +239,11 @@ impl Session {
     /// Appends to the output of this link; false when the link is no longer the session's.
     pub(crate) fn write(&self, link: u64, encode: impl FnOnce(&mut Vec<u8>, Version)) -> bool {
         let mut state = self.state.lock();
-        let Some(version) = state.link.as_ref().filter(|l| l.number == link).map(|l| l.version)
+        let Some(version) = state
+            .link
+            .as_ref()
+            .filter(|l| l.number == link)
+            .map(|l| l.version)
         else {
             return false;
         };
@@ -328,13 +293,18 @@ impl Session {
         let Some(at) = state.inflight.iter().position(|i| i.id == id) else {
             return;
         };
-        let Some(done) = state.inflight.remove(at) else { return };
+        let Some(done) = state.inflight.remove(at) else {
+            return;
+        };
         state.resend_at -= usize::from(at < state.resend_at);
         if !done.queued.retain {
             state.queue_bytes -= done.queued.message.bytes();
         }
         if done.queued.number != 0 {
-            let change = Change::Delivered { session: self.key, number: done.queued.number };
+            let change = Change::Delivered {
+                session: self.key,
+                number: done.queued.number,
+            };
             // Without it the message comes again after a restart, which QoS 1 allows.
             if let Err(error) = store.put(change) {
                 tracing::debug!(client = %self.client_id, %error, "acknowledgement not journaled");
@@ -357,7 +327,10 @@ impl Session {
     pub(crate) fn take_exactly_once(&self, store: &Store, id: u16) -> Result<(), JournalError> {
         let mut state = self.state.lock();
         if self.persistent {
-            store.put(Change::ExactlyOnceTaken { session: self.key, id })?;
+            store.put(Change::ExactlyOnceTaken {
+                session: self.key,
+                id,
+            })?;
         }
         state.exactly_once.insert(id);
         Ok(())
@@ -368,7 +341,10 @@ impl Session {
         let mut state = self.state.lock();
         if state.exactly_once.contains(&id) {
             if self.persistent {
-                store.put(Change::ExactlyOnceReleased { session: self.key, id })?;
+                store.put(Change::ExactlyOnceReleased {
+                    session: self.key,
+                    id,
+                })?;
             }
             state.exactly_once.remove(&id);
         }
@@ -389,7 +365,11 @@ impl Session {
             return Ok(false);
         }
         if self.persistent && state.subscriptions.get(filter) != Some(&qos) {
-            store.put(Change::Subscribed { session: self.key, qos, filter })?;
+            store.put(Change::Subscribed {
+                session: self.key,
+                qos,
+                filter,
+            })?;
         }
         state.subscriptions.insert(filter.clone(), qos);
         Ok(true)
@@ -406,7 +386,10 @@ impl Session {
             return Ok(false);
         }
         if self.persistent {
-            store.put(Change::Unsubscribed { session: self.key, filter })?;
+            store.put(Change::Unsubscribed {
+                session: self.key,
+                filter,
+            })?;
         }
         state.subscriptions.remove(filter);
         Ok(true)
@@ -414,7 +397,12 @@ impl Session {
 
     /// Its filters.
     pub(crate) fn subscriptions(&self) -> Vec<(TopicFilter, Qos)> {
-        self.state.lock().subscriptions.iter().map(|(f, q)| (f.clone(), *q)).collect()
+        self.state
+            .lock()
+            .subscriptions
+            .iter()
+            .map(|(f, q)| (f.clone(), *q))
+            .collect()
     }
 
     /// Whether it is away since before `instant`.
@@ -434,9 +422,17 @@ impl Session {
             return Ok(());
         }
         let (session, last_seen) = (self.key, state.last_seen);
-        visit(Change::Session { session, last_seen, client_id: &self.client_id })?;
+        visit(Change::Session {
+            session,
+            last_seen,
+            client_id: &self.client_id,
+        })?;
         for (filter, qos) in &state.subscriptions {
-            visit(Change::Subscribed { session, qos: *qos, filter })?;
+            visit(Change::Subscribed {
+                session,
+                qos: *qos,
+                filter,
+            })?;
         }
         for id in &state.exactly_once {
             visit(Change::ExactlyOnceTaken { session, id: *id })?;
@@ -444,7 +440,12 @@ impl Session {
         let queued = state.inflight.iter().map(|i| &i.queued).chain(&state.queue);
         for queued in queued.filter(|q| q.number != 0) {
             let (number, retain, message) = (queued.number, queued.retain, &*queued.message);
-            visit(Change::Queued { session, number, retain, message })?;
+            visit(Change::Queued {
+                session,
+                number,
+                retain,
+                message,
+            })?;
         }
         Ok(())
     }
@@ -467,7 +468,7 @@ impl Session {
     /// `Ok(true)`: taken or dropped; `Ok(false)`: wait.
     fn deliver_one(
         &self,
-        state: &mut MutexGuard<'_, State>,
+        state: &mut MutexGuard<'_, Outbox>,
         terms: &mut Terms<'_>,
         message: &Message<'_>,
         qos: Qos,
@@ -503,7 +504,16 @@ impl Session {
         if qos == Qos::AtMostOnce && state.queue_retained == 0 {
             let version = state.link.as_ref().map_or(Version::V311, |l| l.version);
             let out = &mut state.out;
-            codec::publish(out, version, message.topic, message.payload, qos, false, false, 0);
+            codec::publish(
+                out,
+                version,
+                message.topic,
+                message.payload,
+                qos,
+                false,
+                false,
+                0,
+            );
             state.sent += 1;
             terms.sent += 1;
             return Ok(true);
@@ -513,104 +523,21 @@ impl Session {
         if qos != Qos::AtMostOnce && self.persistent {
             number = terms.store.next_number();
             let (session, message) = (self.key, &*stored);
-            terms.store.put(Change::Queued { session, number, retain: false, message })?;
+            terms.store.put(Change::Queued {
+                session,
+                number,
+                retain: false,
+                message,
+            })?;
             terms.journaled = true;
         }
-        state.enqueue(Queued { message: stored, qos, retain: false, number });
+        state.enqueue(Queued {
+            message: stored,
+            qos,
+            retain: false,
+            number,
+        });
         terms.sent += state.fill(terms.config);
         Ok(true)
     }
-}
-
-impl State {
-    fn is_link(&self, number: u64) -> bool {
-        self.link.as_ref().is_some_and(|l| l.number == number)
-    }
-
-    fn waiting_bytes(&self) -> usize {
-        self.out.len() + self.queue_bytes
-    }
-
-    fn is_full(&self, config: &MqttConfig) -> bool {
-        self.waiting_bytes() >= bytes_max(config)
-            || self.queue.len() - self.queue_retained >= config.queue_messages_max
-    }
-
-    /// Decides, for a full queue, whether its publishers need not wait any longer.
-    fn is_lagging(&mut self, config: &MqttConfig, now: UnixMillis) -> bool {
-        let since = *self.full_since.get_or_insert(now);
-        if now.since(since) >= config.slow_subscriber_grace.0 {
-            self.lagging = true;
-        }
-        self.lagging
-    }
-
-    fn enqueue(&mut self, queued: Queued) {
-        if queued.retain {
-            self.queue_retained += 1;
-        } else {
-            self.queue_bytes += queued.message.bytes();
-        }
-        self.queue.push_back(queued);
-    }
-
-    /// Moves messages from the queue to the output, as far as both have room; tells how many.
-    fn fill(&mut self, config: &MqttConfig) -> u64 {
-        let Some(version) = self.link.as_ref().map(|l| l.version) else {
-            return 0;
-        };
-        let mut sent = 0;
-        while self.out.len() < WRITE_BYTES_FILL {
-            if let Some(again) = self.inflight.get(self.resend_at) {
-                again.queued.encode(&mut self.out, version, true, again.id);
-                self.resend_at += 1;
-                sent += 1;
-                continue;
-            }
-            let window_full = self.inflight.len() >= usize::from(config.inflight_max);
-            match self.queue.front() {
-                Some(next) if next.qos == Qos::AtMostOnce || !window_full => {}
-                _ => break,
-            }
-            let Some(next) = self.queue.pop_front() else { break };
-            self.queue_retained -= usize::from(next.retain);
-            sent += 1;
-            if next.qos == Qos::AtMostOnce {
-                next.encode(&mut self.out, version, false, 0);
-                if !next.retain {
-                    self.queue_bytes -= next.message.bytes();
-                }
-                continue;
-            }
-            let id = self.free_id();
-            next.encode(&mut self.out, version, false, id);
-            self.inflight.push_back(Inflight { id, queued: next });
-            self.resend_at += 1;
-        }
-        self.sent += sent;
-        sent
-    }
-
-    /// The next packet identifier that is not in flight; there is one, since fewer than 65,535
-    /// messages are.
-    fn free_id(&mut self) -> u16 {
-        loop {
-            let id = self.next_id;
-            self.next_id = if id == u16::MAX { 1 } else { id + 1 };
-            if !self.inflight.iter().any(|i| i.id == id) {
-                return id;
-            }
-        }
-    }
-}
-
-impl Queued {
-    fn encode(&self, out: &mut Vec<u8>, version: Version, dup: bool, id: u16) {
-        let Stored { topic, payload, .. } = &*self.message;
-        codec::publish(out, version, topic, payload, self.qos, self.retain, dup, id);
-    }
-}
-
-fn bytes_max(config: &MqttConfig) -> usize {
-    usize::try_from(config.queue_bytes_max.0).unwrap_or(usize::MAX)
 }

@@ -39,7 +39,13 @@ struct Backlog {
 impl SinkSlot {
     pub(crate) fn new(id: u64, sink: Arc<dyn MessageSink>) -> Self {
         let removed = CancellationToken::new();
-        SinkSlot { id, sink, removed, backlog: Mutex::default(), room: Notify::new() }
+        SinkSlot {
+            id,
+            sink,
+            removed,
+            backlog: Mutex::default(),
+            room: Notify::new(),
+        }
     }
 
     /// Calls the sink with the batch; returns how many messages from its front are done with. A
@@ -114,7 +120,12 @@ impl SinkSlot {
                 self.room.notify_waiters();
                 return None;
             }
-            backlog.messages.iter().take(BACKLOG_BATCH).cloned().collect()
+            backlog
+                .messages
+                .iter()
+                .take(BACKLOG_BATCH)
+                .cloned()
+                .collect()
         };
         let batch: Vec<Message<'_>> = owned.iter().map(|(m, retain)| m.message(*retain)).collect();
         let taken = self.offer(&batch);

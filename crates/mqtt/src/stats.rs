@@ -81,7 +81,10 @@ pub(crate) struct Counter {
 
 impl Counters {
     pub(crate) fn new() -> Self {
-        let counter = |metric| Counter { total: AtomicU64::new(0), metric };
+        let counter = |metric| Counter {
+            total: AtomicU64::new(0),
+            metric,
+        };
         Counters {
             clients_connected: AtomicU64::new(0),
             messages_received: counter(metrics::counter!("thalweg_mqtt_messages_received_total")),

@@ -83,14 +83,41 @@ pub(crate) struct RecoveredSession {
 pub(crate) enum Change<'a> {
     Retained(&'a Stored),
     RetainedCleared(&'a str),
-    Session { session: u64, last_seen: UnixMillis, client_id: &'a str },
-    SessionEnded { session: u64 },
-    Subscribed { session: u64, qos: Qos, filter: &'a TopicFilter },
-    Unsubscribed { session: u64, filter: &'a TopicFilter },
-    Queued { session: u64, number: u64, retain: bool, message: &'a Stored },
-    Delivered { session: u64, number: u64 },
-    ExactlyOnceTaken { session: u64, id: u16 },
-    ExactlyOnceReleased { session: u64, id: u16 },
+    Session {
+        session: u64,
+        last_seen: UnixMillis,
+        client_id: &'a str,
+    },
+    SessionEnded {
+        session: u64,
+    },
+    Subscribed {
+        session: u64,
+        qos: Qos,
+        filter: &'a TopicFilter,
+    },
+    Unsubscribed {
+        session: u64,
+        filter: &'a TopicFilter,
+    },
+    Queued {
+        session: u64,
+        number: u64,
+        retain: bool,
+        message: &'a Stored,
+    },
+    Delivered {
+        session: u64,
+        number: u64,
+    },
+    ExactlyOnceTaken {
+        session: u64,
+        id: u16,
+    },
+    ExactlyOnceReleased {
+        session: u64,
+        id: u16,
+    },
     Mark,
 }
 
@@ -127,7 +154,10 @@ impl Store {
         dir: &Path,
         config: &MqttConfig,
     ) -> Result<(Store, Recovered), MqttError> {
-        let mut recovered = Recovered { next_number: 1, ..Recovered::default() };
+        let mut recovered = Recovered {
+            next_number: 1,
+            ..Recovered::default()
+        };
         // The largest packets must fit in a segment, and a whole session among the pending
         // bytes, so that a snapshot of it succeeds at last.
         let floor_bytes = 4 * config.packet_bytes_max.0;
@@ -142,10 +172,16 @@ impl Store {
             recovered.apply(&frame);
             Ok(())
         };
-        let (journal, recovery) = Journal::open(disk, dir, options, &mut visit)
-            .map_err(|source| MqttError::Journal { doing: "open", source })?;
+        let (journal, recovery) =
+            Journal::open(disk, dir, options, &mut visit).map_err(|source| MqttError::Journal {
+                doing: "open",
+                source,
+            })?;
         if let Some(cut) = &recovery.cut {
-            tracing::warn!(?cut, "the MQTT journal ended in an unfinished write, which was cut");
+            tracing::warn!(
+                ?cut,
+                "the MQTT journal ended in an unfinished write, which was cut"
+            );
         }
         let store = Store {
             need: match config.durability {
@@ -202,7 +238,8 @@ impl Store {
         // The next one is due when the journal has doubled, so that the cost of snapshots stays
         // in proportion to what is appended.
         self.appended_bytes.store(0, Ordering::Relaxed);
-        self.snapshot_at_bytes.store(SNAPSHOT_AFTER_BYTES.max(written), Ordering::Relaxed);
+        self.snapshot_at_bytes
+            .store(SNAPSHOT_AFTER_BYTES.max(written), Ordering::Relaxed);
         self.journal.reclaim(low_water)
     }
 
@@ -214,7 +251,11 @@ impl Store {
         let mut head = Head::default();
         let (kind, tail) = change.encode(&mut head);
         let parts: [&[u8]; 3] = [head.bytes(), tail[0], tail[1]];
-        let frame = Frame { kind, version: VERSION, parts: &parts };
+        let frame = Frame {
+            kind,
+            version: VERSION,
+            parts: &parts,
+        };
         let bytes = frame.payload_len();
         self.journal.append(&[frame], need, done)?;
         let appended = self.appended_bytes.fetch_add(bytes + 24, Ordering::Relaxed) + bytes + 24;
@@ -302,7 +343,11 @@ impl<'a> Change<'a> {
         match *self {
             Change::Retained(message) => (RETAINED, head.stored(message)),
             Change::RetainedCleared(topic) => (RETAINED_CLEARED, [topic.as_bytes(), b""]),
-            Change::Session { session, last_seen, client_id } => {
+            Change::Session {
+                session,
+                last_seen,
+                client_id,
+            } => {
                 head.u64(session);
                 head.u64(last_seen.0 as u64);
                 (SESSION, [client_id.as_bytes(), b""])
@@ -311,7 +356,11 @@ impl<'a> Change<'a> {
                 head.u64(session);
                 (SESSION_ENDED, [b"", b""])
             }
-            Change::Subscribed { session, qos, filter } => {
+            Change::Subscribed {
+                session,
+                qos,
+                filter,
+            } => {
                 head.u64(session);
                 head.put(&[qos.bits()]);
                 (SUBSCRIBED, [filter.as_str().as_bytes(), b""])
@@ -320,7 +369,12 @@ impl<'a> Change<'a> {
                 head.u64(session);
                 (UNSUBSCRIBED, [filter.as_str().as_bytes(), b""])
             }
-            Change::Queued { session, number, retain, message } => {
+            Change::Queued {
+                session,
+                number,
+                retain,
+                message,
+            } => {
                 head.u64(session);
                 head.u64(number);
                 head.put(&[u8::from(retain)]);
@@ -421,8 +475,15 @@ impl<'a> Input<'a> {
         let (qos, received) = (Qos::from_bits(self.u8()?)?, UnixMillis(self.u64()? as i64));
         let topic_len = usize::from(self.u16()?);
         let (topic, payload) = self.0.split_at_checked(topic_len)?;
-        let topic = std::str::from_utf8(topic).ok().filter(|t| check_name(t).is_ok())?;
-        Some(Arc::new(Stored { topic: topic.into(), payload: payload.into(), qos, received }))
+        let topic = std::str::from_utf8(topic)
+            .ok()
+            .filter(|t| check_name(t).is_ok())?;
+        Some(Arc::new(Stored {
+            topic: topic.into(),
+            payload: payload.into(),
+            qos,
+            received,
+        }))
     }
 }
 

@@ -161,7 +161,10 @@ mod tests {
         let parsed: TopicFilter = filter.parse().unwrap();
         assert_eq!(parsed.matches(topic), expected, "{filter} on {topic}");
         if expected {
-            assert!(topic.starts_with(parsed.literal_prefix()), "{filter} on {topic}");
+            assert!(
+                topic.starts_with(parsed.literal_prefix()),
+                "{filter} on {topic}"
+            );
         }
     }
 
@@ -169,7 +172,11 @@ mod tests {
     fn filters_match_as_section_4_7_says() {
         for (filter, topic, expected) in [
             ("sport/tennis/player1/#", "sport/tennis/player1", true),
-            ("sport/tennis/player1/#", "sport/tennis/player1/score/wimbledon", true),
+            (
+                "sport/tennis/player1/#",
+                "sport/tennis/player1/score/wimbledon",
+                true,
+            ),
             ("sport/#", "sport", true),
             ("sport/#", "sports", false),
             ("#", "a/b/c", true),
@@ -196,15 +203,29 @@ mod tests {
 
     #[test]
     fn misplaced_wildcards_are_refused() {
-        for bad in ["sport/tennis#", "sport/tennis/#/ranking", "sport+", "a/+b", "#/", "", "a\0"] {
+        for bad in [
+            "sport/tennis#",
+            "sport/tennis/#/ranking",
+            "sport+",
+            "a/+b",
+            "#/",
+            "",
+            "a\0",
+        ] {
             assert!(bad.parse::<TopicFilter>().is_err(), "{bad:?} was taken");
         }
         for bad in ["a/+", "#", "", "a\0b"] {
             assert!(bad.parse::<TopicName>().is_err(), "{bad:?} was taken");
         }
         let deep = "a/".repeat(TOPIC_LEVELS_MAX);
-        assert_eq!(deep.parse::<TopicName>(), Err(TopicError::TooDeep(TOPIC_LEVELS_MAX + 1)));
+        assert_eq!(
+            deep.parse::<TopicName>(),
+            Err(TopicError::TooDeep(TOPIC_LEVELS_MAX + 1))
+        );
         let long = "a".repeat(TOPIC_BYTES_MAX + 1);
-        assert_eq!(long.parse::<TopicName>(), Err(TopicError::TooLong(TOPIC_BYTES_MAX + 1)));
+        assert_eq!(
+            long.parse::<TopicName>(),
+            Err(TopicError::TooLong(TOPIC_BYTES_MAX + 1))
+        );
     }
 }

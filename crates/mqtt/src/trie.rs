@@ -27,7 +27,10 @@ struct Node<K, T> {
 
 impl<K: PartialEq, T> Trie<K, T> {
     pub(crate) fn new() -> Self {
-        Trie { root: Node::new(), entries: 0 }
+        Trie {
+            root: Node::new(),
+            entries: 0,
+        }
     }
 
     /// Entries in all.
@@ -56,13 +59,19 @@ impl<K: PartialEq, T> Trie<K, T> {
     /// Calls `visit` for each entry whose filter matches `topic`.
     pub(crate) fn matches(&self, topic: &str, visit: &mut dyn FnMut(&K, &T)) {
         // A filter that starts with a wildcard does not meet `$`-topics (section 4.7.2).
-        self.root.matches(Some(topic), topic.starts_with('$'), visit);
+        self.root
+            .matches(Some(topic), topic.starts_with('$'), visit);
     }
 }
 
 impl<K: PartialEq, T> Node<K, T> {
     fn new() -> Self {
-        Node { children: HashMap::new(), any: None, here: Vec::new(), below: Vec::new() }
+        Node {
+            children: HashMap::new(),
+            any: None,
+            here: Vec::new(),
+            below: Vec::new(),
+        }
     }
 
     fn list_mut(&mut self, filter: &str) -> &mut Vec<(K, T)> {
@@ -156,7 +165,10 @@ mod tests {
             let levels = |rng: &mut Rng, words: &[&str]| {
                 let count = 1 + rng.below(4);
                 let pick = |rng: &mut Rng| words[usize::try_from(rng.below(5)).unwrap()];
-                (0..count).map(|_| pick(rng).to_owned()).collect::<Vec<_>>().join("/")
+                (0..count)
+                    .map(|_| pick(rng).to_owned())
+                    .collect::<Vec<_>>()
+                    .join("/")
             };
             let mut trie = Trie::new();
             let mut filters: Vec<(u32, TopicFilter)> = Vec::new();
@@ -170,8 +182,11 @@ mod tests {
             while !filters.is_empty() {
                 let topic = levels(&mut rng, &["a", "b", "", "$s", "$"]);
                 if !topic.is_empty() {
-                    let mut expected: Vec<u32> =
-                        filters.iter().filter(|(_, f)| f.matches(&topic)).map(|(k, _)| *k).collect();
+                    let mut expected: Vec<u32> = filters
+                        .iter()
+                        .filter(|(_, f)| f.matches(&topic))
+                        .map(|(k, _)| *k)
+                        .collect();
                     expected.sort_unstable();
                     assert_eq!(found(&trie, &topic), expected, "seed {seed}, topic {topic}");
                 }

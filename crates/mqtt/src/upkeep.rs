@@ -63,8 +63,16 @@ fn publish_sys_topics(core: &Core) {
         ("retained messages/count", stats.retained),
         ("subscriptions/count", stats.subscriptions),
     ];
-    publish(core, "version", concat!("thalweg ", env!("CARGO_PKG_VERSION")));
-    publish(core, "uptime", &format!("{} seconds", stats.uptime_ms / 1_000));
+    publish(
+        core,
+        "version",
+        concat!("thalweg ", env!("CARGO_PKG_VERSION")),
+    );
+    publish(
+        core,
+        "uptime",
+        &format!("{} seconds", stats.uptime_ms / 1_000),
+    );
     for (name, number) in numbers {
         publish(core, name, &number.to_string());
     }
@@ -83,7 +91,13 @@ fn publish(core: &Core, name: &str, payload: &str) {
     let topic = format!("$SYS/broker/{name}");
     let (topic, payload) = (topic.as_str(), payload.as_bytes());
     let received = core.clock.now();
-    let message = Message { topic, payload, qos: Qos::AtMostOnce, retain: false, received };
+    let message = Message {
+        topic,
+        payload,
+        qos: Qos::AtMostOnce,
+        retain: false,
+        received,
+    };
     match core.publish(&message, false) {
         // A figure that finds no room is replaced by the next one.
         Ok(()) | Err(MqttError::Busy | MqttError::Closed) => {}

@@ -44,17 +44,26 @@ pub(crate) fn frame(
         length |= usize::from(byte & 0x7f) << (7 * index);
         if byte & 0x80 == 0 {
             if length > bytes_max {
-                return Err(DecodeError::TooLarge { bytes: length, bytes_max });
+                return Err(DecodeError::TooLarge {
+                    bytes: length,
+                    bytes_max,
+                });
             }
             let start = index + 2;
             let end = start + length;
             return Ok(match buffer.get(start..end) {
-                Some(body) => Ok(Frame { first, body, len: end }),
+                Some(body) => Ok(Frame {
+                    first,
+                    body,
+                    len: end,
+                }),
                 None => Err(end),
             });
         }
     }
-    Err(DecodeError::Malformed("remaining length of more than four bytes"))
+    Err(DecodeError::Malformed(
+        "remaining length of more than four bytes",
+    ))
 }
 
 /// Decodes one framed packet.
@@ -64,7 +73,7 @@ pub(crate) fn frame(
 pub(crate) fn decode(frame: Frame<'_>) -> Result<Packet<'_>, DecodeError> {
     let (kind, flags) = (frame.first >> 4, frame.first & 0x0f);
     if kind == PUBLISH {
-        return decode_publish(frame.first, frame.body).map(Packet::Publish);
+        return decode_publish(frame.first, frame.body, "").map(Packet::Publish);
     }
     let flags_expected = match kind {
         PUBREL | SUBSCRIBE | UNSUBSCRIBE => 0b0010,
@@ -80,10 +89,14 @@ pub(crate) fn decode(frame: Frame<'_>) -> Result<Packet<'_>, DecodeError> {
         PUBREC => Packet::Pubrec(body.packet_id()?),
         PUBREL => Packet::Pubrel(body.packet_id()?),
         PUBCOMP => Packet::Pubcomp(body.packet_id()?),
-        SUBSCRIBE => Packet::Subscribe { id: body.packet_id()?, filters: filters(&mut body, true)? },
-        UNSUBSCRIBE => {
-            Packet::Unsubscribe { id: body.packet_id()?, filters: filters(&mut body, false)? }
-        }
+        SUBSCRIBE => Packet::Subscribe {
+            id: body.packet_id()?,
+            filters: filters(&mut body, true)?,
+        },
+        UNSUBSCRIBE => Packet::Unsubscribe {
+            id: body.packet_id()?,
+            filters: filters(&mut body, false)?,
+        },
         PINGREQ => Packet::Pingreq,
         DISCONNECT => Packet::Disconnect,
         other => return Err(DecodeError::UnexpectedType(other)),
@@ -94,23 +107,44 @@ pub(crate) fn decode(frame: Frame<'_>) -> Result<Packet<'_>, DecodeError> {
     Ok(packet)
 }
 
-/// Decodes a PUBLISH: the hot path. The topic is checked to be a name.
+/// Decodes a PUBLISH: the hot path. The topic is checked to be a name, unless it is `known`, the
+/// topic of an earlier packet: checking text again costs more than all else here.
 ///
 /// # Errors
 /// [`DecodeError`]: the link cannot go on.
-pub(crate) fn decode_publish(first: u8, body: &[u8]) -> Result<Publish<'_>, DecodeError> {
+pub(crate) fn decode_publish<'a>(
+    first: u8,
+    body: &'a [u8],
+    known: &'a str,
+) -> Result<Publish<'a>, DecodeError> {
     let qos = Qos::from_bits((first >> 1) & 0b11).ok_or(DecodeError::Malformed("QoS 3"))?;
     let (retain, dup) = (first & 1 != 0, first & 8 != 0);
     if dup && qos == Qos::AtMostOnce {
         return Err(DecodeError::Malformed("DUP on QoS 0"));
     }
     let mut body = Reader(body);
-    let topic = body.text()?;
-    if check_name(topic).is_err() {
-        return Err(DecodeError::Malformed("topic of a PUBLISH"));
-    }
-    let id = if qos == Qos::AtMostOnce { 0 } else { body.packet_id()? };
-    Ok(Publish { topic, payload: body.0, qos, retain, dup, id })
+    let bytes = body.bytes()?;
+    let topic = if bytes == known.as_bytes() && !known.is_empty() {
+        known
+    } else {
+        let topic = std::str::from_utf8(bytes).map_err(|_| NOT_UTF8)?;
+        // Which also finds U+0000.
+        check_name(topic).map_err(|_| DecodeError::Malformed("topic of a PUBLISH"))?;
+        topic
+    };
+    let id = if qos == Qos::AtMostOnce {
+        0
+    } else {
+        body.packet_id()?
+    };
+    Ok(Publish {
+        topic,
+        payload: body.0,
+        qos,
+        retain,
+        dup,
+        id,
+    })
 }
 
 impl<'a> Iterator for Filters<'a> {
@@ -119,7 +153,11 @@ impl<'a> Iterator for Filters<'a> {
     fn next(&mut self) -> Option<(&'a str, Qos)> {
         let mut reader = Reader(self.bytes);
         let filter = reader.text().ok()?;
-        let bits = if self.with_qos { reader.byte().ok()? } else { 0 };
+        let bits = if self.with_qos {
+            reader.byte().ok()?
+        } else {
+            0
+        };
         self.bytes = reader.0;
         Qos::from_bits(bits).map(|qos| (filter, qos))
     }
@@ -157,7 +195,7 @@ impl<'a> Reader<'a> {
     /// Text as section 1.5.3 allows it: UTF-8 without surrogates and without U+0000.
     fn text(&mut self) -> Result<&'a str, DecodeError> {
         let bytes = self.bytes()?;
-        let text = std::str::from_utf8(bytes).map_err(|_| DecodeError::Malformed("not UTF-8"))?;
+        let text = std::str::from_utf8(bytes).map_err(|_| NOT_UTF8)?;
         if memchr::memchr(0, bytes).is_some() {
             return Err(DecodeError::Malformed("U+0000 in a text"));
         }
@@ -188,7 +226,12 @@ fn connect<'a>(body: &mut Reader<'a>) -> Result<Connect<'a>, DecodeError> {
         if check_name(topic).is_err() {
             return Err(DecodeError::Malformed("topic of the will"));
         }
-        Some(Will { topic, payload: body.bytes()?, qos, retain: bit(5) })
+        Some(Will {
+            topic,
+            payload: body.bytes()?,
+            qos,
+            retain: bit(5),
+        })
     } else if will_qos != Some(Qos::AtMostOnce) || bit(5) {
         return Err(DecodeError::Malformed("will flags without a will"));
     } else {
@@ -200,7 +243,15 @@ fn connect<'a>(body: &mut Reader<'a>) -> Result<Connect<'a>, DecodeError> {
     let username = if bit(7) { Some(body.text()?) } else { None };
     let password = if bit(6) { Some(body.bytes()?) } else { None };
     let clean_session = bit(1);
-    Ok(Connect { version, clean_session, keep_alive_s, client_id, will, username, password })
+    Ok(Connect {
+        version,
+        clean_session,
+        keep_alive_s,
+        client_id,
+        will,
+        username,
+        password,
+    })
 }
 
 /// Checks all filters now, so that a packet is taken whole or not at all.
@@ -219,3 +270,4 @@ fn filters<'a>(body: &mut Reader<'a>, with_qos: bool) -> Result<Filters<'a>, Dec
 }
 
 const SHORT: DecodeError = DecodeError::Malformed("a field reaches past the end");
+const NOT_UTF8: DecodeError = DecodeError::Malformed("not UTF-8");

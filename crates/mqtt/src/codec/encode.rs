@@ -1,8 +1,6 @@
 //! Packets to bytes, appended to a connection's output buffer.
 
-use super::{
-    CONNACK, ConnectCode, PINGRESP, PUBLISH, PUBREL, SUBACK, UNSUBACK, Version,
-};
+use super::{CONNACK, ConnectCode, PINGRESP, PUBLISH, PUBREL, SUBACK, UNSUBACK, Version};
 use crate::message::Qos;
 
 /// Writes a PUBLISH. `id` is ignored for QoS 0.
@@ -20,8 +18,7 @@ pub(crate) fn publish(
     dup: bool,
     id: u16,
 ) {
-    let first =
-        PUBLISH << 4 | u8::from(dup) << 3 | qos.bits() << 1 | u8::from(retain);
+    let first = PUBLISH << 4 | u8::from(dup) << 3 | qos.bits() << 1 | u8::from(retain);
     let id_bytes = if qos == Qos::AtMostOnce { 0 } else { 2 };
     fixed_header(out, first, 2 + topic.len() + id_bytes + payload.len());
     text(out, topic);

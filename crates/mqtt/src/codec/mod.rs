@@ -14,9 +14,7 @@ mod decode;
 mod encode;
 
 pub(crate) use decode::{Filters, decode, decode_publish, frame};
-pub(crate) use encode::{
-    ack, connack, pingresp, publish, publish_bytes, suback, unsuback,
-};
+pub(crate) use encode::{ack, connack, pingresp, publish, publish_bytes, suback, unsuback};
 
 use crate::message::Qos;
 

@@ -44,7 +44,13 @@ impl Running {
             let (server, shutdown) = (server.clone(), shutdown.clone());
             async move { server.serve(listener, shutdown).await }
         });
-        Running { server, port, dir, serving, shutdown }
+        Running {
+            server,
+            port,
+            dir,
+            serving,
+            shutdown,
+        }
     }
 
     async fn client(&self, id: &str) -> Client {
@@ -68,7 +74,10 @@ impl Running {
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + DEADLINE;
     while !holds() {
-        assert!(tokio::time::Instant::now() < deadline, "waited in vain until {what}");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "waited in vain until {what}"
+        );
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }

@@ -28,7 +28,16 @@ pub(super) fn connect(id: &str, clean: bool, keep_alive_s: u16, will: Option<&st
 pub(super) fn publish(topic: &str, payload: &[u8], qos: u8, retain: bool, id: u16) -> Vec<u8> {
     let mut out = Vec::new();
     let qos = Qos::from_bits(qos).unwrap();
-    codec::publish(&mut out, Version::V311, topic, payload, qos, retain, false, id);
+    codec::publish(
+        &mut out,
+        Version::V311,
+        topic,
+        payload,
+        qos,
+        retain,
+        false,
+        id,
+    );
     out
 }
 
@@ -59,7 +68,9 @@ fn text(out: &mut Vec<u8>, text: &str) {
 
 impl Client {
     pub(super) async fn open(port: u16) -> Client {
-        Client { stream: TcpStream::connect(("127.0.0.1", port)).await.unwrap() }
+        Client {
+            stream: TcpStream::connect(("127.0.0.1", port)).await.unwrap(),
+        }
     }
 
     pub(super) async fn connect(port: u16, id: &str, clean: bool) -> Client {
@@ -83,7 +94,11 @@ impl Client {
     pub(super) async fn subscribe(&mut self, filter: &str, qos: u8) {
         self.send(&subscribe(9, &[(filter, qos)])).await;
         let granted = qos.min(1);
-        assert_eq!(self.packet().await, (0x90, vec![0, 9, granted]), "SUBACK of {filter}");
+        assert_eq!(
+            self.packet().await,
+            (0x90, vec![0, 9, granted]),
+            "SUBACK of {filter}"
+        );
     }
 
     /// Says goodbye and waits until the server has heard it.
@@ -94,15 +109,23 @@ impl Client {
 
     /// First byte and body of the next packet.
     pub(super) async fn packet(&mut self) -> (u8, Vec<u8>) {
-        timeout(DEADLINE, self.read_packet()).await.expect("no packet came").expect("link ended")
+        timeout(DEADLINE, self.read_packet())
+            .await
+            .expect("no packet came")
+            .expect("link ended")
     }
 
     /// The next packet must be a PUBLISH: topic, payload, first byte, packet identifier.
     pub(super) async fn message(&mut self) -> (String, Vec<u8>, u8, u16) {
         let (first, body) = self.packet().await;
         assert_eq!(first >> 4, 3, "not a PUBLISH: {first:#x} {body:?}");
-        let publish = codec::decode_publish(first, &body).expect("a malformed PUBLISH");
-        (publish.topic.to_owned(), publish.payload.to_vec(), first, publish.id)
+        let publish = codec::decode_publish(first, &body, "").expect("a malformed PUBLISH");
+        (
+            publish.topic.to_owned(),
+            publish.payload.to_vec(),
+            first,
+            publish.id,
+        )
     }
 
     /// The next packet must be a PUBLISH of this.
@@ -122,7 +145,9 @@ impl Client {
     pub(super) async fn expect_end(&mut self) {
         let mut rest = Vec::new();
         // A reset is an end as well.
-        let _ = timeout(DEADLINE, self.stream.read_to_end(&mut rest)).await.expect("still open");
+        let _ = timeout(DEADLINE, self.stream.read_to_end(&mut rest))
+            .await
+            .expect("still open");
     }
 
     pub(super) async fn read_packet(&mut self) -> std::io::Result<(u8, Vec<u8>)> {

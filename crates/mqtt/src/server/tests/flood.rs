@@ -19,7 +19,8 @@ struct Counting {
 
 impl MessageSink for Counting {
     fn deliver(&self, batch: &[Message<'_>]) -> Delivery {
-        self.messages.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        self.messages
+            .fetch_add(batch.len() as u64, Ordering::Relaxed);
         self.calls.fetch_add(1, Ordering::Relaxed);
         Delivery::Taken
     }
@@ -41,17 +42,26 @@ async fn flood_of_qos_1_into_a_sink() {
 async fn measure(publishers: u64, each: u64, qos: u8) {
     let running = Running::start(MqttConfig::default()).await;
     let sink = Arc::new(Counting::default());
-    running.server.subscribe("sensors/#".parse().unwrap(), sink.clone());
+    running
+        .server
+        .subscribe("sensors/#".parse().unwrap(), sink.clone());
     let expected = publishers * each;
     let (begun, cpu) = (Instant::now(), process_cpu_ms());
     let port = running.port;
-    let threads: Vec<_> =
-        (0..publishers).map(|n| std::thread::spawn(move || send(port, n, each, qos))).collect();
+    let threads: Vec<_> = (0..publishers)
+        .map(|n| std::thread::spawn(move || send(port, n, each, qos)))
+        .collect();
     let sending_ms = tokio::task::spawn_blocking(move || {
-        threads.into_iter().map(|thread| thread.join().unwrap()).sum::<u64>()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum::<u64>()
     });
     let sending_ms = sending_ms.await.unwrap();
-    super::until("all arrived", || sink.messages.load(Ordering::Relaxed) >= expected).await;
+    super::until("all arrived", || {
+        sink.messages.load(Ordering::Relaxed) >= expected
+    })
+    .await;
     let (seconds, cpu_ms) = (begun.elapsed().as_secs_f64(), process_cpu_ms() - cpu);
     assert_eq!(sink.messages.load(Ordering::Relaxed), expected);
     let per_call = expected / sink.calls.load(Ordering::Relaxed).max(1);
@@ -69,13 +79,22 @@ async fn measure(publishers: u64, each: u64, qos: u8) {
 /// Returns the CPU milliseconds that the sending thread took.
 fn send(port: u16, number: u64, each: u64, qos: u8) -> u64 {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.write_all(&connect(&format!("p{number}"), true, 0, None)).unwrap();
+    stream
+        .write_all(&connect(&format!("p{number}"), true, 0, None))
+        .unwrap();
     stream.read_exact(&mut [0; 4]).unwrap();
-    let payload = br#"{"id":"sensor-17","n":1234567,"t":1763690000000,"value":21.503,"unit":"Cel"}"#;
+    let payload =
+        br#"{"id":"sensor-17","n":1234567,"t":1763690000000,"value":21.503,"unit":"Cel"}"#;
     let per_block = 500u16;
     let mut block = Vec::new();
     for id in 1..=per_block {
-        block.extend(publish(&format!("sensors/{number}"), payload, qos, false, id));
+        block.extend(publish(
+            &format!("sensors/{number}"),
+            payload,
+            qos,
+            false,
+            id,
+        ));
     }
     let mut acks = vec![0; 4 * usize::from(per_block)];
     for _ in 0..each / u64::from(per_block) {
@@ -92,7 +111,12 @@ fn send(port: u16, number: u64, each: u64, qos: u8) -> u64 {
 /// CPU milliseconds of the process so far, counted in ticks of 10 ms.
 fn process_cpu_ms() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .collect();
     let ticks = |index: usize| fields[index].parse::<u64>().unwrap();
     (ticks(11) + ticks(12)) * 10
 }

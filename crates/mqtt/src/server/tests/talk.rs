@@ -36,7 +36,9 @@ async fn messages_of_all_qualities_reach_a_subscriber_once() {
         assert_eq!(got, ("a/b".to_owned(), payload.to_vec(), 0x32, id));
     }
     subscriber.expect_nothing().await;
-    subscriber.send(&packet(0xa2, b"\0\x06\0\x03a/#\0\x03a/+\0\x03a/b")).await;
+    subscriber
+        .send(&packet(0xa2, b"\0\x06\0\x03a/#\0\x03a/+\0\x03a/b"))
+        .await;
     assert_eq!(subscriber.packet().await, (0xb0, vec![0, 6]));
     publisher.send(&publish("a/b", b"late", 1, false, 9)).await;
     assert_eq!(publisher.packet().await, (0x40, vec![0, 9]));
@@ -49,18 +51,26 @@ async fn retained_messages_are_set_replaced_and_deleted() {
     let running = Running::start(MqttConfig::default()).await;
     let mut publisher = running.client("p").await;
     for payload in ["old", "new"] {
-        publisher.send(&publish("r/a", payload.as_bytes(), 1, true, 1)).await;
+        publisher
+            .send(&publish("r/a", payload.as_bytes(), 1, true, 1))
+            .await;
         publisher.packet().await;
     }
     for (topic, payload) in [("r/b", "b"), ("r/c/d", "d"), ("rr", "other"), ("r/b", "")] {
-        publisher.send(&publish(topic, payload.as_bytes(), 0, true, 0)).await;
+        publisher
+            .send(&publish(topic, payload.as_bytes(), 0, true, 0))
+            .await;
     }
     publisher.expect_nothing().await;
     let mut subscriber = running.client("s").await;
     subscriber.subscribe("r/#", 0).await;
     for (topic, payload) in [("r/a", "new"), ("r/c/d", "d")] {
         let got = subscriber.message().await;
-        assert_eq!(got, (topic.to_owned(), payload.into(), 0x31, 0), "the retain flag is set");
+        assert_eq!(
+            got,
+            (topic.to_owned(), payload.into(), 0x31, 0),
+            "the retain flag is set"
+        );
     }
     // To who subscribes already the flag is clear.
     publisher.send(&publish("r/a", b"newer", 0, true, 0)).await;
@@ -89,7 +99,9 @@ async fn a_will_is_published_unless_the_client_says_goodbye() {
     }
     watcher.expect("w/lost", "gone").await;
     let mut first = Client::open(running.port).await;
-    first.send(&connect("mortal", true, 0, Some("w/replaced"))).await;
+    first
+        .send(&connect("mortal", true, 0, Some("w/replaced")))
+        .await;
     first.packet().await;
     let _second = running.client("mortal").await;
     first.expect_end().await;
@@ -114,10 +126,16 @@ async fn a_silent_client_is_cut_off_after_one_and_a_half_keep_alives() {
 #[tokio::test]
 async fn connects_that_cannot_be_are_refused_in_the_protocols_words() {
     let timeout = HumanDuration(Duration::from_millis(400));
-    let config = MqttConfig { connect_timeout: timeout, clients_max: 2, ..MqttConfig::default() };
+    let config = MqttConfig {
+        connect_timeout: timeout,
+        clients_max: 2,
+        ..MqttConfig::default()
+    };
     let running = Running::start(config).await;
     let mut client = Client::open(running.port).await;
-    client.send(b"\x10\x10\0\x04MQTT\x05\x02\0\x3c\0\0\x03v5c").await;
+    client
+        .send(b"\x10\x10\0\x04MQTT\x05\x02\0\x3c\0\0\x03v5c")
+        .await;
     assert_eq!(client.packet().await, (0x20, vec![0, 1]));
     client.expect_end().await;
     let mut client = Client::open(running.port).await;
@@ -132,7 +150,10 @@ async fn connects_that_cannot_be_are_refused_in_the_protocols_words() {
     client.send(&connect("third", true, 0, None)).await;
     assert_eq!(client.packet().await, (0x20, vec![0, 3]));
     let far: SocketAddr = "192.0.2.7:5".parse().unwrap();
-    assert_eq!(running.server.allowed(far, 0), Err(ConnectCode::NotAuthorized));
+    assert_eq!(
+        running.server.allowed(far, 0),
+        Err(ConnectCode::NotAuthorized)
+    );
     let mapped: SocketAddr = "[::ffff:127.0.0.1]:5".parse().unwrap();
     assert_eq!(running.server.allowed(mapped, 0), Ok(()));
     running.stop().await;
@@ -140,12 +161,23 @@ async fn connects_that_cannot_be_are_refused_in_the_protocols_words() {
 
 #[tokio::test]
 async fn more_subscriptions_than_allowed_fail_in_the_suback() {
-    let config = MqttConfig { subscriptions_per_client_max: 2, ..MqttConfig::default() };
+    let config = MqttConfig {
+        subscriptions_per_client_max: 2,
+        ..MqttConfig::default()
+    };
     let running = Running::start(config).await;
     let mut client = running.client("c").await;
     let deep = "a/".repeat(200);
-    client.send(&subscribe(1, &[("a", 0), ("b", 1), ("c", 0), ("a", 1), (&deep, 0)])).await;
-    assert_eq!(client.packet().await, (0x90, vec![0, 1, 0, 1, 0x80, 1, 0x80]));
+    client
+        .send(&subscribe(
+            1,
+            &[("a", 0), ("b", 1), ("c", 0), ("a", 1), (&deep, 0)],
+        ))
+        .await;
+    assert_eq!(
+        client.packet().await,
+        (0x90, vec![0, 1, 0, 1, 0x80, 1, 0x80])
+    );
     running.stop().await;
 }
 
@@ -158,7 +190,9 @@ async fn hostile_bytes_end_their_link_and_nothing_else() {
         let mut rng = Rng::from_seed(seed);
         let mut client = Client::open(running.port).await;
         if rng.one_in(2) {
-            client.send(&connect("hostile", rng.one_in(2), 0, None)).await;
+            client
+                .send(&connect("hostile", rng.one_in(2), 0, None))
+                .await;
         }
         let mut bytes = vec![0; 1 + rng.below(400) as usize];
         rng.fill(&mut bytes);
@@ -177,7 +211,10 @@ async fn hostile_bytes_end_their_link_and_nothing_else() {
     wild.send(b"\x30\x05\0\x03a/#").await;
     wild.expect_end().await;
     witness.expect("safe", "ok").await;
-    until("the hostile are gone", || running.server.stats().clients_connected == 1).await;
+    until("the hostile are gone", || {
+        running.server.stats().clients_connected == 1
+    })
+    .await;
     running.stop().await;
 }
 
@@ -190,7 +227,9 @@ async fn figures_come_while_someone_subscribes_to_them() {
     client.subscribe("#", 0).await;
     client.expect_nothing().await;
     let mut forger = running.client("forger").await;
-    forger.send(&publish("$SYS/broker/version", b"x", 0, false, 0)).await;
+    forger
+        .send(&publish("$SYS/broker/version", b"x", 0, false, 0))
+        .await;
     forger.expect_end().await;
     running.stop().await;
 }
