@@ -1,5 +1,7 @@
 //! What can be configured of the event store, with its defaults.
 
+use std::time::Duration;
+
 use base::{ByteSize, HumanDuration};
 use serde::{Deserialize, Serialize};
 
@@ -127,6 +129,14 @@ impl StreamsConfig {
         problems
     }
 
+    /// The age at which records of `topic` expire; none when they are kept.
+    pub fn ttl(&self, topic: &TopicName) -> Option<Duration> {
+        let path = topic.stream()?;
+        let policy = self.streams.iter().find(|policy| policy.path == path);
+        let ttl = policy.map_or(self.default_stream.ttl, |policy| policy.ttl);
+        Some(ttl.0).filter(|ttl| !ttl.is_zero())
+    }
+
     /// How `topic` is created when nobody says how.
     pub fn creation_policy(&self, topic: &TopicName) -> CreationPolicy {
         let Some(path) = topic.stream() else {
@@ -184,7 +194,7 @@ fn one() -> i32 {
 }
 
 fn seven_days() -> HumanDuration {
-    HumanDuration(std::time::Duration::from_secs(7 * 24 * 3_600))
+    HumanDuration(Duration::from_secs(7 * 24 * 3_600))
 }
 
 #[cfg(test)]

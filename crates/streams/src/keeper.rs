@@ -4,10 +4,15 @@
 //! of all that is not a batch was begun after it. So a look is: where does the oldest living batch
 //! lie; does that free a whole segment; if so, write a snapshot (unless the last one will do) and
 //! reclaim. Nothing is written when nothing can be freed.
+//!
+//! Streams have an age at which their records expire. The keeper hides them when they get there;
+//! it sleeps until the oldest of them does, or until the youngest possible could, and for ever
+//! when no topic has such an age.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use journal::{Done, Durability, Frame, Position};
 use parking_lot::{Condvar, Mutex};
@@ -70,11 +75,16 @@ impl Keeper {
         self.bell.notify_one();
     }
 
-    /// False when the thread is to end.
-    fn wait(&self) -> bool {
+    /// Waits to be told, or for `pause`; false when the thread is to end.
+    fn wait(&self, pause: Option<Duration>) -> bool {
         let mut told = self.told.lock();
+        let deadline = pause.map(|pause| Instant::now() + pause);
         while !told.look && !told.stop {
-            self.bell.wait(&mut told);
+            match deadline {
+                None => self.bell.wait(&mut told),
+                Some(deadline) if self.bell.wait_until(&mut told, deadline).timed_out() => break,
+                Some(_) => {}
+            }
         }
         told.look = false;
         !told.stop
@@ -86,9 +96,19 @@ pub(crate) fn start(streams: &Arc<Streams>) -> Result<(), StreamsError> {
     let shared = Arc::clone(streams.shared());
     let streams: Weak<Streams> = Arc::downgrade(streams);
     let run = move || {
-        while shared.keeper.wait() {
+        let mut pause = Some(Duration::ZERO);
+        while shared.keeper.wait(pause) {
             let Some(streams) = streams.upgrade() else {
                 return;
+            };
+            pause = match streams.expire() {
+                Ok(pause) => pause,
+                Err(StreamsError::Closed) => return,
+                Err(error) => {
+                    let error = base::report(&error);
+                    tracing::warn!(error, "cannot expire records; trying again later");
+                    Some(EXPIRY_RETRY)
+                }
             };
             match streams.reclaim() {
                 Ok(0) | Err(StreamsError::Closed) => {}
@@ -109,6 +129,29 @@ pub(crate) fn start(streams: &Arc<Streams>) -> Result<(), StreamsError> {
 }
 
 impl Streams {
+    /// Hides what has expired; tells how long from now the next may.
+    pub(crate) fn expire(&self) -> Result<Option<Duration>, StreamsError> {
+        let now = self.clock().now();
+        let mut next: Option<Duration> = None;
+        for topic in self.topics_snapshot() {
+            let Some(ttl) = self.config().ttl(topic.name()) else { continue };
+            // What is written from now on expires no sooner than this.
+            next = Some(next.map_or(ttl, |next| next.min(ttl)));
+            for partition in topic.partitions() {
+                let made = self.until_not_busy(|| {
+                    partition.expire(now - ttl, |standing| {
+                        self.append_once(&Change::Partition(standing), Durability::Memory)
+                    })
+                })?;
+                if let Some(made) = made {
+                    let age = now.since(made);
+                    next = next.map(|next| next.min(ttl.saturating_sub(age)));
+                }
+            }
+        }
+        Ok(next.map(|next| next.max(EXPIRY_PAUSE_MIN)))
+    }
+
     /// Frees what can be freed; tells how many segments went.
     pub(crate) fn reclaim(&self) -> Result<u32, StreamsError> {
         let _alone = self.reclaiming().lock();
@@ -165,3 +208,10 @@ impl Streams {
             .map_err(storage)
     }
 }
+
+/// Shortest pause between two looks for expired records: finer than anybody sets the age, and a
+/// look passes over all partitions.
+const EXPIRY_PAUSE_MIN: Duration = Duration::from_secs(1);
+
+/// Pause after a look that failed.
+const EXPIRY_RETRY: Duration = Duration::from_secs(60);

@@ -26,7 +26,10 @@ mod producers;
 mod record;
 mod recovery;
 mod store;
+#[cfg(test)]
+mod tests;
 mod topic;
+mod topics;
 
 pub use config::{CreationPolicy, Durability, StreamDefaults, StreamPolicy, StreamsConfig};
 pub use decode::{BatchRecord, BatchRecords};
@@ -39,5 +42,6 @@ pub use offsets::{GroupOffset, OffsetCommit};
 pub use partition::{Ack, AckWait, Append, Partition, Watch};
 pub use record::{ConsumedRecord, Record};
 pub use recovery::Recovery;
-pub use store::{DurableWait, Streams, Topic};
+pub use store::{DurableWait, Streams};
 pub use topic::{TopicName, TopicNameError};
+pub use topics::Topic;

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use base::UnixMillis;
 use bytes::Bytes;
 use journal::{Done, Frame, Journal, JournalError, Position};
+use metrics::{Counter, counter};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
@@ -42,6 +43,24 @@ pub(crate) struct Shared {
     pub(crate) journal: Journal,
     pub(crate) message_bytes_max: u64,
     pub(crate) keeper: Keeper,
+    pub(crate) telemetry: Telemetry,
+}
+
+/// Counters of all partitions together; made once, since looking one up costs more than adding.
+pub(crate) struct Telemetry {
+    records: Counter,
+    bytes: Counter,
+    duplicates: Counter,
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        Telemetry {
+            records: counter!("thalweg_streams_appended_records_total"),
+            bytes: counter!("thalweg_streams_appended_bytes_total"),
+            duplicates: counter!("thalweg_streams_duplicate_batches_total"),
+        }
+    }
 }
 
 /// What an append's acknowledgement waits for, as Kafka's `acks`: 0, 1 and all.
@@ -94,8 +113,6 @@ pub(crate) struct State {
     pub(crate) records_in: u64,
     pub(crate) bytes_in: u64,
     deleted: bool,
-    /// Duplicates whose first sending is not durable yet, by the offset that they wait for.
-    duplicates: Vec<(i64, oneshot::Sender<Result<(), StreamsError>>)>,
     watchers: Vec<Arc<Notify>>,
 }
 
@@ -149,7 +166,8 @@ impl Partition {
         let mut state = self.state.lock();
         self.check_alive(&state)?;
         if let Verdict::Duplicate(stored) = state.producers.judge(&header)? {
-            return Ok(state.answer_duplicate(stored, ack));
+            self.shared.telemetry.duplicates.increment(1);
+            return self.answer_duplicate(&state, stored, ack);
         }
         let base_offset = state.next;
         let end = base_offset.checked_add(header.offsets());
@@ -180,6 +198,8 @@ impl Partition {
         let log_start_offset = state.start;
         drop(state);
         self.shared.keeper.note_end(placed.end);
+        self.shared.telemetry.records.increment(u64::from(header.record_count.unsigned_abs()));
+        self.shared.telemetry.bytes.increment(bytes);
         Ok(Append {
             base_offset,
             log_start_offset,
@@ -346,15 +366,38 @@ impl Partition {
         }))
     }
 
+    /// Hides the records that are older than `before`, oldest first up to the first batch that is
+    /// not; `write` tells the journal where the partition starts then. Answers when the oldest
+    /// batch that is left was made.
+    pub(crate) fn expire(
+        &self,
+        before: UnixMillis,
+        write: impl FnOnce(PartitionStanding) -> Result<(), StreamsError>,
+    ) -> Result<Option<UnixMillis>, StreamsError> {
+        let mut state = self.state.lock();
+        let mut young = state.visible_from(state.start).skip_while(|batch| {
+            // A batch without a time never grows old.
+            batch.max_timestamp >= 0 && batch.max_timestamp < before.0
+        });
+        let oldest = young.next();
+        let start = oldest.map_or(state.high, |batch| batch.base_offset.max(state.start));
+        let made = oldest.map(|batch| UnixMillis(batch.max_timestamp));
+        drop(young);
+        if start > state.start && !state.deleted {
+            write(PartitionStanding { start, ..state.standing(self.number) })?;
+            state.start = start;
+            let next = state.next;
+            state.index.forget_before(start, next);
+        }
+        Ok(made)
+    }
+
     /// The topic is gone: refuses from now on and wakes who waits.
     pub(crate) fn delete(&self) {
         let mut state = self.state.lock();
         state.deleted = true;
         state.index = BatchIndex::default();
         state.producers = Producers::default();
-        for (_, waiting) in state.duplicates.drain(..) {
-            drop(waiting.send(Err(StreamsError::UnknownTopic(self.topic.clone()))));
-        }
         state
             .watchers
             .iter()
@@ -368,16 +411,6 @@ impl Partition {
             return;
         }
         state.high = end;
-        if !state.duplicates.is_empty() {
-            let (ready, waiting) = std::mem::take(&mut state.duplicates)
-                .into_iter()
-                .partition(|(wanted, _)| *wanted <= end);
-            state.duplicates = waiting;
-            let ready: Vec<(i64, oneshot::Sender<_>)> = ready;
-            ready
-                .into_iter()
-                .for_each(|(_, waiting)| drop(waiting.send(Ok(()))));
-        }
         state
             .watchers
             .iter()
@@ -436,6 +469,37 @@ impl Partition {
             }
         };
         (done, wait)
+    }
+
+    /// Answers the old place of a batch that was sent again, once that is durable.
+    fn answer_duplicate(
+        &self,
+        state: &State,
+        stored: Sequenced,
+        ack: Ack,
+    ) -> Result<Append, StreamsError> {
+        let end = stored.base_offset + i64::from(stored.last_delta) + 1;
+        let ack = if ack == Ack::None || end <= state.high {
+            AckWait(None)
+        } else {
+            // No frames are a barrier: it is reached when all that stands before it is.
+            let (sender, receiver) = oneshot::channel();
+            let reached: journal::OnDone = Box::new(move |outcome| answer(Some(sender), outcome));
+            let need = self.need();
+            let done = match need {
+                journal::Durability::Disk => Done { os: None, disk: Some(reached) },
+                _ => Done { os: Some(reached), disk: None },
+            };
+            self.shared.journal.append(&[], need, done).map_err(storage)?;
+            AckWait(Some(receiver))
+        };
+        Ok(Append {
+            base_offset: stored.base_offset,
+            log_start_offset: state.start,
+            log_append_time: -1,
+            duplicate: true,
+            ack,
+        })
     }
 
     fn read_batch(&self, batch: Located) -> Result<Bytes, StreamsError> {
@@ -519,6 +583,18 @@ impl State {
         self.index.forget_before(standing.start, standing.next);
     }
 
+    fn standing(&self, number: u32) -> PartitionStanding {
+        let producers = self.producers.all().into_iter();
+        PartitionStanding {
+            number,
+            start: self.start,
+            next: self.next,
+            records_in: self.records_in,
+            bytes_in: self.bytes_in,
+            producers: producers.map(|(id, producer)| (id, producer.clone())).collect(),
+        }
+    }
+
     fn visible_from(&self, offset: i64) -> impl Iterator<Item = Located> + '_ {
         let batches = self.index.from_offset(offset);
         batches
@@ -541,24 +617,6 @@ impl State {
         }
     }
 
-    fn answer_duplicate(&mut self, stored: Sequenced, ack: Ack) -> Append {
-        let end = stored.base_offset + i64::from(stored.last_delta) + 1;
-        let ack = if ack == Ack::None || end <= self.high {
-            AckWait(None)
-        } else {
-            let (sender, receiver) = oneshot::channel();
-            self.duplicates.retain(|(_, waiting)| !waiting.is_closed());
-            self.duplicates.push((end, sender));
-            AckWait(Some(receiver))
-        };
-        Append {
-            base_offset: stored.base_offset,
-            log_start_offset: self.start,
-            log_append_time: -1,
-            duplicate: true,
-            ack,
-        }
-    }
 }
 
 impl Future for AckWait {

@@ -8,7 +8,6 @@
 //! Locks are taken in this order: topics, offsets, producer ids, a partition's state, the
 //! journal's own. The journal's callbacks take one of ours and none after it.
 
-use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -22,18 +21,19 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::config::{Durability, StreamsConfig};
+use crate::config::StreamsConfig;
 use crate::embedded::Embedded;
 use crate::error::StreamsError;
-use crate::event_store::{CommittedOffset, EventStore, TopicInfo, TopicSpec};
-use crate::frames::{Change, Range, VERSION};
+use crate::event_store::{CommittedOffset, EventStore, TopicSpec};
+use crate::frames::{Change, VERSION};
 use crate::groups::{Coordinator, GroupsConfig};
 use crate::keeper::{self, Keeper};
-use crate::limits::{PARTITIONS_MAX, PARTITIONS_PER_TOPIC_MAX, PRODUCER_ID_BLOCK};
+use crate::limits::PRODUCER_ID_BLOCK;
 use crate::offsets::{GroupOffset, OffsetChange, OffsetCommit, Offsets};
-use crate::partition::{Partition, Shared, State, storage};
+use crate::partition::{Shared, State, Telemetry, storage};
 use crate::recovery::{Recovery, Replay};
 use crate::topic::TopicName;
+use crate::topics::{Topic, Topics};
 
 /// The store in this process.
 pub struct Streams {
@@ -53,28 +53,9 @@ pub struct Streams {
     snapshot_began: AtomicU64,
 }
 
-/// A topic. Deleting it does not take it from those who hold it; its partitions refuse then.
-pub struct Topic {
-    name: TopicName,
-    id: Uuid,
-    durability: Durability,
-    ranges: Vec<Range>,
-    partitions: Vec<Arc<Partition>>,
-}
-
 /// Resolves when a change survives the machine.
 #[derive(Debug)]
 pub struct DurableWait(Option<journal::DurableWait>);
-
-#[derive(Default)]
-struct Topics {
-    by_name: BTreeMap<TopicName, Arc<Topic>>,
-    by_id: HashMap<Uuid, Arc<Topic>>,
-    /// By the first number of each range of partition numbers.
-    by_number: BTreeMap<u32, (u32, Arc<Topic>)>,
-    next_partition: u32,
-    partitions: u32,
-}
 
 #[derive(Debug)]
 struct ProducerIds {
@@ -108,6 +89,7 @@ impl Streams {
         let shared = Arc::new(Shared {
             keeper: Keeper::starting_at(journal.end()),
             message_bytes_max: config.max_message_bytes.0,
+            telemetry: Telemetry::default(),
             journal,
         });
         let cluster_id = match replay.cluster_id.take() {
@@ -403,7 +385,7 @@ impl Streams {
     /// Position of the oldest batch that a topic still holds.
     pub(crate) fn oldest_batch(&self) -> Option<Position> {
         let topics = self.topics_snapshot();
-        let partitions = topics.iter().flat_map(|topic| &topic.partitions);
+        let partitions = topics.iter().flat_map(|topic| topic.partitions());
         partitions
             .filter_map(|partition| partition.first_position())
             .min()
@@ -423,10 +405,10 @@ impl Streams {
         for topic in self.topics_snapshot() {
             self.until_not_busy(|| {
                 let topics = self.topics.read();
-                let topic = topics.by_id.get(&topic.id);
+                let topic = topics.by_id.get(&topic.id());
                 topic.map_or(Ok(()), |topic| append(&topic.standing()))
             })?;
-            for partition in &topic.partitions {
+            for partition in topic.partitions() {
                 self.until_not_busy(|| {
                     let appended =
                         partition.with_standing(|standing| append(&Change::Partition(standing)));
@@ -451,10 +433,11 @@ impl Streams {
         Ok(())
     }
 
-    fn until_not_busy(
+    /// Calls `step` again while it answers `Busy`, waiting on this thread in between.
+    pub(crate) fn until_not_busy<T>(
         &self,
-        mut step: impl FnMut() -> Result<(), StreamsError>,
-    ) -> Result<(), StreamsError> {
+        mut step: impl FnMut() -> Result<T, StreamsError>,
+    ) -> Result<T, StreamsError> {
         loop {
             match step() {
                 Err(StreamsError::Busy) => self.shared.journal.room_blocking(CHANGE_ROOM_BYTES),
@@ -482,6 +465,9 @@ impl Streams {
         let topic = Arc::new(topic);
         topics.insert(Arc::clone(&topic));
         drop(topics);
+        if self.config.ttl(&spec.name).is_some() {
+            self.shared.keeper.look();
+        }
         self.topics_version.send_modify(|version| *version += 1);
         Ok((topic, wait))
     }
@@ -492,7 +478,7 @@ impl Streams {
         let topic = topic.ok_or_else(|| StreamsError::UnknownTopic(name.clone()))?;
         let mut offsets = self.offsets.lock();
         let change = Change::TopicDeleted {
-            id: topic.id,
+            id: topic.id(),
             ranges: topic.ranges.clone(),
         };
         let wait = self.append_offsets(&change)?;
@@ -501,7 +487,7 @@ impl Streams {
         topics.remove(&topic);
         drop(topics);
         topic
-            .partitions
+            .partitions()
             .iter()
             .for_each(|partition| partition.delete());
         self.topics_version.send_modify(|version| *version += 1);
@@ -579,181 +565,6 @@ impl Drop for Streams {
     }
 }
 
-impl Topic {
-    fn new(
-        id: Uuid,
-        name: TopicName,
-        durability: Durability,
-        ranges: Vec<Range>,
-        shared: &Arc<Shared>,
-        mut state_of: impl FnMut(u32) -> State,
-    ) -> Self {
-        let numbers = ranges
-            .iter()
-            .flat_map(|(first, count)| *first..first.saturating_add(*count));
-        let partitions = numbers.zip(0..).map(|(number, index)| {
-            let (topic, shared) = (name.clone(), Arc::clone(shared));
-            let state = state_of(number);
-            Arc::new(Partition::new(
-                number, index, topic, durability, shared, state,
-            ))
-        });
-        let partitions = partitions.collect();
-        Topic {
-            name,
-            id,
-            durability,
-            partitions,
-            ranges,
-        }
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &TopicName {
-        &self.name
-    }
-
-    /// Its id.
-    pub fn id(&self) -> Uuid {
-        self.id
-    }
-
-    /// What acknowledgements promise.
-    pub fn durability(&self) -> Durability {
-        self.durability
-    }
-
-    /// Its partitions, by index.
-    pub fn partitions(&self) -> &[Arc<Partition>] {
-        &self.partitions
-    }
-
-    /// One partition, when it exists.
-    pub fn partition(&self, index: i32) -> Option<&Arc<Partition>> {
-        usize::try_from(index)
-            .ok()
-            .and_then(|index| self.partitions.get(index))
-    }
-
-    /// The topic as it stands.
-    pub fn info(&self) -> TopicInfo {
-        let mut info = TopicInfo {
-            name: self.name.clone(),
-            id: self.id,
-            partitions: i32::try_from(self.partitions.len()).unwrap_or(i32::MAX),
-            records_in_total: 0,
-            bytes_in_total: 0,
-            bytes_stored: 0,
-            durability: self.durability,
-            partition_offsets: Vec::with_capacity(self.partitions.len()),
-        };
-        for partition in &self.partitions {
-            let figures = partition.figures();
-            info.records_in_total += figures.records_in;
-            info.bytes_in_total += figures.bytes_in;
-            info.bytes_stored += figures.bytes_stored;
-            info.partition_offsets.push(figures.offsets);
-        }
-        info
-    }
-
-    fn standing(&self) -> Change {
-        Change::Topic {
-            id: self.id,
-            name: self.name.clone(),
-            durability: self.durability,
-            ranges: self.ranges.clone(),
-        }
-    }
-}
-
-impl Topics {
-    fn replayed(replay: &mut Replay, shared: &Arc<Shared>) -> Self {
-        let mut topics = Topics {
-            next_partition: replay.next_partition,
-            ..Topics::default()
-        };
-        for (id, topic) in std::mem::take(&mut replay.topics) {
-            let state_of = |number| replay.take_partition(number);
-            topics.insert(Arc::new(Topic::new(
-                id,
-                topic.name,
-                topic.durability,
-                topic.ranges,
-                shared,
-                state_of,
-            )));
-        }
-        topics
-    }
-
-    fn check_create(&self, config: &StreamsConfig, spec: &TopicSpec) -> Result<i32, StreamsError> {
-        if self.by_name.contains_key(&spec.name) {
-            return Err(StreamsError::TopicExists(spec.name.clone()));
-        }
-        let policy = config.creation_policy(&spec.name);
-        let partitions = spec.partitions.unwrap_or(policy.partitions);
-        let left = PARTITIONS_MAX.saturating_sub(self.partitions);
-        let max = i32::try_from(left)
-            .unwrap_or(i32::MAX)
-            .min(PARTITIONS_PER_TOPIC_MAX);
-        if !(1..=max).contains(&partitions) {
-            return Err(StreamsError::InvalidPartitions { partitions, max });
-        }
-        Ok(partitions)
-    }
-
-    fn insert(&mut self, topic: Arc<Topic>) {
-        for (first, count) in &topic.ranges {
-            self.by_number.insert(*first, (*count, Arc::clone(&topic)));
-            self.partitions = self.partitions.saturating_add(*count);
-            self.next_partition = self.next_partition.max(first.saturating_add(*count));
-        }
-        self.by_id.insert(topic.id, Arc::clone(&topic));
-        self.by_name.insert(topic.name.clone(), topic);
-    }
-
-    fn remove(&mut self, topic: &Topic) {
-        for (first, count) in &topic.ranges {
-            self.by_number.remove(first);
-            self.partitions = self.partitions.saturating_sub(*count);
-        }
-        self.by_id.remove(&topic.id);
-        self.by_name.remove(&topic.name);
-    }
-
-    fn partition(&self, topic: &TopicName, index: i32) -> Result<&Arc<Partition>, StreamsError> {
-        let Some(found) = self.by_name.get(topic) else {
-            return Err(StreamsError::UnknownTopic(topic.clone()));
-        };
-        let unknown = || StreamsError::UnknownPartition {
-            topic: topic.clone(),
-            partition: index,
-        };
-        found.partition(index).ok_or_else(unknown)
-    }
-
-    fn partition_by_number(&self, number: u32) -> Option<&Arc<Partition>> {
-        let (_, (_, topic)) = self.by_number.range(..=number).next_back()?;
-        let mut before = 0_usize;
-        for (first, count) in &topic.ranges {
-            let nth = number.wrapping_sub(*first);
-            if nth < *count {
-                return topic.partitions.get(before + nth as usize);
-            }
-            before += *count as usize;
-        }
-        None
-    }
-
-    fn records(&self) -> u64 {
-        let partitions = self.by_name.values().flat_map(|topic| &topic.partitions);
-        let held = partitions.map(|partition| partition.figures().offsets);
-        held.map(|offsets| (offsets.end - offsets.start).unsigned_abs())
-            .sum()
-    }
-}
-
 impl ProducerIds {
     fn take(&mut self) -> Option<i64> {
         if self.next >= self.reserved {
@@ -782,12 +593,6 @@ impl std::fmt::Debug for Streams {
         f.debug_struct("Streams")
             .field("cluster_id", &self.cluster_id)
             .finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for Topic {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({})", self.name, self.id)
     }
 }
 

@@ -151,6 +151,7 @@ impl Member {
         let mut topics_changed = self.streams.topics_changed();
         self.change(|s| s.generation = None);
         let known = self.partition_counts();
+        let heartbeat = (self.session_timeout / 3).min(HEARTBEAT_MAX);
         let joined = match self.streams.groups().join_group(self.join_request()).await {
             Ok(joined) => joined,
             Err(error) => return error,
@@ -176,7 +177,7 @@ impl Member {
         });
         loop {
             tokio::select! {
-                () = tokio::time::sleep(self.session_timeout / 3) => {}
+                () = tokio::time::sleep(heartbeat) => {}
                 changed = topics_changed.changed() => {
                     if changed.is_err() {
                         return GroupError::Stopped;
@@ -266,6 +267,10 @@ impl Member {
         self.notify.notify_one();
     }
 }
+
+/// Longest pause between heartbeats. They are how a member hears that its group rebalances, and
+/// they are calls within the process, so they come more often than Kafka's three seconds.
+const HEARTBEAT_MAX: Duration = Duration::from_secs(1);
 
 /// Pause before a full group is asked again.
 const FULL_PAUSE: Duration = Duration::from_secs(1);

@@ -1,0 +1,87 @@
+//! Tests of the store as a whole.
+
+mod consumer;
+mod simulation;
+mod store;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base::{ByteSize, SystemClock, UnixMillis};
+use bytes::Bytes;
+use journal::SimDisk;
+
+use crate::batch;
+use crate::config::StreamsConfig;
+use crate::error::StreamsError;
+use crate::event_store::{ProducerSequence, TopicSpec};
+use crate::partition::Partition;
+use crate::record::Record;
+use crate::recovery::Recovery;
+use crate::store::Streams;
+use crate::topic::TopicName;
+use crate::topics::Topic;
+use crate::{Ack, BatchRecord, BatchRecords};
+
+fn name(text: &str) -> TopicName {
+    text.parse().unwrap()
+}
+
+/// Small segments, so that they roll and can be reclaimed.
+fn small() -> StreamsConfig {
+    StreamsConfig {
+        segment_bytes: ByteSize::kib(16),
+        max_message_bytes: ByteSize::kib(2),
+        ..StreamsConfig::default()
+    }
+}
+
+fn try_open(
+    disk: &SimDisk,
+    config: StreamsConfig,
+) -> Result<(Arc<Streams>, Recovery), StreamsError> {
+    // The coordinator's time-outs run on it, so that it must move.
+    let clock = Arc::new(SystemClock);
+    Streams::open_on(Arc::new(disk.clone()), Path::new("/streams"), config, clock)
+}
+
+fn open(disk: &SimDisk) -> Arc<Streams> {
+    try_open(disk, small()).unwrap().0
+}
+
+async fn create(streams: &Streams, topic: &str, partitions: i32) -> Arc<Topic> {
+    streams.create_topic(TopicSpec::of(name(topic)).with_partitions(partitions)).await.unwrap()
+}
+
+/// A batch of these values.
+fn batch_of(values: &[String], sequence: Option<ProducerSequence>) -> Bytes {
+    let records: Vec<Record> = values.iter().map(|v| Record::of_value(v.clone())).collect();
+    batch::build(&records, UnixMillis(1_000), sequence).unwrap()
+}
+
+async fn append(partition: &Arc<Partition>, value: &str) -> i64 {
+    let appended = partition.append(batch_of(&[value.to_owned()], None), Ack::All).unwrap();
+    appended.ack.await.unwrap();
+    appended.base_offset
+}
+
+/// All visible records.
+fn all_records(partition: &Partition) -> Vec<BatchRecord> {
+    let mut records = Vec::new();
+    let mut offset = partition.log_start_offset();
+    while offset < partition.high_watermark() {
+        for batch in partition.read(offset, 10_000, true).unwrap() {
+            for record in BatchRecords::of(&batch).unwrap() {
+                let record = record.unwrap();
+                offset = record.offset + 1;
+                records.push(record);
+            }
+        }
+    }
+    records
+}
+
+fn values(records: &[BatchRecord]) -> Vec<String> {
+    let text = |value: &Bytes| String::from_utf8(value.to_vec()).unwrap();
+    records.iter().map(|record| text(record.value.as_ref().unwrap())).collect()
+}
