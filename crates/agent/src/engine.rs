@@ -371,9 +371,16 @@ impl Node {
         }
     }
 
+    /// Whether it runs on input only.
     fn has_input(&self) -> bool {
-        self.definition.kind.input != Input::Forbidden
-            && (self.definition.kind.input == Input::Required || !self.inputs.is_empty())
+        match self.definition.kind.input {
+            Input::Required => true,
+            Input::Forbidden => false,
+            // A funnel that nothing leads to has nothing to do, ever.
+            Input::Allowed => {
+                !self.inputs.is_empty() || self.definition.scheduling == Scheduling::EventDriven
+            }
+        }
     }
 
     fn available(&self, now: UnixMillis) -> Available {
@@ -498,6 +505,9 @@ fn run(context: &Context, mut processor: Box<dyn Processor>) {
         node.stats.nanos.fetch_add(nanos, Ordering::Relaxed);
         match outcome {
             Ok(Ok(next)) => schedule.after(context, started, next),
+            Ok(Err(ProcessorError::Failed(message))) if context.is_stopping() => {
+                tracing::debug!(processor = node.name, message, "broken off by the stop");
+            }
             Ok(Err(ProcessorError::Failed(message))) => {
                 context.post(Level::Error, &message);
                 schedule.after(context, started, Next::Yield);

@@ -1,5 +1,6 @@
 //! The edge agent as its own small binary.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
     match agent::cli::run(cli.args) {
         Ok(()) => ExitCode::SUCCESS,

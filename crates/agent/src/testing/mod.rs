@@ -19,7 +19,7 @@ use crate::repository::{Repository, RepositoryLimits};
 /// A repository in `dir` that tidies up often, and the rest of the ground.
 pub(crate) fn ground(dir: &Path, runtime: &tokio::runtime::Runtime) -> Ground {
     let limits = RepositoryLimits {
-        segment_bytes: 1 << 20,
+        segment_bytes: 4 << 20,
         snapshot_bytes_min: 1 << 20,
         pinned_bytes_max: 4 << 20,
     };

@@ -147,8 +147,8 @@ impl TailFile {
             _ => Start::File,
         };
         let batch = match settings.integer("Batch Size")? {
-            0 => usize::MAX,
-            count => count,
+            0 => SESSION_FLOW_FILES_MAX,
+            count => SESSION_FLOW_FILES_MAX.min(count),
         };
         Ok(TailFile {
             delimiter,
