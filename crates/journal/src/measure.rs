@@ -23,6 +23,32 @@ fn measure_appends() {
     }
 }
 
+/// For `strace -f`: the threads make no system call between the two lines that it prints.
+#[test]
+#[ignore = "rests so that its system calls can be watched"]
+fn rest_after_work() {
+    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let (journal, _) = Journal::open(
+        Arc::new(RealDisk),
+        dir.path(),
+        JournalOptions::default(),
+        &mut |_| Ok(()),
+    )
+    .unwrap();
+    for _ in 0..100 {
+        let frame = Frame {
+            kind: 1,
+            version: 1,
+            parts: &[&[7; 200]],
+        };
+        journal.append_blocking(&[frame], Durability::Disk).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    eprintln!("rest begins");
+    std::thread::sleep(RUN);
+    eprintln!("rest ends");
+}
+
 fn measure(waiters: usize, bytes: usize, need: Durability) {
     let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let (journal, _) = Journal::open(

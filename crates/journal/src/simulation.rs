@@ -117,6 +117,9 @@ struct World {
     options: JournalOptions,
     model: Arc<Mutex<Model>>,
     low_water: u64,
+    /// Some worlds have frames of one size only: there the frames of a tail that was cut stand
+    /// just where new ones end, and must not come back to life behind them.
+    one_size: Option<usize>,
     seen: Seen,
 }
 
@@ -137,12 +140,14 @@ impl World {
             pending_bytes_max: 2_000 + rng.below(10_000),
         };
         let disk = SimDisk::new(seed);
+        let one_size = rng.one_in(3).then_some(60);
         World {
             rng,
             disk,
             options,
             model: Arc::default(),
             low_water: 0,
+            one_size,
             seen: Seen::default(),
         }
     }
@@ -343,7 +348,7 @@ impl World {
             1 => self.rng.below(4_500),
             _ => self.rng.below(300),
         };
-        let mut payload = vec![0; len as usize];
+        let mut payload = vec![0; self.one_size.unwrap_or(len as usize)];
         // Zeros are the hardest payload to tell from nothing.
         if !self.rng.one_in(5) {
             self.rng.fill(&mut payload);
