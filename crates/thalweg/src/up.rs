@@ -264,8 +264,8 @@ impl Parts {
             None
         };
         let fleet = if runs(Role::Fleet) {
-            let opened =
-                fleet::Fleet::open(&folder.join("fleet"), config.fleet.clone(), clock.clone());
+            let dir = folder.join("fleet");
+            let opened = fleet::Fleet::open(&dir, config.fleet.clone(), clock.clone());
             Some(opened.await.map_err(cannot_open("the fleet"))?)
         } else {
             None
@@ -273,8 +273,9 @@ impl Parts {
         let (mut fusion, mut imports) = (None, None);
         if let Some(store) = &store {
             if runs(Role::Fusion) {
+                let dir = folder.join("fusion");
                 let opened = fusion::Fusion::open(
-                    &folder.join("fusion"),
+                    &dir,
                     config.fusion.clone(),
                     store.clone(),
                     mqtt.clone(),
@@ -283,8 +284,9 @@ impl Parts {
                 fusion = Some(opened.await.map_err(cannot_open("the statements"))?);
             }
             if runs(Role::Imports) {
+                let dir = folder.join("imports");
                 let opened = imports::Imports::open(
-                    &folder.join("imports"),
+                    &dir,
                     config.imports.clone(),
                     store.clone(),
                     clock.clone(),
