@@ -331,18 +331,18 @@ impl Journal {
         shared.state.lock().check_open()?;
         let _alone = shared.reclaiming.lock();
         let mut removed = 0;
-        while let Some(base) = shared.table.take_below(low_water.0) {
-            let path = shared.table.path(base);
-            shared
-                .disk
-                .remove(&path)
-                .map_err(|error| JournalError::io("remove", &path, error))?;
+        while let Some(segment) = shared.table.take_below(low_water.0) {
+            let path = shared.table.path(segment.base);
+            if let Err(error) = shared.disk.remove(&path) {
+                // It stays the oldest, or the next call would leave a hole behind it.
+                shared.table.insert(segment, None);
+                return Err(JournalError::io("remove", &path, error));
+            }
             // One at a time, so that a crash can bring back only the newest of them: a hole in
             // the chain would be taken for damage.
-            shared
-                .disk
-                .sync_dir(&shared.dir)
-                .map_err(|error| JournalError::io("sync", &shared.dir, error))?;
+            if let Err(error) = shared.disk.sync_dir(&shared.dir) {
+                return Err(shared.poison(JournalError::io("sync", &shared.dir, error)));
+            }
             removed += 1;
         }
         if removed > 0 {

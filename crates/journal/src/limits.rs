@@ -16,6 +16,9 @@ pub const PREALLOCATE_BYTES: u64 = 16 << 20;
 /// Default bytes that may wait for the writer thread: about ten milliseconds of a fast disk.
 pub const PENDING_BYTES_MAX: u64 = 16 << 20;
 
+/// Completions that may wait for the writer, in appends: barriers have no bytes to be counted by.
+pub const PENDING_DONE_MAX: usize = 1 << 18;
+
 /// Bytes of a pending buffer that an idle journal keeps for the next burst; more is given back.
 pub const BUFFER_KEEP_BYTES: usize = 4 << 20;
 

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::disk::RealDisk;
+use crate::disk::{Disk, RealDisk};
 use crate::format::Frame;
 use crate::journal::{Durability, Journal, JournalOptions};
 
 #[test]
 #[ignore = "a measurement, not a test"]
 fn measure_appends() {
+    raw_sync(200);
     for (waiters, bytes, need) in [
         (1, 200, Durability::Disk),
         (16, 200, Durability::Disk),
@@ -21,6 +22,24 @@ fn measure_appends() {
     ] {
         measure(waiters, bytes, need);
     }
+    raw_sync(1 << 20);
+}
+
+/// The machine's own pace beside the journal's: one write and one sync at a time.
+fn raw_sync(bytes: usize) {
+    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let file = RealDisk.create(&dir.path().join("raw")).unwrap();
+    file.allocate(0, 1 << 30).unwrap();
+    file.sync().unwrap();
+    let (start, payload) = (Instant::now(), vec![7; bytes]);
+    let mut count = 0;
+    while start.elapsed() < RUN && (count + 1) * (bytes as u64) < 1 << 30 {
+        file.write_at(&payload, count * bytes as u64).unwrap();
+        file.sync().unwrap();
+        count += 1;
+    }
+    let rate = count as f64 / start.elapsed().as_secs_f64();
+    eprintln!("raw write and fdatasync of {bytes} B: {rate:.0}/s");
 }
 
 /// For `strace -f`: the threads make no system call between the two lines that it prints.

@@ -149,16 +149,16 @@ impl SegmentTable {
     }
 
     /// Takes the oldest segment out of the table if it is sealed and ends at or below `mark`.
-    pub(crate) fn take_below(&self, mark: u64) -> Option<u64> {
+    pub(crate) fn take_below(&self, mark: u64) -> Option<Arc<Segment>> {
         let mut inner = self.inner.lock();
         let (&base, entry) = inner.segments.iter().next()?;
         let info = entry.segment.info();
         if !info.sealed || info.end.0 > mark {
             return None;
         }
-        inner.segments.remove(&base);
+        let entry = inner.segments.remove(&base)?;
         inner.open.retain(|open| *open != base);
-        Some(base)
+        Some(entry.segment)
     }
 
     pub(crate) fn remove(&self, base: u64) {

@@ -15,6 +15,7 @@ use crate::format::{
     FLAG_SEAL, FRAME_OVERHEAD_BYTES, Frame, FrameHeader, SEGMENT_HEADER_BYTES, unsynced,
 };
 use crate::journal::{Durability, JournalOptions};
+use crate::limits;
 use crate::segment::{Segment, SegmentTable};
 
 /// What callers and the writer share.
@@ -38,8 +39,17 @@ impl Shared {
         self.room_async.notify_waiters();
     }
 
-    pub(crate) fn wake_writer(&self, state: MutexGuard<'_, State>) {
-        let parked = state.parked;
+    /// Refuses all further calls after a failed sync outside the writer, which then stops.
+    pub(crate) fn poison(&self, error: JournalError) -> JournalError {
+        let source = Arc::new(error);
+        self.state.lock().condition = Condition::Poisoned(source.clone());
+        self.work.notify_one();
+        self.notify_room();
+        JournalError::Poisoned { source }
+    }
+
+    pub(crate) fn wake_writer(&self, mut state: MutexGuard<'_, State>) {
+        let parked = std::mem::take(&mut state.parked);
         drop(state);
         if parked {
             self.work.notify_one();
@@ -118,6 +128,9 @@ impl State {
 
     pub(crate) fn admit(&self, bytes: u64, pending_bytes_max: u64) -> Admit {
         let waiting = self.pending.bytes.len() as u64 + self.in_flight;
+        if self.pending.done.len() >= limits::PENDING_DONE_MAX {
+            return Admit::Busy;
+        }
         if bytes == 0 {
             return Admit::Here;
         }
