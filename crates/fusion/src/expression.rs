@@ -144,7 +144,7 @@ pub struct Scope<'a> {
     /// The scanned fields of the source.
     pub values: &'a [Value<'a>],
     /// Where in `values` each field of the plan stands.
-    pub slots: &'a [u16],
+    pub slots: &'a [usize],
     /// The event.
     pub event: Option<&'a Event<'a>>,
     /// Start and end of the window, milliseconds.
@@ -228,7 +228,7 @@ impl Expression {
 
 impl<'a> Scope<'a> {
     /// The scope of an event.
-    pub fn of_event(values: &'a [Value<'a>], slots: &'a [u16], event: &'a Event<'a>) -> Self {
+    pub fn of_event(values: &'a [Value<'a>], slots: &'a [usize], event: &'a Event<'a>) -> Self {
         Scope {
             values,
             slots,
@@ -241,7 +241,7 @@ impl<'a> Scope<'a> {
 
     fn field(&self, field: u16) -> Value<'a> {
         let slot = self.slots.get(usize::from(field));
-        slot.and_then(|slot| self.values.get(usize::from(*slot)))
+        slot.and_then(|slot| self.values.get(*slot))
             .map_or(Value::Null, |value| value.reborrow())
     }
 

@@ -195,11 +195,7 @@ impl Inner {
                     fields.len() - 1
                 })
             });
-            // 10,000 statements of 256 fields could pass 16 bits; a field past them stays null,
-            // and the join is refused before by `Fusion`.
-            let slots = slots
-                .map(|slot| u16::try_from(slot).unwrap_or(u16::MAX))
-                .collect();
+            let slots = slots.collect();
             lane.state.lock().machine.bind(slots);
         }
         self.scanner = Scanner::new(&fields);
@@ -235,14 +231,15 @@ impl Inner {
                     ..
                 } = &mut **state;
                 if let Some(offset) = event.offset {
-                    let next = usize::try_from(event.partition)
-                        .ok()
-                        .and_then(|partition| positions.get_mut(partition));
-                    match next {
-                        Some(next) if offset >= *next => *next = offset + 1,
-                        // Read already, or a partition that came after the statement.
-                        _ => continue,
+                    let partition = usize::try_from(event.partition).unwrap_or(0);
+                    if partition >= positions.len() {
+                        // It came after the statement, and so all that it holds did.
+                        positions.resize(partition + 1, 0);
                     }
+                    if offset < positions[partition] {
+                        continue;
+                    }
+                    positions[partition] = offset + 1;
                 }
                 *is_dirty = true;
                 let scanned = scanned.as_ref().map(|()| values.as_slice());

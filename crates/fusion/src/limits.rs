@@ -15,8 +15,7 @@ pub const EXPRESSION_DEPTH_MAX: usize = 200;
 /// Deepest nesting inside brackets that the SQL parser follows, levels: its own recursion bound.
 pub const SQL_RECURSION_MAX: usize = 40;
 
-/// Most distinct payload fields of one statement, count: slots are 16 bits wide and scanned per
-/// event.
+/// Most distinct payload fields of one statement, count: each is a slot that every event fills.
 pub const FIELDS_MAX: usize = 256;
 
 /// Most columns of one statement, count.

@@ -64,7 +64,7 @@ pub struct Machine {
     plan: Arc<Plan>,
     options: MachineOptions,
     /// Where each field of the plan stands among the source's scanned values.
-    slots: Vec<u16>,
+    slots: Vec<usize>,
     /// What stands in a row before each column's value.
     prefixes: Vec<Vec<u8>>,
     functions: Vec<AggregateFunction>,
@@ -91,7 +91,7 @@ impl Machine {
             ),
         };
         Machine {
-            slots: (0..plan.fields.len()).map(|slot| slot as u16).collect(),
+            slots: (0..plan.fields.len()).collect(),
             prefixes: prefixes(&plan.columns),
             functions,
             windows,
@@ -105,7 +105,7 @@ impl Machine {
     }
 
     /// Says where among the source's scanned values each field of the plan stands.
-    pub fn bind(&mut self, slots: Vec<u16>) {
+    pub fn bind(&mut self, slots: Vec<usize>) {
         assert_eq!(
             slots.len(),
             self.plan.fields.len(),

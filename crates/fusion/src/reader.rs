@@ -147,12 +147,10 @@ impl Reader<'_> {
             let Ok(number) = i32::try_from(partition) else {
                 continue;
             };
-            // A partition that came after every statement: nobody reads it.
-            let Some(position) = positions.get(partition) else {
-                continue;
-            };
+            // A partition that came after every statement is read from its start.
+            let position = positions.get(partition).copied().unwrap_or(0);
             consumer
-                .seek(self.topic, number, SeekTo::Offset((*position).max(*start)))
+                .seek(self.topic, number, SeekTo::Offset(position.max(*start)))
                 .await?;
         }
         Ok(generation)

@@ -149,6 +149,13 @@ impl Writer {
             return Err(next);
         }
         let output = std::mem::take(output);
+        if machine.is_suspended() && self.lane.keeps_outbox() {
+            // It starts over from its last checkpoint and will compute these rows again.
+            *is_dirty = false;
+            *alarm = None;
+            machine.given_up(output.events(), "suspended");
+            return Err(None);
+        }
         let keeps_outbox = self.lane.keeps_outbox() && !output.is_empty();
         // A suspended statement starts over from before what it could not hold.
         let is_wanted = (keeps_outbox || is_due) && !machine.is_suspended();

@@ -63,6 +63,15 @@ pub fn find_aggregate(expr: &Expr) -> Option<&Function> {
         .find_map(find_aggregate)
 }
 
+/// The names that the select list gives to something else than a field of that name.
+pub fn new_names(select: &Select) -> Vec<String> {
+    let aliases = aliases_of(select).into_iter();
+    aliases
+        .filter(|(name, expr)| !mentions(expr, name))
+        .map(|(name, _)| name.to_owned())
+        .collect()
+}
+
 /// Lowers a grouped SELECT.
 pub fn windowed(
     select: &Select,
@@ -213,6 +222,16 @@ impl<'q> Grouping<'q> {
         }
         self.aggregates.push(aggregate);
         Ok(Expression::Aggregate((self.aggregates.len() - 1) as u16))
+    }
+}
+
+fn mentions(expr: &Expr, name: &str) -> bool {
+    match expr {
+        Expr::Identifier(ident) => ident.value == name,
+        Expr::CompoundIdentifier(idents) => idents.iter().any(|ident| ident.value == name),
+        _ => expressions::children(expr)
+            .into_iter()
+            .any(|child| mentions(child, name)),
     }
 }
 

@@ -294,8 +294,12 @@ fn of_select(sink: Option<Sink>, select: &Select) -> Checked<Plan> {
     names.has_window = window.is_some();
     let filter = match &select.selection {
         None => None,
-        Some(condition) => Some(expressions::lower(condition, &mut names)?),
+        Some(condition) => {
+            names.hidden = aggregates::new_names(select);
+            Some(expressions::lower(condition, &mut names)?)
+        }
     };
+    names.hidden.clear();
     if window.is_none() {
         aggregates::refuse_without_window(select)?;
     }

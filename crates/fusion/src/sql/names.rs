@@ -14,6 +14,8 @@ pub struct Names {
     alias: Option<String>,
     /// Whether `window_start` and `window_end` mean anything.
     pub has_window: bool,
+    /// Names of columns that are not visible here, where a reader would expect them to be.
+    pub hidden: Vec<String>,
 }
 
 impl Names {
@@ -23,6 +25,7 @@ impl Names {
             fields: Vec::new(),
             alias,
             has_window: false,
+            hidden: Vec::new(),
         }
     }
 
@@ -92,6 +95,13 @@ impl Names {
             }
             "window_start" => return Ok(Some(Expression::WindowStart)),
             "window_end" => return Ok(Some(Expression::WindowEnd)),
+            _ if self.hidden.iter().any(|hidden| hidden == name) => {
+                let message = format!(
+                    "WHERE sees fields, not the column {name}: repeat its expression, or write \
+                     payload.{name} for a field of that name"
+                );
+                return Err(at(span, message));
+            }
             _ => return Ok(None),
         };
         Ok(Some(Expression::Pseudo(pseudo)))

@@ -261,7 +261,7 @@ fn killed_at_random_moments_every_record_counts_once() {
             }
         });
         // Every task is dropped where it stands.
-        engine.shutdown_background();
+        engine.shutdown_timeout(DEADLINE);
         drop(fusion);
         kills += 1;
     }

@@ -102,6 +102,79 @@ fn every_event_is_in_the_books_once() {
     }
 }
 
+#[test]
+fn no_text_makes_the_compiler_panic() {
+    let words: Vec<&str> = STATEMENTS
+        .iter()
+        .flat_map(|text| text.split_inclusive([' ', '(', ')', ',', '\'', '"']))
+        .chain([
+            "CASE ",
+            "WHEN ",
+            "END ",
+            "NULL",
+            "CAST(",
+            "AS ",
+            "INTERVAL ",
+            "'",
+            "\"",
+            "((",
+            "é",
+        ])
+        .collect();
+    for seed in 0..3_000 {
+        let mut rng = Rng::from_seed(seed);
+        let mut text: Vec<&str> = STATEMENTS[rng.below(4) as usize]
+            .split_inclusive([' ', '(', ','])
+            .collect();
+        for _ in 0..1 + rng.below(4) {
+            let word = words[rng.below(words.len() as u64) as usize];
+            let place = rng.below(text.len() as u64) as usize;
+            match rng.below(3) {
+                0 => text.insert(place, word),
+                1 => text[place] = word,
+                _ if text.len() > 1 => drop(text.remove(place)),
+                _ => {}
+            }
+        }
+        let text = text.concat();
+        if let Err(error) = sql::compile(&text) {
+            let lines = text.lines().count().max(1) as u64;
+            assert!(
+                (1..=lines).contains(&error.line) && error.column >= 1,
+                "{text}: {error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn texts_that_nest_for_ever_are_refused() {
+    for text in [
+        format!("SELECT {}1 FROM mqtt.t", "1 + ".repeat(990)),
+        format!("SELECT {}1{} FROM mqtt.t", "(".repeat(900), ")".repeat(900)),
+        format!("SELECT {}1 FROM mqtt.t", "- ".repeat(990)),
+        format!("SELECT {}a FROM mqtt.t", "NOT ".repeat(990)),
+        format!(
+            "SELECT {}1{} FROM mqtt.t",
+            "abs(".repeat(600),
+            ")".repeat(600)
+        ),
+        format!(
+            "SELECT {}1{} FROM mqtt.t",
+            "CASE WHEN a THEN ".repeat(300),
+            " END".repeat(300)
+        ),
+        "x ".repeat(10_000),
+    ] {
+        assert!(sql::compile(&text).is_err(), "{text}");
+    }
+    let chain = format!(
+        "SELECT a FROM mqtt.t WHERE {}a = 1",
+        "a = 2 OR ".repeat(300)
+    );
+    assert!(sql::compile(&chain).is_ok(), "a flat chain does not nest");
+}
+
 const STATEMENTS: [&str; 4] = [
     "SELECT k, v * 2 AS w, s || 'x' AS t FROM kafka.t WHERE v > 10",
     "SELECT k, count(*) AS n, sum(v) AS s, avg(f) AS a, min(s) AS lo, last(s) AS l, stddev(f) AS d, \

@@ -93,7 +93,7 @@ pub fn lane_of(plan: Arc<Plan>) -> Arc<Lane> {
         definition: Definition {
             id: "speed".to_owned(),
             name: "speed".to_owned(),
-            text: text.to_owned(),
+            text: String::new(),
             language: Language::Sql,
             start: Start::Latest,
             lateness_ms: 0,
