@@ -27,3 +27,6 @@ pub use heartbeat::{
 pub use manifest::{AgentManifest, BuildInfo, SupportedOperation};
 pub use operation::{HeartbeatResponse, Operand, Operation, OperationKind};
 pub use wire::RawJson;
+
+#[cfg(test)]
+mod message_tests;

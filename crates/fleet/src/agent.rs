@@ -180,7 +180,7 @@ impl Agent {
                 OperationStatus::Done
                     if self.flow.is_some()
                         && now.since(last.updated) >= policy.resend_after
-                        && of_flow.count() + 1 < policy.attempts_max as usize =>
+                        && of_flow.count() + 1 < policy.failed_after_attempts as usize =>
                 {
                     FlowNeed::Update
                 }

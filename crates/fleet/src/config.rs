@@ -26,10 +26,11 @@ pub struct FleetConfig {
     /// How long what agents say may stay in memory before it is written.
     pub write_behind: HumanDuration,
     /// How long an operation that was handed out may stay without any answer before it is sent
-    /// again under the same id. Longer than an agent takes to swap its flow (up to 60 s).
+    /// again under the same id; longer than an agent takes to swap its flow (up to 60 s).
     pub resend_after: HumanDuration,
-    /// How often one operation is sent at most.
-    pub attempts_max: u32,
+    /// How often an operation is sent in vain before its agent's flow is shown as failed; it is
+    /// tried on all the same, each time after twice the wait.
+    pub failed_after_attempts: u32,
     /// How long an operation may wait for its agent to call.
     pub queued_timeout: HumanDuration,
     /// How long an agent may take over an operation.
@@ -49,7 +50,7 @@ impl Default for FleetConfig {
             missing_after_intervals: 3,
             write_behind: seconds(1),
             resend_after: seconds(90),
-            attempts_max: 5,
+            failed_after_attempts: 5,
             queued_timeout: seconds(300),
             deployed_timeout: seconds(300),
             describe_timeout: seconds(90),
@@ -70,7 +71,7 @@ impl FleetConfig {
     pub(crate) fn policy(&self) -> Policy {
         Policy {
             resend_after: self.resend_after.0,
-            attempts_max: self.attempts_max.max(1),
+            failed_after_attempts: self.failed_after_attempts.max(1),
             queued_timeout: self.queued_timeout.0,
             deployed_timeout: self.deployed_timeout.0,
             describe_timeout: self.describe_timeout.0,

@@ -30,12 +30,20 @@ impl World {
 
     async fn at(folder: tempfile::TempDir, clock: ManualClock) -> World {
         let config = FleetConfig::default();
-        let fleet = Fleet::open(folder.path(), config, Arc::new(clock.clone())).await.unwrap();
+        let fleet = Fleet::open(folder.path(), config, Arc::new(clock.clone()))
+            .await
+            .unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let routes = super::routes(fleet.clone());
         let server = tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
-        World { folder, clock, fleet, address, server }
+        World {
+            folder,
+            clock,
+            fleet,
+            address,
+            server,
+        }
     }
 
     async fn restart(self) -> World {
@@ -66,7 +74,10 @@ impl World {
         let _ = link.write_all(body).await;
         let mut answer = Vec::new();
         let _ = link.read_to_end(&mut answer).await;
-        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+        let end = answer
+            .windows(4)
+            .position(|four| four == b"\r\n\r\n")
+            .unwrap();
         let head = String::from_utf8(answer[..end].to_vec()).unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         (status, answer[end + 4..].to_vec())
@@ -115,22 +126,42 @@ fn heartbeat(agent: &str, flow: Option<&str>) -> Value {
 #[tokio::test]
 async fn an_agent_registers_gets_its_flow_and_acknowledges() {
     let world = World::new().await;
-    assert!(world.beat(EFM, &heartbeat("a 1", None)).await.requested_operations.is_empty());
+    assert!(
+        world
+            .beat(EFM, &heartbeat("a 1", None))
+            .await
+            .requested_operations
+            .is_empty()
+    );
     let published = world.publish("edge", YAML).await;
-    assert_eq!((&published["version"], &published["class"]), (&json!(1), &json!("edge")));
+    assert_eq!(
+        (&published["version"], &published["class"]),
+        (&json!(1), &json!("edge"))
+    );
     let flow = published["flow_id"].as_str().unwrap().to_owned();
 
-    let asked = world.beat(EFM, &heartbeat("a 1", None)).await.requested_operations.remove(0);
+    let asked = world
+        .beat(EFM, &heartbeat("a 1", None))
+        .await
+        .requested_operations
+        .remove(0);
     let location = asked.arg("location").unwrap();
     let wanted = format!("http://{}{EFM}/flows/{flow}?aid=a%201", world.address);
     assert_eq!(location, wanted);
     assert_eq!(asked.arg("flowId").as_deref(), Some(&*flow));
-    let path = location.strip_prefix(&format!("http://{}", world.address)).unwrap();
-    assert_eq!(world.call("GET", path, "", b"").await, (200, YAML.as_bytes().to_vec()));
+    let path = location
+        .strip_prefix(&format!("http://{}", world.address))
+        .unwrap();
+    assert_eq!(
+        world.call("GET", path, "", b"").await,
+        (200, YAML.as_bytes().to_vec())
+    );
     let efm = format!("{EFM}/flows/{flow}/?aid=x");
     assert_eq!(world.call("GET", &efm, "", b"").await.0, 200);
 
-    world.ack(&Acknowledge::new(&asked.identifier, AckState::FullyApplied)).await;
+    world
+        .ack(&Acknowledge::new(&asked.identifier, AckState::FullyApplied))
+        .await;
     world.beat(EFM, &heartbeat("a 1", Some(&flow))).await;
     let operations = world.get("/api/v1/operations?agent=a%201").await;
     assert_eq!(operations["operations"][0]["state"], "done");
@@ -153,24 +184,44 @@ async fn an_agent_registers_gets_its_flow_and_acknowledges() {
     assert_eq!(agent["heartbeat"]["custom"], json!({"kept": [1, 2]}));
     let classes = world.get("/api/v1/classes").await;
     let class = &classes["classes"][0];
-    assert_eq!((&class["agents"], &class["agents_online"]), (&json!(1), &json!(1)));
-    assert_eq!((&class["flow_id"], &class["flow_version"]), (&json!(flow), &json!(1)));
+    assert_eq!(
+        (&class["agents"], &class["agents_online"]),
+        (&json!(1), &json!(1))
+    );
+    assert_eq!(
+        (&class["flow_id"], &class["flow_version"]),
+        (&json!(flow), &json!(1))
+    );
 }
 
 #[tokio::test]
 async fn plain_paths_lead_to_plain_addresses() {
     let world = World::new().await;
     world.publish("edge", YAML).await;
-    let asked = world.beat("/c2", &heartbeat("a", None)).await.requested_operations.remove(0);
+    let asked = world
+        .beat("/c2", &heartbeat("a", None))
+        .await
+        .requested_operations
+        .remove(0);
     let location = asked.arg("location").unwrap();
-    assert!(location.starts_with(&format!("http://{}/c2/flows/", world.address)), "{location}");
+    assert!(
+        location.starts_with(&format!("http://{}/c2/flows/", world.address)),
+        "{location}"
+    );
 }
 
 #[tokio::test]
 async fn a_restart_forgets_nothing_that_lasts() {
     let world = World::new().await;
-    let flow = world.publish("edge", YAML).await["flow_id"].as_str().unwrap().to_owned();
-    let asked = world.beat(EFM, &heartbeat("a", None)).await.requested_operations.remove(0);
+    let flow = world.publish("edge", YAML).await["flow_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let asked = world
+        .beat(EFM, &heartbeat("a", None))
+        .await
+        .requested_operations
+        .remove(0);
     world.clock.advance(Duration::from_secs(5));
     world.beat(EFM, &heartbeat("a", None)).await;
     let before = world.get("/api/v1/agents").await;
@@ -179,8 +230,13 @@ async fn a_restart_forgets_nothing_that_lasts() {
     let manifest = world.get("/api/v1/manifests/h").await;
     assert_eq!(manifest["agentType"], "minifi-java");
     assert_eq!(world.publish("edge", YAML).await["version"], 2);
-    assert_eq!(world.get("/api/v1/classes/edge/flows").await["flows"][1]["flow_id"], flow);
-    world.ack(&Acknowledge::new(&asked.identifier, AckState::FullyApplied)).await;
+    assert_eq!(
+        world.get("/api/v1/classes/edge/flows").await["flows"][1]["flow_id"],
+        flow
+    );
+    world
+        .ack(&Acknowledge::new(&asked.identifier, AckState::FullyApplied))
+        .await;
     let operations = world.get("/api/v1/operations?agent=a").await;
     assert_eq!(operations["operations"][0]["id"], asked.identifier);
     assert_eq!(operations["operations"][0]["state"], "done");
@@ -190,11 +246,18 @@ async fn a_restart_forgets_nothing_that_lasts() {
 async fn an_operation_that_was_handed_out_is_known_after_a_crash() {
     let world = World::new().await;
     world.publish("edge", YAML).await;
-    let asked = world.beat(EFM, &heartbeat("a", None)).await.requested_operations.remove(0);
+    let asked = world
+        .beat(EFM, &heartbeat("a", None))
+        .await
+        .requested_operations
+        .remove(0);
     let world = world.die().await;
     // The response may have been lost with the process: the same operation comes again.
     world.clock.advance(Duration::from_secs(100));
-    let again = world.beat(EFM, &heartbeat("a", None)).await.requested_operations;
+    let again = world
+        .beat(EFM, &heartbeat("a", None))
+        .await
+        .requested_operations;
     assert_eq!(again.len(), 1);
     assert_eq!(again[0].identifier, asked.identifier);
 }
@@ -203,8 +266,14 @@ async fn an_operation_that_was_handed_out_is_known_after_a_crash() {
 async fn an_acknowledge_that_was_answered_is_known_after_a_crash() {
     let world = World::new().await;
     world.publish("edge", YAML).await;
-    let asked = world.beat(EFM, &heartbeat("a", None)).await.requested_operations.remove(0);
-    world.ack(&Acknowledge::new(&asked.identifier, AckState::NotApplied)).await;
+    let asked = world
+        .beat(EFM, &heartbeat("a", None))
+        .await
+        .requested_operations
+        .remove(0);
+    world
+        .ack(&Acknowledge::new(&asked.identifier, AckState::NotApplied))
+        .await;
     let world = world.die().await;
     let operations = world.get("/api/v1/operations?agent=a").await;
     assert_eq!(operations["operations"][0]["state"], "failed");
@@ -215,9 +284,15 @@ async fn a_silent_agent_is_missing_until_it_calls() {
     let world = World::new().await;
     world.beat(EFM, &heartbeat("a", None)).await;
     world.clock.advance(Duration::from_secs(90));
-    assert_eq!(world.get("/api/v1/agents").await["agents"][0]["state"], "online");
+    assert_eq!(
+        world.get("/api/v1/agents").await["agents"][0]["state"],
+        "online"
+    );
     world.clock.advance(Duration::from_millis(1));
-    assert_eq!(world.get("/api/v1/agents?state=missing").await["agents"][0]["id"], "a");
+    assert_eq!(
+        world.get("/api/v1/agents?state=missing").await["agents"][0]["id"],
+        "a"
+    );
     world.beat(EFM, &heartbeat("a", None)).await;
     assert_eq!(world.get("/api/v1/agents/a").await["state"], "online");
 }
@@ -226,7 +301,9 @@ async fn a_silent_agent_is_missing_until_it_calls() {
 async fn compressed_heartbeats_are_read_and_bombs_refused() {
     let world = World::new().await;
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    encoder.write_all(heartbeat("gz", None).to_string().as_bytes()).unwrap();
+    encoder
+        .write_all(heartbeat("gz", None).to_string().as_bytes())
+        .unwrap();
     let packed = encoder.finish().unwrap();
     let path = format!("{EFM}/heartbeat");
     let gzip = "Content-Encoding: gzip\r\n";
@@ -237,7 +314,9 @@ async fn compressed_heartbeats_are_read_and_bombs_refused() {
     for _ in 0..65 {
         bomb.write_all(&vec![b' '; 1 << 20]).unwrap();
     }
-    let (status, body) = world.call("POST", &path, gzip, &bomb.finish().unwrap()).await;
+    let (status, body) = world
+        .call("POST", &path, gzip, &bomb.finish().unwrap())
+        .await;
     assert_eq!(status, 413, "{}", String::from_utf8_lossy(&body));
 }
 
@@ -252,16 +331,58 @@ async fn wrong_requests_are_refused_with_a_reason_and_without_operations() {
         ("POST", &*heartbeat, "", "[]", 400, "not a JSON object"),
         ("POST", &*heartbeat, "", "{}", 400, "agentInfo.identifier"),
         ("POST", &*heartbeat, "", &*deep, 400, "not a JSON object"),
-        ("POST", &*heartbeat, "Content-Encoding: gzip\r\n", "x", 400, "gzip"),
-        ("POST", &*heartbeat, "Content-Encoding: br\r\n", "x", 415, "gzip"),
+        (
+            "POST",
+            &*heartbeat,
+            "Content-Encoding: gzip\r\n",
+            "x",
+            400,
+            "gzip",
+        ),
+        (
+            "POST",
+            &*heartbeat,
+            "Content-Encoding: br\r\n",
+            "x",
+            415,
+            "gzip",
+        ),
         ("POST", "/c2/acknowledge", "", "{}", 400, "operationId"),
         ("GET", "/c2/flows/none", "", "", 404, "no flow 'none'"),
         ("GET", "/api/v1/agents/none", "", "", 404, "no agent 'none'"),
-        ("GET", "/api/v1/classes/none", "", "", 404, "no class 'none'"),
-        ("GET", "/api/v1/manifests/none", "", "", 404, "no manifest 'none'"),
+        (
+            "GET",
+            "/api/v1/classes/none",
+            "",
+            "",
+            404,
+            "no class 'none'",
+        ),
+        (
+            "GET",
+            "/api/v1/manifests/none",
+            "",
+            "",
+            404,
+            "no manifest 'none'",
+        ),
         ("GET", "/api/v1/agents?stat=x", "", "", 400, "stat"),
-        ("GET", "/api/v1/agents?state=x", "", "", 400, "online or missing"),
-        ("POST", "/api/v1/classes/edge/flows", "", "Processors:\n- {}", 400, "Processors[0].name"),
+        (
+            "GET",
+            "/api/v1/agents?state=x",
+            "",
+            "",
+            400,
+            "online or missing",
+        ),
+        (
+            "POST",
+            "/api/v1/classes/edge/flows",
+            "",
+            "Processors:\n- {}",
+            400,
+            "Processors[0].name",
+        ),
     ] {
         let (got, answer) = world.call(method, path, headers, body.as_bytes()).await;
         let answer: Value = serde_json::from_slice(&answer).unwrap();

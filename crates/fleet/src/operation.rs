@@ -9,7 +9,8 @@
 //!         +--------------------> timed_out --(agent calls again)--> deployed, same id
 //! ```
 //! One intent has one id for ever: what is lost on the way is sent again under the same id, so an
-//! agent that did get it answers NO_OPERATION at worst. A late acknowledge still counts.
+//! agent that did get it answers NO_OPERATION at worst. The waits between double each time, and
+//! a flow is never given up for losses alone. A late acknowledge still counts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -73,8 +74,8 @@ pub enum OperationStatus {
 pub struct Policy {
     /// Silence after which an operation is sent again.
     pub resend_after: Duration,
-    /// How often one is sent at most.
-    pub attempts_max: u32,
+    /// How often one is sent in vain before it counts as failed; it is tried on all the same.
+    pub failed_after_attempts: u32,
     /// Wait for the agent's call.
     pub queued_timeout: Duration,
     /// Wait for the outcome.
@@ -127,27 +128,28 @@ impl FleetOperation {
         )
     }
 
-    /// Whether it was given up for good.
+    /// Whether it counts as failed: refused, or sent in vain too often.
     pub fn is_hopeless(&self, policy: &Policy) -> bool {
         match self.status {
             OperationStatus::Failed => true,
-            OperationStatus::TimedOut => self.attempts >= policy.attempts_max,
+            OperationStatus::TimedOut => self.attempts >= policy.failed_after_attempts,
             _ => false,
         }
     }
 
     /// Decides whether the agent that calls now gets it, and notes so.
     pub fn hand_out(&mut self, now: UnixMillis, policy: &Policy) -> bool {
-        let silent = |since: UnixMillis| now.since(since) >= policy.resend_after;
+        let doublings = self.attempts.saturating_sub(1).min(RESEND_DOUBLINGS_MAX);
+        let wait = policy.resend_after.saturating_mul(1 << doublings);
+        let waited = self.handed_out.is_none_or(|at| now.since(at) >= wait);
         let due = match self.status {
             OperationStatus::Queued => true,
-            OperationStatus::Deployed => self.handed_out.is_none_or(silent),
-            // Its agent was away; only what is still wanted is worth another try, and a
-            // description may come from any agent of the build.
-            OperationStatus::TimedOut => self.flow.is_some(),
+            OperationStatus::Deployed => waited,
+            // Its agent was away. A description may come from any agent of the build instead.
+            OperationStatus::TimedOut => waited && self.flow.is_some(),
             OperationStatus::Done | OperationStatus::Failed | OperationStatus::Cancelled => false,
         };
-        if !due || !self.stored || self.attempts >= policy.attempts_max {
+        if !due || !self.stored {
             return false;
         }
         self.status = OperationStatus::Deployed;
@@ -284,6 +286,9 @@ pub fn truncate(text: &mut String, bytes_max: usize) {
     }
     text.truncate(end);
 }
+
+/// The wait between two attempts grows to 64 times the first one: an hour and a half by default.
+const RESEND_DOUBLINGS_MAX: u32 = 6;
 
 const WORDS: [(OperationStatus, &str); 6] = [
     (OperationStatus::Queued, "queued"),

@@ -2,7 +2,7 @@ use super::*;
 
 const POLICY: Policy = Policy {
     resend_after: Duration::from_secs(60),
-    attempts_max: 3,
+    failed_after_attempts: 3,
     queued_timeout: Duration::from_secs(300),
     deployed_timeout: Duration::from_secs(300),
     describe_timeout: Duration::from_secs(30),
@@ -45,16 +45,20 @@ fn a_lost_response_is_sent_again_under_the_same_id() {
         "the agent may still be at work"
     );
     assert!(operation.hand_out(at(60), &POLICY));
-    assert!(!operation.hand_out(at(61), &POLICY));
-    assert!(operation.hand_out(at(120), &POLICY));
     assert!(
-        !operation.hand_out(at(180), &POLICY),
-        "three times is the most"
+        !operation.hand_out(at(179), &POLICY),
+        "the second wait is twice as long"
     );
+    assert!(operation.hand_out(at(180), &POLICY));
+    assert!(!operation.expire(at(479), &POLICY));
+    assert!(!operation.is_hopeless(&POLICY));
+    assert!(operation.expire(at(480), &POLICY));
+    assert!(
+        operation.is_hopeless(&POLICY),
+        "three times in vain counts as failed"
+    );
+    assert!(operation.hand_out(at(480), &POLICY), "but it is tried on");
     assert_eq!(&*operation.id, "op");
-    assert!(!operation.expire(at(419), &POLICY));
-    assert!(operation.expire(at(420), &POLICY));
-    assert!(operation.is_hopeless(&POLICY));
 }
 
 #[test]
@@ -179,8 +183,8 @@ fn a_description_that_times_out_is_left_to_another_agent() {
     assert!(!operation.hand_out(at(31), &POLICY));
 }
 
-/// Any order of calls: decided once, never more attempts than allowed, and an id that was
-/// acknowledged is never handed out again.
+/// Any order of calls: decided once, never sent again before the wait is over, and an id that
+/// was acknowledged is never handed out again.
 #[test]
 fn no_order_of_events_breaks_the_rules() {
     for seed in 0..2_000 {
@@ -194,6 +198,11 @@ fn no_order_of_events_breaks_the_rules() {
                 0 | 1 => {
                     let sent = operation.hand_out(at(now), &POLICY);
                     assert!(!(sent && before.acknowledged), "seed {seed}");
+                    let early = |last| at(now).since(last) < POLICY.resend_after;
+                    assert!(
+                        !(sent && before.handed_out.is_some_and(early)),
+                        "seed {seed}"
+                    );
                 }
                 2 => {
                     operation.expire(at(now), &POLICY);
@@ -216,7 +225,6 @@ fn no_order_of_events_breaks_the_rules() {
                 }
                 _ => {}
             }
-            assert!(operation.attempts <= POLICY.attempts_max, "seed {seed}");
             if before.acknowledged {
                 assert_eq!(operation.status, before.status, "seed {seed}");
             }
