@@ -41,7 +41,7 @@ impl BatchIndex {
     }
 
     /// The batch that holds `offset`, or else the first after it, and all that follow.
-    pub(crate) fn from_offset(&self, offset: i64) -> impl Iterator<Item = Located> + '_ {
+    pub(crate) fn since_offset(&self, offset: i64) -> impl Iterator<Item = Located> + '_ {
         let chunk = self
             .chunks
             .partition_point(|chunk| chunk.first_offset() <= offset);
@@ -57,7 +57,7 @@ impl BatchIndex {
     }
 
     /// Batches with a record at or after `timestamp`, in order.
-    pub(crate) fn from_time(&self, timestamp: i64) -> impl Iterator<Item = Located> + '_ {
+    pub(crate) fn since_time(&self, timestamp: i64) -> impl Iterator<Item = Located> + '_ {
         let chunks = self
             .chunks
             .iter()
@@ -235,10 +235,10 @@ mod tests {
             for _ in 0..50 {
                 let offset = i64::try_from(rng.below(u64::try_from(end).unwrap())).unwrap();
                 let at = list.partition_point(|b| b.base_offset <= offset) - 1;
-                let found: Vec<Located> = index.from_offset(offset).take(600).collect();
+                let found: Vec<Located> = index.since_offset(offset).take(600).collect();
                 assert_eq!(found, list[at..list.len().min(at + 600)], "seed {seed}");
                 let time = 1_700_000_000_000 + offset * 10;
-                let found: Vec<Located> = index.from_time(time).collect();
+                let found: Vec<Located> = index.since_time(time).collect();
                 let wanted = list.iter().filter(|b| b.max_timestamp >= time);
                 assert_eq!(found, wanted.copied().collect::<Vec<_>>(), "seed {seed}");
             }
@@ -257,7 +257,7 @@ mod tests {
                 let at = list.partition_point(|b| b.base_offset <= offset) - 1;
                 let rest = if offset >= end { &[] } else { &list[at..] };
                 assert_eq!(
-                    index.from_offset(0).collect::<Vec<_>>(),
+                    index.since_offset(0).collect::<Vec<_>>(),
                     rest,
                     "seed {seed}"
                 );

@@ -93,11 +93,12 @@ impl Keeper {
 
 /// Starts the thread; it ends with [`Keeper::stop`], which dropping the store calls too.
 pub(crate) fn start(streams: &Arc<Streams>) -> Result<(), StreamsError> {
-    let shared = Arc::clone(streams.shared());
+    // Neither the store nor its journal: those end when their users let go of them.
+    let keeper = Arc::clone(&streams.shared().keeper);
     let streams: Weak<Streams> = Arc::downgrade(streams);
     let run = move || {
         let mut pause = Some(Duration::ZERO);
-        while shared.keeper.wait(pause) {
+        while keeper.wait(pause) {
             let Some(streams) = streams.upgrade() else {
                 return;
             };
@@ -134,7 +135,9 @@ impl Streams {
         let now = self.clock().now();
         let mut next: Option<Duration> = None;
         for topic in self.topics_snapshot() {
-            let Some(ttl) = self.config().ttl(topic.name()) else { continue };
+            let Some(ttl) = self.config().ttl(topic.name()) else {
+                continue;
+            };
             // What is written from now on expires no sooner than this.
             next = Some(next.map_or(ttl, |next| next.min(ttl)));
             for partition in topic.partitions() {

@@ -42,7 +42,7 @@ pub struct Partition {
 pub(crate) struct Shared {
     pub(crate) journal: Journal,
     pub(crate) message_bytes_max: u64,
-    pub(crate) keeper: Keeper,
+    pub(crate) keeper: Arc<Keeper>,
     pub(crate) telemetry: Telemetry,
 }
 
@@ -198,7 +198,10 @@ impl Partition {
         let log_start_offset = state.start;
         drop(state);
         self.shared.keeper.note_end(placed.end);
-        self.shared.telemetry.records.increment(u64::from(header.record_count.unsigned_abs()));
+        self.shared
+            .telemetry
+            .records
+            .increment(u64::from(header.record_count.unsigned_abs()));
         self.shared.telemetry.bytes.increment(bytes);
         Ok(Append {
             base_offset,
@@ -270,7 +273,7 @@ impl Partition {
     ) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
         let (start, candidates) = {
             let state = self.state.lock();
-            let visible = state.index.from_time(at.0);
+            let visible = state.index.since_time(at.0);
             let visible = visible.take_while(|batch| batch.base_offset < state.high);
             (
                 state.start,
@@ -384,7 +387,10 @@ impl Partition {
         let made = oldest.map(|batch| UnixMillis(batch.max_timestamp));
         drop(young);
         if start > state.start && !state.deleted {
-            write(PartitionStanding { start, ..state.standing(self.number) })?;
+            write(PartitionStanding {
+                start,
+                ..state.standing(self.number)
+            })?;
             state.start = start;
             let next = state.next;
             state.index.forget_before(start, next);
@@ -487,10 +493,19 @@ impl Partition {
             let reached: journal::OnDone = Box::new(move |outcome| answer(Some(sender), outcome));
             let need = self.need();
             let done = match need {
-                journal::Durability::Disk => Done { os: None, disk: Some(reached) },
-                _ => Done { os: Some(reached), disk: None },
+                journal::Durability::Disk => Done {
+                    os: None,
+                    disk: Some(reached),
+                },
+                _ => Done {
+                    os: Some(reached),
+                    disk: None,
+                },
             };
-            self.shared.journal.append(&[], need, done).map_err(storage)?;
+            self.shared
+                .journal
+                .append(&[], need, done)
+                .map_err(storage)?;
             AckWait(Some(receiver))
         };
         Ok(Append {
@@ -591,12 +606,14 @@ impl State {
             next: self.next,
             records_in: self.records_in,
             bytes_in: self.bytes_in,
-            producers: producers.map(|(id, producer)| (id, producer.clone())).collect(),
+            producers: producers
+                .map(|(id, producer)| (id, producer.clone()))
+                .collect(),
         }
     }
 
     fn visible_from(&self, offset: i64) -> impl Iterator<Item = Located> + '_ {
-        let batches = self.index.from_offset(offset);
+        let batches = self.index.since_offset(offset);
         batches
             .skip_while(move |_| offset >= self.high)
             .take_while(|batch| batch.base_offset < self.high)
@@ -616,7 +633,6 @@ impl State {
             end: self.high,
         }
     }
-
 }
 
 impl Future for AckWait {

@@ -10,10 +10,10 @@ use crate::batch::{BatchHeader, sequence_after};
 use crate::error::StreamsError;
 use crate::limits::{PRODUCER_BATCHES_REMEMBERED, PRODUCERS_PER_PARTITION_MAX};
 
-/// The producers of one partition; takes no memory while there are none.
+/// The producers of one partition; allocates nothing while there are none.
 #[derive(Debug, Default)]
 pub(crate) struct Producers {
-    by_id: Option<Box<HashMap<i64, Producer>>>,
+    by_id: HashMap<i64, Producer>,
 }
 
 /// One producer's state, as it is kept and as a snapshot stores it.
@@ -53,10 +53,7 @@ impl Producers {
         if header.producer_id < 0 {
             return Ok(Verdict::New);
         }
-        let known = self
-            .by_id
-            .as_ref()
-            .and_then(|by_id| by_id.get(&header.producer_id));
+        let known = self.by_id.get(&header.producer_id);
         // A producer that nobody remembers may go on from any sequence: it may have been
         // forgotten after a long silence, and Kafka treats it so.
         let Some(known) = known else {
@@ -92,7 +89,7 @@ impl Producers {
         if header.producer_id < 0 {
             return;
         }
-        let by_id = self.by_id.get_or_insert_default();
+        let by_id = &mut self.by_id;
         if by_id.len() >= PRODUCERS_PER_PARTITION_MAX && !by_id.contains_key(&header.producer_id) {
             forget_silent(by_id);
         }
@@ -117,7 +114,7 @@ impl Producers {
 
     /// All producers, by id.
     pub(crate) fn all(&self) -> Vec<(i64, &Producer)> {
-        let by_id = self.by_id.iter().flat_map(|by_id| by_id.iter());
+        let by_id = self.by_id.iter();
         let mut all: Vec<(i64, &Producer)> = by_id.map(|(id, producer)| (*id, producer)).collect();
         all.sort_by_key(|(id, _)| *id);
         all
@@ -125,7 +122,7 @@ impl Producers {
 
     /// The producers of a snapshot.
     pub(crate) fn restored(producers: Vec<(i64, Producer)>) -> Self {
-        let by_id = (!producers.is_empty()).then(|| Box::new(producers.into_iter().collect()));
+        let by_id = producers.into_iter().collect();
         Producers { by_id }
     }
 }

@@ -87,7 +87,7 @@ impl Streams {
             |frame: journal::FrameRef<'_>| replay.visit(&frame).map_err(JournalError::refused);
         let (journal, found) = Journal::open(disk, dir, options, &mut visit).map_err(storage)?;
         let shared = Arc::new(Shared {
-            keeper: Keeper::starting_at(journal.end()),
+            keeper: Arc::new(Keeper::starting_at(journal.end())),
             message_bytes_max: config.max_message_bytes.0,
             telemetry: Telemetry::default(),
             journal,

@@ -144,7 +144,11 @@ impl Topics {
         topics
     }
 
-    pub(crate) fn check_create(&self, config: &StreamsConfig, spec: &TopicSpec) -> Result<i32, StreamsError> {
+    pub(crate) fn check_create(
+        &self,
+        config: &StreamsConfig,
+        spec: &TopicSpec,
+    ) -> Result<i32, StreamsError> {
         if self.by_name.contains_key(&spec.name) {
             return Err(StreamsError::TopicExists(spec.name.clone()));
         }
@@ -179,7 +183,11 @@ impl Topics {
         self.by_name.remove(&topic.name);
     }
 
-    pub(crate) fn partition(&self, topic: &TopicName, index: i32) -> Result<&Arc<Partition>, StreamsError> {
+    pub(crate) fn partition(
+        &self,
+        topic: &TopicName,
+        index: i32,
+    ) -> Result<&Arc<Partition>, StreamsError> {
         let Some(found) = self.by_name.get(topic) else {
             return Err(StreamsError::UnknownTopic(topic.clone()));
         };
@@ -216,4 +224,3 @@ impl std::fmt::Debug for Topic {
         write!(f, "{} ({})", self.name, self.id)
     }
 }
-

@@ -7,7 +7,7 @@ mod store;
 use std::path::Path;
 use std::sync::Arc;
 
-use base::{ByteSize, SystemClock, UnixMillis};
+use base::{ByteSize, Clock, SystemClock};
 use bytes::Bytes;
 use journal::SimDisk;
 
@@ -50,17 +50,22 @@ fn open(disk: &SimDisk) -> Arc<Streams> {
 }
 
 async fn create(streams: &Streams, topic: &str, partitions: i32) -> Arc<Topic> {
-    streams.create_topic(TopicSpec::of(name(topic)).with_partitions(partitions)).await.unwrap()
+    streams
+        .create_topic(TopicSpec::of(name(topic)).with_partitions(partitions))
+        .await
+        .unwrap()
 }
 
 /// A batch of these values.
 fn batch_of(values: &[String], sequence: Option<ProducerSequence>) -> Bytes {
     let records: Vec<Record> = values.iter().map(|v| Record::of_value(v.clone())).collect();
-    batch::build(&records, UnixMillis(1_000), sequence).unwrap()
+    batch::build(&records, SystemClock.now(), sequence).unwrap()
 }
 
 async fn append(partition: &Arc<Partition>, value: &str) -> i64 {
-    let appended = partition.append(batch_of(&[value.to_owned()], None), Ack::All).unwrap();
+    let appended = partition
+        .append(batch_of(&[value.to_owned()], None), Ack::All)
+        .unwrap();
     appended.ack.await.unwrap();
     appended.base_offset
 }
@@ -83,5 +88,8 @@ fn all_records(partition: &Partition) -> Vec<BatchRecord> {
 
 fn values(records: &[BatchRecord]) -> Vec<String> {
     let text = |value: &Bytes| String::from_utf8(value.to_vec()).unwrap();
-    records.iter().map(|record| text(record.value.as_ref().unwrap())).collect()
+    records
+        .iter()
+        .map(|record| text(record.value.as_ref().unwrap()))
+        .collect()
 }

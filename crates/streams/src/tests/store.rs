@@ -32,7 +32,11 @@ async fn a_restart_is_exact() {
     for n in 0..5 {
         append(&topic.partitions()[1], &format!("v{n}")).await;
     }
-    streams.commit_offsets("g", vec![commit("/s/a:t", 1, 4)]).unwrap().await.unwrap();
+    streams
+        .commit_offsets("g", vec![commit("/s/a:t", 1, 4)])
+        .unwrap()
+        .await
+        .unwrap();
     let producer_id = streams.next_producer_id().await.unwrap();
     let (id, cluster_id) = (topic.id(), streams.cluster_id().to_owned());
     let info = topic.info();
@@ -40,14 +44,20 @@ async fn a_restart_is_exact() {
     drop((streams, topic));
 
     let (streams, recovery) = try_open(&disk, small()).unwrap();
-    assert_eq!((recovery.topics, recovery.partitions, recovery.records), (1, 3, 5));
+    assert_eq!(
+        (recovery.topics, recovery.partitions, recovery.records),
+        (1, 3, 5)
+    );
     assert_eq!((recovery.cut_bytes, recovery.damaged_bytes), (0, 0));
     assert_eq!(streams.cluster_id(), cluster_id);
     let topic = streams.topic_by_id(id).unwrap();
     assert_eq!(topic.name().display(), "/s/a:t");
     assert_eq!(topic.info().partition_offsets, info.partition_offsets);
     assert_eq!(topic.info().bytes_in_total, info.bytes_in_total);
-    assert_eq!(values(&all_records(&topic.partitions()[1])), ["v0", "v1", "v2", "v3", "v4"]);
+    assert_eq!(
+        values(&all_records(&topic.partitions()[1])),
+        ["v0", "v1", "v2", "v3", "v4"]
+    );
     let committed = streams.committed_offset("g", &name(".s.a..t"), 1).unwrap();
     assert_eq!((committed.offset, committed.metadata.as_str()), (4, "why"));
     assert!(streams.next_producer_id().await.unwrap() > producer_id);
@@ -61,7 +71,9 @@ async fn records_show_only_once_they_are_on_the_disk() {
     let partition = &topic.partitions()[0];
     append(partition, "safe").await;
     disk.fail_next_sync();
-    let lost = partition.append(batch_of(&["lost".into()], None), Ack::All).unwrap();
+    let lost = partition
+        .append(batch_of(&["lost".into()], None), Ack::All)
+        .unwrap();
     assert!(lost.ack.await.is_err());
     assert_eq!(partition.high_watermark(), 1);
     assert!(matches!(
@@ -114,7 +126,12 @@ async fn reads_give_whole_batches_and_at_least_one() {
     let partition = &topic.partitions()[0];
     let three: Vec<String> = (0..3).map(|n| format!("r{n}")).collect();
     for _ in 0..3 {
-        partition.append(batch_of(&three, None), Ack::All).unwrap().ack.await.unwrap();
+        partition
+            .append(batch_of(&three, None), Ack::All)
+            .unwrap()
+            .ack
+            .await
+            .unwrap();
     }
     let one = batch_of(&three, None).len();
     // From the middle of a batch it is the whole batch; clients skip what they have.
@@ -128,7 +145,11 @@ async fn reads_give_whole_batches_and_at_least_one() {
         let refused = partition.read(offset, 100, true);
         assert!(matches!(
             refused,
-            Err(StreamsError::OffsetOutOfRange { start: 0, end: 9, .. })
+            Err(StreamsError::OffsetOutOfRange {
+                start: 0,
+                end: 9,
+                ..
+            })
         ));
     }
 }
@@ -144,7 +165,10 @@ async fn a_damaged_or_large_batch_is_refused_and_takes_no_offset() {
     assert!(matches!(refused, Err(StreamsError::CorruptMessage(_))));
     let large = batch_of(&["x".repeat(3_000)], None);
     let refused = partition.append(large, Ack::All);
-    assert!(matches!(refused, Err(StreamsError::MessageTooLarge { max: 2_048, .. })));
+    assert!(matches!(
+        refused,
+        Err(StreamsError::MessageTooLarge { max: 2_048, .. })
+    ));
     assert_eq!(append(partition, "v").await, 0);
 }
 
@@ -154,17 +178,27 @@ async fn offsets_are_found_by_time() {
     let topic = create(&streams, "t", 1).await;
     let partition = &topic.partitions()[0];
     for times in [[10, 30], [20, 25], [50, 40]] {
-        let records =
-            times.map(|time| Record { timestamp: Some(UnixMillis(time)), ..Record::of_value("v") });
+        let records = times.map(|time| Record {
+            timestamp: Some(UnixMillis(time)),
+            ..Record::of_value("v")
+        });
         let batch = crate::batch::build(&records, UnixMillis(0), None).unwrap();
-        partition.append(batch, Ack::All).unwrap().ack.await.unwrap();
+        partition
+            .append(batch, Ack::All)
+            .unwrap()
+            .ack
+            .await
+            .unwrap();
     }
     let at = |time| partition.offset_for_time(UnixMillis(time)).unwrap();
     assert_eq!(at(0), Some((0, UnixMillis(10))));
     assert_eq!(at(11), Some((1, UnixMillis(30))));
     assert_eq!(at(31), Some((4, UnixMillis(50))));
     assert_eq!(at(51), None);
-    assert_eq!(partition.offset_of_max_time().unwrap(), Some((4, UnixMillis(50))));
+    assert_eq!(
+        partition.offset_of_max_time().unwrap(),
+        Some((4, UnixMillis(50)))
+    );
 }
 
 #[tokio::test]
@@ -172,7 +206,11 @@ async fn watchers_are_woken_and_unregistered() {
     let streams = open(&SimDisk::new(7));
     let topic = create(&streams, "t", 2).await;
     let notify = Arc::new(Notify::new());
-    let watches: Vec<_> = topic.partitions().iter().map(|p| p.watch(&notify).unwrap()).collect();
+    let watches: Vec<_> = topic
+        .partitions()
+        .iter()
+        .map(|p| p.watch(&notify).unwrap())
+        .collect();
     append(&topic.partitions()[1], "v").await;
     notify.notified().await;
     drop(watches);
@@ -192,7 +230,11 @@ async fn deleting_a_topic_frees_its_segments_and_keeps_the_rest() {
     let streams = open(&disk);
     let kept = create(&streams, "kept", 1).await;
     let bulk = create(&streams, "bulk", 2).await;
-    let sequence = ProducerSequence { producer_id: 5, producer_epoch: 0, first_sequence: 0 };
+    let sequence = ProducerSequence {
+        producer_id: 5,
+        producer_epoch: 0,
+        first_sequence: 0,
+    };
     // The first batch of `kept` stands at the front, so its segment must stay; later ones go.
     for n in 0..60 {
         append(&bulk.partitions()[n % 2], &"x".repeat(1_000)).await;
@@ -205,7 +247,10 @@ async fn deleting_a_topic_frees_its_segments_and_keeps_the_rest() {
     streams.delete_topic(&name("bulk")).await.unwrap();
     streams.reclaim().unwrap();
     let after = streams.shared().journal.segments().len();
-    assert!(before >= 4 && after <= 2, "{before} segments became {after}");
+    assert!(
+        before >= 4 && after <= 2,
+        "{before} segments became {after}"
+    );
 
     streams.close().await;
     drop((streams, kept, bulk));
@@ -214,11 +259,16 @@ async fn deleting_a_topic_frees_its_segments_and_keeps_the_rest() {
     let kept = streams.topic_by_name(&name("kept")).unwrap();
     let partition = &kept.partitions()[0];
     assert_eq!(values(&all_records(partition)), ["a"]);
-    let again = partition.append(batch_of(&["a".into()], Some(sequence)), Ack::All).unwrap();
+    let again = partition
+        .append(batch_of(&["a".into()], Some(sequence)), Ack::All)
+        .unwrap();
     assert!(again.duplicate && again.base_offset == 0);
     let committed = streams.committed_all("g");
     assert_eq!(committed.len(), 1);
-    assert_eq!((committed[0].topic.display(), committed[0].committed.offset), ("kept", 1));
+    assert_eq!(
+        (committed[0].topic.display(), committed[0].committed.offset),
+        ("kept", 1)
+    );
     // A topic of the old name is another topic, with other numbers.
     let bulk = create(&streams, "bulk", 2).await;
     assert_eq!(bulk.partitions()[0].high_watermark(), 0);
@@ -238,11 +288,19 @@ async fn records_of_a_stream_expire_and_their_segments_go() {
     let now = streams.clock().now();
     let made = |age: u64| {
         let timestamp = Some(now - Duration::from_secs(age * 60));
-        let record = Record { timestamp, ..Record::of_value("x".repeat(1_000)) };
+        let record = Record {
+            timestamp,
+            ..Record::of_value("x".repeat(1_000))
+        };
         crate::batch::build(&[record], now, None).unwrap()
     };
     for age in (30..90).rev() {
-        partition.append(made(age), Ack::All).unwrap().ack.await.unwrap();
+        partition
+            .append(made(age), Ack::All)
+            .unwrap()
+            .ack
+            .await
+            .unwrap();
     }
     let before = streams.shared().journal.segments().len();
     let next = streams.expire().unwrap().unwrap();
@@ -276,13 +334,21 @@ async fn topics_follow_their_policy() {
     let (streams, _) = try_open(&SimDisk::new(9), config).unwrap();
     let made = streams.topic_or_create(&name("/s:t")).await.unwrap();
     assert_eq!(made.partitions().len(), 4);
-    assert_eq!(made.id(), streams.topic_or_create(&name(".s..t")).await.unwrap().id());
+    assert_eq!(
+        made.id(),
+        streams.topic_or_create(&name(".s..t")).await.unwrap().id()
+    );
     let refused = streams.topic_or_create(&name("plain")).await;
     assert!(matches!(refused, Err(StreamsError::AutoCreateOff(_))));
     let refused = streams.create_topic(TopicSpec::of(name("/s:t"))).await;
     assert!(matches!(refused, Err(StreamsError::TopicExists(_))));
-    let refused = streams.create_topic(TopicSpec::of(name("u")).with_partitions(0)).await;
-    assert!(matches!(refused, Err(StreamsError::InvalidPartitions { partitions: 0, .. })));
+    let refused = streams
+        .create_topic(TopicSpec::of(name("u")).with_partitions(0))
+        .await;
+    assert!(matches!(
+        refused,
+        Err(StreamsError::InvalidPartitions { partitions: 0, .. })
+    ));
 }
 
 #[tokio::test]
@@ -296,7 +362,12 @@ async fn weaker_durabilities_are_acknowledged_and_read_too() {
         let notify = Arc::new(Notify::new());
         let _watch = partition.watch(&notify).unwrap();
         for ack in [Ack::None, Ack::Leader, Ack::All] {
-            partition.append(batch_of(&["v".into()], None), ack).unwrap().ack.await.unwrap();
+            partition
+                .append(batch_of(&["v".into()], None), ack)
+                .unwrap()
+                .ack
+                .await
+                .unwrap();
         }
         while partition.high_watermark() < 3 {
             notify.notified().await;
@@ -315,13 +386,23 @@ async fn the_trait_stores_once_whatever_is_retried() {
         topic: name("t"),
         partition: 0,
         records: vec![Record::of_value("v")],
-        sequence: Some(ProducerSequence { producer_id, producer_epoch: 0, first_sequence: 0 }),
+        sequence: Some(ProducerSequence {
+            producer_id,
+            producer_epoch: 0,
+            first_sequence: 0,
+        }),
     };
     let first = store.produce(produced.clone()).await.unwrap();
     assert_eq!(store.produce(produced.clone()).await.unwrap(), first);
     let info = store.topic(&name("t")).await.unwrap();
-    assert_eq!((info.records_in_total, info.partition_offsets[0].end), (1, 1));
-    let nowhere = ProduceBatch { partition: 1, ..produced };
+    assert_eq!(
+        (info.records_in_total, info.partition_offsets[0].end),
+        (1, 1)
+    );
+    let nowhere = ProduceBatch {
+        partition: 1,
+        ..produced
+    };
     assert!(matches!(
         store.produce(nowhere).await,
         Err(StreamsError::UnknownPartition { partition: 1, .. })
@@ -330,10 +411,17 @@ async fn the_trait_stores_once_whatever_is_retried() {
 
 #[tokio::test]
 async fn a_partition_at_rest_is_small() {
-    let config = StreamsConfig { segment_bytes: ByteSize::mib(16), ..StreamsConfig::default() };
+    let config = StreamsConfig {
+        segment_bytes: ByteSize::mib(16),
+        ..StreamsConfig::default()
+    };
     let (streams, _) = try_open(&SimDisk::new(12), config).unwrap();
     create(&streams, "wide", 1_000).await;
     // The rest of a partition is its entry in the topic's list and, once written to, one chunk
     // of its index (under 400 bytes).
-    assert!(std::mem::size_of::<Partition>() <= 384, "{}", std::mem::size_of::<Partition>());
+    assert!(
+        std::mem::size_of::<Partition>() <= 384,
+        "{}",
+        std::mem::size_of::<Partition>()
+    );
 }
