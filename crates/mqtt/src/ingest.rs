@@ -40,10 +40,13 @@ pub(crate) struct Batch<'a> {
     received: UnixMillis,
 }
 
+/// Messages of the batch by index, each with the quality that is granted for it.
+type Picks = Vec<(u32, Qos)>;
+
 /// A subscriber that did not take all, and the messages that it has to be offered still.
 enum Waiting<'a> {
     Sink(Arc<SinkSlot>, Vec<Message<'a>>),
-    Session(Arc<Session>, Vec<(u32, Qos)>, Why),
+    Session(Arc<Session>, Picks, Why),
 }
 
 enum Why {
@@ -241,7 +244,6 @@ impl Ingest {
         self.core.counters.messages_to_sinks.add(to_sinks);
         let mut journaled = false;
         for (session, picks) in spread.sessions {
-            let picks = picks.unwrap_or_default();
             let rest = self.deliver(&session, picks, messages, stored, now, &mut journaled)?;
             if let Some((picks, why)) = rest {
                 waiting.push(Waiting::Session(session, picks, why));
@@ -251,16 +253,15 @@ impl Ingest {
     }
 
     /// Gives what the session did not take.
-    #[allow(clippy::type_complexity)]
     fn deliver(
         &self,
         session: &Arc<Session>,
-        mut picks: Vec<(u32, Qos)>,
+        mut picks: Picks,
         messages: &[Message<'_>],
         stored: &mut [Option<Arc<Stored>>],
         now: UnixMillis,
         journaled: &mut bool,
-    ) -> Result<Option<(Vec<(u32, Qos)>, Why)>, LinkEnd> {
+    ) -> Result<Option<(Picks, Why)>, LinkEnd> {
         let mut terms = self.core.terms(now);
         let outcome = session.deliver(&mut terms, messages, &picks, stored);
         *journaled |= terms.journaled;
@@ -343,13 +344,13 @@ struct Spread<'b, 'm> {
     /// What sinks without a list of their own get.
     all: &'b [Message<'m>],
     sinks: Vec<(Arc<SinkSlot>, Option<Vec<Message<'m>>>)>,
-    sessions: Vec<(Arc<Session>, Option<Vec<(u32, Qos)>>)>,
+    sessions: Vec<(Arc<Session>, Picks)>,
 }
 
 impl<'b, 'm> Spread<'b, 'm> {
     /// All messages have one topic: sinks get the batch as it lies.
     fn of_one(route: &Route, messages: &'b [Message<'m>]) -> Self {
-        let picks = |qos: Qos| {
+        let picks = |qos: Qos| -> Picks {
             (0..messages.len() as u32)
                 .map(|index| (index, qos))
                 .collect()
@@ -364,7 +365,7 @@ impl<'b, 'm> Spread<'b, 'm> {
             sessions: route
                 .sessions
                 .iter()
-                .map(|(s, q)| (s.clone(), Some(picks(*q))))
+                .map(|(s, q)| (s.clone(), picks(*q)))
                 .collect(),
         }
     }
@@ -378,10 +379,8 @@ impl<'b, 'm> Spread<'b, 'm> {
         }
         for (session, qos) in &route.sessions {
             match self.sessions.iter_mut().find(|(s, _)| s.key == session.key) {
-                Some((_, picks)) => picks.get_or_insert_default().push((index, *qos)),
-                None => self
-                    .sessions
-                    .push((session.clone(), Some(vec![(index, *qos)]))),
+                Some((_, picks)) => picks.push((index, *qos)),
+                None => self.sessions.push((session.clone(), vec![(index, *qos)])),
             }
         }
     }
