@@ -1,3 +1,5 @@
+//! Checks of the C2 routes and the management API over sockets.
+
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;

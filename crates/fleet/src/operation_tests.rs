@@ -1,3 +1,5 @@
+//! Checks of the operation's state machine: lost, late, doubled and foreign answers.
+
 use super::*;
 
 const POLICY: Policy = Policy {

@@ -1,3 +1,5 @@
+//! Checks of the registry: presence, classes, drift and hand-outs, with time as an argument.
+
 use std::time::Duration;
 
 use c2::{AckState, AgentInfo, FlowInfo, RawJson};

@@ -68,7 +68,11 @@ pub fn load(
     settings: &[String],
 ) -> Result<Config, Vec<Problem>> {
     let defaults = serde_json::to_value(Config::default()).unwrap_or_default();
-    let mut layers = Layers { known: defaults.clone(), merged: defaults, problems: Vec::new() };
+    let mut layers = Layers {
+        known: defaults.clone(),
+        merged: defaults,
+        problems: Vec::new(),
+    };
     if let Some(path) = file {
         layers.file(path);
     }
@@ -96,7 +100,13 @@ impl Layers {
             Ok(table) => {
                 let known = self.known.clone();
                 let mut unknown = Vec::new();
-                overlay(&mut self.merged, &known, Value::Object(table), "", &mut unknown);
+                overlay(
+                    &mut self.merged,
+                    &known,
+                    Value::Object(table),
+                    "",
+                    &mut unknown,
+                );
                 for key in unknown {
                     let hint = self.hint(&key);
                     self.problem(origin.clone(), format!("unknown key '{key}'{hint}"));
@@ -109,8 +119,9 @@ impl Layers {
     fn variables(&mut self, variables: impl Iterator<Item = (String, String)>) {
         let mut keys = Vec::new();
         leaves(&self.known, "", &mut keys);
-        let mut ours: Vec<(String, String)> =
-            variables.filter(|(name, _)| name.starts_with(VARIABLE_PREFIX)).collect();
+        let mut ours: Vec<(String, String)> = variables
+            .filter(|(name, _)| name.starts_with(VARIABLE_PREFIX))
+            .collect();
         ours.sort();
         for (name, value) in ours {
             let reserved = |r: &&str| name.starts_with(*r);
@@ -146,7 +157,11 @@ impl Layers {
     fn set(&mut self, origin: &str, key: &str, text: &str) {
         let pointer = format!("/{}", key.replace('.', "/"));
         let is_text = matches!(self.known.pointer(&pointer), Some(Value::String(_)));
-        let value = if is_text { Value::String(text.to_owned()) } else { written_value(text) };
+        let value = if is_text {
+            Value::String(text.to_owned())
+        } else {
+            written_value(text)
+        };
         match self.merged.pointer_mut(&pointer) {
             Some(place) => *place = value,
             None => self.problem(origin.to_owned(), format!("'{key}' has no place")),
@@ -167,7 +182,11 @@ impl Layers {
         for problem in config.streams.problems() {
             self.problem("[streams]".to_owned(), problem);
         }
-        if self.problems.is_empty() { Ok(config) } else { Err(self.problems) }
+        if self.problems.is_empty() {
+            Ok(config)
+        } else {
+            Err(self.problems)
+        }
     }
 
     fn section<T: DeserializeOwned + Default>(&mut self, name: &str) -> T {
@@ -202,7 +221,11 @@ fn overlay(into: &mut Value, known: &Value, from: Value, at: &str, unknown: &mut
             if known.as_object().is_some_and(|known| !known.is_empty()) =>
         {
             for (key, value) in from {
-                let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+                let path = if at.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{at}.{key}")
+                };
                 match (into.get_mut(&key), known.get(&key)) {
                     (Some(place), Some(known)) => overlay(place, known, value, &path, unknown),
                     _ => unknown.push(path),
@@ -217,7 +240,11 @@ fn leaves(value: &Value, at: &str, keys: &mut Vec<String>) {
     match value {
         Value::Object(table) => {
             for (key, value) in table {
-                let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+                let path = if at.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{at}.{key}")
+                };
                 leaves(value, &path, keys);
             }
         }
@@ -245,7 +272,9 @@ fn distance(a: &str, b: &str) -> usize {
         let mut diagonal = std::mem::replace(&mut row[0], i + 1);
         for (j, y) in b.iter().enumerate() {
             let above = row[j + 1];
-            row[j + 1] = (diagonal + usize::from(x != *y)).min(above + 1).min(row[j] + 1);
+            row[j + 1] = (diagonal + usize::from(x != *y))
+                .min(above + 1)
+                .min(row[j] + 1);
             diagonal = above;
         }
     }
@@ -254,8 +283,12 @@ fn distance(a: &str, b: &str) -> usize {
 
 const VARIABLE_PREFIX: &str = "THALWEG_";
 /// Variables that are read elsewhere: command line options, and the agent's own.
-const OTHER_VARIABLES: [&str; 4] =
-    ["THALWEG_DATA", "THALWEG_CONFIG", "THALWEG_SERVER", "THALWEG_AGENT_"];
+const OTHER_VARIABLES: [&str; 4] = [
+    "THALWEG_DATA",
+    "THALWEG_CONFIG",
+    "THALWEG_SERVER",
+    "THALWEG_AGENT_",
+];
 /// Keys at most this many letters away are suggested.
 const NEAR: usize = 3;
 
@@ -264,7 +297,10 @@ mod tests {
     use super::*;
 
     fn texts(loaded: Result<Config, Vec<Problem>>) -> Vec<String> {
-        loaded.map_or_else(|p| p.iter().map(ToString::to_string).collect(), |_| Vec::new())
+        loaded.map_or_else(
+            |p| p.iter().map(ToString::to_string).collect(),
+            |_| Vec::new(),
+        )
     }
 
     #[test]
@@ -279,7 +315,10 @@ mod tests {
         leaves(&known, "", &mut keys);
         for key in keys {
             let last = key.rsplit('.').next().unwrap_or_default();
-            assert!(DEFAULTS.contains(&format!("{last} =")), "defaults.toml does not name {key}");
+            assert!(
+                DEFAULTS.contains(&format!("{last} =")),
+                "defaults.toml does not name {key}"
+            );
         }
     }
 
@@ -287,10 +326,16 @@ mod tests {
     fn later_layers_win_and_values_keep_their_types() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("thalweg.toml");
-        std::fs::write(&file, "[streams]\nlisten = \"127.0.0.1:1\"\ndefault_partitions = 3\n")
-            .unwrap();
+        std::fs::write(
+            &file,
+            "[streams]\nlisten = \"127.0.0.1:1\"\ndefault_partitions = 3\n",
+        )
+        .unwrap();
         let variables = [
-            ("THALWEG_STREAMS_LISTEN".to_owned(), "127.0.0.1:2".to_owned()),
+            (
+                "THALWEG_STREAMS_LISTEN".to_owned(),
+                "127.0.0.1:2".to_owned(),
+            ),
             ("THALWEG_DATA".to_owned(), "elsewhere".to_owned()),
         ];
         let settings = ["mqtt.listen=127.0.0.1:0".to_owned()];
@@ -307,16 +352,32 @@ mod tests {
         let file = dir.path().join("thalweg.toml");
         std::fs::write(&file, "[streams]\nlisten_on = \"x\"\n[nowhere]\na = 1\n").unwrap();
         let variables = [("THALWEG_NONSENSE".to_owned(), "1".to_owned())];
-        let settings = ["fleet.lisen=1".to_owned(), "streams.default_partitions=many".to_owned()];
+        let settings = [
+            "fleet.lisen=1".to_owned(),
+            "streams.default_partitions=many".to_owned(),
+        ];
         let problems = texts(load(Some(&file), variables.into_iter(), &settings));
         let path = file.display();
         assert_eq!(problems.len(), 5, "{problems:?}");
         assert!(problems.contains(&format!(
             "{path}: unknown key 'streams.listen_on'; did you mean 'streams.listen'?"
         )));
-        assert!(problems.iter().any(|p| p.contains("unknown key 'nowhere")), "{problems:?}");
-        assert!(problems.iter().any(|p| p.starts_with("THALWEG_NONSENSE: ")), "{problems:?}");
-        assert!(problems.iter().any(|p| p.contains("did you mean 'fleet.listen'?")));
-        assert!(problems.iter().any(|p| p.starts_with("[streams]: ")), "{problems:?}");
+        assert!(
+            problems.iter().any(|p| p.contains("unknown key 'nowhere")),
+            "{problems:?}"
+        );
+        assert!(
+            problems.iter().any(|p| p.starts_with("THALWEG_NONSENSE: ")),
+            "{problems:?}"
+        );
+        assert!(
+            problems
+                .iter()
+                .any(|p| p.contains("did you mean 'fleet.listen'?"))
+        );
+        assert!(
+            problems.iter().any(|p| p.starts_with("[streams]: ")),
+            "{problems:?}"
+        );
     }
 }

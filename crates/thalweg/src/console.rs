@@ -9,8 +9,14 @@ use axum::routing::get;
 pub fn routes() -> Router {
     Router::new()
         .route("/", get(|| file("text/html; charset=utf-8", INDEX)))
-        .route("/console.js", get(|| file("text/javascript; charset=utf-8", SCRIPT)))
-        .route("/console.css", get(|| file("text/css; charset=utf-8", STYLE)))
+        .route(
+            "/console.js",
+            get(|| file("text/javascript; charset=utf-8", SCRIPT)),
+        )
+        .route(
+            "/console.css",
+            get(|| file("text/css; charset=utf-8", STYLE)),
+        )
 }
 
 async fn file(kind: &'static str, bytes: &'static [u8]) -> impl IntoResponse {

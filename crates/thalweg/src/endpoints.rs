@@ -27,7 +27,9 @@ impl Endpoints {
 
     /// Every role with its address, in name order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, SocketAddr)> {
-        self.0.iter().map(|(role, address)| (role.as_str(), *address))
+        self.0
+            .iter()
+            .map(|(role, address)| (role.as_str(), *address))
     }
 
     /// What the data folder of a command without `--data` holds; none if nothing runs there.

@@ -41,7 +41,10 @@ pub enum FolderError {
 impl DataFolder {
     /// Makes the folder if need be and locks it.
     pub fn lock(path: &Path) -> Result<Self, FolderError> {
-        let unusable = |source| FolderError::Unusable { path: path.to_owned(), source };
+        let unusable = |source| FolderError::Unusable {
+            path: path.to_owned(),
+            source,
+        };
         std::fs::create_dir_all(path).map_err(unusable)?;
         let mut lock = OpenOptions::new()
             .create(true)
@@ -57,14 +60,24 @@ impl DataFolder {
             let mut owner = String::new();
             let read = lock.read_to_string(&mut owner);
             let known = read.is_ok() && !owner.trim().is_empty();
-            let owner = if known { owner.trim().to_owned() } else { "?".to_owned() };
-            return Err(FolderError::InUse { path: path.to_owned(), owner });
+            let owner = if known {
+                owner.trim().to_owned()
+            } else {
+                "?".to_owned()
+            };
+            return Err(FolderError::InUse {
+                path: path.to_owned(),
+                owner,
+            });
         }
         lock.set_len(0)
             .and_then(|()| lock.rewind())
             .and_then(|()| write!(lock, "{}", std::process::id()))
             .map_err(unusable)?;
-        Ok(DataFolder { path: path.to_owned(), _lock: lock })
+        Ok(DataFolder {
+            path: path.to_owned(),
+            _lock: lock,
+        })
     }
 
     /// The folder's path.
@@ -81,8 +94,15 @@ mod tests {
     fn a_second_lock_names_the_first_process() {
         let dir = tempfile::tempdir().unwrap();
         let held = DataFolder::lock(dir.path()).unwrap();
-        let Err(error) = DataFolder::lock(dir.path()) else { panic!("locked twice") };
-        assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+        let Err(error) = DataFolder::lock(dir.path()) else {
+            panic!("locked twice")
+        };
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("process {}", std::process::id())),
+            "{error}"
+        );
         drop(held);
         DataFolder::lock(dir.path()).unwrap();
     }

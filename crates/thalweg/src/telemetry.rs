@@ -20,7 +20,9 @@ pub struct LogConfig {
 
 impl Default for LogConfig {
     fn default() -> Self {
-        LogConfig { level: "info".to_owned() }
+        LogConfig {
+            level: "info".to_owned(),
+        }
     }
 }
 
@@ -30,7 +32,10 @@ impl Default for LogConfig {
 /// A level that is no filter, or a log file that cannot be opened.
 pub fn start_logs(config: &LogConfig, folder: &Path) -> Result<(), std::io::Error> {
     let filter = EnvFilter::try_new(&config.level).map_err(std::io::Error::other)?;
-    let file: File = OpenOptions::new().create(true).append(true).open(folder.join(LOG_FILE))?;
+    let file: File = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(folder.join(LOG_FILE))?;
     let colors = std::io::IsTerminal::is_terminal(&std::io::stderr())
         && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt()
@@ -46,7 +51,10 @@ pub fn start_logs(config: &LogConfig, folder: &Path) -> Result<(), std::io::Erro
 pub fn start_agent_logs() {
     let filter = EnvFilter::try_from_env("THALWEG_AGENT_LOG")
         .unwrap_or_else(|_| EnvFilter::new("info,rumqttc=warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
 }
 
 /// Starts counting; the handle renders what was counted.
@@ -54,12 +62,16 @@ pub fn start_agent_logs() {
 /// # Errors
 /// A recorder is installed already.
 pub fn start_metrics() -> Result<PrometheusHandle, std::io::Error> {
-    PrometheusBuilder::new().install_recorder().map_err(std::io::Error::other)
+    PrometheusBuilder::new()
+        .install_recorder()
+        .map_err(std::io::Error::other)
 }
 
 /// The metrics of the process itself, under the names that Prometheus' own clients use.
 pub fn process_metrics() -> String {
-    let Some(usage) = ProcessUsage::read() else { return String::new() };
+    let Some(usage) = ProcessUsage::read() else {
+        return String::new();
+    };
     format!(
         "# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total {:.2}\n\
          # TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes {}\n\
@@ -79,7 +91,8 @@ impl ProcessUsage {
         let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
         // The command's name stands in parentheses and may hold spaces; fields count after it.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+        let ticks: u64 =
+            fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
         let pages: u64 = fields.get(21)?.parse().ok()?;
         Some(ProcessUsage {
             cpu_seconds: ticks as f64 / rustix::param::clock_ticks_per_second() as f64,

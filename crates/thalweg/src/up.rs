@@ -71,8 +71,8 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     let config = config::load(args.config.as_deref(), std::env::vars(), &args.settings)
         .map_err(|problems| Failure(lines("the configuration cannot be used", &problems)))?;
     let roles = chosen(&args.roles)?;
-    let folder = DataFolder::lock(&args.data)
-        .map_err(|error| Failure::because("cannot start", &error))?;
+    let folder =
+        DataFolder::lock(&args.data).map_err(|error| Failure::because("cannot start", &error))?;
     telemetry::start_logs(&config.log, folder.path())
         .map_err(|error| Failure::because("cannot start logging", &error))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -105,6 +105,7 @@ async fn serve(
         started: Instant::now(),
         metrics,
         mqtt: parts.mqtt.clone(),
+        fleet: parts.fleet.clone(),
     });
     parts.serve(listeners, http::routes(process), &config, &tasks, &shutdown);
     endpoints
@@ -154,13 +155,35 @@ impl Listeners {
         let mut endpoints = Endpoints::default();
         let guard = |role| (roles.contains(&role), config.access.allow_remote);
         Ok(Listeners {
-            streams: optional(guard(Role::Streams), "streams", &config.streams.listen, &mut endpoints)
-                .await?,
-            rest: optional(guard(Role::Rest), "rest", &config.rest.listen, &mut endpoints).await?,
-            mqtt: optional(guard(Role::Mqtt), "mqtt", &config.mqtt.listen, &mut endpoints).await?,
+            streams: optional(
+                guard(Role::Streams),
+                "streams",
+                &config.streams.listen,
+                &mut endpoints,
+            )
+            .await?,
+            rest: optional(
+                guard(Role::Rest),
+                "rest",
+                &config.rest.listen,
+                &mut endpoints,
+            )
+            .await?,
+            mqtt: optional(
+                guard(Role::Mqtt),
+                "mqtt",
+                &config.mqtt.listen,
+                &mut endpoints,
+            )
+            .await?,
             // Health, metrics and the roles' management APIs are here, whatever the roles.
-            fleet: listen(config.access.allow_remote, "fleet", &config.fleet.listen, &mut endpoints)
-                .await?,
+            fleet: listen(
+                config.access.allow_remote,
+                "fleet",
+                &config.fleet.listen,
+                &mut endpoints,
+            )
+            .await?,
             endpoints,
         })
     }
@@ -175,7 +198,9 @@ async fn optional(
     if !wanted {
         return Ok(None);
     }
-    listen(allow_remote, role, address, endpoints).await.map(Some)
+    listen(allow_remote, role, address, endpoints)
+        .await
+        .map(Some)
 }
 
 async fn listen(
@@ -186,7 +211,9 @@ async fn listen(
 ) -> Result<TcpListener, Failure> {
     let key = format!("{role}.listen");
     let parsed: SocketAddr = address.parse().map_err(|_| {
-        Failure(format!("{key} = '{address}' is no address; write it as 127.0.0.1:9092"))
+        Failure(format!(
+            "{key} = '{address}' is no address; write it as 127.0.0.1:9092"
+        ))
     })?;
     if !parsed.ip().is_loopback() && !allow_remote {
         return Err(Failure(format!(
@@ -225,22 +252,23 @@ struct Parts {
 }
 
 impl Parts {
-    async fn open(
-        folder: &Path,
-        config: &Config,
-        roles: &BTreeSet<Role>,
-    ) -> Result<Self, Failure> {
+    async fn open(folder: &Path, config: &Config, roles: &BTreeSet<Role>) -> Result<Self, Failure> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let runs = |role: Role| roles.contains(&role);
         let streams = if runs(Role::Streams) {
-            let (dir, config, clock) =
-                (folder.join("streams"), config.streams.clone(), clock.clone());
-            let (streams, recovery) =
-                blocking(move || streams::Streams::open(&dir, config, clock))
-                    .await?
-                    .map_err(cannot_open("the event store"))?;
+            let (dir, config, clock) = (
+                folder.join("streams"),
+                config.streams.clone(),
+                clock.clone(),
+            );
+            let (streams, recovery) = blocking(move || streams::Streams::open(&dir, config, clock))
+                .await?
+                .map_err(cannot_open("the event store"))?;
             if recovery.cut_bytes > 0 {
-                tracing::info!(bytes = recovery.cut_bytes, "cut a torn, unacknowledged end off");
+                tracing::info!(
+                    bytes = recovery.cut_bytes,
+                    "cut a torn, unacknowledged end off"
+                );
             }
             if recovery.damaged_bytes > 0 {
                 tracing::error!(
@@ -294,7 +322,15 @@ impl Parts {
                 imports = Some(opened.await.map_err(cannot_open("the imports"))?);
             }
         }
-        Ok(Parts { streams, store, mqtt, fusion, fleet, imports, clock })
+        Ok(Parts {
+            streams,
+            store,
+            mqtt,
+            fusion,
+            fleet,
+            imports,
+            clock,
+        })
     }
 
     fn serve(
@@ -306,7 +342,11 @@ impl Parts {
         shutdown: &CancellationToken,
     ) {
         if let (Some(listener), Some(streams)) = (listeners.streams, &self.streams) {
-            tasks.spawn(streams::kafka::serve(listener, streams.clone(), shutdown.clone()));
+            tasks.spawn(streams::kafka::serve(
+                listener,
+                streams.clone(),
+                shutdown.clone(),
+            ));
         }
         if let (Some(listener), Some(mqtt)) = (listeners.mqtt, &self.mqtt) {
             let (mqtt, shutdown) = (mqtt.clone(), shutdown.clone());
@@ -374,7 +414,9 @@ fn chosen(roles: &[Role]) -> Result<BTreeSet<Role>, Failure> {
     };
     for role in [Role::Rest, Role::Fusion, Role::Imports] {
         if chosen.contains(&role) && !chosen.contains(&Role::Streams) {
-            let name = role.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
+            let name = role
+                .to_possible_value()
+                .map_or_else(String::new, |v| v.get_name().to_owned());
             return Err(Failure(format!(
                 "the role {name} needs an event store: add the role streams to --role"
             )));
@@ -397,7 +439,11 @@ fn cannot_open<E: std::error::Error + 'static>(what: &str) -> impl FnOnce(E) -> 
 }
 
 fn announce(endpoints: &Endpoints, folder: &Path, began: Instant) {
-    println!("thalweg {} is up, data in {}", env!("CARGO_PKG_VERSION"), folder.display());
+    println!(
+        "thalweg {} is up, data in {}",
+        env!("CARGO_PKG_VERSION"),
+        folder.display()
+    );
     for (role, address) in endpoints.iter() {
         let what = match role {
             "streams" => format!("{address:<22} Kafka protocol"),

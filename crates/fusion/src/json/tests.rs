@@ -1,3 +1,5 @@
+//! The field scanner against the full parser, on good and on bad JSON.
+
 use base::Rng;
 use serde_json::Value as Dom;
 

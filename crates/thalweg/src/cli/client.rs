@@ -21,12 +21,19 @@ impl Client {
             Some(url) => url.trim_end_matches('/').to_owned(),
             None => Endpoints::of_default_folder()
                 .and_then(|endpoints| endpoints.get("fleet"))
-                .map_or_else(|| DEFAULT_SERVER.to_owned(), |address| format!("http://{address}")),
+                .map_or_else(
+                    || DEFAULT_SERVER.to_owned(),
+                    |address| format!("http://{address}"),
+                ),
         };
         let http = reqwest::Client::builder()
             .build()
             .map_err(|error| Failure::because("cannot make an HTTP client", &error))?;
-        Ok(Client { http, management, output })
+        Ok(Client {
+            http,
+            management,
+            output,
+        })
     }
 
     /// True when the caller asked for JSON.
@@ -36,7 +43,8 @@ impl Client {
 
     /// A request to the management API at `path`, such as `/api/v1/topics`.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.http.request(method, format!("{}{path}", self.management))
+        self.http
+            .request(method, format!("{}{path}", self.management))
     }
 
     /// A request to any URL with the same connection pool.
@@ -65,7 +73,10 @@ impl Client {
 
     /// Sends a request; an error answer becomes a failure with the server's own words.
     pub async fn raw(&self, request: RequestBuilder) -> Result<Response, Failure> {
-        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let response = request
+            .send()
+            .await
+            .map_err(|error| self.unreachable(&error))?;
         if response.status().is_success() {
             return Ok(response);
         }
@@ -77,9 +88,15 @@ impl Client {
     /// Base URL of the REST proxy of the same process.
     pub async fn rest_url(&self) -> Result<String, Failure> {
         let status = self.get("/api/v1/status").await?;
-        status["endpoints"]["rest"].as_str().map(|address| format!("http://{address}")).ok_or_else(
-            || Failure(format!("{} runs no role rest; start `up` with it", self.management)),
-        )
+        status["endpoints"]["rest"]
+            .as_str()
+            .map(|address| format!("http://{address}"))
+            .ok_or_else(|| {
+                Failure(format!(
+                    "{} runs no role rest; start `up` with it",
+                    self.management
+                ))
+            })
     }
 
     /// Prints a list answer: the JSON as it is, or `columns` of each item as a table.
@@ -104,8 +121,10 @@ impl Client {
             return;
         }
         if let Some(fields) = answer.as_object() {
-            let rows: Vec<Vec<String>> =
-                fields.iter().map(|(key, value)| vec![key.clone(), cell(value)]).collect();
+            let rows: Vec<Vec<String>> = fields
+                .iter()
+                .map(|(key, value)| vec![key.clone(), cell(value)])
+                .collect();
             print!("{}", table::table(&["FIELD", "VALUE"], &rows));
         }
     }
@@ -165,13 +184,19 @@ mod tests {
 
     #[test]
     fn a_stream_path_is_one_segment() {
-        assert_eq!(segment("/streams/test:topic1"), "%2Fstreams%2Ftest%3Atopic1");
+        assert_eq!(
+            segment("/streams/test:topic1"),
+            "%2Fstreams%2Ftest%3Atopic1"
+        );
     }
 
     #[test]
     fn a_refusal_speaks_in_the_servers_words() {
         let body = r#"{"error_code":400,"message":"expected FROM","line":2,"column":7}"#;
         assert_eq!(refusal(400, body), "expected FROM (line 2, column 7)");
-        assert_eq!(refusal(502, "bad gateway\n"), "the server answered 502: bad gateway");
+        assert_eq!(
+            refusal(502, "bad gateway\n"),
+            "the server answered 502: bad gateway"
+        );
     }
 }

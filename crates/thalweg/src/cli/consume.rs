@@ -29,13 +29,21 @@ pub struct Args {
 
 pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
     let rest = client.rest_url().await?;
-    let group = args.group.clone().unwrap_or_else(|| format!("thalweg-cli-{}", std::process::id()));
+    let group = args
+        .group
+        .clone()
+        .unwrap_or_else(|| format!("thalweg-cli-{}", std::process::id()));
     let config = json!({
         "format": "binary",
         "auto.offset.reset": if args.from_beginning { "earliest" } else { "latest" },
         "auto.commit.enable": "false",
     });
-    let created = post(&client, &format!("{rest}/consumers/{}", segment(&group)), &config).await?;
+    let created = post(
+        &client,
+        &format!("{rest}/consumers/{}", segment(&group)),
+        &config,
+    )
+    .await?;
     let Some(instance) = created["base_uri"].as_str().map(str::to_owned) else {
         return Err(Failure("the proxy named no consumer instance".to_owned()));
     };
@@ -44,7 +52,13 @@ pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
         _ = tokio::signal::ctrl_c() => Ok(()),
     };
     // The instance would expire by itself; leaving now frees its partitions at once.
-    let left = client.raw(client.request_url(Method::DELETE, &instance).header("Accept", V2)).await;
+    let left = client
+        .raw(
+            client
+                .request_url(Method::DELETE, &instance)
+                .header("Accept", V2),
+        )
+        .await;
     followed.and(left.map(|_| ()))
 }
 
@@ -58,12 +72,19 @@ async fn follow(client: &Client, args: &Args, instance: &str) -> Result<(), Fail
             .header("Accept", "application/vnd.kafka.binary.v2+json");
         let answer = client.send(request).await?;
         let records = answer.as_array().map_or(&[][..], Vec::as_slice);
-        let taken = records.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let taken = records
+            .len()
+            .min(usize::try_from(left).unwrap_or(usize::MAX));
         print(client.wants_json(), &records[..taken])
             .map_err(|error| Failure::because("cannot print", &error))?;
         left -= taken as u64;
         if args.group.is_some() && taken > 0 {
-            post(client, &format!("{instance}/offsets"), &commits(&records[..taken])).await?;
+            post(
+                client,
+                &format!("{instance}/offsets"),
+                &commits(&records[..taken]),
+            )
+            .await?;
         }
     }
     Ok(())
@@ -99,7 +120,9 @@ fn print(as_json: bool, records: &[Value]) -> std::io::Result<()> {
             writeln!(out, "{record}")?;
             continue;
         }
-        let value = record["value"].as_str().and_then(|text| STANDARD.decode(text).ok());
+        let value = record["value"]
+            .as_str()
+            .and_then(|text| STANDARD.decode(text).ok());
         out.write_all(&value.unwrap_or_default())?;
         out.write_all(b"\n")?;
     }

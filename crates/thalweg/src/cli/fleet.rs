@@ -132,5 +132,8 @@ const CLASS_COLUMNS: [(&str, &str); 5] = [
     ("VERSION", "flow_version"),
 ];
 
-const FLOW_COLUMNS: [(&str, &str); 3] =
-    [("FLOW", "flow_id"), ("VERSION", "version"), ("PUBLISHED (MS)", "created_ms")];
+const FLOW_COLUMNS: [(&str, &str); 3] = [
+    ("FLOW", "flow_id"),
+    ("VERSION", "version"),
+    ("PUBLISHED (MS)", "created_ms"),
+];

@@ -60,12 +60,22 @@ pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
         Some(format) => format.clone(),
         None => format_of(&args.file)?,
     };
-    let cannot_read =
-        |error: std::io::Error| Failure::because(&format!("cannot read {}", args.file.display()), &error);
-    let file = tokio::fs::File::open(&args.file).await.map_err(cannot_read)?;
+    let cannot_read = |error: std::io::Error| {
+        Failure::because(&format!("cannot read {}", args.file.display()), &error)
+    };
+    let file = tokio::fs::File::open(&args.file)
+        .await
+        .map_err(cannot_read)?;
     let bytes = file.metadata().await.map_err(cannot_read)?.len();
-    let name = args.file.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-    let mut query = vec![("tenant", args.tenant.as_str()), ("format", &format), ("name", &name)];
+    let name = args
+        .file
+        .file_name()
+        .map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+    let mut query = vec![
+        ("tenant", args.tenant.as_str()),
+        ("format", &format),
+        ("name", &name),
+    ];
     if let Some(topic) = &args.topic {
         query.push(("topic", topic));
     }
@@ -77,7 +87,10 @@ pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
         .query(&query)
         .header("Content-Type", "application/octet-stream")
         .header("Content-Length", bytes)
-        .body(reqwest::Body::wrap_stream(ReaderStream::with_capacity(file, UPLOAD_CHUNK_BYTES)));
+        .body(reqwest::Body::wrap_stream(ReaderStream::with_capacity(
+            file,
+            UPLOAD_CHUNK_BYTES,
+        )));
     let job = client.send(request).await?;
     if args.no_wait {
         client.print_object(&job);
@@ -90,7 +103,10 @@ pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
     client.print_object(&ended);
     match ended["state"].as_str() {
         Some("completed" | "completed_with_rejects") => Ok(()),
-        state => Err(Failure(format!("the job ended as {}", state.unwrap_or("unknown")))),
+        state => Err(Failure(format!(
+            "the job ended as {}",
+            state.unwrap_or("unknown")
+        ))),
     }
 }
 
@@ -105,7 +121,9 @@ pub async fn jobs(client: Client, command: JobsCommand) -> Result<(), Failure> {
             client.print_list(&answer, "entries", &JOURNAL_COLUMNS);
         }
         JobsCommand::Cancel { id } => {
-            client.send(client.request(Method::DELETE, &path(&id))).await?;
+            client
+                .send(client.request(Method::DELETE, &path(&id)))
+                .await?;
         }
     }
     Ok(())
@@ -119,8 +137,14 @@ async fn watch(client: &Client, id: &str) -> Result<Value, Failure> {
         let job = client.get(&path(id)).await?;
         bar.set_length(job["bytes_total"].as_u64().unwrap_or(1).max(1));
         bar.set_position(job["bytes_done"].as_u64().unwrap_or(0));
-        bar.set_message(format!("{} records, {} rejected", job["records_done"], job["records_rejected"]));
-        if !matches!(job["state"].as_str(), Some("uploading" | "queued" | "running")) {
+        bar.set_message(format!(
+            "{} records, {} rejected",
+            job["records_done"], job["records_rejected"]
+        ));
+        if !matches!(
+            job["state"].as_str(),
+            Some("uploading" | "queued" | "running")
+        ) {
             bar.finish();
             return Ok(job);
         }
@@ -153,8 +177,11 @@ const COLUMNS: [(&str, &str); 7] = [
     ("TOPIC", "topic"),
 ];
 
-const JOURNAL_COLUMNS: [(&str, &str); 3] =
-    [("ORDINAL", "ordinal"), ("BYTE OFFSET", "offset"), ("REASON", "reason")];
+const JOURNAL_COLUMNS: [(&str, &str); 3] = [
+    ("ORDINAL", "ordinal"),
+    ("BYTE OFFSET", "offset"),
+    ("REASON", "reason"),
+];
 
 const BAR: &str = "{bar:40.cyan} {bytes}/{total_bytes} {elapsed} {msg}";
 const POLL: Duration = Duration::from_millis(200);

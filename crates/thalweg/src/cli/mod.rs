@@ -25,7 +25,13 @@ pub use client::Client;
 pub struct Cli {
     /// Base URL of the management API, such as http://127.0.0.1:10090; by default what `up` wrote
     /// into the data folder.
-    #[arg(long, global = true, value_name = "URL", env = "THALWEG_SERVER", help_heading = "Client")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "THALWEG_SERVER",
+        help_heading = "Client"
+    )]
     server: Option<String>,
 
     /// What to print: a table for people or JSON for scripts.
@@ -135,9 +141,7 @@ impl Failure {
     }
 }
 
-fn block_on(
-    work: impl Future<Output = Result<(), Failure>>,
-) -> Result<ExitCode, Failure> {
+fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -24,7 +24,11 @@ pub struct Args {
 }
 
 pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
-    let url = format!("{}/topics/{}", client.rest_url().await?, segment(&args.topic));
+    let url = format!(
+        "{}/topics/{}",
+        client.rest_url().await?,
+        segment(&args.topic)
+    );
     let input: Box<dyn BufRead> = match &args.file {
         Some(path) => Box::new(std::io::BufReader::new(std::fs::File::open(path).map_err(
             |error| Failure::because(&format!("cannot read {}", path.display()), &error),
@@ -58,8 +62,14 @@ async fn send(client: &Client, url: &str, records: Vec<Value>) -> Result<(), Fai
         .body(json!({"records": records}).to_string());
     let answer = client.send(request).await?;
     let offsets = answer["offsets"].as_array().map_or(&[][..], Vec::as_slice);
-    match offsets.iter().find(|result| !result["error_code"].is_null()) {
-        Some(failed) => Err(Failure(format!("a record was refused: {}", failed["error"]))),
+    match offsets
+        .iter()
+        .find(|result| !result["error_code"].is_null())
+    {
+        Some(failed) => Err(Failure(format!(
+            "a record was refused: {}",
+            failed["error"]
+        ))),
         None => Ok(()),
     }
 }
@@ -67,7 +77,9 @@ async fn send(client: &Client, url: &str, records: Vec<Value>) -> Result<(), Fai
 fn record(line: &[u8], key_separator: Option<&str>) -> Value {
     let split = key_separator.and_then(|separator| {
         let separator = separator.as_bytes();
-        let at = line.windows(separator.len().max(1)).position(|window| window == separator)?;
+        let at = line
+            .windows(separator.len().max(1))
+            .position(|window| window == separator)?;
         Some((&line[..at], &line[at + separator.len()..]))
     });
     match split {
@@ -88,8 +100,17 @@ mod tests {
     #[test]
     fn a_key_is_what_stands_before_the_separator() {
         let keyed = record(b"a:b:c", Some(":"));
-        assert_eq!(keyed, json!({"key": STANDARD.encode("a"), "value": STANDARD.encode("b:c")}));
-        assert_eq!(record(b"abc", Some(":")), json!({"value": STANDARD.encode("abc")}));
-        assert_eq!(record(b"a:b", None), json!({"value": STANDARD.encode("a:b")}));
+        assert_eq!(
+            keyed,
+            json!({"key": STANDARD.encode("a"), "value": STANDARD.encode("b:c")})
+        );
+        assert_eq!(
+            record(b"abc", Some(":")),
+            json!({"value": STANDARD.encode("abc")})
+        );
+        assert_eq!(
+            record(b"a:b", None),
+            json!({"value": STANDARD.encode("a:b")})
+        );
     }
 }

@@ -44,7 +44,9 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
                     body[key] = value.into();
                 }
             }
-            let request = client.request(Method::POST, "/api/v1/statements").json(&body);
+            let request = client
+                .request(Method::POST, "/api/v1/statements")
+                .json(&body);
             client.print_object(&client.send(request).await?);
         }
         Command::List => {

@@ -33,7 +33,13 @@ mod tests {
 
     #[test]
     fn columns_align_and_lines_end_without_spaces() {
-        let rows = vec![vec!["a".into(), "12".into()], vec!["longer".into(), "3".into()]];
-        assert_eq!(table(&["NAME", "N"], &rows), "NAME    N\na       12\nlonger  3\n");
+        let rows = vec![
+            vec!["a".into(), "12".into()],
+            vec!["longer".into(), "3".into()],
+        ];
+        assert_eq!(
+            table(&["NAME", "N"], &rows),
+            "NAME    N\na       12\nlonger  3\n"
+        );
     }
 }

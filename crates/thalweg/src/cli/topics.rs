@@ -40,7 +40,11 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             let answer = client.get("/api/v1/topics").await?;
             client.print_list(&answer, "topics", &COLUMNS);
         }
-        Command::Create { name, partitions, durability } => {
+        Command::Create {
+            name,
+            partitions,
+            durability,
+        } => {
             let body = json!({"name": name, "partitions": partitions, "durability": durability});
             let request = client.request(Method::POST, "/api/v1/topics").json(&body);
             client.print_object(&client.send(request).await?);
@@ -49,7 +53,9 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             client.print_object(&client.get(&path(&name)).await?);
         }
         Command::Delete { name } => {
-            client.send(client.request(Method::DELETE, &path(&name))).await?;
+            client
+                .send(client.request(Method::DELETE, &path(&name)))
+                .await?;
         }
     }
     Ok(())

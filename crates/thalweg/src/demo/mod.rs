@@ -27,11 +27,19 @@ pub struct Demo {
 /// Adds the statement, publishes the flow and starts the agent.
 pub async fn start(folder: &Path, endpoints: &Endpoints) -> Result<Demo, Failure> {
     let address = |role: &str| {
-        endpoints.get(role).map(|address| address.to_string()).ok_or_else(|| {
-            Failure(format!("the demo needs the role {role}; start without --role"))
-        })
+        endpoints
+            .get(role)
+            .map(|address| address.to_string())
+            .ok_or_else(|| {
+                Failure(format!(
+                    "the demo needs the role {role}; start without --role"
+                ))
+            })
     };
-    let api = Api { http: reqwest::Client::new(), base: format!("http://{}", address("fleet")?) };
+    let api = Api {
+        http: reqwest::Client::new(),
+        base: format!("http://{}", address("fleet")?),
+    };
     let log = machine_log().unwrap_or_else(|| absolute(&folder.join(LOG_FILE)));
     let flow = Flow {
         brokers: address("streams")?,
@@ -53,13 +61,20 @@ impl Demo {
     /// Stops the agent and waits for it; one that hangs is killed.
     pub async fn stop(mut self) {
         self.watch.abort();
-        let pid = self.agent.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let pid = self
+            .agent
+            .id()
+            .and_then(|id| i32::try_from(id).ok())
+            .and_then(Pid::from_raw);
         if let Some(pid) = pid {
             if let Err(error) = kill_process(pid, Signal::TERM) {
                 tracing::debug!(%error, "the demo's agent is gone already");
             }
         }
-        if tokio::time::timeout(STOP_MAX, self.agent.wait()).await.is_err() {
+        if tokio::time::timeout(STOP_MAX, self.agent.wait())
+            .await
+            .is_err()
+        {
             tracing::warn!("the demo's agent did not stop in time and is killed");
             if let Err(error) = self.agent.kill().await {
                 tracing::warn!(%error, "the demo's agent cannot be killed");
@@ -106,31 +121,50 @@ impl Api {
     }
 
     async fn publish(&self, flow: &str) -> Result<(), Failure> {
-        self.post(&format!("/api/v1/classes/{CLASS}/flows"), flow.to_owned()).await
+        self.post(&format!("/api/v1/classes/{CLASS}/flows"), flow.to_owned())
+            .await
     }
 
     async fn flowing(&self) -> Result<String, Failure> {
         let topics = self.get("/api/v1/topics").await?;
-        let records: u64 = topics["topics"]
-            .as_array()
-            .map_or(0, |all| all.iter().filter_map(|t| t["records_in_total"].as_u64()).sum());
+        let records: u64 = topics["topics"].as_array().map_or(0, |all| {
+            all.iter()
+                .filter_map(|t| t["records_in_total"].as_u64())
+                .sum()
+        });
         let statements = self.get("/api/v1/statements").await?;
-        let computed: u64 = statements["statements"]
-            .as_array()
-            .map_or(0, |all| all.iter().filter_map(|s| s["received_total"].as_u64()).sum());
-        Ok(format!("{records} records in topics, {computed} events through statements"))
+        let computed: u64 = statements["statements"].as_array().map_or(0, |all| {
+            all.iter()
+                .filter_map(|s| s["received_total"].as_u64())
+                .sum()
+        });
+        Ok(format!(
+            "{records} records in topics, {computed} events through statements"
+        ))
     }
 
     async fn get(&self, path: &str) -> Result<Value, Failure> {
         let failed = |error: reqwest::Error| Failure::because(&format!("{path} failed"), &error);
-        let answer = self.http.get(format!("{}{path}", self.base)).send().await.map_err(failed)?;
-        answer.error_for_status().map_err(failed)?.json().await.map_err(failed)
+        let answer = self
+            .http
+            .get(format!("{}{path}", self.base))
+            .send()
+            .await
+            .map_err(failed)?;
+        answer
+            .error_for_status()
+            .map_err(failed)?
+            .json()
+            .await
+            .map_err(failed)
     }
 
     async fn post(&self, path: &str, body: String) -> Result<(), Failure> {
         let failed = |error: reqwest::Error| Failure::because(&format!("{path} failed"), &error);
         let request = self.http.post(format!("{}{path}", self.base));
-        let request = request.header("Content-Type", "application/json").body(body);
+        let request = request
+            .header("Content-Type", "application/json")
+            .body(body);
         let answer = request.send().await.map_err(failed)?;
         if answer.status().is_success() {
             return Ok(());
@@ -154,7 +188,9 @@ impl Flow {
     }
 
     fn second(&self) -> String {
-        self.fill(&format!("{PROCESSORS}{MORE_PROCESSORS}{CONNECTIONS}{MORE_CONNECTIONS}"))
+        self.fill(&format!(
+            "{PROCESSORS}{MORE_PROCESSORS}{CONNECTIONS}{MORE_CONNECTIONS}"
+        ))
     }
 
     fn fill(&self, text: &str) -> String {
@@ -218,7 +254,11 @@ const PROCESSORS: &str = include_str!("processors.yml");
 const MORE_PROCESSORS: &str = include_str!("more-processors.yml");
 const CONNECTIONS: &str = include_str!("connections.yml");
 const MORE_CONNECTIONS: &str = include_str!("more-connections.yml");
-const MACHINE_LOGS: [&str; 3] = ["/var/log/syslog", "/var/log/messages", "/var/log/daemon.log"];
+const MACHINE_LOGS: [&str; 3] = [
+    "/var/log/syslog",
+    "/var/log/messages",
+    "/var/log/daemon.log",
+];
 /// A log that was written within this time counts as growing; otherwise our own log is tailed.
 const STILL_GROWS: Duration = Duration::from_secs(600);
 const SECOND_FLOW_AFTER: Duration = Duration::from_secs(20);

@@ -32,7 +32,13 @@ fn refusal(headers: &HeaderMap) -> Option<&'static str> {
     }
     match text(ORIGIN) {
         None => None,
-        Some(origin) if origin.split_once("://").is_some_and(|(_, site)| site == host) => None,
+        Some(origin)
+            if origin
+                .split_once("://")
+                .is_some_and(|(_, site)| site == host) =>
+        {
+            None
+        }
         Some(_) => Some("requests from pages of other sites are refused"),
     }
 }

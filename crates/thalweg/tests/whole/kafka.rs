@@ -16,22 +16,40 @@ fn kcat_lists_produces_and_consumes_with_every_codec() {
         command.args(["-b", &streams]).args(arguments);
         succeed(&mut command)
     };
-    let lines: String = (0..1000).map(|n| format!("line {n} {}\n", "x".repeat(100))).collect();
+    let lines: String = (0..1000)
+        .map(|n| format!("line {n} {}\n", "x".repeat(100)))
+        .collect();
     let input = dir.path().join("lines");
     std::fs::write(&input, &lines).unwrap();
     for codec in ["none", "gzip", "snappy", "lz4", "zstd"] {
         let topic = format!("kcat-{codec}");
-        kcat(&["-P", "-t", &topic, "-z", codec, "-l", input.to_str().unwrap()]);
+        kcat(&[
+            "-P",
+            "-t",
+            &topic,
+            "-z",
+            codec,
+            "-l",
+            input.to_str().unwrap(),
+        ]);
         let back = kcat(&["-C", "-t", &topic, "-o", "beginning", "-e", "-q"]);
         assert_eq!(back, lines, "{codec}");
-        let stored = up.get(&format!("/api/v1/topics/{topic}"))["bytes_stored"].as_u64().unwrap();
+        let stored = up.get(&format!("/api/v1/topics/{topic}"))["bytes_stored"]
+            .as_u64()
+            .unwrap();
         // The batches lie on the disk as the client compressed them.
         let compressed = stored < lines.len() as u64 / 2;
         assert_eq!(compressed, codec != "none", "{codec} stored {stored} bytes");
     }
     let listing = kcat(&["-L"]);
-    assert!(listing.contains("topic \"kcat-zstd\" with 1 partitions"), "{listing}");
-    assert_eq!(kcat(&["-Q", "-t", "kcat-gzip:0:-1"]).trim(), "kcat-gzip [0] offset 1000");
+    assert!(
+        listing.contains("topic \"kcat-zstd\" with 1 partitions"),
+        "{listing}"
+    );
+    assert_eq!(
+        kcat(&["-Q", "-t", "kcat-gzip:0:-1"]).trim(),
+        "kcat-gzip [0] offset 1000"
+    );
 }
 
 #[test]
@@ -53,20 +71,52 @@ fn kafkas_own_tools_create_produce_and_consume() {
     let dir = folder();
     let up = Up::start(&dir.path().join("data"));
     let streams = up.address("streams");
-    let create = ["--create", "--topic", "perf", "--partitions", "3", "--bootstrap-server", &streams];
+    let create = [
+        "--create",
+        "--topic",
+        "perf",
+        "--partitions",
+        "3",
+        "--bootstrap-server",
+        &streams,
+    ];
     succeed(kafka_tool("org.apache.kafka.tools.TopicCommand").args(create));
-    let describe = ["--describe", "--topic", "perf", "--bootstrap-server", &streams];
+    let describe = [
+        "--describe",
+        "--topic",
+        "perf",
+        "--bootstrap-server",
+        &streams,
+    ];
     let described = succeed(kafka_tool("org.apache.kafka.tools.TopicCommand").args(describe));
     assert!(described.contains("PartitionCount: 3"), "{described}");
     let server = format!("bootstrap.servers={streams}");
     let produce = [
-        "--topic", "perf", "--num-records", "20000", "--record-size", "200", "--throughput", "-1",
-        "--producer-props", &server, "acks=all", "compression.type=lz4",
+        "--topic",
+        "perf",
+        "--num-records",
+        "20000",
+        "--record-size",
+        "200",
+        "--throughput",
+        "-1",
+        "--producer-props",
+        &server,
+        "acks=all",
+        "compression.type=lz4",
     ];
     let produced = succeed(kafka_tool("org.apache.kafka.tools.ProducerPerformance").args(produce));
     assert!(produced.contains("20000 records sent"), "{produced}");
-    let consume =
-        ["--topic", "perf", "--bootstrap-server", &streams, "--num-records", "20000", "--timeout", "30000"];
+    let consume = [
+        "--topic",
+        "perf",
+        "--bootstrap-server",
+        &streams,
+        "--num-records",
+        "20000",
+        "--timeout",
+        "30000",
+    ];
     let consumed = succeed(kafka_tool("org.apache.kafka.tools.ConsumerPerformance").args(consume));
     assert!(consumed.contains("20000"), "{consumed}");
     assert_eq!(up.records_in("perf"), 20_000);
@@ -92,18 +142,28 @@ fn java_group_members_share_and_one_takes_over_from_a_killed_one() {
     };
     let records = |name: &str| -> Vec<String> {
         let text = std::fs::read_to_string(dir.path().join(name)).unwrap_or_default();
-        text.lines().filter(|line| line.starts_with("record ")).map(str::to_owned).collect()
+        text.lines()
+            .filter(|line| line.starts_with("record "))
+            .map(str::to_owned)
+            .collect()
     };
     let first = member("first", "100000");
-    eventually("one member holds every partition", || said("first", "assigned 4"));
+    eventually("one member holds every partition", || {
+        said("first", "assigned 4")
+    });
     let second = member("second", "100000");
-    eventually("the second member holds half", || said("second", "assigned 2"));
+    eventually("the second member holds half", || {
+        said("second", "assigned 2")
+    });
     for partition in ["0", "1", "2", "3"] {
         let input = dir.path().join("input");
         let lines: String = (0..50).map(|n| format!("{partition}-{n}\n")).collect();
         std::fs::write(&input, lines).unwrap();
         let mut kcat = Command::new("kcat");
-        succeed(kcat.args(["-b", &streams, "-P", "-t", "shared", "-p", partition, "-l"]).arg(&input));
+        succeed(
+            kcat.args(["-b", &streams, "-P", "-t", "shared", "-p", partition, "-l"])
+                .arg(&input),
+        );
     }
     eventually("both members together read all", || {
         (records("first").len() + records("second").len() >= 200).then_some(())
@@ -111,6 +171,8 @@ fn java_group_members_share_and_one_takes_over_from_a_killed_one() {
     assert!(!records("first").is_empty() && !records("second").is_empty());
     first.kill();
     // The session of the killed member runs out, and the other gets its partitions.
-    eventually("the second member holds every partition", || said("second", "assigned 4"));
+    eventually("the second member holds every partition", || {
+        said("second", "assigned 4")
+    });
     second.kill();
 }

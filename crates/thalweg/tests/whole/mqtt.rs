@@ -11,7 +11,9 @@ fn mosquitto_clients_publish_and_subscribe() {
     let port = up.port("mqtt");
     let publish = |topic: &str, payload: &str, more: &[&str]| {
         let mut command = Command::new("mosquitto_pub");
-        command.args(["-p", &port, "-t", topic, "-m", payload]).args(more);
+        command
+            .args(["-p", &port, "-t", topic, "-m", payload])
+            .args(more);
         succeed(&mut command)
     };
     publish("house/door", "open", &["-q", "1", "-r"]);
@@ -21,13 +23,19 @@ fn mosquitto_clients_publish_and_subscribe() {
     let subscriber = Running::start(&mut subscribe, &out);
     // The retained message tells that the subscription stands.
     eventually("the retained message comes", || {
-        std::fs::read_to_string(&out).unwrap().contains("house/door open").then_some(())
+        std::fs::read_to_string(&out)
+            .unwrap()
+            .contains("house/door open")
+            .then_some(())
     });
     publish("house/hall/temp", "21", &["-q", "0"]);
     publish("house/hall/temp", "22", &["-q", "1"]);
     subscriber.finish("three messages come");
     let received = std::fs::read_to_string(&out).unwrap();
-    assert_eq!(received, "house/door open\nhouse/hall/temp 21\nhouse/hall/temp 22\n");
+    assert_eq!(
+        received,
+        "house/door open\nhouse/hall/temp 21\nhouse/hall/temp 22\n"
+    );
 }
 
 #[test]
@@ -46,7 +54,12 @@ fn a_statement_carries_mqtt_messages_into_a_topic_and_back() {
         "INSERT INTO kafka.\"hot\" SELECT _topic AS at, t * 1.8 + 32 AS f FROM mqtt.\"plant/+/temp\" WHERE t > 30",
     ]);
     up.cli_json(&[
-        "statements", "add", "--name", "back", "--start", "earliest",
+        "statements",
+        "add",
+        "--name",
+        "back",
+        "--start",
+        "earliest",
         "INSERT INTO mqtt.\"alarm/hot\" SELECT at, f FROM kafka.\"hot\"",
     ]);
     let port = up.port("mqtt");
@@ -68,10 +81,20 @@ fn a_statement_carries_mqtt_messages_into_a_topic_and_back() {
         serde_json::from_str(&std::fs::read_to_string(&out).unwrap()).unwrap();
     assert_eq!(alarm, serde_json::json!({"at": "plant/b/temp", "f": 95.0}));
     let books = up.get("/api/v1/statements");
-    let hot = books["statements"].as_array().unwrap().iter().find(|s| s["name"] == "hot").unwrap();
+    let hot = books["statements"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|s| s["name"] == "hot")
+        .unwrap();
     let count = |key: &str| hot[key].as_u64().unwrap();
     assert_eq!(
-        (count("received_total"), count("filtered_total"), count("emitted_total"), count("errored_total")),
+        (
+            count("received_total"),
+            count("filtered_total"),
+            count("emitted_total"),
+            count("errored_total")
+        ),
         (3, 1, 1, 1)
     );
 }

@@ -12,13 +12,30 @@ fn a_second_instance_on_the_same_folder_is_told_whose_it_is() {
     let dir = folder();
     let data = dir.path().join("data");
     let up = Up::start(&data);
-    let said = failure(&["up", "--data", data.to_str().unwrap(), "--set", "fleet.listen=127.0.0.1:0"]);
+    let said = failure(&[
+        "up",
+        "--data",
+        data.to_str().unwrap(),
+        "--set",
+        "fleet.listen=127.0.0.1:0",
+    ]);
     assert!(said.contains("is in use by another thalweg"), "{said}");
-    assert!(said.contains(&format!("process {}", up.pid())) && said.contains("--data"), "{said}");
+    assert!(
+        said.contains(&format!("process {}", up.pid())) && said.contains("--data"),
+        "{said}"
+    );
     // The first one is unharmed.
     assert_eq!(curl(&[&up.url("fleet", "/health")]).status, 200);
     let topic = json!({"name": "still-works"}).to_string();
-    assert_eq!(post(&up.url("fleet", "/api/v1/topics"), "application/json", &topic).status, 201);
+    assert_eq!(
+        post(
+            &up.url("fleet", "/api/v1/topics"),
+            "application/json",
+            &topic
+        )
+        .status,
+        201
+    );
 }
 
 #[test]
@@ -30,35 +47,61 @@ fn a_taken_port_is_named_with_the_setting_that_moves_it() {
     let data = dir.path().join("data");
     let said = failure(&["up", "--data", data.to_str().unwrap(), "--set", &setting]);
     assert!(said.contains(&format!("port {port} is taken")), "{said}");
-    assert!(said.contains("--set streams.listen=127.0.0.1:PORT"), "{said}");
+    assert!(
+        said.contains("--set streams.listen=127.0.0.1:PORT"),
+        "{said}"
+    );
 }
 
 #[test]
 fn an_unknown_key_is_named_with_its_file_and_the_likely_one() {
     let dir = folder();
     let file = dir.path().join("thalweg.toml");
-    std::fs::write(&file, "[streams]\nlissten = \"127.0.0.1:0\"\n[rest]\nport = 1\n").unwrap();
+    std::fs::write(
+        &file,
+        "[streams]\nlissten = \"127.0.0.1:0\"\n[rest]\nport = 1\n",
+    )
+    .unwrap();
     let data = dir.path().join("data");
-    let arguments =
-        ["up", "--data", data.to_str().unwrap(), "--config", file.to_str().unwrap()];
+    let arguments = [
+        "up",
+        "--data",
+        data.to_str().unwrap(),
+        "--config",
+        file.to_str().unwrap(),
+    ];
     let said = failure(&arguments);
     let expected = format!(
         "{}: unknown key 'streams.lissten'; did you mean 'streams.listen'?",
         file.display()
     );
     assert!(said.contains(&expected), "{said}");
-    assert!(said.contains("unknown key 'rest.port'"), "both at once: {said}");
-    assert!(!data.join("streams").exists(), "a bad configuration touched the data folder");
+    assert!(
+        said.contains("unknown key 'rest.port'"),
+        "both at once: {said}"
+    );
+    assert!(
+        !data.join("streams").exists(),
+        "a bad configuration touched the data folder"
+    );
 }
 
 #[test]
 fn a_port_beyond_this_machine_needs_a_word_of_consent() {
     let dir = folder();
     let data = dir.path().join("data");
-    let arguments =
-        ["up", "--data", data.to_str().unwrap(), "--set", "mqtt.listen=0.0.0.0:0"];
+    let arguments = [
+        "up",
+        "--data",
+        data.to_str().unwrap(),
+        "--set",
+        "mqtt.listen=0.0.0.0:0",
+    ];
     let said = failure(&arguments);
-    assert!(said.contains("mqtt.listen") && said.contains("access.allow_remote=true"), "{said}");
+    assert!(
+        said.contains("mqtt.listen") && said.contains("access.allow_remote=true"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -66,12 +109,20 @@ fn a_statement_that_does_not_parse_is_answered_with_its_place() {
     let dir = folder();
     let up = Up::start(&dir.path().join("data"));
     let body = json!({"text": "SELECT a\nFORM mqtt.\"x\""}).to_string();
-    let answer = post(&up.url("fleet", "/api/v1/statements"), "application/json", &body);
+    let answer = post(
+        &up.url("fleet", "/api/v1/statements"),
+        "application/json",
+        &body,
+    );
     assert_eq!(answer.status, 400, "{}", answer.body);
     assert_eq!(answer.json()["line"], 2, "{}", answer.body);
     let output = up.cli(&["statements", "add", "SELECT a\nFORM mqtt.\"x\""]);
     assert!(!output.status.success());
-    assert!(text(&output.stderr).contains("line 2, column"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("line 2, column"),
+        "{}",
+        text(&output.stderr)
+    );
     assert_eq!(up.get("/api/v1/statements"), json!({"statements": []}));
 }
 
@@ -83,16 +134,31 @@ fn a_topic_that_does_not_exist_is_told_in_each_protocols_words() {
         &["--set", "streams.auto_create_topics=false"],
     );
     let url = up.url("rest", "/topics/nowhere");
-    let answer = post(&url, "application/vnd.kafka.json.v2+json", r#"{"records":[{"value":1}]}"#);
-    assert_eq!((answer.status, answer.json()["error_code"].as_i64()), (404, Some(40401)));
+    let answer = post(
+        &url,
+        "application/vnd.kafka.json.v2+json",
+        r#"{"records":[{"value":1}]}"#,
+    );
+    assert_eq!(
+        (answer.status, answer.json()["error_code"].as_i64()),
+        (404, Some(40401))
+    );
     let mut kcat = Command::new("kcat");
     kcat.args(["-b", &up.address("streams"), "-C", "-t", "nowhere", "-e"]);
     let output = kcat.output().unwrap();
     assert!(!output.status.success());
-    assert!(text(&output.stderr).contains("Unknown topic"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("Unknown topic"),
+        "{}",
+        text(&output.stderr)
+    );
     let output = up.cli(&["topics", "describe", "nowhere"]);
     assert!(!output.status.success());
-    assert!(text(&output.stderr).contains("nowhere"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("nowhere"),
+        "{}",
+        text(&output.stderr)
+    );
     let listed = up.get("/api/v1/topics");
     assert_eq!(listed, json!({"topics": []}));
 }
@@ -103,7 +169,11 @@ fn a_client_command_without_a_server_says_how_to_get_one() {
     command.args(["--server", "http://127.0.0.1:9", "topics", "list"]);
     let output = command.output().unwrap();
     assert!(!output.status.success());
-    assert!(text(&output.stderr).contains("start `thalweg up`"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("start `thalweg up`"),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 /// The disk is a small memory file system in a mount namespace of the process' own.
@@ -114,12 +184,18 @@ fn a_full_disk_refuses_writes_and_keeps_what_was_acknowledged() {
     std::fs::create_dir(&data).unwrap();
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
-    command.arg(
-        "mount -t tmpfs -o size=160m tmpfs \"$1\" && shift && exec \"$@\"",
-    );
-    command.arg("sh").arg(&data).arg(thalweg()).arg("up").arg("--data").arg(&data);
+    command.arg("mount -t tmpfs -o size=160m tmpfs \"$1\" && shift && exec \"$@\"");
+    command
+        .arg("sh")
+        .arg(&data)
+        .arg(thalweg())
+        .arg("up")
+        .arg("--data")
+        .arg(&data);
     for role in ["streams", "rest", "mqtt", "fleet"] {
-        command.arg("--set").arg(format!("{role}.listen=127.0.0.1:0"));
+        command
+            .arg("--set")
+            .arg(format!("{role}.listen=127.0.0.1:0"));
     }
     let up = Running::start(&mut command, &dir.path().join("up.log"));
     // The mount is the child's own: look at it through the child.
@@ -127,7 +203,8 @@ fn a_full_disk_refuses_writes_and_keeps_what_was_acknowledged() {
     let endpoints: serde_json::Value = eventually("up is ready on the small disk", || {
         serde_json::from_slice(&std::fs::read(&inside).ok()?).ok()
     });
-    let url = |role: &str, path: &str| format!("http://{}{path}", endpoints[role].as_str().unwrap());
+    let url =
+        |role: &str, path: &str| format!("http://{}{path}", endpoints[role].as_str().unwrap());
     let body = dir.path().join("body");
     let value = "v".repeat(500_000);
     std::fs::write(&body, json!({"records": [{"value": value}]}).to_string()).unwrap();
@@ -146,11 +223,23 @@ fn a_full_disk_refuses_writes_and_keeps_what_was_acknowledged() {
         }
         failed.then_some(answer)
     });
-    assert!(acknowledged > 10, "only {acknowledged} records fitted: {}", refused.body);
-    assert!(refused.body.contains("disk") || refused.body.contains("full"), "{}", refused.body);
+    assert!(
+        acknowledged > 10,
+        "only {acknowledged} records fitted: {}",
+        refused.body
+    );
+    assert!(
+        refused.body.contains("disk") || refused.body.contains("full"),
+        "{}",
+        refused.body
+    );
     // Everything acknowledged is there, the process lives, and it says why it refuses.
     let topic = curl(&[&url("fleet", "/api/v1/topics/full")]).json();
-    assert_eq!(topic["offsets"][0]["end"].as_u64(), Some(acknowledged), "{topic}");
+    assert_eq!(
+        topic["offsets"][0]["end"].as_u64(),
+        Some(acknowledged),
+        "{topic}"
+    );
     let read = curl(&[&url("rest", "/topics/full/partitions/0/offsets")]).json();
     assert_eq!(read["end_offset"].as_u64(), Some(acknowledged));
     assert_eq!(curl(&[&url("fleet", "/health")]).status, 200);

@@ -20,13 +20,24 @@ fn the_article_call_creates_the_topic_by_its_streams_policy() {
     assert_eq!(placed["offsets"][0]["offset"], 0, "{placed}");
     // The same data under the name that Kafka clients can write.
     let mut kcat = Command::new("kcat");
-    kcat.args(["-b", &up.address("streams"), "-C", "-t", ".streams.test..topic1", "-e", "-q"]);
+    kcat.args([
+        "-b",
+        &up.address("streams"),
+        "-C",
+        "-t",
+        ".streams.test..topic1",
+        "-e",
+        "-q",
+    ]);
     assert_eq!(succeed(&mut kcat), "{\"foo\":\"bar\"}\n");
     // A lone call waits for one sync of the disk and nothing else; a linger would show as 100 ms.
     let mut best = Duration::MAX;
     for _ in 0..10 {
         let began = Instant::now();
-        assert_eq!(post(&url, "application/vnd.kafka.json.v1+json", body).status, 200);
+        assert_eq!(
+            post(&url, "application/vnd.kafka.json.v1+json", body).status,
+            200
+        );
         best = best.min(began.elapsed());
     }
     eprintln!("a lone POST with a new connection, curl's own start included: {best:?}");
@@ -40,9 +51,16 @@ fn a_consumer_instance_reads_what_was_posted_and_goes_on_after_its_commit() {
     let v2 = "application/vnd.kafka.v2+json";
     let accept_json = "Accept: application/vnd.kafka.json.v2+json";
     let produce = |values: &[i64]| {
-        let records: Vec<_> = values.iter().map(|v| json!({"key": "k", "value": {"n": v}})).collect();
+        let records: Vec<_> = values
+            .iter()
+            .map(|v| json!({"key": "k", "value": {"n": v}}))
+            .collect();
         let body = json!({"records": records}).to_string();
-        let answer = post(&format!("{rest}/topics/rest-t"), "application/vnd.kafka.json.v2+json", &body);
+        let answer = post(
+            &format!("{rest}/topics/rest-t"),
+            "application/vnd.kafka.json.v2+json",
+            &body,
+        );
         assert_eq!(answer.status, 200, "{}", answer.body);
     };
     produce(&[1, 2, 3]);
@@ -51,16 +69,27 @@ fn a_consumer_instance_reads_what_was_posted_and_goes_on_after_its_commit() {
         let answer = post(&format!("{rest}/consumers/g"), v2, &body.to_string());
         assert_eq!(answer.status, 200, "{}", answer.body);
         let uri = answer.json()["base_uri"].as_str().unwrap().to_owned();
-        let answer = post(&format!("{uri}/subscription"), v2, r#"{"topics":["rest-t"]}"#);
+        let answer = post(
+            &format!("{uri}/subscription"),
+            v2,
+            r#"{"topics":["rest-t"]}"#,
+        );
         assert_eq!(answer.status, 204, "{}", answer.body);
         uri
     };
     let read = |uri: &str| {
         let began = Instant::now();
-        let answer = curl(&["--header", accept_json, &format!("{uri}/records?timeout=20000")]);
+        let answer = curl(&[
+            "--header",
+            accept_json,
+            &format!("{uri}/records?timeout=20000"),
+        ]);
         assert_eq!(answer.status, 200, "{}", answer.body);
         // A read answers as soon as data is there instead of waiting its time out.
-        assert!(began.elapsed() < Duration::from_secs(15), "the read waited out its time");
+        assert!(
+            began.elapsed() < Duration::from_secs(15),
+            "the read waited out its time"
+        );
         let numbers: Vec<i64> = answer
             .json()
             .as_array()
@@ -74,7 +103,10 @@ fn a_consumer_instance_reads_what_was_posted_and_goes_on_after_its_commit() {
     assert_eq!(read(&first), [1, 2, 3]);
     assert_eq!(post(&format!("{first}/offsets"), v2, "").status, 200);
     assert_eq!(curl(&["--request", "DELETE", &first]).status, 204);
-    assert_eq!(curl(&["--header", accept_json, &format!("{first}/records")]).json()["error_code"], 40403);
+    assert_eq!(
+        curl(&["--header", accept_json, &format!("{first}/records")]).json()["error_code"],
+        40403
+    );
     produce(&[4]);
     let second = create("two");
     assert_eq!(read(&second), [4]);
@@ -88,11 +120,17 @@ fn metadata_of_topics_is_answered() {
     up.cli_json(&["topics", "create", "meta", "--partitions", "2"]);
     let rest = up.url("rest", "");
     let topics = curl(&[&format!("{rest}/topics")]).json();
-    assert!(topics.as_array().unwrap().contains(&json!("meta")), "{topics}");
+    assert!(
+        topics.as_array().unwrap().contains(&json!("meta")),
+        "{topics}"
+    );
     let topic = curl(&[&format!("{rest}/topics/meta")]).json();
     assert_eq!(topic["partitions"].as_array().unwrap().len(), 2, "{topic}");
     let offsets = curl(&[&format!("{rest}/topics/meta/partitions/1/offsets")]).json();
     assert_eq!(offsets, json!({"beginning_offset": 0, "end_offset": 0}));
     let missing = curl(&[&format!("{rest}/topics/nowhere")]);
-    assert_eq!((missing.status, missing.json()["error_code"].as_i64()), (404, Some(40401)));
+    assert_eq!(
+        (missing.status, missing.json()["error_code"].as_i64()),
+        (404, Some(40401))
+    );
 }

@@ -13,15 +13,25 @@ fn up_is_ready_well_within_a_second_and_says_where() {
     let up = Up::start(&dir.path().join("data"));
     eprintln!("ready after {:?}", began.elapsed());
     for role in ["streams", "rest", "mqtt", "fleet"] {
-        assert!(up.address(role).starts_with("127.0.0.1:"), "{role} listens beyond loopback");
+        assert!(
+            up.address(role).starts_with("127.0.0.1:"),
+            "{role} listens beyond loopback"
+        );
     }
     let health = curl(&[&up.url("fleet", "/health")]);
-    assert_eq!((health.status, health.json()["status"].as_str()), (200, Some("UP")));
+    assert_eq!(
+        (health.status, health.json()["status"].as_str()),
+        (200, Some("UP"))
+    );
     up.cli_json(&["topics", "create", "counted"]);
     let metrics = curl(&[&up.url("fleet", "/metrics")]);
     assert_eq!(metrics.status, 200);
     for name in ["process_resident_memory_bytes", "thalweg_streams_"] {
-        assert!(metrics.body.contains(name), "no {name} in:\n{}", metrics.body);
+        assert!(
+            metrics.body.contains(name),
+            "no {name} in:\n{}",
+            metrics.body
+        );
     }
 }
 
@@ -34,7 +44,10 @@ fn ctrl_c_stops_cleanly_and_everything_is_there_again() {
     signal(up.pid(), Signal::INT);
     let status = up.stop();
     assert!(status.success(), "{status}");
-    assert!(!data.join("endpoints.json").exists(), "a stopped process still names its ports");
+    assert!(
+        !data.join("endpoints.json").exists(),
+        "a stopped process still names its ports"
+    );
     let up = Up::start(&data);
     assert_eq!(up.get("/api/v1/topics")["topics"][0]["name"], "kept");
 }
@@ -45,8 +58,13 @@ fn an_idle_process_rests() {
     let up = Up::start(&dir.path().join("data"));
     let ticks = || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", up.pid())).unwrap();
-        let fields: Vec<String> =
-            stat.rsplit_once(')').unwrap().1.split_whitespace().map(str::to_owned).collect();
+        let fields: Vec<String> = stat
+            .rsplit_once(')')
+            .unwrap()
+            .1
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect();
         fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
     };
     // Start-up work ends; then three seconds may cost at most two ticks (20 ms) of CPU.
@@ -54,7 +72,10 @@ fn an_idle_process_rests() {
     let before = ticks();
     std::thread::sleep(Duration::from_secs(3));
     let used = ticks() - before;
-    assert!(used <= 2, "an idle process used {used} ticks in three seconds");
+    assert!(
+        used <= 2,
+        "an idle process used {used} ticks in three seconds"
+    );
 }
 
 #[test]
@@ -62,7 +83,13 @@ fn roles_that_need_a_store_say_so() {
     let dir = folder();
     let data = dir.path().join("data");
     let output = std::process::Command::new(thalweg())
-        .args(["up", "--data", data.to_str().unwrap(), "--role", "rest,fleet"])
+        .args([
+            "up",
+            "--data",
+            data.to_str().unwrap(),
+            "--role",
+            "rest,fleet",
+        ])
         .output()
         .unwrap();
     assert!(!output.status.success());
@@ -77,5 +104,9 @@ fn only_the_chosen_roles_run() {
     assert_eq!(curl(&[&up.url("fleet", "/api/v1/agents")]).status, 200);
     assert_eq!(curl(&[&up.url("fleet", "/api/v1/topics")]).status, 404);
     let status = up.get("/api/v1/status");
-    assert_eq!(status["endpoints"].as_object().unwrap().len(), 1, "{status}");
+    assert_eq!(
+        status["endpoints"].as_object().unwrap().len(),
+        1,
+        "{status}"
+    );
 }
