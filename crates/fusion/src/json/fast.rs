@@ -33,7 +33,9 @@ impl<'a> Cursor<'_, 'a> {
     fn value(&mut self, node: Option<Node>, depth: usize, values: &mut [Value<'a>]) -> Option<()> {
         let start = self.at;
         let slot = node.and_then(|node| self.tree.slot(node));
+        // The payload itself comes once, and its fields are null already.
         if let Some(node) = node
+            && depth > 0
             && self.tree.has_children(node)
         {
             self.tree.clear_below(node, values);
