@@ -57,7 +57,12 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn now(&self) -> UnixMillis {
         // A clock before 1970 is a broken machine; zero keeps arithmetic defined.
-        UnixMillis(SystemTime::now().duration_since(UNIX_EPOCH).map(millis).unwrap_or(0))
+        UnixMillis(
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map(millis)
+                .unwrap_or(0),
+        )
     }
 }
 

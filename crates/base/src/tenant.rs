@@ -28,21 +28,24 @@ impl TenantId {
 
 /// A text that is no tenant's name; the caller's fault, not worth a retry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "'{0}' is no tenant name: use 1 to 63 of a-z, 0-9, '_' and '-', a letter or digit first"
-)]
+#[error("'{0}' is no tenant name: use 1 to 63 of a-z, 0-9, '_' and '-', a letter or digit first")]
 pub struct TenantIdError(String);
 
 impl FromStr for TenantId {
     type Err = TenantIdError;
 
     fn from_str(text: &str) -> Result<Self, TenantIdError> {
-        let starts_well = text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+        let starts_well = text
+            .bytes()
+            .next()
+            .is_some_and(|b| b.is_ascii_alphanumeric());
         let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
         if starts_well && text.len() <= TENANT_ID_BYTES_MAX && text.bytes().all(legal) {
             Ok(TenantId(Arc::from(text)))
         } else {
-            Err(TenantIdError(text.chars().take(TENANT_ID_BYTES_MAX).collect()))
+            Err(TenantIdError(
+                text.chars().take(TENANT_ID_BYTES_MAX).collect(),
+            ))
         }
     }
 }

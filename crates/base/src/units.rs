@@ -43,7 +43,9 @@ impl FromStr for ByteSize {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        parse(text, &SIZES).map(ByteSize).ok_or_else(|| UnitError::Size(text.to_owned()))
+        parse(text, &SIZES)
+            .map(ByteSize)
+            .ok_or_else(|| UnitError::Size(text.to_owned()))
     }
 }
 
@@ -119,13 +121,18 @@ enum Written {
 
 fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let text = text.trim();
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let split = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let number: u64 = text[..split].parse().ok()?;
     let unit = text[split..].trim_start();
     let factor = if unit.is_empty() {
         1
     } else {
-        units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?.1
+        units
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(unit))?
+            .1
     };
     number.checked_mul(factor)
 }
@@ -152,8 +159,13 @@ const SIZES: [(&str, u64); 9] = [
     ("TB", 1_000_000_000_000),
 ];
 
-const DURATIONS: [(&str, u64); 5] =
-    [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+const DURATIONS: [(&str, u64); 5] = [
+    ("ms", 1),
+    ("s", 1_000),
+    ("m", 60_000),
+    ("h", 3_600_000),
+    ("d", 86_400_000),
+];
 
 #[cfg(test)]
 mod tests {
@@ -161,19 +173,30 @@ mod tests {
 
     #[test]
     fn sizes_read_back_as_written() {
-        for (text, bytes) in [("64MiB", 64 << 20), ("10MB", 10_000_000), ("512", 512), ("0", 0)] {
+        for (text, bytes) in [
+            ("64MiB", 64 << 20),
+            ("10MB", 10_000_000),
+            ("512", 512),
+            ("0", 0),
+        ] {
             let size: ByteSize = text.parse().unwrap();
             assert_eq!(size, ByteSize(bytes));
             assert_eq!(size.to_string().parse::<ByteSize>().unwrap(), size);
         }
         assert_eq!(ByteSize::mib(64).to_string(), "64MiB");
-        assert_eq!("5 furlongs".parse::<ByteSize>(), Err(UnitError::Size("5 furlongs".into())));
+        assert_eq!(
+            "5 furlongs".parse::<ByteSize>(),
+            Err(UnitError::Size("5 furlongs".into()))
+        );
         assert!("99999999999TiB".parse::<ByteSize>().is_err());
     }
 
     #[test]
     fn durations_need_their_unit() {
-        assert_eq!("30s".parse::<HumanDuration>().unwrap().0, Duration::from_secs(30));
+        assert_eq!(
+            "30s".parse::<HumanDuration>().unwrap().0,
+            Duration::from_secs(30)
+        );
         assert_eq!("90s".parse::<HumanDuration>().unwrap().to_string(), "90s");
         assert_eq!(HumanDuration(Duration::from_secs(120)).to_string(), "2m");
         assert_eq!("0".parse::<HumanDuration>().unwrap().0, Duration::ZERO);

@@ -51,7 +51,7 @@ impl Registry {
                 let job = self.job_of(&row)?;
                 // A job whose upload never arrived did nothing; the retry is the first try.
                 if job.state != JobState::Failed || job.bytes_total > 0 {
-                    return Ok(Created::Before(job));
+                    return Ok(Created::Before(Box::new(job)));
                 }
                 sqlx::query("UPDATE import_jobs SET idempotency_key = NULL WHERE number = ?")
                     .bind(job.number.0)
@@ -391,7 +391,7 @@ impl Registry {
 pub(crate) enum Created {
     New(JobNumber),
     /// The idempotency key was used before, for this job.
-    Before(Job),
+    Before(Box<Job>),
 }
 
 fn signed(value: u64) -> i64 {

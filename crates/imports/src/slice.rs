@@ -181,7 +181,7 @@ impl<'a> Cutter<'a> {
                     let at = self.consumed + before;
                     match marc_record(bytes, self.ordinal) {
                         Ok((record, repaired)) => {
-                            if !self.take(record, at) {
+                            if !self.take(record) {
                                 return true;
                             }
                             if let Some(reason) = note.or(repaired) {
@@ -219,7 +219,7 @@ impl<'a> Cutter<'a> {
             if !line.is_empty() {
                 match self.line_record(line) {
                     Ok(record) => {
-                        if !self.take(record, at) {
+                        if !self.take(record) {
                             return true;
                         }
                     }
@@ -248,7 +248,7 @@ impl<'a> Cutter<'a> {
     }
 
     /// Takes a record if the slice has room for it; an empty slice has room for any.
-    fn take(&mut self, record: SliceRecord, _at: usize) -> bool {
+    fn take(&mut self, record: SliceRecord) -> bool {
         let bytes = record.id.len() + record.body.len();
         if !self.slice.records.is_empty() && self.bytes + bytes > limits::SLICE_BYTES_MAX {
             return false;
@@ -326,7 +326,11 @@ fn checked(record: SliceRecord) -> Result<SliceRecord, &'static str> {
 }
 
 fn cut_title(mut title: String) -> String {
-    title.truncate(title.floor_char_boundary(limits::TITLE_BYTES_MAX));
+    let mut end = title.len().min(limits::TITLE_BYTES_MAX);
+    while !title.is_char_boundary(end) {
+        end -= 1;
+    }
+    title.truncate(end);
     title
 }
 

@@ -42,7 +42,7 @@ impl Imports {
             Created::New(number) => number,
             Created::Before(job) => {
                 drain(body).await;
-                return Ok((job, false));
+                return Ok((*job, false));
             }
         };
         let mut upload = Upload::begin(core.clone(), number, new.id.clone());

@@ -210,7 +210,8 @@ mod tests {
 
     #[test]
     fn content_types_name_format_and_version() {
-        let cases: [(Option<&str>, Option<(Embedded, ApiVersion)>); 11] = [
+        type Case = (Option<&'static str>, Option<(Embedded, ApiVersion)>);
+        let cases: [Case; 11] = [
             (None, Some((Embedded::Binary, ApiVersion::V2))),
             (
                 Some("application/json; charset=UTF-8"),

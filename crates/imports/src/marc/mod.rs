@@ -69,7 +69,16 @@ pub(crate) fn frame(buffer: &[u8], last: bool) -> Framed<'_> {
     }
     let terminator = memchr::memchr(RECORD_END, rest);
     let length = length_of(rest);
-    // Without its terminator a record would swallow the next one; its length tells where it ends.
+    // A lost terminator or piece joins a record to the tail of another, or to the whole of it; the
+    // second one's leader shows where. The length of the first is no proof of the contrary.
+    if let Some(second) = terminator.and_then(|at| leader_whose_record_ends(&rest[..=at])) {
+        let reason = "another record begins inside of it";
+        return Framed::Damaged {
+            before,
+            len: second,
+            reason,
+        };
+    }
     if let Some(end) = length.filter(|end| terminator.is_none_or(|at| at + 1 > *end)) {
         for end in [end, end - 1] {
             if leader_at(rest, end) {
@@ -93,11 +102,7 @@ pub(crate) fn frame(buffer: &[u8], last: bool) -> Framed<'_> {
                     reason,
                 };
             }
-            // A lost piece can join the head of one record to the tail of another; where a second
-            // leader stands inside, the first record is the damaged one.
-            if length != Some(bytes.len())
-                && let Some(second) = inner_leader(bytes)
-            {
+            if let Some(second) = leader_after_field(bytes) {
                 let reason = "another record begins inside of it";
                 return Framed::Damaged {
                     before,
@@ -306,24 +311,27 @@ fn is_leader(bytes: &[u8]) -> bool {
     let Some(head) = bytes.get(..LEADER_BYTES + ENTRY_BYTES) else {
         return false;
     };
+    // The type of record (06) is always a letter, and no directory has one there.
     length_of(head).is_some()
+        && head[6].is_ascii_alphabetic()
         && digits(&head[12..17]).is_some_and(|base| base > LEADER_BYTES)
         && head[5..12].iter().all(|byte| (0x20..0x7f).contains(byte))
         && head[27..36].iter().all(u8::is_ascii_digit)
 }
 
-/// Where a second leader stands inside of a record: one whose length ends where the record does, or
-/// any right behind a field's end.
-fn inner_leader(record: &[u8]) -> Option<usize> {
-    let places = 1..record.len().saturating_sub(SHORTEST);
-    // The first is the surer sign: a stray digit before a leader still looks like one, shifted.
-    let ends_with_record = |at: &usize| length_of(&record[*at..]) == Some(record.len() - at);
-    let after_field = |at: &usize| record[at - 1] == FIELD_END;
-    let leads = |at: &usize| is_leader(&record[*at..]);
-    places
-        .clone()
-        .find(|at| ends_with_record(at) && leads(at))
-        .or_else(|| places.clone().find(|at| after_field(at) && leads(at)))
+/// Where a second leader stands inside of a record, of a length that ends where the record does.
+fn leader_whose_record_ends(record: &[u8]) -> Option<usize> {
+    (1..record.len().saturating_sub(SHORTEST)).find(|at| {
+        let rest = &record[*at..];
+        length_of(rest) == Some(rest.len()) && is_leader(rest)
+    })
+}
+
+/// Where a second leader stands right behind a field's end: its own length may be wrong.
+fn leader_after_field(record: &[u8]) -> Option<usize> {
+    memchr::memchr_iter(FIELD_END, record)
+        .map(|at| at + 1)
+        .find(|at| record.get(*at..).is_some_and(is_leader))
 }
 
 fn digits(bytes: &[u8]) -> Option<usize> {

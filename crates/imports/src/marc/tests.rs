@@ -138,18 +138,33 @@ fn lengths_and_offsets_that_are_off_are_repaired_from_the_terminators() {
 
 #[test]
 fn a_missing_terminator_costs_its_record_only() {
-    let missing = Err("the record terminator is missing");
-    assert_eq!(around(|record| *record.last_mut().unwrap() = b'x'), missing);
+    let joined = Err("another record begins inside of it");
+    assert_eq!(around(|record| *record.last_mut().unwrap() = b'x'), joined);
     let popped = around(|record| {
         record.pop();
     });
-    assert_eq!(popped, missing);
+    assert_eq!(popped, joined);
+    // Where the next record's length is wrong too, the first one's own length tells.
+    let mut next = book(3);
+    next[..5].copy_from_slice(b"99998");
+    let mut first = book(2);
+    *first.last_mut().unwrap() = b'x';
+    let found = cut(&[first, next, book(4)].concat());
+    let missing = Err("the record terminator is missing");
+    assert_eq!(
+        found,
+        [
+            missing,
+            Ok("00000003".to_owned()),
+            Ok("00000004".to_owned())
+        ]
+    );
     // With a wrong length on top, the next leader tells where the next record begins.
-    let joined = around(|record| {
+    let popped = around(|record| {
         record.pop();
         record[..5].copy_from_slice(b"00090");
     });
-    assert_eq!(joined, Err("another record begins inside of it"));
+    assert_eq!(popped, joined);
 }
 
 #[test]
