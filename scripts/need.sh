@@ -1,7 +1,7 @@
 # Functions that the commands `run` and `test` share: look for what is missing, install it by the
 # system's package manager and say so, or stop with one clear line.
 
-RUST_LEAST=1.90
+RUST_LEAST=1.91
 
 say() { printf '%s\n' "$*" >&2; }
 stop() { say "stopped: $*"; exit 1; }
