@@ -3,6 +3,9 @@
 //! One binary for all of it. Each file is a subject; `harness` starts and stops what they need.
 //! Run by `./test`, which first sets up the clients under `target/test-env`.
 
+// Everything here is a test, helpers included: a panic is how it fails.
+#![allow(clippy::unwrap_used)]
+
 mod agent;
 mod console;
 mod crash;
