@@ -124,8 +124,7 @@ impl Layers {
             .collect();
         ours.sort();
         for (name, value) in ours {
-            let reserved = |r: &&str| name.starts_with(*r);
-            if OTHER_VARIABLES.iter().any(|r| reserved(&r)) {
+            if OTHER_VARIABLES.iter().any(|other| name.starts_with(other)) {
                 continue;
             }
             match keys.iter().find(|key| variable_name(key) == name) {

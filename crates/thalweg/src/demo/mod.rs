@@ -66,10 +66,8 @@ impl Demo {
             .id()
             .and_then(|id| i32::try_from(id).ok())
             .and_then(Pid::from_raw);
-        if let Some(pid) = pid {
-            if let Err(error) = kill_process(pid, Signal::TERM) {
-                tracing::debug!(%error, "the demo's agent is gone already");
-            }
+        if let Some(Err(error)) = pid.map(|pid| kill_process(pid, Signal::TERM)) {
+            tracing::debug!(%error, "the demo's agent is gone already");
         }
         if tokio::time::timeout(STOP_MAX, self.agent.wait())
             .await
