@@ -543,7 +543,7 @@ fn an_import_survives_being_killed_again_and_again() {
             .spawn()
             .unwrap();
         let patience = if round < 10 {
-            Duration::from_millis(60 + rng.below(400))
+            Duration::from_millis(60 + rng.below(150))
         } else {
             Duration::from_secs(60)
         };
@@ -605,4 +605,4 @@ fn run_until_killed(folder: &Path) {
 }
 
 const CHILD: &str = "IMPORTS_KILL_TEST_FOLDER";
-const RECORDS: usize = 4_000;
+const RECORDS: usize = 10_000;

@@ -238,6 +238,9 @@ fn random_damage_never_panics_and_never_costs_a_whole_neighbour() {
         let mut rng = Rng::from_seed(seed);
         let mut middle = book(rng.below(50) as usize);
         for _ in 0..=rng.below(6) {
+            if middle.is_empty() {
+                break;
+            }
             let at = rng.below(middle.len() as u64) as usize;
             match rng.below(4) {
                 0 => middle[at] = rng.next_u64() as u8,
