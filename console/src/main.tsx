@@ -64,23 +64,27 @@ function Course({ snapshot, rates }: { snapshot: Snapshot; rates: Rates }) {
     <nav className="course" aria-label="The line">
       <Station href="#agents" name="Agents" figure={`${online} online`} counter={heartbeats} unit="heartbeats/s" rates={rates} />
       {snapshot.status.mqtt !== null && (
-        <Station href="#statements" name="MQTT" figure={`${snapshot.status.mqtt.clients_connected} clients`} counter={mqttIn} unit="messages/s" rates={rates} />
+        <Station href="#statements" name="MQTT" figure={plural(snapshot.status.mqtt.clients_connected, "client")} counter={mqttIn} unit="messages/s" rates={rates} />
       )}
-      <Station href="#topics" name="Topics" figure={`${snapshot.topics.length} topics`} counter={allRecords} unit="records/s" rates={rates} />
-      <Station href="#statements" name="Statements" figure={`${snapshot.statements.length} statements`} counter={allStatementsIn} unit="events/s" rates={rates} />
-      <Station href="#jobs" name="Imports" figure={`${running} running`} counter={null} unit="" rates={rates} />
+      <Station href="#topics" name="Topics" figure={plural(snapshot.topics.length, "topic")} counter={allRecords} unit="records/s" rates={rates} />
+      <Station href="#statements" name="Statements" figure={plural(snapshot.statements.length, "statement")} counter={allStatementsIn} unit="events/s" rates={rates} />
+      <Station href="#jobs" name="Imports" beside figure={`${running} running`} counter={null} unit="" rates={rates} />
     </nav>
   );
 }
 
-function Station(props: { href: string; name: string; figure: string; counter: CounterKey | null; unit: string; rates: Rates }) {
+function Station(props: { beside?: boolean; href: string; name: string; figure: string; counter: CounterKey | null; unit: string; rates: Rates }) {
   return (
-    <a className="station" href={props.href}>
+    <a className={props.beside === true ? "station beside" : "station"} href={props.href}>
       <b>{props.name}</b>
       <span>{props.figure}</span>
       {props.counter !== null && <span className="rate">{rate(current(props.rates, props.counter))} {props.unit}</span>}
     </a>
   );
+}
+
+function plural(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
 /** Polls the API once a second while the page is visible, one request round at a time. */

@@ -55,7 +55,7 @@ function options(width: number, lines: Line[], unit: string): uPlot.Options {
     width,
     height: HEIGHT_PX,
     cursor: { y: false },
-    scales: { x: { time: false, range: [-120, 0] }, y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
+    scales: { x: { time: false, range: (_, oldest) => [Math.min(oldest, SECONDS_LEAST), 0] }, y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
     axes: [
       { ...axis, values: (_, ticks) => ticks.map((tick) => `${tick} s`) },
       { ...axis, size: 60, label: unit, labelSize: 18 },
@@ -74,4 +74,6 @@ function options(width: number, lines: Line[], unit: string): uPlot.Options {
 }
 
 const HEIGHT_PX = 190;
+/** A page just opened shows its first seconds large instead of a sliver at the edge. */
+const SECONDS_LEAST = -10;
 const COLORS = ["#0a7ea4", "#d97706", "#16a34a", "#9333ea", "#dc2626", "#64748b", "#0891b2", "#ca8a04"];

@@ -36,6 +36,17 @@ try {
     [await received.elementHandle(), before],
   );
   await page.locator(".plot canvas").first().waitFor();
+  // The plot draws: the river's own color, the first line's, stands on its canvas.
+  await page.waitForFunction(() => {
+    const canvas = document.querySelector(".plot canvas");
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    for (let i = 0; i < data.length; i += 4) {
+      if (data[i] === 0x0a && data[i + 1] === 0x7e && data[i + 2] === 0xa4 && data[i + 3] === 255) {
+        return true;
+      }
+    }
+    return false;
+  });
   await page.locator(".station", { hasText: "Topics" }).getByText("records/s").waitFor();
   await page.screenshot({ path: screenshot, fullPage: true });
   assert.deepEqual(troubles, [], "the page reported errors");
