@@ -1,5 +1,6 @@
 //! The client commands' way to the HTTP API: where it is, and one shape of error.
 
+use base::{Clock, SystemClock, UnixMillis};
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::Value;
 
@@ -109,7 +110,12 @@ impl Client {
         let items = answer[list].as_array().map_or(&[][..], Vec::as_slice);
         let rows: Vec<Vec<String>> = items
             .iter()
-            .map(|item| columns.iter().map(|(_, key)| cell(&item[*key])).collect())
+            .map(|item| {
+                columns
+                    .iter()
+                    .map(|(_, key)| field(key, &item[*key]))
+                    .collect()
+            })
             .collect();
         print!("{}", table::table(&head, &rows));
     }
@@ -123,7 +129,7 @@ impl Client {
         if let Some(fields) = answer.as_object() {
             let rows: Vec<Vec<String>> = fields
                 .iter()
-                .map(|(key, value)| vec![key.clone(), cell(value)])
+                .map(|(key, value)| vec![key.clone(), field(key, value)])
                 .collect();
             print!("{}", table::table(&["FIELD", "VALUE"], &rows));
         }
@@ -168,11 +174,27 @@ fn refusal(status: u16, body: &str) -> String {
     }
 }
 
-fn cell(value: &Value) -> String {
+/// A field for people: an instant (`…_ms`, milliseconds since 1970) as its age.
+fn field(key: &str, value: &Value) -> String {
     match value {
+        Value::Number(instant) if key.ends_with("_ms") => {
+            let seconds = instant
+                .as_i64()
+                .map(|ms| SystemClock.now().since(UnixMillis(ms)).as_secs());
+            seconds.map_or_else(String::new, age)
+        }
         Value::Null => "-".to_owned(),
         Value::String(text) => text.split_whitespace().collect::<Vec<_>>().join(" "),
         other => other.to_string(),
+    }
+}
+
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s ago"),
+        120..7_200 => format!("{}m ago", seconds / 60),
+        7_200..172_800 => format!("{}h ago", seconds / 3_600),
+        _ => format!("{}d ago", seconds / 86_400),
     }
 }
 
@@ -188,6 +210,17 @@ mod tests {
             segment("/streams/test:topic1"),
             "%2Fstreams%2Ftest%3Atopic1"
         );
+    }
+
+    #[test]
+    fn an_instant_reads_as_its_age() {
+        let now = SystemClock.now().0;
+        assert_eq!(field("last_seen_ms", &Value::from(now - 90_500)), "90s ago");
+        assert_eq!(
+            field("updated_ms", &Value::from(now - 3 * 86_400_000)),
+            "3d ago"
+        );
+        assert_eq!(field("records", &Value::from(5)), "5");
     }
 
     #[test]

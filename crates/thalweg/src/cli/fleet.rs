@@ -110,7 +110,7 @@ const AGENT_COLUMNS: [(&str, &str); 6] = [
     ("AGENT", "id"),
     ("CLASS", "class"),
     ("STATE", "state"),
-    ("LAST SEEN (MS)", "last_seen_ms"),
+    ("LAST SEEN", "last_seen_ms"),
     ("FLOW", "flow_id"),
     ("FLOW STATE", "flow_state"),
 ];
@@ -120,7 +120,7 @@ const OPERATION_COLUMNS: [(&str, &str); 6] = [
     ("KIND", "operation"),
     ("OPERAND", "operand"),
     ("STATE", "state"),
-    ("UPDATED (MS)", "updated_ms"),
+    ("UPDATED", "updated_ms"),
     ("DETAILS", "details"),
 ];
 
@@ -135,5 +135,5 @@ const CLASS_COLUMNS: [(&str, &str); 5] = [
 const FLOW_COLUMNS: [(&str, &str); 3] = [
     ("FLOW", "flow_id"),
     ("VERSION", "version"),
-    ("PUBLISHED (MS)", "created_ms"),
+    ("PUBLISHED", "created_ms"),
 ];
