@@ -40,7 +40,7 @@ need_rust() {
     [ -x "$HOME/.cargo/bin/cargo" ] && PATH="$HOME/.cargo/bin:$PATH"
     if ! command -v cargo >/dev/null 2>&1; then
         # Debian 13 and newer have rustup as a package; older ones have no Rust that is new enough.
-        if command -v apt-cache >/dev/null 2>&1 && apt-cache policy rustup 2>/dev/null | grep -q Candidate; then
+        if command -v apt-cache >/dev/null 2>&1 && apt-cache policy rustup 2>/dev/null | grep -q 'Candidate: [0-9]'; then
             need rustup rustup
             say "installing the stable Rust toolchain with rustup"
             rustup default stable >&2 || stop "rustup could not install a toolchain"
