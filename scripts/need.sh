@@ -20,33 +20,44 @@ apt_install() {
     shift
     command -v apt-get >/dev/null 2>&1 ||
         stop "$wanted is needed; install it with your package manager and run this again"
-    as_root=""
-    if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null 2>&1 ||
-            stop "$wanted is needed; as root: apt-get install $*"
-        as_root=sudo
+    if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null 2>&1; then
+        stop "$wanted is needed; as root: apt-get install $*"
     fi
     say "$wanted is missing: installing $* with apt-get"
-    if [ -z "${apt_updated:-}" ]; then
-        $as_root apt-get update -qq >&2 || stop "apt-get update failed"
-        apt_updated=yes
-    fi
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" \
-        >/dev/null 2>&1 || stop "apt-get install $* failed; run it by hand to see why"
+    apt_refresh
+    as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 ||
+        stop "apt-get install $* failed; run it by hand to see why"
+}
+
+# The list of packages, once.
+apt_refresh() {
+    [ -n "${apt_refreshed:-}" ] && return 0
+    as_root apt-get update -qq >&2 || stop "apt-get update failed"
+    apt_refreshed=yes
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# Debian 13 and newer have rustup as a package; older ones have no Rust that is new enough.
+has_rustup_package() {
+    command -v apt-get >/dev/null 2>&1 || return 1
+    [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null 2>&1 || return 1
+    apt_refresh
+    apt-cache policy rustup 2>/dev/null | grep -q 'Candidate: [0-9]'
 }
 
 need_rust() {
     need cc gcc libc6-dev
     [ -x "$HOME/.cargo/bin/cargo" ] && PATH="$HOME/.cargo/bin:$PATH"
     if ! command -v cargo >/dev/null 2>&1; then
-        # Debian 13 and newer have rustup as a package; older ones have no Rust that is new enough.
-        if command -v apt-cache >/dev/null 2>&1 && apt-cache policy rustup 2>/dev/null | grep -q 'Candidate: [0-9]'; then
-            need rustup rustup
-            say "installing the stable Rust toolchain with rustup"
-            rustup default stable >&2 || stop "rustup could not install a toolchain"
-        else
-            stop "Rust $RUST_LEAST or newer is needed; install it from https://rustup.rs and run this again"
-        fi
+        has_rustup_package ||
+            stop "Rust $RUST_LEAST or newer is needed; install it from https://rustup.rs, then again"
+        need rustup rustup
+        say "installing the stable Rust toolchain with rustup"
+        rustup default stable >&2 || stop "rustup could not install a toolchain"
     fi
     version=$(cargo --version | cut -d' ' -f2)
     [ "$(printf '%s\n%s\n' "$RUST_LEAST" "$version" | sort -V | head -n 1)" = "$RUST_LEAST" ] ||
