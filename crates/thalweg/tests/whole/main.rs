@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod agent;
+mod cli;
 mod console;
 mod crash;
 mod fleet;
