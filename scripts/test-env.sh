@@ -5,6 +5,7 @@ env_dir=$PWD/target/test-env
 mkdir -p "$env_dir"
 
 need curl curl ca-certificates
+need pgrep procps
 need kcat kcat
 need mosquitto_sub mosquitto-clients
 need javac default-jdk-headless

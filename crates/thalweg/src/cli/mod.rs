@@ -103,6 +103,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Up(args) => up::run(*args),
         Command::Agent(args) => {
             crate::telemetry::start_agent_logs();
+            crate::demo::end_with_parent();
             agent::cli::run(*args)
                 .map(|()| ExitCode::SUCCESS)
                 .map_err(|error| Failure(base::report(&error)))

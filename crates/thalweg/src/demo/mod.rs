@@ -81,6 +81,16 @@ impl Demo {
     }
 }
 
+/// Lets the demo's agent end when its `up` ends, even by SIGKILL; other agents are not touched.
+pub fn end_with_parent() {
+    if std::env::var_os(WITH_PARENT).is_none() {
+        return;
+    }
+    if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::TERM)) {
+        tracing::warn!(%error, "this agent may outlive the demo");
+    }
+}
+
 /// Publishes the second version of the flow, and says now and then what flows.
 async fn watch(api: Api, flow: Flow) {
     tokio::time::sleep(SECOND_FLOW_AFTER).await;
@@ -216,6 +226,7 @@ fn spawn_agent(folder: &Path, fleet: &str) -> Result<Child, Failure> {
         .arg(folder.join("demo-agent"))
         .arg("--c2-url")
         .arg(format!("http://{fleet}"))
+        .env(WITH_PARENT, "1")
         .stdin(Stdio::null())
         .stdout(log)
         .stderr(err)
@@ -240,6 +251,8 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
+/// Set for the demo's own agent only.
+const WITH_PARENT: &str = "THALWEG_AGENT_WITH_PARENT";
 const CLASS: &str = "demo";
 const AGENT: &str = "demo-agent";
 const STATEMENT_NAME: &str = "cpu-10s";

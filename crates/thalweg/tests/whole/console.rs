@@ -2,13 +2,13 @@
 
 use std::process::Command;
 
-use crate::harness::{Running, Up, eventually, folder, repository, succeed};
+use crate::harness::{Running, Up, eventually, folder, repository, text};
 
 #[test]
 fn the_console_shows_live_what_the_demo_carries() {
     let dir = folder();
     let data = dir.path().join("data");
-    let up = Up::start_with(&data, &["--demo"]);
+    let mut up = Up::start_with(&data, &["--demo"]);
     eventually("the demo's agent calls in", || {
         (up.get("/api/v1/agents")["agents"].as_array()?.len() == 1).then_some(())
     });
@@ -31,9 +31,21 @@ fn the_console_shows_live_what_the_demo_carries() {
     let log = dir.path().join("browser.log");
     let browser = Running::start(&mut node, &log);
     browser.finish(&format!("the page is as expected, see {}", log.display()));
-    succeed(
-        Command::new("test")
-            .arg("-s")
-            .arg(dir.path().join("console.png")),
+    assert!(
+        std::fs::metadata(dir.path().join("console.png"))
+            .unwrap()
+            .len()
+            > 0
     );
+    // The demo's agent does not outlive its `up`, even when that is killed.
+    let agents = || {
+        let mut pgrep = Command::new("pgrep");
+        pgrep.arg("-f").arg(data.join("demo-agent"));
+        text(&pgrep.output().unwrap().stdout)
+    };
+    assert_ne!(agents(), "");
+    up.kill();
+    eventually("the demo's agent is gone too", || {
+        agents().is_empty().then_some(())
+    });
 }
