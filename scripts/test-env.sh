@@ -13,7 +13,9 @@ need mvn maven
 need node nodejs
 need npm npm
 need chromium chromium
-need python3 python3 python3-venv
+need python3 python3
+# Debian's python3 has no venv of its own.
+python3 -c 'import ensurepip' 2>/dev/null || apt_install "python3's venv" python3-venv
 
 # step NAME FILE...: runs the function NAME unless it ran already with the same files.
 step() {
