@@ -9,7 +9,7 @@ use std::time::Duration;
 use base::Rng;
 
 use crate::crash::rounds;
-use crate::harness::{Running, Up, eventually, folder, sibling, succeed, thalweg};
+use crate::harness::{Running, Up, eventually, folder, sibling, succeed, thalweg_command};
 
 #[test]
 fn every_tailed_line_arrives_once_however_often_the_agent_is_killed() {
@@ -100,7 +100,7 @@ fn the_agent_goes_on_without_the_control_plane_and_reports_when_it_is_back() {
         "edge",
         flow.to_str().unwrap(),
     ]);
-    let mut command = Command::new(thalweg());
+    let mut command = thalweg_command();
     command.args([
         "agent",
         "--class",

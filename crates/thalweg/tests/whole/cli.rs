@@ -1,8 +1,6 @@
 //! The client commands against a running process.
 
-use std::process::Command;
-
-use crate::harness::{Up, folder, succeed, text, thalweg};
+use crate::harness::{Up, folder, succeed, text, thalweg_command};
 
 #[test]
 fn produced_lines_come_back_and_a_group_goes_on_where_it_stopped() {
@@ -43,7 +41,7 @@ fn produced_lines_come_back_and_a_group_goes_on_where_it_stopped() {
 
 #[test]
 fn every_command_explains_itself_and_completes() {
-    let help = succeed(Command::new(thalweg()).arg("--help"));
+    let help = succeed(thalweg_command().arg("--help"));
     for command in [
         "up",
         "agent",
@@ -59,12 +57,12 @@ fn every_command_explains_itself_and_completes() {
             "{command} is missing in:\n{help}"
         );
         if command != "lab" {
-            succeed(Command::new(thalweg()).args([command, "--help"]));
+            succeed(thalweg_command().args([command, "--help"]));
         }
     }
-    let completions = succeed(Command::new(thalweg()).args(["completions", "bash"]));
+    let completions = succeed(thalweg_command().args(["completions", "bash"]));
     assert!(completions.contains("_thalweg"), "{completions}");
-    let config = succeed(Command::new(thalweg()).arg("config"));
+    let config = succeed(thalweg_command().arg("config"));
     assert!(config.contains("[streams]"), "{config}");
 }
 

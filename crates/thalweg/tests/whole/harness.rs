@@ -44,7 +44,7 @@ impl Up {
     fn launch(data: &Path, ports: &[String], arguments: &[&str]) -> Up {
         // A file that a killed process left would name ports that nobody listens on yet.
         let _ = std::fs::remove_file(data.join("endpoints.json"));
-        let mut command = Command::new(thalweg());
+        let mut command = thalweg_command();
         command
             .arg("up")
             .arg("--data")
@@ -108,7 +108,7 @@ impl Up {
 
     /// Runs a client command against this process.
     pub fn cli(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(thalweg());
+        let mut command = thalweg_command();
         command
             .arg("--server")
             .arg(self.url("fleet", ""))
@@ -274,6 +274,15 @@ pub fn folder() -> TempDir {
 /// The binary under test.
 pub fn thalweg() -> &'static str {
     env!("CARGO_BIN_EXE_thalweg")
+}
+
+/// A command of the binary under test, without the settings of whoever runs the tests.
+pub fn thalweg_command() -> Command {
+    let mut command = Command::new(thalweg());
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("THALWEG_")) {
+        command.env_remove(name);
+    }
+    command
 }
 
 /// A binary of the workspace beside the one under test.

@@ -1,19 +1,17 @@
 //! The lab lists its experiments, runs one, and writes its report.
 
-use std::process::Command;
-
 use serde_json::Value;
 
-use crate::harness::{folder, sibling, succeed, thalweg};
+use crate::harness::{folder, sibling, succeed, thalweg_command};
 
 #[test]
 fn the_line_experiment_runs_in_its_short_form_and_draws_its_report() {
     sibling("thalweg-lab");
     sibling("thalweg-agent");
-    let listed = succeed(Command::new(thalweg()).args(["lab", "list"]));
+    let listed = succeed(thalweg_command().args(["lab", "list"]));
     assert!(listed.contains("line "), "{listed}");
     let dir = folder();
-    let mut command = Command::new(thalweg());
+    let mut command = thalweg_command();
     command
         .args([
             "lab",

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::harness::{Running, Up, curl, eventually, folder, post, text, thalweg};
+use crate::harness::{Running, Up, curl, eventually, folder, post, text, thalweg, thalweg_command};
 
 #[test]
 fn a_second_instance_on_the_same_folder_is_told_whose_it_is() {
@@ -165,7 +165,7 @@ fn a_topic_that_does_not_exist_is_told_in_each_protocols_words() {
 
 #[test]
 fn a_client_command_without_a_server_says_how_to_get_one() {
-    let mut command = Command::new(thalweg());
+    let mut command = thalweg_command();
     command.args(["--server", "http://127.0.0.1:9", "topics", "list"]);
     let output = command.output().unwrap();
     assert!(!output.status.success());
@@ -247,7 +247,7 @@ fn a_full_disk_refuses_writes_and_keeps_what_was_acknowledged() {
 }
 
 fn failure(arguments: &[&str]) -> String {
-    let output = Command::new(thalweg()).args(arguments).output().unwrap();
+    let output = thalweg_command().args(arguments).output().unwrap();
     assert!(!output.status.success(), "{arguments:?} did not fail");
     text(&output.stderr)
 }

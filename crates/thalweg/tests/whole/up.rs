@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::harness::{Up, curl, folder, signal, thalweg};
+use crate::harness::{Up, curl, folder, signal, thalweg_command};
 
 #[test]
 fn up_is_ready_well_within_a_second_and_says_where() {
@@ -82,7 +82,7 @@ fn an_idle_process_rests() {
 fn roles_that_need_a_store_say_so() {
     let dir = folder();
     let data = dir.path().join("data");
-    let output = std::process::Command::new(thalweg())
+    let output = thalweg_command()
         .args([
             "up",
             "--data",
