@@ -1,4 +1,4 @@
-//! The HTTP API of bulk imports, under `/api/v1/imports`.
+//! The HTTP API of bulk imports, under `/api/v1/imports`, and of the tenants that they are for.
 //!
 //! Errors are `{"error_code": int, "message": text}`.
 
@@ -32,11 +32,14 @@ use crate::limits;
 /// - `GET /api/v1/imports/{id}/journal?after=&limit=`: `{"entries": [{ordinal, offset, kind,
 ///   reason}], "next": ordinal|null}`
 /// - `DELETE /api/v1/imports/{id}`: cancels the job and answers it
+/// - `GET /api/v1/tenants?after=&limit=`: `{"tenants": [{tenant, jobs, jobs_active, records_done,
+///   records_rejected, bytes_done, updated_ms}], "next": tenant|null}`, by name
 pub fn routes(imports: Arc<Imports>) -> Router {
     Router::new()
         .route("/api/v1/imports", get(list).post(create))
         .route("/api/v1/imports/{id}", get(job).delete(cancel))
         .route("/api/v1/imports/{id}/journal", get(journal))
+        .route("/api/v1/tenants", get(tenants))
         .with_state(imports)
 }
 
@@ -62,6 +65,13 @@ struct Listing {
 #[serde(deny_unknown_fields)]
 struct JournalPage {
     after: Option<i64>,
+    limit: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TenantsPage {
+    after: Option<String>,
     limit: Option<u32>,
 }
 
@@ -127,6 +137,23 @@ async fn journal(
     Ok(answer(
         StatusCode::OK,
         &json!({"entries": entries, "next": next}),
+    ))
+}
+
+async fn tenants(
+    State(imports): State<Arc<Imports>>,
+    asked: Parameters<TenantsPage>,
+) -> Result<Response, ImportsError> {
+    let asked = parameters(asked)?;
+    let count = asked.limit.unwrap_or(limits::LISTED_TENANTS_MAX);
+    let count = count.min(limits::LISTED_TENANTS_MAX);
+    let after = asked.after.unwrap_or_default();
+    let tenants = imports.tenants(&after, count).await?;
+    let full = tenants.len() == usize::try_from(count).unwrap_or(usize::MAX);
+    let next = tenants.last().filter(|_| full).map(|last| &last.tenant);
+    Ok(answer(
+        StatusCode::OK,
+        &json!({"tenants": tenants, "next": next}),
     ))
 }
 

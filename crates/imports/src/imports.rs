@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::ImportsConfig;
 use crate::error::ImportsError;
-use crate::job::{Job, JobState, JournalEntry};
+use crate::job::{Job, JobState, JournalEntry, TenantUse};
 use crate::limits;
 use crate::registry::Registry;
 use crate::schedule::{Cost, JobNumber, Schedule};
@@ -118,6 +118,13 @@ impl Imports {
         let mut jobs = self.core.registry.jobs(tenant, count).await?;
         jobs.iter_mut().for_each(|job| self.core.add_upload(job));
         Ok(jobs)
+    }
+
+    /// What each tenant has imported, by name after `after`, at most
+    /// [`limits::LISTED_TENANTS_MAX`] of them.
+    pub async fn tenants(&self, after: &str, count: u32) -> Result<Vec<TenantUse>, ImportsError> {
+        let count = count.min(limits::LISTED_TENANTS_MAX);
+        self.core.registry.tenants(after, count).await
     }
 
     /// One job.

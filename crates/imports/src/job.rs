@@ -109,6 +109,25 @@ pub struct JournalEntry {
     pub reason: String,
 }
 
+/// What a tenant has imported, over all its jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TenantUse {
+    /// The tenant.
+    pub tenant: String,
+    /// Its jobs, ended ones too.
+    pub jobs: u64,
+    /// Those that upload or run now.
+    pub jobs_active: u64,
+    /// Records that went into topic and sink.
+    pub records_done: u64,
+    /// Records that were journaled instead.
+    pub records_rejected: u64,
+    /// Bytes of files that are done with.
+    pub bytes_done: u64,
+    /// When one of its jobs last got on, in milliseconds since 1970.
+    pub updated_ms: i64,
+}
+
 impl Format {
     /// The name in parameters and rows.
     pub fn name(self) -> &'static str {

@@ -25,4 +25,4 @@ mod upload;
 pub use config::ImportsConfig;
 pub use error::ImportsError;
 pub use imports::Imports;
-pub use job::{Format, Job, JobState, JournalEntry, NewJob};
+pub use job::{Format, Job, JobState, JournalEntry, NewJob, TenantUse};

@@ -45,6 +45,9 @@ pub(crate) const UPLOAD_IDLE_MAX: Duration = Duration::from_secs(60);
 /// Jobs in one listing unless asked for fewer.
 pub(crate) const LISTED_JOBS_MAX: u32 = 1_000;
 
+/// Tenants in one answer; the next page starts after the last of them.
+pub(crate) const LISTED_TENANTS_MAX: u32 = 1_000;
+
 /// Journal entries in one answer.
 pub(crate) const LISTED_ENTRIES_MAX: u32 = 10_000;
 

@@ -13,7 +13,7 @@ use sqlx::{QueryBuilder, Row, Sqlite};
 use streams::{Placed, TopicName};
 
 use crate::error::ImportsError;
-use crate::job::{Format, Job, JobProducer, JobState, JournalEntry, NewJob};
+use crate::job::{Format, Job, JobProducer, JobState, JournalEntry, NewJob, TenantUse};
 use crate::schedule::JobNumber;
 use crate::slice::Slice;
 
@@ -288,6 +288,36 @@ impl Registry {
              ORDER BY number DESC LIMIT ?2"
         );
         self.listed(text, tenant.map(TenantId::as_str), count).await
+    }
+
+    /// What each tenant has imported, by name after `after`.
+    pub async fn tenants(&self, after: &str, count: u32) -> Result<Vec<TenantUse>, ImportsError> {
+        let rows = sqlx::query(
+            "SELECT tenant, count(*) AS jobs,
+             sum(state IN ('uploading', 'running')) AS jobs_active,
+             sum(records_done) AS records_done, sum(records_rejected) AS records_rejected,
+             sum(bytes_done) AS bytes_done, max(updated_ms) AS updated_ms
+             FROM import_jobs WHERE tenant > ? GROUP BY tenant ORDER BY tenant LIMIT ?",
+        )
+        .bind(after)
+        .bind(count)
+        .fetch_all(self.database.readers())
+        .await
+        .map_err(|e| self.error("list tenants", e))?;
+        let tenant = |row: &SqliteRow| {
+            Ok(TenantUse {
+                tenant: row.try_get("tenant")?,
+                jobs: unsigned(row.try_get("jobs")?),
+                jobs_active: unsigned(row.try_get("jobs_active")?),
+                records_done: unsigned(row.try_get("records_done")?),
+                records_rejected: unsigned(row.try_get("records_rejected")?),
+                bytes_done: unsigned(row.try_get("bytes_done")?),
+                updated_ms: row.try_get("updated_ms")?,
+            })
+        };
+        rows.iter()
+            .map(|row| tenant(row).map_err(|e| self.error("list tenants", e).into()))
+            .collect()
     }
 
     /// The jobs that have not ended, oldest first.

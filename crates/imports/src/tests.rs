@@ -342,6 +342,17 @@ async fn an_idempotency_key_makes_one_job_of_two_requests() {
     let path = "/api/v1/imports?format=jsonl&tenant=u&key=id&idempotency_key=night%201";
     assert_eq!(service.call("POST", path, "{\"id\":1}\n").await.0, 201);
     assert_eq!(service.topic("imports-t").await.len(), 1);
+    let (_, page) = service
+        .call("GET", "/api/v1/tenants?limit=1", Body::empty())
+        .await;
+    assert_eq!(page["next"], "t", "{page}");
+    let (t, used) = (&page["tenants"][0], ["jobs", "jobs_active", "records_done"]);
+    assert_eq!(used.map(|figure| t[figure].as_u64()), [1, 0, 1].map(Some));
+    let (_, page) = service
+        .call("GET", "/api/v1/tenants?after=t", Body::empty())
+        .await;
+    let tenants = page["tenants"].as_array().unwrap();
+    assert_eq!((tenants.len(), &tenants[0]["tenant"]), (1, &"u".into()));
     service.close().await;
 }
 

@@ -175,27 +175,22 @@ impl Lower<'_, '_, '_> {
             Expr::Like {
                 negated,
                 any: false,
-                expr,
+                expr: text,
                 pattern,
                 escape_char,
-            } => {
-                let pattern = like(pattern, escape_char.as_deref(), false)?;
-                Ok(not_if(
-                    *negated,
-                    Expression::Like(self.boxed(expr)?, pattern),
-                ))
             }
-            Expr::ILike {
+            | Expr::ILike {
                 negated,
                 any: false,
-                expr,
+                expr: text,
                 pattern,
                 escape_char,
             } => {
-                let pattern = like(pattern, escape_char.as_deref(), true)?;
+                let ignores_case = matches!(expr, Expr::ILike { .. });
+                let pattern = like(pattern, escape_char.as_deref(), ignores_case)?;
                 Ok(not_if(
                     *negated,
-                    Expression::Like(self.boxed(expr)?, pattern),
+                    Expression::Like(self.boxed(text)?, pattern),
                 ))
             }
             Expr::Case {

@@ -1,26 +1,22 @@
 //! The calls on consumer instances, as kafka-rest documents them for version 2.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use regex::RegexBuilder;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-use streams::{OffsetReset, SeekTo, StreamsError, TopicName};
-use uuid::Uuid;
+use serde_json::{Value, json};
+use streams::{SeekTo, TopicName};
 
-use super::{InstanceConfig, InstanceKey, Interest, read};
+use super::request::{Found, Offsets, Partitions, V2Body, bounded, instance_config, named};
+use super::{Instance, InstanceKey, Interest, read};
 use crate::answer::{self, AnswerType, Parameters, Segments};
 use crate::error::RestError;
 use crate::limits;
-use crate::media::{self, ApiVersion, Embedded};
+use crate::media;
 use crate::routes::Shared;
-
-type InstancePath = Segments<(String, String)>;
 
 /// `POST /consumers/{group}`
 pub(crate) async fn create(
@@ -28,9 +24,8 @@ pub(crate) async fn create(
     AnswerType(media): AnswerType,
     Segments(group): Segments<String>,
     headers: HeaderMap,
-    body: Body,
+    V2Body(body): V2Body,
 ) -> Result<Response, RestError> {
-    let body = v2_body(&shared, &headers, body).await?;
     let (name, config) = instance_config(&body)?;
     for name in [&group, &name] {
         if name.is_empty() || name.len() > limits::NAME_BYTES_MAX {
@@ -66,7 +61,7 @@ pub(crate) async fn create(
 /// `DELETE /consumers/{group}/instances/{instance}`
 pub(crate) async fn delete(
     State(shared): State<Arc<Shared>>,
-    Segments((group, instance)): InstancePath,
+    Segments((group, instance)): Segments<(String, String)>,
 ) -> Result<Response, RestError> {
     shared.consumers.delete(&group, &instance).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
@@ -75,9 +70,8 @@ pub(crate) async fn delete(
 /// `POST …/subscription`
 pub(crate) async fn subscribe(
     State(shared): State<Arc<Shared>>,
-    Segments((group, instance)): InstancePath,
-    headers: HeaderMap,
-    body: Body,
+    Found(instance): Found,
+    V2Body(body): V2Body,
 ) -> Result<Response, RestError> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -85,8 +79,6 @@ pub(crate) async fn subscribe(
         topics: Option<Vec<String>>,
         topic_pattern: Option<String>,
     }
-    let instance = shared.consumers.find(&group, &instance)?;
-    let body = v2_body(&shared, &headers, body).await?;
     let asked: Subscription = answer::entity(&body)?;
     let mut reader = instance.reader().await?;
     if matches!(reader.interest, Interest::Partitions) {
@@ -139,11 +131,9 @@ pub(crate) async fn subscribe(
 
 /// `GET …/subscription`
 pub(crate) async fn subscription(
-    State(shared): State<Arc<Shared>>,
     AnswerType(media): AnswerType,
-    Segments((group, instance)): InstancePath,
+    Found(instance): Found,
 ) -> Result<Response, RestError> {
-    let instance = shared.consumers.find(&group, &instance)?;
     let reader = instance.reader().await?;
     let topics: Vec<&str> = match &reader.interest {
         Interest::Topics(topics) | Interest::Pattern { topics, .. } => {
@@ -159,11 +149,7 @@ pub(crate) async fn subscription(
 }
 
 /// `DELETE …/subscription`: gives up assigned partitions too, as Kafka's unsubscribe does.
-pub(crate) async fn unsubscribe(
-    State(shared): State<Arc<Shared>>,
-    Segments((group, instance)): InstancePath,
-) -> Result<Response, RestError> {
-    let instance = shared.consumers.find(&group, &instance)?;
+pub(crate) async fn unsubscribe(Found(instance): Found) -> Result<Response, RestError> {
     let mut reader = instance.reader().await?;
     if !matches!(reader.interest, Interest::Nothing) {
         reader.consumer()?.assign(Vec::new()).await?;
@@ -174,13 +160,9 @@ pub(crate) async fn unsubscribe(
 
 /// `POST …/assignments`
 pub(crate) async fn assign(
-    State(shared): State<Arc<Shared>>,
-    Segments((group, instance)): InstancePath,
-    headers: HeaderMap,
-    body: Body,
+    Found(instance): Found,
+    V2Body(body): V2Body,
 ) -> Result<Response, RestError> {
-    let instance = shared.consumers.find(&group, &instance)?;
-    let body = v2_body(&shared, &headers, body).await?;
     let partitions = answer::entity::<Partitions>(&body)?.named()?;
     let mut reader = instance.reader().await?;
     if matches!(
@@ -198,11 +180,9 @@ pub(crate) async fn assign(
 
 /// `GET …/assignments`
 pub(crate) async fn assignments(
-    State(shared): State<Arc<Shared>>,
     AnswerType(media): AnswerType,
-    Segments((group, instance)): InstancePath,
+    Found(instance): Found,
 ) -> Result<Response, RestError> {
-    let instance = shared.consumers.find(&group, &instance)?;
     let mut reader = instance.reader().await?;
     let partitions: Vec<Value> = reader
         .consumer()?
@@ -219,13 +199,9 @@ pub(crate) async fn assignments(
 
 /// `POST …/positions`
 pub(crate) async fn seek(
-    State(shared): State<Arc<Shared>>,
-    Segments((group, instance)): InstancePath,
-    headers: HeaderMap,
-    body: Body,
+    Found(instance): Found,
+    V2Body(body): V2Body,
 ) -> Result<Response, RestError> {
-    let instance = shared.consumers.find(&group, &instance)?;
-    let body = v2_body(&shared, &headers, body).await?;
     let offsets = answer::entity::<Offsets>(&body)?.named()?;
     let mut reader = instance.reader().await?;
     for (topic, partition, offset, _) in offsets {
@@ -239,34 +215,22 @@ pub(crate) async fn seek(
 
 /// `POST …/positions/beginning`
 pub(crate) async fn seek_to_beginning(
-    state: State<Arc<Shared>>,
-    path: InstancePath,
-    headers: HeaderMap,
-    body: Body,
+    Found(instance): Found,
+    V2Body(body): V2Body,
 ) -> Result<Response, RestError> {
-    seek_all(state, path, headers, body, SeekTo::Beginning).await
+    seek_all(&instance, &body, SeekTo::Beginning).await
 }
 
 /// `POST …/positions/end`
 pub(crate) async fn seek_to_end(
-    state: State<Arc<Shared>>,
-    path: InstancePath,
-    headers: HeaderMap,
-    body: Body,
+    Found(instance): Found,
+    V2Body(body): V2Body,
 ) -> Result<Response, RestError> {
-    seek_all(state, path, headers, body, SeekTo::End).await
+    seek_all(&instance, &body, SeekTo::End).await
 }
 
-async fn seek_all(
-    State(shared): State<Arc<Shared>>,
-    Segments((group, instance)): InstancePath,
-    headers: HeaderMap,
-    body: Body,
-    to: SeekTo,
-) -> Result<Response, RestError> {
-    let instance = shared.consumers.find(&group, &instance)?;
-    let body = v2_body(&shared, &headers, body).await?;
-    let partitions = answer::entity::<Partitions>(&body)?.named()?;
+async fn seek_all(instance: &Instance, body: &[u8], to: SeekTo) -> Result<Response, RestError> {
+    let partitions = answer::entity::<Partitions>(body)?.named()?;
     let mut reader = instance.reader().await?;
     for (topic, partition) in partitions {
         reader.consumer()?.seek(&topic, partition, to).await?;
@@ -277,11 +241,10 @@ async fn seek_all(
 /// `GET …/records`
 pub(crate) async fn records(
     State(shared): State<Arc<Shared>>,
-    Segments((group, instance)): InstancePath,
+    Found(instance): Found,
     Parameters(limits): Parameters<read::ReadLimits>,
     headers: HeaderMap,
 ) -> Result<Response, RestError> {
-    let instance = shared.consumers.find(&group, &instance)?;
     let accept = answer::joined(&headers, header::ACCEPT);
     let media = media::read_type(accept.as_deref(), instance.config.format)?;
     let body = read::records(&shared, &instance, limits).await?;
@@ -296,12 +259,9 @@ pub(crate) async fn records(
 pub(crate) async fn commit(
     State(shared): State<Arc<Shared>>,
     AnswerType(media): AnswerType,
-    Segments((group, instance)): InstancePath,
-    headers: HeaderMap,
-    body: Body,
+    Found(instance): Found,
+    V2Body(body): V2Body,
 ) -> Result<Response, RestError> {
-    let instance = shared.consumers.find(&group, &instance)?;
-    let body = v2_body(&shared, &headers, body).await?;
     let mut reader = instance.reader().await?;
     let offsets = if body.trim_ascii().is_empty() {
         None
@@ -332,9 +292,8 @@ pub(crate) async fn commit(
 pub(crate) async fn committed(
     State(shared): State<Arc<Shared>>,
     AnswerType(media): AnswerType,
-    Segments((group, instance)): InstancePath,
-    headers: HeaderMap,
-    body: Body,
+    Found(instance): Found,
+    V2Body(body): V2Body,
 ) -> Result<Response, RestError> {
     #[derive(Serialize)]
     struct Committed<'a> {
@@ -343,13 +302,14 @@ pub(crate) async fn committed(
         offset: i64,
         metadata: &'a str,
     }
-    shared.consumers.find(&group, &instance)?;
-    let body = v2_body(&shared, &headers, body).await?;
     if body.trim_ascii().is_empty() {
         return Err(RestError::PartitionsMissing);
     }
     let partitions = answer::entity::<Partitions>(&body)?.named()?;
-    let found = shared.store.committed(&group, &partitions).await?;
+    let found = shared
+        .store
+        .committed(&instance.key.group, &partitions)
+        .await?;
     let offsets: Vec<Committed<'_>> = partitions
         .iter()
         .zip(&found)
@@ -376,181 +336,8 @@ struct Created {
     base_uri: String,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Partitions {
-    partitions: Vec<PartitionName>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PartitionName {
-    topic: String,
-    partition: i32,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Offsets {
-    offsets: Vec<OffsetName>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OffsetName {
-    topic: String,
-    partition: i32,
-    offset: i64,
-    #[serde(default)]
-    metadata: Option<String>,
-}
-
-impl Partitions {
-    fn named(self) -> Result<Vec<(TopicName, i32)>, RestError> {
-        bounded(self.partitions.len())?;
-        self.partitions
-            .iter()
-            .map(|entry| Ok((named(&entry.topic)?, entry.partition)))
-            .collect()
-    }
-}
-
-impl Offsets {
-    fn named(self) -> Result<Vec<(TopicName, i32, i64, String)>, RestError> {
-        bounded(self.offsets.len())?;
-        let one = |entry: OffsetName| {
-            if entry.offset < 0 {
-                return Err(RestError::InvalidEntity(
-                    "an offset is 0 or more".to_owned(),
-                ));
-            }
-            let metadata = entry.metadata.unwrap_or_default();
-            Ok((
-                named(&entry.topic)?,
-                entry.partition,
-                entry.offset,
-                metadata,
-            ))
-        };
-        self.offsets.into_iter().map(one).collect()
-    }
-}
-
-fn named(topic: &str) -> Result<TopicName, RestError> {
-    topic
-        .parse()
-        .map_err(|error| RestError::Store(StreamsError::InvalidTopic(error)))
-}
-
-fn bounded(named: usize) -> Result<(), RestError> {
-    if named <= limits::NAMED_PARTITIONS_MAX {
-        return Ok(());
-    }
-    Err(RestError::InvalidEntity(format!(
-        "more than {} topics or partitions in one request",
-        limits::NAMED_PARTITIONS_MAX
-    )))
-}
-
 fn illegal(reason: &str) -> RestError {
     RestError::IllegalState(reason.to_owned())
-}
-
-/// The body of a consumer call, which speaks version 2 or nothing in particular.
-async fn v2_body(
-    shared: &Shared,
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<bytes::Bytes, RestError> {
-    let content_type = answer::text(headers, header::CONTENT_TYPE);
-    match media::body_type(content_type)?.version {
-        ApiVersion::V2 => Ok(shared.gate.read(headers, body).await?.bytes),
-        ApiVersion::V1 => Err(RestError::UnsupportedMediaType(
-            // Consumers of the first version read by other paths; taking this one's settings for
-            // those of version 2 would turn "smallest" into an error far from its cause.
-            content_type.unwrap_or_default().to_owned(),
-        )),
-    }
-}
-
-/// Reads the settings of a new instance; an empty body asks for the defaults.
-fn instance_config(body: &[u8]) -> Result<(String, InstanceConfig), RestError> {
-    let fields: Map<String, Value> = if body.trim_ascii().is_empty() {
-        Map::new()
-    } else {
-        answer::entity(body)?
-    };
-    let (mut id, mut name) = (None, None);
-    let mut config = InstanceConfig {
-        format: Embedded::Binary,
-        reset: OffsetReset::Latest,
-        auto_commit: true,
-        bytes_min: 1,
-        wait_max: None,
-    };
-    for (field, value) in &fields {
-        let invalid = || RestError::InvalidConsumerConfig(format!("{field} cannot be {value}"));
-        // Numbers and booleans come as text from many clients, since kafka-rest's examples do so.
-        let text = match value {
-            Value::Null => continue,
-            Value::String(text) => text.clone(),
-            Value::Number(number) => number.to_string(),
-            Value::Bool(flag) => flag.to_string(),
-            Value::Array(_) | Value::Object(_) => return Err(invalid()),
-        };
-        match field.as_str() {
-            "id" => id = Some(text),
-            "name" => name = Some(text),
-            "format" => {
-                config.format = match text.to_ascii_lowercase().as_str() {
-                    "binary" => Embedded::Binary,
-                    "json" => Embedded::Json,
-                    _ => {
-                        return Err(RestError::InvalidEntity(format!(
-                            "format '{text}' is not served; choose binary or json"
-                        )));
-                    }
-                }
-            }
-            "auto.offset.reset" => {
-                config.reset = match text.to_ascii_lowercase().as_str() {
-                    "earliest" => OffsetReset::Earliest,
-                    "latest" => OffsetReset::Latest,
-                    _ => return Err(invalid()),
-                }
-            }
-            "auto.commit.enable" => {
-                config.auto_commit = text.to_ascii_lowercase().parse().map_err(|_| invalid())?;
-            }
-            "fetch.min.bytes" | "responseMinBytes" => {
-                let bytes: i64 = text.parse().map_err(|_| invalid())?;
-                if !(-1..=limits::FETCH_MIN_BYTES_MAX).contains(&bytes) {
-                    return Err(RestError::Constraint(format!(
-                        "{field} is -1 to {}",
-                        limits::FETCH_MIN_BYTES_MAX
-                    )));
-                }
-                config.bytes_min = usize::try_from(bytes.max(1)).unwrap_or(1);
-            }
-            "consumer.request.timeout.ms" | "requestWaitMs" => {
-                let ms: u64 = text.parse().map_err(|_| invalid())?;
-                config.wait_max = Some(Duration::from_millis(ms).min(limits::READ_WAIT_MAX));
-            }
-            _ => {
-                return Err(RestError::InvalidEntity(format!(
-                    "unrecognized field: {field}"
-                )));
-            }
-        }
-    }
-    let name = name.or_else(|| {
-        id.as_ref()
-            .map(|id| format!("rest-consumer-{id}-{}", Uuid::new_v4()))
-    });
-    Ok((
-        name.unwrap_or_else(|| format!("rest-consumer-{}", Uuid::new_v4())),
-        config,
-    ))
 }
 
 /// Percent-encodes a path segment.

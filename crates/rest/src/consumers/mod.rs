@@ -7,6 +7,7 @@
 
 mod handlers;
 mod read;
+mod request;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -113,7 +113,7 @@ pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
 pub async fn jobs(client: Client, command: JobsCommand) -> Result<(), Failure> {
     match command {
         JobsCommand::List => {
-            client.print_list(&client.get("/api/v1/imports").await?, "jobs", &COLUMNS);
+            client.print_list(&client.get("/api/v1/imports").await?, "jobs", &JOB_COLUMNS);
         }
         JobsCommand::Show { id } => client.print_object(&client.get(&path(&id)).await?),
         JobsCommand::Journal { id } => {
@@ -167,7 +167,8 @@ fn path(id: &str) -> String {
     format!("/api/v1/imports/{}", segment(id))
 }
 
-const COLUMNS: [(&str, &str); 7] = [
+/// The columns of a listing of jobs.
+pub(super) const JOB_COLUMNS: [(&str, &str); 7] = [
     ("JOB", "id"),
     ("TENANT", "tenant"),
     ("NAME", "name"),

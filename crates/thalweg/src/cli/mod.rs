@@ -8,6 +8,7 @@ mod lab;
 mod produce;
 mod statements;
 mod table;
+mod tenants;
 mod topics;
 
 use std::path::PathBuf;
@@ -76,6 +77,9 @@ enum Command {
     /// Add, list, show and remove statements.
     #[command(subcommand)]
     Statements(statements::Command),
+    /// List the tenants with what they imported, or show one's jobs.
+    #[command(subcommand)]
+    Tenants(tenants::Command),
     /// Load a file of records for a tenant and watch it to its end.
     Import(import::Args),
     /// List, show and cancel import jobs.
@@ -125,6 +129,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Classes(command) => block_on(fleet::classes(client()?, command)),
         Command::Flows(command) => block_on(fleet::flows(client()?, command)),
         Command::Statements(command) => block_on(statements::run(client()?, command)),
+        Command::Tenants(command) => block_on(tenants::run(client()?, command)),
         Command::Import(args) => block_on(import::run(client()?, args)),
         Command::Imports(command) => block_on(import::jobs(client()?, command)),
     }

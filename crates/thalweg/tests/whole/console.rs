@@ -27,10 +27,8 @@ fn the_console_shows_live_what_the_demo_carries() {
     node.arg(repository().join("console/test/page.mjs"))
         .arg(up.url("fleet", "/"));
     node.arg(dir.path().join("console.png"));
-    // The log is shown when the page is not as expected.
-    let log = dir.path().join("browser.log");
-    let browser = Running::start(&mut node, &log);
-    browser.finish(&format!("the page is as expected, see {}", log.display()));
+    let browser = Running::start(&mut node, &dir.path().join("browser.log"));
+    browser.finish("the page is as expected");
     assert!(
         std::fs::metadata(dir.path().join("console.png"))
             .unwrap()

@@ -54,7 +54,10 @@ impl Up {
         let mut child = spawn(&mut command, &data.with_extension("up.log"));
         let endpoints = eventually("up says what listens where", || {
             if let Some(status) = child.try_wait().unwrap() {
-                panic!("up ended with {status}:\n{}", log(data));
+                panic!(
+                    "up ended with {status}:\n{}",
+                    last_lines(&data.with_extension("up.log"))
+                );
             }
             let text = std::fs::read(data.join("endpoints.json")).ok()?;
             serde_json::from_slice(&text).ok()
@@ -153,43 +156,61 @@ impl Drop for Up {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            eprintln!("--- last lines of up ---\n{}", log(&self.data));
+            eprintln!(
+                "--- last lines of up ---\n{}",
+                last_lines(&self.data.with_extension("up.log"))
+            );
         }
     }
 }
 
 /// A child that is killed when the test ends, whatever way it ends.
-pub struct Running(pub Child);
+pub struct Running {
+    child: Child,
+    log: PathBuf,
+}
 
 impl Running {
-    /// Starts a command with its output in `log`.
+    /// Starts a command with its output in `log`, whose end is shown when the test fails.
     pub fn start(command: &mut Command, log: &Path) -> Running {
-        Running(spawn(command, log))
+        Running {
+            child: spawn(command, log),
+            log: log.to_owned(),
+        }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Waits for the end, which must be a success.
     pub fn finish(mut self, what: &str) {
-        let status = eventually(what, || self.0.try_wait().unwrap());
+        let status = eventually(what, || self.child.try_wait().unwrap());
         assert!(status.success(), "{what}: {status}");
     }
 
     /// Sends SIGKILL and waits.
     pub fn kill(mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// Sends SIGTERM and waits.
     pub fn stop(mut self) {
-        signal(self.0.id(), Signal::TERM);
-        eventually("a child stops", || self.0.try_wait().unwrap());
+        signal(self.child.id(), Signal::TERM);
+        eventually("a child stops", || self.child.try_wait().unwrap());
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let name = self.log.display();
+            eprintln!("--- last lines of {name} ---\n{}", last_lines(&self.log));
+        }
     }
 }
 
@@ -364,8 +385,8 @@ fn spawn(command: &mut Command, log: &Path) -> Child {
         .unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-fn log(data: &Path) -> String {
-    let text = std::fs::read_to_string(data.with_extension("up.log")).unwrap_or_default();
+fn last_lines(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(30)..].join("\n")
 }

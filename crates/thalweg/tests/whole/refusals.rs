@@ -199,7 +199,7 @@ fn a_full_disk_refuses_writes_and_keeps_what_was_acknowledged() {
     }
     let up = Running::start(&mut command, &dir.path().join("up.log"));
     // The mount is the child's own: look at it through the child.
-    let inside = format!("/proc/{}/root{}/endpoints.json", up.0.id(), data.display());
+    let inside = format!("/proc/{}/root{}/endpoints.json", up.id(), data.display());
     let endpoints: serde_json::Value = eventually("up is ready on the small disk", || {
         serde_json::from_slice(&std::fs::read(&inside).ok()?).ok()
     });

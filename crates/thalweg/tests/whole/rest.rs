@@ -30,17 +30,6 @@ fn the_article_call_creates_the_topic_by_its_streams_policy() {
         "-q",
     ]);
     assert_eq!(succeed(&mut kcat), "{\"foo\":\"bar\"}\n");
-    // A lone call waits for one sync of the disk and nothing else; a linger would show as 100 ms.
-    let mut best = Duration::MAX;
-    for _ in 0..10 {
-        let began = Instant::now();
-        assert_eq!(
-            post(&url, "application/vnd.kafka.json.v1+json", body).status,
-            200
-        );
-        best = best.min(began.elapsed());
-    }
-    eprintln!("a lone POST with a new connection, curl's own start included: {best:?}");
 }
 
 #[test]

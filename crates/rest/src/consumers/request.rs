@@ -1,0 +1,212 @@
+//! What consumer calls bring: the instance that they name, their body, and the shapes in it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::header;
+use axum::http::request::Parts;
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use streams::{OffsetReset, StreamsError, TopicName};
+use uuid::Uuid;
+
+use super::{Instance, InstanceConfig};
+use crate::answer::{self, Segments};
+use crate::error::RestError;
+use crate::limits;
+use crate::media::{self, ApiVersion, Embedded};
+use crate::routes::Shared;
+
+/// The instance that the path names; calls on none are answered 40403 before their body is read.
+pub(crate) struct Found(pub Arc<Instance>);
+
+/// The body of a consumer call, which speaks version 2 or nothing in particular.
+pub(crate) struct V2Body(pub Bytes);
+
+impl FromRequestParts<Arc<Shared>> for Found {
+    type Rejection = RestError;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        shared: &Arc<Shared>,
+    ) -> Result<Self, RestError> {
+        let Segments((group, instance)) =
+            Segments::<(String, String)>::from_request_parts(parts, shared).await?;
+        shared.consumers.find(&group, &instance).map(Found)
+    }
+}
+
+impl FromRequest<Arc<Shared>> for V2Body {
+    type Rejection = RestError;
+
+    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Self, RestError> {
+        let (parts, body) = request.into_parts();
+        let content_type = answer::text(&parts.headers, header::CONTENT_TYPE);
+        match media::body_type(content_type)?.version {
+            ApiVersion::V2 => Ok(V2Body(shared.gate.read(&parts.headers, body).await?.bytes)),
+            ApiVersion::V1 => Err(RestError::UnsupportedMediaType(
+                // Consumers of the first version read by other paths; taking this one's settings
+                // for those of version 2 would turn "smallest" into an error far from its cause.
+                content_type.unwrap_or_default().to_owned(),
+            )),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Partitions {
+    partitions: Vec<PartitionName>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PartitionName {
+    topic: String,
+    partition: i32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Offsets {
+    offsets: Vec<OffsetName>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OffsetName {
+    topic: String,
+    partition: i32,
+    offset: i64,
+    #[serde(default)]
+    metadata: Option<String>,
+}
+
+impl Partitions {
+    pub(super) fn named(self) -> Result<Vec<(TopicName, i32)>, RestError> {
+        bounded(self.partitions.len())?;
+        self.partitions
+            .iter()
+            .map(|entry| Ok((named(&entry.topic)?, entry.partition)))
+            .collect()
+    }
+}
+
+impl Offsets {
+    pub(super) fn named(self) -> Result<Vec<(TopicName, i32, i64, String)>, RestError> {
+        bounded(self.offsets.len())?;
+        let one = |entry: OffsetName| {
+            if entry.offset < 0 {
+                return Err(RestError::InvalidEntity(
+                    "an offset is 0 or more".to_owned(),
+                ));
+            }
+            let metadata = entry.metadata.unwrap_or_default();
+            Ok((
+                named(&entry.topic)?,
+                entry.partition,
+                entry.offset,
+                metadata,
+            ))
+        };
+        self.offsets.into_iter().map(one).collect()
+    }
+}
+
+pub(super) fn named(topic: &str) -> Result<TopicName, RestError> {
+    topic
+        .parse()
+        .map_err(|error| RestError::Store(StreamsError::InvalidTopic(error)))
+}
+
+pub(super) fn bounded(named: usize) -> Result<(), RestError> {
+    if named <= limits::NAMED_PARTITIONS_MAX {
+        return Ok(());
+    }
+    Err(RestError::InvalidEntity(format!(
+        "more than {} topics or partitions in one request",
+        limits::NAMED_PARTITIONS_MAX
+    )))
+}
+
+/// Reads the settings of a new instance; an empty body asks for the defaults.
+pub(super) fn instance_config(body: &[u8]) -> Result<(String, InstanceConfig), RestError> {
+    let fields: Map<String, Value> = if body.trim_ascii().is_empty() {
+        Map::new()
+    } else {
+        answer::entity(body)?
+    };
+    let (mut id, mut name) = (None, None);
+    let mut config = InstanceConfig {
+        format: Embedded::Binary,
+        reset: OffsetReset::Latest,
+        auto_commit: true,
+        bytes_min: 1,
+        wait_max: None,
+    };
+    for (field, value) in &fields {
+        let invalid = || RestError::InvalidConsumerConfig(format!("{field} cannot be {value}"));
+        // Numbers and booleans come as text from many clients, since kafka-rest's examples do so.
+        let text = match value {
+            Value::Null => continue,
+            Value::String(text) => text.clone(),
+            Value::Number(number) => number.to_string(),
+            Value::Bool(flag) => flag.to_string(),
+            Value::Array(_) | Value::Object(_) => return Err(invalid()),
+        };
+        match field.as_str() {
+            "id" => id = Some(text),
+            "name" => name = Some(text),
+            "format" => {
+                config.format = match text.to_ascii_lowercase().as_str() {
+                    "binary" => Embedded::Binary,
+                    "json" => Embedded::Json,
+                    _ => {
+                        return Err(RestError::InvalidEntity(format!(
+                            "format '{text}' is not served; choose binary or json"
+                        )));
+                    }
+                }
+            }
+            "auto.offset.reset" => {
+                config.reset = match text.to_ascii_lowercase().as_str() {
+                    "earliest" => OffsetReset::Earliest,
+                    "latest" => OffsetReset::Latest,
+                    _ => return Err(invalid()),
+                }
+            }
+            "auto.commit.enable" => {
+                config.auto_commit = text.to_ascii_lowercase().parse().map_err(|_| invalid())?;
+            }
+            "fetch.min.bytes" | "responseMinBytes" => {
+                let bytes: i64 = text.parse().map_err(|_| invalid())?;
+                if !(-1..=limits::FETCH_MIN_BYTES_MAX).contains(&bytes) {
+                    return Err(RestError::Constraint(format!(
+                        "{field} is -1 to {}",
+                        limits::FETCH_MIN_BYTES_MAX
+                    )));
+                }
+                config.bytes_min = usize::try_from(bytes.max(1)).unwrap_or(1);
+            }
+            "consumer.request.timeout.ms" | "requestWaitMs" => {
+                let ms: u64 = text.parse().map_err(|_| invalid())?;
+                config.wait_max = Some(Duration::from_millis(ms).min(limits::READ_WAIT_MAX));
+            }
+            _ => {
+                return Err(RestError::InvalidEntity(format!(
+                    "unrecognized field: {field}"
+                )));
+            }
+        }
+    }
+    let name = name.or_else(|| {
+        id.as_ref()
+            .map(|id| format!("rest-consumer-{id}-{}", Uuid::new_v4()))
+    });
+    Ok((
+        name.unwrap_or_else(|| format!("rest-consumer-{}", Uuid::new_v4())),
+        config,
+    ))
+}
