@@ -3,6 +3,7 @@
 mod consumer;
 mod simulation;
 mod store;
+mod stored;
 
 use std::path::Path;
 use std::sync::Arc;
