@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::guard::{self, Field};
 use super::reply::{Call, Ending, Reply};
-use super::{Context, fetch, groups, metadata, offsets, produce, topics};
+use super::{Context, fetch, groups, metadata, offsets, produce, topics, versions};
 
 /// One API.
 pub(super) struct Api {
@@ -68,17 +68,9 @@ pub(super) fn begin(context: &Arc<Context>, frame: Bytes) -> Result<Reply, Endin
     (api.begin)(call)
 }
 
-fn api_versions(call: Call) -> Result<Reply, Ending> {
-    let apis = APIS
-        .iter()
-        .map(|api| {
-            ApiVersion::default()
-                .with_api_key(api.key)
-                .with_min_version(api.told_from)
-                .with_max_version(api.to)
-        })
-        .collect();
-    call.now(&ApiVersionsResponse::default().with_api_keys(apis))
+/// What ApiVersions tells: every API with its versions.
+pub(super) fn told() -> Vec<ApiVersion> {
+    APIS.iter().map(Api::told).collect()
 }
 
 /// A client that asks in a version from the future learns, in the oldest layout, which versions of
@@ -87,12 +79,7 @@ fn answer_unknown_version(call: &Call) -> Result<Reply, Ending> {
     let own = APIS
         .iter()
         .filter(|api| api.key == API_VERSIONS_KEY)
-        .map(|api| {
-            ApiVersion::default()
-                .with_api_key(api.key)
-                .with_min_version(api.told_from)
-                .with_max_version(api.to)
-        });
+        .map(Api::told);
     let body = ApiVersionsResponse::default()
         .with_error_code(ResponseError::UnsupportedVersion.code())
         .with_api_keys(own.collect());
@@ -111,7 +98,7 @@ pub(super) const APIS: &[Api] = &[
         key: 0,
         told_from: 0,
         from: 3,
-        to: 11,
+        to: 13,
         flexible_from: 9,
         shape: guard::PRODUCE,
         begin: produce::produce,
@@ -121,7 +108,7 @@ pub(super) const APIS: &[Api] = &[
         key: 1,
         told_from: 4,
         from: 4,
-        to: 12,
+        to: 18,
         flexible_from: 12,
         shape: guard::FETCH,
         begin: fetch::fetch,
@@ -131,7 +118,7 @@ pub(super) const APIS: &[Api] = &[
         key: 2,
         told_from: 1,
         from: 1,
-        to: 7,
+        to: 11,
         flexible_from: 6,
         shape: guard::LIST_OFFSETS,
         begin: metadata::list_offsets,
@@ -141,7 +128,7 @@ pub(super) const APIS: &[Api] = &[
         key: 3,
         told_from: 0,
         from: 0,
-        to: 12,
+        to: 13,
         flexible_from: 9,
         shape: guard::METADATA,
         begin: metadata::metadata,
@@ -171,7 +158,7 @@ pub(super) const APIS: &[Api] = &[
         key: 10,
         told_from: 0,
         from: 0,
-        to: 4,
+        to: 6,
         flexible_from: 3,
         shape: guard::FIND_COORDINATOR,
         begin: groups::find_coordinator,
@@ -241,10 +228,10 @@ pub(super) const APIS: &[Api] = &[
         key: API_VERSIONS_KEY,
         told_from: 0,
         from: 0,
-        to: 3,
+        to: 5,
         flexible_from: 3,
         shape: guard::API_VERSIONS,
-        begin: api_versions,
+        begin: versions::api_versions,
     },
     Api {
         name: "CreateTopics",
@@ -297,6 +284,15 @@ pub(super) const APIS: &[Api] = &[
         begin: groups::delete_groups,
     },
 ];
+
+impl Api {
+    fn told(&self) -> ApiVersion {
+        ApiVersion::default()
+            .with_api_key(self.key)
+            .with_min_version(self.told_from)
+            .with_max_version(self.to)
+    }
+}
 
 #[cfg(test)]
 impl Api {

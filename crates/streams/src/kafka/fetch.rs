@@ -13,11 +13,12 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{FetchRequest, TopicName as WireName};
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::error::streams_error_code;
 use super::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX};
 use super::reply::{Answer, Call, Ending, Reply};
-use crate::Partition;
+use crate::{Partition, Streams, Topic};
 
 /// Reads record batches.
 pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
@@ -51,8 +52,15 @@ struct Fetching {
 }
 
 struct TargetTopic {
-    name: WireName,
+    name: TopicKey,
     partitions: Vec<Target>,
+}
+
+/// What a request calls a topic: its name, since version 13 its id.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum TopicKey {
+    Name(WireName),
+    Id(Uuid),
 }
 
 struct Target {
@@ -165,6 +173,23 @@ impl Target {
     }
 }
 
+impl TopicKey {
+    /// The topic, or the code that says why there is none.
+    fn find(&self, streams: &Streams) -> Result<Arc<Topic>, i16> {
+        match self {
+            TopicKey::Id(id) => streams
+                .topic_by_id(*id)
+                .ok_or(ResponseError::UnknownTopicId.code()),
+            TopicKey::Name(name) => match name.parse() {
+                Ok(name) => streams
+                    .topic_by_name(&name)
+                    .ok_or(ResponseError::UnknownTopicOrPartition.code()),
+                Err(_) => Err(ResponseError::InvalidTopicException.code()),
+            },
+        }
+    }
+}
+
 impl Read {
     fn refused(code: i16) -> Self {
         Read {
@@ -180,12 +205,12 @@ fn targets(call: &Call, request: FetchRequest) -> Vec<TargetTopic> {
     let streams = call.context.streams();
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in request.topics {
-        let found = match topic.topic.parse() {
-            Ok(name) => streams
-                .topic_by_name(&name)
-                .ok_or(ResponseError::UnknownTopicOrPartition.code()),
-            Err(_) => Err(ResponseError::InvalidTopicException.code()),
+        let name = if call.version >= TOPIC_ID_FROM {
+            TopicKey::Id(topic.topic_id)
+        } else {
+            TopicKey::Name(topic.topic)
         };
+        let found = name.find(streams);
         let targets = topic.partitions.iter().map(|asked| Target {
             index: asked.partition,
             offset: asked.fetch_offset,
@@ -204,14 +229,14 @@ fn targets(call: &Call, request: FetchRequest) -> Vec<TargetTopic> {
         });
         topics.push(TargetTopic {
             partitions: targets.collect(),
-            name: topic.topic,
+            name,
         });
     }
     topics
 }
 
-/// Encodes a fetch answer, versions 4 to 12; source: Kafka's `FetchResponse.json`.
-fn encode(call: &Call, code: i16, topics: &[(&WireName, Vec<(i32, Read)>)]) -> Answer {
+/// Encodes a fetch answer, versions 4 to 18; source: Kafka's `FetchResponse.json`.
+fn encode(call: &Call, code: i16, topics: &[(&TopicKey, Vec<(i32, Read)>)]) -> Answer {
     let mut writer = Writer::new(call);
     let flexible = writer.is_flexible;
     writer.head.put_i32(0);
@@ -226,7 +251,10 @@ fn encode(call: &Call, code: i16, topics: &[(&WireName, Vec<(i32, Read)>)]) -> A
     }
     writer.count(topics.len());
     for (name, reads) in topics {
-        writer.text(name);
+        match name {
+            TopicKey::Name(name) => writer.text(name),
+            TopicKey::Id(id) => writer.head.put_slice(id.as_bytes()),
+        }
         writer.count(reads.len());
         for (index, read) in reads {
             writer.partition(call.version, *index, read);
@@ -348,6 +376,9 @@ impl Writer {
 }
 
 const FLEXIBLE_FROM: i16 = 12;
+
+/// The first version that names topics by id.
+const TOPIC_ID_FROM: i16 = 13;
 
 /// Room for the fields around the batches of a usual answer.
 const HEAD_BYTES: usize = 256;

@@ -272,7 +272,12 @@ const BLOB: Kind = Kind::Blob;
 const TEXTS: Kind = Kind::Array(&Kind::Text);
 const INTS: Kind = Kind::Array(&Kind::Fixed(4));
 
-pub(crate) const API_VERSIONS: &[Field] = &[since(3, TEXT), since(3, TEXT)];
+pub(crate) const API_VERSIONS: &[Field] = &[
+    since(3, TEXT),
+    since(3, TEXT),
+    since(5, TEXT),
+    since(5, I32),
+];
 
 pub(crate) const METADATA: &[Field] = &[
     always(Kind::Structs(&[since(10, UUID), always(TEXT)])),
@@ -290,13 +295,14 @@ pub(crate) const PRODUCE: &[Field] = &[
     always(I16),
     always(I32),
     always(Kind::Structs(&[
-        always(TEXT),
+        until(12, TEXT),
+        since(13, UUID),
         always(Kind::Structs(&[always(I32), always(BLOB)])),
     ])),
 ];
 
 pub(crate) const FETCH: &[Field] = &[
-    always(I32),
+    until(14, I32),
     always(I32),
     always(I32),
     always(I32),
@@ -304,7 +310,8 @@ pub(crate) const FETCH: &[Field] = &[
     since(7, I32),
     since(7, I32),
     always(Kind::Structs(&[
-        always(TEXT),
+        until(12, TEXT),
+        since(13, UUID),
         always(Kind::Structs(&[
             always(I32),
             since(9, I32),
@@ -314,7 +321,10 @@ pub(crate) const FETCH: &[Field] = &[
             always(I32),
         ])),
     ])),
-    since(7, Kind::Structs(&[always(TEXT), always(INTS)])),
+    since(
+        7,
+        Kind::Structs(&[until(12, TEXT), since(13, UUID), always(INTS)]),
+    ),
     since(11, TEXT),
 ];
 
@@ -325,6 +335,7 @@ pub(crate) const LIST_OFFSETS: &[Field] = &[
         always(TEXT),
         always(Kind::Structs(&[always(I32), since(4, I32), always(I64)])),
     ])),
+    since(10, I32),
 ];
 
 pub(crate) const FIND_COORDINATOR: &[Field] = &[until(3, TEXT), since(1, I8), since(4, TEXTS)];

@@ -20,7 +20,7 @@ use kafka_protocol::messages::{
 use super::Context;
 use super::error::{code_of, streams_error_code};
 use super::reply::{Call, Ending, Reply, owned};
-use crate::{Partition, StreamsError, Topic, TopicName};
+use crate::{Partition, Topic, TopicName};
 
 /// Tells the node and its topics; creates topics that are asked for by name, where the client and
 /// the policy allow it.
@@ -69,14 +69,17 @@ pub(super) fn metadata(call: Call) -> Result<Reply, Ending> {
 
 /// Tells offsets by time: the first, the end, the newest in time, or the first at or after a time.
 pub(super) fn list_offsets(call: Call) -> Result<Reply, Ending> {
-    let request: ListOffsetsRequest = call.decode("ListOffsets")?;
+    // Version 11 allows one more question and is written as version 10.
+    let version = call.version.min(LIST_OFFSETS_WRITTEN);
+    let request: ListOffsetsRequest = call.decode_in(version, "ListOffsets")?;
     let mut topics = Vec::with_capacity(request.topics.len());
     for asked in request.topics {
         let topic = find(&call.context, &asked.name);
         let partitions = asked.partitions.iter().map(|partition| {
-            let found = list_offset(&topic, partition);
+            let found = list_offset(call.version, &topic, partition);
             let (timestamp, offset) = found.as_ref().copied().unwrap_or((-1, -1));
             let (code, epoch) = match found {
+                Ok((_, -1)) => (0, -1),
                 Ok(_) => (0, LEADER_EPOCH),
                 Err(code) => (code, -1),
             };
@@ -94,7 +97,8 @@ pub(super) fn list_offsets(call: Call) -> Result<Reply, Ending> {
                 .with_partitions(partitions),
         );
     }
-    call.now(&ListOffsetsResponse::default().with_topics(topics))
+    let body = ListOffsetsResponse::default().with_topics(topics);
+    call.answer_in(version, &body).map(Reply::Now)
 }
 
 /// The topic under a name from the wire, or the code that says why there is none.
@@ -113,10 +117,13 @@ enum Known {
 
 fn known(call: &Call, asked: &MetadataRequestTopic) -> Known {
     let streams = call.context.streams();
-    let Some(wire_name) = &asked.name else {
+    let by_id = call.version >= BY_ID_FROM && !asked.topic_id.is_nil();
+    let Some(wire_name) = asked.name.as_ref().filter(|_| !by_id) else {
         let Some(topic) = streams.topic_by_id(asked.topic_id) else {
             let code = ResponseError::UnknownTopicId.code();
-            return Known::Told(refused(None, code).with_topic_id(asked.topic_id));
+            let name = (call.version < BY_ID_FROM).then(WireName::default);
+            let told = refused(name, code).with_topic_id(asked.topic_id);
+            return Known::Told(told);
         };
         let name = WireName(owned(topic.name().wire_name()));
         return Known::Told(describe(call, Some(name), &topic));
@@ -159,9 +166,8 @@ fn describe(call: &Call, name: Option<WireName>, topic: &Topic) -> MetadataRespo
 }
 
 fn refused(name: Option<WireName>, code: i16) -> MetadataResponseTopic {
-    // Only version 12 and later can say that a topic has no name.
     MetadataResponseTopic::default()
-        .with_name(Some(name.unwrap_or_default()))
+        .with_name(name)
         .with_error_code(code)
 }
 
@@ -181,6 +187,7 @@ fn body(call: &Call, topics: Vec<MetadataResponseTopic>) -> MetadataResponse {
 
 /// Timestamp and offset asked for, or the code of the refusal.
 fn list_offset(
+    version: i16,
     topic: &Result<Arc<Topic>, i16>,
     asked: &ListOffsetsPartition,
 ) -> Result<(i64, i64), i16> {
@@ -194,7 +201,11 @@ fn list_offset(
     match asked.timestamp {
         LATEST => Ok((-1, partition.high_watermark())),
         EARLIEST => Ok((-1, partition.log_start_offset())),
-        NEWEST => newest(partition),
+        NEWEST if version >= 7 => newest(partition),
+        // All that is held is held here.
+        EARLIEST_LOCAL if version >= 8 => Ok((-1, partition.log_start_offset())),
+        LATEST_TIERED if version >= 9 => Ok((-1, -1)),
+        EARLIEST_TO_TIER if version >= 11 => Ok((-1, -1)),
         timestamp if timestamp >= 0 => {
             let found = partition.offset_for_time(UnixMillis(timestamp));
             let code = code_of(&found);
@@ -208,28 +219,12 @@ fn list_offset(
     }
 }
 
-/// The record with the highest timestamp. "There is a record at or after t" turns false once as t
-/// grows, so bisecting t finds it with what the store's index answers.
+/// The record with the greatest time, the first of them.
 fn newest(partition: &Arc<Partition>) -> Result<(i64, i64), i16> {
-    let at = |time: i64| -> Result<Option<(i64, i64)>, StreamsError> {
-        let found = partition.offset_for_time(UnixMillis(time))?;
-        Ok(found.map(|(offset, at)| (at.0, offset)))
-    };
-    let bisected = || -> Result<(i64, i64), StreamsError> {
-        let Some(mut best) = at(0)? else {
-            return Ok((-1, -1));
-        };
-        let mut above = i64::MAX;
-        while best.0 < above - 1 {
-            let middle = best.0 + (above - best.0) / 2;
-            match at(middle)? {
-                Some(found) => best = (found.0.max(middle), found.1),
-                None => above = middle,
-            }
-        }
-        Ok(best)
-    };
-    bisected().map_err(|error| streams_error_code(&error))
+    match partition.offset_of_max_time() {
+        Ok(found) => Ok(found.map_or((-1, -1), |(offset, at)| (at.0, offset))),
+        Err(error) => Err(streams_error_code(&error)),
+    }
 }
 
 /// One node leads everything and never hands over.
@@ -238,3 +233,12 @@ const LEADER_EPOCH: i32 = 0;
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
 const NEWEST: i64 = -3;
+const EARLIEST_LOCAL: i64 = -4;
+const LATEST_TIERED: i64 = -5;
+const EARLIEST_TO_TIER: i64 = -6;
+
+/// The newest layout of ListOffsets.
+const LIST_OFFSETS_WRITTEN: i16 = 10;
+
+/// The first version of Metadata in which topics may be asked for by id, and have no name.
+const BY_ID_FROM: i16 = 12;

@@ -24,6 +24,7 @@ mod telemetry;
 #[cfg(test)]
 mod tests;
 mod topics;
+mod versions;
 
 use std::io;
 use std::net::SocketAddr;

@@ -10,8 +10,9 @@ use kafka_protocol::messages::produce_response::{
 };
 use kafka_protocol::messages::{
     BrokerId, InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse,
-    ProducerId,
+    ProducerId, TopicName as WireName,
 };
+use uuid::Uuid;
 
 use super::error::{code_of, streams_error_code};
 use super::reply::{Answer, Call, Ending, Reply, owned};
@@ -31,6 +32,7 @@ pub(super) fn produce(call: Call) -> Result<Reply, Ending> {
         for partition in topic.partition_data {
             entries.push(Entry {
                 topic: topic.name.clone(),
+                topic_id: topic.topic_id,
                 index: partition.index,
                 records: partition.records,
                 outcome: None,
@@ -90,7 +92,9 @@ struct Production {
 }
 
 struct Entry {
-    topic: kafka_protocol::messages::TopicName,
+    /// Empty since version 13, where the id stands for it.
+    topic: WireName,
+    topic_id: Uuid,
     index: i32,
     records: Option<Bytes>,
     outcome: Option<Outcome>,
@@ -153,12 +157,13 @@ impl Production {
                 None => continue,
             };
             match topics.last_mut() {
-                Some(topic) if topic.name == entry.topic => {
+                Some(topic) if topic.name == entry.topic && topic.topic_id == entry.topic_id => {
                     topic.partition_responses.push(partition);
                 }
                 _ => topics.push(
                     TopicProduceResponse::default()
                         .with_name(entry.topic)
+                        .with_topic_id(entry.topic_id)
                         .with_partition_responses(vec![partition]),
                 ),
             }
@@ -215,16 +220,19 @@ impl Outcome {
 }
 
 fn append(call: &Call, ack: Ack, entry: &Entry) -> Result<Append, StreamsError> {
-    let name: crate::TopicName = entry.topic.parse()?;
-    let topic = call
-        .context
-        .streams()
-        .topic_by_name(&name)
-        .ok_or_else(|| StreamsError::UnknownTopic(name.clone()))?;
+    let streams = call.context.streams();
+    let topic = if call.version >= TOPIC_ID_FROM {
+        let found = streams.topic_by_id(entry.topic_id);
+        found.ok_or(StreamsError::UnknownTopicId(entry.topic_id))?
+    } else {
+        let name: crate::TopicName = entry.topic.parse()?;
+        let found = streams.topic_by_name(&name);
+        found.ok_or(StreamsError::UnknownTopic(name))?
+    };
     let partition = topic
         .partition(entry.index)
-        .ok_or(StreamsError::UnknownPartition {
-            topic: name,
+        .ok_or_else(|| StreamsError::UnknownPartition {
+            topic: topic.name().clone(),
             partition: entry.index,
         })?;
     let records = entry
@@ -236,3 +244,6 @@ fn append(call: &Call, ack: Ack, entry: &Entry) -> Result<Append, StreamsError> 
 
 /// The first version whose answers carry a text for an error.
 const ERROR_MESSAGE_FROM: i16 = 8;
+
+/// The first version that names topics by id.
+const TOPIC_ID_FROM: i16 = 13;

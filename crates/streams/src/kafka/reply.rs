@@ -63,8 +63,17 @@ pub(super) enum Ending {
 impl Call {
     /// Decodes the body, which the guard has walked.
     pub(super) fn decode<T: Decodable>(&self, api: &'static str) -> Result<T, Ending> {
+        self.decode_in(self.version, api)
+    }
+
+    /// Decodes the body as one of another version, which is written the same.
+    pub(super) fn decode_in<T: Decodable>(
+        &self,
+        version: i16,
+        api: &'static str,
+    ) -> Result<T, Ending> {
         let mut body = self.body.clone();
-        T::decode(&mut body, self.version).map_err(|error| Ending::Undecodable {
+        T::decode(&mut body, version).map_err(|error| Ending::Undecodable {
             api,
             reason: error.to_string(),
         })

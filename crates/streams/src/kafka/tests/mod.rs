@@ -1,4 +1,6 @@
 //! Tests of the listener: its decoders by property, its conversations over real sockets.
 
+mod client;
 mod decoders;
+mod versions;
 mod wire;

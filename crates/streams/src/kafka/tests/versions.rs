@@ -1,0 +1,116 @@
+//! What the newer versions of the APIs brought: topic ids, more offsets to ask for, and where a
+//! client believes to be.
+
+use bytes::{BufMut, BytesMut};
+use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::*;
+use tokio::io::AsyncWriteExt;
+use uuid::Uuid;
+
+use super::client::{Client, Server, batch, fetch, fetched, metadata, produce, wire};
+
+#[tokio::test]
+async fn topics_go_by_their_ids() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    let id = client.call(13, &metadata("t")).await.topics[0].topic_id;
+    for (id, code) in [(id, 0), (Uuid::from_u128(7), 100)] {
+        let topic = MetadataRequestTopic::default()
+            .with_name(None)
+            .with_topic_id(id);
+        let by_id = MetadataRequest::default().with_topics(Some(vec![topic]));
+        for version in [12, 13] {
+            let told = client.call(version, &by_id).await;
+            let topic = &told.topics[0];
+            assert_eq!((topic.error_code, topic.topic_id), (code, id));
+            let name = topic.name.as_ref().map(|name| name.as_str());
+            assert_eq!(name, Some("t").filter(|_| code == 0));
+        }
+        let mut put = produce("t", 0, -1, batch(&["a"]));
+        put.topic_data[0].topic_id = id;
+        let answer = client.call(13, &put).await;
+        assert_eq!(answer.responses[0].topic_id, id);
+        let partition = &answer.responses[0].partition_responses[0];
+        assert_eq!(partition.error_code, code);
+        for version in 13..=18 {
+            let mut get = fetch("t", 0, 0, 1 << 20);
+            get.topics[0].topic_id = id;
+            let answer = client.call(version, &get).await;
+            assert_eq!(answer.responses[0].topic_id, id);
+            let (got, records) = fetched(&answer);
+            assert_eq!((got, records.is_empty()), (code, code != 0));
+        }
+    }
+    // The name still serves in version 12.
+    let answer = client.call(12, &produce("t", 1, 1, batch(&["b"]))).await;
+    assert_eq!(answer.responses[0].partition_responses[0].error_code, 0);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn each_version_of_list_offsets_knows_its_own_questions() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    client.call(13, &metadata("t")).await;
+    client
+        .call(9, &produce("t", 0, -1, batch(&["a", "b"])))
+        .await;
+    for (asked, from, offset, epoch) in [
+        (-3, 7, 0, 0),
+        (-4, 8, 0, 0),
+        (-5, 9, -1, -1),
+        (-6, 11, -1, -1),
+    ] {
+        let partition = ListOffsetsPartition::default().with_timestamp(asked);
+        let topic = ListOffsetsTopic::default()
+            .with_name(wire("t"))
+            .with_partitions(vec![partition]);
+        let request = ListOffsetsRequest::default().with_topics(vec![topic]);
+        for version in 6..=11 {
+            let mut answer = client.list_offsets(version, &request).await;
+            let told = answer.topics.remove(0).partitions.remove(0);
+            let got = (told.error_code, told.offset, told.leader_epoch);
+            if version < from {
+                assert_eq!(got.0, 35, "{asked} in version {version}");
+            } else {
+                assert_eq!(got, (0, offset, epoch), "{asked} in version {version}");
+            }
+        }
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_came_to_the_wrong_node_is_told() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    let here = server.streams.cluster_id().to_owned();
+    for (cluster, node, code) in [
+        (here.as_str(), 1, 0),
+        ("elsewhere", 1, 129),
+        (here.as_str(), 9, 129),
+        (here.as_str(), -1, 42),
+    ] {
+        let mut frame = BytesMut::new();
+        frame.put_i16(18);
+        frame.put_i16(5);
+        frame.put_i32(7);
+        frame.put_i16(-1);
+        frame.put_u8(0);
+        for text in ["client", "1.0", cluster] {
+            frame.put_u8(u8::try_from(text.len() + 1).unwrap());
+            frame.put_slice(text.as_bytes());
+        }
+        frame.put_i32(node);
+        frame.put_u8(0);
+        let length = u32::try_from(frame.len()).unwrap();
+        client.socket.write_u32(length).await.unwrap();
+        client.socket.write_all(&frame).await.unwrap();
+        // The answer's header stays the oldest, without tagged fields.
+        let answer = client.frame().await;
+        assert_eq!(answer[..4], [0, 0, 0, 7]);
+        assert_eq!(i16::from_be_bytes([answer[4], answer[5]]), code);
+    }
+    server.stop().await;
+}

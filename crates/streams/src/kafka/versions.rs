@@ -1,0 +1,172 @@
+//! ApiVersions: the first question of every client.
+//!
+//! Since version 5 a client says which node of which cluster it means to talk to, once it knows;
+//! one that came to the wrong place is told to start again from its bootstrap addresses. The codec
+//! ends at version 4, so these two fields are read here.
+
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse};
+use kafka_protocol::protocol::Decodable;
+
+use super::api;
+use super::reply::{Call, Ending, Reply};
+
+/// Tells the APIs served and their versions.
+pub(super) fn api_versions(call: Call) -> Result<Reply, Ending> {
+    let body = match refusal(&call)? {
+        None => ApiVersionsResponse::default().with_api_keys(api::told()),
+        Some(code) => ApiVersionsResponse::default().with_error_code(code),
+    };
+    // The answer has not changed since version 4.
+    call.answer_in(call.version.min(WRITTEN), &body)
+        .map(Reply::Now)
+}
+
+/// Why the client is not told: what it says of itself is malformed, or it looks for another node.
+fn refusal(call: &Call) -> Result<Option<i16>, Ending> {
+    if call.version < NAMED_FROM {
+        return Ok(None);
+    }
+    let mut body = call.body.clone();
+    let undecodable = |reason: String| Ending::Undecodable {
+        api: "ApiVersions",
+        reason,
+    };
+    let request = if call.version < ROUTED_FROM {
+        let decoded = ApiVersionsRequest::decode(&mut body, call.version);
+        let request = decoded.map_err(|error| undecodable(error.to_string()))?;
+        Routed {
+            name: request.client_software_name.to_string(),
+            version: request.client_software_version.to_string(),
+            cluster: None,
+            node: -1,
+        }
+    } else {
+        Routed::read(&body).ok_or_else(|| undecodable("a text is not UTF-8".to_owned()))?
+    };
+    let streams = call.context.streams();
+    Ok(request.refusal(streams.cluster_id(), streams.node_id()))
+}
+
+/// What a client says of itself, and where it believes to be.
+#[derive(Debug, PartialEq, Eq)]
+struct Routed {
+    name: String,
+    version: String,
+    /// None while it only knows its bootstrap addresses.
+    cluster: Option<String>,
+    /// -1 while it only knows its bootstrap addresses.
+    node: i32,
+}
+
+impl Routed {
+    /// Reads a body of version 5, which the guard has walked.
+    fn read(body: &[u8]) -> Option<Self> {
+        let mut rest = body;
+        Some(Routed {
+            name: compact_text(&mut rest)??,
+            version: compact_text(&mut rest)??,
+            cluster: compact_text(&mut rest)?,
+            node: i32::from_be_bytes(*rest.first_chunk()?),
+        })
+    }
+
+    fn refusal(&self, cluster: &str, node: i32) -> Option<i16> {
+        if !is_software(&self.name) || !is_software(&self.version) {
+            return Some(ResponseError::InvalidRequest.code());
+        }
+        match (&self.cluster, self.node) {
+            (None, -1) => None,
+            (None, _) | (Some(_), -1) => Some(ResponseError::InvalidRequest.code()),
+            (Some(meant), id) if meant == cluster && id == node => None,
+            _ => Some(ResponseError::RebootstrapRequired.code()),
+        }
+    }
+}
+
+/// Letters, digits, `-` and `.`, the latter two not at the ends (KIP-511).
+fn is_software(text: &str) -> bool {
+    let is_inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
+    let is_end = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(|b| is_inner(*b))
+}
+
+/// A compact text, which may be null; none when it is cut off or no UTF-8.
+fn compact_text(rest: &mut &[u8]) -> Option<Option<String>> {
+    let mut length = 0_usize;
+    for shift in (0..35).step_by(7) {
+        let (byte, tail) = rest.split_first()?;
+        *rest = tail;
+        length |= usize::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    let Some(length) = length.checked_sub(1) else {
+        return Some(None);
+    };
+    let (text, tail) = rest.split_at_checked(length)?;
+    *rest = tail;
+    String::from_utf8(text.to_vec()).ok().map(Some)
+}
+
+/// The first version in which clients say what they are.
+const NAMED_FROM: i16 = 3;
+
+/// The first version in which clients say where they believe to be.
+const ROUTED_FROM: i16 = 5;
+
+/// The newest layout of the answer.
+const WRITTEN: i16 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(name: &str, cluster: Option<&str>, node: i32) -> Option<i16> {
+        let routed = Routed {
+            name: name.into(),
+            version: "1.0".into(),
+            cluster: cluster.map(str::to_owned),
+            node,
+        };
+        routed.refusal("here", 1)
+    }
+
+    #[test]
+    fn a_body_is_read_as_it_is_written() {
+        let body = [
+            2, b'a', 3, b'1', b'2', 5, b'h', b'e', b'r', b'e', 0, 0, 0, 1, 0,
+        ];
+        let routed = Routed::read(&body).unwrap();
+        assert_eq!((routed.name.as_str(), routed.version.as_str()), ("a", "12"));
+        assert_eq!((routed.cluster.as_deref(), routed.node), (Some("here"), 1));
+        for end in 0..body.len() - 1 {
+            assert_eq!(Routed::read(&body[..end]), None, "cut at {end}");
+        }
+        let bootstrapping = [2, b'a', 2, b'1', 0, 0xff, 0xff, 0xff, 0xff, 0];
+        let routed = Routed::read(&bootstrapping).unwrap();
+        assert_eq!((routed.cluster, routed.node), (None, -1));
+    }
+
+    #[test]
+    fn a_client_that_looks_for_another_node_starts_again() {
+        assert_eq!(refusal("a", None, -1), None);
+        assert_eq!(refusal("a", Some("here"), 1), None);
+        assert_eq!(refusal("a", Some("there"), 1), Some(129));
+        assert_eq!(refusal("a", Some("here"), 2), Some(129));
+        assert_eq!(refusal("a", Some("here"), -1), Some(42));
+        assert_eq!(refusal("a", None, 1), Some(42));
+    }
+
+    #[test]
+    fn names_of_software_are_as_kafka_wants_them() {
+        for good in ["a", "apache-kafka-java", "librdkafka", "2.0.1-x"] {
+            assert!(is_software(good), "{good}");
+        }
+        for bad in ["", "-a", "a.", "a b", "a_b"] {
+            assert!(!is_software(bad), "{bad}");
+        }
+    }
+}
