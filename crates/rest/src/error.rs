@@ -170,7 +170,9 @@ fn store_code(error: &StreamsError) -> u32 {
         | StreamsError::AutoCreateOff(_) => 40401,
         StreamsError::UnknownPartition { .. } => 40402,
         StreamsError::TopicExists(_) => 409,
-        StreamsError::InvalidTopic(_) | StreamsError::InvalidPartitions { .. } => 40002,
+        StreamsError::InvalidTopic(_)
+        | StreamsError::InternalTopic(_)
+        | StreamsError::InvalidPartitions { .. } => 40002,
         StreamsError::MessageTooLarge { .. } => 413,
         StreamsError::Limit { .. } => 429,
         StreamsError::IllegalState(_) | StreamsError::NotAssigned { .. } => 40903,

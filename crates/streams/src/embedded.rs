@@ -46,6 +46,8 @@ impl EventStore for Embedded {
             .streams
             .topics_snapshot()
             .iter()
+            // They stand there for Kafka's clients and hold nothing.
+            .filter(|topic| !topic.name().is_internal())
             .map(|topic| topic.info())
             .collect())
     }

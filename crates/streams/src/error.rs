@@ -35,6 +35,9 @@ pub enum StreamsError {
     /// The name is not legal.
     #[error(transparent)]
     InvalidTopic(#[from] TopicNameError),
+    /// The topic is one of Kafka's own, which clients only read.
+    #[error("topic '{0}' is internal: nobody but the node writes to it")]
+    InternalTopic(TopicName),
     /// The stream or the store does not create topics by themselves.
     #[error("topic '{0}' does not exist and is not created by itself: create it first")]
     AutoCreateOff(TopicName),

@@ -212,6 +212,23 @@ impl Streams {
         }
     }
 
+    /// One of Kafka's internal topics, created whatever the policy when it is not there.
+    pub async fn internal_or_create(&self, name: TopicName) -> Result<Arc<Topic>, StreamsError> {
+        loop {
+            if let Some(topic) = self.topic_by_name(&name) {
+                return Ok(topic);
+            }
+            match self
+                .create_topic(TopicSpec::of(name.clone()).with_partitions(1))
+                .await
+            {
+                // Somebody else was faster: theirs will do.
+                Err(StreamsError::TopicExists(_)) => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
     /// The configuration.
     pub fn config(&self) -> &StreamsConfig {
         &self.config

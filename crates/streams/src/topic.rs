@@ -55,6 +55,22 @@ pub enum TopicNameError {
 }
 
 impl TopicName {
+    /// Where Kafka keeps the offsets of groups.
+    pub fn group_offsets() -> Self {
+        TopicName {
+            wire: Arc::from(GROUP_OFFSETS),
+            path: None,
+        }
+    }
+
+    /// Where Kafka keeps the state of transactions.
+    pub fn transaction_state() -> Self {
+        TopicName {
+            wire: Arc::from(TRANSACTION_STATE),
+            path: None,
+        }
+    }
+
     /// The name that Kafka clients see: legal in Kafka whatever form it came in.
     pub fn wire_name(&self) -> &str {
         &self.wire
@@ -66,6 +82,12 @@ impl TopicName {
             .as_deref()
             .and_then(|path| path.rsplit_once(':'))
             .map(|(stream, _)| stream)
+    }
+
+    /// Whether Kafka keeps its own state under this name. Here such a topic holds nothing: clients
+    /// and their tools look for it, and only the node itself may write to it.
+    pub fn is_internal(&self) -> bool {
+        [GROUP_OFFSETS, TRANSACTION_STATE].contains(&&*self.wire)
     }
 
     /// The path form when the name is one, else the plain name.
@@ -227,6 +249,9 @@ fn is_plain(byte: u8) -> bool {
 fn shortened(text: &str) -> String {
     text.chars().take(TOPIC_NAME_BYTES_MAX).collect()
 }
+
+const GROUP_OFFSETS: &str = "__consumer_offsets";
+const TRANSACTION_STATE: &str = "__transaction_state";
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 

@@ -15,7 +15,9 @@ pub fn streams_error_code(error: &StreamsError) -> i16 {
         | StreamsError::AutoCreateOff(_) => Code::UnknownTopicOrPartition,
         StreamsError::UnknownTopicId(_) => Code::UnknownTopicId,
         StreamsError::TopicExists(_) => Code::TopicAlreadyExists,
-        StreamsError::InvalidTopic(_) => Code::InvalidTopicException,
+        StreamsError::InvalidTopic(_) | StreamsError::InternalTopic(_) => {
+            Code::InvalidTopicException
+        }
         StreamsError::InvalidPartitions { .. } => Code::InvalidPartitions,
         StreamsError::OffsetOutOfRange { .. } => Code::OffsetOutOfRange,
         StreamsError::CorruptMessage(_) => Code::CorruptMessage,

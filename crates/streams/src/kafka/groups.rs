@@ -19,32 +19,50 @@ use kafka_protocol::protocol::StrBytes;
 
 use super::error::{code_of, group_code_of, group_error_code};
 use super::reply::{Call, Ending, Reply, owned, text};
+use crate::TopicName;
 use crate::groups::{
     GroupDescription, GroupError, GroupState, JoinRequest, Joined, Leaving, MemberRef, Protocol,
     SyncRequest,
 };
 
-/// This node coordinates every group.
+/// This node coordinates every group and transactional id.
+///
+/// As with Kafka, the first one that asks brings the internal topic into being: clients' pattern
+/// subscriptions and tools look for it.
 pub(super) fn find_coordinator(call: Call) -> Result<Reply, Ending> {
     let request: FindCoordinatorRequest = call.decode("FindCoordinator")?;
+    let internal = match request.key_type {
+        GROUP_KEY => TopicName::group_offsets(),
+        TRANSACTION_KEY => TopicName::transaction_state(),
+        _ => {
+            let code = ResponseError::InvalidRequest.code();
+            return call.now(&coordinators(&call, request, code));
+        }
+    };
+    if call.context.streams().topic_by_name(&internal).is_some() {
+        return call.now(&coordinators(&call, request, 0));
+    }
+    Reply::later(async move {
+        let created = call.context.streams().internal_or_create(internal).await;
+        if let Err(error) = created {
+            // The topic holds nothing that the coordinator needs.
+            tracing::warn!("cannot create an internal topic: {}", base::report(&error));
+        }
+        call.answer(&coordinators(&call, request, 0))
+    })
+}
+
+fn coordinators(call: &Call, asked: FindCoordinatorRequest, code: i16) -> FindCoordinatorResponse {
     let node = BrokerId(call.context.streams().node_id());
     let (host, port) = (call.context.host.clone(), call.context.port);
-    // Transactional ids are sent here too, for InitProducerId to refuse them in clear words.
-    let is_known = matches!(request.key_type, GROUP_KEY | TRANSACTION_KEY);
-    let code = if is_known {
-        0
-    } else {
-        ResponseError::InvalidRequest.code()
-    };
     if call.version < 4 {
-        let body = FindCoordinatorResponse::default()
+        return FindCoordinatorResponse::default()
             .with_error_code(code)
             .with_node_id(node)
             .with_host(host)
             .with_port(port);
-        return call.now(&body);
     }
-    let coordinators = request.coordinator_keys.into_iter().map(|key| {
+    let coordinators = asked.coordinator_keys.into_iter().map(|key| {
         Coordinator::default()
             .with_key(key)
             .with_error_code(code)
@@ -52,7 +70,7 @@ pub(super) fn find_coordinator(call: Call) -> Result<Reply, Ending> {
             .with_host(host.clone())
             .with_port(port)
     });
-    call.now(&FindCoordinatorResponse::default().with_coordinators(coordinators.collect()))
+    FindCoordinatorResponse::default().with_coordinators(coordinators.collect())
 }
 
 /// Joins; the answer waits for the generation to begin.

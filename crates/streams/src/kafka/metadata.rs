@@ -162,6 +162,7 @@ fn describe(call: &Call, name: Option<WireName>, topic: &Topic) -> MetadataRespo
     MetadataResponseTopic::default()
         .with_name(name)
         .with_topic_id(topic.id())
+        .with_is_internal(topic.name().is_internal())
         .with_partitions(partitions.collect())
 }
 

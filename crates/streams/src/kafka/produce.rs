@@ -229,6 +229,9 @@ fn append(call: &Call, ack: Ack, entry: &Entry) -> Result<Append, StreamsError> 
         let found = streams.topic_by_name(&name);
         found.ok_or(StreamsError::UnknownTopic(name))?
     };
+    if topic.name().is_internal() {
+        return Err(StreamsError::InternalTopic(topic.name().clone()));
+    }
     let partition = topic
         .partition(entry.index)
         .ok_or_else(|| StreamsError::UnknownPartition {

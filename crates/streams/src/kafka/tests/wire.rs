@@ -363,3 +363,25 @@ async fn stopping_ends_waiting_fetches_and_connections() {
     server.stop().await;
     assert!(began.elapsed() < Duration::from_secs(4));
 }
+
+#[tokio::test]
+async fn asking_for_a_coordinator_brings_an_internal_topic_that_clients_cannot_write() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    let all = MetadataRequest::default().with_topics(None);
+    assert!(client.call(9, &all).await.topics.is_empty());
+    for (key_type, name) in [(0, "__consumer_offsets"), (1, "__transaction_state")] {
+        let request = FindCoordinatorRequest::default()
+            .with_key_type(key_type)
+            .with_coordinator_keys(vec![StrBytes::from_static_str("g")]);
+        let found = client.call(4, &request).await;
+        assert_eq!(found.coordinators[0].error_code, 0);
+        let told = client.call(9, &metadata(name)).await;
+        assert!(told.topics[0].is_internal, "{told:?}");
+        assert_eq!(told.topics[0].partitions.len(), 1);
+        let written = client.call(7, &produce(name, 0, -1, batch(&["x"]))).await;
+        assert_eq!(written.responses[0].partition_responses[0].error_code, 17);
+    }
+    assert!(server.streams.store().topics().await.unwrap().is_empty());
+    server.stop().await;
+}
