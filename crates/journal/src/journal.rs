@@ -20,6 +20,7 @@ use crate::format::{
     FRAME_OVERHEAD_BYTES, Frame, FrameHeader, FrameRef, Position, SEGMENT_HEADER_BYTES,
 };
 use crate::limits;
+use crate::mark::Marks;
 use crate::recovery::{self, Recovery};
 use crate::segment::{SegmentInfo, SegmentTable};
 use crate::state::{Admit, Batch, Condition, PayloadCrcs, Shared, State};
@@ -125,7 +126,9 @@ impl Journal {
             LockError::Io(error) => JournalError::io("lock", &lock_path, error),
         })?;
         let table = SegmentTable::new(disk.clone(), dir);
-        let (tail, recovery) = recovery::recover(&disk, dir, &table, &options, visit)?;
+        let marks = Marks::read(&*disk, dir);
+        let mark = marks.newest();
+        let (tail, recovery) = recovery::recover(&disk, dir, &table, &options, mark, visit)?;
         let end = tail
             .segment
             .written
@@ -154,6 +157,7 @@ impl Journal {
             room: Condvar::new(),
             room_async: Notify::new(),
             reclaiming: Mutex::new(()),
+            marks: Mutex::new(marks),
         });
         let mut writer = Writer::new(shared.clone());
         writer.allocate_ahead();
@@ -354,6 +358,24 @@ impl Journal {
             }
         }
         Ok(removed)
+    }
+
+    /// Has later openings begin at `position`, where a frame begins and from where on the caller
+    /// can rebuild its state; everything before it must be on the disk. Blocks on the disk.
+    ///
+    /// Errors: `OutOfRange` when the position is not durable, `Io`, after which the mark before
+    /// holds, `Poisoned`, `Closed`.
+    pub fn mark(&self, position: Position) -> Result<(), JournalError> {
+        let shared = &self.handle.shared;
+        {
+            let state = shared.state.lock();
+            state.check_open()?;
+            if position.0 > state.durable {
+                return Err(JournalError::OutOfRange { position, len: 0 });
+            }
+        }
+        let mut marks = shared.marks.lock();
+        marks.write(&*shared.disk, &shared.dir, position.0)
     }
 
     /// All segments, oldest first.

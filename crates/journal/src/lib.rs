@@ -49,6 +49,10 @@
 //! read later. The tail that no frame proves to be synced is written once more and synced, since
 //! after a failed sync the page cache may show bytes that the disk does not have.
 //!
+//! A caller that snapshots its state into the journal may mark where the snapshot begins
+//! ([`Journal::mark`], see `mark`): frames before the mark are neither read nor shown then, though
+//! they can still be read by position. What a mark hides is not checked for damage either.
+//!
 //! # Left out
 //!
 //! An append of several frames is not atomic over a crash (one frame is). Segments are not
@@ -64,6 +68,7 @@ mod journal;
 #[cfg(test)]
 mod kill_test;
 pub mod limits;
+mod mark;
 #[cfg(test)]
 mod measure;
 mod reader;

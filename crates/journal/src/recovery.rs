@@ -31,6 +31,8 @@ pub struct Recovery {
     pub frames: u64,
     /// Their bytes, frame headers included.
     pub bytes: u64,
+    /// The mark that reading began at; none when it began at the journal's start.
+    pub started: Option<Position>,
     /// Segments that the journal has.
     pub segments: u32,
     /// The tail that was taken away, unless the journal ended cleanly.
@@ -79,6 +81,7 @@ pub(crate) fn recover(
     dir: &Path,
     table: &SegmentTable,
     options: &JournalOptions,
+    mark: Option<u64>,
     visit: Visit<'_>,
 ) -> Result<(Tail, Recovery), JournalError> {
     let names = disk
@@ -95,7 +98,12 @@ pub(crate) fn recover(
         synced: 0,
         report: Recovery::default(),
     };
-    let keep = walk.walk(visit)?;
+    let start = match mark {
+        Some(mark) => walk.skip_to(mark)?,
+        None => None,
+    };
+    walk.report.started = start.map(|start| Position(bases[start.index] + start.offset));
+    let keep = walk.walk(start, visit)?;
     let Walk {
         kept,
         synced,
@@ -170,13 +178,53 @@ enum Ended {
 }
 
 impl Walk<'_> {
-    /// Visits all frames that stand; answers how many segments stay.
-    fn walk(&mut self, visit: Visit<'_>) -> Result<usize, JournalError> {
-        let mut at = At {
+    /// Where the frame at `mark` is, if all segments up to it are there with whole headers.
+    fn skip_to(&mut self, mark: u64) -> Result<Option<At>, JournalError> {
+        let Some(index) = self
+            .bases
+            .partition_point(|base| *base <= mark)
+            .checked_sub(1)
+        else {
+            return Ok(None);
+        };
+        let at = At {
+            index,
+            offset: mark - self.bases[index],
+        };
+        let mut is_whole = at.offset >= SEGMENT_HEADER_BYTES;
+        for skipped in 0..=index {
+            let mut reader = self.open(skipped)?;
+            is_whole = is_whole && self.read_header(skipped, &mut reader)?;
+            if !is_whole {
+                break;
+            }
+            let kept = self.kept(skipped, reader.len);
+            if skipped < index {
+                // Cut to its frames when it was sealed.
+                (kept.end, kept.sealed) = (kept.base + kept.len.min(kept.size), true);
+                let limit = kept.limit();
+                is_whole = limit == self.bases[skipped + 1];
+            } else {
+                kept.end = mark;
+                let frame = reader.frame(self.bases[index], at.offset);
+                is_whole = frame.map_err(|error| self.io(index, error))?.is_some();
+            }
+        }
+        if !is_whole {
+            self.kept.clear();
+            return Ok(None);
+        }
+        self.synced = mark;
+        Ok(Some(at))
+    }
+
+    /// Visits all frames that stand from `start` on; answers how many segments stay.
+    fn walk(&mut self, start: Option<At>, visit: Visit<'_>) -> Result<usize, JournalError> {
+        let mut at = start.unwrap_or(At {
             index: 0,
             offset: 0,
-        };
-        let mut expected = self.bases.first().copied().unwrap_or(0);
+        });
+        let mut expected = self.bases.get(at.index).copied().unwrap_or(0);
         while at.index < self.bases.len() {
             let base = self.bases[at.index];
             if at.offset == 0 && base != expected {

@@ -49,6 +49,7 @@ fn nothing_acknowledged_is_lost_and_nothing_torn_is_read() {
             reclaimed,
             rolled,
             open_failures,
+            marked,
         } = seen;
         for (what, times) in [
             ("crashes", crashes),
@@ -59,6 +60,7 @@ fn nothing_acknowledged_is_lost_and_nothing_torn_is_read() {
             ("reclaimed segments", reclaimed),
             ("rolled segments", rolled),
             ("failed openings", open_failures),
+            ("openings at a mark", marked),
         ] {
             assert!(times > 100, "only {times} {what} in {count} seeds");
         }
@@ -96,6 +98,7 @@ struct Seen {
     reclaimed: u64,
     rolled: u64,
     open_failures: u64,
+    marked: u64,
 }
 
 impl Seen {
@@ -108,6 +111,7 @@ impl Seen {
         self.reclaimed += other.reclaimed;
         self.rolled += other.rolled;
         self.open_failures += other.open_failures;
+        self.marked += other.marked;
     }
 }
 
@@ -117,6 +121,8 @@ struct World {
     options: JournalOptions,
     model: Arc<Mutex<Model>>,
     low_water: u64,
+    /// The furthest position that was to be the mark.
+    marked_max: u64,
     /// Some worlds have frames of one size only: there the frames of a tail that was cut stand
     /// just where new ones end, and must not come back to life behind them.
     one_size: Option<usize>,
@@ -147,6 +153,7 @@ impl World {
             options,
             model: Arc::default(),
             low_water: 0,
+            marked_max: 0,
             one_size,
             seen: Seen::default(),
         }
@@ -214,7 +221,14 @@ impl World {
         assert_eq!(recovery.damage, [], "no bit rot in this world");
         assert_eq!(recovery.frames, visited.len() as u64);
         self.seen.cuts += u64::from(recovery.cut.is_some());
-        let start = journal.start().0;
+        self.seen.marked += u64::from(recovery.started.is_some());
+        if let Some(started) = recovery.started {
+            assert!(
+                started.0 <= self.marked_max,
+                "started behind every mark that was set"
+            );
+        }
+        let start = recovery.started.unwrap_or(journal.start()).0;
         let first = model
             .frames
             .iter()
@@ -236,7 +250,10 @@ impl World {
             until >= promised,
             "{until} frames are left of {promised} after {end:?}"
         );
-        if let Some(last_removed) = first.checked_sub(1) {
+        let removed = model
+            .frames
+            .partition_point(|frame| frame.position < journal.start().0);
+        if let Some(last_removed) = removed.checked_sub(1) {
             let removed = &model.frames[last_removed];
             assert!(
                 removed.position < self.low_water,
@@ -259,7 +276,8 @@ impl World {
                 0..55 => self.append(&journal),
                 55..80 => writer.pass(),
                 80..86 => self.read(&journal),
-                86..90 => self.reclaim(&journal),
+                86..89 => self.reclaim(&journal),
+                89 => self.mark(&journal),
                 90..92 => self.disk.crash_after(self.rng.below(6)),
                 92 => self.disk.fail_next_sync(),
                 93 => self.disk.fail_next_write(),
@@ -402,6 +420,22 @@ impl World {
             Err(JournalError::Io { .. }) => assert!(self.disk.is_down()),
             Err(JournalError::Poisoned { .. }) => {}
             Err(error) => panic!("reclaim failed: {error}"),
+        }
+    }
+
+    fn mark(&mut self, journal: &Journal) {
+        let model = self.model.lock();
+        if model.disk == 0 {
+            return;
+        }
+        let frame = self.rng.below(model.disk as u64) as usize;
+        let position = model.frames[frame].position;
+        drop(model);
+        // Also when it fails: the file may be there whole all the same.
+        self.marked_max = self.marked_max.max(position);
+        match journal.mark(Position(position)) {
+            Ok(()) | Err(JournalError::Io { .. } | JournalError::Poisoned { .. }) => {}
+            Err(error) => panic!("mark failed: {error}"),
         }
     }
 

@@ -16,6 +16,7 @@ use crate::format::{
 };
 use crate::journal::{Durability, JournalOptions};
 use crate::limits;
+use crate::mark::Marks;
 use crate::segment::{Segment, SegmentTable};
 
 /// What callers and the writer share.
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     pub room: Condvar,
     pub room_async: Notify,
     pub reclaiming: Mutex<()>,
+    pub marks: Mutex<Marks>,
 }
 
 impl Shared {
