@@ -11,18 +11,23 @@
 //! | 6 group offsets | group text, entries (number `u32`, offset `i64`, epoch `i32`, time `i64`, text) |
 //! | 7 group deleted | group text |
 //! | 8 snapshot end | position `u64` |
+//! | 40 index chunk | partition number `u32`, a chunk as `index` lays it out |
+//! | 41 index | number `u32`, chunks: 0 and the bytes, or 1, outline and where the bytes lie |
 //!
 //! A partition's number is the store's own, given once and never again, so that frames of a
-//! deleted topic can never be taken for another's. Frames 2, 3, 5 and 6 say how things stand, so
-//! that writing them once more changes nothing; a snapshot is just that for everything, and frame
-//! 8 then says that all before its position is needed no more but for batches.
+//! deleted topic can never be taken for another's. Frames 2, 3, 5, 6 and 41 say how things stand,
+//! so that writing them once more changes nothing; a snapshot is just that for everything, and
+//! frame 8 then says that all before its position is needed no more but for what the indexes point
+//! to: batches, and chunks of the indexes themselves. Opening begins at the newest snapshot.
 
 use base::UnixMillis;
+use journal::Position;
 use uuid::Uuid;
 
 use crate::config::Durability;
 use crate::error::StreamsError;
 use crate::event_store::CommittedOffset;
+use crate::index::{Away, Outline, StandingChunk};
 use crate::limits::PRODUCER_BATCHES_REMEMBERED;
 use crate::producers::{Producer, Sequenced};
 use crate::topic::TopicName;
@@ -37,6 +42,8 @@ pub(crate) mod kind {
     pub(crate) const GROUP_OFFSETS: u8 = 6;
     pub(crate) const GROUP_DELETED: u8 = 7;
     pub(crate) const SNAPSHOT_END: u8 = 8;
+    pub(crate) const INDEX_CHUNK: u8 = 40;
+    pub(crate) const INDEX: u8 = 41;
 }
 
 /// The version of every kind so far.
@@ -74,6 +81,11 @@ pub(crate) enum Change {
     GroupDeleted { group: String },
     /// A snapshot that began at this position is complete.
     SnapshotEnd { began: u64 },
+    /// Where a partition's batches lie.
+    Index {
+        number: u32,
+        chunks: Vec<StandingChunk>,
+    },
 }
 
 /// A partition but for its batches.
@@ -140,8 +152,14 @@ impl Change {
                 kind::GROUP_DELETED
             }
             Change::SnapshotEnd { began } => {
-                out.extend_from_slice(&began.to_le_bytes());
+                put_u64(&mut out, *began);
                 kind::SNAPSHOT_END
+            }
+            Change::Index { number, chunks } => {
+                put_u32(&mut out, *number);
+                put_count(&mut out, chunks.len());
+                chunks.iter().for_each(|chunk| put_chunk(&mut out, chunk));
+                kind::INDEX
             }
         };
         (kind, out)
@@ -183,9 +201,15 @@ impl Change {
             kind::GROUP_DELETED => Change::GroupDeleted {
                 group: from.text()?,
             },
-            kind::SNAPSHOT_END => Change::SnapshotEnd {
-                began: u64::from_le_bytes(from.array()?),
-            },
+            kind::SNAPSHOT_END => Change::SnapshotEnd { began: from.u64()? },
+            kind::INDEX => {
+                let number = from.u32()?;
+                let mut chunks = Vec::new();
+                for _ in 0..from.count()? {
+                    chunks.push(from.chunk()?);
+                }
+                Change::Index { number, chunks }
+            }
             _ => {
                 return Err(StreamsError::Unreadable(
                     "a frame is of a kind from a newer version",
@@ -221,6 +245,33 @@ impl Payload<'_> {
 
     fn i32(&mut self) -> Result<i32, StreamsError> {
         Ok(i32::from_le_bytes(self.array()?))
+    }
+
+    fn u64(&mut self) -> Result<u64, StreamsError> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    fn chunk(&mut self) -> Result<StandingChunk, StreamsError> {
+        match self.array()? {
+            [0] => {
+                let count = self.count()?;
+                Ok(StandingChunk::Here(self.bytes(count)?.to_vec()))
+            }
+            [1] => {
+                let outline = Outline {
+                    first_offset: self.i64()?,
+                    lowest: Position(self.u64()?),
+                    max_timestamp: self.i64()?,
+                    bytes: self.u64()?,
+                };
+                let away = Away {
+                    position: Position(self.u64()?),
+                    bytes: self.u32()?,
+                };
+                Ok(StandingChunk::Away(outline, away))
+            }
+            _ => Err(DAMAGED),
+        }
     }
 
     fn i64(&mut self) -> Result<i64, StreamsError> {
@@ -273,8 +324,8 @@ impl Payload<'_> {
             number: self.u32()?,
             start: self.i64()?,
             next: self.i64()?,
-            records_in: u64::from_le_bytes(self.array()?),
-            bytes_in: u64::from_le_bytes(self.array()?),
+            records_in: self.u64()?,
+            bytes_in: self.u64()?,
             producers: Vec::new(),
         };
         for _ in 0..self.count()? {
@@ -306,8 +357,8 @@ fn put_standing(out: &mut Vec<u8>, standing: &PartitionStanding) {
     put_u32(out, standing.number);
     put_i64(out, standing.start);
     put_i64(out, standing.next);
-    out.extend_from_slice(&standing.records_in.to_le_bytes());
-    out.extend_from_slice(&standing.bytes_in.to_le_bytes());
+    put_u64(out, standing.records_in);
+    put_u64(out, standing.bytes_in);
     put_count(out, standing.producers.len());
     for (id, producer) in &standing.producers {
         put_i64(out, *id);
@@ -318,6 +369,25 @@ fn put_standing(out: &mut Vec<u8>, standing: &PartitionStanding) {
             out.extend_from_slice(&batch.last.to_le_bytes());
             put_i64(out, batch.base_offset);
             out.extend_from_slice(&batch.last_delta.to_le_bytes());
+        }
+    }
+}
+
+fn put_chunk(out: &mut Vec<u8>, chunk: &StandingChunk) {
+    match chunk {
+        StandingChunk::Here(bytes) => {
+            out.push(0);
+            put_count(out, bytes.len());
+            out.extend_from_slice(bytes);
+        }
+        StandingChunk::Away(outline, away) => {
+            out.push(1);
+            put_i64(out, outline.first_offset);
+            put_u64(out, outline.lowest.0);
+            put_i64(out, outline.max_timestamp);
+            put_u64(out, outline.bytes);
+            put_u64(out, away.position.0);
+            put_u32(out, away.bytes);
         }
     }
 }
@@ -343,6 +413,10 @@ fn put_count(out: &mut Vec<u8>, count: usize) {
 }
 
 fn put_u32(out: &mut Vec<u8>, value: u32) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn put_u64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
@@ -412,6 +486,24 @@ mod tests {
             },
             Change::GroupDeleted { group: "g".into() },
             Change::SnapshotEnd { began: 4_096 },
+            Change::Index {
+                number: 5,
+                chunks: vec![
+                    StandingChunk::Here(vec![1, 2, 3]),
+                    StandingChunk::Away(
+                        Outline {
+                            first_offset: 1,
+                            lowest: Position(2),
+                            max_timestamp: -1,
+                            bytes: 4,
+                        },
+                        Away {
+                            position: Position(7),
+                            bytes: 48,
+                        },
+                    ),
+                ],
+            },
         ]
     }
 

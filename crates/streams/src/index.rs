@@ -1,7 +1,14 @@
-//! Where the batches of a partition lie in the journal: 16 bytes of memory each.
+//! Where the batches of a partition lie in the journal.
 //!
 //! Batches are kept in chunks; a chunk holds one batch's full numbers and the others' distances
-//! to it, and a batch that is too far away for that starts the next chunk.
+//! to it, and a batch that is too far away for that starts the next chunk. A chunk that is full
+//! can be put away into the journal as a frame of its own: then only its outline stays in memory,
+//! about a byte for ten batches, and a reader fetches the rest when it needs it.
+//!
+//! | a chunk's bytes, little-endian | |
+//! | --- | --- |
+//! | base offset, position, time, greatest time | `i64`, `u64`, `i64`, `i64` |
+//! | batches | 16 bytes each: distances of offset `u32` and position `u32`, size `u32`, time `i32` |
 
 use std::collections::VecDeque;
 
@@ -27,50 +34,107 @@ pub(crate) struct Located {
     pub(crate) max_timestamp: i64,
 }
 
+/// Consecutive batches, at hand or to be fetched from the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Run {
+    /// These.
+    Here(Vec<Located>),
+    /// Those of a chunk that was put away.
+    Away(Away),
+}
+
+/// Where a chunk's bytes lie that was put away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Away {
+    /// Position of its first byte.
+    pub(crate) position: Position,
+    /// Its bytes.
+    pub(crate) bytes: u32,
+}
+
+/// A chunk as it stands, for a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StandingChunk {
+    /// Its bytes.
+    Here(Vec<u8>),
+    /// Its outline, and where its bytes lie.
+    Away(Outline, Away),
+}
+
+/// What is known of a chunk without its batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outline {
+    /// Offset of its first batch.
+    pub(crate) first_offset: i64,
+    /// The lowest position of its batches.
+    pub(crate) lowest: Position,
+    /// The greatest time of its batches.
+    pub(crate) max_timestamp: i64,
+    /// Bytes of its batches.
+    pub(crate) bytes: u64,
+}
+
 impl BatchIndex {
     /// Adds the batch that follows all others.
     pub(crate) fn push(&mut self, batch: Located) {
         self.bytes += u64::from(batch.bytes);
-        if let Some(last) = self.chunks.back_mut() {
-            if last.push(batch) {
-                return;
-            }
-            last.entries.shrink_to_fit();
+        if let Some(last) = self.chunks.back_mut()
+            && last.push(batch)
+        {
+            return;
         }
         self.chunks.push_back(Chunk::of(batch));
     }
 
-    /// The batch that holds `offset`, or else the first after it, and all that follow.
-    pub(crate) fn since_offset(&self, offset: i64) -> impl Iterator<Item = Located> + '_ {
-        let chunk = self
-            .chunks
-            .partition_point(|chunk| chunk.first_offset() <= offset);
-        let chunk = chunk.saturating_sub(1);
-        let entry = self.chunks.get(chunk).map_or(0, |found| found.find(offset));
-        let tail = self.chunks.iter().skip(chunk);
-        tail.enumerate().flat_map(move |(nth, chunk)| {
-            let skip = if nth == 0 { entry } else { 0 };
-            chunk.entries[skip..]
-                .iter()
-                .map(|entry| chunk.locate(entry))
-        })
+    /// Batches from the one that holds `offset`, or else the first after it, to the end of its
+    /// chunk or to where they have more than `bytes_max` bytes together; `None` when there is no
+    /// batch at all. With the offset at which the next chunk begins.
+    pub(crate) fn run_at(&self, offset: i64, bytes_max: usize) -> Option<(Run, Option<i64>)> {
+        let chunk = self.chunk_of(offset);
+        let next = self.chunks.get(chunk + 1);
+        let next = next.map(|chunk| chunk.outline.first_offset);
+        Some((self.chunks.get(chunk)?.run(offset, bytes_max), next))
     }
 
-    /// Batches with a record at or after `timestamp`, in order.
-    pub(crate) fn since_time(&self, timestamp: i64) -> impl Iterator<Item = Located> + '_ {
-        let chunks = self
+    /// The first chunk at or after the one of `offset` that claims a batch with a record at or
+    /// after `timestamp`, and the offset at which the next chunk begins.
+    pub(crate) fn run_since_time(&self, offset: i64, timestamp: i64) -> Option<(Run, Option<i64>)> {
+        let mut chunks = self.chunks.iter().skip(self.chunk_of(offset));
+        let found = chunks.find(|chunk| chunk.outline.max_timestamp >= timestamp)?;
+        let next = chunks.next().map(|chunk| chunk.outline.first_offset);
+        Some((found.run(offset, usize::MAX), next))
+    }
+
+    /// The greatest time that a chunk claims for its batches before `end`, and an offset in the
+    /// first such chunk.
+    pub(crate) fn greatest_time(&self, end: i64) -> Option<(i64, i64)> {
+        let visible = self
             .chunks
             .iter()
-            .filter(move |chunk| chunk.max_timestamp >= timestamp);
-        chunks
-            .flat_map(|chunk| chunk.entries.iter().map(|entry| chunk.locate(entry)))
-            .filter(move |batch| batch.max_timestamp >= timestamp)
+            .take_while(|c| c.outline.first_offset < end);
+        let times = visible.map(|chunk| {
+            // Only the chunk at the end may hold what is not visible yet, and it is at hand.
+            let entries = chunk.entries.iter();
+            let seen = entries.filter(|entry| chunk.base_offset_of(entry) < end);
+            let time = seen
+                .map(|entry| chunk.base_timestamp + i64::from(entry.timestamp))
+                .max();
+            (
+                time.unwrap_or(chunk.outline.max_timestamp),
+                chunk.outline.first_offset,
+            )
+        });
+        // `max_by_key` takes the last of equals, hence the reversed tie-break.
+        times.max_by_key(|(time, offset)| (*time, -offset))
     }
 
-    /// The first batch.
-    pub(crate) fn first(&self) -> Option<Located> {
-        let chunk = self.chunks.front()?;
-        chunk.entries.first().map(|entry| chunk.locate(entry))
+    /// The lowest position of a batch or of a chunk that was put away.
+    pub(crate) fn lowest(&self) -> Option<Position> {
+        let lowest = self.chunks.iter().map(|chunk| {
+            let own = chunk.away.map_or(Position(u64::MAX), |away| away.position);
+            own.min(chunk.outline.lowest)
+        });
+        lowest.min()
     }
 
     /// Bytes of all batches.
@@ -78,37 +142,121 @@ impl BatchIndex {
         self.bytes
     }
 
-    /// Forgets the batches that end at or before `offset`; `end` is where the last one ends.
+    /// Forgets the batches that end at or before `offset`; `end` is where the last one ends. The
+    /// chunk that holds `offset` must be at hand.
     pub(crate) fn forget_before(&mut self, offset: i64, end: i64) {
         while !self.chunks.is_empty() {
-            let chunk_end = self.chunks.get(1).map_or(end, Chunk::first_offset);
-            if chunk_end > offset {
+            let next = self.chunks.get(1);
+            if next.map_or(end, |next| next.outline.first_offset) > offset {
                 break;
             }
             let Some(chunk) = self.chunks.pop_front() else {
                 return;
             };
-            self.bytes -= chunk
-                .entries
-                .iter()
-                .map(|entry| u64::from(entry.bytes))
-                .sum::<u64>();
+            self.bytes -= chunk.outline.bytes;
         }
         let Some(chunk) = self.chunks.front_mut() else {
             return;
         };
-        let whole = chunk.find(offset);
-        let gone = chunk.entries.drain(..whole);
-        self.bytes -= gone.map(|entry| u64::from(entry.bytes)).sum::<u64>();
+        self.bytes -= chunk.forget_before(offset);
+    }
+
+    /// Takes a chunk that was put away at `away` back into memory.
+    pub(crate) fn bring_back(&mut self, away: Away, bytes: &[u8]) {
+        let found = self
+            .chunks
+            .iter_mut()
+            .find(|chunk| chunk.away == Some(away));
+        if let (Some(chunk), Some(whole)) = (found, Chunk::decode(bytes)) {
+            *chunk = whole;
+        }
+    }
+
+    /// The next chunk at hand that begins at or after `offset` and has at least `batches` batches:
+    /// the offset that it begins with, its bytes, and the offset at which the next chunk begins.
+    pub(crate) fn full_chunk(
+        &self,
+        offset: i64,
+        batches: usize,
+    ) -> Option<(i64, Vec<u8>, Option<i64>)> {
+        let mut chunks = self.chunks.iter().skip(self.chunk_of(offset));
+        let full = chunks
+            .find(|chunk| chunk.outline.first_offset >= offset && chunk.entries.len() >= batches)?;
+        let next = chunks.next().map(|chunk| chunk.outline.first_offset);
+        Some((full.outline.first_offset, full.encode(), next))
+    }
+
+    /// A chunk that was put away before `position`.
+    pub(crate) fn away_before(&self, position: Position) -> Option<Away> {
+        let mut away = self.chunks.iter().filter_map(|chunk| chunk.away);
+        away.find(|away| away.position < position)
+    }
+
+    /// The chunk that began at `first_offset` with these bytes lies at `away` now; unless it has
+    /// changed meanwhile, its batches leave memory.
+    pub(crate) fn put_away(&mut self, first_offset: i64, bytes: &[u8], away: Away) {
+        let at = self.chunk_of(first_offset);
+        let Some(chunk) = self.chunks.get_mut(at) else {
+            return;
+        };
+        if chunk.away.is_none() && chunk.encode() == bytes {
+            chunk.entries = Vec::new();
+            chunk.away = Some(away);
+        }
+    }
+
+    /// All chunks as they stand.
+    pub(crate) fn standing(&self) -> Vec<StandingChunk> {
+        let chunks = self.chunks.iter();
+        chunks
+            .map(|chunk| match chunk.away {
+                Some(away) => StandingChunk::Away(chunk.outline, away),
+                None => StandingChunk::Here(chunk.encode()),
+            })
+            .collect()
+    }
+
+    /// The index that stood so; none when a chunk is not of its shape.
+    pub(crate) fn restored(chunks: Vec<StandingChunk>) -> Option<Self> {
+        let mut index = BatchIndex::default();
+        for chunk in chunks {
+            let chunk = match chunk {
+                StandingChunk::Here(bytes) => Chunk::decode(&bytes)?,
+                StandingChunk::Away(outline, away) => Chunk::put_away(outline, away),
+            };
+            index.bytes += chunk.outline.bytes;
+            index.chunks.push_back(chunk);
+        }
+        Some(index)
+    }
+
+    fn chunk_of(&self, offset: i64) -> usize {
+        let after = self
+            .chunks
+            .partition_point(|chunk| chunk.outline.first_offset <= offset);
+        after.saturating_sub(1)
+    }
+}
+
+impl Run {
+    /// The batches from `offset` on, whose chunk's bytes were fetched; none when those are not of
+    /// a chunk's shape.
+    pub(crate) fn fetched(bytes: &[u8], offset: i64) -> Option<Vec<Located>> {
+        match Chunk::decode(bytes)?.run(offset, usize::MAX) {
+            Run::Here(batches) => Some(batches),
+            Run::Away(_) => None,
+        }
     }
 }
 
 #[derive(Debug)]
 struct Chunk {
+    outline: Outline,
     base_offset: i64,
     base_position: u64,
     base_timestamp: i64,
-    max_timestamp: i64,
+    /// Where the entries are when they are not here.
+    away: Option<Away>,
     entries: Vec<Entry>,
 }
 
@@ -123,10 +271,16 @@ struct Entry {
 impl Chunk {
     fn of(batch: Located) -> Self {
         Chunk {
+            outline: Outline {
+                first_offset: batch.base_offset,
+                lowest: batch.position,
+                max_timestamp: batch.max_timestamp,
+                bytes: u64::from(batch.bytes),
+            },
             base_offset: batch.base_offset,
             base_position: batch.position.0,
             base_timestamp: batch.max_timestamp,
-            max_timestamp: batch.max_timestamp,
+            away: None,
             entries: vec![Entry {
                 offset: 0,
                 position: 0,
@@ -136,8 +290,19 @@ impl Chunk {
         }
     }
 
+    fn put_away(outline: Outline, away: Away) -> Self {
+        Chunk {
+            outline,
+            base_offset: outline.first_offset,
+            base_position: outline.lowest.0,
+            base_timestamp: outline.max_timestamp,
+            away: Some(away),
+            entries: Vec::new(),
+        }
+    }
+
     fn push(&mut self, batch: Located) -> bool {
-        if self.entries.len() >= CHUNK_BATCHES {
+        if self.away.is_some() || self.entries.len() >= CHUNK_BATCHES {
             return false;
         }
         let offset = batch.base_offset.checked_sub(self.base_offset);
@@ -149,7 +314,8 @@ impl Chunk {
         let (Some(offset), Some(position), Some(timestamp)) = (offset, position, timestamp) else {
             return false;
         };
-        self.max_timestamp = self.max_timestamp.max(batch.max_timestamp);
+        self.outline.max_timestamp = self.outline.max_timestamp.max(batch.max_timestamp);
+        self.outline.bytes += u64::from(batch.bytes);
         self.entries.push(Entry {
             offset,
             position,
@@ -159,10 +325,36 @@ impl Chunk {
         true
     }
 
-    fn first_offset(&self) -> i64 {
-        self.entries
-            .first()
-            .map_or(self.base_offset, |entry| self.base_offset_of(entry))
+    fn run(&self, offset: i64, bytes_max: usize) -> Run {
+        if let Some(away) = self.away {
+            return Run::Away(away);
+        }
+        let mut batches = Vec::new();
+        let mut bytes = 0_usize;
+        for entry in &self.entries[self.find(offset)..] {
+            batches.push(self.locate(entry));
+            bytes = bytes.saturating_add(entry.bytes as usize);
+            if bytes > bytes_max {
+                break;
+            }
+        }
+        Run::Here(batches)
+    }
+
+    /// Forgets whole batches before `offset`; answers their bytes.
+    fn forget_before(&mut self, offset: i64) -> u64 {
+        let whole = self.find(offset);
+        let gone: u64 = self
+            .entries
+            .drain(..whole)
+            .map(|entry| u64::from(entry.bytes))
+            .sum();
+        if let Some(first) = self.entries.first() {
+            self.outline.first_offset = self.base_offset + i64::from(first.offset);
+            self.outline.lowest = Position(self.base_position + u64::from(first.position));
+        }
+        self.outline.bytes -= gone;
+        gone
     }
 
     fn find(&self, offset: i64) -> usize {
@@ -184,13 +376,71 @@ impl Chunk {
             max_timestamp: self.base_timestamp + i64::from(entry.timestamp),
         }
     }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(CHUNK_HEAD_BYTES + ENTRY_BYTES * self.entries.len());
+        bytes.extend_from_slice(&self.base_offset.to_le_bytes());
+        bytes.extend_from_slice(&self.base_position.to_le_bytes());
+        bytes.extend_from_slice(&self.base_timestamp.to_le_bytes());
+        bytes.extend_from_slice(&self.outline.max_timestamp.to_le_bytes());
+        for entry in &self.entries {
+            bytes.extend_from_slice(&entry.offset.to_le_bytes());
+            bytes.extend_from_slice(&entry.position.to_le_bytes());
+            bytes.extend_from_slice(&entry.bytes.to_le_bytes());
+            bytes.extend_from_slice(&entry.timestamp.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (head, entries) = bytes.split_at_checked(CHUNK_HEAD_BYTES)?;
+        let (head, _) = head.as_chunks::<8>();
+        let (entries, rest) = entries.as_chunks::<ENTRY_BYTES>();
+        if entries.is_empty() || !rest.is_empty() {
+            return None;
+        }
+        let entries: Vec<Entry> = entries.iter().map(Entry::decode).collect();
+        let mut chunk = Chunk {
+            outline: Outline {
+                first_offset: 0,
+                lowest: Position(0),
+                max_timestamp: i64::from_le_bytes(head[3]),
+                bytes: entries.iter().map(|entry| u64::from(entry.bytes)).sum(),
+            },
+            base_offset: i64::from_le_bytes(head[0]),
+            base_position: u64::from_le_bytes(head[1]),
+            base_timestamp: i64::from_le_bytes(head[2]),
+            away: None,
+            entries,
+        };
+        let first = chunk.locate(chunk.entries.first()?);
+        (chunk.outline.first_offset, chunk.outline.lowest) = (first.base_offset, first.position);
+        Some(chunk)
+    }
+}
+
+impl Entry {
+    fn decode(bytes: &[u8; ENTRY_BYTES]) -> Self {
+        let (words, _) = bytes.as_chunks::<4>();
+        Entry {
+            offset: u32::from_le_bytes(words[0]),
+            position: u32::from_le_bytes(words[1]),
+            bytes: u32::from_le_bytes(words[2]),
+            timestamp: i32::from_le_bytes(words[3]),
+        }
+    }
 }
 
 /// Batches per chunk: 8 KiB of entries, so that a lookup touches little.
-const CHUNK_BATCHES: usize = 512;
+pub(crate) const CHUNK_BATCHES: usize = 512;
+
+const CHUNK_HEAD_BYTES: usize = 32;
+const ENTRY_BYTES: usize = 16;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use base::Rng;
 
     use super::*;
@@ -227,6 +477,62 @@ mod tests {
         (index, list, offset)
     }
 
+    fn all_from(index: &BatchIndex, offset: i64) -> Vec<Located> {
+        let (mut all, mut from) = (Vec::new(), Some(offset));
+        while let Some(offset) = from {
+            let Some((run, next)) = index.run_at(offset, usize::MAX) else {
+                break;
+            };
+            let Run::Here(batches) = run else {
+                panic!("a chunk is away");
+            };
+            all.extend(batches);
+            from = next;
+        }
+        all
+    }
+
+    fn all_since(index: &BatchIndex, time: i64) -> Vec<Located> {
+        let (mut all, mut from) = (Vec::new(), Some(i64::MIN));
+        while let Some((run, next)) = from.and_then(|from| index.run_since_time(from, time)) {
+            let Run::Here(batches) = run else {
+                panic!("a chunk is away");
+            };
+            all.extend(batches.iter().filter(|b| b.max_timestamp >= time));
+            from = next;
+        }
+        all
+    }
+
+    #[test]
+    fn a_chunk_goes_away_and_comes_back_and_an_index_stands_as_it_stood() {
+        let (mut index, list, end) = sample(3);
+        let mut kept = HashMap::new();
+        let mut from = 0;
+        while let Some((first, bytes, next)) = index.full_chunk(from, 64) {
+            let away = Away {
+                position: Position(9_000_000 + kept.len() as u64),
+                bytes: u32::try_from(bytes.len()).unwrap(),
+            };
+            index.put_away(first, &bytes, away);
+            kept.insert(away.position, bytes);
+            from = next.unwrap_or(end);
+        }
+        assert!(kept.len() > 3 && kept.len() < list.len() / 64);
+        let mut index = BatchIndex::restored(index.standing()).unwrap();
+        assert_eq!(index.bytes(), 100 * list.len() as u64);
+        let middle = list[list.len() / 2].base_offset;
+        let Some((Run::Away(away), _)) = index.run_at(middle, 0) else {
+            panic!("the chunk in the middle is at hand");
+        };
+        let found = Run::fetched(&kept[&away.position], middle).unwrap();
+        assert_eq!(found[0], list[list.len() / 2]);
+        while let Some(away) = index.away_before(Position(u64::MAX)) {
+            index.bring_back(away, &kept[&away.position]);
+        }
+        assert_eq!(all_from(&index, 0), list);
+    }
+
     #[test]
     fn lookups_are_those_of_a_plain_list() {
         for seed in 0..20 {
@@ -235,12 +541,15 @@ mod tests {
             for _ in 0..50 {
                 let offset = i64::try_from(rng.below(u64::try_from(end).unwrap())).unwrap();
                 let at = list.partition_point(|b| b.base_offset <= offset) - 1;
-                let found: Vec<Located> = index.since_offset(offset).take(600).collect();
-                assert_eq!(found, list[at..list.len().min(at + 600)], "seed {seed}");
+                let found = all_from(&index, offset);
+                assert_eq!(found, list[at..], "seed {seed}");
                 let time = 1_700_000_000_000 + offset * 10;
-                let found: Vec<Located> = index.since_time(time).collect();
-                let wanted = list.iter().filter(|b| b.max_timestamp >= time);
-                assert_eq!(found, wanted.copied().collect::<Vec<_>>(), "seed {seed}");
+                let wanted: Vec<Located> = list
+                    .iter()
+                    .filter(|b| b.max_timestamp >= time)
+                    .copied()
+                    .collect();
+                assert_eq!(all_since(&index, time), wanted, "seed {seed}");
             }
         }
     }
@@ -256,13 +565,9 @@ mod tests {
                 index.forget_before(offset, end);
                 let at = list.partition_point(|b| b.base_offset <= offset) - 1;
                 let rest = if offset >= end { &[] } else { &list[at..] };
-                assert_eq!(
-                    index.since_offset(0).collect::<Vec<_>>(),
-                    rest,
-                    "seed {seed}"
-                );
+                assert_eq!(all_from(&index, 0), rest, "seed {seed}");
                 assert_eq!(index.bytes(), 100 * rest.len() as u64);
-                assert_eq!(index.first(), rest.first().copied());
+                assert_eq!(index.lowest(), rest.first().map(|batch| batch.position));
             }
         }
     }

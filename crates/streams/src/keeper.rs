@@ -19,7 +19,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::StreamsError;
 use crate::frames::{Change, VERSION};
-use crate::limits::RECLAIM_CHECK_BYTES;
+use crate::limits::{CHUNK_BATCHES_MIN, RECLAIM_CHECK_BYTES, SNAPSHOT_AFTER_BYTES};
 use crate::partition::storage;
 use crate::store::Streams;
 
@@ -111,6 +111,13 @@ pub(crate) fn start(streams: &Arc<Streams>) -> Result<(), StreamsError> {
                     Some(EXPIRY_RETRY)
                 }
             };
+            match streams.snapshot_if_due() {
+                Ok(()) | Err(StreamsError::Closed) => {}
+                Err(error) => {
+                    let error = base::report(&error);
+                    tracing::warn!(error, "cannot write a snapshot; trying again later");
+                }
+            }
             match streams.reclaim() {
                 Ok(0) | Err(StreamsError::Closed) => {}
                 Ok(segments) => tracing::info!(segments, "freed segments without living data"),
@@ -155,6 +162,26 @@ impl Streams {
         Ok(next.map(|next| next.max(EXPIRY_PAUSE_MIN)))
     }
 
+    /// Writes a snapshot when the journal has grown enough since the last one: it bounds what an
+    /// opening reads, and what the indexes take of memory.
+    pub(crate) fn snapshot_if_due(&self) -> Result<(), StreamsError> {
+        let _alone = self.reclaiming().lock();
+        let began = self.snapshot_began();
+        let end = self.shared().journal.end();
+        // A snapshot of very many partitions is written the more seldom, the larger it is.
+        if end.0 - began.0 < SNAPSHOT_AFTER_BYTES.max(4 * self.snapshot_bytes()) {
+            return Ok(());
+        }
+        self.write_snapshot(CHUNK_BATCHES_MIN)
+    }
+
+    /// Writes a snapshot now.
+    #[cfg(test)]
+    pub(crate) fn snapshot(&self, chunk_batches: usize) -> Result<(), StreamsError> {
+        let _alone = self.reclaiming().lock();
+        self.write_snapshot(chunk_batches)
+    }
+
     /// Frees what can be freed; tells how many segments went.
     pub(crate) fn reclaim(&self) -> Result<u32, StreamsError> {
         let _alone = self.reclaiming().lock();
@@ -171,7 +198,7 @@ impl Streams {
             return Ok(0);
         };
         if self.snapshot_began() < freed {
-            self.write_snapshot()?;
+            self.write_snapshot(CHUNK_BATCHES_MIN)?;
         }
         journal
             .reclaim(living.min(self.snapshot_began()))
@@ -179,7 +206,15 @@ impl Streams {
     }
 
     /// Writes all that is not a batch once more and waits until it is on the disk.
-    pub(crate) fn write_snapshot(&self) -> Result<(), StreamsError> {
+    ///
+    /// Chunks of the indexes with at least `chunk_batches` batches go out of memory first; openings
+    /// begin here from now on.
+    fn write_snapshot(&self, chunk_batches: usize) -> Result<(), StreamsError> {
+        for topic in self.topics_snapshot() {
+            for partition in topic.partitions() {
+                partition.put_chunks_away(chunk_batches)?;
+            }
+        }
         let began = self.shared().journal.end();
         self.snapshot_changes(&mut |change| self.append_once(change, Durability::Memory))?;
         let (kind, payload) = Change::SnapshotEnd { began: began.0 }.encode();
@@ -188,12 +223,13 @@ impl Streams {
             version: VERSION,
             parts: &[&payload],
         };
-        self.shared()
+        let placed = self
+            .shared()
             .journal
             .append_blocking(&[frame], Durability::Disk)
             .map_err(storage)?;
-        self.set_snapshot_began(began);
-        Ok(())
+        self.set_snapshot(began, placed.end);
+        self.shared().journal.mark(began).map_err(storage)
     }
 
     /// Appends one change at the end of the journal, or answers `Busy`.

@@ -59,6 +59,14 @@ pub const WATCHERS_PER_PARTITION_MAX: usize = 100_000;
 /// look costs nothing against the writing.
 pub const RECLAIM_CHECK_BYTES: u64 = 256 << 20;
 
+/// Journal bytes after which a snapshot is written: reading that much takes an opening about a
+/// third of a second.
+pub const SNAPSHOT_AFTER_BYTES: u64 = 256 << 20;
+
+/// Batches in a chunk of an index from which on a snapshot puts it away: fewer are cheaper to
+/// write into the snapshot than to keep an outline of.
+pub const CHUNK_BATCHES_MIN: usize = 64;
+
 /// Bytes of one snapshot frame, roughly: small against the journal's pending bytes, so that a
 /// snapshot never crowds out producers.
 pub const SNAPSHOT_FRAME_BYTES: usize = 256 << 10;

@@ -4,12 +4,14 @@
 //! is the order of offsets. What is visible (`high`) moves only from the journal's completions,
 //! which come in that order too.
 
+mod expiry;
+mod lookup;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use base::UnixMillis;
 use bytes::Bytes;
 use journal::{Done, Frame, Journal, JournalError, Position};
 use metrics::{Counter, counter};
@@ -18,7 +20,6 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::batch::{BatchHeader, PLACED_HEAD_BYTES, placed_head};
 use crate::config::Durability;
-use crate::decode::BatchRecords;
 use crate::error::StreamsError;
 use crate::event_store::OffsetRange;
 use crate::frames::{PartitionStanding, VERSION, kind};
@@ -221,39 +222,18 @@ impl Partition {
         at_least_one: bool,
     ) -> Result<Vec<Bytes>, StreamsError> {
         let max_bytes = max_bytes.min(READ_BYTES_MAX);
-        let mut wanted: Vec<Located> = Vec::new();
-        {
-            let state = self.state.lock();
-            self.check_alive(&state)?;
-            state.check_range(offset)?;
-            let mut total = 0_usize;
-            for batch in state.visible_from(offset) {
-                total = total.saturating_add(batch.bytes as usize);
-                if total > max_bytes && !(at_least_one && wanted.is_empty()) {
-                    break;
-                }
-                wanted.push(batch);
-            }
-        }
-        wanted
-            .into_iter()
-            .map(|batch| self.read_batch(batch))
-            .collect()
+        self.while_moving(offset, || {
+            let wanted = self.locate(offset, max_bytes, at_least_one)?;
+            let batches = wanted.into_iter().map(|batch| self.fetch(batch));
+            batches.collect()
+        })
     }
 
     /// Visible bytes from the batch that holds `offset` on; stops counting at `enough`.
     pub fn readable_bytes(&self, offset: i64, enough: usize) -> Result<usize, StreamsError> {
-        let state = self.state.lock();
-        self.check_alive(&state)?;
-        state.check_range(offset)?;
-        let mut total = 0_usize;
-        for batch in state.visible_from(offset) {
-            total = total.saturating_add(batch.bytes as usize);
-            if total >= enough {
-                break;
-            }
-        }
-        Ok(total)
+        let batches = self.while_moving(offset, || self.locate(offset, enough, true))?;
+        let sizes = batches.iter().map(|batch| batch.bytes as usize);
+        Ok(sizes.fold(0, usize::saturating_add))
     }
 
     /// The offset that the next visible record will have.
@@ -264,43 +244,6 @@ impl Partition {
     /// The first offset that can be read.
     pub fn log_start_offset(&self) -> i64 {
         self.state.lock().start
-    }
-
-    /// The first visible record at or after `at`: its offset and time.
-    pub fn offset_for_time(
-        &self,
-        at: UnixMillis,
-    ) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
-        let (start, candidates) = {
-            let state = self.state.lock();
-            let visible = state.index.since_time(at.0);
-            let visible = visible.take_while(|batch| batch.base_offset < state.high);
-            (
-                state.start,
-                visible.take(TIME_CANDIDATES).collect::<Vec<_>>(),
-            )
-        };
-        for batch in candidates {
-            let found = self.find_record(batch, |offset, time| offset >= start && time >= at)?;
-            if found.is_some() {
-                return Ok(found);
-            }
-        }
-        Ok(None)
-    }
-
-    /// The visible record with the greatest time (the first of them): its offset and time.
-    pub fn offset_of_max_time(&self) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
-        let (start, newest) = {
-            let state = self.state.lock();
-            let visible = state.visible_from(state.start);
-            // `max_by_key` takes the last of equals, hence the reversed tie-break.
-            let newest = visible.max_by_key(|batch| (batch.max_timestamp, -batch.base_offset));
-            (state.start, newest)
-        };
-        let Some(batch) = newest else { return Ok(None) };
-        let time = UnixMillis(batch.max_timestamp);
-        self.find_record(batch, |offset, at| offset >= start && at >= time)
     }
 
     /// Has `notify.notify_one()` called whenever more becomes visible (or the topic is deleted),
@@ -338,64 +281,6 @@ impl Partition {
             bytes_in: state.bytes_in,
             bytes_stored: state.index.bytes(),
         }
-    }
-
-    /// Position of the oldest frame that holds something of this partition.
-    pub(crate) fn first_position(&self) -> Option<Position> {
-        self.state
-            .lock()
-            .index
-            .first()
-            .map(|batch| Position(batch.position.0 - BATCH_IN_FRAME))
-    }
-
-    /// Calls `write` with the partition's standing while nothing can change it; none when there
-    /// is nothing to tell.
-    pub(crate) fn with_standing<R>(&self, write: impl FnOnce(PartitionStanding) -> R) -> Option<R> {
-        let state = self.state.lock();
-        if state.deleted || state.next == 0 {
-            return None;
-        }
-        let producers = state.producers.all().into_iter();
-        Some(write(PartitionStanding {
-            number: self.number,
-            start: state.start,
-            next: state.next,
-            records_in: state.records_in,
-            bytes_in: state.bytes_in,
-            producers: producers
-                .map(|(id, producer)| (id, producer.clone()))
-                .collect(),
-        }))
-    }
-
-    /// Hides the records that are older than `before`, oldest first up to the first batch that is
-    /// not; `write` tells the journal where the partition starts then. Answers when the oldest
-    /// batch that is left was made.
-    pub(crate) fn expire(
-        &self,
-        before: UnixMillis,
-        write: impl FnOnce(PartitionStanding) -> Result<(), StreamsError>,
-    ) -> Result<Option<UnixMillis>, StreamsError> {
-        let mut state = self.state.lock();
-        let mut young = state.visible_from(state.start).skip_while(|batch| {
-            // A batch without a time never grows old.
-            batch.max_timestamp >= 0 && batch.max_timestamp < before.0
-        });
-        let oldest = young.next();
-        let start = oldest.map_or(state.high, |batch| batch.base_offset.max(state.start));
-        let made = oldest.map(|batch| UnixMillis(batch.max_timestamp));
-        drop(young);
-        if start > state.start && !state.deleted {
-            write(PartitionStanding {
-                start,
-                ..state.standing(self.number)
-            })?;
-            state.start = start;
-            let next = state.next;
-            state.index.forget_before(start, next);
-        }
-        Ok(made)
     }
 
     /// The topic is gone: refuses from now on and wakes who waits.
@@ -517,45 +402,6 @@ impl Partition {
         })
     }
 
-    fn read_batch(&self, batch: Located) -> Result<Bytes, StreamsError> {
-        match self
-            .shared
-            .journal
-            .read(batch.position, batch.bytes as usize)
-        {
-            Ok(bytes) => Ok(bytes),
-            // Reclaimed since it was looked up: deleted, or expired.
-            Err(JournalError::Reclaimed { .. }) => {
-                let state = self.state.lock();
-                self.check_alive(&state)?;
-                Err(state.out_of_range(batch.base_offset))
-            }
-            Err(error) => Err(storage(error)),
-        }
-    }
-
-    fn find_record(
-        &self,
-        batch: Located,
-        wanted: impl Fn(i64, UnixMillis) -> bool,
-    ) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
-        let bytes = self.read_batch(batch)?;
-        let whole_batch = Some((batch.base_offset, UnixMillis(batch.max_timestamp)));
-        let Ok(records) = BatchRecords::of(&bytes) else {
-            return Ok(whole_batch);
-        };
-        for record in records {
-            // Records that do not decode are a matter between their producer and its consumers.
-            let Ok(record) = record else {
-                return Ok(whole_batch);
-            };
-            if wanted(record.offset, record.timestamp) {
-                return Ok(Some((record.offset, record.timestamp)));
-            }
-        }
-        Ok(None)
-    }
-
     fn check_alive(&self, state: &State) -> Result<(), StreamsError> {
         if state.deleted {
             return Err(StreamsError::UnknownTopic(self.topic.clone()));
@@ -610,13 +456,6 @@ impl State {
                 .map(|(id, producer)| (id, producer.clone()))
                 .collect(),
         }
-    }
-
-    fn visible_from(&self, offset: i64) -> impl Iterator<Item = Located> + '_ {
-        let batches = self.index.since_offset(offset);
-        batches
-            .skip_while(move |_| offset >= self.high)
-            .take_while(|batch| batch.base_offset < self.high)
     }
 
     fn check_range(&self, offset: i64) -> Result<(), StreamsError> {
@@ -698,7 +537,3 @@ fn located(frame: Position, base_offset: i64, header: &BatchHeader) -> Located {
 
 /// Where the batch starts in its frame: after the frame's header and the partition's number.
 const BATCH_IN_FRAME: u64 = journal::FRAME_OVERHEAD_BYTES + 4;
-
-/// Batches that a lookup by time may read: the first one nearly always holds the answer, and a
-/// batch that claims a greater time than its records have must not cost a whole scan.
-const TIME_CANDIDATES: usize = 16;

@@ -15,6 +15,7 @@ use crate::batch::BatchHeader;
 use crate::config::Durability;
 use crate::error::StreamsError;
 use crate::frames::{Change, Range, VERSION, kind};
+use crate::index::BatchIndex;
 use crate::offsets::{OffsetChange, Offsets};
 use crate::partition::State;
 use crate::topic::TopicName;
@@ -65,8 +66,11 @@ pub(crate) struct ReplayedTopic {
 impl Replay {
     /// Takes in the next frame.
     pub(crate) fn visit(&mut self, frame: &FrameRef<'_>) -> Result<(), StreamsError> {
-        if frame.kind == kind::BATCH {
-            return self.batch(frame);
+        match frame.kind {
+            kind::BATCH => return self.batch(frame),
+            // Only what the indexes say of them counts.
+            kind::INDEX_CHUNK => return Ok(()),
+            _ => {}
         }
         match Change::decode(frame.kind, frame.version, frame.payload)? {
             Change::Store {
@@ -119,6 +123,13 @@ impl Replay {
                     .apply(OffsetChange::DeleteGroup(Arc::from(group)));
             }
             Change::SnapshotEnd { began } => self.snapshot_began = began,
+            Change::Index { number, chunks } => {
+                self.note_numbers(&[(number, 1)]);
+                let index = BatchIndex::restored(chunks);
+                self.partitions.entry(number).or_default().index = index.ok_or(
+                    StreamsError::Unreadable("a partition's index is not of its shape"),
+                )?;
+            }
         }
         Ok(())
     }

@@ -51,6 +51,7 @@ pub struct Streams {
     topics_version: watch::Sender<u64>,
     reclaiming: Mutex<()>,
     snapshot_began: AtomicU64,
+    snapshot_bytes: AtomicU64,
 }
 
 /// Resolves when a change survives the machine.
@@ -123,6 +124,7 @@ impl Streams {
             topics_version: watch::Sender::new(0),
             reclaiming: Mutex::new(()),
             snapshot_began: AtomicU64::new(replay.snapshot_began),
+            snapshot_bytes: AtomicU64::new(0),
         });
         keeper::start(&streams)?;
         Ok((streams, recovery))
@@ -395,7 +397,15 @@ impl Streams {
         Position(self.snapshot_began.load(Ordering::Acquire))
     }
 
-    pub(crate) fn set_snapshot_began(&self, began: Position) {
+    /// Bytes from the newest complete snapshot's begin to its end.
+    pub(crate) fn snapshot_bytes(&self) -> u64 {
+        self.snapshot_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A snapshot that began and ended here is complete.
+    pub(crate) fn set_snapshot(&self, began: Position, end: Position) {
+        self.snapshot_bytes
+            .store(end.0 - began.0, Ordering::Relaxed);
         self.snapshot_began.store(began.0, Ordering::Release);
     }
 
@@ -426,11 +436,7 @@ impl Streams {
                 topic.map_or(Ok(()), |topic| append(&topic.standing()))
             })?;
             for partition in topic.partitions() {
-                self.until_not_busy(|| {
-                    let appended =
-                        partition.with_standing(|standing| append(&Change::Partition(standing)));
-                    appended.unwrap_or(Ok(()))
-                })?;
+                self.until_not_busy(|| partition.append_standing())?;
             }
         }
         let groups = self.offsets.lock().standing_groups();

@@ -188,6 +188,8 @@ impl World {
             7 => self.reclaim(streams),
             8 if self.rng.one_in(8) => self.disk.fail_next_sync(),
             9..12 => self.send_again(streams).await,
+            // What fails here, fails for everybody soon.
+            12 => drop(streams.snapshot(1 + self.rng.below(3) as usize)),
             _ => self.send(streams).await,
         }
     }

@@ -1,0 +1,141 @@
+//! What leaves a partition at its front, and what of its index leaves memory.
+
+use base::UnixMillis;
+use journal::{Done, Durability, Frame, Position};
+
+use super::{Partition, storage};
+use crate::error::StreamsError;
+use crate::frames::{Change, PartitionStanding, VERSION, kind};
+use crate::index::{Away, Run};
+
+impl Partition {
+    /// Hides the records that are older than `before`, oldest first up to the first batch that is
+    /// not; `write` tells the journal where the partition starts then. Answers when the oldest
+    /// batch that is left was made.
+    pub(crate) fn expire(
+        &self,
+        before: UnixMillis,
+        mut write: impl FnMut(PartitionStanding) -> Result<(), StreamsError>,
+    ) -> Result<Option<UnixMillis>, StreamsError> {
+        loop {
+            let (start, made) = {
+                let state = self.state.lock();
+                let Some((run, next)) = state.index.run_at(state.start, usize::MAX) else {
+                    return Ok(None);
+                };
+                match run {
+                    Run::Here(batches) => state.old_until(&batches, before, next),
+                    Run::Away(away) => {
+                        drop(state);
+                        self.bring_back(away)?;
+                        continue;
+                    }
+                }
+            };
+            let moved = self.start_at(start, &mut write)?;
+            if made.is_some() || !moved {
+                return Ok(made);
+            }
+        }
+    }
+
+    /// Has the partition start at `start`, unless it does already or is gone; answers whether it
+    /// moved. The chunk that holds `start` must be at hand.
+    fn start_at(
+        &self,
+        start: i64,
+        write: &mut impl FnMut(PartitionStanding) -> Result<(), StreamsError>,
+    ) -> Result<bool, StreamsError> {
+        let mut state = self.state.lock();
+        if start <= state.start || state.deleted {
+            return Ok(false);
+        }
+        write(PartitionStanding {
+            start,
+            ..state.standing(self.number)
+        })?;
+        state.start = start;
+        let next = state.next;
+        state.index.forget_before(start, next);
+        Ok(true)
+    }
+
+    /// Puts chunks of the index with at least `batches` batches into the journal and out of
+    /// memory; answers how many. Blocks on the journal.
+    pub(crate) fn put_chunks_away(&self, batches: usize) -> Result<usize, StreamsError> {
+        let (mut from, mut count) = (0, 0);
+        loop {
+            let full = {
+                let state = self.state.lock();
+                let full = state.index.full_chunk(from, batches);
+                // What is not visible yet stays at hand, where looking for it is cheap.
+                full.filter(|(.., end)| !state.deleted && end.unwrap_or(state.next) <= state.high)
+            };
+            let Some((first_offset, bytes, _)) = full else {
+                return Ok(count);
+            };
+            let frame = Frame {
+                kind: kind::INDEX_CHUNK,
+                version: VERSION,
+                parts: &[&self.number.to_le_bytes(), &bytes],
+            };
+            let placed = self
+                .shared
+                .journal
+                .append_blocking(&[frame], Durability::Os)
+                .map_err(storage)?;
+            let away = Away {
+                position: placed.first,
+                bytes: u32::try_from(bytes.len()).expect("a chunk has a bound"),
+            };
+            self.state.lock().index.put_away(first_offset, &bytes, away);
+            from = first_offset + 1;
+            count += 1;
+        }
+    }
+
+    /// Brings back what of the index lies before `position` in the journal, so that the segment
+    /// there can go.
+    pub(crate) fn bring_chunks_back(&self, position: Position) -> Result<(), StreamsError> {
+        loop {
+            let away = self.state.lock().index.away_before(position);
+            match away {
+                Some(away) => self.bring_back(away)?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    pub(super) fn bring_back(&self, away: Away) -> Result<(), StreamsError> {
+        let bytes = self.fetch_chunk(away)?;
+        self.state.lock().index.bring_back(away, &bytes);
+        Ok(())
+    }
+
+    /// Appends how the partition stands, index and all, while nothing can change it; nothing when
+    /// there is nothing to tell.
+    pub(crate) fn append_standing(&self) -> Result<(), StreamsError> {
+        let state = self.state.lock();
+        if state.deleted || state.next == 0 {
+            return Ok(());
+        }
+        let standing = Change::Partition(state.standing(self.number));
+        let index = Change::Index {
+            number: self.number,
+            chunks: state.index.standing(),
+        };
+        for change in [standing, index] {
+            let (kind, payload) = change.encode();
+            let frame = Frame {
+                kind,
+                version: VERSION,
+                parts: &[&payload],
+            };
+            let journal = &self.shared.journal;
+            journal
+                .append(&[frame], Durability::Memory, Done::none())
+                .map_err(storage)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,235 @@
+//! Finding batches of a partition: by offset, by time, for a snapshot.
+//!
+//! The index is looked at under the partition's lock and chunks that were put away are fetched
+//! without it. What was found may have been moved or reclaimed by then; a reader looks once more.
+
+use base::UnixMillis;
+use bytes::Bytes;
+use journal::{JournalError, Position};
+
+use super::{Partition, State, storage};
+use crate::decode::BatchRecords;
+use crate::error::StreamsError;
+use crate::index::{Away, Located, Run};
+
+impl Partition {
+    /// The first visible record at or after `at`: its offset and time.
+    pub fn offset_for_time(
+        &self,
+        at: UnixMillis,
+    ) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
+        let mut from = self.log_start_offset();
+        let mut candidates = 0;
+        loop {
+            let found = self.while_moving(from, || {
+                let (start, high, found) = {
+                    let state = self.state.lock();
+                    let found = state.index.run_since_time(from, at.0);
+                    (state.start, state.high, found)
+                };
+                let Some((run, next)) = found else {
+                    return Ok(None);
+                };
+                let batches = self.batches_of(run, from)?;
+                let batches: Vec<Located> = batches
+                    .into_iter()
+                    .filter(|batch| batch.max_timestamp >= at.0 && batch.base_offset < high)
+                    .collect();
+                Ok(Some((start, batches, next)))
+            })?;
+            let Some((start, batches, next)) = found else {
+                return Ok(None);
+            };
+            for batch in batches {
+                let found =
+                    self.find_record(batch, |offset, time| offset >= start && time >= at)?;
+                candidates += 1;
+                if found.is_some() || candidates == TIME_CANDIDATES {
+                    return Ok(found);
+                }
+            }
+            match next {
+                Some(next) => from = next,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The visible record with the greatest time (the first of them): its offset and time.
+    pub fn offset_of_max_time(&self) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
+        let (start, found) = {
+            let state = self.state.lock();
+            (state.start, state.index.greatest_time(state.high))
+        };
+        let Some((time, offset)) = found else {
+            return Ok(None);
+        };
+        let batch = self.while_moving(offset, || {
+            let batches = self.locate(offset.max(start), usize::MAX, true)?;
+            Ok(batches
+                .into_iter()
+                .find(|batch| batch.max_timestamp == time))
+        })?;
+        let Some(batch) = batch else { return Ok(None) };
+        let time = UnixMillis(time);
+        self.find_record(batch, |offset, at| offset >= start && at >= time)
+    }
+
+    /// Position of the oldest frame that holds something of this partition.
+    pub(crate) fn first_position(&self) -> Option<Position> {
+        let lowest = self.state.lock().index.lowest();
+        // The frame begins a little before its batch; nothing else can lie in between.
+        lowest.map(|lowest| Position(lowest.0 - super::BATCH_IN_FRAME))
+    }
+
+    /// Visible batches from the one that holds `offset`, up to `max_bytes` bytes; with
+    /// `at_least_one` the first is among them even when it is larger.
+    pub(super) fn locate(
+        &self,
+        offset: i64,
+        max_bytes: usize,
+        at_least_one: bool,
+    ) -> Result<Vec<Located>, StreamsError> {
+        let (mut wanted, mut total) = (Vec::new(), 0_usize);
+        let mut from = offset;
+        loop {
+            let (run, next, high) = {
+                let state = self.state.lock();
+                self.check_alive(&state)?;
+                if from == offset {
+                    state.check_range(offset)?;
+                }
+                let found = state.index.run_at(from, max_bytes.saturating_sub(total));
+                let Some((run, next)) = found.filter(|_| from < state.high) else {
+                    return Ok(wanted);
+                };
+                (run, next, state.high)
+            };
+            for batch in self.batches_of(run, from)? {
+                total = total.saturating_add(batch.bytes as usize);
+                let fits = total <= max_bytes || (at_least_one && wanted.is_empty());
+                if batch.base_offset >= high || !fits {
+                    return Ok(wanted);
+                }
+                wanted.push(batch);
+            }
+            match next {
+                Some(next) => from = next,
+                None => return Ok(wanted),
+            }
+        }
+    }
+
+    /// The batch's bytes.
+    pub(super) fn fetch(&self, batch: Located) -> Result<Bytes, StreamsError> {
+        let journal = &self.shared.journal;
+        let bytes = journal.read(batch.position, batch.bytes as usize);
+        bytes.map_err(storage)
+    }
+
+    /// The bytes of a chunk that was put away.
+    pub(super) fn fetch_chunk(&self, away: Away) -> Result<Bytes, StreamsError> {
+        let payload = self.shared.journal.read_frame(away.position);
+        let payload = payload.map_err(storage)?;
+        match payload.len().checked_sub(away.bytes as usize) {
+            Some(head) => Ok(payload.slice(head..)),
+            None => Err(StreamsError::Unreadable(
+                "a chunk of the index is cut short",
+            )),
+        }
+    }
+
+    /// Calls `read` again when what it found has moved in the journal meanwhile; answers that
+    /// `offset` is out of range when it is not there any more.
+    pub(super) fn while_moving<T>(
+        &self,
+        offset: i64,
+        mut read: impl FnMut() -> Result<T, StreamsError>,
+    ) -> Result<T, StreamsError> {
+        for _ in 0..MOVES_FOLLOWED {
+            match read() {
+                Err(StreamsError::Storage(error)) if is_reclaimed(&*error) => {}
+                outcome => return outcome,
+            }
+        }
+        let state = self.state.lock();
+        self.check_alive(&state)?;
+        Err(state.out_of_range(offset))
+    }
+
+    fn batches_of(&self, run: Run, from: i64) -> Result<Vec<Located>, StreamsError> {
+        match run {
+            Run::Here(batches) => Ok(batches),
+            Run::Away(away) => Run::fetched(&self.fetch_chunk(away)?, from).ok_or(
+                StreamsError::Unreadable("a chunk of the index is not of its shape"),
+            ),
+        }
+    }
+
+    fn find_record(
+        &self,
+        batch: Located,
+        wanted: impl Fn(i64, UnixMillis) -> bool,
+    ) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
+        let bytes = match self.fetch(batch) {
+            // Expired since it was looked up, so it is no answer.
+            Err(StreamsError::Storage(error)) if is_reclaimed(&*error) => return Ok(None),
+            bytes => bytes?,
+        };
+        let whole_batch = Some((batch.base_offset, UnixMillis(batch.max_timestamp)));
+        let Ok(records) = BatchRecords::of(&bytes) else {
+            return Ok(whole_batch);
+        };
+        for record in records {
+            // Records that do not decode are a matter between their producer and its consumers.
+            let Ok(record) = record else {
+                return Ok(whole_batch);
+            };
+            if wanted(record.offset, record.timestamp) {
+                return Ok(Some((record.offset, record.timestamp)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl State {
+    /// The offset up to which the oldest records are older than `before`, whole batches only, by
+    /// the batches of the first chunk; and when the first batch that is younger was made.
+    pub(super) fn old_until(
+        &self,
+        batches: &[Located],
+        before: UnixMillis,
+        next: Option<i64>,
+    ) -> (i64, Option<UnixMillis>) {
+        let young = batches.iter().find(|batch| {
+            // A batch without a time never grows old.
+            batch.base_offset >= self.high
+                || batch.max_timestamp < 0
+                || batch.max_timestamp >= before.0
+        });
+        match young {
+            Some(batch) if batch.base_offset < self.high => (
+                batch.base_offset.max(self.start),
+                Some(UnixMillis(batch.max_timestamp)),
+            ),
+            Some(_) => (self.high, None),
+            None => (next.unwrap_or(self.high).min(self.high), None),
+        }
+    }
+}
+
+fn is_reclaimed(error: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(
+        error.downcast_ref::<JournalError>(),
+        Some(JournalError::Reclaimed { .. })
+    )
+}
+
+/// Batches that a lookup by time may read: the first one nearly always holds the answer, and a
+/// batch that claims a greater time than its records have must not cost a whole scan.
+const TIME_CANDIDATES: usize = 16;
+
+/// How often a reader looks again when what it looked for was moved under its hands; moving the
+/// same batch takes a whole round through the journal, so once is nearly always enough.
+const MOVES_FOLLOWED: usize = 3;
