@@ -187,6 +187,7 @@ impl BatchIndex {
     }
 
     /// A chunk that was put away before `position`.
+    #[cfg(test)]
     pub(crate) fn away_before(&self, position: Position) -> Option<Away> {
         let mut away = self.chunks.iter().filter_map(|chunk| chunk.away);
         away.find(|away| away.position < position)

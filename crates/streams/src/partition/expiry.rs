@@ -1,7 +1,7 @@
 //! What leaves a partition at its front, and what of its index leaves memory.
 
 use base::UnixMillis;
-use journal::{Done, Durability, Frame, Position};
+use journal::{Done, Durability, Frame};
 
 use super::{Partition, storage};
 use crate::error::StreamsError;
@@ -91,18 +91,6 @@ impl Partition {
             self.state.lock().index.put_away(first_offset, &bytes, away);
             from = first_offset + 1;
             count += 1;
-        }
-    }
-
-    /// Brings back what of the index lies before `position` in the journal, so that the segment
-    /// there can go.
-    pub(crate) fn bring_chunks_back(&self, position: Position) -> Result<(), StreamsError> {
-        loop {
-            let away = self.state.lock().index.away_before(position);
-            match away {
-                Some(away) => self.bring_back(away)?,
-                None => return Ok(()),
-            }
         }
     }
 
