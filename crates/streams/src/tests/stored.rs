@@ -154,7 +154,7 @@ async fn a_folder_of_version_1_reads_back_exactly_and_is_gone_on_with() {
     assert_eq!(again.base_offset, 29);
     assert!(streams.next_producer_id().await.unwrap() >= 1_000);
     // What today's version writes over it says the same.
-    streams.write_snapshot().unwrap();
+    streams.snapshot(1).unwrap();
     streams.close().await;
     drop((streams, plain));
     let (streams, _) = open(dir.path());
