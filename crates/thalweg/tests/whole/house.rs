@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// A crate, and the crates of ours that it may use.
-const EDGES: [(&str, &[&str]); 14] = [
+const EDGES: [(&str, &[&str]); 15] = [
     ("base", &[]),
     ("journal", &["base"]),
+    ("access", &["base"]),
     ("sql", &["base"]),
     ("c2", &["base"]),
-    ("streams", &["base", "journal"]),
+    ("streams", &["base", "journal", "access"]),
     ("mqtt", &["base", "journal"]),
-    ("rest", &["base", "streams"]),
+    ("rest", &["base", "access", "streams"]),
     ("fusion", &["base", "journal", "streams", "mqtt"]),
     ("fleet", &["base", "sql", "c2", "streams"]),
     ("imports", &["base", "sql", "streams"]),
@@ -21,7 +22,7 @@ const EDGES: [(&str, &[&str]); 14] = [
     (
         "thalweg",
         &[
-            "base", "journal", "sql", "c2", "streams", "mqtt", "rest", "fusion", "fleet",
+            "base", "journal", "access", "sql", "c2", "streams", "mqtt", "rest", "fusion", "fleet",
             "imports", "agent",
         ],
     ),

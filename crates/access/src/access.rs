@@ -1,0 +1,333 @@
+//! The users and ACLs of one data folder: asked from memory, changed on the disk first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::credential::random_bytes;
+use crate::limits::{ACLS_MAX, NAME_BYTES_MAX, QUOTAS_MAX, USERS_MAX};
+use crate::store::{self, Stored};
+use crate::{AccessError, Acl, AclFilter, Credential, Quota, QuotaEntity, ScramHash, Snapshot};
+
+/// Users, ACLs and quotas.
+///
+/// Questions go to a [`Snapshot`], which never changes. A change is durable when its call returns,
+/// and seen by every snapshot taken after that.
+pub struct Access {
+    path: PathBuf,
+    now: RwLock<Arc<Snapshot>>,
+    /// Held by a change from reading to publishing, so that no two are mixed.
+    changing: Mutex<()>,
+    secret: Secret,
+}
+
+/// What makes the salts of users who do not exist; of this process only.
+pub struct Secret([u8; 32]);
+
+impl Secret {
+    pub(crate) fn new() -> Result<Self, AccessError> {
+        random_bytes().map(Secret)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Access {
+    /// Opens what lies in `folder`, which is made when it is not there.
+    ///
+    /// # Errors
+    /// [`AccessError::File`] when the disk refuses, [`AccessError::Unreadable`] when the file is
+    /// damaged or of a newer version: nothing is guessed, as a guess could let somebody in.
+    pub fn open(folder: &Path) -> Result<Self, AccessError> {
+        let stored = store::read(folder)?;
+        Ok(Access {
+            path: folder.to_owned(),
+            now: RwLock::new(Arc::new(stored.into_snapshot())),
+            changing: Mutex::new(()),
+            secret: Secret::new()?,
+        })
+    }
+
+    /// Everything as it is now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.now.read())
+    }
+
+    /// What logins need to treat strangers like users.
+    pub fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    /// Sets and removes credentials, all or none: what each of `changes` holds for a user replaces
+    /// the credential of the same hash.
+    ///
+    /// # Errors
+    /// [`AccessError::Invalid`], [`AccessError::UnknownUser`] for a removal of what is not there,
+    /// [`AccessError::Limit`], [`AccessError::File`].
+    pub fn alter_users(&self, changes: &[UserChange]) -> Result<(), AccessError> {
+        self.change(|stored| {
+            for change in changes {
+                match change {
+                    UserChange::Set(name, credential) => {
+                        check_name(name)?;
+                        let credentials = stored.users.entry(name.clone()).or_default();
+                        credentials.retain(|old| old.hash != credential.hash);
+                        credentials.push(credential.clone());
+                        credentials.sort_by_key(|credential| credential.hash);
+                    }
+                    UserChange::Remove(name, hash) => {
+                        let unknown = || AccessError::UnknownUser(name.clone());
+                        let credentials = stored.users.get_mut(name).ok_or_else(unknown)?;
+                        let before = credentials.len();
+                        credentials.retain(|old| hash.is_some_and(|hash| old.hash != hash));
+                        if credentials.len() == before {
+                            return Err(unknown());
+                        }
+                        if credentials.is_empty() {
+                            stored.users.remove(name);
+                        }
+                    }
+                }
+            }
+            within("users", stored.users.len(), USERS_MAX)
+        })
+    }
+
+    /// Adds ACLs; those that are there already change nothing.
+    ///
+    /// # Errors
+    /// [`AccessError::Invalid`], [`AccessError::Limit`], [`AccessError::File`].
+    pub fn add_acls(&self, acls: Vec<Acl>) -> Result<(), AccessError> {
+        for acl in &acls {
+            acl.check()?;
+        }
+        self.change(|stored| {
+            stored.acls.extend(acls);
+            within("ACLs", stored.acls.len(), ACLS_MAX)
+        })
+    }
+
+    /// Removes the ACLs that each filter means; answers those of each.
+    ///
+    /// # Errors
+    /// [`AccessError::File`].
+    pub fn remove_acls(&self, filters: &[AclFilter]) -> Result<Vec<Vec<Acl>>, AccessError> {
+        self.change(|stored| {
+            let mut removed = Vec::with_capacity(filters.len());
+            for filter in filters {
+                let (gone, kept): (BTreeSet<Acl>, BTreeSet<Acl>) = std::mem::take(&mut stored.acls)
+                    .into_iter()
+                    .partition(|acl| filter.matches(acl));
+                stored.acls = kept;
+                removed.push(gone.into_iter().collect());
+            }
+            Ok(removed)
+        })
+    }
+
+    /// Sets (`Some`) and removes (`None`) bounds of entities, all or none.
+    ///
+    /// # Errors
+    /// [`AccessError::Limit`], [`AccessError::File`].
+    pub fn alter_quotas(
+        &self,
+        changes: &[(QuotaEntity, String, Option<f64>)],
+    ) -> Result<(), AccessError> {
+        self.change(|stored| {
+            for (entity, key, value) in changes {
+                let quota: &mut Quota = stored.quotas.entry(entity.clone()).or_default();
+                match value {
+                    Some(value) => drop(quota.insert(key.clone(), *value)),
+                    None => drop(quota.remove(key)),
+                }
+                if quota.is_empty() {
+                    stored.quotas.remove(entity);
+                }
+            }
+            within("quotas", stored.quotas.len(), QUOTAS_MAX)
+        })
+    }
+
+    /// Writes what `edit` makes of the present, then lets everybody see it. Blocks on the disk.
+    fn change<T>(
+        &self,
+        edit: impl FnOnce(&mut Stored) -> Result<T, AccessError>,
+    ) -> Result<T, AccessError> {
+        let _alone = self.changing.lock();
+        let before = self.snapshot();
+        let mut stored = Stored::of_snapshot(&before);
+        let result = edit(&mut stored)?;
+        if !stored.is_same(&before) {
+            store::write(&self.path, &stored)?;
+            *self.now.write() = Arc::new(stored.into_snapshot());
+        }
+        Ok(result)
+    }
+}
+
+/// One change of a user.
+#[derive(Clone, Debug)]
+pub enum UserChange {
+    /// Sets the credential, and makes the user if there is none.
+    Set(String, Credential),
+    /// Removes the credential of one hash, or the whole user.
+    Remove(String, Option<ScramHash>),
+}
+
+fn check_name(name: &str) -> Result<(), AccessError> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains('\0') {
+        let reason = format!("write 1 to {NAME_BYTES_MAX} bytes");
+        return Err(AccessError::invalid("user name", reason));
+    }
+    Ok(())
+}
+
+fn within(what: &'static str, count: usize, max: usize) -> Result<(), AccessError> {
+    if count > max {
+        return Err(AccessError::Limit { what, max });
+    }
+    Ok(())
+}
+
+impl Stored {
+    fn into_snapshot(self) -> Snapshot {
+        Snapshot::new(self.users, self.acls, self.quotas)
+    }
+
+    fn of_snapshot(snapshot: &Snapshot) -> Self {
+        Stored {
+            users: snapshot.users.clone(),
+            acls: snapshot.acls.clone(),
+            quotas: snapshot.quotas.clone(),
+        }
+    }
+
+    fn is_same(&self, snapshot: &Snapshot) -> bool {
+        let same = |a: &BTreeMap<String, Vec<Credential>>, b| a == b;
+        same(&self.users, &snapshot.users)
+            && self.acls == snapshot.acls
+            && self.quotas == snapshot.quotas
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::ITERATIONS_MIN;
+    use crate::{EVERY_HOST, Operation, PatternType, Permission, Principal, ResourceType};
+
+    fn credential(hash: ScramHash) -> Credential {
+        Credential::of_password(hash, "pw", ITERATIONS_MIN).unwrap()
+    }
+
+    fn acl(name: &str) -> Acl {
+        Acl {
+            resource_type: ResourceType::Topic,
+            resource_name: name.to_owned(),
+            pattern_type: PatternType::Literal,
+            principal: Principal::user("a"),
+            host: EVERY_HOST.to_owned(),
+            operation: Operation::Read,
+            permission: Permission::Allow,
+        }
+    }
+
+    fn names(access: &Access) -> Vec<String> {
+        let snapshot = access.snapshot();
+        snapshot
+            .users()
+            .map(|(name, c)| format!("{name}:{}", c.len()))
+            .collect()
+    }
+
+    #[test]
+    fn what_was_changed_is_there_after_opening_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("access");
+        let access = Access::open(&folder).unwrap();
+        let set = |name: &str, hash| UserChange::Set(name.to_owned(), credential(hash));
+        access
+            .alter_users(&[
+                set("ann", ScramHash::Sha256),
+                set("ann", ScramHash::Sha512),
+                set("bob", ScramHash::Sha256),
+            ])
+            .unwrap();
+        access.add_acls(vec![acl("t"), acl("u"), acl("t")]).unwrap();
+        let entity = QuotaEntity {
+            user: Some(Some("ann".to_owned())),
+            client_id: Some(None),
+            ip: None,
+        };
+        let rate = (entity.clone(), "producer_byte_rate".to_owned(), Some(10.5));
+        access.alter_quotas(&[rate]).unwrap();
+        let before = access.snapshot();
+        drop(access);
+        let access = Access::open(&folder).unwrap();
+        assert_eq!(names(&access), ["ann:2", "bob:1"]);
+        assert!(Stored::of_snapshot(&before).is_same(&access.snapshot()));
+        let remove = UserChange::Remove("ann".to_owned(), Some(ScramHash::Sha256));
+        access.alter_users(std::slice::from_ref(&remove)).unwrap();
+        access
+            .alter_users(&[UserChange::Remove("bob".to_owned(), None)])
+            .unwrap();
+        assert!(matches!(
+            access.alter_users(&[remove]),
+            Err(AccessError::UnknownUser(_))
+        ));
+        let filter = AclFilter {
+            resource_name: Some("t".to_owned()),
+            ..AclFilter::default()
+        };
+        let gone = access.remove_acls(&[filter.clone(), filter]).unwrap();
+        assert_eq!(gone, [vec![acl("t")], vec![]]);
+        access
+            .alter_quotas(&[(entity, "producer_byte_rate".to_owned(), None)])
+            .unwrap();
+        let access = Access::open(&folder).unwrap();
+        assert_eq!(names(&access), ["ann:1"]);
+        let snapshot = access.snapshot();
+        assert_eq!(snapshot.acls(&AclFilter::default()).count(), 1);
+        assert_eq!(snapshot.quotas().count(), 0);
+    }
+
+    #[test]
+    fn a_change_is_taken_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let access = Access::open(dir.path()).unwrap();
+        let refused = access.alter_users(&[
+            UserChange::Set("ann".to_owned(), credential(ScramHash::Sha256)),
+            UserChange::Remove("nobody".to_owned(), None),
+        ]);
+        assert!(refused.is_err());
+        assert_eq!(names(&access), [""; 0]);
+        let mut bad = acl("t");
+        bad.host = "nowhere".to_owned();
+        assert!(access.add_acls(vec![acl("t"), bad]).is_err());
+        assert_eq!(access.snapshot().acls(&AclFilter::default()).count(), 0);
+        let many = (0..=ACLS_MAX).map(|n| acl(&n.to_string())).collect();
+        assert!(matches!(
+            access.add_acls(many),
+            Err(AccessError::Limit { .. })
+        ));
+    }
+
+    #[test]
+    fn a_failed_write_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("access");
+        let access = Access::open(&folder).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        // A file where the folder was: nothing can be written there.
+        std::fs::write(&folder, "").unwrap();
+        assert!(matches!(
+            access.add_acls(vec![acl("t")]),
+            Err(AccessError::File { .. })
+        ));
+        assert_eq!(access.snapshot().acls(&AclFilter::default()).count(), 0);
+    }
+}

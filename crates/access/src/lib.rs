@@ -1,0 +1,36 @@
+//! Who is it and what may they do: users, ACLs, quotas, certificates; TLS.
+//!
+//! [`Access`] holds what one data folder knows; a [`Snapshot`] of it answers questions without a
+//! lock or a copy. [`Login`] is a SASL conversation without IO, [`Tls`] what a listener needs for
+//! TLS, [`Socket`] a connection with or without it.
+//!
+//! Invariants: a password is never kept, written or logged; what cannot be read opens nothing; a
+//! change is seen only when it is durable. Knows no protocol but TLS and SASL.
+
+mod access;
+mod acl;
+mod credential;
+mod error;
+pub mod limits;
+mod login;
+mod principal;
+mod quota;
+mod snapshot;
+mod socket;
+mod store;
+mod subject;
+mod tls;
+
+pub use access::{Access, Secret, UserChange};
+pub use acl::{
+    Acl, AclFilter, CLUSTER, EVERY_HOST, Operation, PatternFilter, PatternType, Permission,
+    ResourceType,
+};
+pub use credential::{Credential, ScramHash};
+pub use error::AccessError;
+pub use login::{Login, Mechanism, Refusal, Step};
+pub use principal::Principal;
+pub use quota::{Quota, QuotaEntity};
+pub use snapshot::{Asking, Policy, Snapshot};
+pub use socket::{Socket, TlsSocket};
+pub use tls::{ClientAuth, PrincipalName, Tls, TlsConfig};

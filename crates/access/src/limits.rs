@@ -1,0 +1,40 @@
+//! Every bound of access, with unit and reason.
+
+use std::time::Duration;
+
+/// Users with credentials: the file is written whole at each change, about 400 bytes each.
+pub const USERS_MAX: usize = 10_000;
+
+/// ACLs: as above, about 150 bytes each.
+pub const ACLS_MAX: usize = 10_000;
+
+/// Entities with quotas of their own.
+pub const QUOTAS_MAX: usize = 10_000;
+
+/// Longest name of a user, principal, host or resource, in bytes: a certificate's subject fits.
+pub const NAME_BYTES_MAX: usize = 1_024;
+
+/// Longest password taken, in bytes: hashing costs time by its length only once.
+pub const PASSWORD_BYTES_MAX: usize = 1_024;
+
+/// Longest salt of a credential that somebody else made, in bytes.
+pub const SALT_BYTES_MAX: usize = 1_024;
+
+/// Fewest rounds of a credential: RFC 7677 and Kafka set it for SHA-256.
+pub const ITERATIONS_MIN: u32 = 4_096;
+
+/// Most rounds of a credential: Kafka's own bound, as a login must not become a way to burn the
+/// server's time.
+pub const ITERATIONS_MAX: u32 = 16_384;
+
+/// Longest message of a login, in bytes: names and nonces are far shorter.
+pub const LOGIN_MESSAGE_BYTES_MAX: usize = 64 << 10;
+
+/// Largest access file read, in bytes: what the bounds above can add up to, with room.
+pub const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// How long a TLS handshake may take before the connection is closed.
+pub const HANDSHAKE_WAIT: Duration = Duration::from_secs(15);
+
+/// Bytes of a TLS key or certificate file: chains of a few certificates are a few KiB.
+pub const TLS_FILE_BYTES_MAX: u64 = 1 << 20;

@@ -1,0 +1,228 @@
+//! A TCP connection with or without TLS, for connections that hold no buffer while idle.
+//!
+//! [`Socket::ready`] waits until there is something to read and takes no memory while it waits,
+//! so that thousands of idle connections cost next to nothing; [`Socket::read_into`] then reads it.
+//! TLS is rustls without anything between it and the socket: what it decrypts is copied once, what
+//! it is to send is encrypted at most [`TLS_UNSENT_BYTES`] at a time.
+
+use std::io::{self, BufRead, IoSlice, Read, Write};
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use rustls::{ServerConfig, ServerConnection};
+use tokio::net::TcpStream;
+
+use crate::Principal;
+use crate::limits::HANDSHAKE_WAIT;
+use crate::tls::{PrincipalName, subject_principal};
+
+/// A connection of a client.
+pub enum Socket {
+    /// As it comes.
+    Plain(TcpStream),
+    /// Through TLS.
+    Tls(Box<TlsSocket>),
+}
+
+/// A connection through TLS, with its handshake behind it.
+pub struct TlsSocket {
+    tcp: TcpStream,
+    tls: ServerConnection,
+    /// Nothing more comes.
+    is_ended: bool,
+}
+
+impl Socket {
+    /// Does the TLS handshake on an accepted connection.
+    ///
+    /// # Errors
+    /// Whatever the client did wrong, or that it took too long.
+    pub async fn accept_tls(tcp: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
+        let mut socket = TlsSocket {
+            tcp,
+            tls: ServerConnection::new(config).map_err(io::Error::other)?,
+            is_ended: false,
+        };
+        tokio::time::timeout(HANDSHAKE_WAIT, socket.handshake())
+            .await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        Ok(Socket::Tls(Box::new(socket)))
+    }
+
+    /// Who the client's certificate says that it is; none without a certificate.
+    pub fn principal(&self, naming: PrincipalName) -> Option<Principal> {
+        let Socket::Tls(socket) = self else {
+            return None;
+        };
+        let certificate = socket.tls.peer_certificates()?.first()?;
+        subject_principal(certificate, naming)
+    }
+
+    /// Waits until reading gives bytes, the end, or an error. May be dropped while it waits.
+    ///
+    /// # Errors
+    /// What the socket or TLS reports.
+    pub async fn ready(&mut self) -> io::Result<()> {
+        match self {
+            Socket::Plain(tcp) => tcp.readable().await,
+            Socket::Tls(socket) => socket.ready().await,
+        }
+    }
+
+    /// Reads what is there into the room that `buffer` has; zero bytes are the end.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] when there is nothing after all; else what the socket reports.
+    pub fn read_into(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
+        match self {
+            Socket::Plain(tcp) => tcp.try_read_buf(buffer),
+            Socket::Tls(socket) => socket.read_into(buffer),
+        }
+    }
+
+    /// Writes some of `pieces`; answers how many bytes.
+    ///
+    /// # Errors
+    /// What the socket or TLS reports.
+    pub async fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Plain(tcp) => loop {
+                tcp.writable().await?;
+                match tcp.try_write_vectored(pieces) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    written => return written,
+                }
+            },
+            Socket::Tls(socket) => {
+                let taken = socket.tls.writer().write_vectored(pieces)?;
+                socket.flush().await?;
+                Ok(taken)
+            }
+        }
+    }
+
+    /// Says that nothing more will be written.
+    ///
+    /// # Errors
+    /// What the socket reports.
+    pub async fn shutdown(&mut self) -> io::Result<()> {
+        use tokio::io::AsyncWriteExt;
+        match self {
+            Socket::Plain(tcp) => tcp.shutdown().await,
+            Socket::Tls(socket) => {
+                socket.tls.send_close_notify();
+                socket.flush().await?;
+                socket.tcp.shutdown().await
+            }
+        }
+    }
+}
+
+impl TlsSocket {
+    async fn handshake(&mut self) -> io::Result<()> {
+        self.tls.set_buffer_limit(Some(TLS_UNSENT_BYTES));
+        while self.tls.is_handshaking() {
+            self.receive().await?;
+            if self.is_ended {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        self.flush().await
+    }
+
+    async fn ready(&mut self) -> io::Result<()> {
+        while !self.has_plaintext()? && !self.is_ended {
+            self.receive().await?;
+        }
+        Ok(())
+    }
+
+    fn has_plaintext(&mut self) -> io::Result<bool> {
+        match self.tls.reader().fill_buf() {
+            Ok(bytes) => Ok(!bytes.is_empty()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            // The client went without saying so in TLS: there is nothing more to read.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes what has come, and answers it as far as TLS itself has to.
+    async fn receive(&mut self) -> io::Result<()> {
+        // A flush that was dropped half-way goes on here.
+        self.flush().await?;
+        self.tcp.readable().await?;
+        match self.tls.read_tls(&mut NonBlocking(&self.tcp)) {
+            Ok(0) => self.is_ended = true,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let state = match self.tls.process_new_packets() {
+            Ok(state) => state,
+            Err(error) => {
+                // The client is told why, as far as the socket takes it at once.
+                let _ = self.tls.write_tls(&mut NonBlocking(&self.tcp));
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            }
+        };
+        self.is_ended |= state.peer_has_closed();
+        self.flush().await
+    }
+
+    fn read_into(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
+        let room = buffer.capacity() - buffer.len();
+        let mut read = 0;
+        while read < room && self.has_plaintext()? {
+            let mut reader = self.tls.reader();
+            let bytes = reader.fill_buf()?;
+            let taken = bytes.len().min(room - read);
+            buffer.extend_from_slice(&bytes[..taken]);
+            reader.consume(taken);
+            read += taken;
+        }
+        if read == 0 && !self.is_ended {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(read)
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        while self.tls.wants_write() {
+            self.tcp.writable().await?;
+            match self.tls.write_tls(&mut NonBlocking(&self.tcp)) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The socket as rustls wants it: reads and writes that say so when they would have to wait.
+struct NonBlocking<'s>(&'s TcpStream);
+
+impl Read for NonBlocking<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.try_read(into)
+    }
+}
+
+impl Write for NonBlocking<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.try_write_vectored(pieces)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Bytes that are encrypted and wait for the socket, at most: four records of TLS.
+const TLS_UNSENT_BYTES: usize = 64 << 10;

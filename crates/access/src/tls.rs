@@ -1,0 +1,255 @@
+//! What a listener needs for TLS: its certificate and key, and whose certificates it believes.
+//!
+//! The files are PEM. [`Tls::reload`] reads them again, for connections that come after; files
+//! that cannot be used leave the old ones in place.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::limits::TLS_FILE_BYTES_MAX;
+use crate::subject::subject_of;
+use crate::{AccessError, Principal};
+
+/// The settings of TLS for one listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TlsConfig {
+    /// File with the listener's certificate and the chain above it; no TLS when absent.
+    pub certificate: Option<PathBuf>,
+    /// File with the certificate's private key.
+    pub key: Option<PathBuf>,
+    /// File with the certificates of those who may sign clients' certificates.
+    pub client_ca: Option<PathBuf>,
+    /// Whether clients are asked for a certificate.
+    pub client_auth: ClientAuth,
+    /// What of a certificate becomes the caller's name.
+    pub principal: PrincipalName,
+}
+
+/// Whether clients are asked for a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientAuth {
+    /// Not asked.
+    #[default]
+    None,
+    /// Asked; who has none is nobody known.
+    Requested,
+    /// Asked; who has none is refused.
+    Required,
+}
+
+/// What of a certificate becomes the caller's name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PrincipalName {
+    /// The whole subject, as Kafka writes it: `CN=alice,OU=ops,O=example`.
+    #[default]
+    Subject,
+    /// The common name alone: `alice`.
+    CommonName,
+}
+
+/// TLS of one listener.
+pub struct Tls {
+    config: TlsConfig,
+    now: RwLock<Arc<ServerConfig>>,
+}
+
+impl TlsConfig {
+    /// Whether the listener speaks TLS.
+    pub fn is_on(&self) -> bool {
+        self.certificate.is_some() || self.key.is_some()
+    }
+
+    /// All that is wrong with the settings, one line each, in the keys' names.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.certificate.is_some() != self.key.is_some() {
+            problems.push("tls.certificate and tls.key belong together: write both".to_owned());
+        }
+        if self.client_auth != ClientAuth::None && self.client_ca.is_none() {
+            problems.push("tls.client_auth needs tls.client_ca".to_owned());
+        }
+        if self.client_ca.is_some() && !self.is_on() {
+            problems.push("tls.client_ca needs tls.certificate and tls.key".to_owned());
+        }
+        problems
+    }
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`AccessError::Tls`] names the setting and the file.
+    pub fn open(config: TlsConfig) -> Result<Self, AccessError> {
+        let now = RwLock::new(Arc::new(server_config(&config)?));
+        Ok(Tls { config, now })
+    }
+
+    /// Reads the files again; what is wrong with them changes nothing.
+    ///
+    /// # Errors
+    /// As [`Tls::open`].
+    pub fn reload(&self) -> Result<(), AccessError> {
+        let fresh = Arc::new(server_config(&self.config)?);
+        *self.now.write() = fresh;
+        Ok(())
+    }
+
+    /// What a new connection is to use.
+    pub fn server_config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.now.read())
+    }
+
+    /// What of a certificate becomes the caller's name.
+    pub fn naming(&self) -> PrincipalName {
+        self.config.principal
+    }
+
+    /// Whether every client shows a certificate.
+    pub fn knows_every_client(&self) -> bool {
+        self.config.client_auth == ClientAuth::Required
+    }
+}
+
+/// The principal of a certificate that was verified; none when its subject cannot be read, or has
+/// no common name where that is wanted.
+pub(crate) fn subject_principal(
+    certificate: &CertificateDer<'_>,
+    naming: PrincipalName,
+) -> Option<Principal> {
+    let subject = subject_of(certificate)?;
+    let name = match naming {
+        PrincipalName::Subject => subject.to_string(),
+        PrincipalName::CommonName => subject.common_name()?.to_owned(),
+    };
+    Some(Principal::user(&name))
+}
+
+fn server_config(config: &TlsConfig) -> Result<ServerConfig, AccessError> {
+    let certificate = file_of("tls.certificate", &config.certificate)?;
+    let key_file = file_of("tls.key", &config.key)?;
+    let chain = certificates("tls.certificate", certificate)?;
+    let key_refused = |reason: String| refusal("tls.key", key_file, reason);
+    check_size("tls.key", key_file)?;
+    let key =
+        PrivateKeyDer::from_pem_file(key_file).map_err(|error| key_refused(error.to_string()))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier: Arc<dyn ClientCertVerifier> = match config.client_auth {
+        ClientAuth::None => WebPkiClientVerifier::no_client_auth(),
+        asked => {
+            let path = file_of("tls.client_ca", &config.client_ca)?;
+            let refused = |reason: String| refusal("tls.client_ca", path, reason);
+            let mut roots = RootCertStore::empty();
+            for root in certificates("tls.client_ca", path)? {
+                roots
+                    .add(root)
+                    .map_err(|error| refused(error.to_string()))?;
+            }
+            let builder =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+            let builder = match asked {
+                ClientAuth::Requested => builder.allow_unauthenticated(),
+                _ => builder,
+            };
+            builder
+                .build()
+                .map_err(|error| refused(error.to_string()))?
+        }
+    };
+    ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| key_refused(error.to_string()))?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)
+        .map_err(|error| key_refused(error.to_string()))
+}
+
+fn certificates(
+    key: &'static str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, AccessError> {
+    check_size(key, path)?;
+    let read: Result<Vec<_>, _> =
+        CertificateDer::pem_file_iter(path).and_then(|certificates| certificates.collect());
+    let found = read.map_err(|error| refusal(key, path, error.to_string()))?;
+    if found.is_empty() {
+        return Err(refusal(key, path, "it holds no certificate".to_owned()));
+    }
+    Ok(found)
+}
+
+fn check_size(key: &'static str, path: &Path) -> Result<(), AccessError> {
+    let file = std::fs::metadata(path).map_err(|e| refusal(key, path, e.to_string()))?;
+    if file.len() > TLS_FILE_BYTES_MAX {
+        return Err(refusal(
+            key,
+            path,
+            format!("more than {TLS_FILE_BYTES_MAX} bytes"),
+        ));
+    }
+    Ok(())
+}
+
+fn file_of<'c>(key: &'static str, path: &'c Option<PathBuf>) -> Result<&'c Path, AccessError> {
+    let missing = || refusal(key, Path::new(""), "it is not set".to_owned());
+    path.as_deref().ok_or_else(missing)
+}
+
+fn refusal(key: &'static str, path: &Path, reason: String) -> AccessError {
+    AccessError::Tls {
+        key,
+        path: path.to_owned(),
+        reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_do_not_fit_are_told() {
+        let config = TlsConfig {
+            certificate: Some("c.pem".into()),
+            client_auth: ClientAuth::Required,
+            ..TlsConfig::default()
+        };
+        assert_eq!(config.problems().len(), 2);
+        assert_eq!(TlsConfig::default().problems(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_is_named_with_its_setting() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.pem");
+        let config = TlsConfig {
+            certificate: Some(path.clone()),
+            key: Some(path.clone()),
+            ..TlsConfig::default()
+        };
+        for text in [None, Some("no certificate\n")] {
+            if let Some(text) = text {
+                std::fs::write(&path, text).unwrap();
+            }
+            let Err(error) = Tls::open(config.clone()) else {
+                panic!("{text:?} was taken");
+            };
+            let said = error.to_string();
+            assert!(
+                said.starts_with("tls.certificate = ") && said.contains("c.pem"),
+                "{said}"
+            );
+        }
+    }
+}
