@@ -18,23 +18,33 @@ use uuid::Uuid;
 use super::error::streams_error_code;
 use super::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX};
 use super::reply::{Answer, Call, Ending, Reply};
+use super::sessions::{Asked, Refusal, Said, TopicKey, Wanted};
 use crate::{Partition, Streams, Topic};
 
 /// Reads record batches.
 pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
     let request: FetchRequest = call.decode("Fetch")?;
-    if request.session_id != 0 && request.session_epoch > 0 {
-        // Sessions are declined by answering id 0, so nobody can have one.
-        let code = ResponseError::FetchSessionIdNotFound.code();
-        return Ok(Reply::Now(encode(&call, code, &[])));
-    }
     let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
+    let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0);
+    let max_bytes = usize::try_from(request.max_bytes).unwrap_or(0);
+    let opened = call.context.sessions.lock().open(asked(&call, request));
+    let opened = match opened {
+        Ok(opened) => opened,
+        Err(refusal) => {
+            let code = match refusal {
+                Refusal::Unknown => ResponseError::FetchSessionIdNotFound,
+                Refusal::Epoch => ResponseError::InvalidFetchSessionEpoch,
+                Refusal::TopicIds => ResponseError::FetchSessionTopicIdError,
+            };
+            return Ok(Reply::Now(encode(&call, code.code(), 0, &[])));
+        }
+    };
     let fetching = Fetching {
-        min_bytes: usize::try_from(request.min_bytes).unwrap_or(0),
-        max_bytes: usize::try_from(request.max_bytes)
-            .unwrap_or(0)
-            .min(FETCH_BYTES_MAX),
-        topics: targets(&call, request),
+        min_bytes,
+        max_bytes: max_bytes.min(FETCH_BYTES_MAX),
+        session_id: opened.session_id,
+        only_news: opened.only_news,
+        targets: targets(&call, opened.wanted),
         call,
     };
     if wait.is_zero() || fetching.is_ready() {
@@ -48,22 +58,14 @@ struct Fetching {
     call: Call,
     min_bytes: usize,
     max_bytes: usize,
-    topics: Vec<TargetTopic>,
-}
-
-struct TargetTopic {
-    name: TopicKey,
-    partitions: Vec<Target>,
-}
-
-/// What a request calls a topic: its name, since version 13 its id.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum TopicKey {
-    Name(WireName),
-    Id(Uuid),
+    session_id: i32,
+    /// Partitions that have nothing new are left out of the answer.
+    only_news: bool,
+    targets: Vec<Target>,
 }
 
 struct Target {
+    topic: TopicKey,
     index: i32,
     offset: i64,
     max_bytes: usize,
@@ -84,7 +86,7 @@ impl Fetching {
     /// Whether there is enough to read, or an error to tell.
     fn is_ready(&self) -> bool {
         let mut bytes = 0;
-        for target in self.topics.iter().flat_map(|topic| &topic.partitions) {
+        for target in &self.targets {
             let Ok(partition) = &target.partition else {
                 return true;
             };
@@ -106,7 +108,7 @@ impl Fetching {
         self.call.context.shared.telemetry.fetch_waits.increment(1);
         let notify = Arc::new(Notify::new());
         let mut watches = Vec::new();
-        for target in self.topics.iter().flat_map(|topic| &topic.partitions) {
+        for target in &self.targets {
             if let Ok(partition) = &target.partition {
                 match partition.watch(&notify) {
                     Ok(watch) => watches.push(watch),
@@ -132,19 +134,33 @@ impl Fetching {
     fn answer(&self) -> Answer {
         let mut left = self.max_bytes;
         let mut is_first = true;
-        let mut topics = Vec::with_capacity(self.topics.len());
-        for topic in &self.topics {
-            let mut reads = Vec::with_capacity(topic.partitions.len());
-            for target in &topic.partitions {
-                let read = target.read(left, is_first);
-                let bytes: usize = read.batches.iter().map(Bytes::len).sum();
-                left = left.saturating_sub(bytes);
-                is_first &= bytes == 0;
-                reads.push((target.index, read));
-            }
-            topics.push((&topic.name, reads));
+        let mut reads = Vec::with_capacity(self.targets.len());
+        for target in &self.targets {
+            let read = target.read(left, is_first);
+            let bytes: usize = read.batches.iter().map(Bytes::len).sum();
+            left = left.saturating_sub(bytes);
+            is_first &= bytes == 0;
+            reads.push((target, read));
         }
-        encode(&self.call, 0, &topics)
+        if self.session_id != 0 {
+            self.leave_out_known(&mut reads);
+        }
+        encode(&self.call, 0, self.session_id, &reads)
+    }
+
+    /// Tells the session what the answer says, and leaves out what the client knows from there.
+    fn leave_out_known(&self, reads: &mut Vec<(&Target, Read)>) {
+        let mut sessions = self.call.context.sessions.lock();
+        reads.retain(|(target, read)| {
+            let said = Said {
+                is_error: read.code != 0,
+                has_records: !read.batches.is_empty(),
+                high_watermark: read.high_watermark,
+                log_start_offset: read.log_start_offset,
+            };
+            let is_news = sessions.tell(self.session_id, &target.topic, target.index, said);
+            is_news || !self.only_news
+        });
     }
 }
 
@@ -173,23 +189,6 @@ impl Target {
     }
 }
 
-impl TopicKey {
-    /// The topic, or the code that says why there is none.
-    fn find(&self, streams: &Streams) -> Result<Arc<Topic>, i16> {
-        match self {
-            TopicKey::Id(id) => streams
-                .topic_by_id(*id)
-                .ok_or(ResponseError::UnknownTopicId.code()),
-            TopicKey::Name(name) => match name.parse() {
-                Ok(name) => streams
-                    .topic_by_name(&name)
-                    .ok_or(ResponseError::UnknownTopicOrPartition.code()),
-                Err(_) => Err(ResponseError::InvalidTopicException.code()),
-            },
-        }
-    }
-}
-
 impl Read {
     fn refused(code: i16) -> Self {
         Read {
@@ -201,42 +200,89 @@ impl Read {
     }
 }
 
-fn targets(call: &Call, request: FetchRequest) -> Vec<TargetTopic> {
-    let streams = call.context.streams();
-    let mut topics = Vec::with_capacity(request.topics.len());
-    for topic in request.topics {
-        let name = if call.version >= TOPIC_ID_FROM {
-            TopicKey::Id(topic.topic_id)
+/// The part of a request that its session takes in.
+fn asked(call: &Call, request: FetchRequest) -> Asked {
+    let by_id = call.version >= TOPIC_ID_FROM;
+    let key = |name: WireName, id: Uuid| {
+        if by_id {
+            TopicKey::Id(id)
         } else {
-            TopicKey::Name(topic.topic)
-        };
-        let found = name.find(streams);
-        let targets = topic.partitions.iter().map(|asked| Target {
+            TopicKey::Name(Arc::from(name.as_str()))
+        }
+    };
+    let mut wanted = Vec::new();
+    for topic in request.topics {
+        let key = key(topic.topic, topic.topic_id);
+        wanted.extend(topic.partitions.iter().map(|asked| Wanted {
+            topic: key.clone(),
             index: asked.partition,
             offset: asked.fetch_offset,
-            max_bytes: usize::try_from(asked.partition_max_bytes).unwrap_or(0),
-            partition: match &found {
-                // The leader epoch is always 0: who knows a later one has seen another store.
-                _ if asked.current_leader_epoch > 0 => {
-                    Err(ResponseError::UnknownLeaderEpoch.code())
-                }
-                Ok(topic) => topic
-                    .partition(asked.partition)
-                    .cloned()
-                    .ok_or(ResponseError::UnknownTopicOrPartition.code()),
-                Err(code) => Err(*code),
-            },
-        });
-        topics.push(TargetTopic {
-            partitions: targets.collect(),
-            name,
+            max_bytes: asked.partition_max_bytes,
+            leader_epoch: asked.current_leader_epoch,
+        }));
+    }
+    let mut forgotten = Vec::new();
+    for topic in request.forgotten_topics_data {
+        let key = key(topic.topic, topic.topic_id);
+        forgotten.extend(topic.partitions.iter().map(|index| (key.clone(), *index)));
+    }
+    Asked {
+        session_id: request.session_id,
+        epoch: request.session_epoch,
+        by_id,
+        wanted,
+        forgotten,
+    }
+}
+
+/// Finds what is wanted. Every request looks again, since topics come and go.
+fn targets(call: &Call, wanted: Vec<Wanted>) -> Vec<Target> {
+    let streams = call.context.streams();
+    let mut last: Option<(TopicKey, Result<Arc<Topic>, i16>)> = None;
+    let mut targets = Vec::with_capacity(wanted.len());
+    for wanted in wanted {
+        // Partitions of one topic mostly come together.
+        let (_, found) = match last.take() {
+            Some((key, found)) if key == wanted.topic => last.insert((key, found)),
+            _ => last.insert((wanted.topic.clone(), find(streams, &wanted.topic))),
+        };
+        let partition = match found {
+            // The leader epoch is always 0: who knows a later one has seen another store.
+            _ if wanted.leader_epoch > 0 => Err(ResponseError::UnknownLeaderEpoch.code()),
+            Ok(topic) => topic
+                .partition(wanted.index)
+                .cloned()
+                .ok_or(ResponseError::UnknownTopicOrPartition.code()),
+            Err(code) => Err(*code),
+        };
+        targets.push(Target {
+            topic: wanted.topic,
+            index: wanted.index,
+            offset: wanted.offset,
+            max_bytes: usize::try_from(wanted.max_bytes).unwrap_or(0),
+            partition,
         });
     }
-    topics
+    targets
+}
+
+/// The topic, or the code that says why there is none.
+fn find(streams: &Streams, topic: &TopicKey) -> Result<Arc<Topic>, i16> {
+    match topic {
+        TopicKey::Id(id) => streams
+            .topic_by_id(*id)
+            .ok_or(ResponseError::UnknownTopicId.code()),
+        TopicKey::Name(name) => match name.parse() {
+            Ok(name) => streams
+                .topic_by_name(&name)
+                .ok_or(ResponseError::UnknownTopicOrPartition.code()),
+            Err(_) => Err(ResponseError::InvalidTopicException.code()),
+        },
+    }
 }
 
 /// Encodes a fetch answer, versions 4 to 18; source: Kafka's `FetchResponse.json`.
-fn encode(call: &Call, code: i16, topics: &[(&TopicKey, Vec<(i32, Read)>)]) -> Answer {
+fn encode(call: &Call, code: i16, session_id: i32, reads: &[(&Target, Read)]) -> Answer {
     let mut writer = Writer::new(call);
     let flexible = writer.is_flexible;
     writer.head.put_i32(0);
@@ -247,17 +293,19 @@ fn encode(call: &Call, code: i16, topics: &[(&TopicKey, Vec<(i32, Read)>)]) -> A
     writer.head.put_i32(0); // throttle time
     if call.version >= 7 {
         writer.head.put_i16(code);
-        writer.head.put_i32(0); // session id: declined
+        writer.head.put_i32(session_id);
     }
-    writer.count(topics.len());
-    for (name, reads) in topics {
-        match name {
-            TopicKey::Name(name) => writer.text(name),
-            TopicKey::Id(id) => writer.head.put_slice(id.as_bytes()),
+    let topics = || reads.chunk_by(|(a, _), (b, _)| a.topic == b.topic);
+    writer.count(topics().count());
+    for topic in topics() {
+        match topic.first().map(|(target, _)| &target.topic) {
+            Some(TopicKey::Name(name)) => writer.text(name),
+            Some(TopicKey::Id(id)) => writer.head.put_slice(id.as_bytes()),
+            None => {}
         }
-        writer.count(reads.len());
-        for (index, read) in reads {
-            writer.partition(call.version, *index, read);
+        writer.count(topic.len());
+        for (target, read) in topic {
+            writer.partition(call.version, target.index, read);
         }
         writer.no_tags();
     }

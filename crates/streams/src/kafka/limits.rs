@@ -39,3 +39,13 @@ pub(super) const FRAME_STALL_MAX: Duration = Duration::from_secs(60);
 
 /// Pieces handed to the socket in one call: the kernel's own bound is 1,024.
 pub(super) const WRITE_PIECES_MAX: usize = 64;
+
+/// Fetch sessions of one connection: clients have one for each node that they read from.
+pub(super) const FETCH_SESSIONS_PER_CONNECTION_MAX: usize = 4;
+
+/// Partitions in one fetch session: at about 200 bytes each, 10 MB. A client with more names them
+/// in every request.
+pub(super) const FETCH_SESSION_PARTITIONS_MAX: usize = 50_000;
+
+/// Partitions in all fetch sessions together: at about 200 bytes each, 60 MB.
+pub(super) const FETCH_SESSIONS_PARTITIONS_MAX: usize = 300_000;

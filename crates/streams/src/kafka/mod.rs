@@ -5,8 +5,8 @@
 //! order, whatever waits. A request is walked by [`guard`] before the codec may allocate for it.
 //! Record batches stay the bytes that they are, both ways.
 //!
-//! There is one node, so it leads every partition in leader epoch 0, coordinates every group and
-//! declines fetch sessions. Left out: transactions, authentication, quotas.
+//! There is one node, so it leads every partition in leader epoch 0 and coordinates every group.
+//! Left out: transactions, authentication, quotas.
 
 mod api;
 mod configs;
@@ -20,6 +20,7 @@ mod metadata;
 mod offsets;
 mod produce;
 mod reply;
+mod sessions;
 mod telemetry;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kafka_protocol::protocol::StrBytes;
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -51,6 +53,7 @@ pub async fn serve(listener: TcpListener, streams: Arc<Streams>, shutdown: Cance
     let shared = Arc::new(Shared {
         streams,
         telemetry: Telemetry::new(api::APIS),
+        session_room: Arc::default(),
         shutdown: shutdown.clone(),
     });
     let places = Arc::new(Semaphore::new(limits::CONNECTIONS_MAX));
@@ -95,6 +98,7 @@ pub async fn serve(listener: TcpListener, streams: Arc<Streams>, shutdown: Cance
 struct Shared {
     streams: Arc<Streams>,
     telemetry: Telemetry,
+    session_room: Arc<sessions::Room>,
     shutdown: CancellationToken,
 }
 
@@ -106,6 +110,7 @@ struct Context {
     port: i32,
     /// Where the client sits, as Kafka writes it: `/127.0.0.1`.
     client_host: String,
+    sessions: Mutex<sessions::Sessions>,
 }
 
 impl Context {
@@ -119,6 +124,7 @@ impl Context {
             host: StrBytes::from_string(host),
             port,
             client_host: format!("/{}", peer.ip()),
+            sessions: Mutex::new(sessions::Sessions::new(Arc::clone(&shared.session_room))),
         }))
     }
 

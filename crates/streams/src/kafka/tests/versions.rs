@@ -2,6 +2,7 @@
 //! client believes to be.
 
 use bytes::{BufMut, BytesMut};
+use kafka_protocol::messages::fetch_request::ForgottenTopic;
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::*;
@@ -112,5 +113,44 @@ async fn a_client_that_came_to_the_wrong_node_is_told() {
         assert_eq!(answer[..4], [0, 0, 0, 7]);
         assert_eq!(i16::from_be_bytes([answer[4], answer[5]]), code);
     }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_fetch_session_answers_only_what_is_new() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    client.call(13, &metadata("t")).await;
+    let mut begin = fetch("t", 0, 0, 1 << 20).with_session_epoch(0);
+    let other = begin.topics[0].partitions[0].clone().with_partition(1);
+    begin.topics[0].partitions.push(other);
+    let begun = client.call(12, &begin).await;
+    assert!(begun.session_id > 0);
+    assert_eq!(begun.responses[0].partitions.len(), 2);
+    let next = |epoch| {
+        FetchRequest::default()
+            .with_max_wait_ms(20)
+            .with_min_bytes(1)
+            .with_max_bytes(1 << 20)
+            .with_session_id(begun.session_id)
+            .with_session_epoch(epoch)
+    };
+    let nothing = client.call(12, &next(1)).await;
+    assert_eq!((nothing.error_code, nothing.responses.len()), (0, 0));
+    client.call(9, &produce("t", 1, -1, batch(&["a"]))).await;
+    let news = client.call(12, &next(2)).await;
+    let told = &news.responses[0].partitions;
+    assert_eq!((told.len(), told[0].partition_index), (1, 1));
+    assert_eq!(told[0].high_watermark, 1);
+    let forget = ForgottenTopic::default()
+        .with_topic(wire("t"))
+        .with_partitions(vec![1]);
+    let without = next(3).with_forgotten_topics_data(vec![forget]);
+    assert_eq!(client.call(12, &without).await.responses.len(), 0);
+    assert_eq!(client.call(12, &next(3)).await.error_code, 71);
+    assert_eq!(client.call(13, &next(4)).await.error_code, 106);
+    // Another connection has no part in it.
+    let mut stranger = Client::connect(&server).await;
+    assert_eq!(stranger.call(12, &next(4)).await.error_code, 70);
     server.stop().await;
 }
