@@ -13,6 +13,7 @@
 //! | 8 snapshot end | position `u64` |
 //! | 40 index chunk | partition number `u32`, a chunk as `index` lays it out |
 //! | 41 index | number `u32`, chunks: 0 and the bytes, or 1, outline and where the bytes lie |
+//! | 42 batch moved | as 1: a batch that stands elsewhere already |
 //!
 //! A partition's number is the store's own, given once and never again, so that frames of a
 //! deleted topic can never be taken for another's. Frames 2, 3, 5, 6 and 41 say how things stand,
@@ -44,6 +45,7 @@ pub(crate) mod kind {
     pub(crate) const SNAPSHOT_END: u8 = 8;
     pub(crate) const INDEX_CHUNK: u8 = 40;
     pub(crate) const INDEX: u8 = 41;
+    pub(crate) const BATCH_MOVED: u8 = 42;
 }
 
 /// The version of every kind so far.

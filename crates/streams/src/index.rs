@@ -10,7 +10,7 @@
 //! | base offset, position, time, greatest time | `i64`, `u64`, `i64`, `i64` |
 //! | batches | 16 bytes each: distances of offset `u32` and position `u32`, size `u32`, time `i32` |
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use journal::Position;
 
@@ -186,11 +186,61 @@ impl BatchIndex {
         Some((full.outline.first_offset, full.encode(), next))
     }
 
-    /// A chunk that was put away before `position`.
-    #[cfg(test)]
-    pub(crate) fn away_before(&self, position: Position) -> Option<Away> {
-        let mut away = self.chunks.iter().filter_map(|chunk| chunk.away);
-        away.find(|away| away.position < position)
+    /// A chunk that was put away before `limit`, or that has batches before it.
+    pub(crate) fn away_before(&self, limit: Position) -> Option<Away> {
+        let mut chunks = self.chunks.iter();
+        chunks.find_map(|chunk| {
+            chunk
+                .away
+                .filter(|away| away.position < limit || chunk.outline.lowest < limit)
+        })
+    }
+
+    /// Batches at hand that lie before `limit`, up to the first that make more than `bytes_max`
+    /// bytes.
+    pub(crate) fn before(&self, limit: Position, bytes_max: usize) -> Vec<Located> {
+        let chunks = self.chunks.iter();
+        let low = chunks.filter(|chunk| chunk.outline.lowest < limit);
+        let batches = low.flat_map(|chunk| chunk.entries.iter().map(|entry| chunk.locate(entry)));
+        let mut bytes = 0_usize;
+        batches
+            .filter(|batch| batch.position < limit)
+            .take_while(|batch| {
+                let fits = bytes <= bytes_max;
+                bytes = bytes.saturating_add(batch.bytes as usize);
+                fits
+            })
+            .collect()
+    }
+
+    /// Has each of these batches, ordered by offset, at its new place, unless the batch has gone
+    /// or lies elsewhere already. Their chunks must be at hand.
+    pub(crate) fn relocate(&mut self, places: &[(Located, Position)]) {
+        let Some((first, _)) = places.first() else {
+            return;
+        };
+        let mut places = places.iter().peekable();
+        let mut at = self.chunk_of(first.base_offset);
+        while places.peek().is_some() && at < self.chunks.len() {
+            let end = self.chunks.get(at + 1);
+            let end = end.map_or(i64::MAX, |next| next.outline.first_offset);
+            let mut moves = HashMap::new();
+            while let Some((batch, to)) = places.next_if(|(batch, _)| batch.base_offset < end) {
+                moves.insert((batch.base_offset, batch.position), *to);
+            }
+            let chunks = match moves.is_empty() {
+                true => Vec::new(),
+                false => self.chunks[at].relocated(&moves),
+            };
+            let count = chunks.len().max(1);
+            if !chunks.is_empty() {
+                let behind = self.chunks.split_off(at + 1);
+                self.chunks.pop_back();
+                self.chunks.extend(chunks);
+                self.chunks.extend(behind);
+            }
+            at += count;
+        }
     }
 
     /// The chunk that began at `first_offset` with these bytes lies at `away` now; unless it has
@@ -352,10 +402,24 @@ impl Chunk {
             .sum();
         if let Some(first) = self.entries.first() {
             self.outline.first_offset = self.base_offset + i64::from(first.offset);
-            self.outline.lowest = Position(self.base_position + u64::from(first.position));
+            self.outline.lowest = self.lowest();
         }
         self.outline.bytes -= gone;
         gone
+    }
+
+    /// The chunks that hold the same batches, those of `moves` at their new places.
+    fn relocated(&self, moves: &HashMap<(i64, Position), Position>) -> Vec<Chunk> {
+        let mut chunks: Vec<Chunk> = Vec::new();
+        for entry in &self.entries {
+            let mut batch = self.locate(entry);
+            let to = moves.get(&(batch.base_offset, batch.position));
+            batch.position = to.copied().unwrap_or(batch.position);
+            if !chunks.last_mut().is_some_and(|last| last.push(batch)) {
+                chunks.push(Chunk::of(batch));
+            }
+        }
+        chunks
     }
 
     fn find(&self, offset: i64) -> usize {
@@ -363,6 +427,12 @@ impl Chunk {
             .entries
             .partition_point(|entry| self.base_offset_of(entry) <= offset);
         after.saturating_sub(1)
+    }
+
+    /// Batches that were moved stand in no order, so all are looked at.
+    fn lowest(&self) -> Position {
+        let lowest = self.entries.iter().map(|entry| entry.position).min();
+        Position(self.base_position + u64::from(lowest.unwrap_or(0)))
     }
 
     fn base_offset_of(&self, entry: &Entry) -> i64 {
@@ -414,8 +484,8 @@ impl Chunk {
             away: None,
             entries,
         };
-        let first = chunk.locate(chunk.entries.first()?);
-        (chunk.outline.first_offset, chunk.outline.lowest) = (first.base_offset, first.position);
+        chunk.outline.first_offset = chunk.base_offset_of(chunk.entries.first()?);
+        chunk.outline.lowest = chunk.lowest();
         Some(chunk)
     }
 }
@@ -440,8 +510,6 @@ const ENTRY_BYTES: usize = 16;
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use base::Rng;
 
     use super::*;

@@ -20,6 +20,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::error::StreamsError;
 use crate::frames::{Change, VERSION};
 use crate::limits::{CHUNK_BATCHES_MIN, RECLAIM_CHECK_BYTES, SNAPSHOT_AFTER_BYTES};
+use crate::mover::SPARE_SEGMENTS;
 use crate::partition::storage;
 use crate::store::Streams;
 
@@ -118,6 +119,14 @@ pub(crate) fn start(streams: &Arc<Streams>) -> Result<(), StreamsError> {
                     tracing::warn!(error, "cannot write a snapshot; trying again later");
                 }
             }
+            match streams.move_living(SPARE_SEGMENTS) {
+                Ok(0) | Err(StreamsError::Closed) => {}
+                Ok(bytes) => tracing::debug!(bytes, "moved living batches to the journal's end"),
+                Err(error) => {
+                    let error = base::report(&error);
+                    tracing::warn!(error, "cannot move living batches; trying again later");
+                }
+            }
             match streams.reclaim() {
                 Ok(0) | Err(StreamsError::Closed) => {}
                 Ok(segments) => tracing::info!(segments, "freed segments without living data"),
@@ -197,7 +206,8 @@ impl Streams {
         let Some(freed) = freed.map(|segment| segment.end) else {
             return Ok(0);
         };
-        if self.snapshot_began() < freed {
+        // One that knows where the living batches of these segments were moved.
+        if self.snapshot_began() < freed.max(self.moved_until()) {
             self.write_snapshot(CHUNK_BATCHES_MIN)?;
         }
         journal

@@ -20,6 +20,7 @@ mod index;
 pub mod kafka;
 mod keeper;
 pub mod limits;
+mod mover;
 mod offsets;
 mod partition;
 mod producers;

@@ -63,6 +63,10 @@ pub const RECLAIM_CHECK_BYTES: u64 = 256 << 20;
 /// third of a second.
 pub const SNAPSHOT_AFTER_BYTES: u64 = 256 << 20;
 
+/// Bytes of living batches that are moved to the journal's end in one go: half of what is written
+/// between two goes, so that moving keeps up and never crowds out producers.
+pub const MOVED_BYTES_MAX: u64 = 128 << 20;
+
 /// Batches in a chunk of an index from which on a snapshot puts it away: fewer are cheaper to
 /// write into the snapshot than to keep an outline of.
 pub const CHUNK_BATCHES_MIN: usize = 64;

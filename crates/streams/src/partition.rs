@@ -270,6 +270,10 @@ impl Partition {
         self.number
     }
 
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.shared.journal
+    }
+
     pub(crate) fn figures(&self) -> Figures {
         let state = self.state.lock();
         Figures {
@@ -536,4 +540,4 @@ fn located(frame: Position, base_offset: i64, header: &BatchHeader) -> Located {
 }
 
 /// Where the batch starts in its frame: after the frame's header and the partition's number.
-const BATCH_IN_FRAME: u64 = journal::FRAME_OVERHEAD_BYTES + 4;
+pub(crate) const BATCH_IN_FRAME: u64 = journal::FRAME_OVERHEAD_BYTES + 4;

@@ -68,8 +68,8 @@ impl Replay {
     pub(crate) fn visit(&mut self, frame: &FrameRef<'_>) -> Result<(), StreamsError> {
         match frame.kind {
             kind::BATCH => return self.batch(frame),
-            // Only what the indexes say of them counts.
-            kind::INDEX_CHUNK => return Ok(()),
+            // Only what the indexes say of them counts; a batch still lies where it lay before.
+            kind::INDEX_CHUNK | kind::BATCH_MOVED => return Ok(()),
             _ => {}
         }
         match Change::decode(frame.kind, frame.version, frame.payload)? {

@@ -52,6 +52,7 @@ pub struct Streams {
     reclaiming: Mutex<()>,
     snapshot_began: AtomicU64,
     snapshot_bytes: AtomicU64,
+    moved_until: AtomicU64,
 }
 
 /// Resolves when a change survives the machine.
@@ -125,6 +126,7 @@ impl Streams {
             reclaiming: Mutex::new(()),
             snapshot_began: AtomicU64::new(replay.snapshot_began),
             snapshot_bytes: AtomicU64::new(0),
+            moved_until: AtomicU64::new(0),
         });
         keeper::start(&streams)?;
         Ok((streams, recovery))
@@ -395,6 +397,16 @@ impl Streams {
     /// Where the newest complete snapshot began.
     pub(crate) fn snapshot_began(&self) -> Position {
         Position(self.snapshot_began.load(Ordering::Acquire))
+    }
+
+    /// The journal's end when batches were last moved; a segment goes only after a snapshot that
+    /// began later.
+    pub(crate) fn moved_until(&self) -> Position {
+        Position(self.moved_until.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn note_moved(&self, until: Position) {
+        self.moved_until.store(until.0, Ordering::Release);
     }
 
     /// Bytes from the newest complete snapshot's begin to its end.

@@ -1,12 +1,12 @@
 //! What leaves a partition at its front, and what of its index leaves memory.
 
 use base::UnixMillis;
-use journal::{Done, Durability, Frame};
+use journal::{Done, Durability, Frame, Position};
 
 use super::{Partition, storage};
 use crate::error::StreamsError;
 use crate::frames::{Change, PartitionStanding, VERSION, kind};
-use crate::index::{Away, Run};
+use crate::index::{Away, Located, Run};
 
 impl Partition {
     /// Hides the records that are older than `before`, oldest first up to the first batch that is
@@ -94,9 +94,39 @@ impl Partition {
         }
     }
 
+    /// Brings back the chunks of the index that lie, or point, before `limit` in the journal.
+    pub(crate) fn bring_chunks_back(&self, limit: Position) -> Result<(), StreamsError> {
+        loop {
+            let away = self.state.lock().index.away_before(limit);
+            match away {
+                Some(away) => self.bring_back(away)?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Batches that lie before `limit`, about `bytes_max` bytes of them; their chunks must be at
+    /// hand.
+    pub(crate) fn batches_before(&self, limit: Position, bytes_max: usize) -> Vec<Located> {
+        let state = self.state.lock();
+        // What is not visible yet is not on its way to anybody.
+        let mut batches = state.index.before(limit, bytes_max);
+        batches.retain(|batch| batch.base_offset < state.high);
+        batches
+    }
+
+    /// Has the index find these batches at their new places, where it still has them.
+    pub(crate) fn relocate(&self, places: &[(Located, Position)]) {
+        self.state.lock().index.relocate(places);
+    }
+
     pub(super) fn bring_back(&self, away: Away) -> Result<(), StreamsError> {
         let bytes = self.fetch_chunk(away)?;
-        self.state.lock().index.bring_back(away, &bytes);
+        let mut state = self.state.lock();
+        state.index.bring_back(away, &bytes);
+        // The partition may have lost its front while the chunk could not be cut.
+        let (start, next) = (state.start, state.next);
+        state.index.forget_before(start, next);
         Ok(())
     }
 

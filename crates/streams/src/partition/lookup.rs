@@ -121,7 +121,7 @@ impl Partition {
     }
 
     /// The batch's bytes.
-    pub(super) fn fetch(&self, batch: Located) -> Result<Bytes, StreamsError> {
+    pub(crate) fn fetch(&self, batch: Located) -> Result<Bytes, StreamsError> {
         let journal = &self.shared.journal;
         let bytes = journal.read(batch.position, batch.bytes as usize);
         bytes.map_err(storage)

@@ -47,6 +47,7 @@ fn what_was_acknowledged_is_there_once_and_in_order() {
         totals.duplicates > seeds / 4 && totals.reclaimed > 0,
         "{totals:?}"
     );
+    assert!(totals.moved > 1_000 * seeds, "{totals:?}");
     assert!(
         totals.lost_tails > 0 && totals.commits > seeds,
         "{totals:?}"
@@ -67,6 +68,7 @@ struct Totals {
     acknowledged: u64,
     duplicates: u64,
     reclaimed: u64,
+    moved: u64,
     lost_tails: u64,
     commits: u64,
 }
@@ -77,6 +79,7 @@ impl Totals {
         self.acknowledged += other.acknowledged;
         self.duplicates += other.duplicates;
         self.reclaimed += other.reclaimed;
+        self.moved += other.moved;
         self.lost_tails += other.lost_tails;
         self.commits += other.commits;
     }
@@ -189,6 +192,7 @@ impl World {
             8 if self.rng.one_in(8) => self.disk.fail_next_sync(),
             9..12 => self.send_again(streams).await,
             // What fails here, fails for everybody soon.
+            13 => self.totals.moved += streams.move_living(0).unwrap_or(0),
             12 => drop(streams.snapshot(1 + self.rng.below(3) as usize)),
             _ => self.send(streams).await,
         }

@@ -276,6 +276,32 @@ async fn deleting_a_topic_frees_its_segments_and_keeps_the_rest() {
 }
 
 #[tokio::test]
+async fn what_is_kept_for_ever_moves_on_and_does_not_hold_the_dead() {
+    let disk = SimDisk::new(1);
+    let streams = open(&disk);
+    let kept = create(&streams, "kept", 1).await;
+    append(&kept.partitions()[0], "for ever").await;
+    for round in 0..6 {
+        let bulk = create(&streams, &format!("bulk{round}"), 1).await;
+        for _ in 0..30 {
+            append(&bulk.partitions()[0], &"x".repeat(1_000)).await;
+        }
+        streams.delete_topic(bulk.name()).await.unwrap();
+    }
+    streams.move_living(0).unwrap();
+    streams.reclaim().unwrap();
+    let taken = streams.shared().journal.segments().len();
+    assert!(taken <= 3, "{taken} segments for one record");
+    assert_eq!(values(&all_records(&kept.partitions()[0])), ["for ever"]);
+    streams.close().await;
+    drop((streams, kept));
+    disk.crash();
+    let streams = open(&disk);
+    let kept = streams.topic_by_name(&name("kept")).unwrap();
+    assert_eq!(values(&all_records(&kept.partitions()[0])), ["for ever"]);
+}
+
+#[tokio::test]
 async fn records_of_a_stream_expire_and_their_segments_go() {
     let disk = SimDisk::new(13);
     let config = || StreamsConfig {
