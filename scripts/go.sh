@@ -11,16 +11,22 @@ need_go() {
     export GOTOOLCHAIN=auto
 }
 
+go_dir=$PWD/crates/thalweg/tests/interop/go
 kgo_dir=$PWD/crates/thalweg/tests/interop/kgo
 kgo_test=$PWD/target/test-env/kgo.test
+kgo_sources=$PWD/target/test-env/kgo-sources
+go_clients=$PWD/target/test-env/go-clients
 
-# Builds franz-go's integration suite as it stands in the module cache.
-kgo_suite() {
-    mkdir -p target/test-env
-    (cd "$kgo_dir" && go test -c -o "$kgo_test" github.com/twmb/franz-go/pkg/kgo)
+# Builds the program with the Go clients.
+go_clients() {
+    (cd "$go_dir" && go build -o "$go_clients" .)
 }
 
-# Where the suite's sources lie: some of its tests read them.
-kgo_sources() {
-    (cd "$kgo_dir" && go list -f '{{.Dir}}' github.com/twmb/franz-go/pkg/kgo)
+# Builds franz-go's integration suite as it stands in the module cache, and notes where that is:
+# some of its tests read the sources beside them.
+kgo_suite() {
+    mkdir -p target/test-env
+    (cd "$kgo_dir" && go test -c -o "$kgo_test" github.com/twmb/franz-go/pkg/kgo) &&
+        sources=$(cd "$kgo_dir" && go list -f '{{.Dir}}' github.com/twmb/franz-go/pkg/kgo) &&
+        ln -sfn "$sources" "$kgo_sources"
 }

@@ -3,6 +3,7 @@
 
 env_dir=$PWD/target/test-env
 mkdir -p "$env_dir"
+. scripts/go.sh
 
 need curl curl ca-certificates
 need pgrep procps
@@ -10,6 +11,7 @@ need kcat kcat
 need mosquitto_sub mosquitto-clients
 need javac default-jdk-headless
 need mvn maven
+need_go
 need node nodejs
 need npm npm
 need chromium chromium
@@ -40,6 +42,11 @@ kafka_clients() {
         -DincludeScope=runtime -DoutputDirectory="$env_dir/kafka"
 }
 
+kafka_3_client() {
+    mvn -q -B -f crates/thalweg/tests/interop/kafka-3.9/pom.xml dependency:copy-dependencies \
+        -DincludeScope=runtime -DoutputDirectory="$env_dir/kafka-3.9"
+}
+
 # The C2 client library's classes are for Java 21; this compiler reads them on any Java.
 nifi_c2() {
     mvn -q -B -f crates/thalweg/tests/interop/nifi-c2/pom.xml dependency:copy-dependencies \
@@ -55,6 +62,9 @@ console_packages() {
 
 step python_clients crates/thalweg/tests/interop/requirements.txt
 step kafka_clients crates/thalweg/tests/interop/kafka/pom.xml
+step kafka_3_client crates/thalweg/tests/interop/kafka-3.9/pom.xml
+step go_clients "$go_dir"/go.mod "$go_dir"/go.sum "$go_dir"/*.go
+step kgo_suite "$kgo_dir"/go.mod "$kgo_dir"/go.sum
 step nifi_c2 crates/thalweg/tests/interop/nifi-c2/pom.xml \
     crates/thalweg/tests/interop/nifi-c2/Main.java
 step console_packages console/package-lock.json

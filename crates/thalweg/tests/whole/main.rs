@@ -8,6 +8,7 @@
 
 mod agent;
 mod cli;
+mod clients;
 mod console;
 mod crash;
 mod fleet;
@@ -15,6 +16,7 @@ mod harness;
 mod house;
 mod imports;
 mod kafka;
+mod kafka_tools;
 mod lab;
 mod mqtt;
 mod refusals;

@@ -1,0 +1,57 @@
+//! Kafka's own tools of testing and of operating, unchanged, against the Kafka listener.
+
+use serde_json::Value;
+
+use crate::harness::{Up, folder, kafka_tool, succeed};
+
+#[test]
+fn the_verifiable_producer_and_consumer_agree_and_the_group_has_no_lag() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let streams = up.address("streams");
+    let produced = tool(
+        "VerifiableProducer",
+        &format!("--bootstrap-server {streams} --topic verified --max-messages 500 --acks -1"),
+    );
+    let sent = events(&produced, "tool_data");
+    assert_eq!(sent[0]["sent"], 500);
+    assert_eq!(sent[0]["acked"], 500);
+    let consumed = tool(
+        "VerifiableConsumer",
+        &format!(
+            "--bootstrap-server {streams} --topic verified --group-id verifier \
+             --max-messages 500 --reset-policy earliest"
+        ),
+    );
+    let polls = events(&consumed, "records_consumed");
+    let read: u64 = polls.iter().filter_map(|e| e["count"].as_u64()).sum();
+    assert_eq!(read, 500);
+    let committed = events(&consumed, "offsets_committed");
+    assert_eq!(committed.last().unwrap()["offsets"][0]["offset"], 500);
+    let described = tool(
+        "consumer.group.ConsumerGroupCommand",
+        &format!("--bootstrap-server {streams} --describe --group verifier"),
+    );
+    let fields = described.lines().last().unwrap().split_whitespace();
+    let fields: Vec<&str> = fields.take(6).collect();
+    assert_eq!(fields, ["verifier", "verified", "0", "500", "500", "0"]);
+    let ends = tool(
+        "GetOffsetShell",
+        &format!("--bootstrap-server {streams} --topic verified"),
+    );
+    assert_eq!(ends.trim(), "verified:0:500");
+}
+
+fn tool(class: &str, arguments: &str) -> String {
+    let mut command = kafka_tool(&format!("org.apache.kafka.tools.{class}"));
+    succeed(command.args(arguments.split_whitespace()))
+}
+
+/// What a verifiable client printed of an event.
+fn events(printed: &str, name: &str) -> Vec<Value> {
+    let lines = printed.lines();
+    let events = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let found: Vec<Value> = events.filter(|event| event["name"] == name).collect();
+    assert!(!found.is_empty(), "no {name} in {printed}");
+    found
+}
