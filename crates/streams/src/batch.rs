@@ -120,6 +120,28 @@ impl BatchHeader {
         self.attributes & CONTROL_BIT != 0
     }
 
+    /// Whether it belongs to a transaction.
+    pub fn is_transactional(&self) -> bool {
+        self.attributes & TRANSACTION_BIT != 0
+    }
+
+    /// Writes the header; the length and the checksum are left to [`seal`].
+    pub(crate) fn put(&self, out: &mut BytesMut) {
+        out.put_i64(self.base_offset);
+        out.put_i32(0);
+        out.put_i32(LEADER_EPOCH);
+        out.put_u8(MAGIC);
+        out.put_u32(0);
+        out.put_i16(self.attributes);
+        out.put_i32(self.last_offset_delta);
+        out.put_i64(self.base_timestamp);
+        out.put_i64(self.max_timestamp);
+        out.put_i64(self.producer_id);
+        out.put_i16(self.producer_epoch);
+        out.put_i32(self.base_sequence);
+        out.put_i32(self.record_count);
+    }
+
     fn check_consistency(&self) -> Result<(), StreamsError> {
         let refuse = |reason| Err(StreamsError::InvalidRecord(reason));
         if self.record_count < 1 || self.record_count > RECORDS_PER_BATCH_MAX {
@@ -136,10 +158,10 @@ impl BatchHeader {
         if self.is_control() {
             return refuse("a producer sends no control batches");
         }
-        if self.attributes & TRANSACTION_BIT != 0 {
-            return Err(StreamsError::UnsupportedFormat("transactions are not"));
-        }
         let idempotent = self.producer_id >= 0;
+        if self.is_transactional() && !idempotent {
+            return refuse("a transaction needs a producer id");
+        }
         if idempotent && (self.producer_epoch < 0 || self.base_sequence < 0) {
             return refuse("a producer id comes with an epoch and a sequence");
         }
@@ -180,19 +202,19 @@ pub fn build(
     let max_timestamp = times.iter().copied().max().unwrap_or(base_timestamp);
     let size: usize = records.iter().map(record_bytes_max).sum();
     let mut out = BytesMut::with_capacity(HEADER_BYTES + size);
-    out.put_i64(0);
-    out.put_i32(0);
-    out.put_i32(LEADER_EPOCH);
-    out.put_u8(MAGIC);
-    out.put_u32(0);
-    out.put_i16(0);
-    out.put_i32(count - 1);
-    out.put_i64(base_timestamp);
-    out.put_i64(max_timestamp);
-    out.put_i64(sequence.map_or(-1, |s| s.producer_id));
-    out.put_i16(sequence.map_or(-1, |s| s.producer_epoch));
-    out.put_i32(sequence.map_or(-1, |s| s.first_sequence));
-    out.put_i32(count);
+    let header = BatchHeader {
+        base_offset: 0,
+        bytes: 0,
+        attributes: 0,
+        last_offset_delta: count - 1,
+        base_timestamp,
+        max_timestamp,
+        producer_id: sequence.map_or(-1, |s| s.producer_id),
+        producer_epoch: sequence.map_or(-1, |s| s.producer_epoch),
+        base_sequence: sequence.map_or(-1, |s| s.first_sequence),
+        record_count: count,
+    };
+    header.put(&mut out);
     let mut body = Vec::new();
     for (delta, (record, time)) in records.iter().zip(&times).enumerate() {
         body.clear();
@@ -200,14 +222,22 @@ pub fn build(
         put_varint(&mut out, body.len() as i64);
         out.put_slice(&body);
     }
-    let length = i32::try_from(out.len() - 12).map_err(|_| StreamsError::MessageTooLarge {
-        bytes: out.len() as u64,
-        max: MAX_BYTES,
-    })?;
-    out[LENGTH_AT..LENGTH_AT + 4].copy_from_slice(&length.to_be_bytes());
-    let crc = crc32c::crc32c(&out[ATTRIBUTES_AT..]);
-    out[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_be_bytes());
+    if out.len() as u64 > MAX_BYTES {
+        return Err(StreamsError::MessageTooLarge {
+            bytes: out.len() as u64,
+            max: MAX_BYTES,
+        });
+    }
+    seal(&mut out);
     Ok(out.freeze())
+}
+
+/// Fills in the length and the checksum of a batch that is complete but for them.
+pub(crate) fn seal(batch: &mut [u8]) {
+    let length = i32::try_from(batch.len() - 12).unwrap_or(i32::MAX);
+    batch[LENGTH_AT..LENGTH_AT + 4].copy_from_slice(&length.to_be_bytes());
+    let crc = crc32c::crc32c(&batch[ATTRIBUTES_AT..]);
+    batch[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_be_bytes());
 }
 
 /// The sequence `delta` records after `first`; after 2^31-1 comes 0.
@@ -295,8 +325,10 @@ const CRC_AT: usize = 17;
 const ATTRIBUTES_AT: usize = 21;
 const CODEC_MASK: i16 = 0b111;
 const CODEC_MAX: i16 = 4;
-const TRANSACTION_BIT: i16 = 1 << 4;
-const CONTROL_BIT: i16 = 1 << 5;
+/// Set in batches that belong to a transaction.
+pub(crate) const TRANSACTION_BIT: i16 = 1 << 4;
+/// Set in batches that carry markers instead of records.
+pub(crate) const CONTROL_BIT: i16 = 1 << 5;
 const MAX_BYTES: u64 = i32::MAX as u64;
 
 #[cfg(test)]

@@ -59,6 +59,16 @@ impl BatchRecords {
         })
     }
 
+    /// Nothing of a batch that its reader is not to see.
+    pub(crate) fn none(header: BatchHeader) -> Self {
+        let bytes = Bytes::new();
+        BatchRecords {
+            header,
+            cursor: Cursor { bytes, at: 0 },
+            left: 0,
+        }
+    }
+
     fn read(&mut self) -> Result<BatchRecord, StreamsError> {
         let mut cursor = Cursor {
             bytes: self.cursor.block()?.ok_or(CUT)?,

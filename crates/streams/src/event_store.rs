@@ -180,6 +180,8 @@ pub struct ConsumerConfig {
     pub auto_offset_reset: OffsetReset,
     /// How long the coordinator waits for its heartbeat before others get its partitions.
     pub session_timeout: Duration,
+    /// Which records it is shown.
+    pub isolation: Isolation,
 }
 
 /// Where to start without a committed offset.
@@ -190,6 +192,16 @@ pub enum OffsetReset {
     /// After the newest record.
     #[default]
     Latest,
+}
+
+/// Which records a reader is shown, as Kafka's `isolation.level`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// All, those of open and aborted transactions too.
+    #[default]
+    Uncommitted,
+    /// Up to the first open transaction, and none of an aborted one.
+    Committed,
 }
 
 /// Where to move a position.
@@ -265,6 +277,7 @@ impl ConsumerConfig {
             client_id: client_id.into(),
             auto_offset_reset: OffsetReset::Earliest,
             session_timeout: Duration::from_secs(30),
+            isolation: Isolation::default(),
         }
     }
 
@@ -275,6 +288,7 @@ impl ConsumerConfig {
             client_id: client_id.into(),
             auto_offset_reset: OffsetReset::Earliest,
             session_timeout: Duration::from_secs(30),
+            isolation: Isolation::default(),
         }
     }
 }

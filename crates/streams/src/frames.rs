@@ -11,6 +11,7 @@
 //! | 6 group offsets | group text, entries (number `u32`, offset `i64`, epoch `i32`, time `i64`, text) |
 //! | 7 group deleted | group text |
 //! | 8 snapshot end | position `u64` |
+//! | 9 partition's transactions | number `u32`, open, aborted |
 //! | 40 index chunk | partition number `u32`, a chunk as `index` lays it out |
 //! | 41 index | number `u32`, chunks: 0 and the bytes, or 1, outline and where the bytes lie |
 //! | 42 batch moved | as 1: a batch that stands elsewhere already |
@@ -32,6 +33,7 @@ use crate::index::{Away, Outline, StandingChunk};
 use crate::limits::PRODUCER_BATCHES_REMEMBERED;
 use crate::producers::{Producer, Sequenced};
 use crate::topic::TopicName;
+use crate::unsettled::{Aborted, TransactionsStanding};
 
 /// Kinds of frames.
 pub(crate) mod kind {
@@ -43,6 +45,7 @@ pub(crate) mod kind {
     pub(crate) const GROUP_OFFSETS: u8 = 6;
     pub(crate) const GROUP_DELETED: u8 = 7;
     pub(crate) const SNAPSHOT_END: u8 = 8;
+    pub(crate) const PARTITION_TRANSACTIONS: u8 = 9;
     pub(crate) const INDEX_CHUNK: u8 = 40;
     pub(crate) const INDEX: u8 = 41;
     pub(crate) const BATCH_MOVED: u8 = 42;
@@ -74,6 +77,11 @@ pub(crate) enum Change {
     TopicDeleted { id: Uuid, ranges: Vec<Range> },
     /// A partition as it stands, but for its batches.
     Partition(PartitionStanding),
+    /// A partition's transactions as they stand, or a part of them.
+    PartitionTransactions {
+        number: u32,
+        standing: TransactionsStanding,
+    },
     /// Offsets of a group; those not named stay.
     GroupOffsets {
         group: String,
@@ -137,6 +145,11 @@ impl Change {
                 put_standing(&mut out, standing);
                 kind::PARTITION
             }
+            Change::PartitionTransactions { number, standing } => {
+                put_u32(&mut out, *number);
+                put_transactions(&mut out, standing);
+                kind::PARTITION_TRANSACTIONS
+            }
             Change::GroupOffsets { group, offsets } => {
                 put_text(&mut out, group);
                 put_count(&mut out, offsets.len());
@@ -192,6 +205,10 @@ impl Change {
                 ranges: from.ranges()?,
             },
             kind::PARTITION => Change::Partition(from.standing()?),
+            kind::PARTITION_TRANSACTIONS => Change::PartitionTransactions {
+                number: from.u32()?,
+                standing: from.transactions()?,
+            },
             kind::GROUP_OFFSETS => {
                 let group = from.text()?;
                 let mut offsets = Vec::new();
@@ -321,6 +338,22 @@ impl Payload<'_> {
         })
     }
 
+    fn transactions(&mut self) -> Result<TransactionsStanding, StreamsError> {
+        let mut standing = TransactionsStanding::default();
+        for _ in 0..self.count()? {
+            standing.open.push((self.i64()?, self.i64()?));
+        }
+        for _ in 0..self.count()? {
+            standing.aborted.push(Aborted {
+                producer_id: self.i64()?,
+                first: self.i64()?,
+                last: self.i64()?,
+                stable: self.i64()?,
+            });
+        }
+        Ok(standing)
+    }
+
     fn standing(&mut self) -> Result<PartitionStanding, StreamsError> {
         let mut standing = PartitionStanding {
             number: self.u32()?,
@@ -391,6 +424,21 @@ fn put_chunk(out: &mut Vec<u8>, chunk: &StandingChunk) {
             put_u64(out, away.position.0);
             put_u32(out, away.bytes);
         }
+    }
+}
+
+fn put_transactions(out: &mut Vec<u8>, standing: &TransactionsStanding) {
+    put_count(out, standing.open.len());
+    for (producer_id, first) in &standing.open {
+        put_i64(out, *producer_id);
+        put_i64(out, *first);
+    }
+    put_count(out, standing.aborted.len());
+    for aborted in &standing.aborted {
+        put_i64(out, aborted.producer_id);
+        put_i64(out, aborted.first);
+        put_i64(out, aborted.last);
+        put_i64(out, aborted.stable);
     }
 }
 
@@ -485,6 +533,18 @@ mod tests {
             Change::GroupOffsets {
                 group: "g".into(),
                 offsets: vec![(2, committed)],
+            },
+            Change::PartitionTransactions {
+                number: 2,
+                standing: TransactionsStanding {
+                    open: vec![(6, 4)],
+                    aborted: vec![Aborted {
+                        producer_id: 7,
+                        first: 1,
+                        last: 3,
+                        stable: 4,
+                    }],
+                },
             },
             Change::GroupDeleted { group: "g".into() },
             Change::SnapshotEnd { began: 4_096 },

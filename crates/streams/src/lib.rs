@@ -20,6 +20,7 @@ mod index;
 pub mod kafka;
 mod keeper;
 pub mod limits;
+mod marker;
 mod mover;
 mod offsets;
 mod partition;
@@ -31,13 +32,14 @@ mod store;
 mod tests;
 mod topic;
 mod topics;
+mod unsettled;
 
 pub use config::{CreationPolicy, Durability, StreamDefaults, StreamPolicy, StreamsConfig};
 pub use decode::{BatchRecord, BatchRecords};
 pub use error::StreamsError;
 pub use event_store::{
-    CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupInfo, GroupMember, OffsetRange,
-    OffsetReset, Placed, ProduceBatch, ProducerSequence, SeekTo, TopicInfo, TopicSpec,
+    CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupInfo, GroupMember, Isolation,
+    OffsetRange, OffsetReset, Placed, ProduceBatch, ProducerSequence, SeekTo, TopicInfo, TopicSpec,
 };
 pub use offsets::{GroupOffset, OffsetCommit};
 pub use partition::{Ack, AckWait, Append, Partition, Watch};

@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use base::UnixMillis;
 use bytes::Bytes;
 use journal::{Done, Frame, Journal, JournalError, Position};
 use metrics::{Counter, counter};
@@ -21,13 +22,15 @@ use tokio::sync::{Notify, oneshot};
 use crate::batch::{BatchHeader, PLACED_HEAD_BYTES, placed_head};
 use crate::config::Durability;
 use crate::error::StreamsError;
-use crate::event_store::OffsetRange;
+use crate::event_store::{Isolation, OffsetRange};
 use crate::frames::{PartitionStanding, VERSION, kind};
 use crate::index::{BatchIndex, Located};
 use crate::keeper::Keeper;
 use crate::limits::{READ_BYTES_MAX, WATCHERS_PER_PARTITION_MAX};
+use crate::marker::Marker;
 use crate::producers::{Producers, Sequenced, Verdict};
 use crate::topic::TopicName;
+use crate::unsettled::Transactions;
 
 /// A partition of a topic.
 pub struct Partition {
@@ -111,6 +114,7 @@ pub(crate) struct State {
     pub(crate) high: i64,
     pub(crate) index: BatchIndex,
     pub(crate) producers: Producers,
+    pub(crate) transactions: Transactions,
     pub(crate) records_in: u64,
     pub(crate) bytes_in: u64,
     deleted: bool,
@@ -157,8 +161,24 @@ impl Partition {
 
     /// Takes one record batch v2: checks size, checksum and sequence, gives it its offsets and
     /// queues it, in the order of calls. After `Busy` wait for [`crate::Streams::room`] and call
-    /// again; nothing was stored then, as after every other error.
+    /// again; nothing was stored then, as after every other error. A batch of a transaction goes
+    /// through the transactions' coordinator instead.
     pub fn append(self: &Arc<Self>, batch: Bytes, ack: Ack) -> Result<Append, StreamsError> {
+        if BatchHeader::read(&batch)?.is_transactional() {
+            return Err(StreamsError::InvalidRecord(
+                "a batch of a transaction needs the transaction's id",
+            ));
+        }
+        self.append_any(batch, ack)
+    }
+
+    /// As [`Partition::append`], for batches of transactions too; the caller has seen to it that
+    /// the transaction is open and knows this partition.
+    pub(crate) fn append_any(
+        self: &Arc<Self>,
+        batch: Bytes,
+        ack: Ack,
+    ) -> Result<Append, StreamsError> {
         let (bytes, max) = (batch.len() as u64, self.shared.message_bytes_max);
         if bytes > max {
             return Err(StreamsError::MessageTooLarge { bytes, max });
@@ -166,39 +186,19 @@ impl Partition {
         let header = BatchHeader::check(&batch)?;
         let mut state = self.state.lock();
         self.check_alive(&state)?;
+        state.transactions.check(&header)?;
         if let Verdict::Duplicate(stored) = state.producers.judge(&header)? {
             self.shared.telemetry.duplicates.increment(1);
             return self.answer_duplicate(&state, stored, ack);
         }
         let base_offset = state.next;
-        let end = base_offset.checked_add(header.offsets());
-        let end = end.ok_or(StreamsError::InvalidRecord(
-            "the partition's offsets are used up",
-        ))?;
-        let (done, wait) = self.completions(end, ack);
-        let number = self.number.to_le_bytes();
-        let head = placed_head(&batch, base_offset);
-        let parts: [&[u8]; 3] = [&number, &head, &batch[PLACED_HEAD_BYTES..]];
-        let frame = Frame {
-            kind: kind::BATCH,
-            version: VERSION,
-            parts: &parts,
-        };
-        let placed = self
-            .shared
-            .journal
-            .append(&[frame], self.need(), done)
-            .map_err(storage)?;
-        state
-            .index
-            .push(located(placed.first, base_offset, &header));
+        let (end, wait) = self.place(&mut state, &batch, &header, ack)?;
         state.producers.remember(&header, base_offset);
-        state.next = end;
+        state.transactions.note_batch(&header, base_offset);
         state.records_in += u64::from(header.record_count.unsigned_abs());
-        state.bytes_in += bytes;
         let log_start_offset = state.start;
         drop(state);
-        self.shared.keeper.note_end(placed.end);
+        self.shared.keeper.note_end(end);
         self.shared
             .telemetry
             .records
@@ -213,25 +213,54 @@ impl Partition {
         })
     }
 
+    /// Ends the producer's open transaction here; does nothing when it has none, so that asking
+    /// twice is as good as once.
+    #[cfg_attr(not(test), allow(dead_code))] // The coordinator uses it.
+    pub(crate) fn append_marker(
+        self: &Arc<Self>,
+        now: UnixMillis,
+        marker: Marker,
+    ) -> Result<(), StreamsError> {
+        let mut state = self.state.lock();
+        if state.deleted || state.transactions.first_of(marker.producer_id).is_none() {
+            return Ok(());
+        }
+        let batch = marker.build(now);
+        let header = BatchHeader::read(&batch)?;
+        let offset = state.next;
+        let (end, _) = self.place(&mut state, &batch, &header, Ack::None)?;
+        state.producers.note_marker(marker);
+        state.transactions.note_marker(marker, offset);
+        drop(state);
+        self.shared.keeper.note_end(end);
+        Ok(())
+    }
+
     /// Whole batches from the one that holds `offset`, visible ones only, up to `max_bytes`; with
     /// `at_least_one` the first comes even when it is larger. Nothing at the end.
     pub fn read(
         &self,
+        isolation: Isolation,
         offset: i64,
         max_bytes: usize,
         at_least_one: bool,
     ) -> Result<Vec<Bytes>, StreamsError> {
         let max_bytes = max_bytes.min(READ_BYTES_MAX);
         self.while_moving(offset, || {
-            let wanted = self.locate(offset, max_bytes, at_least_one)?;
+            let wanted = self.locate(isolation, offset, max_bytes, at_least_one)?;
             let batches = wanted.into_iter().map(|batch| self.fetch(batch));
             batches.collect()
         })
     }
 
     /// Visible bytes from the batch that holds `offset` on; stops counting at `enough`.
-    pub fn readable_bytes(&self, offset: i64, enough: usize) -> Result<usize, StreamsError> {
-        let batches = self.while_moving(offset, || self.locate(offset, enough, true))?;
+    pub fn readable_bytes(
+        &self,
+        isolation: Isolation,
+        offset: i64,
+        enough: usize,
+    ) -> Result<usize, StreamsError> {
+        let batches = self.while_moving(offset, || self.locate(isolation, offset, enough, true))?;
         let sizes = batches.iter().map(|batch| batch.bytes as usize);
         Ok(sizes.fold(0, usize::saturating_add))
     }
@@ -239,6 +268,29 @@ impl Partition {
     /// The offset that the next visible record will have.
     pub fn high_watermark(&self) -> i64 {
         self.state.lock().high
+    }
+
+    /// The end of what a reader of this isolation is shown: the high watermark, or the last stable
+    /// offset.
+    pub fn end_offset(&self, isolation: Isolation) -> i64 {
+        self.state.lock().end(isolation)
+    }
+
+    /// Producer and first offset of the aborted transactions that may have records within
+    /// `from..to`.
+    pub fn aborted_transactions(&self, from: i64, to: i64) -> Vec<(i64, i64)> {
+        self.state.lock().transactions.aborted(from, to)
+    }
+
+    /// Whether a batch that was read belongs to an aborted transaction.
+    pub(crate) fn is_aborted(&self, header: &BatchHeader) -> bool {
+        header.is_transactional()
+            && !header.is_control()
+            && self
+                .state
+                .lock()
+                .transactions
+                .is_aborted(header.producer_id, header.base_offset)
     }
 
     /// The first offset that can be read.
@@ -293,6 +345,7 @@ impl Partition {
         state.deleted = true;
         state.index = BatchIndex::default();
         state.producers = Producers::default();
+        state.transactions = Transactions::default();
         state
             .watchers
             .iter()
@@ -306,10 +359,45 @@ impl Partition {
             return;
         }
         state.high = end;
+        state.transactions.settle(end);
         state
             .watchers
             .iter()
             .for_each(|watcher| watcher.notify_one());
+    }
+
+    /// Gives a batch the next offsets and queues it; the caller notes what it means. Answers where
+    /// the journal ends then.
+    fn place(
+        self: &Arc<Self>,
+        state: &mut State,
+        batch: &[u8],
+        header: &BatchHeader,
+        ack: Ack,
+    ) -> Result<(Position, AckWait), StreamsError> {
+        let base_offset = state.next;
+        let end = base_offset.checked_add(header.offsets());
+        let end = end.ok_or(StreamsError::InvalidRecord(
+            "the partition's offsets are used up",
+        ))?;
+        let (done, wait) = self.completions(end, ack);
+        let number = self.number.to_le_bytes();
+        let head = placed_head(batch, base_offset);
+        let parts: [&[u8]; 3] = [&number, &head, &batch[PLACED_HEAD_BYTES..]];
+        let frame = Frame {
+            kind: kind::BATCH,
+            version: VERSION,
+            parts: &parts,
+        };
+        let placed = self
+            .shared
+            .journal
+            .append(&[frame], self.need(), done)
+            .map_err(storage)?;
+        state.index.push(located(placed.first, base_offset, header));
+        state.next = end;
+        state.bytes_in += batch.len() as u64;
+        Ok((placed.end, wait))
     }
 
     /// How far the journal carries a batch, so that it becomes visible whatever its acks are.
@@ -430,12 +518,33 @@ impl Partition {
 
 impl State {
     /// Takes in a batch that stands in the journal already.
-    pub(crate) fn replay(&mut self, frame: Position, header: &BatchHeader) {
+    pub(crate) fn replay(
+        &mut self,
+        frame: Position,
+        header: &BatchHeader,
+        batch: &[u8],
+    ) -> Result<(), StreamsError> {
         self.index.push(located(frame, header.base_offset, header));
-        self.producers.remember(header, header.base_offset);
         self.next = header.base_offset.saturating_add(header.offsets());
-        self.records_in += u64::from(header.record_count.unsigned_abs());
         self.bytes_in += header.bytes as u64;
+        if header.is_control() {
+            if let Some(marker) = Marker::read(header, batch)? {
+                self.producers.note_marker(marker);
+                self.transactions.note_marker(marker, header.base_offset);
+            }
+            return Ok(());
+        }
+        self.producers.remember(header, header.base_offset);
+        self.transactions.note_batch(header, header.base_offset);
+        self.records_in += u64::from(header.record_count.unsigned_abs());
+        Ok(())
+    }
+
+    /// All that was found is on the disk, so that it is visible.
+    pub(crate) fn show_all(&mut self) {
+        self.high = self.next;
+        self.transactions.settle(self.high);
+        self.transactions.forget_before(self.start);
     }
 
     /// Takes in what a snapshot says.
@@ -459,6 +568,14 @@ impl State {
             producers: producers
                 .map(|(id, producer)| (id, producer.clone()))
                 .collect(),
+        }
+    }
+
+    /// The end of what a reader of this isolation is shown.
+    fn end(&self, isolation: Isolation) -> i64 {
+        match isolation {
+            Isolation::Uncommitted => self.high,
+            Isolation::Committed => self.transactions.stable(self.high).max(self.start),
         }
     }
 

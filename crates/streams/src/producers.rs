@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use crate::batch::{BatchHeader, sequence_after};
 use crate::error::StreamsError;
 use crate::limits::{PRODUCER_BATCHES_REMEMBERED, PRODUCERS_PER_PARTITION_MAX};
+use crate::marker::Marker;
 
 /// The producers of one partition; allocates nothing while there are none.
 #[derive(Debug, Default)]
@@ -21,7 +22,7 @@ pub(crate) struct Producers {
 pub(crate) struct Producer {
     /// Its epoch.
     pub(crate) epoch: i16,
-    /// Its last batches, oldest first; never empty.
+    /// Its last batches, oldest first; none after a marker of a newer epoch.
     pub(crate) batches: VecDeque<Sequenced>,
 }
 
@@ -110,6 +111,16 @@ impl Producers {
             base_offset,
             last_delta: header.last_offset_delta,
         });
+    }
+
+    /// Takes in a marker: it may carry a newer epoch, which fences the older.
+    pub(crate) fn note_marker(&mut self, marker: Marker) {
+        if let Some(producer) = self.by_id.get_mut(&marker.producer_id)
+            && marker.producer_epoch > producer.epoch
+        {
+            producer.epoch = marker.producer_epoch;
+            producer.batches.clear();
+        }
     }
 
     /// All producers, by id.

@@ -114,6 +114,10 @@ impl Replay {
                     .or_default()
                     .restore(standing);
             }
+            Change::PartitionTransactions { number, standing } => {
+                let state = self.partitions.entry(number).or_default();
+                state.transactions.restore(standing);
+            }
             Change::GroupOffsets { group, offsets } => {
                 self.offsets
                     .apply(OffsetChange::Commit(Arc::from(group), offsets));
@@ -137,7 +141,7 @@ impl Replay {
     /// The state of a partition, visible as far as it goes: what was found has been synced.
     pub(crate) fn take_partition(&mut self, number: u32) -> State {
         let mut state = self.partitions.remove(&number).unwrap_or_default();
-        state.high = state.next;
+        state.show_all();
         state
     }
 
@@ -161,8 +165,7 @@ impl Replay {
                 "a batch's offset is before its forerunner's end",
             ));
         }
-        state.replay(Position(frame.position.0), &header);
-        Ok(())
+        state.replay(Position(frame.position.0), &header, batch)
     }
 
     fn note_numbers(&mut self, ranges: &[Range]) {

@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use base::{Clock, UnixMillis};
 use regex::Regex;
-use streams::{Consumer, ConsumerConfig, EventStore, OffsetReset, StreamsError, TopicName};
+use streams::{
+    Consumer, ConsumerConfig, EventStore, Isolation, OffsetReset, StreamsError, TopicName,
+};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
@@ -135,6 +137,7 @@ impl Consumers {
                 client_id: name.key.instance.clone(),
                 auto_offset_reset: config.reset,
                 session_timeout: self.idle_max.clamp(SESSION_MIN, SESSION_MAX),
+                isolation: Isolation::default(),
             })
             .await?;
         let now = self.clock.now();

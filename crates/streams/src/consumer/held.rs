@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::batch::BatchHeader;
 use crate::decode::{BatchRecord, BatchRecords};
 use crate::error::StreamsError;
-use crate::event_store::{OffsetReset, SeekTo};
+use crate::event_store::{Isolation, OffsetReset, SeekTo};
 use crate::limits::CONSUMER_READ_BYTES;
 use crate::partition::{Partition, Watch};
 use crate::record::ConsumedRecord;
@@ -20,6 +20,7 @@ use crate::topic::TopicName;
 pub(super) struct Held {
     topic: TopicName,
     partition: Arc<Partition>,
+    isolation: Isolation,
     _watch: Watch,
     position: Option<i64>,
     /// Whether records were taken since it is held.
@@ -42,6 +43,7 @@ impl Held {
         streams: &Streams,
         topic: &TopicName,
         index: i32,
+        isolation: Isolation,
         notify: &Arc<Notify>,
     ) -> Result<Self, StreamsError> {
         let found = streams.topic_by_name(topic);
@@ -56,6 +58,7 @@ impl Held {
             topic: topic.clone(),
             _watch: partition.watch(notify)?,
             partition,
+            isolation,
             position: None,
             polled: false,
             ahead: VecDeque::new(),
@@ -99,7 +102,7 @@ impl Held {
         self.position = Some(match to {
             SeekTo::Offset(offset) => offset,
             SeekTo::Beginning => self.partition.log_start_offset(),
-            SeekTo::End => self.partition.high_watermark(),
+            SeekTo::End => self.partition.end_offset(self.isolation),
         });
         self.ahead.clear();
         self.current = None;
@@ -165,17 +168,20 @@ impl Held {
             return Ok(false);
         };
         if self.ahead.is_empty() {
-            let read = self
+            let max_bytes = left.min(CONSUMER_READ_BYTES);
+            match self
                 .partition
-                .read(position, left.min(CONSUMER_READ_BYTES), true);
-            match read {
+                .read(self.isolation, position, max_bytes, true)
+            {
                 Ok(batches) => self.ahead.extend(batches),
                 Err(StreamsError::OffsetOutOfRange { .. }) => {
                     self.seek(reset.seek());
                     // Only once: the end is always in range, the start unless it just moved on.
                     let position = self.position.unwrap_or(position);
-                    self.ahead
-                        .extend(self.partition.read(position, CONSUMER_READ_BYTES, true)?);
+                    let batches =
+                        self.partition
+                            .read(self.isolation, position, CONSUMER_READ_BYTES, true)?;
+                    self.ahead.extend(batches);
                 }
                 Err(error) => return Err(error),
             }
@@ -185,7 +191,15 @@ impl Held {
         };
         let header = BatchHeader::read(&batch)?;
         let end = header.base_offset.saturating_add(header.offsets());
-        match BatchRecords::of(&batch) {
+        // Control batches have no records to begin with.
+        let is_hidden =
+            self.isolation == Isolation::Committed && self.partition.is_aborted(&header);
+        let records = if is_hidden {
+            Ok(BatchRecords::none(header))
+        } else {
+            BatchRecords::of(&batch)
+        };
+        match records {
             Ok(records) => {
                 self.current = Some(Current {
                     records,

@@ -100,7 +100,7 @@ impl EmbeddedConsumer {
                 let kept = before.iter().position(|held| held.is(&topic, *partition));
                 match kept {
                     Some(at) => self.held.push(before.swap_remove(at)),
-                    None => match Held::new(&self.streams, &topic, *partition, &self.notify) {
+                    None => match self.held_of(&topic, *partition) {
                         Ok(held) => self.held.push(held),
                         Err(
                             StreamsError::UnknownTopic(_) | StreamsError::UnknownPartition { .. },
@@ -149,6 +149,11 @@ impl EmbeddedConsumer {
         }
         self.turn = self.turn.wrapping_add(1) % self.held.len().max(1);
         Ok(records)
+    }
+
+    fn held_of(&self, topic: &TopicName, partition: i32) -> Result<Held, StreamsError> {
+        let isolation = self.config.isolation;
+        Held::new(&self.streams, topic, partition, isolation, &self.notify)
     }
 
     fn find(&mut self, topic: &TopicName, partition: i32) -> Result<&mut Held, StreamsError> {
@@ -212,7 +217,7 @@ impl Consumer for EmbeddedConsumer {
         let mut held: Vec<Held> = Vec::with_capacity(partitions.len());
         for (topic, partition) in &partitions {
             if !held.iter().any(|held| held.is(topic, *partition)) {
-                held.push(Held::new(&self.streams, topic, *partition, &self.notify)?);
+                held.push(self.held_of(topic, *partition)?);
             }
         }
         self.membership = None;

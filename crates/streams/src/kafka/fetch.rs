@@ -17,9 +17,11 @@ use uuid::Uuid;
 
 use super::error::streams_error_code;
 use super::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX};
+use super::metadata::isolation_of;
 use super::reply::{Answer, Call, Ending, Reply};
 use super::sessions::{Asked, Refusal, Said, TopicKey, Wanted};
-use crate::{Partition, Streams, Topic};
+use crate::batch::BatchHeader;
+use crate::{Isolation, Partition, Streams, Topic};
 
 /// Reads record batches.
 pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
@@ -27,6 +29,7 @@ pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
     let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0);
     let max_bytes = usize::try_from(request.max_bytes).unwrap_or(0);
+    let isolation = isolation_of(request.isolation_level);
     let opened = call.context.sessions.lock().open(asked(&call, request));
     let opened = match opened {
         Ok(opened) => opened,
@@ -40,6 +43,7 @@ pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
         }
     };
     let fetching = Fetching {
+        isolation,
         min_bytes,
         max_bytes: max_bytes.min(FETCH_BYTES_MAX),
         session_id: opened.session_id,
@@ -56,6 +60,7 @@ pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
 
 struct Fetching {
     call: Call,
+    isolation: Isolation,
     min_bytes: usize,
     max_bytes: usize,
     session_id: i32,
@@ -78,7 +83,10 @@ struct Target {
 struct Read {
     code: i16,
     high_watermark: i64,
+    last_stable_offset: i64,
     log_start_offset: i64,
+    /// Producer and first offset of aborted transactions among the batches.
+    aborted: Vec<(i64, i64)>,
     batches: Vec<Bytes>,
 }
 
@@ -91,7 +99,7 @@ impl Fetching {
                 return true;
             };
             let enough = self.min_bytes.saturating_sub(bytes).max(1);
-            match partition.readable_bytes(target.offset, enough) {
+            match partition.readable_bytes(self.isolation, target.offset, enough) {
                 // What one partition may contribute is bounded by its own limit, yet a single
                 // batch counts whatever its size.
                 Ok(readable) => bytes += readable,
@@ -136,7 +144,7 @@ impl Fetching {
         let mut is_first = true;
         let mut reads = Vec::with_capacity(self.targets.len());
         for target in &self.targets {
-            let read = target.read(left, is_first);
+            let read = target.read(self.isolation, left, is_first);
             let bytes: usize = read.batches.iter().map(Bytes::len).sum();
             left = left.saturating_sub(bytes);
             is_first &= bytes == 0;
@@ -165,7 +173,7 @@ impl Fetching {
 }
 
 impl Target {
-    fn read(&self, left: usize, is_first: bool) -> Read {
+    fn read(&self, isolation: Isolation, left: usize, is_first: bool) -> Read {
         let partition = match &self.partition {
             Ok(partition) => partition,
             Err(code) => return Read::refused(*code),
@@ -173,15 +181,18 @@ impl Target {
         let max_bytes = self.max_bytes.min(left);
         let batches = if max_bytes == 0 && !is_first {
             // No room is left, yet an offset out of range is told.
-            partition.readable_bytes(self.offset, 1).map(|_| Vec::new())
+            let readable = partition.readable_bytes(isolation, self.offset, 1);
+            readable.map(|_| Vec::new())
         } else {
-            partition.read(self.offset, max_bytes, is_first)
+            partition.read(isolation, self.offset, max_bytes, is_first)
         };
         match batches {
             Ok(batches) => Read {
                 code: 0,
                 high_watermark: partition.high_watermark(),
+                last_stable_offset: partition.end_offset(Isolation::Committed),
                 log_start_offset: partition.log_start_offset(),
+                aborted: aborted_among(partition, isolation, self.offset, &batches),
                 batches,
             },
             Err(error) => Read::refused(streams_error_code(&error)),
@@ -194,9 +205,24 @@ impl Read {
         Read {
             code,
             high_watermark: -1,
+            last_stable_offset: -1,
             log_start_offset: -1,
-            batches: Vec::new(),
+            ..Read::default()
         }
+    }
+}
+
+/// The aborted transactions that a `read_committed` client has to leave out of these batches.
+fn aborted_among(
+    partition: &Partition,
+    isolation: Isolation,
+    from: i64,
+    batches: &[Bytes],
+) -> Vec<(i64, i64)> {
+    let last = batches.last().filter(|_| isolation == Isolation::Committed);
+    match last.map(|batch| BatchHeader::read(batch)) {
+        Some(Ok(last)) => partition.aborted_transactions(from, last.base_offset + last.offsets()),
+        _ => Vec::new(),
     }
 }
 
@@ -335,12 +361,16 @@ impl Writer {
         self.head.put_i32(index);
         self.head.put_i16(read.code);
         self.head.put_i64(read.high_watermark);
-        // Without transactions everything visible is stable.
-        self.head.put_i64(read.high_watermark);
+        self.head.put_i64(read.last_stable_offset);
         if version >= 5 {
             self.head.put_i64(read.log_start_offset);
         }
-        self.count(0); // aborted transactions
+        self.count(read.aborted.len());
+        for (producer_id, first_offset) in &read.aborted {
+            self.head.put_i64(*producer_id);
+            self.head.put_i64(*first_offset);
+            self.no_tags();
+        }
         if version >= 11 {
             self.head.put_i32(-1); // preferred read replica
         }

@@ -20,7 +20,7 @@ use kafka_protocol::messages::{
 use super::Context;
 use super::error::{code_of, streams_error_code};
 use super::reply::{Call, Ending, Reply, owned};
-use crate::{Partition, Topic, TopicName};
+use crate::{Isolation, Partition, Topic, TopicName};
 
 /// Tells the node and its topics; creates topics that are asked for by name, where the client and
 /// the policy allow it.
@@ -72,11 +72,12 @@ pub(super) fn list_offsets(call: Call) -> Result<Reply, Ending> {
     // Version 11 allows one more question and is written as version 10.
     let version = call.version.min(LIST_OFFSETS_WRITTEN);
     let request: ListOffsetsRequest = call.decode_in(version, "ListOffsets")?;
+    let isolation = isolation_of(request.isolation_level);
     let mut topics = Vec::with_capacity(request.topics.len());
     for asked in request.topics {
         let topic = find(&call.context, &asked.name);
         let partitions = asked.partitions.iter().map(|partition| {
-            let found = list_offset(call.version, &topic, partition);
+            let found = list_offset(call.version, isolation, &topic, partition);
             let (timestamp, offset) = found.as_ref().copied().unwrap_or((-1, -1));
             let (code, epoch) = match found {
                 Ok((_, -1)) => (0, -1),
@@ -99,6 +100,14 @@ pub(super) fn list_offsets(call: Call) -> Result<Reply, Ending> {
     }
     let body = ListOffsetsResponse::default().with_topics(topics);
     call.answer_in(version, &body).map(Reply::Now)
+}
+
+/// Kafka's number for an isolation level; 0 shows everything.
+pub(super) fn isolation_of(level: i8) -> Isolation {
+    match level {
+        1 => Isolation::Committed,
+        _ => Isolation::Uncommitted,
+    }
 }
 
 /// The topic under a name from the wire, or the code that says why there is none.
@@ -189,6 +198,7 @@ fn body(call: &Call, topics: Vec<MetadataResponseTopic>) -> MetadataResponse {
 /// Timestamp and offset asked for, or the code of the refusal.
 fn list_offset(
     version: i16,
+    isolation: Isolation,
     topic: &Result<Arc<Topic>, i16>,
     asked: &ListOffsetsPartition,
 ) -> Result<(i64, i64), i16> {
@@ -200,15 +210,15 @@ fn list_offset(
         return Err(ResponseError::UnknownLeaderEpoch.code());
     }
     match asked.timestamp {
-        LATEST => Ok((-1, partition.high_watermark())),
+        LATEST => Ok((-1, partition.end_offset(isolation))),
         EARLIEST => Ok((-1, partition.log_start_offset())),
-        NEWEST if version >= 7 => newest(partition),
+        NEWEST if version >= 7 => newest(isolation, partition),
         // All that is held is held here.
         EARLIEST_LOCAL if version >= 8 => Ok((-1, partition.log_start_offset())),
         LATEST_TIERED if version >= 9 => Ok((-1, -1)),
         EARLIEST_TO_TIER if version >= 11 => Ok((-1, -1)),
         timestamp if timestamp >= 0 => {
-            let found = partition.offset_for_time(UnixMillis(timestamp));
+            let found = partition.offset_for_time(isolation, UnixMillis(timestamp));
             let code = code_of(&found);
             match found {
                 Ok(Some((offset, at))) => Ok((at.0, offset)),
@@ -221,8 +231,8 @@ fn list_offset(
 }
 
 /// The record with the greatest time, the first of them.
-fn newest(partition: &Arc<Partition>) -> Result<(i64, i64), i16> {
-    match partition.offset_of_max_time() {
+fn newest(isolation: Isolation, partition: &Arc<Partition>) -> Result<(i64, i64), i16> {
+    match partition.offset_of_max_time(isolation) {
         Ok(found) => Ok(found.map_or((-1, -1), |(offset, at)| (at.0, offset))),
         Err(error) => Err(streams_error_code(&error)),
     }

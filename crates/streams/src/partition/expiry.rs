@@ -7,6 +7,7 @@ use super::{Partition, storage};
 use crate::error::StreamsError;
 use crate::frames::{Change, PartitionStanding, VERSION, kind};
 use crate::index::{Away, Located, Run};
+use crate::limits::SNAPSHOT_FRAME_BYTES;
 
 impl Partition {
     /// Hides the records that are older than `before`, oldest first up to the first batch that is
@@ -57,6 +58,7 @@ impl Partition {
         state.start = start;
         let next = state.next;
         state.index.forget_before(start, next);
+        state.transactions.forget_before(start);
         Ok(true)
     }
 
@@ -142,7 +144,14 @@ impl Partition {
             number: self.number,
             chunks: state.index.standing(),
         };
-        for change in [standing, index] {
+        // In pieces, so that no frame is large; replay puts them together again.
+        let pieces = SNAPSHOT_FRAME_BYTES / ABORTED_BYTES;
+        let transactions = state.transactions.standing().map(|t| t.pieces(pieces));
+        let transactions = transactions.into_iter().flatten().map(|standing| {
+            let number = self.number;
+            Change::PartitionTransactions { number, standing }
+        });
+        for change in [standing, index].into_iter().chain(transactions) {
             let (kind, payload) = change.encode();
             let frame = Frame {
                 kind,
@@ -157,3 +166,6 @@ impl Partition {
         Ok(())
     }
 }
+
+/// Bytes of an aborted transaction in its frame.
+const ABORTED_BYTES: usize = 32;

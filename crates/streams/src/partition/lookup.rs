@@ -10,22 +10,24 @@ use journal::{JournalError, Position};
 use super::{Partition, State, storage};
 use crate::decode::BatchRecords;
 use crate::error::StreamsError;
+use crate::event_store::Isolation;
 use crate::index::{Away, Located, Run};
 
 impl Partition {
     /// The first visible record at or after `at`: its offset and time.
     pub fn offset_for_time(
         &self,
+        isolation: Isolation,
         at: UnixMillis,
     ) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
         let mut from = self.log_start_offset();
         let mut candidates = 0;
         loop {
             let found = self.while_moving(from, || {
-                let (start, high, found) = {
+                let (start, end, found) = {
                     let state = self.state.lock();
                     let found = state.index.run_since_time(from, at.0);
-                    (state.start, state.high, found)
+                    (state.start, state.end(isolation), found)
                 };
                 let Some((run, next)) = found else {
                     return Ok(None);
@@ -33,7 +35,7 @@ impl Partition {
                 let batches = self.batches_of(run, from)?;
                 let batches: Vec<Located> = batches
                     .into_iter()
-                    .filter(|batch| batch.max_timestamp >= at.0 && batch.base_offset < high)
+                    .filter(|batch| batch.max_timestamp >= at.0 && batch.base_offset < end)
                     .collect();
                 Ok(Some((start, batches, next)))
             })?;
@@ -56,23 +58,50 @@ impl Partition {
     }
 
     /// The visible record with the greatest time (the first of them): its offset and time.
-    pub fn offset_of_max_time(&self) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
+    pub fn offset_of_max_time(
+        &self,
+        isolation: Isolation,
+    ) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
         let (start, found) = {
             let state = self.state.lock();
-            (state.start, state.index.greatest_time(state.high))
+            let end = state.end(isolation);
+            (state.start, state.index.greatest_time(end))
         };
         let Some((time, offset)) = found else {
             return Ok(None);
         };
         let batch = self.while_moving(offset, || {
-            let batches = self.locate(offset.max(start), usize::MAX, true)?;
+            let batches = self.locate(isolation, offset.max(start), usize::MAX, true)?;
             Ok(batches
                 .into_iter()
                 .find(|batch| batch.max_timestamp == time))
         })?;
         let Some(batch) = batch else { return Ok(None) };
         let time = UnixMillis(time);
-        self.find_record(batch, |offset, at| offset >= start && at >= time)
+        match self.find_record(batch, |offset, at| offset >= start && at >= time)? {
+            // A marker is the newest of all and has no record.
+            None => self.newest_before(isolation, time),
+            found => Ok(found),
+        }
+    }
+
+    /// As [`Partition::offset_of_max_time`], by bisecting: "there is a record at or after t" turns
+    /// false once as t grows.
+    fn newest_before(
+        &self,
+        isolation: Isolation,
+        before: UnixMillis,
+    ) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
+        let mut best = self.offset_for_time(isolation, UnixMillis(0))?;
+        let mut above = before.0.saturating_add(1);
+        while let Some((_, time)) = best.filter(|(_, time)| time.0 < above - 1) {
+            let middle = time.0 + (above - time.0) / 2;
+            match self.offset_for_time(isolation, UnixMillis(middle))? {
+                None => above = middle,
+                found => best = found,
+            }
+        }
+        Ok(best)
     }
 
     /// Position of the oldest frame that holds something of this partition.
@@ -86,6 +115,7 @@ impl Partition {
     /// `at_least_one` the first is among them even when it is larger.
     pub(super) fn locate(
         &self,
+        isolation: Isolation,
         offset: i64,
         max_bytes: usize,
         at_least_one: bool,
@@ -93,22 +123,22 @@ impl Partition {
         let (mut wanted, mut total) = (Vec::new(), 0_usize);
         let mut from = offset;
         loop {
-            let (run, next, high) = {
+            let (run, next, end) = {
                 let state = self.state.lock();
                 self.check_alive(&state)?;
                 if from == offset {
                     state.check_range(offset)?;
                 }
                 let found = state.index.run_at(from, max_bytes.saturating_sub(total));
-                let Some((run, next)) = found.filter(|_| from < state.high) else {
+                let Some((run, next)) = found.filter(|_| from < state.end(isolation)) else {
                     return Ok(wanted);
                 };
-                (run, next, state.high)
+                (run, next, state.end(isolation))
             };
             for batch in self.batches_of(run, from)? {
                 total = total.saturating_add(batch.bytes as usize);
                 let fits = total <= max_bytes || (at_least_one && wanted.is_empty());
-                if batch.base_offset >= high || !fits {
+                if batch.base_offset >= end || !fits {
                     return Ok(wanted);
                 }
                 wanted.push(batch);
@@ -226,9 +256,10 @@ fn is_reclaimed(error: &(dyn std::error::Error + 'static)) -> bool {
     )
 }
 
-/// Batches that a lookup by time may read: the first one nearly always holds the answer, and a
-/// batch that claims a greater time than its records have must not cost a whole scan.
-const TIME_CANDIDATES: usize = 16;
+/// Batches that a lookup by time may read: the first one nearly always holds the answer unless
+/// markers of many transactions stand before it, and a batch that claims a greater time than its
+/// records have must not cost a whole scan.
+const TIME_CANDIDATES: usize = 256;
 
 /// How often a reader looks again when what it looked for was moved under its hands; moving the
 /// same batch takes a whole round through the journal, so once is nearly always enough.

@@ -4,6 +4,7 @@ mod consumer;
 mod simulation;
 mod store;
 mod stored;
+mod unsettled;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::recovery::Recovery;
 use crate::store::Streams;
 use crate::topic::TopicName;
 use crate::topics::Topic;
-use crate::{Ack, BatchRecord, BatchRecords};
+use crate::{Ack, BatchRecord, BatchRecords, Isolation};
 
 fn name(text: &str) -> TopicName {
     text.parse().unwrap()
@@ -76,7 +77,10 @@ fn all_records(partition: &Partition) -> Vec<BatchRecord> {
     let mut records = Vec::new();
     let mut offset = partition.log_start_offset();
     while offset < partition.high_watermark() {
-        for batch in partition.read(offset, 10_000, true).unwrap() {
+        for batch in partition
+            .read(Isolation::Uncommitted, offset, 10_000, true)
+            .unwrap()
+        {
             for record in BatchRecords::of(&batch).unwrap() {
                 let record = record.unwrap();
                 offset = record.offset + 1;

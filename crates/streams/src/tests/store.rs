@@ -11,7 +11,7 @@ use super::{all_records, append, batch_of, create, name, open, small, try_open, 
 use crate::error::StreamsError;
 use crate::event_store::{EventStore, ProduceBatch, ProducerSequence, TopicSpec};
 use crate::partition::Partition;
-use crate::{Ack, Durability, OffsetCommit, Record, StreamsConfig};
+use crate::{Ack, Durability, Isolation, OffsetCommit, Record, StreamsConfig};
 
 fn commit(topic: &str, partition: i32, offset: i64) -> OffsetCommit {
     OffsetCommit {
@@ -135,14 +135,49 @@ async fn reads_give_whole_batches_and_at_least_one() {
     }
     let one = batch_of(&three, None).len();
     // From the middle of a batch it is the whole batch; clients skip what they have.
-    assert_eq!(partition.read(4, 1_000_000, false).unwrap().len(), 2);
-    assert_eq!(partition.read(0, 2 * one, false).unwrap().len(), 2);
-    assert_eq!(partition.read(0, one - 1, false).unwrap().len(), 0);
-    assert_eq!(partition.read(0, one - 1, true).unwrap().len(), 1);
-    assert_eq!(partition.read(9, 1_000_000, true).unwrap().len(), 0);
-    assert_eq!(partition.readable_bytes(4, usize::MAX).unwrap(), 2 * one);
+    assert_eq!(
+        partition
+            .read(Isolation::Uncommitted, 4, 1_000_000, false)
+            .unwrap()
+            .len(),
+        2
+    );
+    assert_eq!(
+        partition
+            .read(Isolation::Uncommitted, 0, 2 * one, false)
+            .unwrap()
+            .len(),
+        2
+    );
+    assert_eq!(
+        partition
+            .read(Isolation::Uncommitted, 0, one - 1, false)
+            .unwrap()
+            .len(),
+        0
+    );
+    assert_eq!(
+        partition
+            .read(Isolation::Uncommitted, 0, one - 1, true)
+            .unwrap()
+            .len(),
+        1
+    );
+    assert_eq!(
+        partition
+            .read(Isolation::Uncommitted, 9, 1_000_000, true)
+            .unwrap()
+            .len(),
+        0
+    );
+    assert_eq!(
+        partition
+            .readable_bytes(Isolation::Uncommitted, 4, usize::MAX)
+            .unwrap(),
+        2 * one
+    );
     for offset in [-1, 10] {
-        let refused = partition.read(offset, 100, true);
+        let refused = partition.read(Isolation::Uncommitted, offset, 100, true);
         assert!(matches!(
             refused,
             Err(StreamsError::OffsetOutOfRange {
@@ -190,13 +225,19 @@ async fn offsets_are_found_by_time() {
             .await
             .unwrap();
     }
-    let at = |time| partition.offset_for_time(UnixMillis(time)).unwrap();
+    let at = |time| {
+        partition
+            .offset_for_time(Isolation::Uncommitted, UnixMillis(time))
+            .unwrap()
+    };
     assert_eq!(at(0), Some((0, UnixMillis(10))));
     assert_eq!(at(11), Some((1, UnixMillis(30))));
     assert_eq!(at(31), Some((4, UnixMillis(50))));
     assert_eq!(at(51), None);
     assert_eq!(
-        partition.offset_of_max_time().unwrap(),
+        partition
+            .offset_of_max_time(Isolation::Uncommitted)
+            .unwrap(),
         Some((4, UnixMillis(50)))
     );
 }
@@ -220,7 +261,7 @@ async fn watchers_are_woken_and_unregistered() {
     let _watch = topic.partitions()[0].watch(&notify).unwrap();
     streams.delete_topic(&name("t")).await.unwrap();
     notify.notified().await;
-    let refused = topic.partitions()[0].read(0, 10, true);
+    let refused = topic.partitions()[0].read(Isolation::Uncommitted, 0, 10, true);
     assert!(matches!(refused, Err(StreamsError::UnknownTopic(_))));
 }
 
@@ -335,7 +376,7 @@ async fn records_of_a_stream_expire_and_their_segments_go() {
     let start = partition.log_start_offset();
     assert!((29..=30).contains(&start), "{start}");
     assert!(matches!(
-        partition.read(0, 100, true),
+        partition.read(Isolation::Uncommitted, 0, 100, true),
         Err(StreamsError::OffsetOutOfRange { end: 60, .. })
     ));
     streams.reclaim().unwrap();

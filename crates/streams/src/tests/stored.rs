@@ -148,7 +148,10 @@ async fn a_folder_of_version_1_reads_back_exactly_and_is_gone_on_with() {
     // The producer's last batch, sent again, is found at its old place.
     let plain = streams.topic_by_name(&name("plain")).unwrap();
     let partition = plain.partition(0).unwrap();
-    let last = partition.read(29, 10_000, true).unwrap().remove(0);
+    let last = partition
+        .read(crate::Isolation::Uncommitted, 29, 10_000, true)
+        .unwrap()
+        .remove(0);
     let again = partition.append(last, Ack::All).unwrap();
     assert!(again.duplicate);
     assert_eq!(again.base_offset, 29);
