@@ -12,8 +12,10 @@ pub struct Experiment {
     pub about: &'static str,
     /// How it is done, for the report: what is set up, what is measured, and how.
     pub method: &'static str,
-    /// What each measure means, its goal and its published reference.
-    pub measures: &'static [Measure],
+    /// Whom each run compares with, if anyone: who does the same work in the same run.
+    pub peer: Option<&'static str>,
+    /// What is measured, in the order of the report.
+    pub measures: fn() -> Vec<Measure>,
     /// Runs it once.
     pub run: fn(&Setting) -> Result<Outcome, LabError>,
 }
@@ -22,13 +24,56 @@ pub struct Experiment {
 #[derive(Debug)]
 pub struct Measure {
     /// Name of the row, stable over versions.
-    pub name: &'static str,
+    pub name: String,
     /// Unit of the value.
     pub unit: &'static str,
     /// What must hold, if anything.
     pub goal: Option<Goal>,
     /// A published figure to set beside ours, with its source.
     pub reference: Option<(&'static str, f64)>,
+    /// True for what the report shows and the terminal leaves out.
+    pub is_detail: bool,
+}
+
+impl Measure {
+    /// A measure without a goal.
+    pub fn new(name: impl Into<String>, unit: &'static str) -> Self {
+        Measure {
+            name: name.into(),
+            unit,
+            goal: None,
+            reference: None,
+            is_detail: false,
+        }
+    }
+
+    /// The median must not be below `bound`.
+    pub fn at_least(self, bound: f64) -> Self {
+        self.goal(Goal::AtLeast(bound))
+    }
+
+    /// The median must not be above `bound`.
+    pub fn at_most(self, bound: f64) -> Self {
+        self.goal(Goal::AtMost(bound))
+    }
+
+    /// Sets what must hold.
+    pub fn goal(mut self, goal: Goal) -> Self {
+        self.goal = Some(goal);
+        self
+    }
+
+    /// Adds a published figure.
+    pub fn reference(mut self, source: &'static str, value: f64) -> Self {
+        self.reference = Some((source, value));
+        self
+    }
+
+    /// Keeps the row out of the terminal's table.
+    pub fn detail(mut self) -> Self {
+        self.is_detail = true;
+        self
+    }
 }
 
 /// A bound that the median must keep.
@@ -38,14 +83,21 @@ pub enum Goal {
     AtLeast(f64),
     /// Not above.
     AtMost(f64),
+    /// Not below this many times the peer's value of the same run.
+    TimesPeerAtLeast(f64),
+    /// Not above this many times the peer's value of the same run.
+    TimesPeerAtMost(f64),
 }
 
 impl Goal {
-    /// True if `value` keeps the goal.
-    pub fn holds(self, value: f64) -> bool {
+    /// True if `value`, which is `ratio` times the peer's, keeps the goal. A goal against a peer
+    /// that measured nothing is not kept.
+    pub fn holds(self, value: f64, ratio: Option<f64>) -> bool {
         match self {
             Goal::AtLeast(bound) => value >= bound,
             Goal::AtMost(bound) => value <= bound,
+            Goal::TimesPeerAtLeast(bound) => ratio.is_some_and(|ratio| ratio >= bound),
+            Goal::TimesPeerAtMost(bound) => ratio.is_some_and(|ratio| ratio <= bound),
         }
     }
 }
@@ -55,6 +107,8 @@ impl std::fmt::Display for Goal {
         match self {
             Goal::AtLeast(bound) => write!(f, "≥ {bound}"),
             Goal::AtMost(bound) => write!(f, "≤ {bound}"),
+            Goal::TimesPeerAtLeast(bound) => write!(f, "≥ {bound} ×"),
+            Goal::TimesPeerAtMost(bound) => write!(f, "≤ {bound} ×"),
         }
     }
 }
@@ -86,21 +140,38 @@ impl Setting {
 pub struct Outcome {
     /// Value per measure name.
     pub values: Vec<(String, f64)>,
-    /// Figures over time, for plots.
+    /// The peer's value per measure name, where there is one.
+    pub peers: Vec<(String, f64)>,
+    /// Figures for plots.
     pub series: Vec<Series>,
 }
 
-/// Points over time: what a plot draws as one line.
+/// Points that a plot draws as one line.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
     /// The plot that the line belongs to.
     pub plot: String,
+    /// What the plot's width means, with its unit.
+    pub along: String,
     /// Unit of the values.
     pub unit: String,
     /// The line's name.
     pub name: String,
-    /// Seconds since the start, and the value.
+    /// Where along the width, and the value.
     pub points: Vec<(f64, f64)>,
+}
+
+impl Series {
+    /// A line of a plot.
+    pub fn new(plot: &str, along: &str, unit: &str, name: &str, points: Vec<(f64, f64)>) -> Self {
+        Series {
+            plot: plot.to_owned(),
+            along: along.to_owned(),
+            unit: unit.to_owned(),
+            name: name.to_owned(),
+            points,
+        }
+    }
 }
 
 /// Why an experiment could not be run; the text says what to do.
@@ -144,5 +215,18 @@ impl LabError {
     pub fn request(what: impl Into<String>) -> impl FnOnce(reqwest::Error) -> LabError {
         let what = what.into();
         move |source| LabError::Request { what, source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_against_a_peer_is_kept_by_the_ratio_alone() {
+        assert!(Goal::TimesPeerAtMost(0.5).holds(1e9, Some(0.5)));
+        assert!(!Goal::TimesPeerAtMost(0.5).holds(0.0, Some(0.51)));
+        assert!(!Goal::TimesPeerAtLeast(10.0).holds(1e9, None));
+        assert!(Goal::AtMost(2.0).holds(2.0, None));
     }
 }

@@ -10,3 +10,14 @@ pub const STOP_MAX: Duration = Duration::from_secs(15);
 pub const POLL: Duration = Duration::from_millis(20);
 /// A counter that stands still this long while more is expected ends the run as failed.
 pub const STALL_MAX: Duration = Duration::from_secs(20);
+/// How long a server of Kafka's protocol may take until it answers: a JVM on a busy machine, or a
+/// store with a hundred thousand topics to recover.
+pub const ANSWER_MAX: Duration = Duration::from_secs(120);
+/// How often a starting server is asked; finer than what it is measured to.
+pub const READY_POLL: Duration = Duration::from_millis(2);
+/// How long one load may take, set-up and last flush included, beyond the time it was given.
+pub const LOAD_MAX: Duration = Duration::from_secs(300);
+/// How long Maven may take to fetch what is not there yet.
+pub const FETCH_MAX: Duration = Duration::from_secs(900);
+/// Largest answer read from a server under test, in bytes: a list of 100,000 created topics.
+pub const ANSWER_BYTES_MAX: usize = 256 << 20;

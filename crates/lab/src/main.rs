@@ -7,12 +7,17 @@
 mod experiment;
 mod experiments;
 mod host;
+mod kafka;
 mod limits;
+mod load;
 mod process;
 mod report;
 mod run;
 mod stats;
+mod store;
+mod wire;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -37,6 +42,13 @@ enum Command {
     List,
     /// Run one experiment and write its report.
     Run(RunArgs),
+    /// Run a command that ends with the lab: what the lab starts, it starts so.
+    #[command(name = process::LEASH, hide = true)]
+    Leash {
+        /// The command and its arguments.
+        #[arg(required = true, last = true)]
+        command: Vec<OsString>,
+    },
 }
 
 /// How to run an experiment.
@@ -73,11 +85,12 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::List => {
             for experiment in experiments::ALL {
-                println!("{:<14} {}", experiment.name, experiment.about);
+                println!("{:<16} {}", experiment.name, experiment.about);
             }
             Ok(ExitCode::SUCCESS)
         }
         Command::Run(args) => run::run(&args),
+        Command::Leash { command } => process::leash(&command).map(|never| match never {}),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {}", base::report(&error));

@@ -1,11 +1,18 @@
 //! The process under test: started on free ports in a folder of its own, measured, stopped.
+//!
+//! Every child is started through [`leash`], so that it ends when the lab does, however that ends.
 
+use std::ffi::OsString;
 use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{
+    Pid, Resource, Signal, getrlimit, kill_process, set_parent_process_death_signal, setrlimit,
+};
 use serde_json::Value;
 
 use crate::experiment::LabError;
@@ -43,7 +50,8 @@ impl Measured {
         };
         let out = File::create(&log).map_err(cannot)?;
         let err = out.try_clone().map_err(cannot)?;
-        let child = command
+        let child = leashed(command)
+            .map_err(cannot)?
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(err)
@@ -54,26 +62,81 @@ impl Measured {
 
     /// What the process has used since it began.
     pub fn usage(&self) -> Result<Usage, LabError> {
-        let pid = self.child.id();
-        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}"));
-        let cannot = || LabError::system(format!("cannot read what {} uses", self.name));
-        let stat = read("stat").map_err(cannot())?;
-        let status = read("status").map_err(cannot())?;
-        let fields: Vec<&str> = stat
-            .rsplit_once(')')
-            .map_or("", |(_, rest)| rest)
-            .split_whitespace()
-            .collect();
-        let ticks: u64 = [11, 12]
-            .iter()
-            .filter_map(|&at: &usize| fields.get(at)?.parse::<u64>().ok())
-            .sum();
-        let per_second = rustix::param::clock_ticks_per_second();
-        Ok(Usage {
-            cpu: Duration::from_secs_f64(ticks as f64 / per_second as f64),
-            resident_bytes: kib_of(&status, "VmRSS:"),
-            resident_bytes_max: kib_of(&status, "VmHWM:"),
-        })
+        usage_of(self.child.id()).map_err(LabError::system(format!(
+            "cannot read what {} uses",
+            self.name
+        )))
+    }
+
+    /// CPU time of its living threads to the nanosecond: for a process that rests, where the
+    /// kernel's ticks of ten milliseconds would be too coarse.
+    pub fn cpu_of_threads(&self) -> Result<Duration, LabError> {
+        let folder = format!("/proc/{}/task", self.child.id());
+        let read = || -> io::Result<u64> {
+            let mut nanos = 0;
+            for thread in std::fs::read_dir(&folder)? {
+                let path = thread?.path().join("schedstat");
+                // A thread may end between the listing and the reading.
+                let text = std::fs::read_to_string(path).unwrap_or_default();
+                let first = text.split(' ').next().unwrap_or_default();
+                nanos += first.parse::<u64>().unwrap_or(0);
+            }
+            Ok(nanos)
+        };
+        read()
+            .map(Duration::from_nanos)
+            .map_err(LabError::system(format!(
+                "cannot read what {} uses",
+                self.name
+            )))
+    }
+
+    /// How many files and sockets it holds open.
+    pub fn handles(&self) -> Result<usize, LabError> {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))
+            .map(Iterator::count)
+            .map_err(LabError::system(format!(
+                "cannot list the files of {}",
+                self.name
+            )))
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for a process that ends by itself; what it wrote comes back when it ended well.
+    pub fn finish(mut self, limit: Duration) -> Result<String, LabError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let ended = self
+                .child
+                .try_wait()
+                .map_err(LabError::system(format!("cannot watch {}", self.name)))?;
+            match ended {
+                Some(status) if status.success() => {
+                    return std::fs::read_to_string(&self.log).map_err(LabError::system(format!(
+                        "cannot read what {} wrote",
+                        self.name
+                    )));
+                }
+                Some(status) => {
+                    return Err(LabError::Failed(format!(
+                        "{} failed ({status}); its last lines:\n{}",
+                        self.name,
+                        last_lines(&self.log),
+                    )));
+                }
+                None if Instant::now() > deadline => {
+                    return Err(LabError::Failed(format!(
+                        "{} did not end within {limit:?}",
+                        self.name
+                    )));
+                }
+                None => std::thread::sleep(POLL),
+            }
+        }
     }
 
     /// Fails with the end of the log if the process has ended.
@@ -173,6 +236,71 @@ impl Up {
             .ok_or_else(|| LabError::Failed(format!("up does not run the role {role}")))
     }
 }
+
+/// Becomes `command`, to be ended by the kernel when the lab is: what a child of the lab runs first.
+pub fn leash(command: &[OsString]) -> Result<std::convert::Infallible, LabError> {
+    let [program, arguments @ ..] = command else {
+        return Err(LabError::Usage("name a command to run".to_owned()));
+    };
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| LabError::system("cannot tie a process to the lab")(error.into()))?;
+    let error = Command::new(program).args(arguments).exec();
+    Err(LabError::system(format!(
+        "cannot run {}",
+        program.display()
+    ))(error))
+}
+
+/// What the process `id` has used since it began.
+pub fn usage_of(id: u32) -> io::Result<Usage> {
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{id}/{file}"));
+    let (stat, status) = (read("stat")?, read("status")?);
+    let fields: Vec<&str> = stat
+        .rsplit_once(')')
+        .map_or("", |(_, rest)| rest)
+        .split_whitespace()
+        .collect();
+    let ticks: u64 = [11, 12]
+        .iter()
+        .filter_map(|&at: &usize| fields.get(at)?.parse::<u64>().ok())
+        .sum();
+    let per_second = rustix::param::clock_ticks_per_second();
+    Ok(Usage {
+        cpu: Duration::from_secs_f64(ticks as f64 / per_second as f64),
+        resident_bytes: kib_of(&status, "VmRSS:"),
+        resident_bytes_max: kib_of(&status, "VmHWM:"),
+    })
+}
+
+/// Lets this process and those that it starts open as many files as the system allows.
+pub fn raise_handles() -> Result<(), LabError> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit)
+        .map_err(|error| LabError::system("cannot raise the limit of open files")(error.into()))
+}
+
+fn leashed(command: &Command) -> io::Result<Command> {
+    let mut leashed = Command::new(std::env::current_exe()?);
+    leashed
+        .arg(LEASH)
+        .arg("--")
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => leashed.env(name, value),
+            None => leashed.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        leashed.current_dir(folder);
+    }
+    Ok(leashed)
+}
+
+/// The hidden command that runs another one leashed.
+pub const LEASH: &str = "leash";
 
 fn kib_of(status: &str, name: &str) -> u64 {
     let line = status

@@ -25,24 +25,35 @@ pub fn write(finding: &Finding, folder: &Path) -> Result<PathBuf, LabError> {
     )
 }
 
-/// The rows, aligned.
+/// The rows but for details, aligned.
 pub fn table(finding: &Finding) -> String {
-    let mut text = String::new();
-    let name_width = finding
-        .rows
-        .iter()
-        .map(|row| row.name.len())
+    let rows = || finding.rows.iter().filter(|row| !row.is_detail);
+    let name_width = rows()
+        .map(|row| row.name.chars().count())
         .max()
         .unwrap_or(0);
-    for row in &finding.rows {
+    let mut text = String::new();
+    if let Some(peer) = finding.peer {
+        let _ = writeln!(
+            text,
+            "{:<name_width$}  {:>12} {:<22} {peer:>12} {:>8}  goal",
+            "", "Thalweg", "", "ratio"
+        );
+    }
+    for row in rows() {
         let holds = match row.holds {
             Some(true) => "holds",
             Some(false) => "MISSED",
             None => "",
         };
         let goal = row.goal.as_deref().unwrap_or("");
+        let peer = match (&row.peer, finding.peer) {
+            (Some(peer), _) => format!("{:>12} {:>8}  ", figure(peer.value), figure(peer.ratio)),
+            (None, Some(_)) => " ".repeat(23),
+            (None, None) => String::new(),
+        };
         let line = format!(
-            "{:<name_width$}  {:>12} {:<12} ±{:>4.0} %  {goal:<12} {holds}",
+            "{:<name_width$}  {:>12} {:<12} ±{:>4.0} %  {peer}{goal:<12} {holds}",
             row.name,
             figure(row.value),
             row.unit,
@@ -76,21 +87,27 @@ fn html(finding: &Finding) -> Result<String, LabError> {
         quick = if finding.quick { ", short form" } else { "" },
     )
     .map_err(broken)?;
-    page.push_str(
-        "<table><tr><th>Measure<th>Median<th>Unit<th>Least<th>Most<th>Published<th>Goal<th></tr>",
-    );
+    let peer = finding
+        .peer
+        .map_or_else(String::new, |peer| format!("<th>{}<th>Ratio", escape(peer)));
+    write!(
+        page,
+        "<table><tr><th>Measure<th>Median<th>Unit<th>Least<th>Most{peer}<th>Published<th>Goal<th>\
+         </tr>"
+    )
+    .map_err(broken)?;
     for row in &finding.rows {
-        page.push_str(&html_row(row));
+        page.push_str(&html_row(row, finding.peer.is_some()));
     }
     page.push_str("</table>");
-    for (title, unit, lines) in plots(finding) {
-        write!(page, "<h2>{}</h2>{}", escape(&title), plot(&unit, &lines)?).map_err(broken)?;
+    for lines in plots(finding) {
+        write!(page, "<h2>{}</h2>{}", escape(&lines[0].plot), plot(&lines)?).map_err(broken)?;
     }
     page.push_str("</html>\n");
     Ok(page)
 }
 
-fn html_row(row: &Row) -> String {
+fn html_row(row: &Row, has_peer: bool) -> String {
     let reference = row
         .reference
         .as_ref()
@@ -101,14 +118,19 @@ fn html_row(row: &Row) -> String {
                 escape(reference.source)
             )
         });
+    let peer = match &row.peer {
+        Some(peer) => format!("<td>{}<td>{}", figure(peer.value), figure(peer.ratio)),
+        None if has_peer => "<td><td>".to_owned(),
+        None => String::new(),
+    };
     let verdict = match row.holds {
         Some(true) => "<td class=good>holds",
         Some(false) => "<td class=bad>missed",
         None => "<td>",
     };
     format!(
-        "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{reference}<td>{}{verdict}</tr>",
-        escape(row.name),
+        "<tr><td>{}<td>{}<td>{}<td>{}<td>{}{peer}<td>{reference}<td>{}{verdict}</tr>",
+        escape(&row.name),
         figure(row.value),
         escape(row.unit),
         figure(row.summary.min),
@@ -118,24 +140,25 @@ fn html_row(row: &Row) -> String {
 }
 
 /// The series of the middle run, by plot, in order of appearance.
-fn plots(finding: &Finding) -> Vec<(String, String, Vec<&Series>)> {
-    let mut plots: Vec<(String, String, Vec<&Series>)> = Vec::new();
+fn plots(finding: &Finding) -> Vec<Vec<&Series>> {
+    let mut plots: Vec<Vec<&Series>> = Vec::new();
     let Some(run) = finding.runs.get(finding.runs.len() / 2) else {
         return plots;
     };
     for series in &run.series {
-        match plots.iter_mut().find(|(title, _, _)| *title == series.plot) {
-            Some((_, _, lines)) => lines.push(series),
-            None => plots.push((series.plot.clone(), series.unit.clone(), vec![series])),
+        match plots.iter_mut().find(|lines| lines[0].plot == series.plot) {
+            Some(lines) => lines.push(series),
+            None => plots.push(vec![series]),
         }
     }
     plots
 }
 
-fn plot(unit: &str, lines: &[&Series]) -> Result<String, LabError> {
+/// One plot; its first line names the axes.
+fn plot(lines: &[&Series]) -> Result<String, LabError> {
     let mut svg = String::new();
     let points = || lines.iter().flat_map(|series| &series.points);
-    let seconds = points().map(|point| point.0).fold(1.0, f64::max);
+    let width = points().map(|point| point.0).fold(1.0, f64::max);
     let most = points().map(|point| point.1).fold(0.0, f64::max).max(1e-9);
     {
         let area = SVGBackend::with_string(&mut svg, (860, 300)).into_drawing_area();
@@ -143,13 +166,13 @@ fn plot(unit: &str, lines: &[&Series]) -> Result<String, LabError> {
             .margin(8)
             .x_label_area_size(32)
             .y_label_area_size(76)
-            .build_cartesian_2d(0.0..seconds, 0.0..most * 1.08)
+            .build_cartesian_2d(0.0..width, 0.0..most * 1.08)
             .map_err(broken)?;
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
-            .x_desc("seconds")
-            .y_desc(unit)
+            .x_desc(lines[0].along.as_str())
+            .y_desc(lines[0].unit.as_str())
             .draw()
             .map_err(broken)?;
         for (index, series) in lines.iter().enumerate() {

@@ -21,6 +21,8 @@ pub struct Finding {
     pub experiment: &'static str,
     /// How it was done.
     pub method: &'static str,
+    /// Whom the rows compare with.
+    pub peer: Option<&'static str>,
     /// Version of the binary under test.
     pub version: String,
     /// When it began.
@@ -39,19 +41,34 @@ pub struct Finding {
 #[derive(Serialize)]
 pub struct Row {
     /// The measure's name.
-    pub name: &'static str,
+    pub name: String,
     /// Unit of value, reference and goal.
     pub unit: &'static str,
     /// Median of the runs.
     pub value: f64,
     /// All runs.
     pub summary: Summary,
+    /// What the peer came to in the same runs.
+    pub peer: Option<Peer>,
     /// A published figure and its source.
     pub reference: Option<Reference>,
     /// What must hold, in words.
     pub goal: Option<String>,
     /// Whether it holds; none where there is no goal.
     pub holds: Option<bool>,
+    /// True for what the terminal's table leaves out.
+    pub is_detail: bool,
+}
+
+/// The peer's side of a row.
+#[derive(Serialize)]
+pub struct Peer {
+    /// Median of the runs.
+    pub value: f64,
+    /// All runs.
+    pub summary: Summary,
+    /// Our value over the peer's, run by run; the median of these.
+    pub ratio: f64,
 }
 
 /// A figure that others published.
@@ -82,9 +99,10 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
     let host = Host::measure(&work)?;
     let runs = repeat(experiment, args, &thalweg, &work)?;
     let result = Finding {
-        format: 1,
+        format: 2,
         experiment: experiment.name,
         method: experiment.method,
+        peer: experiment.peer,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         began_ms,
         quick: args.quick,
@@ -150,30 +168,50 @@ fn repeat(
 }
 
 fn rows(experiment: &Experiment, runs: &[Outcome]) -> Vec<Row> {
-    experiment
-        .measures
-        .iter()
+    (experiment.measures)()
+        .into_iter()
         .filter_map(|measure| {
-            let values = runs
-                .iter()
-                .flat_map(|run| &run.values)
-                .filter(|(name, _)| name == measure.name)
-                .map(|(_, value)| *value)
-                .collect();
-            let summary = Summary::of(values)?;
+            let summary = Summary::of(named(&measure.name, runs, |run| &run.values))?;
+            let peer = peer(&summary, named(&measure.name, runs, |run| &run.peers));
+            let ratio = peer.as_ref().map(|peer| peer.ratio);
             Some(Row {
-                name: measure.name,
                 unit: measure.unit,
                 value: summary.median,
                 reference: measure
                     .reference
                     .map(|(source, value)| Reference { source, value }),
                 goal: measure.goal.map(|goal| goal.to_string()),
-                holds: measure.goal.map(|goal| goal.holds(summary.median)),
+                holds: measure.goal.map(|goal| goal.holds(summary.median, ratio)),
+                is_detail: measure.is_detail,
+                name: measure.name,
                 summary,
+                peer,
             })
         })
         .collect()
+}
+
+fn named(name: &str, runs: &[Outcome], side: fn(&Outcome) -> &Vec<(String, f64)>) -> Vec<f64> {
+    runs.iter()
+        .flat_map(side)
+        .filter(|(measured, _)| measured == name)
+        .map(|(_, value)| *value)
+        .collect()
+}
+
+fn peer(ours: &Summary, theirs: Vec<f64>) -> Option<Peer> {
+    let ratios = ours
+        .runs
+        .iter()
+        .zip(&theirs)
+        .map(|(ours, theirs)| ours / theirs);
+    let ratio = Summary::of(ratios.collect())?.median;
+    let summary = Summary::of(theirs)?;
+    Some(Peer {
+        value: summary.median,
+        summary,
+        ratio,
+    })
 }
 
 fn binary(named: Option<&Path>) -> Result<PathBuf, LabError> {

@@ -53,6 +53,16 @@ pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     Some(sorted[low] + (sorted[high] - sorted[low]) * (at - at.floor()))
 }
 
+/// The value at each percent of sorted values, as a plot's points.
+pub fn curve(sorted: &[f64]) -> Vec<(f64, f64)> {
+    (0..=100)
+        .filter_map(|percent| {
+            let percent = f64::from(percent);
+            Some((percent, quantile(sorted, percent / 100.0)?))
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use base::{Clock, SystemClock};
 use serde_json::{Value, json};
 
-use crate::experiment::{Experiment, Goal, LabError, Measure, Outcome, Series, Setting};
+use crate::experiment::{Experiment, LabError, Measure, Outcome, Series, Setting};
 use crate::limits::{POLL, STALL_MAX};
 use crate::process::{Measured, Up, Usage};
 use crate::stats;
@@ -30,79 +30,33 @@ pub const EXPERIMENT: Experiment = Experiment {
         and the results. The agent looks at the log every 10 ms. Backlog phase: the log is complete when the agent starts. Trickle phase: \
         500 lines a second, each with the time of its writing; latency is the age at which the REST \
         consumer has it. CPU is user and system time of each process over the backlog phase.",
-    measures: &[
-        Measure {
-            name: "line rate",
-            unit: "lines/s",
-            goal: Some(Goal::AtLeast(393_000.0)),
-            reference: Some((
-                "Fluent Bit 5.1, file system buffer, tail to file",
-                393_000.0,
-            )),
-        },
-        Measure {
-            name: "server CPU per record",
-            unit: "µs",
-            goal: Some(Goal::AtMost(3.0)),
-            reference: None,
-        },
-        Measure {
-            name: "agent CPU per record",
-            unit: "µs",
-            goal: Some(Goal::AtMost(3.0)),
-            reference: Some(("Telegraf 1.37, memory buffer, 30 CPU-s/GB at 200 B", 6.0)),
-        },
-        Measure {
-            name: "lines lost",
-            unit: "lines",
-            goal: Some(Goal::AtMost(0.0)),
-            reference: None,
-        },
-        Measure {
-            name: "lines doubled",
-            unit: "lines",
-            goal: Some(Goal::AtMost(0.0)),
-            reference: None,
-        },
-        Measure {
-            name: "statement miscount",
-            unit: "lines",
-            goal: Some(Goal::AtMost(0.0)),
-            reference: None,
-        },
-        Measure {
-            name: "latency p50",
-            unit: "ms",
-            goal: Some(Goal::AtMost(50.0)),
-            reference: None,
-        },
-        Measure {
-            name: "latency p99",
-            unit: "ms",
-            goal: Some(Goal::AtMost(250.0)),
-            reference: None,
-        },
-        Measure {
-            name: "server memory",
-            unit: "MiB",
-            goal: None,
-            reference: None,
-        },
-        Measure {
-            name: "agent memory",
-            unit: "MiB",
-            goal: None,
-            reference: None,
-        },
-        Measure {
-            name: "share of the disk's write rate",
-            unit: "%",
-            goal: None,
-            reference: None,
-        },
-    ],
+    peer: None,
+    measures,
     run,
 };
+
+fn measures() -> Vec<Measure> {
+    vec![
+        Measure::new("line rate", "lines/s")
+            .at_least(393_000.0)
+            .reference(
+                "Fluent Bit 5.1, file system buffer, tail to file",
+                393_000.0,
+            ),
+        Measure::new("server CPU per record", "µs").at_most(3.0),
+        Measure::new("agent CPU per record", "µs")
+            .at_most(3.0)
+            .reference("Telegraf 1.37, memory buffer, 30 CPU-s/GB at 200 B", 6.0),
+        Measure::new("lines lost", "lines").at_most(0.0),
+        Measure::new("lines doubled", "lines").at_most(0.0),
+        Measure::new("statement miscount", "lines").at_most(0.0),
+        Measure::new("latency p50", "ms").at_most(50.0),
+        Measure::new("latency p99", "ms").at_most(250.0),
+        Measure::new("server memory", "MiB"),
+        Measure::new("agent memory", "MiB"),
+        Measure::new("share of the disk's write rate", "%"),
+    ]
+}
 
 fn run(setting: &Setting) -> Result<Outcome, LabError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -176,7 +130,8 @@ async fn measure(setting: &Setting) -> Result<Outcome, LabError> {
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))
             .collect(),
-        series: watch.series(latency_curve(&sorted)),
+        peers: Vec::new(),
+        series: watch.series(stats::curve(&sorted)),
     })
 }
 
@@ -230,18 +185,14 @@ impl Watch {
     }
 
     fn series(self, latency: Vec<(f64, f64)>) -> Vec<Series> {
-        let line = |plot: &str, unit: &str, name: &str, points| Series {
-            plot: plot.to_owned(),
-            unit: unit.to_owned(),
-            name: name.to_owned(),
-            points,
-        };
+        let over_time = |plot, unit, name, points| Series::new(plot, "seconds", unit, name, points);
         vec![
-            line("Lines stored", "lines", "in the topic", self.stored),
-            line("Resident memory", "MiB", "thalweg up", self.server_mib),
-            line("Resident memory", "MiB", "thalweg-agent", self.agent_mib),
-            line(
-                "Latency by share of lines (x: share of 100)",
+            over_time("Lines stored", "lines", "in the topic", self.stored),
+            over_time("Resident memory", "MiB", "thalweg up", self.server_mib),
+            over_time("Resident memory", "MiB", "thalweg-agent", self.agent_mib),
+            Series::new(
+                "Latency by share of lines",
+                "percent of the lines",
                 "ms",
                 "written to consumed",
                 latency,
@@ -511,15 +462,6 @@ fn used(after: &Usage, before: &Usage) -> Usage {
         cpu: after.cpu.saturating_sub(before.cpu),
         ..*after
     }
-}
-
-fn latency_curve(sorted: &[f64]) -> Vec<(f64, f64)> {
-    (0..=100)
-        .filter_map(|percent| {
-            let share = f64::from(percent);
-            Some((share, stats::quantile(sorted, share / 100.0)?))
-        })
-        .collect()
 }
 
 const TOPIC: &str = "line";

@@ -1,8 +1,14 @@
 //! The table of experiments, in the order in which `thalweg lab list` prints them.
 
 mod line;
+mod store_topics;
+mod store_vs_kafka;
 
 use crate::experiment::Experiment;
 
 /// Every experiment.
-pub const ALL: &[Experiment] = &[line::EXPERIMENT];
+pub const ALL: &[Experiment] = &[
+    line::EXPERIMENT,
+    store_vs_kafka::EXPERIMENT,
+    store_topics::EXPERIMENT,
+];

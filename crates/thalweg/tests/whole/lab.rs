@@ -1,5 +1,7 @@
 //! The lab lists its experiments, runs one, and writes its report.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use crate::harness::{folder, sibling, succeed, thalweg_command};
@@ -11,29 +13,9 @@ fn the_line_experiment_runs_in_its_short_form_and_draws_its_report() {
     let listed = succeed(thalweg_command().args(["lab", "list"]));
     assert!(listed.contains("line "), "{listed}");
     let dir = folder();
-    let mut command = thalweg_command();
-    command
-        .args([
-            "lab",
-            "run",
-            "line",
-            "--quick",
-            "--output",
-            "json",
-            "--results",
-        ])
-        .arg(dir.path());
-    // Whether a goal of speed holds is not this test's matter: a debug build runs here.
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let result: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}\n{said}", output.status));
+    let result = run_quick("line", dir.path());
     let rows = result["rows"].as_array().unwrap();
-    let row = |name: &str| {
-        rows.iter()
-            .find(|row| row["name"] == name)
-            .unwrap_or_else(|| panic!("no row {name} in {rows:?}"))
-    };
+    let row = |name: &str| row_of(rows, name);
     for name in ["lines lost", "lines doubled"] {
         assert_eq!(
             (row(name)["value"].as_f64(), &row(name)["holds"]),
@@ -49,4 +31,45 @@ fn the_line_experiment_runs_in_its_short_form_and_draws_its_report() {
         "not self-contained"
     );
     assert!(dir.path().join("line.json").is_file());
+}
+
+#[test]
+fn the_topics_experiment_runs_in_its_short_form() {
+    sibling("thalweg-lab");
+    let dir = folder();
+    let result = run_quick("store-topics", dir.path());
+    let rows = result["rows"].as_array().unwrap();
+    // What holds of any build on any machine; of so few topics memory is known only roughly.
+    let at_rest = row_of(rows, "memory per topic, after creation");
+    assert!(at_rest["value"].as_f64().unwrap() < 4.0, "{at_rest}");
+    assert_eq!(row_of(rows, "open handles")["holds"], true, "{rows:?}");
+    for name in [
+        "any topic: rate",
+        "100 topics a request: rate",
+        "consumers waiting 500 ms",
+    ] {
+        assert!(row_of(rows, name)["value"].as_f64().unwrap() > 0.0);
+    }
+    let html = std::fs::read_to_string(dir.path().join("store-topics.html")).unwrap();
+    assert!(html.contains("while topics are created") && html.contains("<svg"));
+}
+
+/// Runs an experiment's short form; its result. Whether a goal of speed holds is not the tests'
+/// matter: a debug build runs here.
+fn run_quick(experiment: &str, results: &Path) -> Value {
+    let mut command = thalweg_command();
+    command
+        .args(["lab", "run", experiment, "--quick"])
+        .args(["--output", "json", "--results"])
+        .arg(results);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}\n{said}", output.status))
+}
+
+fn row_of<'a>(rows: &'a [Value], name: &str) -> &'a Value {
+    rows.iter()
+        .find(|row| row["name"] == name)
+        .unwrap_or_else(|| panic!("no row {name} in {rows:?}"))
 }
