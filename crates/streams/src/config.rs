@@ -5,6 +5,7 @@ use std::time::Duration;
 use base::{ByteSize, HumanDuration};
 use serde::{Deserialize, Serialize};
 
+use crate::groups::GroupsConfig;
 use crate::limits::{MESSAGE_BYTES_DEFAULT, MESSAGE_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX};
 use crate::topic::TopicName;
 
@@ -45,6 +46,8 @@ pub struct StreamsConfig {
     pub streams: Vec<StreamPolicy>,
     /// Policy of every stream path that is not listed.
     pub default_stream: StreamDefaults,
+    /// Consumer groups.
+    pub groups: GroupsConfig,
 }
 
 /// The policy of the topics under one stream path.
@@ -126,6 +129,7 @@ impl StreamsConfig {
         if self.node_id < 0 {
             problems.push(format!("node_id is {}: write zero or more", self.node_id));
         }
+        problems.extend(self.groups.problems());
         problems
     }
 
@@ -171,6 +175,7 @@ impl Default for StreamsConfig {
             segment_bytes: ByteSize::mib(64),
             streams: Vec::new(),
             default_stream: StreamDefaults::default(),
+            groups: GroupsConfig::default(),
         }
     }
 }

@@ -12,13 +12,15 @@
 //! | 7 group deleted | group text |
 //! | 8 snapshot end | position `u64` |
 //! | 9 partition's transactions | number `u32`, open, aborted |
+//! | 30 group | group text, kind `u8`, protocol type text, epoch `i32`, emptied `i64` or -1 |
+//! | 31 group offsets deleted | group text, partition numbers `u32` |
 //! | 40 index chunk | partition number `u32`, a chunk as `index` lays it out |
 //! | 41 index | number `u32`, chunks: 0 and the bytes, or 1, outline and where the bytes lie |
 //! | 42 batch moved | as 1: a batch that stands elsewhere already |
 //!
 //! A partition's number is the store's own, given once and never again, so that frames of a
-//! deleted topic can never be taken for another's. Frames 2, 3, 5, 6 and 41 say how things stand,
-//! so that writing them once more changes nothing; a snapshot is just that for everything, and
+//! deleted topic can never be taken for another's. Frames 2, 3, 5, 6, 30 and 41 say how things
+//! stand, so that writing them once more changes nothing; a snapshot is just that for everything, and
 //! frame 8 then says that all before its position is needed no more but for what the indexes point
 //! to: batches, and chunks of the indexes themselves. Opening begins at the newest snapshot.
 
@@ -29,8 +31,10 @@ use uuid::Uuid;
 use crate::config::Durability;
 use crate::error::StreamsError;
 use crate::event_store::CommittedOffset;
+use crate::groups::GroupKind;
 use crate::index::{Away, Outline, StandingChunk};
 use crate::limits::PRODUCER_BATCHES_REMEMBERED;
+use crate::offsets::NotedGroup;
 use crate::producers::{Producer, Sequenced};
 use crate::topic::TopicName;
 use crate::unsettled::{Aborted, TransactionsStanding};
@@ -46,6 +50,8 @@ pub(crate) mod kind {
     pub(crate) const GROUP_DELETED: u8 = 7;
     pub(crate) const SNAPSHOT_END: u8 = 8;
     pub(crate) const PARTITION_TRANSACTIONS: u8 = 9;
+    pub(crate) const GROUP: u8 = 30;
+    pub(crate) const GROUP_OFFSETS_DELETED: u8 = 31;
     pub(crate) const INDEX_CHUNK: u8 = 40;
     pub(crate) const INDEX: u8 = 41;
     pub(crate) const BATCH_MOVED: u8 = 42;
@@ -87,8 +93,12 @@ pub(crate) enum Change {
         group: String,
         offsets: Vec<(u32, CommittedOffset)>,
     },
-    /// A group's offsets are gone.
+    /// A group is gone with its offsets.
     GroupDeleted { group: String },
+    /// A group as it stands, but for its offsets.
+    Group { group: String, noted: NotedGroup },
+    /// These offsets of a group are gone.
+    GroupOffsetsDeleted { group: String, numbers: Vec<u32> },
     /// A snapshot that began at this position is complete.
     SnapshotEnd { began: u64 },
     /// Where a partition's batches lie.
@@ -166,6 +176,20 @@ impl Change {
                 put_text(&mut out, group);
                 kind::GROUP_DELETED
             }
+            Change::Group { group, noted } => {
+                put_text(&mut out, group);
+                out.push(group_kind_code(noted.kind));
+                put_text(&mut out, &noted.protocol_type);
+                put_u32(&mut out, noted.epoch as u32);
+                put_i64(&mut out, noted.emptied.map_or(-1, |at| at.0));
+                kind::GROUP
+            }
+            Change::GroupOffsetsDeleted { group, numbers } => {
+                put_text(&mut out, group);
+                put_count(&mut out, numbers.len());
+                numbers.iter().for_each(|number| put_u32(&mut out, *number));
+                kind::GROUP_OFFSETS_DELETED
+            }
             Change::SnapshotEnd { began } => {
                 put_u64(&mut out, *began);
                 kind::SNAPSHOT_END
@@ -220,6 +244,18 @@ impl Change {
             kind::GROUP_DELETED => Change::GroupDeleted {
                 group: from.text()?,
             },
+            kind::GROUP => Change::Group {
+                group: from.text()?,
+                noted: from.noted_group()?,
+            },
+            kind::GROUP_OFFSETS_DELETED => {
+                let group = from.text()?;
+                let mut numbers = Vec::new();
+                for _ in 0..from.count()? {
+                    numbers.push(from.u32()?);
+                }
+                Change::GroupOffsetsDeleted { group, numbers }
+            }
             kind::SNAPSHOT_END => Change::SnapshotEnd { began: from.u64()? },
             kind::INDEX => {
                 let number = from.u32()?;
@@ -327,6 +363,19 @@ impl Payload<'_> {
             ranges.push((self.u32()?, self.u32()?));
         }
         Ok(ranges)
+    }
+
+    fn noted_group(&mut self) -> Result<NotedGroup, StreamsError> {
+        Ok(NotedGroup {
+            kind: match self.array()? {
+                [0] => GroupKind::Classic,
+                [1] => GroupKind::Consumer,
+                _ => return Err(DAMAGED),
+            },
+            protocol_type: self.text()?,
+            epoch: self.i32()?,
+            emptied: Some(UnixMillis(self.i64()?)).filter(|at| at.0 >= 0),
+        })
     }
 
     fn committed(&mut self) -> Result<CommittedOffset, StreamsError> {
@@ -482,6 +531,13 @@ fn durability_code(durability: Durability) -> u8 {
     }
 }
 
+fn group_kind_code(kind: GroupKind) -> u8 {
+    match kind {
+        GroupKind::Classic => 0,
+        GroupKind::Consumer => 1,
+    }
+}
+
 const DAMAGED: StreamsError = StreamsError::Unreadable("a frame is not of its kind's shape");
 
 #[cfg(test)]
@@ -547,6 +603,19 @@ mod tests {
                 },
             },
             Change::GroupDeleted { group: "g".into() },
+            Change::Group {
+                group: "g".into(),
+                noted: NotedGroup {
+                    kind: GroupKind::Consumer,
+                    protocol_type: "consumer".into(),
+                    epoch: 7,
+                    emptied: None,
+                },
+            },
+            Change::GroupOffsetsDeleted {
+                group: "g".into(),
+                numbers: vec![1, 5],
+            },
             Change::SnapshotEnd { began: 4_096 },
             Change::Index {
                 number: 5,

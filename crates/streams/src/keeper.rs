@@ -9,7 +9,7 @@
 //! it sleeps until the oldest of them does, or until the youngest possible could, and for ever
 //! when no topic has such an age.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,6 +31,8 @@ pub(crate) struct Keeper {
     bell: Condvar,
     /// Position at which the next look is due.
     due: AtomicU64,
+    /// Whether the last look found no group whose offsets could expire one day.
+    without_groups: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +64,20 @@ impl Keeper {
         if moved.is_ok() {
             self.look();
         }
+    }
+
+    /// Tells that a group may have something that expires one day.
+    pub(crate) fn note_groups(&self) {
+        if self.without_groups.load(Ordering::Relaxed)
+            && self.without_groups.swap(false, Ordering::Relaxed)
+        {
+            self.look();
+        }
+    }
+
+    /// Writes down whether the next look is not meant for groups.
+    pub(crate) fn sleeps_without_groups(&self, without: bool) {
+        self.without_groups.store(without, Ordering::Relaxed);
     }
 
     /// Asks for a look now.
@@ -103,12 +119,12 @@ pub(crate) fn start(streams: &Arc<Streams>) -> Result<(), StreamsError> {
             let Some(streams) = streams.upgrade() else {
                 return;
             };
-            pause = match streams.expire() {
+            pause = match streams.expire_all() {
                 Ok(pause) => pause,
                 Err(StreamsError::Closed) => return,
                 Err(error) => {
                     let error = base::report(&error);
-                    tracing::warn!(error, "cannot expire records; trying again later");
+                    tracing::warn!(error, "cannot expire what is old; trying again later");
                     Some(EXPIRY_RETRY)
                 }
             };
@@ -146,6 +162,14 @@ pub(crate) fn start(streams: &Arc<Streams>) -> Result<(), StreamsError> {
 }
 
 impl Streams {
+    /// Does away with records and offsets that have expired; tells when to come again.
+    fn expire_all(&self) -> Result<Option<Duration>, StreamsError> {
+        let records = self.expire()?;
+        let offsets = self.expire_offsets()?;
+        let offsets = offsets.map(|next| next.max(EXPIRY_PAUSE_MIN));
+        Ok(records.into_iter().chain(offsets).min())
+    }
+
     /// Hides what has expired; tells how long from now the next may.
     pub(crate) fn expire(&self) -> Result<Option<Duration>, StreamsError> {
         let now = self.clock().now();

@@ -19,6 +19,8 @@ pub mod groups;
 mod index;
 pub mod kafka;
 mod keeper;
+mod lag;
+mod ledger;
 pub mod limits;
 mod marker;
 mod mover;

@@ -80,3 +80,6 @@ pub const CONSUMER_PARTITIONS_MAX: usize = 100_000;
 
 /// Bytes that an in-process consumer asks of one partition per read when the caller allows more.
 pub const CONSUMER_READ_BYTES: usize = 1 << 20;
+
+/// Lags of a group and a topic that metrics tell: each is a series that a collector keeps.
+pub const LAG_SERIES_MAX: usize = 1_000;

@@ -6,11 +6,13 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::UnixMillis;
 
 use crate::error::StreamsError;
 use crate::event_store::CommittedOffset;
+use crate::groups::GroupKind;
 use crate::limits::{
     GROUP_NAME_BYTES_MAX, GROUPS_MAX, OFFSET_METADATA_BYTES_MAX, OFFSETS_PER_COMMIT_MAX,
 };
@@ -44,12 +46,27 @@ pub struct GroupOffset {
     pub committed: CommittedOffset,
 }
 
-/// Offsets by group and partition number.
+/// Offsets by group and partition number, and what else is known of groups without members.
 #[derive(Debug, Default)]
 pub(crate) struct Offsets {
     by_group: HashMap<Arc<str>, BTreeMap<u32, CommittedOffset>>,
     queue: VecDeque<OffsetChange>,
+    noted: HashMap<Arc<str>, NotedGroup>,
 }
+
+/// What is known of a group beside its offsets and members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NotedGroup {
+    pub(crate) kind: GroupKind,
+    pub(crate) protocol_type: String,
+    pub(crate) epoch: i32,
+    /// Since when it has no members; none while it has.
+    pub(crate) emptied: Option<UnixMillis>,
+}
+
+/// A group and the numbers of the partitions whose offsets have expired; none of a group that is
+/// to go as a whole.
+pub(crate) type Expired = (Arc<str>, Vec<u32>);
 
 /// A change of the offsets, in the order of the journal.
 #[derive(Clone, Debug)]
@@ -58,6 +75,8 @@ pub(crate) enum OffsetChange {
     Commit(Arc<str>, Vec<(u32, CommittedOffset)>),
     /// All offsets of the group are gone.
     DeleteGroup(Arc<str>),
+    /// These offsets of the group are gone.
+    Delete(Arc<str>, Vec<u32>),
     /// All offsets of these partitions are gone, in whatever group.
     DeletePartitions(Vec<(u32, u32)>),
 }
@@ -135,6 +154,107 @@ impl Offsets {
         groups
     }
 
+    /// What was noted of a group last.
+    pub(crate) fn noted(&self, group: &str) -> Option<&NotedGroup> {
+        self.noted.get(group)
+    }
+
+    /// Notes how a group stands. A classic group without members and offsets is as if it had
+    /// never been; and at the bound a new name is not noted, which costs its epoch.
+    pub(crate) fn note(&mut self, group: &Arc<str>, noted: NotedGroup) {
+        let is_over = noted.kind == GroupKind::Classic && noted.emptied.is_some();
+        if is_over && !self.knows(group) {
+            self.noted.remove(group);
+        } else if self.noted.len() < GROUPS_MAX || self.noted.contains_key(group) {
+            self.noted.insert(Arc::clone(group), noted);
+        }
+    }
+
+    /// Takes in what was noted once; for recovery.
+    pub(crate) fn restore(&mut self, group: Arc<str>, noted: NotedGroup) {
+        self.noted.insert(group, noted);
+    }
+
+    /// Forgets what was noted of a group.
+    pub(crate) fn unnote(&mut self, group: &str) {
+        self.noted.remove(group);
+    }
+
+    /// All groups of which something was noted.
+    pub(crate) fn noted_groups(&self) -> Vec<(Arc<str>, NotedGroup)> {
+        let noted = self.noted.iter();
+        noted
+            .map(|(name, noted)| (Arc::clone(name), noted.clone()))
+            .collect()
+    }
+
+    /// After recovery: nobody is a member any more, from `now` on. Nor was anybody of a group of
+    /// which nothing was noted, as older versions did not.
+    pub(crate) fn begin_empty(&mut self, now: UnixMillis) {
+        for noted in self.noted.values_mut() {
+            noted.emptied.get_or_insert(now);
+        }
+        let by_group = &self.by_group;
+        self.noted
+            .retain(|name, noted| noted.kind == GroupKind::Consumer || by_group.contains_key(name));
+        for group in by_group.keys() {
+            note_commit(&mut self.noted, group, now);
+        }
+    }
+
+    /// A commit came in for the group, with or without members.
+    pub(crate) fn note_commit(&mut self, group: &Arc<str>, now: UnixMillis) {
+        note_commit(&mut self.noted, group, now);
+    }
+
+    /// What of groups without members has expired, and when the next may, if ever.
+    pub(crate) fn expired(
+        &self,
+        now: UnixMillis,
+        retention: Duration,
+    ) -> (Vec<Expired>, Option<UnixMillis>) {
+        let mut expired = Vec::new();
+        let mut next: Option<UnixMillis> = None;
+        let mut wait_until = |at: UnixMillis| next = Some(next.map_or(at, |next| next.min(at)));
+        if !self.queue.is_empty() {
+            wait_until(now + retention);
+        }
+        for (group, offsets) in &self.by_group {
+            let emptied = match self.noted.get(group).map(|noted| noted.emptied) {
+                // Nothing of it can expire sooner than if its last member left now.
+                Some(None) => {
+                    wait_until(now + retention);
+                    continue;
+                }
+                Some(Some(at)) => at,
+                None => now,
+            };
+            let mut numbers = Vec::new();
+            for (number, committed) in offsets {
+                let until = committed.at.max(emptied) + retention;
+                if until <= now {
+                    numbers.push(*number);
+                } else {
+                    wait_until(until);
+                }
+            }
+            if !numbers.is_empty() {
+                expired.push((Arc::clone(group), numbers));
+            }
+        }
+        for (group, noted) in &self.noted {
+            let Some(emptied) = noted.emptied.filter(|_| !self.by_group.contains_key(group)) else {
+                continue;
+            };
+            if emptied + retention <= now {
+                expired.push((Arc::clone(group), Vec::new()));
+            } else {
+                wait_until(emptied + retention);
+            }
+        }
+        (expired, next)
+    }
+
     /// How many groups have offsets.
     pub(crate) fn len(&self) -> usize {
         self.by_group.len()
@@ -160,7 +280,9 @@ impl Offsets {
         }
         for change in &self.queue {
             let concerns = match change {
-                OffsetChange::Commit(name, _) | OffsetChange::DeleteGroup(name) => name == group,
+                OffsetChange::Commit(name, _)
+                | OffsetChange::DeleteGroup(name)
+                | OffsetChange::Delete(name, _) => name == group,
                 OffsetChange::DeletePartitions(_) => true,
             };
             if concerns {
@@ -171,6 +293,20 @@ impl Offsets {
     }
 }
 
+/// A group of which nothing is known has never had members: that it has none counts from its
+/// first commit.
+fn note_commit(noted: &mut HashMap<Arc<str>, NotedGroup>, group: &Arc<str>, now: UnixMillis) {
+    if noted.len() < GROUPS_MAX && !noted.contains_key(group) {
+        let simple = NotedGroup {
+            kind: GroupKind::Classic,
+            protocol_type: String::new(),
+            epoch: 0,
+            emptied: Some(now),
+        };
+        noted.insert(Arc::clone(group), simple);
+    }
+}
+
 fn apply(by_group: &mut HashMap<Arc<str>, BTreeMap<u32, CommittedOffset>>, change: OffsetChange) {
     match change {
         OffsetChange::Commit(group, offsets) => {
@@ -178,6 +314,16 @@ fn apply(by_group: &mut HashMap<Arc<str>, BTreeMap<u32, CommittedOffset>>, chang
         }
         OffsetChange::DeleteGroup(group) => {
             by_group.remove(&group);
+        }
+        OffsetChange::Delete(group, numbers) => {
+            if let Some(offsets) = by_group.get_mut(&group) {
+                numbers
+                    .iter()
+                    .for_each(|number| drop(offsets.remove(number)));
+                if offsets.is_empty() {
+                    by_group.remove(&group);
+                }
+            }
         }
         OffsetChange::DeletePartitions(ranges) => by_group.retain(|_, offsets| {
             let gone = |number: u32| {

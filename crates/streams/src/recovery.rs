@@ -123,8 +123,14 @@ impl Replay {
                     .apply(OffsetChange::Commit(Arc::from(group), offsets));
             }
             Change::GroupDeleted { group } => {
+                self.offsets.unnote(&group);
                 self.offsets
                     .apply(OffsetChange::DeleteGroup(Arc::from(group)));
+            }
+            Change::Group { group, noted } => self.offsets.restore(Arc::from(group), noted),
+            Change::GroupOffsetsDeleted { group, numbers } => {
+                self.offsets
+                    .apply(OffsetChange::Delete(Arc::from(group), numbers));
             }
             Change::SnapshotEnd { began } => self.snapshot_began = began,
             Change::Index { number, chunks } => {

@@ -8,12 +8,14 @@
 //! Locks are taken in this order: topics, offsets, producer ids, a partition's state, the
 //! journal's own. The journal's callbacks take one of ours and none after it.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use base::Clock;
 use journal::{Disk, Done, Frame, Journal, JournalError, JournalOptions, Position, RealDisk};
@@ -26,10 +28,12 @@ use crate::embedded::Embedded;
 use crate::error::StreamsError;
 use crate::event_store::{CommittedOffset, EventStore, TopicSpec};
 use crate::frames::{Change, VERSION};
-use crate::groups::{Coordinator, GroupsConfig};
+use crate::groups::{Coordinator, GroupDescription, GroupKind, GroupStanding, GroupState};
 use crate::keeper::{self, Keeper};
+use crate::lag::ToldLags;
+use crate::ledger::GroupLedger;
 use crate::limits::PRODUCER_ID_BLOCK;
-use crate::offsets::{GroupOffset, OffsetChange, OffsetCommit, Offsets};
+use crate::offsets::{GroupOffset, NotedGroup, OffsetChange, OffsetCommit, Offsets};
 use crate::partition::{Shared, State, Telemetry, storage};
 use crate::recovery::{Recovery, Replay};
 use crate::topic::TopicName;
@@ -47,6 +51,7 @@ pub struct Streams {
     /// Held while a block of producer ids is on its way to the disk.
     reserving: tokio::sync::Mutex<()>,
     groups: Arc<Coordinator>,
+    told_lags: ToldLags,
     /// Counts the changes of topics, for those who wait for one.
     topics_version: watch::Sender<u64>,
     reclaiming: Mutex<()>,
@@ -99,6 +104,7 @@ impl Streams {
             None => first_opening(&shared.journal, &replay)?,
         };
         let topics = Topics::replayed(&mut replay, &shared);
+        replay.offsets.begin_empty(clock.now());
         let recovery = Recovery {
             frames: found.frames,
             bytes: found.bytes,
@@ -109,14 +115,17 @@ impl Streams {
             cut_bytes: found.cut.map_or(0, |cut| cut.bytes),
             damaged_bytes: found.damaged_bytes,
         };
+        let offsets = Arc::new(Mutex::new(replay.offsets));
+        let ledger = GroupLedger::new(&offsets, &shared, &clock);
         let streams = Arc::new(Streams {
+            groups: Coordinator::new(config.groups.clone(), Arc::clone(&clock), Arc::new(ledger)),
+            told_lags: ToldLags::default(),
             config,
-            groups: Coordinator::new(GroupsConfig::default(), Arc::clone(&clock)),
             clock,
             cluster_id,
             shared,
             topics: RwLock::new(topics),
-            offsets: Arc::new(Mutex::new(replay.offsets)),
+            offsets,
             producer_ids: Mutex::new(ProducerIds {
                 next: replay.producer_ids,
                 reserved: replay.producer_ids,
@@ -318,7 +327,11 @@ impl Streams {
             offsets: stored.clone(),
         };
         let wait = self.append_offsets(&change)?;
-        standing.queue(OffsetChange::Commit(Arc::from(group), stored));
+        let group: Arc<str> = Arc::from(group);
+        standing.note_commit(&group, self.clock.now());
+        standing.queue(OffsetChange::Commit(group, stored));
+        drop(standing);
+        self.shared.keeper.note_groups();
         Ok(wait)
     }
 
@@ -366,14 +379,122 @@ impl Streams {
     /// Forgets a group's offsets; false when it had none. Await the answer for durability.
     pub fn delete_group(&self, group: &str) -> Result<(bool, DurableWait), StreamsError> {
         let mut offsets = self.offsets.lock();
-        if !offsets.knows(group) {
+        if !offsets.knows(group) && offsets.noted(group).is_none() {
             return Ok((false, DurableWait(None)));
         }
         let wait = self.append_offsets(&Change::GroupDeleted {
             group: group.to_owned(),
         })?;
+        offsets.unnote(group);
         offsets.queue(OffsetChange::DeleteGroup(Arc::from(group)));
         Ok((true, wait))
+    }
+
+    /// Forgets what a group has committed for these partitions; await the answer for durability.
+    pub fn delete_offsets(
+        &self,
+        group: &str,
+        partitions: &[(TopicName, i32)],
+    ) -> Result<DurableWait, StreamsError> {
+        let topics = self.topics.read();
+        let mut numbers = Vec::with_capacity(partitions.len());
+        for (topic, partition) in partitions {
+            numbers.push(topics.partition(topic, *partition)?.number());
+        }
+        self.forget_offsets(group, numbers)
+    }
+
+    fn forget_offsets(&self, group: &str, numbers: Vec<u32>) -> Result<DurableWait, StreamsError> {
+        if numbers.is_empty() {
+            return Ok(DurableWait(None));
+        }
+        let mut offsets = self.offsets.lock();
+        let wait = self.append_offsets(&Change::GroupOffsetsDeleted {
+            group: group.to_owned(),
+            numbers: numbers.clone(),
+        })?;
+        offsets.queue(OffsetChange::Delete(Arc::from(group), numbers));
+        Ok(wait)
+    }
+
+    /// Forgets the offsets of groups that have had no members for too long; tells how long from
+    /// now the next may go, if there are any.
+    pub(crate) fn expire_offsets(&self) -> Result<Option<Duration>, StreamsError> {
+        let retention = self.config.groups.offsets_retention.0;
+        if retention.is_zero() {
+            return Ok(None);
+        }
+        let now = self.clock.now();
+        // First, so that a commit from here on asks for another look.
+        self.shared.keeper.sleeps_without_groups(true);
+        let (expired, next) = self.offsets.lock().expired(now, retention);
+        for (group, numbers) in expired {
+            tracing::info!(
+                group = &*group,
+                offsets = numbers.len(),
+                "offsets have expired"
+            );
+            self.until_not_busy(|| {
+                if numbers.is_empty() {
+                    self.delete_group(&group).map(drop)
+                } else {
+                    self.forget_offsets(&group, numbers.clone()).map(drop)
+                }
+            })?;
+        }
+        let next = next.map(|next| next.since(now));
+        if next.is_some() {
+            self.shared.keeper.sleeps_without_groups(false);
+        }
+        Ok(next)
+    }
+
+    /// All groups that have members or offsets, or had members that may come back, by name.
+    pub fn list_groups(&self) -> Vec<GroupDescription> {
+        let mut groups: BTreeMap<String, GroupDescription> = BTreeMap::new();
+        for live in self.groups.list() {
+            groups.insert(live.group.clone(), live);
+        }
+        let (with_offsets, noted) = {
+            let offsets = self.offsets.lock();
+            (offsets.groups(), offsets.noted_groups())
+        };
+        let noted = noted
+            .into_iter()
+            .map(|(name, noted)| (name, noted.kind, noted.protocol_type, noted.epoch));
+        let unnoted = with_offsets
+            .into_iter()
+            .map(|name| (name, GroupKind::Classic, String::new(), 0));
+        for (name, kind, protocol_type, epoch) in noted.chain(unnoted) {
+            groups
+                .entry(name.as_ref().to_owned())
+                .or_insert_with(|| GroupDescription {
+                    group: name.as_ref().to_owned(),
+                    kind,
+                    state: GroupState::Empty,
+                    protocol_type,
+                    protocol: String::new(),
+                    generation: epoch,
+                    members: Vec::new(),
+                });
+        }
+        groups.into_values().collect()
+    }
+
+    /// What was noted of a group beside its offsets, as long as there is something.
+    pub fn group_standing(&self, group: &str) -> Option<GroupStanding> {
+        self.offsets.lock().noted(group).map(NotedGroup::standing)
+    }
+
+    /// Whether there is such a group, with or without members.
+    pub fn has_group(&self, group: &str) -> bool {
+        self.groups.describe(group).is_some() || self.knows_group(group)
+    }
+
+    /// Whether the group has offsets, or had members that may come back.
+    pub fn knows_group(&self, group: &str) -> bool {
+        let offsets = self.offsets.lock();
+        offsets.knows(group) || offsets.noted(group).is_some()
     }
 
     /// The coordinator that all members of groups share.
@@ -384,6 +505,10 @@ impl Streams {
     /// Changes whenever a topic is created or deleted.
     pub fn topics_changed(&self) -> watch::Receiver<u64> {
         self.topics_version.subscribe()
+    }
+
+    pub(crate) fn told_lags(&self) -> &ToldLags {
+        &self.told_lags
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -462,6 +587,19 @@ impl Streams {
                 append(&Change::GroupOffsets {
                     group: group.as_ref().to_owned(),
                     offsets,
+                })
+            })?;
+        }
+        let noted = self.offsets.lock().noted_groups();
+        for (group, _) in noted {
+            self.until_not_busy(|| {
+                let offsets = self.offsets.lock();
+                let Some(noted) = offsets.noted(&group) else {
+                    return Ok(());
+                };
+                append(&Change::Group {
+                    group: group.as_ref().to_owned(),
+                    noted: noted.clone(),
                 })
             })?;
         }

@@ -106,6 +106,7 @@ async fn serve(
         metrics,
         mqtt: parts.mqtt.clone(),
         fleet: parts.fleet.clone(),
+        streams: parts.streams.clone(),
     });
     parts.serve(listeners, http::routes(process), &config, &tasks, &shutdown);
     endpoints

@@ -5,6 +5,8 @@ mod assignor;
 mod held;
 mod member;
 
+pub(crate) use assignor::subscribed;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -19,10 +19,13 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use super::consumer_group::ConsumerGroup;
+use super::entry::{Entry, Members};
 use super::group::{Answer, Group, Token};
 use super::{
-    GROUP_ID_BYTES_MAX, GroupDescription, GroupError, GroupsConfig, JoinRequest, Joined, Leaving,
-    MemberRef, SyncRequest, Synced,
+    Beat, BeatAnswer, Catalog, ConsumerGroupDescription, GROUP_ID_BYTES_MAX, GroupDescription,
+    GroupError, GroupKind, GroupsConfig, JoinRequest, Joined, Leaving, Ledger, MemberRef,
+    SyncRequest, Synced,
 };
 
 /// The one coordinator of the process. Joins and syncs must be called within a tokio runtime,
@@ -30,6 +33,7 @@ use super::{
 pub struct Coordinator {
     config: Arc<GroupsConfig>,
     clock: Arc<dyn Clock>,
+    ledger: Arc<dyn Ledger>,
     groups: Mutex<Groups>,
     sooner: Arc<Notify>,
 }
@@ -52,12 +56,6 @@ struct Groups {
     timer: Option<JoinHandle<()>>,
 }
 
-struct Entry {
-    group: Group,
-    /// The group's place in `deadlines`; may be earlier than what is due, never later.
-    armed: Option<UnixMillis>,
-}
-
 enum Waiting {
     Join(oneshot::Sender<Result<Joined, GroupError>>),
     Sync(oneshot::Sender<Result<Synced, GroupError>>),
@@ -71,10 +69,11 @@ struct Withdrawal {
 
 impl Coordinator {
     /// A coordinator without groups.
-    pub fn new(config: GroupsConfig, clock: Arc<dyn Clock>) -> Arc<Self> {
+    pub fn new(config: GroupsConfig, clock: Arc<dyn Clock>, ledger: Arc<dyn Ledger>) -> Arc<Self> {
         Arc::new(Coordinator {
             config: Arc::new(config),
             clock,
+            ledger,
             groups: Mutex::new(Groups::default()),
             sooner: Arc::new(Notify::new()),
         })
@@ -101,12 +100,15 @@ impl Coordinator {
         let entry = groups
             .by_name
             .entry(Arc::clone(&name))
-            .or_insert_with(|| Entry {
-                group: Group::new(Arc::clone(&self.config)),
-                armed: None,
-            });
+            .or_insert_with(|| Entry::new(Members::Classic(Group::new(Arc::clone(&self.config)))));
         let mut out = Vec::new();
-        entry.group.join(now, request, fresh_id, token, &mut out);
+        match &mut entry.members {
+            Members::Classic(group) => group.join(now, request, fresh_id, token, &mut out),
+            // Members of both protocols in one group are not served.
+            Members::Consumer(_) => {
+                out.push(Answer::Join(token, Err(GroupError::InconsistentProtocol)));
+            }
+        }
         self.settle(&mut groups, &name, out);
         Pending::new(answer, self, name, token)
     }
@@ -122,8 +124,9 @@ impl Coordinator {
         let name = Arc::clone(name);
         let token = groups.wait(Waiting::Sync(sender));
         let mut out = Vec::new();
-        if let Some(entry) = groups.by_name.get_mut(&name) {
-            entry.group.sync(now, request, token, &mut out);
+        match groups.by_name.get_mut(&name).map(|e| &mut e.members) {
+            Some(Members::Classic(group)) => group.sync(now, request, token, &mut out),
+            _ => out.push(Answer::Sync(token, Err(GroupError::UnknownMember))),
         }
         self.settle(&mut groups, &name, out);
         Pending::new(answer, self, name, token)
@@ -133,11 +136,10 @@ impl Coordinator {
     pub fn heartbeat(&self, member: MemberRef<'_>) -> Result<(), GroupError> {
         let now = self.clock.now();
         let mut groups = self.groups.lock();
-        let entry = groups
-            .by_name
-            .get_mut(member.group)
-            .ok_or(GroupError::UnknownMember)?;
-        entry.group.heartbeat(now, member)
+        match groups.by_name.get_mut(member.group).map(|e| &mut e.members) {
+            Some(Members::Classic(group)) => group.heartbeat(now, member),
+            _ => Err(GroupError::UnknownMember),
+        }
     }
 
     /// Takes members out at once; one answer for each of `leaving`, in order.
@@ -148,7 +150,8 @@ impl Coordinator {
     ) -> Vec<Result<(), GroupError>> {
         let now = self.clock.now();
         let mut groups = self.groups.lock();
-        let Some(entry) = groups.by_name.get_mut(group) else {
+        let Some(Members::Classic(known)) = groups.by_name.get_mut(group).map(|e| &mut e.members)
+        else {
             return leaving
                 .iter()
                 .map(|_| Err(GroupError::UnknownMember))
@@ -157,10 +160,53 @@ impl Coordinator {
         let mut out = Vec::new();
         let left = leaving
             .iter()
-            .map(|l| entry.group.leave(now, l, &mut out))
+            .map(|l| known.leave(now, l, &mut out))
             .collect();
         self.settle(&mut groups, &Arc::from(group), out);
         left
+    }
+
+    /// Takes a heartbeat of the newer protocol: joins, keeps the session, or leaves.
+    pub fn consumer_heartbeat(
+        self: &Arc<Self>,
+        beat: Beat,
+        catalog: &dyn Catalog,
+    ) -> Result<BeatAnswer, GroupError> {
+        check_group_id(&beat.group).map_err(|_| GroupError::InvalidRequest)?;
+        let now = self.clock.now();
+        let mut groups = self.groups.lock();
+        let name: Arc<str> = Arc::from(beat.group.as_str());
+        if !groups.by_name.contains_key(&name) {
+            let epoch = self.epoch_of_standing(&beat)?;
+            if groups.by_name.len() >= self.config.groups_max {
+                return Err(GroupError::TooManyGroups);
+            }
+            let group = ConsumerGroup::new(Arc::clone(&self.config), epoch);
+            let entry = Entry::new(Members::Consumer(group));
+            groups.by_name.insert(Arc::clone(&name), entry);
+        }
+        let answer = match groups.by_name.get_mut(&name).map(|e| &mut e.members) {
+            Some(Members::Consumer(group)) => group.beat(now, beat, catalog),
+            // Members of both protocols in one group are not served.
+            _ => Err(GroupError::NotFound),
+        };
+        self.settle(&mut groups, &name, Vec::new());
+        answer
+    }
+
+    /// How often members of the newer protocol are to send a heartbeat.
+    pub fn consumer_heartbeat_interval(&self) -> Duration {
+        self.config.consumer_heartbeat_interval.0
+    }
+
+    /// The epoch that a group without members goes on from, when the beat may begin it.
+    fn epoch_of_standing(&self, beat: &Beat) -> Result<i32, GroupError> {
+        let standing = self.ledger.standing(&beat.group);
+        match standing.filter(|s| s.kind == GroupKind::Consumer) {
+            Some(standing) => Ok(standing.epoch),
+            None if beat.epoch == 0 => Ok(0),
+            None => Err(GroupError::NotFound),
+        }
     }
 
     /// Says whether a commit by `member` is to be taken; counts as a heartbeat. A commit from
@@ -169,20 +215,41 @@ impl Coordinator {
         check_group_id(member.group)?;
         let now = self.clock.now();
         let mut groups = self.groups.lock();
-        match groups.by_name.get_mut(member.group) {
-            Some(entry) => entry.group.check_commit(now, member),
+        match groups.by_name.get_mut(member.group).map(|e| &mut e.members) {
+            Some(Members::Classic(group)) => group.check_commit(now, member),
+            Some(Members::Consumer(group)) => group.check_commit(member),
             None if member.generation < 0 => Ok(()),
+            // Its members have all gone, whoever they were.
+            None if self.ledger.standing(member.group).is_some() => Err(GroupError::UnknownMember),
             None => Err(GroupError::IllegalGeneration),
+        }
+    }
+
+    /// Says whether a member may be told its group's offsets; only members of the newer protocol
+    /// say who they are.
+    pub fn check_fetch(&self, member: MemberRef<'_>) -> Result<(), GroupError> {
+        let groups = self.groups.lock();
+        match groups.by_name.get(member.group).map(|e| &e.members) {
+            _ if member.member_id.is_empty() && member.generation < 0 => Ok(()),
+            Some(Members::Consumer(group)) => group.check_commit(member),
+            _ => Ok(()),
         }
     }
 
     /// The group, when it has members (joined or about to join).
     pub fn describe(&self, group: &str) -> Option<GroupDescription> {
         let groups = self.groups.lock();
-        groups
-            .by_name
-            .get(group)
-            .map(|entry| entry.group.describe(group, true))
+        let entry = groups.by_name.get(group)?;
+        Some(entry.describe(group, true))
+    }
+
+    /// The group with its epochs and shares, when it has members of the newer protocol.
+    pub fn describe_consumer(&self, group: &str) -> Option<ConsumerGroupDescription> {
+        let groups = self.groups.lock();
+        match &groups.by_name.get(group)?.members {
+            Members::Consumer(group) => Some(group.describe()),
+            Members::Classic(_) => None,
+        }
     }
 
     /// All groups that have members, in the order of their names, without their members.
@@ -191,18 +258,34 @@ impl Coordinator {
         let mut list: Vec<GroupDescription> = groups
             .by_name
             .iter()
-            .map(|(name, entry)| entry.group.describe(name, false))
+            .map(|(name, entry)| entry.describe(name, false))
             .collect();
         list.sort_by(|a, b| a.group.cmp(&b.group));
         list
+    }
+
+    /// How many members all groups have together.
+    pub fn members_count(&self) -> usize {
+        let groups = self.groups.lock();
+        groups.by_name.values().map(Entry::members_count).sum()
     }
 
     /// Fails with [`GroupError::NotEmpty`] when the group has members.
     pub fn check_delete(&self, group: &str) -> Result<(), GroupError> {
         let groups = self.groups.lock();
         match groups.by_name.get(group) {
-            Some(entry) if entry.group.has_members() => Err(GroupError::NotEmpty),
+            Some(entry) if entry.has_members() => Err(GroupError::NotEmpty),
             _ => Ok(()),
+        }
+    }
+
+    /// Whether a member of the group reads the topic of this wire name.
+    pub fn reads(&self, group: &str, topic: &str) -> bool {
+        let groups = self.groups.lock();
+        match groups.by_name.get(group).map(|e| &e.members) {
+            Some(Members::Classic(group)) => group.reads(topic),
+            Some(Members::Consumer(group)) => group.reads(topic),
+            None => false,
         }
     }
 
@@ -220,7 +303,10 @@ impl Coordinator {
             let mut out = Vec::new();
             if let Some(entry) = groups.by_name.get_mut(&name) {
                 entry.armed = None;
-                entry.group.tick(now, &mut out);
+                match &mut entry.members {
+                    Members::Classic(group) => group.tick(now, &mut out),
+                    Members::Consumer(group) => group.tick(now),
+                }
             }
             self.settle(&mut groups, &name, out);
         }
@@ -240,9 +326,12 @@ impl Coordinator {
         let Some(entry) = groups.by_name.get_mut(name) else {
             return;
         };
+        if let Some(standing) = entry.changed_standing() {
+            self.ledger.note(name, &standing);
+        }
         let armed = entry.armed;
-        let next = entry.group.next_deadline();
-        if entry.group.is_forgettable() {
+        let next = entry.next_deadline();
+        if entry.is_forgettable() {
             groups.by_name.remove(name);
             if let Some(at) = armed {
                 groups.deadlines.remove(&(at, Arc::clone(name)));
@@ -276,7 +365,7 @@ impl Coordinator {
 
     fn check_join(&self, request: &JoinRequest) -> Result<(), GroupError> {
         check_group_id(&request.group)?;
-        let bounds = self.config.session_timeout_min..=self.config.session_timeout_max;
+        let bounds = self.config.session_timeout_min.0..=self.config.session_timeout_max.0;
         if !bounds.contains(&request.session_timeout) {
             return Err(GroupError::InvalidSessionTimeout);
         }
@@ -363,8 +452,9 @@ impl<T> Drop for Pending<T> {
             return;
         }
         let mut out = Vec::new();
-        if let Some(entry) = groups.by_name.get_mut(&withdrawal.group) {
-            entry.group.withdraw(now, withdrawal.token, &mut out);
+        let entry = groups.by_name.get_mut(&withdrawal.group);
+        if let Some(Members::Classic(group)) = entry.map(|e| &mut e.members) {
+            group.withdraw(now, withdrawal.token, &mut out);
         }
         coordinator.settle(&mut groups, &withdrawal.group, out);
     }

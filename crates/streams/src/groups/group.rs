@@ -18,8 +18,8 @@ use base::UnixMillis;
 use bytes::Bytes;
 
 use super::{
-    GroupDescription, GroupError, GroupState, GroupsConfig, JoinRequest, Joined, Leaving,
-    MemberDescription, MemberRef, Protocol, SyncRequest, Synced,
+    CONSUMER_PROTOCOL_TYPE, GroupDescription, GroupError, GroupKind, GroupState, GroupsConfig,
+    JoinRequest, Joined, Leaving, MemberDescription, MemberRef, Protocol, SyncRequest, Synced,
 };
 
 /// Names one who waits for an answer.
@@ -101,8 +101,26 @@ impl Group {
         self.members.is_empty() && self.pending.is_empty()
     }
 
+    /// What kind of group it is; empty while it never had members.
+    pub(super) fn protocol_type(&self) -> &str {
+        &self.protocol_type
+    }
+
+    /// Whether a member's subscription names this topic, in Kafka's own encoding.
+    pub(super) fn reads(&self, topic: &str) -> bool {
+        self.protocol_type == CONSUMER_PROTOCOL_TYPE
+            && self.members.values().any(|m| {
+                let subscription = m.metadata(&self.protocol);
+                crate::consumer::subscribed(&subscription).contains(topic)
+            })
+    }
+
     pub(super) fn has_members(&self) -> bool {
         !self.members.is_empty()
+    }
+
+    pub(super) fn members_count(&self) -> usize {
+        self.members.len()
     }
 
     /// Takes a join. `fresh_id` becomes the member's id if it has none yet.
@@ -149,7 +167,10 @@ impl Group {
         self.check_generation(member.generation)?;
         self.touch(now, member.member_id);
         match self.state {
-            GroupState::Empty | GroupState::Dead => Err(GroupError::UnknownMember),
+            GroupState::Empty
+            | GroupState::Dead
+            | GroupState::Assigning
+            | GroupState::Reconciling => Err(GroupError::UnknownMember),
             GroupState::PreparingRebalance => Err(GroupError::RebalanceInProgress),
             GroupState::CompletingRebalance | GroupState::Stable => Ok(()),
         }
@@ -255,7 +276,7 @@ impl Group {
         match rebalance.extension {
             Some(left) if rebalance.joined_since && !left.is_zero() => {
                 // The caller's next tick comes from the new `until`.
-                let step = left.min(self.config.initial_rebalance_delay);
+                let step = left.min(self.config.initial_rebalance_delay.0);
                 rebalance.until = now + step;
                 rebalance.extension = Some(left - step);
                 rebalance.joined_since = false;
@@ -296,6 +317,7 @@ impl Group {
                 });
         GroupDescription {
             group: group.to_owned(),
+            kind: GroupKind::Classic,
             state: self.state,
             protocol_type: self.protocol_type.clone(),
             protocol: self.protocol.clone(),

@@ -8,33 +8,51 @@
 //! Committed offsets are not here: they are the store's, durable, and outlive the members. A group
 //! without members takes no memory here.
 
+mod beat;
+mod consumer_group;
 mod coordinator;
+mod entry;
 mod group;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
+use base::HumanDuration;
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
+pub use beat::{
+    Beat, BeatAnswer, Catalog, ConsumerGroupDescription, ConsumerMemberDescription, GroupStanding,
+    LEAVE_EPOCH, LEAVE_STATIC_EPOCH, Ledger,
+};
+pub use consumer_group::Partitions;
 pub use coordinator::{Coordinator, Pending};
 
 /// How the coordinator treats its groups; every field has a default.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct GroupsConfig {
     /// How long a group that was empty waits for more members before its first generation.
     /// Each member that joins within the delay extends it, up to the rebalance time-out.
-    pub initial_rebalance_delay: Duration,
+    pub initial_rebalance_delay: HumanDuration,
     /// Shortest session time-out that a member may ask for.
-    pub session_timeout_min: Duration,
+    pub session_timeout_min: HumanDuration,
     /// Longest session time-out that a member may ask for.
-    pub session_timeout_max: Duration,
+    pub session_timeout_max: HumanDuration,
+    /// How often members of the newer protocol (KIP-848) are told to send a heartbeat.
+    pub consumer_heartbeat_interval: HumanDuration,
+    /// The silence after which a member of the newer protocol counts as gone.
+    pub consumer_session_timeout: HumanDuration,
     /// Most members, joined or about to join, of one group.
     pub members_max: usize,
     /// Most groups with members at one time.
     pub groups_max: usize,
     /// Most bytes of one group's protocol metadata, and as many again of its assignments.
     pub group_bytes_max: usize,
+    /// How long the offsets of a group are kept after its last member left, or after the commit
+    /// when it never had members; zero keeps them for ever.
+    pub offsets_retention: HumanDuration,
 }
 
 /// One way of sharing partitions that a member offers, best first.
@@ -154,6 +172,15 @@ pub struct Leaving {
     pub instance_id: Option<String>,
 }
 
+/// Which protocol a group's members speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GroupKind {
+    /// Joining and syncing, the leader shares the partitions.
+    Classic,
+    /// Heartbeats only, the coordinator shares the partitions (KIP-848).
+    Consumer,
+}
+
 /// Where a group stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GroupState {
@@ -163,6 +190,10 @@ pub enum GroupState {
     PreparingRebalance,
     /// Waiting for the leader's assignment.
     CompletingRebalance,
+    /// The members' shares are to be made anew.
+    Assigning,
+    /// Members are giving back and taking up what their new shares ask.
+    Reconciling,
     /// Everybody has a share.
     Stable,
     /// Forgotten; a request that still holds it must look the group up again.
@@ -174,13 +205,15 @@ pub enum GroupState {
 pub struct GroupDescription {
     /// The group.
     pub group: String,
+    /// Which protocol its members speak.
+    pub kind: GroupKind,
     /// Where it stands.
     pub state: GroupState,
     /// What kind of group it is; empty while it never had members.
     pub protocol_type: String,
     /// The protocol of the generation; empty without one.
     pub protocol: String,
-    /// The generation's number.
+    /// The generation's number, or the group epoch.
     pub generation: i32,
     /// Its members in the order of their ids.
     pub members: Vec<MemberDescription>,
@@ -247,12 +280,40 @@ pub enum GroupError {
     /// A request without protocols or with contradictory fields; the caller's fault.
     #[error("the request contradicts itself")]
     InvalidRequest,
+    /// No such group, or one whose members speak the other protocol.
+    #[error("there is no such group of this kind")]
+    NotFound,
+    /// The member's epoch is not the coordinator's: give everything up and join again.
+    #[error("the member's epoch is not the coordinator's")]
+    FencedMemberEpoch,
+    /// The commit's epoch is not the member's: retry with the one of the next heartbeat.
+    #[error("the member's epoch has passed")]
+    StaleMemberEpoch,
+    /// The instance id belongs to a member that has not left.
+    #[error("another member has the instance id and has not left")]
+    UnreleasedInstance,
+    /// No such assignor here; the caller's fault.
+    #[error("the assignor is not known: ask for uniform or range")]
+    UnsupportedAssignor,
+    /// The topics' regular expression is none; the caller's fault.
+    #[error("the regular expression is not valid: {0}")]
+    InvalidRegex(String),
     /// The group still has members and cannot be deleted.
     #[error("the group has members")]
     NotEmpty,
     /// The coordinator stopped; retry against the next one.
     #[error("the coordinator has stopped")]
     Stopped,
+}
+
+impl GroupKind {
+    /// The kind's name as Kafka's tools print it.
+    pub fn name(self) -> &'static str {
+        match self {
+            GroupKind::Classic => "Classic",
+            GroupKind::Consumer => "Consumer",
+        }
+    }
 }
 
 impl GroupState {
@@ -262,26 +323,59 @@ impl GroupState {
             GroupState::Empty => "Empty",
             GroupState::PreparingRebalance => "PreparingRebalance",
             GroupState::CompletingRebalance => "CompletingRebalance",
+            GroupState::Assigning => "Assigning",
+            GroupState::Reconciling => "Reconciling",
             GroupState::Stable => "Stable",
             GroupState::Dead => "Dead",
         }
     }
 }
 
+impl GroupsConfig {
+    /// All that is wrong with the values, one line each, in the keys' names.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.session_timeout_min.0.is_zero()
+            || self.session_timeout_max < self.session_timeout_min
+        {
+            problems
+                .push("groups.session_timeout_min must be above zero and not above _max".into());
+        }
+        if self.consumer_heartbeat_interval.0.is_zero()
+            || self.consumer_session_timeout <= self.consumer_heartbeat_interval
+        {
+            problems.push(
+                "groups.consumer_session_timeout must be longer than the heartbeat interval".into(),
+            );
+        }
+        if self.members_max == 0 || self.groups_max == 0 || self.group_bytes_max == 0 {
+            problems.push("groups' bounds must be above zero".into());
+        }
+        problems
+    }
+}
+
 impl Default for GroupsConfig {
     fn default() -> Self {
+        let ms = |ms| HumanDuration(Duration::from_millis(ms));
         GroupsConfig {
             // Long enough for consumers that a script starts together, short enough that a
             // person who starts one does not notice.
-            initial_rebalance_delay: Duration::from_millis(100),
-            session_timeout_min: Duration::from_secs(1),
-            session_timeout_max: Duration::from_secs(1_800),
+            initial_rebalance_delay: ms(100),
+            session_timeout_min: ms(1_000),
+            session_timeout_max: ms(1_800_000),
+            consumer_heartbeat_interval: ms(5_000),
+            consumer_session_timeout: ms(45_000),
             members_max: 1_000,
             groups_max: 10_000,
             group_bytes_max: 16 << 20,
+            offsets_retention: ms(7 * 24 * 3_600_000),
         }
     }
 }
+
+/// The protocol type of groups of consumers.
+pub const CONSUMER_PROTOCOL_TYPE: &str = "consumer";
 
 /// Longest group id in bytes: longer ones are no names, and they are kept per group and commit.
 pub const GROUP_ID_BYTES_MAX: usize = 1_024;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{ManualClock, Rng, SystemClock, UnixMillis};
+use base::{HumanDuration, ManualClock, Rng, SystemClock, UnixMillis};
 use bytes::Bytes;
 
 use super::group::{Answer, Group, Token};
@@ -139,7 +139,7 @@ impl Bench {
 
 fn config() -> GroupsConfig {
     GroupsConfig {
-        initial_rebalance_delay: Duration::from_millis(50),
+        initial_rebalance_delay: HumanDuration(Duration::from_millis(50)),
         ..GroupsConfig::default()
     }
 }
@@ -601,8 +601,19 @@ fn on_refusal(client: &mut Client, error: GroupError) {
     };
 }
 
+/// Remembers nothing.
+pub(super) struct NoLedger;
+
+impl Ledger for NoLedger {
+    fn standing(&self, _: &str) -> Option<GroupStanding> {
+        None
+    }
+
+    fn note(&self, _: &str, _: &GroupStanding) {}
+}
+
 fn coordinator(config: GroupsConfig) -> Arc<Coordinator> {
-    Coordinator::new(config, Arc::new(SystemClock))
+    Coordinator::new(config, Arc::new(SystemClock), Arc::new(NoLedger))
 }
 
 #[tokio::test]
@@ -652,6 +663,7 @@ async fn bounds_of_the_coordinator_are_told() {
             ..config()
         },
         Arc::new(ManualClock::at(UnixMillis(5))),
+        Arc::new(NoLedger),
     );
     let first = coordinator.join_group(request("a", "", &["range"])).await;
     assert!(

@@ -9,7 +9,10 @@ use std::sync::Arc;
 
 use super::guard::{self, Field};
 use super::reply::{Call, Ending, Reply};
-use super::{Context, fetch, groups, metadata, offsets, produce, topics, versions};
+use super::{
+    Context, consumer_groups, fetch, group_admin, groups, metadata, offsets, produce, topics,
+    versions,
+};
 
 /// One API.
 pub(super) struct Api {
@@ -138,7 +141,7 @@ pub(super) const APIS: &[Api] = &[
         key: 8,
         told_from: 2,
         from: 2,
-        to: 8,
+        to: 10,
         flexible_from: 8,
         shape: guard::OFFSET_COMMIT,
         begin: offsets::offset_commit,
@@ -148,7 +151,7 @@ pub(super) const APIS: &[Api] = &[
         key: 9,
         told_from: 1,
         from: 1,
-        to: 8,
+        to: 10,
         flexible_from: 6,
         shape: guard::OFFSET_FETCH,
         begin: offsets::offset_fetch,
@@ -208,20 +211,20 @@ pub(super) const APIS: &[Api] = &[
         key: 15,
         told_from: 0,
         from: 0,
-        to: 5,
+        to: 6,
         flexible_from: 5,
         shape: guard::DESCRIBE_GROUPS,
-        begin: groups::describe_groups,
+        begin: group_admin::describe_groups,
     },
     Api {
         name: "ListGroups",
         key: 16,
         told_from: 0,
         from: 0,
-        to: 4,
+        to: 5,
         flexible_from: 3,
         shape: guard::LIST_GROUPS,
-        begin: groups::list_groups,
+        begin: group_admin::list_groups,
     },
     Api {
         name: "ApiVersions",
@@ -281,7 +284,37 @@ pub(super) const APIS: &[Api] = &[
         to: 2,
         flexible_from: 2,
         shape: guard::DELETE_GROUPS,
-        begin: groups::delete_groups,
+        begin: group_admin::delete_groups,
+    },
+    Api {
+        name: "OffsetDelete",
+        key: 47,
+        told_from: 0,
+        from: 0,
+        to: 0,
+        flexible_from: i16::MAX,
+        shape: guard::OFFSET_DELETE,
+        begin: group_admin::offset_delete,
+    },
+    Api {
+        name: "ConsumerGroupHeartbeat",
+        key: 68,
+        told_from: 0,
+        from: 0,
+        to: 1,
+        flexible_from: 0,
+        shape: guard::CONSUMER_GROUP_HEARTBEAT,
+        begin: consumer_groups::heartbeat,
+    },
+    Api {
+        name: "ConsumerGroupDescribe",
+        key: 69,
+        told_from: 0,
+        from: 0,
+        to: 1,
+        flexible_from: 0,
+        shape: guard::CONSUMER_GROUP_DESCRIBE,
+        begin: consumer_groups::describe,
     },
 ];
 

@@ -55,6 +55,12 @@ pub fn group_error_code(error: &GroupError) -> i16 {
         GroupError::TooManyGroups | GroupError::Stopped => Code::CoordinatorNotAvailable,
         GroupError::TooLarge => Code::InvalidCommitOffsetSize,
         GroupError::InvalidRequest => Code::InvalidRequest,
+        GroupError::NotFound => Code::GroupIdNotFound,
+        GroupError::FencedMemberEpoch => Code::FencedMemberEpoch,
+        GroupError::StaleMemberEpoch => Code::StaleMemberEpoch,
+        GroupError::UnreleasedInstance => Code::UnreleasedInstanceId,
+        GroupError::UnsupportedAssignor => Code::UnsupportedAssignor,
+        GroupError::InvalidRegex(_) => Code::InvalidRegularExpression,
         GroupError::NotEmpty => Code::NonEmptyGroup,
     };
     code.code()

@@ -1,29 +1,22 @@
-//! The APIs of consumer groups, each a translation to the coordinator's calls.
+//! The APIs of members of classic groups, each a translation to the coordinator's calls.
 
 use std::time::Duration;
 
 use kafka_protocol::ResponseError;
-use kafka_protocol::messages::delete_groups_response::DeletableGroupResult;
-use kafka_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
 use kafka_protocol::messages::find_coordinator_response::Coordinator;
 use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
 use kafka_protocol::messages::leave_group_response::MemberResponse;
-use kafka_protocol::messages::list_groups_response::ListedGroup;
 use kafka_protocol::messages::{
-    BrokerId, DeleteGroupsRequest, DeleteGroupsResponse, DescribeGroupsRequest,
-    DescribeGroupsResponse, FindCoordinatorRequest, FindCoordinatorResponse, GroupId,
-    HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest,
-    LeaveGroupResponse, ListGroupsRequest, ListGroupsResponse, SyncGroupRequest, SyncGroupResponse,
+    BrokerId, FindCoordinatorRequest, FindCoordinatorResponse, HeartbeatRequest, HeartbeatResponse,
+    JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest,
+    SyncGroupResponse,
 };
 use kafka_protocol::protocol::StrBytes;
 
-use super::error::{code_of, group_code_of, group_error_code};
-use super::reply::{Call, Ending, Reply, owned, text};
+use super::error::{group_code_of, group_error_code};
+use super::reply::{Call, Ending, Reply, owned};
 use crate::TopicName;
-use crate::groups::{
-    GroupDescription, GroupError, GroupState, JoinRequest, Joined, Leaving, MemberRef, Protocol,
-    SyncRequest,
-};
+use crate::groups::{GroupError, JoinRequest, Joined, Leaving, MemberRef, Protocol, SyncRequest};
 
 /// This node coordinates every group and transactional id.
 ///
@@ -189,100 +182,6 @@ pub(super) fn leave_group(call: Call) -> Result<Reply, Ending> {
     call.now(&LeaveGroupResponse::default().with_members(members.collect()))
 }
 
-/// Describes groups with their members.
-pub(super) fn describe_groups(call: Call) -> Result<Reply, Ending> {
-    let request: DescribeGroupsRequest = call.decode("DescribeGroups")?;
-    let groups = request.groups.into_iter().map(|group| {
-        let described = call.context.streams().groups().describe(&group);
-        let has_offsets = || !call.context.streams().committed_all(&group).is_empty();
-        let state = match &described {
-            Some(described) => described.state,
-            None if has_offsets() => GroupState::Empty,
-            None => GroupState::Dead,
-        };
-        let told = DescribedGroup::default()
-            .with_group_id(group)
-            .with_group_state(text(state.name()));
-        match described {
-            Some(described) => with_members(told, described),
-            None => told,
-        }
-    });
-    let groups = groups.collect();
-    call.now(&DescribeGroupsResponse::default().with_groups(groups))
-}
-
-/// Lists the groups that have members or offsets.
-pub(super) fn list_groups(call: Call) -> Result<Reply, Ending> {
-    let request: ListGroupsRequest = call.decode("ListGroups")?;
-    let streams = call.context.streams();
-    let live = streams.groups().list();
-    let mut listed: Vec<(String, String, GroupState)> = live
-        .into_iter()
-        .map(|g| (g.group, g.protocol_type, g.state))
-        .collect();
-    for group in streams.groups_with_offsets() {
-        if listed.iter().all(|(name, ..)| *name != group) {
-            listed.push((group, String::new(), GroupState::Empty));
-        }
-    }
-    listed.sort_by(|a, b| a.0.cmp(&b.0));
-    let wanted = |state: GroupState| {
-        request.states_filter.is_empty()
-            || request
-                .states_filter
-                .iter()
-                .any(|w| w.eq_ignore_ascii_case(state.name()))
-    };
-    let groups =
-        listed
-            .into_iter()
-            .filter(|(.., state)| wanted(*state))
-            .map(|(name, kind, state)| {
-                let group = ListedGroup::default()
-                    .with_group_id(GroupId(owned(name)))
-                    .with_protocol_type(owned(kind));
-                if call.version >= 4 {
-                    group.with_group_state(text(state.name()))
-                } else {
-                    group
-                }
-            });
-    let groups = groups.collect();
-    call.now(&ListGroupsResponse::default().with_groups(groups))
-}
-
-/// Deletes groups without members: their offsets are forgotten.
-pub(super) fn delete_groups(call: Call) -> Result<Reply, Ending> {
-    let request: DeleteGroupsRequest = call.decode("DeleteGroups")?;
-    Reply::later(async move {
-        let mut results = Vec::with_capacity(request.groups_names.len());
-        for group in request.groups_names {
-            let code = delete_group(&call, &group).await;
-            results.push(
-                DeletableGroupResult::default()
-                    .with_group_id(group)
-                    .with_error_code(code),
-            );
-        }
-        call.answer(&DeleteGroupsResponse::default().with_results(results))
-    })
-}
-
-async fn delete_group(call: &Call, group: &str) -> i16 {
-    let streams = call.context.streams();
-    if let Err(error) = streams.groups().check_delete(group) {
-        return group_error_code(&error);
-    }
-    let deleted = streams.delete_group(group);
-    let code = code_of(&deleted);
-    match deleted {
-        Ok((true, durable)) => code_of(&durable.await),
-        Ok((false, _)) => ResponseError::GroupIdNotFound.code(),
-        Err(_) => code,
-    }
-}
-
 fn join_answer(call: &Call, joined: Joined) -> JoinGroupResponse {
     // A leader that must not assign anew is told so from version 9 on; before, it is told that
     // somebody else leads.
@@ -325,21 +224,6 @@ fn join_refusal(call: &Call, member_id: StrBytes, error: &GroupError) -> JoinGro
         .with_generation_id(-1)
         .with_protocol_name(no_name)
         .with_member_id(member_id)
-}
-
-fn with_members(told: DescribedGroup, described: GroupDescription) -> DescribedGroup {
-    let members = described.members.into_iter().map(|member| {
-        DescribedGroupMember::default()
-            .with_member_id(owned(member.member_id))
-            .with_group_instance_id(member.instance_id.map(owned))
-            .with_client_id(owned(member.client_id))
-            .with_client_host(owned(member.client_host))
-            .with_member_metadata(member.metadata)
-            .with_member_assignment(member.assignment)
-    });
-    told.with_protocol_type(owned(described.protocol_type))
-        .with_protocol_data(owned(described.protocol))
-        .with_members(members.collect())
 }
 
 fn millis(ms: i32) -> Duration {

@@ -60,6 +60,7 @@ pub(crate) fn read_header(frame: &[u8]) -> Result<(Header<'_>, usize), Refused> 
     let mut walk = Walk {
         rest: frame,
         elements: 0,
+        ids: None,
     };
     let key = walk.i16()?;
     let version = walk.i16()?;
@@ -85,6 +86,7 @@ pub(crate) fn header_tags(frame: &[u8]) -> Result<usize, Refused> {
     let mut walk = Walk {
         rest: frame,
         elements: 0,
+        ids: None,
     };
     walk.tags()?;
     Ok(frame.len() - walk.rest.len())
@@ -100,14 +102,42 @@ pub(crate) fn check(
     let mut walk = Walk {
         rest: body,
         elements: 0,
+        ids: None,
     };
     walk.fields(shape, version, is_flexible)?;
     Ok(body.len() - walk.rest.len())
 }
 
+/// Writes a flexible body's topic ids as texts, so that a layout that has names in their place
+/// can be read: the codec does not know every version that has ids.
+pub(crate) fn ids_as_names(shape: &[Field], version: i16, body: &[u8]) -> Result<Vec<u8>, Refused> {
+    let mut walk = Walk {
+        rest: body,
+        elements: 0,
+        ids: Some(Vec::new()),
+    };
+    walk.fields(shape, version, true)?;
+    let mut out = Vec::with_capacity(body.len());
+    let mut done = 0;
+    for left in walk.ids.unwrap_or_default() {
+        let at = body.len() - left;
+        out.extend_from_slice(&body[done..at]);
+        done = at + UUID_BYTES;
+        let id: [u8; UUID_BYTES] = body[at..done].try_into().map_err(|_| Refused::Short)?;
+        let name = uuid::Uuid::from_bytes(id).simple().to_string();
+        // A compact length is one more than the length, which is always 32 here.
+        out.push(33);
+        out.extend_from_slice(name.as_bytes());
+    }
+    out.extend_from_slice(&body[done..]);
+    Ok(out)
+}
+
 struct Walk<'a> {
     rest: &'a [u8],
     elements: usize,
+    /// How much was left at each topic id, when somebody wants to know.
+    ids: Option<Vec<usize>>,
 }
 
 impl<'a> Walk<'a> {
@@ -122,7 +152,12 @@ impl<'a> Walk<'a> {
 
     fn kind(&mut self, kind: &Kind, version: i16, flexible: bool) -> Result<(), Refused> {
         match kind {
-            Kind::Fixed(bytes) => self.take(*bytes).map(drop),
+            Kind::Fixed(bytes) => {
+                if let Some(ids) = self.ids.as_mut().filter(|_| *bytes == UUID_BYTES) {
+                    ids.push(self.rest.len());
+                }
+                self.take(*bytes).map(drop)
+            }
             Kind::Text => {
                 let length = if flexible {
                     self.compact_length()?
@@ -266,7 +301,7 @@ const I8: Kind = Kind::Fixed(1);
 const I16: Kind = Kind::Fixed(2);
 const I32: Kind = Kind::Fixed(4);
 const I64: Kind = Kind::Fixed(8);
-const UUID: Kind = Kind::Fixed(16);
+const UUID: Kind = Kind::Fixed(UUID_BYTES);
 const TEXT: Kind = Kind::Text;
 const BLOB: Kind = Kind::Blob;
 const TEXTS: Kind = Kind::Array(&Kind::Text);
@@ -379,7 +414,8 @@ pub(crate) const OFFSET_COMMIT: &[Field] = &[
     since(7, TEXT),
     until(4, I64),
     always(Kind::Structs(&[
-        always(TEXT),
+        until(9, TEXT),
+        since(10, UUID),
         always(Kind::Structs(&[
             always(I32),
             always(I64),
@@ -396,7 +432,13 @@ pub(crate) const OFFSET_FETCH: &[Field] = &[
         8,
         Kind::Structs(&[
             always(TEXT),
-            always(Kind::Structs(&[always(TEXT), always(INTS)])),
+            since(9, TEXT),
+            since(9, I32),
+            always(Kind::Structs(&[
+                until(9, TEXT),
+                since(10, UUID),
+                always(INTS),
+            ])),
         ]),
     ),
     since(7, I8),
@@ -425,7 +467,7 @@ pub(crate) const INIT_PRODUCER_ID: &[Field] =
 
 pub(crate) const DESCRIBE_GROUPS: &[Field] = &[always(TEXTS), since(3, I8)];
 
-pub(crate) const LIST_GROUPS: &[Field] = &[since(4, TEXTS)];
+pub(crate) const LIST_GROUPS: &[Field] = &[since(4, TEXTS), since(5, TEXTS)];
 
 pub(crate) const DESCRIBE_CONFIGS: &[Field] = &[
     always(Kind::Structs(&[always(I8), always(TEXT), always(TEXTS)])),
@@ -433,7 +475,32 @@ pub(crate) const DESCRIBE_CONFIGS: &[Field] = &[
     since(3, I8),
 ];
 
+pub(crate) const OFFSET_DELETE: &[Field] = &[
+    always(TEXT),
+    always(Kind::Structs(&[
+        always(TEXT),
+        always(Kind::Structs(&[always(I32)])),
+    ])),
+];
+
+pub(crate) const CONSUMER_GROUP_HEARTBEAT: &[Field] = &[
+    always(TEXT),
+    always(TEXT),
+    always(I32),
+    always(TEXT),
+    always(TEXT),
+    always(I32),
+    always(TEXTS),
+    since(1, TEXT),
+    always(TEXT),
+    always(Kind::Structs(&[always(UUID), always(INTS)])),
+];
+
+pub(crate) const CONSUMER_GROUP_DESCRIBE: &[Field] = &[always(TEXTS), always(I8)];
+
 pub(crate) const DELETE_GROUPS: &[Field] = &[always(TEXTS)];
+
+const UUID_BYTES: usize = 16;
 
 /// Array elements in one request, all arrays together: decoded they take up to about 150 bytes
 /// each, so 30 MB; a fetch of 100,000 partitions fits.

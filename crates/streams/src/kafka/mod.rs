@@ -11,8 +11,10 @@
 mod api;
 mod configs;
 mod connection;
+mod consumer_groups;
 mod error;
 mod fetch;
+mod group_admin;
 mod groups;
 mod guard;
 mod limits;

@@ -1,5 +1,7 @@
 //! OffsetCommit and OffsetFetch.
 
+use std::sync::Arc;
+
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::offset_commit_response::{
     OffsetCommitResponsePartition, OffsetCommitResponseTopic,
@@ -13,29 +15,40 @@ use kafka_protocol::messages::{
     OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse,
     TopicName as WireName,
 };
+use kafka_protocol::protocol::Decodable;
+use uuid::Uuid;
 
-use super::error::{code_of, group_code_of, streams_error_code};
-use super::metadata;
+use super::error::{code_of, group_code_of, group_error_code, streams_error_code};
 use super::reply::{Call, Ending, Reply, owned};
+use super::{guard, metadata};
+use crate::groups::{GroupError, MemberRef};
 use crate::limits::OFFSET_METADATA_BYTES_MAX;
-use crate::{CommittedOffset, OffsetCommit, TopicName};
+use crate::{CommittedOffset, OffsetCommit, Topic, TopicName};
 
 /// Commits offsets; they are durable when the answer says so.
 pub(super) fn offset_commit(call: Call) -> Result<Reply, Ending> {
-    let request: OffsetCommitRequest = call.decode("OffsetCommit")?;
+    let request: OffsetCommitRequest = decode(&call, "OffsetCommit", guard::OFFSET_COMMIT)?;
     let streams = call.context.streams();
-    let checked = streams.groups().check_commit(crate::groups::MemberRef {
+    let checked = streams.groups().check_commit(MemberRef {
         group: &request.group_id,
         member_id: &request.member_id,
         instance_id: request.group_instance_id.as_deref(),
         generation: request.generation_id_or_member_epoch,
     });
-    let refusal = group_code_of(&checked);
+    let refusal = match checked {
+        // From version 9 on a group that is not there is told apart.
+        Err(GroupError::IllegalGeneration)
+            if call.version >= MEMBER_EPOCHS_FROM && !streams.has_group(&request.group_id) =>
+        {
+            group_error_code(&GroupError::NotFound)
+        }
+        checked => group_code_of(&checked),
+    };
     let now = streams.clock().now();
     let mut commits = Vec::new();
     let mut topics = Vec::with_capacity(request.topics.len());
     for asked in request.topics {
-        let topic = metadata::find(&call.context, &asked.name);
+        let (named, topic) = look_up(&call, asked.name);
         let mut codes = Vec::with_capacity(asked.partitions.len());
         for partition in asked.partitions {
             let metadata = partition.committed_metadata.unwrap_or_default();
@@ -62,7 +75,7 @@ pub(super) fn offset_commit(call: Call) -> Result<Reply, Ending> {
             };
             codes.push((partition.partition_index, code));
         }
-        topics.push((asked.name, codes));
+        topics.push((named, codes));
     }
     if commits.is_empty() {
         return call.now(&commit_answer(topics, 0));
@@ -81,9 +94,21 @@ pub(super) fn offset_commit(call: Call) -> Result<Reply, Ending> {
 
 /// Tells committed offsets: those asked for, or all of a group.
 pub(super) fn offset_fetch(call: Call) -> Result<Reply, Ending> {
-    let request: OffsetFetchRequest = call.decode("OffsetFetch")?;
+    let request: OffsetFetchRequest = decode(&call, "OffsetFetch", guard::OFFSET_FETCH)?;
     if call.version >= 8 {
         let groups = request.groups.into_iter().map(|group| {
+            let member = MemberRef {
+                group: &group.group_id,
+                member_id: group.member_id.as_deref().unwrap_or_default(),
+                instance_id: None,
+                generation: group.member_epoch,
+            };
+            let checked = call.context.streams().groups().check_fetch(member);
+            if checked.is_err() {
+                return OffsetFetchResponseGroup::default()
+                    .with_group_id(group.group_id)
+                    .with_error_code(group_code_of(&checked));
+            }
             let topics = committed(&call, &group.group_id, group.topics);
             OffsetFetchResponseGroup::default()
                 .with_group_id(group.group_id)
@@ -121,8 +146,8 @@ pub(super) fn offset_fetch(call: Call) -> Result<Reply, Ending> {
     call.now(&OffsetFetchResponse::default().with_topics(topics))
 }
 
-fn commit_answer(topics: Vec<(WireName, Vec<(i32, i16)>)>, failed: i16) -> OffsetCommitResponse {
-    let topics = topics.into_iter().map(|(name, codes)| {
+fn commit_answer(topics: Vec<(Named, Vec<(i32, i16)>)>, failed: i16) -> OffsetCommitResponse {
+    let topics = topics.into_iter().map(|(named, codes)| {
         let partitions = codes.into_iter().map(|(index, code)| {
             // What could not be made durable failed for all that were to be committed together.
             OffsetCommitResponsePartition::default()
@@ -130,7 +155,8 @@ fn commit_answer(topics: Vec<(WireName, Vec<(i32, i16)>)>, failed: i16) -> Offse
                 .with_error_code(if code == 0 { failed } else { code })
         });
         OffsetCommitResponseTopic::default()
-            .with_name(name)
+            .with_name(named.name)
+            .with_topic_id(named.id)
             .with_partitions(partitions.collect())
     });
     OffsetCommitResponse::default().with_topics(topics.collect())
@@ -142,38 +168,98 @@ fn committed(
     asked: Option<Vec<OffsetFetchRequestTopics>>,
 ) -> Vec<OffsetFetchResponseTopics> {
     let streams = call.context.streams();
-    let mut topics: Vec<OffsetFetchResponseTopics> = Vec::new();
     let Some(asked) = asked else {
-        for offset in streams.committed_all(group) {
-            let name = WireName(owned(offset.topic.wire_name()));
-            let partition = told(offset.partition, Some(offset.committed));
-            match topics.last_mut() {
-                Some(topic) if topic.name == name => topic.partitions.push(partition),
-                _ => topics.push(
-                    OffsetFetchResponseTopics::default()
-                        .with_name(name)
-                        .with_partitions(vec![partition]),
-                ),
-            }
-        }
-        return topics;
+        return all_committed(call, group);
     };
+    let mut topics = Vec::with_capacity(asked.len());
     for topic in asked {
-        let name: Option<TopicName> = topic.name.parse().ok();
+        let (named, found) = look_up(call, topic.name);
+        let is_unknown_id = call.version >= IDS_FROM && found.is_err();
+        let name = found.ok().map(|topic| topic.name().clone());
         let partitions = topic.partition_indexes.iter().map(|index| {
-            let found = name
+            let offset = name
                 .as_ref()
                 .and_then(|n| streams.committed_offset(group, n, *index));
-            told(*index, found)
+            let told = told(*index, offset);
+            match is_unknown_id {
+                true => told.with_error_code(ResponseError::UnknownTopicId.code()),
+                false => told,
+            }
         });
         let partitions = partitions.collect();
         topics.push(
             OffsetFetchResponseTopics::default()
-                .with_name(topic.name)
+                .with_name(named.name)
+                .with_topic_id(named.id)
                 .with_partitions(partitions),
         );
     }
     topics
+}
+
+fn all_committed(call: &Call, group: &str) -> Vec<OffsetFetchResponseTopics> {
+    let streams = call.context.streams();
+    let mut topics: Vec<OffsetFetchResponseTopics> = Vec::new();
+    let mut last: Option<TopicName> = None;
+    for offset in streams.committed_all(group) {
+        if last.as_ref() != Some(&offset.topic) {
+            let found = streams.topic_by_name(&offset.topic);
+            let Some(found) = found else { continue };
+            let topic = OffsetFetchResponseTopics::default();
+            topics.push(match call.version >= IDS_FROM {
+                true => topic.with_topic_id(found.id()),
+                false => topic.with_name(WireName(owned(offset.topic.wire_name()))),
+            });
+            last = Some(offset.topic);
+        }
+        if let Some(topic) = topics.last_mut() {
+            topic
+                .partitions
+                .push(told(offset.partition, Some(offset.committed)));
+        }
+    }
+    topics
+}
+
+/// How a topic is named in an answer: by name, and from version 10 on by id.
+struct Named {
+    name: WireName,
+    id: Uuid,
+}
+
+/// The topic that a request names by name or id, and how the answer names it.
+fn look_up(call: &Call, name: WireName) -> (Named, Result<Arc<Topic>, i16>) {
+    if call.version < IDS_FROM {
+        let found = metadata::find(&call.context, &name);
+        return (
+            Named {
+                name,
+                id: Uuid::nil(),
+            },
+            found,
+        );
+    }
+    let id = Uuid::parse_str(&name).unwrap_or_default();
+    let found = call.context.streams().topic_by_id(id);
+    let named = Named {
+        name: WireName::default(),
+        id,
+    };
+    (named, found.ok_or(ResponseError::UnknownTopicId.code()))
+}
+
+/// Decodes the request; the ids of version 10 stand as texts where the names stood before.
+fn decode<T: Decodable>(
+    call: &Call,
+    api: &'static str,
+    shape: &'static [guard::Field],
+) -> Result<T, Ending> {
+    if call.version < IDS_FROM {
+        return call.decode(api);
+    }
+    let mut by_name = call.clone();
+    by_name.body = guard::ids_as_names(shape, call.version, &call.body)?.into();
+    by_name.decode_in(IDS_FROM - 1, api)
 }
 
 fn told(index: i32, committed: Option<CommittedOffset>) -> OffsetFetchResponsePartitions {
@@ -189,3 +275,9 @@ fn told(index: i32, committed: Option<CommittedOffset>) -> OffsetFetchResponsePa
             .with_metadata(Some(owned(""))),
     }
 }
+
+/// The first version in which members of the newer group protocol say their epochs.
+const MEMBER_EPOCHS_FROM: i16 = 9;
+
+/// The first version in which topics go by their ids.
+const IDS_FROM: i16 = 10;

@@ -5,8 +5,9 @@
 //! ends at version 4, so these two fields are read here.
 
 use kafka_protocol::ResponseError;
+use kafka_protocol::messages::api_versions_response::{FinalizedFeatureKey, SupportedFeatureKey};
 use kafka_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse};
-use kafka_protocol::protocol::Decodable;
+use kafka_protocol::protocol::{Decodable, StrBytes};
 
 use super::api;
 use super::reply::{Call, Ending, Reply};
@@ -14,12 +15,42 @@ use super::reply::{Call, Ending, Reply};
 /// Tells the APIs served and their versions.
 pub(super) fn api_versions(call: Call) -> Result<Reply, Ending> {
     let body = match refusal(&call)? {
-        None => ApiVersionsResponse::default().with_api_keys(api::told()),
+        None => with_features(
+            ApiVersionsResponse::default().with_api_keys(api::told()),
+            call.version,
+        ),
         Some(code) => ApiVersionsResponse::default().with_error_code(code),
     };
     // The answer has not changed since version 4.
     call.answer_in(call.version.min(WRITTEN), &body)
         .map(Reply::Now)
+}
+
+/// Tells the protocols that are switched on as a whole; those that may be off cannot be told in
+/// the versions whose clients take a zero there for a mistake.
+fn with_features(body: ApiVersionsResponse, version: i16) -> ApiVersionsResponse {
+    let feature = |name: &'static str| StrBytes::from_static_str(name);
+    let supported = FEATURES
+        .iter()
+        .filter(|_| version >= OFF_FROM)
+        .map(|(name, max)| {
+            SupportedFeatureKey::default()
+                .with_name(feature(name))
+                .with_min_version(0)
+                .with_max_version(*max)
+        });
+    let finalized = FEATURES.iter().map(|(name, max)| {
+        FinalizedFeatureKey::default()
+            .with_name(feature(name))
+            .with_min_version_level(*max)
+            .with_max_version_level(*max)
+    });
+    if version < NAMED_FROM {
+        return body;
+    }
+    body.with_supported_features(supported.collect())
+        .with_finalized_features_epoch(0)
+        .with_finalized_features(finalized.collect())
 }
 
 /// Why the client is not told: what it says of itself is malformed, or it looks for another node.
@@ -110,6 +141,12 @@ fn compact_text(rest: &mut &[u8]) -> Option<Option<String>> {
     *rest = tail;
     String::from_utf8(text.to_vec()).ok().map(Some)
 }
+
+/// Protocols that clients use as a whole or not at all, with the level served.
+const FEATURES: [(&str, i16); 1] = [("group.version", 1)];
+
+/// The first version whose clients understand that a feature may be off (level zero).
+const OFF_FROM: i16 = 4;
 
 /// The first version in which clients say what they are.
 const NAMED_FROM: i16 = 3;

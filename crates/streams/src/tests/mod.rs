@@ -1,6 +1,7 @@
 //! Tests of the store as a whole.
 
 mod consumer;
+mod groups;
 mod simulation;
 mod store;
 mod stored;

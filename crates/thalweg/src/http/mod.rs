@@ -33,6 +33,8 @@ pub struct Process {
     pub mqtt: Option<mqtt::Server>,
     /// The fleet, if that role runs here.
     pub fleet: Option<Arc<fleet::Fleet>>,
+    /// The event store, if that role runs here.
+    pub streams: Option<Arc<streams::Streams>>,
 }
 
 /// Routes of the process itself.
@@ -53,6 +55,9 @@ async fn health() -> Json<Value> {
 async fn metrics(State(process): State<Arc<Process>>) -> impl IntoResponse {
     if let Some(fleet) = &process.fleet {
         fleet.observe();
+    }
+    if let Some(streams) = &process.streams {
+        streams.observe_groups();
     }
     process.metrics.run_upkeep();
     let text = process.metrics.render() + &telemetry::process_metrics();

@@ -1,4 +1,4 @@
-"""librdkafka consumer groups: two members share, one leaves, a third resumes from the commits.
+"""librdkafka consumer groups of both protocols: two members share, one leaves, a third resumes.
 
 Usage: kafka_group.py BOOTSTRAP
 """
@@ -17,7 +17,7 @@ admin = AdminClient({"bootstrap.servers": bootstrap})
 admin.create_topics([NewTopic(topic, 4, 1)])[topic].result(20)
 producer = Producer({"bootstrap.servers": bootstrap})
 PARTITIONS, EACH = 4, 100
-deadline = time.monotonic() + 90
+deadline = time.monotonic() + 120
 
 
 def send(first):
@@ -27,19 +27,25 @@ def send(first):
     assert producer.flush(20) == 0
 
 
+CLASSIC = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
+STRATEGIES = {
+    "range": CLASSIC | {"partition.assignment.strategy": "range"},
+    "cooperative": CLASSIC | {"partition.assignment.strategy": "cooperative-sticky"},
+    "uniform": {"group.protocol": "consumer", "group.remote.assignor": "uniform"},
+    "pattern": {"group.protocol": "consumer"},
+}
+
+
 def member(strategy):
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "session.timeout.ms": 6000,
-            "heartbeat.interval.ms": 500,
-            "partition.assignment.strategy": strategy,
-        }
-    )
-    consumer.subscribe([topic])
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+    consumer = Consumer(settings | STRATEGIES[strategy])
+    # A leading circumflex makes librdkafka's subscription a regular expression.
+    consumer.subscribe(["^" + topic[:-1] + "[0-9a-f]"] if strategy == "pattern" else [topic])
     return consumer
 
 
@@ -56,7 +62,7 @@ def sizes(consumers):
     return sorted(len(c.assignment()) for c in consumers)
 
 
-for strategy in ("range", "cooperative-sticky"):
+for strategy in STRATEGIES:
     group = f"g-{uuid.uuid4()}"
     seen = []
     send(0)

@@ -28,7 +28,10 @@ impl Group {
         }
         self.touch(now, &request.member_id);
         match self.state {
-            GroupState::Empty | GroupState::Dead => Err(GroupError::UnknownMember),
+            GroupState::Empty
+            | GroupState::Dead
+            | GroupState::Assigning
+            | GroupState::Reconciling => Err(GroupError::UnknownMember),
             GroupState::PreparingRebalance => Err(GroupError::RebalanceInProgress),
             GroupState::Stable => {
                 self.mark_synced(&request.member_id);

@@ -198,7 +198,7 @@ impl Group {
         self.sync_until = None;
         let timeout = self.rebalance_timeout();
         self.rebalance = Some(if self.state == GroupState::Empty {
-            let delay = self.config.initial_rebalance_delay.min(timeout);
+            let delay = self.config.initial_rebalance_delay.0.min(timeout);
             Rebalance {
                 until: now + delay,
                 extension: Some((timeout - delay).min(delay * INITIAL_EXTENSIONS_MAX)),
@@ -319,7 +319,10 @@ impl Group {
                     self.finish_join_if_all_are_here(now, out);
                 }
             }
-            GroupState::Empty | GroupState::Dead => {}
+            GroupState::Empty
+            | GroupState::Dead
+            | GroupState::Assigning
+            | GroupState::Reconciling => {}
         }
     }
 

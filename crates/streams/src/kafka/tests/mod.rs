@@ -2,5 +2,6 @@
 
 mod client;
 mod decoders;
+mod groups;
 mod versions;
 mod wire;

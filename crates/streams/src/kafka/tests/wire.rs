@@ -329,6 +329,9 @@ async fn commits_come_back_with_their_metadata() {
     assert_eq!(partition.metadata.as_deref(), Some("note"));
     let alien = commit.with_generation_id_or_member_epoch(3);
     let answer = client.call(8, &alien).await;
+    assert_eq!(answer.topics[0].partitions[0].error_code, 25);
+    let nowhere = alien.with_group_id(GroupId(StrBytes::from_static_str("none")));
+    let answer = client.call(8, &nowhere).await;
     assert_eq!(answer.topics[0].partitions[0].error_code, 22);
     server.stop().await;
 }

@@ -1,0 +1,87 @@
+//! What a member reads: topics by name, and all whose names match a regular expression.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use regex::{Regex, RegexBuilder};
+
+use super::super::GroupError;
+
+/// A member's topics.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Subscription {
+    names: BTreeSet<String>,
+    pattern: Option<Pattern>,
+}
+
+/// A regular expression that a whole name must match; RE2's syntax, without backtracking.
+#[derive(Clone, Debug)]
+pub(super) struct Pattern {
+    text: String,
+    regex: Arc<Regex>,
+}
+
+impl Subscription {
+    pub(super) fn new(names: BTreeSet<String>, pattern: Option<Pattern>) -> Self {
+        Subscription { names, pattern }
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str)
+    }
+
+    pub(super) fn name_set(&self) -> &BTreeSet<String> {
+        &self.names
+    }
+
+    pub(super) fn pattern(&self) -> Option<&Pattern> {
+        self.pattern.as_ref()
+    }
+
+    pub(super) fn regex(&self) -> Option<&str> {
+        self.pattern.as_ref().map(|p| p.text.as_str())
+    }
+
+    /// Whether the member reads the topic of this name.
+    pub(super) fn wants(&self, name: &str) -> bool {
+        self.names.contains(name) || self.pattern.as_ref().is_some_and(|p| p.fits(name))
+    }
+
+    /// Whether both read the same, however the topics come and go.
+    pub(super) fn is_like(&self, other: &Subscription) -> bool {
+        self.names == other.names && self.regex() == other.regex()
+    }
+
+    /// About what it takes in memory, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let names: usize = self
+            .names
+            .iter()
+            .map(|n| n.len() + super::NAME_OVERHEAD_BYTES)
+            .sum();
+        names + self.regex().map_or(0, str::len)
+    }
+}
+
+impl Pattern {
+    /// Reads an expression; `InvalidRegex` when it is none or would take too much memory.
+    pub(super) fn new(text: &str) -> Result<Self, GroupError> {
+        let whole = format!("^(?:{text})$");
+        let regex = RegexBuilder::new(&whole)
+            .size_limit(PATTERN_BYTES_MAX)
+            .dfa_size_limit(PATTERN_BYTES_MAX)
+            .build()
+            .map_err(|error| GroupError::InvalidRegex(error.to_string()))?;
+        Ok(Pattern {
+            text: text.to_owned(),
+            regex: Arc::new(regex),
+        })
+    }
+
+    pub(super) fn fits(&self, name: &str) -> bool {
+        self.regex.is_match(name)
+    }
+}
+
+/// Memory of one compiled expression, and as much again for matching with it, in bytes.
+const PATTERN_BYTES_MAX: usize = 1 << 20;

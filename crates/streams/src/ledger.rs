@@ -1,0 +1,126 @@
+//! Where the coordinator's groups are noted: what of a group outlives its members.
+//!
+//! A note takes effect at once and is appended without waiting: a crash that takes the last one
+//! back costs an epoch, not an offset. When the journal has no room, the keeper's thread writes it
+//! later.
+
+use std::sync::Arc;
+
+use base::{Clock, UnixMillis};
+use journal::{Done, Durability, Frame};
+use parking_lot::Mutex;
+use uuid::Uuid;
+
+use crate::error::StreamsError;
+use crate::frames::{Change, VERSION};
+use crate::groups::{Catalog, GroupStanding, Ledger};
+use crate::offsets::{NotedGroup, Offsets};
+use crate::partition::{Shared, storage};
+use crate::store::Streams;
+use crate::topic::TopicName;
+
+/// The store's groups as the coordinator sees them.
+pub(crate) struct GroupLedger {
+    offsets: Arc<Mutex<Offsets>>,
+    shared: Arc<Shared>,
+    clock: Arc<dyn Clock>,
+}
+
+impl GroupLedger {
+    pub(crate) fn new(
+        offsets: &Arc<Mutex<Offsets>>,
+        shared: &Arc<Shared>,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
+        GroupLedger {
+            offsets: Arc::clone(offsets),
+            shared: Arc::clone(shared),
+            clock: Arc::clone(clock),
+        }
+    }
+}
+
+impl Ledger for GroupLedger {
+    fn standing(&self, group: &str) -> Option<GroupStanding> {
+        self.offsets.lock().noted(group).map(NotedGroup::standing)
+    }
+
+    fn note(&self, group: &str, standing: &GroupStanding) {
+        let group: Arc<str> = Arc::from(group);
+        let noted = NotedGroup::of(standing, self.clock.now());
+        // The lock is held over the append, so that memory and journal agree on the order.
+        let mut offsets = self.offsets.lock();
+        offsets.note(&group, noted.clone());
+        let (kind, payload) = Change::Group {
+            group: group.as_ref().to_owned(),
+            noted,
+        }
+        .encode();
+        let frame = Frame {
+            kind,
+            version: VERSION,
+            parts: &[&payload],
+        };
+        let appended = self
+            .shared
+            .journal
+            .append(&[frame], Durability::Os, Done::none())
+            .map_err(storage);
+        drop(offsets);
+        match appended {
+            Ok(placed) => self.shared.keeper.note_end(placed.end),
+            // A snapshot notes all groups; until then the older note stands.
+            Err(StreamsError::Busy) => tracing::debug!(group = &*group, "group was not noted"),
+            Err(error) => {
+                let error = base::report(&error);
+                tracing::warn!(group = &*group, error, "group was not noted");
+            }
+        }
+        self.shared.keeper.note_groups();
+    }
+}
+
+impl NotedGroup {
+    fn of(standing: &GroupStanding, now: UnixMillis) -> Self {
+        NotedGroup {
+            kind: standing.kind,
+            protocol_type: standing.protocol_type.clone(),
+            epoch: standing.epoch,
+            emptied: (!standing.has_members).then_some(now),
+        }
+    }
+
+    pub(crate) fn standing(&self) -> GroupStanding {
+        GroupStanding {
+            kind: self.kind,
+            protocol_type: self.protocol_type.clone(),
+            epoch: self.epoch,
+            has_members: self.emptied.is_none(),
+        }
+    }
+}
+
+impl Catalog for Streams {
+    fn version(&self) -> u64 {
+        *self.topics_changed().borrow()
+    }
+
+    fn topic(&self, name: &str) -> Option<(Uuid, i32)> {
+        let name: TopicName = name.parse().ok()?;
+        let topic = self.topic_by_name(&name)?;
+        Some((topic.id(), partition_count(topic.partitions().len())))
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&str, Uuid, i32)) {
+        // Nobody means the internal topics by a pattern.
+        let topics = self.topics_snapshot().into_iter();
+        for topic in topics.filter(|topic| !topic.name().is_internal()) {
+            let count = partition_count(topic.partitions().len());
+            visit(topic.name().wire_name(), topic.id(), count);
+        }
+    }
+}
+
+fn partition_count(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,161 @@
+//! What outlives the members of a group: its offsets for a time, its epoch and its kind.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{ManualClock, UnixMillis};
+use journal::SimDisk;
+
+use super::{create, name, small};
+use crate::groups::{Beat, GroupError, GroupKind, LEAVE_EPOCH, Partitions};
+use crate::{OffsetCommit, Streams};
+
+/// A store whose clock stands still unless the test moves it.
+struct Bench {
+    disk: SimDisk,
+    clock: Arc<ManualClock>,
+    streams: Arc<Streams>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let disk = SimDisk::new(1);
+        let clock = Arc::new(ManualClock::at(UnixMillis(1_700_000_000_000)));
+        let streams = open(&disk, &clock);
+        Bench {
+            disk,
+            clock,
+            streams,
+        }
+    }
+
+    async fn open_again(&mut self) {
+        self.streams.close().await;
+        self.streams = open(&self.disk, &self.clock);
+    }
+
+    fn beat(&self, epoch: i32) -> Result<i32, GroupError> {
+        let first = epoch == 0;
+        let beat = Beat {
+            group: "g".into(),
+            member_id: "m".into(),
+            epoch,
+            rebalance_timeout: first.then(|| Duration::from_secs(30)),
+            topics: first.then(|| vec!["t".into()]),
+            owned: first.then(Partitions::default),
+            ..Beat::default()
+        };
+        let streams = &self.streams;
+        let answer = streams
+            .groups()
+            .consumer_heartbeat(beat, streams.as_ref())?;
+        Ok(answer.epoch)
+    }
+
+    async fn commit(&self, group: &str, partition: i32) {
+        let commit = OffsetCommit {
+            topic: name("t"),
+            partition,
+            offset: 5,
+            leader_epoch: -1,
+            metadata: String::new(),
+            at: self.streams.clock().now(),
+        };
+        let durable = self.streams.commit_offsets(group, vec![commit]).unwrap();
+        durable.await.unwrap();
+    }
+
+    async fn pass_days(&self, days: u64) -> Option<Duration> {
+        self.clock.advance(Duration::from_secs(days * 24 * 3_600));
+        let next = self.streams.expire_offsets().unwrap();
+        // What was appended before this has taken effect when this has.
+        let after = self.streams.delete_offsets("nobody", &[(name("t"), 0)]);
+        after.unwrap().await.unwrap();
+        next
+    }
+
+    fn committed(&self, group: &str) -> usize {
+        self.streams.committed_all(group).len()
+    }
+}
+
+fn open(disk: &SimDisk, clock: &Arc<ManualClock>) -> Arc<Streams> {
+    let clock = Arc::clone(clock);
+    let disk = Arc::new(disk.clone());
+    Streams::open_on(disk, Path::new("/streams"), small(), clock)
+        .unwrap()
+        .0
+}
+
+#[tokio::test]
+async fn members_of_the_newer_protocol_join_again_after_a_restart_and_epochs_go_on() {
+    let mut bench = Bench::new();
+    create(&bench.streams, "t", 2).await;
+    assert_eq!(bench.beat(0), Ok(1));
+    for snapshot in [false, true] {
+        let epoch = bench.beat(0).unwrap();
+        if snapshot {
+            bench.streams.snapshot(1).unwrap();
+        }
+        bench.open_again().await;
+        let standing = bench.streams.group_standing("g").unwrap();
+        assert_eq!(
+            (standing.kind, standing.epoch),
+            (GroupKind::Consumer, epoch)
+        );
+        // A member of before is told to join again, and does not take the group for deleted.
+        assert_eq!(bench.beat(epoch), Err(GroupError::UnknownMember));
+        assert_eq!(bench.beat(0), Ok(epoch + 1));
+    }
+    bench.beat(LEAVE_EPOCH).unwrap();
+    assert!(bench.streams.delete_group("g").unwrap().0);
+    bench.open_again().await;
+    assert_eq!(bench.streams.group_standing("g"), None);
+    assert_eq!(bench.beat(3), Err(GroupError::NotFound));
+}
+
+#[tokio::test]
+async fn offsets_expire_when_the_group_was_without_members_for_long_enough() {
+    let mut bench = Bench::new();
+    create(&bench.streams, "t", 2).await;
+    bench.beat(0).unwrap();
+    bench.commit("g", 0).await;
+    bench.commit("alone", 0).await;
+    assert_eq!(
+        bench.streams.expire_offsets().unwrap(),
+        Some(Duration::from_secs(7 * 86_400))
+    );
+    let next = bench.pass_days(6).await;
+    assert_eq!((bench.committed("g"), bench.committed("alone")), (1, 1));
+    assert_eq!(next, Some(Duration::from_secs(86_400)));
+    bench.commit("alone", 1).await;
+    bench.pass_days(1).await;
+    // Who has members keeps all; who has none keeps what was committed lately.
+    assert_eq!((bench.committed("g"), bench.committed("alone")), (1, 1));
+    bench.open_again().await;
+    bench.pass_days(6).await;
+    assert_eq!((bench.committed("g"), bench.committed("alone")), (1, 1));
+    bench.pass_days(1).await;
+    assert_eq!((bench.committed("g"), bench.committed("alone")), (0, 0));
+    bench.pass_days(7).await;
+    assert_eq!(bench.streams.list_groups(), []);
+}
+
+#[tokio::test]
+async fn deleted_offsets_stay_deleted_and_lags_are_counted() {
+    let mut bench = Bench::new();
+    let topic = create(&bench.streams, "t", 2).await;
+    bench.commit("g", 0).await;
+    bench.commit("g", 1).await;
+    super::append(&topic.partitions()[0], "a").await;
+    let lag = bench.streams.lags();
+    let key = ("g".to_owned(), "t".to_owned());
+    assert_eq!(lag.get(&key), Some(&0), "a commit beyond the end is no lag");
+    let deleted = bench.streams.delete_offsets("g", &[(name("t"), 0)]);
+    deleted.unwrap().await.unwrap();
+    assert_eq!(bench.committed("g"), 1);
+    drop(topic);
+    bench.open_again().await;
+    assert_eq!(bench.committed("g"), 1);
+}
