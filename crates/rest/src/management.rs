@@ -73,6 +73,7 @@ async fn create(
         name,
         partitions: asked.partitions,
         durability: asked.durability,
+        config: streams::TopicConfig::default(),
     };
     let info = management.store.create_topic(spec).await?;
     Ok(answer::json(

@@ -182,6 +182,17 @@ pub fn placed_head(batch: &[u8], base_offset: i64) -> [u8; PLACED_HEAD_BYTES] {
     head
 }
 
+/// The batch with the time of its storing for all its records, under a checksum of its own.
+pub fn stamped(batch: &[u8], now: UnixMillis) -> Bytes {
+    let mut stamped = BytesMut::from(batch);
+    let attributes = i16_at(batch, ATTRIBUTES_AT) | APPEND_TIME_BIT;
+    stamped[ATTRIBUTES_AT..ATTRIBUTES_AT + 2].copy_from_slice(&attributes.to_be_bytes());
+    stamped[MAX_TIMESTAMP_AT..MAX_TIMESTAMP_AT + 8].copy_from_slice(&now.0.to_be_bytes());
+    let crc = crc32c::crc32c(&stamped[ATTRIBUTES_AT..]);
+    stamped[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_be_bytes());
+    stamped.freeze()
+}
+
 /// Builds one uncompressed batch; `now` is the time of records without one.
 pub fn build(
     records: &[Record],
@@ -323,6 +334,8 @@ const LENGTH_AT: usize = 8;
 const MAGIC_AT: usize = 16;
 const CRC_AT: usize = 17;
 const ATTRIBUTES_AT: usize = 21;
+const MAX_TIMESTAMP_AT: usize = 35;
+const APPEND_TIME_BIT: i16 = 1 << 3;
 const CODEC_MASK: i16 = 0b111;
 const CODEC_MAX: i16 = 4;
 /// Set in batches that belong to a transaction.
@@ -389,6 +402,17 @@ mod tests {
         let mut placed = batch.to_vec();
         placed[..16].copy_from_slice(&placed_head(&batch, 77));
         assert_eq!(BatchHeader::check(&placed).unwrap().base_offset, 77);
+    }
+
+    #[test]
+    fn a_stamped_batch_is_whole_and_has_the_time_of_its_storing() {
+        let stamped = stamped(&sample(), UnixMillis(7_777));
+        let header = BatchHeader::check(&stamped).unwrap();
+        assert_eq!((header.max_timestamp, header.attributes), (7_777, 8));
+        let records = crate::BatchRecords::of(&stamped).unwrap();
+        for record in records {
+            assert_eq!(record.unwrap().timestamp, UnixMillis(7_777));
+        }
     }
 
     #[test]

@@ -22,6 +22,17 @@ pub enum Durability {
     Disk,
 }
 
+impl Durability {
+    /// Its name in configurations.
+    pub fn name(self) -> &'static str {
+        match self {
+            Durability::Memory => "memory",
+            Durability::Os => "os",
+            Durability::Disk => "disk",
+        }
+    }
+}
+
 /// The event store's part of the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -40,6 +51,9 @@ pub struct StreamsConfig {
     pub durability: Durability,
     /// Largest record batch taken, in bytes.
     pub max_message_bytes: ByteSize,
+    /// Age at which records of plain topics expire unless the topic says otherwise; zero keeps
+    /// them.
+    pub retention: HumanDuration,
     /// Size of a journal segment, in bytes.
     pub segment_bytes: ByteSize,
     /// Policies of single streams, by path.
@@ -133,12 +147,25 @@ impl StreamsConfig {
         problems
     }
 
-    /// The age at which records of `topic` expire; none when they are kept.
+    /// The age at which records of `topic` expire when nothing else was set for it; none when they
+    /// are kept.
     pub fn ttl(&self, topic: &TopicName) -> Option<Duration> {
-        let path = topic.stream()?;
+        let Some(path) = topic.stream() else {
+            return self.plain_retention();
+        };
         let policy = self.streams.iter().find(|policy| policy.path == path);
         let ttl = policy.map_or(self.default_stream.ttl, |policy| policy.ttl);
         Some(ttl.0).filter(|ttl| !ttl.is_zero())
+    }
+
+    /// The age at which records of plain topics expire; none when they are kept.
+    pub fn plain_retention(&self) -> Option<Duration> {
+        Some(self.retention.0).filter(|age| !age.is_zero())
+    }
+
+    /// The largest batch that a topic may be set to take, in bytes: a segment holds four of them.
+    pub fn message_bytes_ceiling(&self) -> u64 {
+        (self.segment_bytes.0 / 4).min(MESSAGE_BYTES_MAX)
     }
 
     /// How `topic` is created when nobody says how.
@@ -172,6 +199,7 @@ impl Default for StreamsConfig {
             default_partitions: 1,
             durability: Durability::Disk,
             max_message_bytes: ByteSize(MESSAGE_BYTES_DEFAULT),
+            retention: seven_days(),
             segment_bytes: ByteSize::mib(64),
             streams: Vec::new(),
             default_stream: StreamDefaults::default(),

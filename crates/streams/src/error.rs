@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::groups::GroupError;
 use crate::topic::{TopicName, TopicNameError};
+use crate::topic_config::TopicConfigError;
 
 /// An error of the event store.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -49,6 +50,20 @@ pub enum StreamsError {
         /// The most that may be asked now.
         max: i32,
     },
+    /// Partitions are never taken away.
+    #[error("topic '{topic}' has {now} partitions already: ask for more than that")]
+    PartitionsOnlyGrow {
+        /// The topic.
+        topic: TopicName,
+        /// How many it has.
+        now: i32,
+    },
+    /// A setting of a topic that cannot be as asked.
+    #[error(transparent)]
+    InvalidConfig(#[from] TopicConfigError),
+    /// Records of a compacted topic go only with their keys.
+    #[error("topic '{0}' is compacted and not deleted from: its records cannot be deleted")]
+    NotDeletable(TopicName),
     /// The offset lies outside of what the partition holds; the reader decides where to go on.
     #[error("offset {offset} is outside of {start}..={end}")]
     OffsetOutOfRange {

@@ -12,6 +12,7 @@ use crate::config::Durability;
 use crate::error::StreamsError;
 use crate::record::{ConsumedRecord, Record};
 use crate::topic::TopicName;
+use crate::topic_config::TopicConfig;
 
 /// A store of topics.
 #[async_trait]
@@ -104,6 +105,8 @@ pub struct TopicSpec {
     pub partitions: Option<i32>,
     /// What acknowledgements promise; none takes the store's default.
     pub durability: Option<Durability>,
+    /// Its settings but for those above.
+    pub config: TopicConfig,
 }
 
 /// A topic as it stands.
@@ -259,6 +262,7 @@ impl TopicSpec {
             name,
             partitions: None,
             durability: None,
+            config: TopicConfig::default(),
         }
     }
 

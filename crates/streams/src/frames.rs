@@ -1,11 +1,11 @@
 //! What the store writes into the journal, byte for byte (integers little-endian, texts and lists
 //! behind a `u32` length or count).
 //!
-//! | kind | version 1 payload |
+//! | kind | payload of version 1, unless another is said |
 //! | --- | --- |
 //! | 1 batch | partition number `u32`, then the record batch as Kafka writes it |
 //! | 2 store | cluster id text, next partition number `u32`, producer ids given up to `i64` |
-//! | 3 topic | id 16 bytes, name text, durability `u8`, ranges of partition numbers (first, count) |
+//! | 3 topic | id 16 bytes, name text, durability `u8`, ranges of partition numbers (first, count); version 2 adds settings (name text, value text) |
 //! | 4 topic deleted | id 16 bytes, ranges of partition numbers |
 //! | 5 partition | number `u32`, start `i64`, next `i64`, records `u64`, bytes `u64`, producers |
 //! | 6 group offsets | group text, entries (number `u32`, offset `i64`, epoch `i32`, time `i64`, text) |
@@ -37,6 +37,7 @@ use crate::limits::PRODUCER_BATCHES_REMEMBERED;
 use crate::offsets::NotedGroup;
 use crate::producers::{Producer, Sequenced};
 use crate::topic::TopicName;
+use crate::topic_config::TopicConfig;
 use crate::unsettled::{Aborted, TransactionsStanding};
 
 /// Kinds of frames.
@@ -57,8 +58,16 @@ pub(crate) mod kind {
     pub(crate) const BATCH_MOVED: u8 = 42;
 }
 
-/// The version of every kind so far.
+/// The version of every kind but those of [`version_of`].
 pub(crate) const VERSION: u8 = 1;
+
+/// The version in which frames of a kind are written; older ones are read too.
+pub(crate) fn version_of(kind: u8) -> u8 {
+    match kind {
+        kind::TOPIC => 2,
+        _ => VERSION,
+    }
+}
 
 /// Consecutive partition numbers: first and count.
 pub(crate) type Range = (u32, u32);
@@ -78,6 +87,7 @@ pub(crate) enum Change {
         name: TopicName,
         durability: Durability,
         ranges: Vec<Range>,
+        config: TopicConfig,
     },
     /// A topic is gone.
     TopicDeleted { id: Uuid, ranges: Vec<Range> },
@@ -139,11 +149,17 @@ impl Change {
                 name,
                 durability,
                 ranges,
+                config,
             } => {
                 out.extend_from_slice(id.as_bytes());
                 put_text(&mut out, name.wire_name());
                 out.push(durability_code(*durability));
                 put_ranges(&mut out, ranges);
+                put_count(&mut out, config.all().count());
+                for (name, value) in config.all() {
+                    put_text(&mut out, name);
+                    put_text(&mut out, value);
+                }
                 kind::TOPIC
             }
             Change::TopicDeleted { id, ranges } => {
@@ -206,7 +222,7 @@ impl Change {
 
     /// Reads a frame back; a kind or version of a later Thalweg is an error, not a guess.
     pub(crate) fn decode(kind: u8, version: u8, payload: &[u8]) -> Result<Self, StreamsError> {
-        if version != VERSION {
+        if !(VERSION..=version_of(kind)).contains(&version) {
             return Err(StreamsError::Unreadable(
                 "a frame was written by a newer version",
             ));
@@ -223,6 +239,11 @@ impl Change {
                 name: from.text()?.parse()?,
                 durability: from.durability()?,
                 ranges: from.ranges()?,
+                config: if version >= 2 {
+                    from.config()?
+                } else {
+                    TopicConfig::default()
+                },
             },
             kind::TOPIC_DELETED => Change::TopicDeleted {
                 id: from.id()?,
@@ -376,6 +397,16 @@ impl Payload<'_> {
             epoch: self.i32()?,
             emptied: Some(UnixMillis(self.i64()?)).filter(|at| at.0 >= 0),
         })
+    }
+
+    fn config(&mut self) -> Result<TopicConfig, StreamsError> {
+        let mut set = Vec::new();
+        for _ in 0..self.count()? {
+            set.push((self.text()?, self.text()?));
+        }
+        let set = set.iter().map(|(name, value)| (&**name, &**value));
+        TopicConfig::of(set)
+            .map_err(|_| StreamsError::Unreadable("a topic has a setting from a newer version"))
     }
 
     fn committed(&mut self) -> Result<CommittedOffset, StreamsError> {
@@ -573,6 +604,7 @@ mod tests {
                 name: "/s:t".parse().unwrap(),
                 durability: Durability::Os,
                 ranges: vec![(0, 3), (9, 1)],
+                config: TopicConfig::of([("retention.ms", "5")]).unwrap(),
             },
             Change::TopicDeleted {
                 id,
@@ -642,8 +674,26 @@ mod tests {
     fn every_change_reads_back() {
         for change in changes() {
             let (kind, payload) = change.encode();
-            assert_eq!(Change::decode(kind, VERSION, &payload).unwrap(), change);
+            let version = version_of(kind);
+            assert_eq!(Change::decode(kind, version, &payload).unwrap(), change);
         }
+    }
+
+    #[test]
+    fn a_topic_of_version_1_has_no_settings() {
+        let mut payload = vec![7; 16];
+        put_text(&mut payload, "t");
+        payload.push(2);
+        put_ranges(&mut payload, &[(0, 3)]);
+        let change = Change::decode(kind::TOPIC, 1, &payload).unwrap();
+        let wanted = Change::Topic {
+            id: Uuid::from_bytes([7; 16]),
+            name: "t".parse().unwrap(),
+            durability: Durability::Disk,
+            ranges: vec![(0, 3)],
+            config: TopicConfig::default(),
+        };
+        assert_eq!(change, wanted);
     }
 
     #[test]
@@ -652,11 +702,12 @@ mod tests {
             let (kind, payload) = change.encode();
             for len in 0..payload.len() {
                 assert!(
-                    Change::decode(kind, VERSION, &payload[..len]).is_err(),
+                    Change::decode(kind, version_of(kind), &payload[..len]).is_err(),
                     "{change:?}"
                 );
             }
-            assert!(Change::decode(kind, 2, &payload).is_err());
+            assert!(Change::decode(kind, version_of(kind) + 1, &payload).is_err());
+            assert!(Change::decode(kind, 0, &payload).is_err());
         }
         assert!(Change::decode(99, VERSION, &[]).is_err());
     }

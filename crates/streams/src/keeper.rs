@@ -5,7 +5,7 @@
 //! lie; does that free a whole segment; if so, write a snapshot (unless the last one will do) and
 //! reclaim. Nothing is written when nothing can be freed.
 //!
-//! Streams have an age at which their records expire. The keeper hides them when they get there;
+//! Topics may have an age at which their records expire, and a size above which the oldest go. The keeper hides them when they get there;
 //! it sleeps until the oldest of them does, or until the youngest possible could, and for ever
 //! when no topic has such an age.
 
@@ -14,14 +14,15 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use base::UnixMillis;
 use journal::{Done, Durability, Frame, Position};
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::StreamsError;
-use crate::frames::{Change, VERSION};
+use crate::frames::{Change, VERSION, version_of};
 use crate::limits::{CHUNK_BATCHES_MIN, RECLAIM_CHECK_BYTES, SNAPSHOT_AFTER_BYTES};
 use crate::mover::SPARE_SEGMENTS;
-use crate::partition::storage;
+use crate::partition::{Partition, storage};
 use crate::store::Streams;
 
 /// Wakes the keeper's thread.
@@ -39,6 +40,8 @@ pub(crate) struct Keeper {
 struct Told {
     look: bool,
     stop: bool,
+    /// Partitions that hold more than they are to keep.
+    over: Vec<Arc<Partition>>,
 }
 
 impl Keeper {
@@ -86,25 +89,32 @@ impl Keeper {
         self.bell.notify_one();
     }
 
+    /// Tells that a partition holds more bytes than it is to keep.
+    pub(crate) fn trim(&self, partition: &Arc<Partition>) {
+        self.told.lock().over.push(Arc::clone(partition));
+        self.bell.notify_one();
+    }
+
     /// Ends the thread after the look that it is at.
     pub(crate) fn stop(&self) {
         self.told.lock().stop = true;
         self.bell.notify_one();
     }
 
-    /// Waits to be told, or for `pause`; false when the thread is to end.
-    fn wait(&self, pause: Option<Duration>) -> bool {
+    /// Waits to be told, or for `pause`; none when the thread is to end.
+    fn wait(&self, deadline: Option<Instant>) -> Option<Told> {
         let mut told = self.told.lock();
-        let deadline = pause.map(|pause| Instant::now() + pause);
-        while !told.look && !told.stop {
+        while !told.look && !told.stop && told.over.is_empty() {
             match deadline {
                 None => self.bell.wait(&mut told),
                 Some(deadline) if self.bell.wait_until(&mut told, deadline).timed_out() => break,
                 Some(_) => {}
             }
         }
-        told.look = false;
-        !told.stop
+        if told.stop {
+            return None;
+        }
+        Some(std::mem::take(&mut *told))
     }
 }
 
@@ -114,12 +124,21 @@ pub(crate) fn start(streams: &Arc<Streams>) -> Result<(), StreamsError> {
     let keeper = Arc::clone(&streams.shared().keeper);
     let streams: Weak<Streams> = Arc::downgrade(streams);
     let run = move || {
-        let mut pause = Some(Duration::ZERO);
-        while keeper.wait(pause) {
+        let mut deadline = Some(Instant::now());
+        while let Some(told) = keeper.wait(deadline) {
             let Some(streams) = streams.upgrade() else {
                 return;
             };
-            pause = match streams.expire_all() {
+            for partition in told.over {
+                if let Err(error) = streams.trim(&partition) {
+                    let error = base::report(&error);
+                    tracing::warn!(error, ?partition, "cannot trim; trying again later");
+                }
+            }
+            if !told.look && deadline.is_none_or(|deadline| Instant::now() < deadline) {
+                continue;
+            }
+            let pause = match streams.expire_all() {
                 Ok(pause) => pause,
                 Err(StreamsError::Closed) => return,
                 Err(error) => {
@@ -128,6 +147,7 @@ pub(crate) fn start(streams: &Arc<Streams>) -> Result<(), StreamsError> {
                     Some(EXPIRY_RETRY)
                 }
             };
+            deadline = pause.and_then(|pause| Instant::now().checked_add(pause));
             match streams.snapshot_if_due() {
                 Ok(()) | Err(StreamsError::Closed) => {}
                 Err(error) => {
@@ -175,24 +195,45 @@ impl Streams {
         let now = self.clock().now();
         let mut next: Option<Duration> = None;
         for topic in self.topics_snapshot() {
-            let Some(ttl) = self.config().ttl(topic.name()) else {
+            let settings = topic.settings();
+            if settings.deletion_bytes().is_some() {
+                for partition in topic.partitions() {
+                    self.trim(partition)?;
+                }
+            }
+            let Some(age) = settings.deletion_age() else {
                 continue;
             };
             // What is written from now on expires no sooner than this.
-            next = Some(next.map_or(ttl, |next| next.min(ttl)));
+            next = Some(next.map_or(age, |next| next.min(age)));
+            // Looking a little late saves looking for every single batch of a long past.
+            let late = (age / EXPIRY_LATE_SHARE).max(EXPIRY_PAUSE_MIN);
+            let before = UnixMillis(now.0.saturating_sub(ms(age)));
             for partition in topic.partitions() {
                 let made = self.until_not_busy(|| {
-                    partition.expire(now - ttl, |standing| {
+                    partition.expire(before, |standing| {
                         self.append_once(&Change::Partition(standing), Durability::Memory)
                     })
                 })?;
                 if let Some(made) = made {
-                    let age = now.since(made);
-                    next = next.map(|next| next.min(ttl.saturating_sub(age)));
+                    let left = age.saturating_sub(now.since(made)).max(late);
+                    next = next.map(|next| next.min(left));
                 }
             }
         }
         Ok(next.map(|next| next.max(EXPIRY_PAUSE_MIN)))
+    }
+
+    /// Hides the oldest batches of a partition that holds more bytes than it is to keep.
+    pub(crate) fn trim(&self, partition: &Partition) -> Result<(), StreamsError> {
+        let Some(keep) = partition.settings().deletion_bytes() else {
+            return Ok(());
+        };
+        self.until_not_busy(|| {
+            partition.trim(keep, |standing| {
+                self.append_once(&Change::Partition(standing), Durability::Memory)
+            })
+        })
     }
 
     /// Writes a snapshot when the journal has grown enough since the last one: it bounds what an
@@ -271,7 +312,7 @@ impl Streams {
         let (kind, payload) = change.encode();
         let frame = Frame {
             kind,
-            version: VERSION,
+            version: version_of(kind),
             parts: &[&payload],
         };
         self.shared()
@@ -281,6 +322,14 @@ impl Streams {
             .map_err(storage)
     }
 }
+
+/// A duration in whole ms.
+fn ms(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Records may stay visible longer by this share of the age at which they expire.
+const EXPIRY_LATE_SHARE: u32 = 1_000;
 
 /// Shortest pause between two looks for expired records: finer than anybody sets the age, and a
 /// look passes over all partitions.

@@ -33,6 +33,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod topic;
+mod topic_config;
 mod topics;
 mod unsettled;
 
@@ -49,4 +50,7 @@ pub use record::{ConsumedRecord, Record};
 pub use recovery::Recovery;
 pub use store::{DurableWait, Streams};
 pub use topic::{TopicName, TopicNameError};
+pub use topic_config::{
+    ConfigChange, SETTINGS, Setting, TopicConfig, TopicConfigError, TopicSettings, ValueKind,
+};
 pub use topics::Topic;

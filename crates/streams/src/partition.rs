@@ -12,14 +12,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use base::UnixMillis;
+use base::{Clock, UnixMillis};
 use bytes::Bytes;
 use journal::{Done, Frame, Journal, JournalError, Position};
 use metrics::{Counter, counter};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use crate::batch::{BatchHeader, PLACED_HEAD_BYTES, placed_head};
+use crate::batch::{BatchHeader, PLACED_HEAD_BYTES, placed_head, stamped};
 use crate::config::Durability;
 use crate::error::StreamsError;
 use crate::event_store::{Isolation, OffsetRange};
@@ -30,6 +30,7 @@ use crate::limits::{READ_BYTES_MAX, WATCHERS_PER_PARTITION_MAX};
 use crate::marker::Marker;
 use crate::producers::{Producers, Sequenced, Verdict};
 use crate::topic::TopicName;
+use crate::topic_config::{Live, TopicSettings};
 use crate::unsettled::Transactions;
 
 /// A partition of a topic.
@@ -37,7 +38,7 @@ pub struct Partition {
     number: u32,
     index: i32,
     topic: TopicName,
-    durability: Durability,
+    live: Arc<Live>,
     shared: Arc<Shared>,
     state: Mutex<State>,
 }
@@ -45,7 +46,7 @@ pub struct Partition {
 /// What all partitions of a store share.
 pub(crate) struct Shared {
     pub(crate) journal: Journal,
-    pub(crate) message_bytes_max: u64,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) telemetry: Telemetry,
 }
@@ -85,7 +86,7 @@ pub struct Append {
     pub base_offset: i64,
     /// The first offset that can be read.
     pub log_start_offset: i64,
-    /// Kafka's LogAppendTime; -1 since batches keep the producer's time.
+    /// When it was stored, where the topic wants that for its records' time; else -1.
     pub log_append_time: i64,
     /// Whether the batch was stored before and this is its old offset.
     pub duplicate: bool,
@@ -118,6 +119,8 @@ pub(crate) struct State {
     pub(crate) records_in: u64,
     pub(crate) bytes_in: u64,
     deleted: bool,
+    /// The keeper was told that it holds more than it is to keep.
+    is_over: bool,
     watchers: Vec<Arc<Notify>>,
 }
 
@@ -135,7 +138,7 @@ impl Partition {
         number: u32,
         index: i32,
         topic: TopicName,
-        durability: Durability,
+        live: Arc<Live>,
         shared: Arc<Shared>,
         state: State,
     ) -> Self {
@@ -143,7 +146,7 @@ impl Partition {
             number,
             index,
             topic,
-            durability,
+            live,
             shared,
             state: Mutex::new(state),
         }
@@ -179,11 +182,19 @@ impl Partition {
         batch: Bytes,
         ack: Ack,
     ) -> Result<Append, StreamsError> {
-        let (bytes, max) = (batch.len() as u64, self.shared.message_bytes_max);
+        let settings = self.live.settings();
+        let (bytes, max) = (batch.len() as u64, settings.message_bytes_max);
         if bytes > max {
             return Err(StreamsError::MessageTooLarge { bytes, max });
         }
-        let header = BatchHeader::check(&batch)?;
+        let mut header = BatchHeader::check(&batch)?;
+        let (mut batch, mut log_append_time) = (batch, -1);
+        if settings.is_append_time {
+            let now = self.shared.clock.now();
+            batch = stamped(&batch, now);
+            header = BatchHeader::read(&batch)?;
+            log_append_time = now.0;
+        }
         let mut state = self.state.lock();
         self.check_alive(&state)?;
         state.transactions.check(&header)?;
@@ -192,12 +203,17 @@ impl Partition {
             return self.answer_duplicate(&state, stored, ack);
         }
         let base_offset = state.next;
-        let (end, wait) = self.place(&mut state, &batch, &header, ack)?;
+        let (end, wait) = self.place(&mut state, &batch, &header, ack, settings.durability)?;
         state.producers.remember(&header, base_offset);
         state.transactions.note_batch(&header, base_offset);
         state.records_in += u64::from(header.record_count.unsigned_abs());
         let log_start_offset = state.start;
+        let is_over = settings.has_room_to_trim(state.index.bytes()) && !state.is_over;
+        state.is_over |= is_over;
         drop(state);
+        if is_over {
+            self.shared.keeper.trim(self);
+        }
         self.shared.keeper.note_end(end);
         self.shared
             .telemetry
@@ -207,7 +223,7 @@ impl Partition {
         Ok(Append {
             base_offset,
             log_start_offset,
-            log_append_time: -1,
+            log_append_time,
             duplicate: false,
             ack: wait,
         })
@@ -228,7 +244,8 @@ impl Partition {
         let batch = marker.build(now);
         let header = BatchHeader::read(&batch)?;
         let offset = state.next;
-        let (end, _) = self.place(&mut state, &batch, &header, Ack::None)?;
+        let durability = self.live.settings().durability;
+        let (end, _) = self.place(&mut state, &batch, &header, Ack::None, durability)?;
         state.producers.note_marker(marker);
         state.transactions.note_marker(marker, offset);
         drop(state);
@@ -317,6 +334,11 @@ impl Partition {
         })
     }
 
+    /// What holds for its topic.
+    pub(crate) fn settings(&self) -> TopicSettings {
+        self.live.settings()
+    }
+
     /// The store's own number of the partition.
     pub(crate) fn number(&self) -> u32 {
         self.number
@@ -374,13 +396,14 @@ impl Partition {
         batch: &[u8],
         header: &BatchHeader,
         ack: Ack,
+        durability: Durability,
     ) -> Result<(Position, AckWait), StreamsError> {
         let base_offset = state.next;
         let end = base_offset.checked_add(header.offsets());
         let end = end.ok_or(StreamsError::InvalidRecord(
             "the partition's offsets are used up",
         ))?;
-        let (done, wait) = self.completions(end, ack);
+        let (done, wait) = self.completions(end, ack, durability);
         let number = self.number.to_le_bytes();
         let head = placed_head(batch, base_offset);
         let parts: [&[u8]; 3] = [&number, &head, &batch[PLACED_HEAD_BYTES..]];
@@ -392,7 +415,7 @@ impl Partition {
         let placed = self
             .shared
             .journal
-            .append(&[frame], self.need(), done)
+            .append(&[frame], need(durability), done)
             .map_err(storage)?;
         state.index.push(located(placed.first, base_offset, header));
         state.next = end;
@@ -400,18 +423,14 @@ impl Partition {
         Ok((placed.end, wait))
     }
 
-    /// How far the journal carries a batch, so that it becomes visible whatever its acks are.
-    fn need(&self) -> journal::Durability {
-        match self.durability {
-            Durability::Disk => journal::Durability::Disk,
-            // A batch can be read only when it is with the operating system.
-            Durability::Os | Durability::Memory => journal::Durability::Os,
-        }
-    }
-
-    fn completions(self: &Arc<Self>, end: i64, ack: Ack) -> (Done, AckWait) {
+    fn completions(
+        self: &Arc<Self>,
+        end: i64,
+        ack: Ack,
+        durability: Durability,
+    ) -> (Done, AckWait) {
         let partition = Arc::clone(self);
-        let is_memory = self.durability == Durability::Memory;
+        let is_memory = durability == Durability::Memory;
         let (sender, wait) = match ack {
             Ack::None => (None, AckWait(None)),
             Ack::Leader | Ack::All if is_memory => (None, AckWait(None)),
@@ -430,7 +449,7 @@ impl Partition {
             }
             answer(late, outcome);
         });
-        let done = if self.durability == Durability::Disk {
+        let done = if durability == Durability::Disk {
             let os = early.map(|early| -> journal::OnDone {
                 Box::new(move |outcome| answer(Some(early), outcome))
             });
@@ -468,7 +487,7 @@ impl Partition {
             // No frames are a barrier: it is reached when all that stands before it is.
             let (sender, receiver) = oneshot::channel();
             let reached: journal::OnDone = Box::new(move |outcome| answer(Some(sender), outcome));
-            let need = self.need();
+            let need = need(self.live.settings().durability);
             let done = match need {
                 journal::Durability::Disk => Done {
                     os: None,
@@ -634,6 +653,15 @@ pub(crate) fn storage(error: JournalError) -> StreamsError {
         JournalError::Full { .. } => StreamsError::Full,
         JournalError::Closed => StreamsError::Closed,
         error => StreamsError::Storage(Arc::new(error)),
+    }
+}
+
+/// How far the journal carries a batch, so that it becomes visible whatever its acks are.
+fn need(durability: Durability) -> journal::Durability {
+    match durability {
+        Durability::Disk => journal::Durability::Disk,
+        // A batch can be read only when it is with the operating system.
+        Durability::Os | Durability::Memory => journal::Durability::Os,
     }
 }
 

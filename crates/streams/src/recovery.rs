@@ -19,6 +19,7 @@ use crate::index::BatchIndex;
 use crate::offsets::{OffsetChange, Offsets};
 use crate::partition::State;
 use crate::topic::TopicName;
+use crate::topic_config::TopicConfig;
 
 /// What opening the store found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,6 +62,7 @@ pub(crate) struct ReplayedTopic {
     pub(crate) name: TopicName,
     pub(crate) durability: Durability,
     pub(crate) ranges: Vec<Range>,
+    pub(crate) config: TopicConfig,
 }
 
 impl Replay {
@@ -87,6 +89,7 @@ impl Replay {
                 name,
                 durability,
                 ranges,
+                config,
             } => {
                 self.note_numbers(&ranges);
                 self.topics.insert(
@@ -95,6 +98,7 @@ impl Replay {
                         name,
                         durability,
                         ranges,
+                        config,
                     },
                 );
             }

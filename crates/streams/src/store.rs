@@ -8,6 +8,8 @@
 //! Locks are taken in this order: topics, offsets, producer ids, a partition's state, the
 //! journal's own. The journal's callbacks take one of ours and none after it.
 
+mod admin;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
@@ -27,7 +29,7 @@ use crate::config::StreamsConfig;
 use crate::embedded::Embedded;
 use crate::error::StreamsError;
 use crate::event_store::{CommittedOffset, EventStore, TopicSpec};
-use crate::frames::{Change, VERSION};
+use crate::frames::{Change, VERSION, version_of};
 use crate::groups::{Coordinator, GroupDescription, GroupKind, GroupStanding, GroupState};
 use crate::keeper::{self, Keeper};
 use crate::lag::ToldLags;
@@ -37,6 +39,7 @@ use crate::offsets::{GroupOffset, NotedGroup, OffsetChange, OffsetCommit, Offset
 use crate::partition::{Shared, State, Telemetry, storage};
 use crate::recovery::{Recovery, Replay};
 use crate::topic::TopicName;
+use crate::topic_config::Live;
 use crate::topics::{Topic, Topics};
 
 /// The store in this process.
@@ -67,7 +70,10 @@ pub struct DurableWait(Option<journal::DurableWait>);
 #[derive(Debug)]
 struct ProducerIds {
     next: i64,
+    /// Up to here the disk knows that ids were given.
     reserved: i64,
+    /// Up to here it is about to know; a snapshot must not fall behind a frame that it hides.
+    promised: i64,
 }
 
 impl Streams {
@@ -95,7 +101,7 @@ impl Streams {
         let (journal, found) = Journal::open(disk, dir, options, &mut visit).map_err(storage)?;
         let shared = Arc::new(Shared {
             keeper: Arc::new(Keeper::starting_at(journal.end())),
-            message_bytes_max: config.max_message_bytes.0,
+            clock: Arc::clone(&clock),
             telemetry: Telemetry::default(),
             journal,
         });
@@ -103,7 +109,7 @@ impl Streams {
             Some(cluster_id) => cluster_id,
             None => first_opening(&shared.journal, &replay)?,
         };
-        let topics = Topics::replayed(&mut replay, &shared);
+        let topics = Topics::replayed(&mut replay, &config, &shared);
         replay.offsets.begin_empty(clock.now());
         let recovery = Recovery {
             frames: found.frames,
@@ -129,6 +135,7 @@ impl Streams {
             producer_ids: Mutex::new(ProducerIds {
                 next: replay.producer_ids,
                 reserved: replay.producer_ids,
+                promised: replay.producer_ids,
             }),
             reserving: tokio::sync::Mutex::new(()),
             topics_version: watch::Sender::new(0),
@@ -191,6 +198,7 @@ impl Streams {
 
     /// Says what [`Streams::create_topic`] would: the number of partitions, or its error.
     pub fn check_create(&self, spec: &TopicSpec) -> Result<i32, StreamsError> {
+        self.split_config(spec.config.clone(), spec.durability)?;
         let topics = self.topics.read();
         topics.check_create(&self.config, spec)
     }
@@ -279,7 +287,8 @@ impl Streams {
                 if let Some(id) = ids.take() {
                     return Ok(id);
                 }
-                ids.reserved + PRODUCER_ID_BLOCK
+                ids.promised = ids.reserved + PRODUCER_ID_BLOCK;
+                ids.promised
             };
             self.reserve_producer_ids(reserved).await?;
             self.producer_ids.lock().reserved = reserved;
@@ -564,7 +573,7 @@ impl Streams {
         self.until_not_busy(|| {
             let topics = self.topics.read();
             let ids = self.producer_ids.lock();
-            append(&self.standing(topics.next_partition, ids.reserved))
+            append(&self.standing(topics.next_partition, ids.promised))
         })?;
         for topic in self.topics_snapshot() {
             self.until_not_busy(|| {
@@ -625,11 +634,12 @@ impl Streams {
         let count = u32::try_from(count).expect("checked to be above zero");
         let ranges = vec![(topics.next_partition, count)];
         let id = Uuid::new_v4();
-        let durability = spec.durability.unwrap_or(self.config.durability);
+        let (config, durability) = self.split_config(spec.config.clone(), spec.durability)?;
+        let settings = config.settings(&self.config, &spec.name, durability);
         let topic = Topic::new(
             id,
             spec.name.clone(),
-            durability,
+            Live::new(config, settings),
             ranges,
             &self.shared,
             |_| State::default(),
@@ -638,7 +648,7 @@ impl Streams {
         let topic = Arc::new(topic);
         topics.insert(Arc::clone(&topic));
         drop(topics);
-        if self.config.ttl(&spec.name).is_some() {
+        if settings.deletion_age().is_some() {
             self.shared.keeper.look();
         }
         self.topics_version.send_modify(|version| *version += 1);
@@ -718,7 +728,7 @@ impl Streams {
         let (kind, payload) = change.encode();
         let frame = Frame {
             kind,
-            version: VERSION,
+            version: version_of(kind),
             parts: &[&payload],
         };
         let need = journal::Durability::Disk;
@@ -796,7 +806,7 @@ fn journal_options(config: &StreamsConfig) -> JournalOptions {
         preallocate_bytes: default.preallocate_bytes.min(config.segment_bytes.0),
         pending_bytes_max: default
             .pending_bytes_max
-            .max(2 * config.max_message_bytes.0),
+            .max(2 * config.message_bytes_ceiling()),
     }
 }
 

@@ -13,12 +13,13 @@ use crate::limits::{PARTITIONS_MAX, PARTITIONS_PER_TOPIC_MAX};
 use crate::partition::{Partition, Shared, State};
 use crate::recovery::Replay;
 use crate::topic::TopicName;
+use crate::topic_config::{Live, TopicConfig, TopicSettings};
 
 /// A topic. Deleting it does not take it from those who hold it; its partitions refuse then.
 pub struct Topic {
     name: TopicName,
     id: Uuid,
-    durability: Durability,
+    pub(crate) live: Arc<Live>,
     pub(crate) ranges: Vec<Range>,
     partitions: Vec<Arc<Partition>>,
 }
@@ -40,7 +41,7 @@ impl Topic {
     pub(crate) fn new(
         id: Uuid,
         name: TopicName,
-        durability: Durability,
+        live: Arc<Live>,
         ranges: Vec<Range>,
         shared: &Arc<Shared>,
         mut state_of: impl FnMut(u32) -> State,
@@ -51,17 +52,41 @@ impl Topic {
         let partitions = numbers.zip(0..).map(|(number, index)| {
             let (topic, shared) = (name.clone(), Arc::clone(shared));
             let state = state_of(number);
-            Arc::new(Partition::new(
-                number, index, topic, durability, shared, state,
-            ))
+            let live = Arc::clone(&live);
+            Arc::new(Partition::new(number, index, topic, live, shared, state))
         });
         let partitions = partitions.collect();
         Topic {
             name,
             id,
-            durability,
+            live,
             partitions,
             ranges,
+        }
+    }
+
+    /// The same topic with more partitions; those that it has are shared with this one.
+    pub(crate) fn grown(&self, range: Range, shared: &Arc<Shared>) -> Self {
+        let mut ranges = self.ranges.clone();
+        ranges.push(range);
+        let mut partitions = self.partitions.clone();
+        for number in range.0..range.0.saturating_add(range.1) {
+            let index = i32::try_from(partitions.len()).unwrap_or(i32::MAX);
+            partitions.push(Arc::new(Partition::new(
+                number,
+                index,
+                self.name.clone(),
+                Arc::clone(&self.live),
+                Arc::clone(shared),
+                State::default(),
+            )));
+        }
+        Topic {
+            name: self.name.clone(),
+            id: self.id,
+            live: Arc::clone(&self.live),
+            ranges,
+            partitions,
         }
     }
 
@@ -77,7 +102,17 @@ impl Topic {
 
     /// What acknowledgements promise.
     pub fn durability(&self) -> Durability {
-        self.durability
+        self.live.settings().durability
+    }
+
+    /// What was set for it.
+    pub fn config(&self) -> Arc<TopicConfig> {
+        self.live.config()
+    }
+
+    /// What holds for it.
+    pub fn settings(&self) -> TopicSettings {
+        self.live.settings()
     }
 
     /// Its partitions, by index.
@@ -101,7 +136,7 @@ impl Topic {
             records_in_total: 0,
             bytes_in_total: 0,
             bytes_stored: 0,
-            durability: self.durability,
+            durability: self.durability(),
             partition_offsets: Vec::with_capacity(self.partitions.len()),
         };
         for partition in &self.partitions {
@@ -115,27 +150,38 @@ impl Topic {
     }
 
     pub(crate) fn standing(&self) -> Change {
+        self.standing_with((*self.config()).clone(), self.durability())
+    }
+
+    /// How it will stand with these settings.
+    pub(crate) fn standing_with(&self, config: TopicConfig, durability: Durability) -> Change {
         Change::Topic {
             id: self.id,
             name: self.name.clone(),
-            durability: self.durability,
+            durability,
             ranges: self.ranges.clone(),
+            config,
         }
     }
 }
 
 impl Topics {
-    pub(crate) fn replayed(replay: &mut Replay, shared: &Arc<Shared>) -> Self {
+    pub(crate) fn replayed(
+        replay: &mut Replay,
+        config: &StreamsConfig,
+        shared: &Arc<Shared>,
+    ) -> Self {
         let mut topics = Topics {
             next_partition: replay.next_partition,
             ..Topics::default()
         };
         for (id, topic) in std::mem::take(&mut replay.topics) {
             let state_of = |number| replay.take_partition(number);
+            let settings = topic.config.settings(config, &topic.name, topic.durability);
             topics.insert(Arc::new(Topic::new(
                 id,
                 topic.name,
-                topic.durability,
+                Live::new(topic.config, settings),
                 topic.ranges,
                 shared,
                 state_of,

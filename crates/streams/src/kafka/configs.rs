@@ -1,15 +1,31 @@
-//! DescribeConfigs: the settings under Kafka's names, with the values that really hold.
+//! DescribeConfigs, IncrementalAlterConfigs and AlterConfigs: the table of topics' settings, and
+//! the node's settings under Kafka's names with the values that really hold.
+//!
+//! The node's settings come from its configuration file and are changed there.
+
+use std::collections::BTreeSet;
 
 use kafka_protocol::ResponseError;
+use kafka_protocol::messages::alter_configs_response::AlterConfigsResourceResponse as Altered;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_configs_response::{
     DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym,
 };
-use kafka_protocol::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
+use kafka_protocol::messages::incremental_alter_configs_request::AlterableConfig;
+use kafka_protocol::messages::incremental_alter_configs_response::AlterConfigsResourceResponse;
+use kafka_protocol::messages::{
+    AlterConfigsRequest, AlterConfigsResponse, DescribeConfigsRequest, DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, TopicName as WireName,
+};
+use kafka_protocol::protocol::StrBytes;
 
 use super::metadata;
 use super::reply::{Call, Ending, Reply, owned, text};
-use crate::{Durability, StreamsConfig};
+use super::topics::Refusal;
+use crate::{
+    ConfigChange, Durability, SETTINGS, Setting, StreamsConfig, StreamsError, TopicConfig,
+    TopicName, ValueKind,
+};
 
 /// A setting as Kafka's tools show it.
 pub(super) struct Config {
@@ -19,6 +35,9 @@ pub(super) struct Config {
     /// Kafka's number for where the value comes from.
     pub(super) source: i8,
     kind: i8,
+    doc: &'static str,
+    /// The node's setting that would hold without the topic's: its name and value.
+    behind: Option<(&'static str, String)>,
 }
 
 /// Describes topics and the node.
@@ -33,135 +52,255 @@ pub(super) fn describe_configs(call: Call) -> Result<Reply, Ending> {
                 let told = configs
                     .into_iter()
                     .filter(|config| is_asked(resource, config.name))
-                    .map(|config| told(&call, config, request.include_synonyms));
+                    .map(|config| told(&call, config, &request));
                 result.with_configs(told.collect())
             }
-            Err((code, reason)) => result
-                .with_error_code(code)
-                .with_error_message(Some(owned(reason))),
+            Err(refusal) => result
+                .with_error_code(refusal.code)
+                .with_error_message(Some(owned(refusal.reason))),
         }
     });
     let body = DescribeConfigsResponse::default().with_results(results.collect());
     call.now(&body)
 }
 
-/// The settings of a topic.
-pub(super) fn of_topic(config: &StreamsConfig, durability: Durability) -> Vec<Config> {
-    vec![
-        Config::of_topic("cleanup.policy", "delete".into(), LIST),
-        Config::of_topic("compression.type", "producer".into(), STRING),
-        Config {
-            source: if durability == config.durability {
-                DEFAULT
-            } else {
-                OF_TOPIC
-            },
-            ..Config::of_topic(DURABILITY, name_of(durability).into(), STRING)
-        },
-        Config::of_topic(
-            "max.message.bytes",
-            config.max_message_bytes.0.to_string(),
-            INT,
-        ),
-        Config::of_topic("message.timestamp.type", "CreateTime".into(), STRING),
-        Config::of_topic("min.insync.replicas", "1".into(), INT),
-        Config::of_topic("retention.bytes", "-1".into(), LONG),
-        Config::of_topic("retention.ms", "-1".into(), LONG),
-        Config::of_topic("segment.bytes", config.segment_bytes.0.to_string(), INT),
-    ]
+/// Changes single settings of topics; each resource all or none, durable when answered.
+pub(super) fn incremental_alter_configs(call: Call) -> Result<Reply, Ending> {
+    let request: IncrementalAlterConfigsRequest = call.decode("IncrementalAlterConfigs")?;
+    Reply::later(async move {
+        let mut seen = BTreeSet::new();
+        let mut responses = Vec::with_capacity(request.resources.len());
+        for resource in request.resources {
+            let (kind, name) = (resource.resource_type, resource.resource_name);
+            let changed = match topic_meant(&mut seen, kind, &name) {
+                Ok(topic) => alter(&call, &topic, &resource.configs, request.validate_only).await,
+                Err(refusal) => Err(refusal),
+            };
+            let (code, reason) = Refusal::told(changed);
+            responses.push(
+                AlterConfigsResourceResponse::default()
+                    .with_resource_type(kind)
+                    .with_resource_name(name)
+                    .with_error_code(code)
+                    .with_error_message(reason),
+            );
+        }
+        call.answer(&IncrementalAlterConfigsResponse::default().with_responses(responses))
+    })
 }
 
-/// The durability that a topic's creation asks for. Settings that say what holds anyway are taken;
-/// any other is refused rather than forgotten.
-pub(super) fn durability_asked<'a>(
+/// Sets all settings of topics; those not named get their defaults.
+pub(super) fn alter_configs(call: Call) -> Result<Reply, Ending> {
+    let request: AlterConfigsRequest = call.decode("AlterConfigs")?;
+    Reply::later(async move {
+        let mut seen = BTreeSet::new();
+        let mut responses = Vec::with_capacity(request.resources.len());
+        for resource in request.resources {
+            let (kind, name) = (resource.resource_type, resource.resource_name);
+            let set = resource.configs.iter();
+            let set: Vec<_> = set.map(|c| (c.name.clone(), c.value.clone())).collect();
+            let changed = match topic_meant(&mut seen, kind, &name) {
+                Ok(topic) => replace(&call, &topic, &set, request.validate_only).await,
+                Err(refusal) => Err(refusal),
+            };
+            let (code, reason) = Refusal::told(changed);
+            responses.push(
+                Altered::default()
+                    .with_resource_type(kind)
+                    .with_resource_name(name)
+                    .with_error_code(code)
+                    .with_error_message(reason),
+            );
+        }
+        call.answer(&AlterConfigsResponse::default().with_responses(responses))
+    })
+}
+
+/// The settings of a topic, by name.
+pub(super) fn of_topic(
+    config: &StreamsConfig,
+    topic: &TopicName,
+    set: &TopicConfig,
+    durability: Durability,
+) -> Vec<Config> {
+    let default_durability = config.durability;
+    let of = |setting: &'static Setting| {
+        let default = setting.default(config, Some(topic));
+        let set = if setting.name == DURABILITY {
+            Some(durability.name()).filter(|_| durability != default_durability)
+        } else {
+            set.value(setting.name)
+        };
+        Config {
+            name: setting.name,
+            value: set.map_or_else(|| default.clone(), str::to_owned),
+            is_read_only: false,
+            source: if set.is_some() { OF_TOPIC } else { DEFAULT },
+            kind: number_of(setting.kind),
+            doc: setting.doc,
+            behind: setting.node_name.map(|name| (name, default)),
+        }
+    };
+    SETTINGS.iter().map(of).collect()
+}
+
+/// The settings that a topic's creation asks for. A null value asks for the default.
+pub(super) fn asked<'a>(
     asked: impl Iterator<Item = (&'a str, Option<&'a str>)>,
-) -> Result<Option<Durability>, String> {
-    let mut durability = None;
-    for (name, value) in asked {
-        match (name, value.unwrap_or_default()) {
-            (DURABILITY, "memory") => durability = Some(Durability::Memory),
-            (DURABILITY, "os") => durability = Some(Durability::Os),
-            (DURABILITY, "disk") => durability = Some(Durability::Disk),
-            (DURABILITY, other) => {
-                return Err(format!(
-                    "{DURABILITY} is '{other}': write memory, os or disk"
-                ));
-            }
-            ("cleanup.policy", "delete")
-            | ("compression.type", "producer")
-            | ("message.timestamp.type", "CreateTime")
-            | ("min.insync.replicas", "1")
-            | ("retention.bytes" | "retention.ms", "-1") => {}
-            (name, value) => return Err(format!("{name}={value} is not supported for a topic")),
-        }
-    }
-    Ok(durability)
+) -> Result<TopicConfig, StreamsError> {
+    let set = asked.filter_map(|(name, value)| Some((name, value?)));
+    Ok(TopicConfig::of(set)?)
 }
 
-impl Config {
-    fn of_topic(name: &'static str, value: String, kind: i8) -> Self {
-        Config {
-            name,
-            value,
-            is_read_only: true,
-            source: DEFAULT,
-            kind,
-        }
+/// The topic that a resource means; there is nothing else whose settings can be changed.
+fn topic_meant(
+    seen: &mut BTreeSet<(i8, StrBytes)>,
+    kind: i8,
+    name: &StrBytes,
+) -> Result<TopicName, Refusal> {
+    let refuse = |reason: &str| Err(Refusal::of(ResponseError::InvalidRequest, reason));
+    if !seen.insert((kind, name.clone())) {
+        return refuse("the request names it twice");
     }
-
-    fn of_node(name: &'static str, value: String, kind: i8) -> Self {
-        Config {
-            name,
-            value,
-            is_read_only: true,
-            source: OF_NODE,
-            kind,
-        }
+    match kind {
+        TOPIC => Ok(name.parse().map_err(StreamsError::from)?),
+        NODE => refuse("the node's settings are in its configuration file: change them there"),
+        other => refuse(&format!("resources of type {other} have no settings here")),
     }
 }
 
-fn configs_of(
+async fn alter(
     call: &Call,
-    resource: &DescribeConfigsResource,
-) -> Result<Vec<Config>, (i16, String)> {
+    topic: &TopicName,
+    configs: &[AlterableConfig],
+    validate_only: bool,
+) -> Result<(), Refusal> {
+    let mut changes = Vec::with_capacity(configs.len());
+    let mut seen = BTreeSet::new();
+    for config in configs {
+        let name = config.name.to_string();
+        let refuse = |reason: String| Err(Refusal::of(ResponseError::InvalidConfig, reason));
+        if !seen.insert(name.clone()) {
+            return refuse(format!("the request changes {name} twice"));
+        }
+        let change = match (config.config_operation, &config.value) {
+            (1, _) => ConfigChange::Unset(name),
+            (_, None) => return refuse(format!("{name} has no value")),
+            (0, Some(value)) => ConfigChange::Set(name, value.to_string()),
+            (2, Some(value)) => ConfigChange::Append(name, value.to_string()),
+            (3, Some(value)) => ConfigChange::Subtract(name, value.to_string()),
+            (other, _) => {
+                let reason = format!("operation {other} is not known");
+                return Err(Refusal::of(ResponseError::InvalidRequest, reason));
+            }
+        };
+        changes.push(change);
+    }
+    let streams = call.context.streams();
+    let changed = if validate_only {
+        streams.check_alter(topic, &changes)
+    } else {
+        streams.alter_topic(topic, &changes).await
+    };
+    changed.map_err(Refusal::from)
+}
+
+async fn replace(
+    call: &Call,
+    topic: &TopicName,
+    set: &[(StrBytes, Option<StrBytes>)],
+    validate_only: bool,
+) -> Result<(), Refusal> {
+    let config = asked(set.iter().map(|(name, value)| (&**name, value.as_deref())))?;
+    let streams = call.context.streams();
+    let changed = if validate_only {
+        streams.check_replace(topic, &config)
+    } else {
+        streams.replace_topic_config(topic, config).await
+    };
+    changed.map_err(Refusal::from)
+}
+
+fn configs_of(call: &Call, resource: &DescribeConfigsResource) -> Result<Vec<Config>, Refusal> {
     let streams = call.context.streams();
     let config = streams.config();
     match resource.resource_type {
         TOPIC => {
-            let name = kafka_protocol::messages::TopicName(resource.resource_name.clone());
-            let topic = metadata::find(&call.context, &name)
-                .map_err(|code| (code, "there is no such topic".to_owned()))?;
-            Ok(of_topic(config, topic.durability()))
+            let name = WireName(resource.resource_name.clone());
+            let topic = metadata::find(&call.context, &name).map_err(|code| Refusal {
+                code,
+                reason: "there is no such topic".to_owned(),
+            })?;
+            let set = topic.config();
+            Ok(of_topic(config, topic.name(), &set, topic.durability()))
         }
         NODE => {
             let own = streams.node_id().to_string();
             if !resource.resource_name.is_empty() && resource.resource_name.as_str() != own {
                 let reason = format!("this is node {own}, there is no other");
-                return Err((ResponseError::InvalidRequest.code(), reason));
+                return Err(Refusal::of(ResponseError::InvalidRequest, reason));
             }
-            Ok(vec![
-                Config::of_node(
-                    "auto.create.topics.enable",
-                    config.auto_create_topics.to_string(),
-                    BOOLEAN,
-                ),
-                Config::of_node("default.replication.factor", "1".into(), INT),
-                Config::of_node(DURABILITY, name_of(config.durability).into(), STRING),
-                Config::of_node("log.segment.bytes", config.segment_bytes.0.to_string(), INT),
-                Config::of_node(
-                    "message.max.bytes",
-                    config.max_message_bytes.0.to_string(),
-                    INT,
-                ),
-                Config::of_node("node.id", own, INT),
-                Config::of_node("num.partitions", config.default_partitions.to_string(), INT),
-            ])
+            Ok(of_node(config))
         }
         other => {
             let reason = format!("resources of type {other} have no settings here");
-            Err((ResponseError::InvalidRequest.code(), reason))
+            Err(Refusal::of(ResponseError::InvalidRequest, reason))
         }
     }
+}
+
+/// The node's settings: those behind the topics', and a few that only it has.
+fn of_node(config: &StreamsConfig) -> Vec<Config> {
+    let own = |name, value: String, kind, doc| Config {
+        name,
+        value,
+        is_read_only: true,
+        source: OF_NODE,
+        kind: number_of(kind),
+        doc,
+        behind: None,
+    };
+    let behind = SETTINGS.iter().filter_map(|setting| {
+        let value = setting.default(config, None);
+        let source = if setting.is_configured() {
+            OF_NODE
+        } else {
+            DEFAULT
+        };
+        Some(Config {
+            source,
+            ..own(setting.node_name?, value, setting.kind, setting.doc)
+        })
+    });
+    let mut configs: Vec<Config> = behind.collect();
+    configs.extend([
+        own(
+            "auto.create.topics.enable",
+            config.auto_create_topics.to_string(),
+            ValueKind::Boolean,
+            "Whether plain topics are created when first asked for.",
+        ),
+        own(
+            "default.replication.factor",
+            "1".to_owned(),
+            ValueKind::Int,
+            "One node keeps one replica.",
+        ),
+        own(
+            "node.id",
+            config.node_id.to_string(),
+            ValueKind::Int,
+            "This node's id.",
+        ),
+        own(
+            "num.partitions",
+            config.default_partitions.to_string(),
+            ValueKind::Int,
+            "Partitions of a plain topic when none are asked for.",
+        ),
+    ]);
+    configs.sort_by_key(|config| config.name);
+    configs
 }
 
 fn is_asked(resource: &DescribeConfigsResource, name: &str) -> bool {
@@ -171,41 +310,53 @@ fn is_asked(resource: &DescribeConfigsResource, name: &str) -> bool {
     }
 }
 
-fn told(call: &Call, config: Config, with_synonyms: bool) -> DescribeConfigsResourceResult {
-    let value = owned(config.value);
-    let synonyms = if with_synonyms {
-        vec![
-            DescribeConfigsSynonym::default()
-                .with_name(text(config.name))
-                .with_value(Some(value.clone()))
-                .with_source(config.source),
-        ]
-    } else {
-        Vec::new()
+fn told(
+    call: &Call,
+    config: Config,
+    request: &DescribeConfigsRequest,
+) -> DescribeConfigsResourceResult {
+    let synonym = |name, value: String, source| {
+        DescribeConfigsSynonym::default()
+            .with_name(text(name))
+            .with_value(Some(owned(value)))
+            .with_source(source)
     };
+    let mut synonyms = Vec::new();
+    if request.include_synonyms {
+        if config.behind.is_none() || config.source == OF_TOPIC {
+            synonyms.push(synonym(config.name, config.value.clone(), config.source));
+        }
+        if let Some((name, value)) = config.behind {
+            synonyms.push(synonym(name, value, DEFAULT));
+        }
+    }
     let told = DescribeConfigsResourceResult::default()
         .with_name(text(config.name))
-        .with_value(Some(value))
+        .with_value(Some(owned(config.value)))
         .with_read_only(config.is_read_only)
         .with_config_source(config.source)
         .with_synonyms(synonyms);
-    if call.version >= 3 {
-        told.with_config_type(config.kind)
-    } else {
-        told
+    if call.version < 3 {
+        return told;
+    }
+    let doc = request.include_documentation.then(|| text(config.doc));
+    told.with_config_type(config.kind).with_documentation(doc)
+}
+
+/// Kafka's numbers for kinds of values.
+fn number_of(kind: ValueKind) -> i8 {
+    match kind {
+        ValueKind::Boolean => 1,
+        ValueKind::String => 2,
+        ValueKind::Int => 3,
+        ValueKind::Long => 5,
+        ValueKind::Double => 6,
+        ValueKind::List => 7,
     }
 }
 
-fn name_of(durability: Durability) -> &'static str {
-    match durability {
-        Durability::Memory => "memory",
-        Durability::Os => "os",
-        Durability::Disk => "disk",
-    }
-}
-
-/// Our own setting; no Kafka setting says the same.
-const DURABILITY: &str = "thalweg.durability";
+/// Our own setting; topics keep it apart from the others.
+const DURABILITY: &str = crate::topic_config::DURABILITY;
 
 /// Kafka's numbers for kinds of resources.
 const TOPIC: i8 = 2;
@@ -215,10 +366,3 @@ const NODE: i8 = 4;
 const OF_TOPIC: i8 = 1;
 const OF_NODE: i8 = 4;
 const DEFAULT: i8 = 5;
-
-/// Kafka's numbers for kinds of values.
-const BOOLEAN: i8 = 1;
-const STRING: i8 = 2;
-const INT: i8 = 3;
-const LONG: i8 = 5;
-const LIST: i8 = 7;

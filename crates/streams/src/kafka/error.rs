@@ -18,7 +18,11 @@ pub fn streams_error_code(error: &StreamsError) -> i16 {
         StreamsError::InvalidTopic(_) | StreamsError::InternalTopic(_) => {
             Code::InvalidTopicException
         }
-        StreamsError::InvalidPartitions { .. } => Code::InvalidPartitions,
+        StreamsError::InvalidPartitions { .. } | StreamsError::PartitionsOnlyGrow { .. } => {
+            Code::InvalidPartitions
+        }
+        StreamsError::InvalidConfig(_) => Code::InvalidConfig,
+        StreamsError::NotDeletable(_) => Code::PolicyViolation,
         StreamsError::OffsetOutOfRange { .. } => Code::OffsetOutOfRange,
         StreamsError::CorruptMessage(_) => Code::CorruptMessage,
         StreamsError::InvalidRecord(_) => Code::InvalidRecord,

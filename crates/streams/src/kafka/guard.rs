@@ -498,6 +498,42 @@ pub(crate) const CONSUMER_GROUP_HEARTBEAT: &[Field] = &[
 
 pub(crate) const CONSUMER_GROUP_DESCRIBE: &[Field] = &[always(TEXTS), always(I8)];
 
+pub(crate) const ALTER_CONFIGS: &[Field] = &[
+    always(Kind::Structs(&[
+        always(I8),
+        always(TEXT),
+        always(Kind::Structs(&[always(TEXT), always(TEXT)])),
+    ])),
+    always(I8),
+];
+
+pub(crate) const INCREMENTAL_ALTER_CONFIGS: &[Field] = &[
+    always(Kind::Structs(&[
+        always(I8),
+        always(TEXT),
+        always(Kind::Structs(&[always(TEXT), always(I8), always(TEXT)])),
+    ])),
+    always(I8),
+];
+
+pub(crate) const CREATE_PARTITIONS: &[Field] = &[
+    always(Kind::Structs(&[
+        always(TEXT),
+        always(I32),
+        always(Kind::Structs(&[always(INTS)])),
+    ])),
+    always(I32),
+    always(I8),
+];
+
+pub(crate) const DELETE_RECORDS: &[Field] = &[
+    always(Kind::Structs(&[
+        always(TEXT),
+        always(Kind::Structs(&[always(I32), always(I64)])),
+    ])),
+    always(I32),
+];
+
 pub(crate) const DELETE_GROUPS: &[Field] = &[always(TEXTS)];
 
 const UUID_BYTES: usize = 16;

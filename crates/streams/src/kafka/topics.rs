@@ -1,21 +1,28 @@
-//! CreateTopics and DeleteTopics.
+//! CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords.
 
 use std::collections::BTreeSet;
 
 use kafka_protocol::ResponseError;
+use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
+use kafka_protocol::messages::create_partitions_response::CreatePartitionsTopicResult;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::create_topics_response::{
     CreatableTopicConfigs, CreatableTopicResult,
 };
+use kafka_protocol::messages::delete_records_response::{
+    DeleteRecordsPartitionResult, DeleteRecordsTopicResult,
+};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::delete_topics_response::DeletableTopicResult;
 use kafka_protocol::messages::{
-    CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
+    CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse,
+    DeleteRecordsRequest, DeleteRecordsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
     TopicName as WireName,
 };
+use kafka_protocol::protocol::StrBytes;
 
 use super::configs;
-use super::error::streams_error_code;
+use super::error::{code_of, streams_error_code};
 use super::reply::{Call, Ending, Reply, owned, text};
 use crate::{StreamsError, TopicName, TopicSpec};
 
@@ -63,17 +70,25 @@ pub(super) fn delete_topics(call: Call) -> Result<Reply, Ending> {
     })
 }
 
-/// Why a topic was not created, for programs and for people.
-struct Refusal {
-    code: i16,
-    reason: String,
+/// Why something of a topic was not done, for programs and for people.
+pub(super) struct Refusal {
+    pub(super) code: i16,
+    pub(super) reason: String,
 }
 
 impl Refusal {
-    fn of(code: ResponseError, reason: impl Into<String>) -> Self {
+    pub(super) fn of(code: ResponseError, reason: impl Into<String>) -> Self {
         Refusal {
             code: code.code(),
             reason: reason.into(),
+        }
+    }
+
+    /// Code and text of an outcome: zero and none when it is fine.
+    pub(super) fn told<T>(outcome: Result<T, Refusal>) -> (i16, Option<StrBytes>) {
+        match outcome {
+            Ok(_) => (0, None),
+            Err(refusal) => (refusal.code, Some(owned(refusal.reason))),
         }
     }
 
@@ -96,6 +111,97 @@ impl From<StreamsError> for Refusal {
     }
 }
 
+/// Has topics have more partitions; each is durable when the answer says so.
+pub(super) fn create_partitions(call: Call) -> Result<Reply, Ending> {
+    let request: CreatePartitionsRequest = call.decode("CreatePartitions")?;
+    Reply::later(async move {
+        let mut results = Vec::with_capacity(request.topics.len());
+        let mut seen = BTreeSet::new();
+        for topic in request.topics {
+            let grown = if seen.insert(topic.name.clone()) {
+                grow(&call, &topic, request.validate_only).await
+            } else {
+                let reason = "the request names it twice";
+                Err(Refusal::of(ResponseError::InvalidRequest, reason))
+            };
+            let (code, reason) = Refusal::told(grown);
+            results.push(
+                CreatePartitionsTopicResult::default()
+                    .with_name(topic.name)
+                    .with_error_code(code)
+                    .with_error_message(reason),
+            );
+        }
+        call.answer(&CreatePartitionsResponse::default().with_results(results))
+    })
+}
+
+/// Deletes the records before given offsets; durable when the answer says so.
+pub(super) fn delete_records(call: Call) -> Result<Reply, Ending> {
+    let request: DeleteRecordsRequest = call.decode("DeleteRecords")?;
+    Reply::later(async move {
+        let mut topics = Vec::with_capacity(request.topics.len());
+        for topic in request.topics {
+            let mut partitions = Vec::with_capacity(topic.partitions.len());
+            for asked in topic.partitions {
+                let (index, offset) = (asked.partition_index, asked.offset);
+                let deleted = delete_before(&call, &topic.name, index, offset).await;
+                partitions.push(
+                    DeleteRecordsPartitionResult::default()
+                        .with_partition_index(index)
+                        .with_error_code(code_of(&deleted))
+                        .with_low_watermark(deleted.unwrap_or(-1)),
+                );
+            }
+            topics.push(
+                DeleteRecordsTopicResult::default()
+                    .with_name(topic.name)
+                    .with_partitions(partitions),
+            );
+        }
+        call.answer(&DeleteRecordsResponse::default().with_topics(topics))
+    })
+}
+
+async fn delete_before(
+    call: &Call,
+    topic: &WireName,
+    partition: i32,
+    offset: i64,
+) -> Result<i64, StreamsError> {
+    let name: TopicName = topic.parse()?;
+    // Minus one means all that can be read now.
+    let offset = Some(offset).filter(|offset| *offset != -1);
+    let streams = call.context.streams();
+    streams.delete_records(&name, partition, offset).await
+}
+
+async fn grow(
+    call: &Call,
+    asked: &CreatePartitionsTopic,
+    validate_only: bool,
+) -> Result<(), Refusal> {
+    let streams = call.context.streams();
+    let name: TopicName = asked.name.parse().map_err(StreamsError::from)?;
+    streams.check_create_partitions(&name, asked.count)?;
+    let now = streams.topic_by_name(&name);
+    let now = now.map_or(0, |topic| topic.partitions().len());
+    if let Some(assignments) = &asked.assignments {
+        let node = streams.node_id();
+        let is_here = assignments
+            .iter()
+            .all(|a| a.broker_ids.iter().map(|b| b.0).eq([node]));
+        if !is_here || now + assignments.len() != usize::try_from(asked.count).unwrap_or(0) {
+            let reason = format!("replicas can only be assigned to node {node}, one each");
+            return Err(Refusal::of(ResponseError::InvalidReplicaAssignment, reason));
+        }
+    }
+    if !validate_only {
+        streams.create_partitions(&name, asked.count).await?;
+    }
+    Ok(())
+}
+
 async fn create(
     call: &Call,
     asked: &CreatableTopic,
@@ -106,22 +212,22 @@ async fn create(
     let spec = TopicSpec {
         name,
         partitions: partitions_asked(call, asked)?,
-        durability: configs::durability_asked(
-            asked.configs.iter().map(|c| (&*c.name, c.value.as_deref())),
-        )
-        .map_err(|reason| Refusal::of(ResponseError::InvalidConfig, reason))?,
+        durability: None,
+        config: configs::asked(asked.configs.iter().map(|c| (&*c.name, c.value.as_deref())))?,
     };
-    let durability = spec.durability.unwrap_or(streams.config().durability);
-    let (partitions, id) = if validate_only {
-        (streams.check_create(&spec)?, uuid::Uuid::nil())
+    let (partitions, id, (set, durability)) = if validate_only {
+        let set = streams.split_config(spec.config.clone(), spec.durability)?;
+        (streams.check_create(&spec)?, uuid::Uuid::nil(), set)
     } else {
         let topic = streams.create_topic(spec).await?;
         (
             i32::try_from(topic.partitions().len()).unwrap_or(i32::MAX),
             topic.id(),
+            ((*topic.config()).clone(), topic.durability()),
         )
     };
-    let told = configs::of_topic(streams.config(), durability)
+    let name: TopicName = asked.name.parse().map_err(StreamsError::from)?;
+    let told = configs::of_topic(streams.config(), &name, &set, durability)
         .into_iter()
         .map(|config| {
             CreatableTopicConfigs::default()

@@ -40,6 +40,64 @@ impl Partition {
         }
     }
 
+    /// Hides the oldest batches as long as at least `keep_bytes` stay.
+    pub(crate) fn trim(
+        &self,
+        keep_bytes: u64,
+        mut write: impl FnMut(PartitionStanding) -> Result<(), StreamsError>,
+    ) -> Result<(), StreamsError> {
+        loop {
+            let start = {
+                let mut state = self.state.lock();
+                state.is_over = false;
+                let Some((run, next)) = state.index.run_at(state.start, usize::MAX) else {
+                    return Ok(());
+                };
+                match run {
+                    Run::Here(batches) => state.surplus_until(&batches, keep_bytes, next),
+                    Run::Away(away) => {
+                        drop(state);
+                        self.bring_back(away)?;
+                        continue;
+                    }
+                }
+            };
+            if !self.start_at(start, &mut write)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Hides the records before `offset`, before the visible end when it is none. Answers where
+    /// the partition starts then.
+    pub(crate) fn delete_before(
+        &self,
+        offset: Option<i64>,
+        mut write: impl FnMut(PartitionStanding) -> Result<(), StreamsError>,
+    ) -> Result<i64, StreamsError> {
+        let offset = {
+            let state = self.state.lock();
+            self.check_alive(&state)?;
+            let offset = offset.unwrap_or(state.high);
+            if !(0..=state.high).contains(&offset) {
+                return Err(state.out_of_range(offset));
+            }
+            offset
+        };
+        loop {
+            let away = {
+                let state = self.state.lock();
+                match state.index.run_at(offset, usize::MAX) {
+                    Some((Run::Away(away), _)) => away,
+                    _ => break,
+                }
+            };
+            self.bring_back(away)?;
+        }
+        self.start_at(offset, &mut write)?;
+        Ok(self.log_start_offset())
+    }
+
     /// Has the partition start at `start`, unless it does already or is gone; answers whether it
     /// moved. The chunk that holds `start` must be at hand.
     fn start_at(

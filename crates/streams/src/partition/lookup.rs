@@ -249,6 +249,29 @@ impl State {
     }
 }
 
+impl State {
+    /// The offset up to which the oldest batches can go while `keep_bytes` stay, by the batches of
+    /// the first chunk.
+    pub(super) fn surplus_until(
+        &self,
+        batches: &[Located],
+        keep_bytes: u64,
+        next: Option<i64>,
+    ) -> i64 {
+        let mut left = self.index.bytes();
+        for batch in batches {
+            let after = left.saturating_sub(u64::from(batch.bytes));
+            if after < keep_bytes || batch.base_offset >= self.high {
+                return batch
+                    .base_offset
+                    .clamp(self.start, self.high.max(self.start));
+            }
+            left = after;
+        }
+        next.unwrap_or(self.high).min(self.high)
+    }
+}
+
 fn is_reclaimed(error: &(dyn std::error::Error + 'static)) -> bool {
     matches!(
         error.downcast_ref::<JournalError>(),

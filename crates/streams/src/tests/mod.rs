@@ -1,5 +1,6 @@
 //! Tests of the store as a whole.
 
+mod admin;
 mod consumer;
 mod groups;
 mod simulation;

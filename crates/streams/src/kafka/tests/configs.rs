@@ -1,0 +1,198 @@
+//! Settings, partitions and deleted records over the wire.
+
+use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
+use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
+use kafka_protocol::messages::delete_records_request::{
+    DeleteRecordsPartition, DeleteRecordsTopic,
+};
+use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use kafka_protocol::messages::describe_configs_response::DescribeConfigsResourceResult;
+use kafka_protocol::messages::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig,
+};
+use kafka_protocol::messages::*;
+use kafka_protocol::protocol::StrBytes;
+
+use super::client::{Client, Server, batch, fetch, fetched, metadata, produce, wire};
+
+fn text(text: &'static str) -> StrBytes {
+    StrBytes::from_static_str(text)
+}
+
+async fn config(client: &mut Client, key: &'static str) -> DescribeConfigsResourceResult {
+    let resource = DescribeConfigsResource::default()
+        .with_resource_type(2)
+        .with_resource_name(text("t"))
+        .with_configuration_keys(Some(vec![text(key)]));
+    let request = DescribeConfigsRequest::default()
+        .with_resources(vec![resource])
+        .with_include_synonyms(true)
+        .with_include_documentation(true);
+    let mut told = client.call(4, &request).await.results.remove(0);
+    assert_eq!(told.error_code, 0);
+    told.configs.remove(0)
+}
+
+async fn alter(
+    client: &mut Client,
+    kind: i8,
+    resource: &'static str,
+    changes: &[(&'static str, i8, Option<&'static str>)],
+) -> i16 {
+    let configs = changes.iter().map(|(name, operation, value)| {
+        AlterableConfig::default()
+            .with_name(text(name))
+            .with_config_operation(*operation)
+            .with_value(value.map(text))
+    });
+    let resource = AlterConfigsResource::default()
+        .with_resource_type(kind)
+        .with_resource_name(text(resource))
+        .with_configs(configs.collect());
+    let request = IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
+    client.call(1, &request).await.responses[0].error_code
+}
+
+#[tokio::test]
+async fn settings_are_told_with_where_they_come_from() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    client.call(9, &metadata("t")).await;
+    let retention = config(&mut client, "retention.ms").await;
+    assert_eq!(retention.value.as_deref(), Some("604800000"));
+    assert_eq!((retention.config_source, retention.config_type), (5, 5));
+    assert_eq!(retention.synonyms[0].name.as_str(), "log.retention.ms");
+    assert!(retention.documentation.is_some());
+    assert_eq!(
+        alter(&mut client, 2, "t", &[("retention.ms", 0, Some("7"))]).await,
+        0
+    );
+    let retention = config(&mut client, "retention.ms").await;
+    assert_eq!(retention.value.as_deref(), Some("7"));
+    assert_eq!((retention.config_source, retention.synonyms.len()), (1, 2));
+    assert_eq!(
+        alter(&mut client, 2, "t", &[("retention.ms", 1, None)]).await,
+        0
+    );
+    assert_eq!(config(&mut client, "retention.ms").await.config_source, 5);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn changes_that_cannot_be_are_refused() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    client.call(9, &metadata("t")).await;
+    for (kind, resource, change, code) in [
+        (2, "t", ("retention.ms", 0, Some("soon")), 40),
+        (2, "t", ("no.such", 0, Some("1")), 40),
+        (2, "t", ("retention.ms", 0, None), 40),
+        (2, "t", ("retention.ms", 2, Some("1")), 40),
+        (2, "t", ("retention.ms", 9, Some("1")), 42),
+        (2, "nowhere", ("retention.ms", 0, Some("1")), 3),
+        (4, "1", ("log.retention.ms", 0, Some("1")), 42),
+    ] {
+        assert_eq!(
+            alter(&mut client, kind, resource, &[change]).await,
+            code,
+            "{change:?}"
+        );
+    }
+    let topic = |name, key, value| {
+        let config = CreatableTopicConfig::default()
+            .with_name(text(key))
+            .with_value(Some(text(value)));
+        CreatableTopic::default()
+            .with_name(wire(name))
+            .with_num_partitions(1)
+            .with_replication_factor(1)
+            .with_configs(vec![config])
+    };
+    let request = CreateTopicsRequest::default().with_topics(vec![
+        topic("good", "cleanup.policy", "compact"),
+        topic("bad", "min.insync.replicas", "2"),
+    ]);
+    let answer = client.call(7, &request).await;
+    let codes: Vec<i16> = answer.topics.iter().map(|t| t.error_code).collect();
+    assert_eq!(codes, [0, 40]);
+    let configs = answer.topics[0].configs.as_ref().unwrap();
+    let policy = configs.iter().find(|c| c.name.as_str() == "cleanup.policy");
+    assert_eq!(policy.unwrap().value.as_deref(), Some("compact"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_topic_bounds_its_batches_and_may_stamp_them() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    client.call(9, &metadata("t")).await;
+    let changes = [
+        ("max.message.bytes", 0, Some("100")),
+        ("message.timestamp.type", 0, Some("LogAppendTime")),
+    ];
+    assert_eq!(alter(&mut client, 2, "t", &changes).await, 0);
+    let put = async |client: &mut Client, value: &str| {
+        let answer = client.call(9, &produce("t", 0, -1, batch(&[value]))).await;
+        answer.responses[0].partition_responses[0].clone()
+    };
+    assert_eq!(put(&mut client, &"x".repeat(100)).await.error_code, 10);
+    let stored = put(&mut client, "x").await;
+    assert!(stored.error_code == 0 && stored.log_append_time_ms > 1_700_000_000_001);
+    let (_, records) = fetched(&client.call(11, &fetch("t", 0, 0, 1 << 20)).await);
+    assert_eq!(records[35..43], stored.log_append_time_ms.to_be_bytes());
+    assert_eq!(
+        crc32c::crc32c(&records[21..]).to_be_bytes(),
+        records[17..21]
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn partitions_are_added_and_records_deleted() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    client.call(9, &metadata("t")).await;
+    for (count, validate_only, code) in [(5, true, 0), (5, false, 0), (5, false, 37), (2, true, 37)]
+    {
+        let topic = CreatePartitionsTopic::default()
+            .with_name(wire("t"))
+            .with_count(count)
+            .with_assignments(None);
+        let request = CreatePartitionsRequest::default()
+            .with_topics(vec![topic])
+            .with_validate_only(validate_only);
+        let answer = client.call(3, &request).await;
+        assert_eq!(answer.results[0].error_code, code);
+    }
+    let told = client.call(12, &metadata("t")).await;
+    assert_eq!(told.topics[0].partitions.len(), 5);
+    client
+        .call(9, &produce("t", 0, -1, batch(&["a", "b", "c"])))
+        .await;
+    for (partition, offset, wanted) in [
+        (0, 2, (0, 2)),
+        (0, -1, (0, 3)),
+        (0, 4, (1, -1)),
+        (9, 0, (3, -1)),
+    ] {
+        let asked = DeleteRecordsPartition::default()
+            .with_partition_index(partition)
+            .with_offset(offset);
+        let topic = DeleteRecordsTopic::default()
+            .with_name(wire("t"))
+            .with_partitions(vec![asked]);
+        let request = DeleteRecordsRequest::default().with_topics(vec![topic]);
+        let answer = client.call(2, &request).await;
+        let told = &answer.topics[0].partitions[0];
+        assert_eq!((told.error_code, told.low_watermark), wanted);
+    }
+    let below = client.call(11, &fetch("t", 1, 0, 1 << 20)).await;
+    assert_eq!(fetched(&below).0, 1);
+    let at_end = client.call(11, &fetch("t", 3, 0, 1 << 20)).await;
+    let told = &at_end.responses[0].partitions[0];
+    assert_eq!(
+        (told.error_code, told.log_start_offset, told.high_watermark),
+        (0, 3, 3)
+    );
+    server.stop().await;
+}
