@@ -220,8 +220,11 @@ mod tests {
         out
     }
 
+    /// Kind, tag and value.
+    type Pair<'a> = (&'a [u8], u8, &'a [u8]);
+
     /// The part of a certificate that matters here, around the parts of a name.
-    fn certificate(parts: &[Vec<(&[u8], u8, &[u8])>]) -> Vec<u8> {
+    fn certificate(parts: &[Vec<Pair<'_>>]) -> Vec<u8> {
         let mut names = Vec::new();
         for part in parts {
             let pairs = part.iter().flat_map(|(kind, tag, value)| {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::guard::{self, Field};
 use super::reply::{Call, Ending, Reply};
 use super::{
-    Context, consumer_groups, fetch, group_admin, groups, metadata, offsets, produce, topics,
-    versions,
+    Context, acls, consumer_groups, fetch, group_admin, groups, metadata, offsets, produce, sasl,
+    topics, users, versions,
 };
 
 /// One API.
@@ -33,6 +33,9 @@ pub(super) struct Api {
 
 /// Begins the request in `frame`: what it changes has changed on return.
 pub(super) fn begin(context: &Arc<Context>, frame: Bytes) -> Result<Reply, Ending> {
+    if let Some(login) = context.session.raw_login() {
+        return sasl::raw_token(context, login, frame);
+    }
     let (header, mut head_bytes) = guard::read_header(&frame)?;
     let found = APIS
         .iter()
@@ -45,6 +48,9 @@ pub(super) fn begin(context: &Arc<Context>, frame: Bytes) -> Result<Reply, Endin
         });
     };
     context.shared.telemetry.count_request(index);
+    if !BEFORE_LOGIN.contains(&api.key) {
+        context.session.admit(api.name)?;
+    }
     let client_id = frame.slice_ref(header.client_id.as_bytes());
     let mut call = Call {
         context: Arc::clone(context),
@@ -90,6 +96,11 @@ fn answer_unknown_version(call: &Call) -> Result<Reply, Ending> {
 }
 
 const API_VERSIONS_KEY: i16 = 18;
+const SASL_HANDSHAKE_KEY: i16 = 17;
+const SASL_AUTHENTICATE_KEY: i16 = 36;
+
+/// What is served to clients that have not logged in.
+const BEFORE_LOGIN: [i16; 3] = [API_VERSIONS_KEY, SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY];
 
 /// Every API served, in the order of their keys.
 ///
@@ -227,6 +238,16 @@ pub(super) const APIS: &[Api] = &[
         begin: group_admin::list_groups,
     },
     Api {
+        name: "SaslHandshake",
+        key: SASL_HANDSHAKE_KEY,
+        told_from: 0,
+        from: 0,
+        to: 1,
+        flexible_from: i16::MAX,
+        shape: guard::SASL_HANDSHAKE,
+        begin: sasl::handshake,
+    },
+    Api {
         name: "ApiVersions",
         key: API_VERSIONS_KEY,
         told_from: 0,
@@ -277,6 +298,36 @@ pub(super) const APIS: &[Api] = &[
         begin: produce::init_producer_id,
     },
     Api {
+        name: "DescribeAcls",
+        key: 29,
+        told_from: 1,
+        from: 1,
+        to: 3,
+        flexible_from: 2,
+        shape: guard::DESCRIBE_ACLS,
+        begin: acls::describe_acls,
+    },
+    Api {
+        name: "CreateAcls",
+        key: 30,
+        told_from: 1,
+        from: 1,
+        to: 3,
+        flexible_from: 2,
+        shape: guard::CREATE_ACLS,
+        begin: acls::create_acls,
+    },
+    Api {
+        name: "DeleteAcls",
+        key: 31,
+        told_from: 1,
+        from: 1,
+        to: 3,
+        flexible_from: 2,
+        shape: guard::DELETE_ACLS,
+        begin: acls::delete_acls,
+    },
+    Api {
         name: "DescribeConfigs",
         key: 32,
         told_from: 1,
@@ -295,6 +346,16 @@ pub(super) const APIS: &[Api] = &[
         flexible_from: 2,
         shape: guard::ALTER_CONFIGS,
         begin: super::configs::alter_configs,
+    },
+    Api {
+        name: "SaslAuthenticate",
+        key: SASL_AUTHENTICATE_KEY,
+        told_from: 0,
+        from: 0,
+        to: 2,
+        flexible_from: 2,
+        shape: guard::SASL_AUTHENTICATE,
+        begin: sasl::authenticate,
     },
     Api {
         name: "CreatePartitions",
@@ -325,6 +386,26 @@ pub(super) const APIS: &[Api] = &[
         flexible_from: i16::MAX,
         shape: guard::OFFSET_DELETE,
         begin: group_admin::offset_delete,
+    },
+    Api {
+        name: "DescribeUserScramCredentials",
+        key: 50,
+        told_from: 0,
+        from: 0,
+        to: 0,
+        flexible_from: 0,
+        shape: guard::DESCRIBE_USER_SCRAM_CREDENTIALS,
+        begin: users::describe_credentials,
+    },
+    Api {
+        name: "AlterUserScramCredentials",
+        key: 51,
+        told_from: 0,
+        from: 0,
+        to: 0,
+        flexible_from: 0,
+        shape: guard::ALTER_USER_SCRAM_CREDENTIALS,
+        begin: users::alter_credentials,
     },
     Api {
         name: "ConsumerGroupHeartbeat",

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use access::Operation;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::alter_configs_response::AlterConfigsResourceResponse as Altered;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
@@ -72,7 +73,7 @@ pub(super) fn incremental_alter_configs(call: Call) -> Result<Reply, Ending> {
         let mut responses = Vec::with_capacity(request.resources.len());
         for resource in request.resources {
             let (kind, name) = (resource.resource_type, resource.resource_name);
-            let changed = match topic_meant(&mut seen, kind, &name) {
+            let changed = match topic_meant(&call, &mut seen, kind, &name) {
                 Ok(topic) => alter(&call, &topic, &resource.configs, request.validate_only).await,
                 Err(refusal) => Err(refusal),
             };
@@ -99,7 +100,7 @@ pub(super) fn alter_configs(call: Call) -> Result<Reply, Ending> {
             let (kind, name) = (resource.resource_type, resource.resource_name);
             let set = resource.configs.iter();
             let set: Vec<_> = set.map(|c| (c.name.clone(), c.value.clone())).collect();
-            let changed = match topic_meant(&mut seen, kind, &name) {
+            let changed = match topic_meant(&call, &mut seen, kind, &name) {
                 Ok(topic) => replace(&call, &topic, &set, request.validate_only).await,
                 Err(refusal) => Err(refusal),
             };
@@ -154,6 +155,7 @@ pub(super) fn asked<'a>(
 
 /// The topic that a resource means; there is nothing else whose settings can be changed.
 fn topic_meant(
+    call: &Call,
     seen: &mut BTreeSet<(i8, StrBytes)>,
     kind: i8,
     name: &StrBytes,
@@ -163,10 +165,23 @@ fn topic_meant(
         return refuse("the request names it twice");
     }
     match kind {
-        TOPIC => Ok(name.parse().map_err(StreamsError::from)?),
+        TOPIC => {
+            let topic: TopicName = name.parse().map_err(StreamsError::from)?;
+            if !call.may_topic(Operation::AlterConfigs, &topic) {
+                return Err(not_allowed(ResponseError::TopicAuthorizationFailed));
+            }
+            Ok(topic)
+        }
+        NODE if !call.may_cluster(Operation::AlterConfigs) => {
+            Err(not_allowed(ResponseError::ClusterAuthorizationFailed))
+        }
         NODE => refuse("the node's settings are in its configuration file: change them there"),
         other => refuse(&format!("resources of type {other} have no settings here")),
     }
+}
+
+fn not_allowed(code: ResponseError) -> Refusal {
+    Refusal::of(code, "not allowed")
 }
 
 async fn alter(
@@ -227,12 +242,21 @@ fn configs_of(call: &Call, resource: &DescribeConfigsResource) -> Result<Vec<Con
     match resource.resource_type {
         TOPIC => {
             let name = WireName(resource.resource_name.clone());
-            let topic = metadata::find(&call.context, &name).map_err(|code| Refusal {
-                code,
-                reason: "there is no such topic".to_owned(),
-            })?;
+            let topic =
+                metadata::find(call, Operation::DescribeConfigs, &name).map_err(|code| {
+                    match code == ResponseError::TopicAuthorizationFailed.code() {
+                        true => not_allowed(ResponseError::TopicAuthorizationFailed),
+                        false => Refusal {
+                            code,
+                            reason: "there is no such topic".to_owned(),
+                        },
+                    }
+                })?;
             let set = topic.config();
             Ok(of_topic(config, topic.name(), &set, topic.durability()))
+        }
+        NODE if !call.may_cluster(Operation::DescribeConfigs) => {
+            Err(not_allowed(ResponseError::ClusterAuthorizationFailed))
         }
         NODE => {
             let own = streams.node_id().to_string();

@@ -4,36 +4,35 @@
 //! its order. Answers that have to wait stand in a queue; only its front is sent. While answers
 //! pile up, unsent or unfinished, nothing is read: the client feels it in its own socket.
 //!
-//! A connection without traffic holds no buffer and no timer.
+//! A connection without traffic holds no buffer and, once its client is known, no timer.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::task::Poll;
 
+use access::Socket;
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::time::Instant;
 
 use super::Context;
 use super::limits::{
-    DRAIN_WAIT, FRAME_STALL_MAX, READ_STEP_BYTES, REQUEST_BYTES_MAX, REQUESTS_IN_FLIGHT_MAX,
-    UNSENT_BYTES_MAX, WRITE_PIECES_MAX,
+    DRAIN_WAIT, FRAME_STALL_MAX, LOGIN_REQUEST_BYTES_MAX, LOGIN_WAIT, READ_STEP_BYTES,
+    REQUEST_BYTES_MAX, REQUESTS_IN_FLIGHT_MAX, UNSENT_BYTES_MAX, WRITE_PIECES_MAX,
 };
 use super::reply::{Answer, Ending, Reply};
 
 /// Serves the client on `socket` until it goes, misbehaves or the listener stops.
-pub(super) async fn run(mut socket: TcpStream, context: Arc<Context>) {
+pub(super) async fn run(socket: Socket, context: Arc<Context>) {
     context.shared.telemetry.connections.increment(1.0);
-    let (reader, writer) = socket.split();
     let mut link = Link {
         context: Arc::clone(&context),
-        reader,
-        writer,
+        socket,
         received: Frames::default(),
         replies: VecDeque::new(),
         unsent: Unsent::default(),
+        is_ending: false,
+        login_until: Instant::now() + LOGIN_WAIT,
     };
     match link.serve().await {
         Ok(()) => {}
@@ -49,13 +48,16 @@ pub(super) async fn run(mut socket: TcpStream, context: Arc<Context>) {
     context.shared.telemetry.connections.decrement(1.0);
 }
 
-struct Link<'s> {
+struct Link {
     context: Arc<Context>,
-    reader: ReadHalf<'s>,
-    writer: WriteHalf<'s>,
+    socket: Socket,
     received: Frames,
     replies: VecDeque<Reply>,
     unsent: Unsent,
+    /// The last answer is on its way; nothing more is begun.
+    is_ending: bool,
+    /// When a client that must log in has to have done so.
+    login_until: Instant,
 }
 
 /// What wakes a connection.
@@ -65,7 +67,7 @@ enum Event {
     Stop,
 }
 
-impl Link<'_> {
+impl Link {
     async fn serve(&mut self) -> Result<(), Ending> {
         loop {
             self.begin_requests().await?;
@@ -73,6 +75,10 @@ impl Link<'_> {
             if !self.unsent.is_empty() {
                 self.send().await?;
                 continue;
+            }
+            if self.is_ending && self.replies.is_empty() {
+                self.socket.shutdown().await?;
+                return Ok(());
             }
             match self.next_event().await? {
                 Event::Readable(Ok(0)) => return Ok(()),
@@ -95,7 +101,14 @@ impl Link<'_> {
 
     /// Begins the requests that have arrived whole, as far as there is room for their answers.
     async fn begin_requests(&mut self) -> Result<(), Ending> {
-        while self.replies.len() < REQUESTS_IN_FLIGHT_MAX && self.unsent.bytes < UNSENT_BYTES_MAX {
+        while self.replies.len() < REQUESTS_IN_FLIGHT_MAX
+            && self.unsent.bytes < UNSENT_BYTES_MAX
+            && !self.is_ending
+        {
+            self.received.bytes_max = match self.context.session.is_open() {
+                true => REQUEST_BYTES_MAX,
+                false => LOGIN_REQUEST_BYTES_MAX,
+            };
             let Some(frame) = self.received.next()? else {
                 break;
             };
@@ -103,8 +116,12 @@ impl Link<'_> {
             while let Reply::HeldBack(begun) = reply {
                 reply = begun.await?;
             }
+            if let Reply::Last(answer) = reply {
+                self.is_ending = true;
+                reply = Reply::Now(answer);
+            }
             match reply {
-                Reply::Nothing | Reply::HeldBack(_) => {}
+                Reply::Nothing | Reply::HeldBack(_) | Reply::Last(_) => {}
                 Reply::Now(answer) if self.replies.is_empty() => self.unsent.push(answer),
                 reply => self.replies.push_back(reply),
             }
@@ -126,11 +143,17 @@ impl Link<'_> {
 
     /// Waits for whatever comes first: bytes, the front's answer, or the end.
     async fn next_event(&mut self) -> Result<Event, Ending> {
-        let may_read = self.replies.len() < REQUESTS_IN_FLIGHT_MAX;
+        let may_read = self.replies.len() < REQUESTS_IN_FLIGHT_MAX && !self.is_ending;
+        let must_log_in = !self.context.session.is_open();
+        if !must_log_in {
+            // Counts from when the client has to log in again.
+            self.login_until = Instant::now() + LOGIN_WAIT;
+        }
+        let login_until = self.login_until;
         let is_stalling = may_read && !self.received.is_empty();
         let Link {
             context,
-            reader,
+            socket,
             received,
             replies,
             ..
@@ -144,8 +167,9 @@ impl Link<'_> {
             biased;
             answer = front => Ok(Event::Answered(answer)),
             () = context.shared.shutdown.cancelled() => Ok(Event::Stop),
-            bytes = received.fill(reader), if may_read => Ok(Event::Readable(bytes)),
+            bytes = received.fill(socket), if may_read => Ok(Event::Readable(bytes)),
             () = tokio::time::sleep(FRAME_STALL_MAX), if is_stalling => Err(Ending::Stalled),
+            () = tokio::time::sleep_until(login_until), if must_log_in => Err(Ending::NoLogin),
         }
     }
 
@@ -154,7 +178,7 @@ impl Link<'_> {
         while !self.unsent.is_empty() {
             let mut slices = [IoSlice::new(&[]); WRITE_PIECES_MAX];
             let count = self.unsent.slices(&mut slices);
-            let written = self.writer.write_vectored(&slices[..count]).await?;
+            let written = self.socket.write_vectored(&slices[..count]).await?;
             if written == 0 {
                 return Err(io::Error::from(io::ErrorKind::WriteZero).into());
             }
@@ -175,11 +199,11 @@ impl Link<'_> {
                 match reply {
                     Reply::Now(answer) => self.unsent.push(answer),
                     Reply::Later(answer) => self.unsent.push(answer.await?),
-                    Reply::Nothing | Reply::HeldBack(_) => {}
+                    Reply::Nothing | Reply::HeldBack(_) | Reply::Last(_) => {}
                 }
                 self.send().await?;
             }
-            self.writer.shutdown().await?;
+            self.socket.shutdown().await?;
             Ok(())
         };
         tokio::time::timeout(DRAIN_WAIT, answers)
@@ -189,9 +213,19 @@ impl Link<'_> {
 }
 
 /// Cuts what arrives into frames: a length of four bytes and that many bytes.
-#[derive(Default)]
 pub(super) struct Frames {
     buffer: BytesMut,
+    /// The largest frame taken.
+    bytes_max: usize,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        Frames {
+            buffer: BytesMut::new(),
+            bytes_max: REQUEST_BYTES_MAX,
+        }
+    }
 }
 
 impl Frames {
@@ -228,22 +262,22 @@ impl Frames {
         };
         let length = i32::from_be_bytes(*length);
         match usize::try_from(length) {
-            Ok(bytes) if bytes <= REQUEST_BYTES_MAX => Ok(Some(bytes)),
+            Ok(bytes) if bytes <= self.bytes_max => Ok(Some(bytes)),
             _ => Err(Ending::FrameLength(length)),
         }
     }
 
     /// Reads what is there. The buffer grows with what has arrived, never to what is announced.
-    async fn fill(&mut self, reader: &ReadHalf<'_>) -> io::Result<usize> {
+    async fn fill(&mut self, socket: &mut Socket) -> io::Result<usize> {
         loop {
-            reader.readable().await?;
+            socket.ready().await?;
             let missing = match self.announced() {
                 Ok(Some(bytes)) => (LENGTH_BYTES + bytes).saturating_sub(self.buffer.len()),
                 _ => 0,
             };
             let step = missing.min(self.buffer.len()).max(READ_STEP_BYTES);
             self.buffer.reserve(step);
-            match reader.try_read_buf(&mut self.buffer) {
+            match socket.read_into(&mut self.buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if self.buffer.is_empty() {
                         self.buffer = BytesMut::new();

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use access::{Operation, ResourceType};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::consumer_group_describe_response::{
     Assignment as DescribedAssignment, DescribedGroup, Member, TopicPartitions as DescribedTopic,
@@ -15,7 +16,7 @@ use kafka_protocol::messages::{
 use uuid::Uuid;
 
 use super::error::group_error_code;
-use super::group_admin::GROUP_OPERATIONS;
+use super::group_admin::NOT_ALLOWED;
 use super::reply::{Call, Ending, Reply, owned, text};
 use crate::groups::{
     Beat, BeatAnswer, ConsumerMemberDescription, GroupKind, GroupState, Partitions,
@@ -24,6 +25,9 @@ use crate::groups::{
 /// Takes a member's heartbeat, by which it joins, lives and leaves.
 pub(super) fn heartbeat(call: Call) -> Result<Reply, Ending> {
     let request: ConsumerGroupHeartbeatRequest = call.decode("ConsumerGroupHeartbeat")?;
+    if let Some(code) = refusal(&call, &request) {
+        return call.now(&ConsumerGroupHeartbeatResponse::default().with_error_code(code));
+    }
     let beat = beat_of(&call, request);
     let member_id = beat.member_id.clone();
     let streams = call.context.streams();
@@ -49,15 +53,31 @@ pub(super) fn describe(call: Call) -> Result<Reply, Ending> {
     let mut names = TopicNames::default();
     let mut groups = Vec::with_capacity(request.group_ids.len());
     for group in request.group_ids {
+        if !call.may_group(Operation::Describe, &group) {
+            let told = DescribedGroup::default().with_group_id(group);
+            groups.push(told.with_error_code(NOT_ALLOWED));
+            continue;
+        }
+        let operations = call.allowed(ResourceType::Group, &group);
         let told = described(&call, group, &mut names);
         groups.push(
             match request.include_authorized_operations && told.error_code == 0 {
-                true => told.with_authorized_operations(GROUP_OPERATIONS),
+                true => told.with_authorized_operations(operations),
                 false => told,
             },
         );
     }
     call.now(&ConsumerGroupDescribeResponse::default().with_groups(groups))
+}
+
+/// The code for a caller who may not be a member of the group, or not know a topic that it names.
+fn refusal(call: &Call, request: &ConsumerGroupHeartbeatRequest) -> Option<i16> {
+    if !call.may_group(Operation::Read, &request.group_id) {
+        return Some(NOT_ALLOWED);
+    }
+    let mut topics = request.subscribed_topic_names.iter().flatten();
+    let may = topics.all(|name| call.may_topic_named(Operation::Describe, name));
+    (!may).then_some(ResponseError::TopicAuthorizationFailed.code())
 }
 
 fn beat_of(call: &Call, request: ConsumerGroupHeartbeatRequest) -> Beat {

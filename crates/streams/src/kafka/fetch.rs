@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::Operation;
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{FetchRequest, TopicName as WireName};
@@ -17,11 +18,11 @@ use uuid::Uuid;
 
 use super::error::streams_error_code;
 use super::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX};
-use super::metadata::isolation_of;
+use super::metadata::{self, isolation_of};
 use super::reply::{Answer, Call, Ending, Reply};
 use super::sessions::{Asked, Refusal, Said, TopicKey, Wanted};
 use crate::batch::BatchHeader;
-use crate::{Isolation, Partition, Streams, Topic};
+use crate::{Isolation, Partition, Topic};
 
 /// Reads record batches.
 pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
@@ -263,14 +264,13 @@ fn asked(call: &Call, request: FetchRequest) -> Asked {
 
 /// Finds what is wanted. Every request looks again, since topics come and go.
 fn targets(call: &Call, wanted: Vec<Wanted>) -> Vec<Target> {
-    let streams = call.context.streams();
     let mut last: Option<(TopicKey, Result<Arc<Topic>, i16>)> = None;
     let mut targets = Vec::with_capacity(wanted.len());
     for wanted in wanted {
         // Partitions of one topic mostly come together.
         let (_, found) = match last.take() {
             Some((key, found)) if key == wanted.topic => last.insert((key, found)),
-            _ => last.insert((wanted.topic.clone(), find(streams, &wanted.topic))),
+            _ => last.insert((wanted.topic.clone(), find(call, &wanted.topic))),
         };
         let partition = match found {
             // The leader epoch is always 0: who knows a later one has seen another store.
@@ -293,17 +293,17 @@ fn targets(call: &Call, wanted: Vec<Wanted>) -> Vec<Target> {
 }
 
 /// The topic, or the code that says why there is none.
-fn find(streams: &Streams, topic: &TopicKey) -> Result<Arc<Topic>, i16> {
+fn find(call: &Call, topic: &TopicKey) -> Result<Arc<Topic>, i16> {
     match topic {
-        TopicKey::Id(id) => streams
-            .topic_by_id(*id)
-            .ok_or(ResponseError::UnknownTopicId.code()),
-        TopicKey::Name(name) => match name.parse() {
-            Ok(name) => streams
-                .topic_by_name(&name)
-                .ok_or(ResponseError::UnknownTopicOrPartition.code()),
-            Err(_) => Err(ResponseError::InvalidTopicException.code()),
-        },
+        TopicKey::Id(id) => {
+            let found = call.context.streams().topic_by_id(*id);
+            let topic = found.ok_or(ResponseError::UnknownTopicId.code())?;
+            if !call.may_topic(Operation::Read, topic.name()) {
+                return Err(ResponseError::TopicAuthorizationFailed.code());
+            }
+            Ok(topic)
+        }
+        TopicKey::Name(name) => metadata::find(call, Operation::Read, name),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The APIs by which people look at groups and do away with what they left.
 
+use access::{Operation, ResourceType};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::delete_groups_response::DeletableGroupResult;
 use kafka_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
@@ -24,9 +25,15 @@ pub(super) fn describe_groups(call: Call) -> Result<Reply, Ending> {
     let request: DescribeGroupsRequest = call.decode("DescribeGroups")?;
     let with_operations = request.include_authorized_operations;
     let groups = request.groups.into_iter().map(|group| {
+        if !call.may_group(Operation::Describe, &group) {
+            return DescribedGroup::default()
+                .with_group_id(group)
+                .with_error_code(NOT_ALLOWED);
+        }
+        let operations = call.allowed(ResourceType::Group, &group);
         let told = described(&call, group);
         match with_operations && told.error_code == 0 {
-            true => told.with_authorized_operations(GROUP_OPERATIONS),
+            true => told.with_authorized_operations(operations),
             false => told,
         }
     });
@@ -65,8 +72,10 @@ pub(super) fn list_groups(call: Call) -> Result<Reply, Ending> {
         wanted.is_empty() || wanted.iter().any(|w| w.eq_ignore_ascii_case(is))
     };
     let listed = call.context.streams().list_groups().into_iter();
+    let all = call.may_cluster(Operation::Describe);
     let listed = listed.filter(|group| {
-        fits(&request.states_filter, group.state.name())
+        (all || call.may_group(Operation::Describe, &group.group))
+            && fits(&request.states_filter, group.state.name())
             && fits(&request.types_filter, group.kind.name())
     });
     let groups = listed.map(|listed| {
@@ -103,6 +112,9 @@ pub(super) fn delete_groups(call: Call) -> Result<Reply, Ending> {
 }
 
 async fn delete_group(call: &Call, group: &str) -> i16 {
+    if !call.may_group(Operation::Delete, group) {
+        return NOT_ALLOWED;
+    }
     let streams = call.context.streams();
     if let Err(error) = streams.groups().check_delete(group) {
         return group_error_code(&error);
@@ -124,6 +136,9 @@ pub(super) fn offset_delete(call: Call) -> Result<Reply, Ending> {
     let live = streams.groups().describe(group);
     let refused =
         |code: ResponseError| OffsetDeleteResponse::default().with_error_code(code.code());
+    if !call.may_group(Operation::Delete, group) {
+        return call.now(&refused(ResponseError::GroupAuthorizationFailed));
+    }
     if live.is_none() && !streams.knows_group(group) {
         return call.now(&refused(ResponseError::GroupIdNotFound));
     }
@@ -161,8 +176,8 @@ fn deletable(
     asked: OffsetDeleteRequestTopic,
     forgotten: &mut Vec<(crate::TopicName, i32)>,
 ) -> OffsetDeleteResponseTopic {
-    let is_read = call.context.streams().groups().reads(group, &asked.name);
-    let topic = metadata::find(&call.context, &asked.name);
+    let topic = metadata::find(call, Operation::Read, &asked.name);
+    let is_read = topic.is_ok() && call.context.streams().groups().reads(group, &asked.name);
     let partitions = asked.partitions.iter().map(|partition| {
         let index = partition.partition_index;
         let code = match &topic {
@@ -204,6 +219,5 @@ fn with_members(told: DescribedGroup, described: GroupDescription) -> DescribedG
 /// From this version on a group that is not there is an error.
 const NOT_FOUND_FROM: i16 = 6;
 
-/// All that can be done with a group, as a bit each: read, delete, describe, and describe and
-/// alter its configuration.
-pub(super) const GROUP_OPERATIONS: i32 = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11;
+/// Kafka's code for a group that the caller may not use.
+pub(super) const NOT_ALLOWED: i16 = 30;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use access::Operation;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::find_coordinator_response::Coordinator;
 use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
@@ -14,6 +15,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 
 use super::error::{group_code_of, group_error_code};
+use super::group_admin::NOT_ALLOWED;
 use super::reply::{Call, Ending, Reply, owned};
 use crate::TopicName;
 use crate::groups::{GroupError, JoinRequest, Joined, Leaving, MemberRef, Protocol, SyncRequest};
@@ -32,6 +34,10 @@ pub(super) fn find_coordinator(call: Call) -> Result<Reply, Ending> {
             return call.now(&coordinators(&call, request, code));
         }
     };
+    let first = refused_key(&call, request.key_type, &request.key);
+    if call.version < 4 && first != 0 {
+        return call.now(&coordinators(&call, request, first));
+    }
     if call.context.streams().topic_by_name(&internal).is_some() {
         return call.now(&coordinators(&call, request, 0));
     }
@@ -45,6 +51,17 @@ pub(super) fn find_coordinator(call: Call) -> Result<Reply, Ending> {
     })
 }
 
+/// The code for a group or a transactional id that the caller may not know.
+fn refused_key(call: &Call, key_type: i8, key: &str) -> i16 {
+    match key_type {
+        GROUP_KEY if !call.may_group(Operation::Describe, key) => NOT_ALLOWED,
+        TRANSACTION_KEY if !call.may_transact(Operation::Describe, key) => {
+            ResponseError::TransactionalIdAuthorizationFailed.code()
+        }
+        _ => 0,
+    }
+}
+
 fn coordinators(call: &Call, asked: FindCoordinatorRequest, code: i16) -> FindCoordinatorResponse {
     let node = BrokerId(call.context.streams().node_id());
     let (host, port) = (call.context.host.clone(), call.context.port);
@@ -56,6 +73,16 @@ fn coordinators(call: &Call, asked: FindCoordinatorRequest, code: i16) -> FindCo
             .with_port(port);
     }
     let coordinators = asked.coordinator_keys.into_iter().map(|key| {
+        let code = match refused_key(call, asked.key_type, &key) {
+            0 => code,
+            refused => {
+                return Coordinator::default()
+                    .with_key(key)
+                    .with_error_code(refused)
+                    .with_node_id(BrokerId(-1))
+                    .with_port(-1);
+            }
+        };
         Coordinator::default()
             .with_key(key)
             .with_error_code(code)
@@ -69,6 +96,10 @@ fn coordinators(call: &Call, asked: FindCoordinatorRequest, code: i16) -> FindCo
 /// Joins; the answer waits for the generation to begin.
 pub(super) fn join_group(call: Call) -> Result<Reply, Ending> {
     let request: JoinGroupRequest = call.decode("JoinGroup")?;
+    if !call.may_group(Operation::Read, &request.group_id) {
+        let body = join_refusal(&call, request.member_id, &GroupError::InvalidRequest);
+        return call.now(&body.with_error_code(NOT_ALLOWED));
+    }
     let session_timeout = millis(request.session_timeout_ms);
     let rebalance_timeout = match request.rebalance_timeout_ms {
         // Version 0 has no such field: the session's time-out serves for both.
@@ -106,6 +137,9 @@ pub(super) fn join_group(call: Call) -> Result<Reply, Ending> {
 /// Hands in and gives out the assignment; the answer waits for the leader.
 pub(super) fn sync_group(call: Call) -> Result<Reply, Ending> {
     let request: SyncGroupRequest = call.decode("SyncGroup")?;
+    if !call.may_group(Operation::Read, &request.group_id) {
+        return call.now(&SyncGroupResponse::default().with_error_code(NOT_ALLOWED));
+    }
     let assignments = request.assignments.into_iter().map(|share| {
         (
             share.member_id.to_string(),
@@ -138,6 +172,9 @@ pub(super) fn sync_group(call: Call) -> Result<Reply, Ending> {
 /// Keeps a session alive.
 pub(super) fn heartbeat(call: Call) -> Result<Reply, Ending> {
     let request: HeartbeatRequest = call.decode("Heartbeat")?;
+    if !call.may_group(Operation::Read, &request.group_id) {
+        return call.now(&HeartbeatResponse::default().with_error_code(NOT_ALLOWED));
+    }
     let kept = call.context.streams().groups().heartbeat(MemberRef {
         group: &request.group_id,
         member_id: &request.member_id,
@@ -150,6 +187,9 @@ pub(super) fn heartbeat(call: Call) -> Result<Reply, Ending> {
 /// Takes members out: the caller up to version 2, those named from version 3 on.
 pub(super) fn leave_group(call: Call) -> Result<Reply, Ending> {
     let request: LeaveGroupRequest = call.decode("LeaveGroup")?;
+    if !call.may_group(Operation::Read, &request.group_id) {
+        return call.now(&LeaveGroupResponse::default().with_error_code(NOT_ALLOWED));
+    }
     let groups = call.context.streams().groups();
     if call.version < 3 {
         let leaving = Leaving {

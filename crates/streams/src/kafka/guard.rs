@@ -314,6 +314,48 @@ pub(crate) const API_VERSIONS: &[Field] = &[
     since(5, I32),
 ];
 
+pub(crate) const SASL_HANDSHAKE: &[Field] = &[always(TEXT)];
+
+pub(crate) const SASL_AUTHENTICATE: &[Field] = &[always(BLOB)];
+
+pub(crate) const DESCRIBE_ACLS: &[Field] = ACL_FILTER;
+
+pub(crate) const CREATE_ACLS: &[Field] = &[always(Kind::Structs(&[
+    always(I8),
+    always(TEXT),
+    always(I8),
+    always(TEXT),
+    always(TEXT),
+    always(I8),
+    always(I8),
+]))];
+
+pub(crate) const DELETE_ACLS: &[Field] = &[always(Kind::Structs(ACL_FILTER))];
+
+const ACL_FILTER: &[Field] = &[
+    always(I8),
+    always(TEXT),
+    always(I8),
+    always(TEXT),
+    always(TEXT),
+    always(I8),
+    always(I8),
+];
+
+pub(crate) const DESCRIBE_USER_SCRAM_CREDENTIALS: &[Field] =
+    &[always(Kind::Structs(&[always(TEXT)]))];
+
+pub(crate) const ALTER_USER_SCRAM_CREDENTIALS: &[Field] = &[
+    always(Kind::Structs(&[always(TEXT), always(I8)])),
+    always(Kind::Structs(&[
+        always(TEXT),
+        always(I8),
+        always(I32),
+        always(BLOB),
+        always(BLOB),
+    ])),
+];
+
 pub(crate) const METADATA: &[Field] = &[
     always(Kind::Structs(&[since(10, UUID), always(TEXT)])),
     since(4, I8),

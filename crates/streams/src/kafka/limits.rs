@@ -49,3 +49,17 @@ pub(super) const FETCH_SESSION_PARTITIONS_MAX: usize = 50_000;
 
 /// Partitions in all fetch sessions together: at about 200 bytes each, 60 MB.
 pub(super) const FETCH_SESSIONS_PARTITIONS_MAX: usize = 300_000;
+
+/// Largest request of a client that is not known yet, in bytes: Kafka's default for
+/// `sasl.server.max.receive.size`.
+pub(super) const LOGIN_REQUEST_BYTES_MAX: usize = 512 << 10;
+
+/// How long a client may take to log in: a stranger must not hold a place for ever.
+pub(super) const LOGIN_WAIT: Duration = Duration::from_secs(60);
+
+/// How long a refused login waits for its answer: Kafka's default for
+/// `connection.failed.authentication.delay.ms`, so that passwords cannot be tried fast.
+pub(super) const LOGIN_REFUSED_WAIT: Duration = Duration::from_millis(100);
+
+/// Passwords hashed at one time: each takes milliseconds of a core.
+pub(super) const LOGINS_AT_ONCE_MAX: usize = 4;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use access::{CLUSTER, Operation, ResourceType};
 use base::UnixMillis;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::list_offsets_request::ListOffsetsPartition;
@@ -17,7 +18,6 @@ use kafka_protocol::messages::{
     TopicName as WireName,
 };
 
-use super::Context;
 use super::error::{code_of, streams_error_code};
 use super::reply::{Call, Ending, Reply, owned};
 use crate::{Isolation, Partition, Topic, TopicName};
@@ -26,24 +26,28 @@ use crate::{Isolation, Partition, Topic, TopicName};
 /// the policy allow it.
 pub(super) fn metadata(call: Call) -> Result<Reply, Ending> {
     let request: MetadataRequest = call.decode("Metadata")?;
+    let telling = Telling::of(&request);
     // An empty list meant all topics in version 0 and means none since; null means all since 1.
     let asked = request
         .topics
         .filter(|topics| call.version > 0 || !topics.is_empty());
     let Some(asked) = asked else {
         let topics = call.context.streams().topics_snapshot();
-        let told = topics.iter().map(|topic| {
-            let name = WireName(owned(topic.name().wire_name()));
-            describe(&call, Some(name), topic)
-        });
+        let told = topics
+            .iter()
+            .filter(|topic| call.may_topic(Operation::Describe, topic.name()))
+            .map(|topic| {
+                let name = WireName(owned(topic.name().wire_name()));
+                describe(&call, telling, Some(name), topic)
+            });
         let told = told.collect();
-        return call.now(&body(&call, told));
+        return call.now(&body(&call, telling, told));
     };
     let may_create = call.version < 4 || request.allow_auto_topic_creation;
     let mut told = Vec::with_capacity(asked.len());
     let mut asked = asked.into_iter();
     for topic in asked.by_ref() {
-        match known(&call, &topic) {
+        match known(&call, telling, &topic) {
             Known::Told(answer) => told.push(answer),
             Known::Missing(_) if !may_create => {
                 let code = ResponseError::UnknownTopicOrPartition.code();
@@ -52,19 +56,19 @@ pub(super) fn metadata(call: Call) -> Result<Reply, Ending> {
             Known::Missing(name) => {
                 // From here on each answer may have to wait for the journal.
                 return Reply::later(async move {
-                    told.push(create(&call, topic.name, &name).await);
+                    told.push(create(&call, telling, topic.name, &name).await);
                     for topic in asked {
-                        told.push(match known(&call, &topic) {
+                        told.push(match known(&call, telling, &topic) {
                             Known::Told(answer) => answer,
-                            Known::Missing(name) => create(&call, topic.name, &name).await,
+                            Known::Missing(name) => create(&call, telling, topic.name, &name).await,
                         });
                     }
-                    call.answer(&body(&call, told))
+                    call.answer(&body(&call, telling, told))
                 });
             }
         }
     }
-    call.now(&body(&call, told))
+    call.now(&body(&call, telling, told))
 }
 
 /// Tells offsets by time: the first, the end, the newest in time, or the first at or after a time.
@@ -75,7 +79,7 @@ pub(super) fn list_offsets(call: Call) -> Result<Reply, Ending> {
     let isolation = isolation_of(request.isolation_level);
     let mut topics = Vec::with_capacity(request.topics.len());
     for asked in request.topics {
-        let topic = find(&call.context, &asked.name);
+        let topic = find(&call, Operation::Describe, &asked.name);
         let partitions = asked.partitions.iter().map(|partition| {
             let found = list_offset(call.version, isolation, &topic, partition);
             let (timestamp, offset) = found.as_ref().copied().unwrap_or((-1, -1));
@@ -110,13 +114,35 @@ pub(super) fn isolation_of(level: i8) -> Isolation {
     }
 }
 
-/// The topic under a name from the wire, or the code that says why there is none.
-pub(super) fn find(context: &Context, name: &WireName) -> Result<Arc<Topic>, i16> {
+/// The topic under a name from the wire, or the code that says why there is none for this caller
+/// and `operation`.
+pub(super) fn find(call: &Call, operation: Operation, name: &str) -> Result<Arc<Topic>, i16> {
     let name: TopicName = name
         .parse()
         .map_err(|_| ResponseError::InvalidTopicException.code())?;
-    let found = context.streams().topic_by_name(&name);
+    if !call.may_topic(operation, &name) {
+        return Err(ResponseError::TopicAuthorizationFailed.code());
+    }
+    let found = call.context.streams().topic_by_name(&name);
     found.ok_or(ResponseError::UnknownTopicOrPartition.code())
+}
+
+/// What the client wants told beside the topics.
+#[derive(Clone, Copy)]
+struct Telling {
+    /// What the caller may do to each topic.
+    topic_operations: bool,
+    /// What the caller may do to the cluster.
+    cluster_operations: bool,
+}
+
+impl Telling {
+    fn of(request: &MetadataRequest) -> Self {
+        Telling {
+            topic_operations: request.include_topic_authorized_operations,
+            cluster_operations: request.include_cluster_authorized_operations,
+        }
+    }
 }
 
 enum Known {
@@ -124,7 +150,7 @@ enum Known {
     Missing(TopicName),
 }
 
-fn known(call: &Call, asked: &MetadataRequestTopic) -> Known {
+fn known(call: &Call, telling: Telling, asked: &MetadataRequestTopic) -> Known {
     let streams = call.context.streams();
     let by_id = call.version >= BY_ID_FROM && !asked.topic_id.is_nil();
     let Some(wire_name) = asked.name.as_ref().filter(|_| !by_id) else {
@@ -134,8 +160,14 @@ fn known(call: &Call, asked: &MetadataRequestTopic) -> Known {
             let told = refused(name, code).with_topic_id(asked.topic_id);
             return Known::Told(told);
         };
+        if !call.may_topic(Operation::Describe, topic.name()) {
+            // Kafka does not hold ids for secrets, names it does.
+            let code = ResponseError::TopicAuthorizationFailed.code();
+            let name = (call.version < BY_ID_FROM).then(WireName::default);
+            return Known::Told(refused(name, code).with_topic_id(asked.topic_id));
+        }
         let name = WireName(owned(topic.name().wire_name()));
-        return Known::Told(describe(call, Some(name), &topic));
+        return Known::Told(describe(call, telling, Some(name), &topic));
     };
     let name: TopicName = match wire_name.parse() {
         Ok(name) => name,
@@ -144,21 +176,38 @@ fn known(call: &Call, asked: &MetadataRequestTopic) -> Known {
             return Known::Told(refused(asked.name.clone(), code));
         }
     };
+    if !call.may_topic(Operation::Describe, &name) {
+        let code = ResponseError::TopicAuthorizationFailed.code();
+        return Known::Told(refused(asked.name.clone(), code));
+    }
     match streams.topic_by_name(&name) {
-        Some(topic) => Known::Told(describe(call, asked.name.clone(), &topic)),
+        Some(topic) => Known::Told(describe(call, telling, asked.name.clone(), &topic)),
         None => Known::Missing(name),
     }
 }
 
-async fn create(call: &Call, asked: Option<WireName>, name: &TopicName) -> MetadataResponseTopic {
+async fn create(
+    call: &Call,
+    telling: Telling,
+    asked: Option<WireName>,
+    name: &TopicName,
+) -> MetadataResponseTopic {
+    if !call.may_cluster(Operation::Create) && !call.may_topic(Operation::Create, name) {
+        return refused(asked, ResponseError::TopicAuthorizationFailed.code());
+    }
     match call.context.streams().topic_or_create(name).await {
-        Ok(topic) => describe(call, asked, &topic),
+        Ok(topic) => describe(call, telling, asked, &topic),
         Err(error) => refused(asked, streams_error_code(&error)),
     }
 }
 
 /// A topic under the name that the client used, as clients look for that one.
-fn describe(call: &Call, name: Option<WireName>, topic: &Topic) -> MetadataResponseTopic {
+fn describe(
+    call: &Call,
+    telling: Telling,
+    name: Option<WireName>,
+    topic: &Topic,
+) -> MetadataResponseTopic {
     let node = BrokerId(call.context.streams().node_id());
     let partitions = (0..).zip(topic.partitions()).map(|(index, _)| {
         MetadataResponsePartition::default()
@@ -168,11 +217,16 @@ fn describe(call: &Call, name: Option<WireName>, topic: &Topic) -> MetadataRespo
             .with_replica_nodes(vec![node])
             .with_isr_nodes(vec![node])
     });
-    MetadataResponseTopic::default()
+    let told = MetadataResponseTopic::default()
         .with_name(name)
         .with_topic_id(topic.id())
         .with_is_internal(topic.name().is_internal())
-        .with_partitions(partitions.collect())
+        .with_partitions(partitions.collect());
+    if !telling.topic_operations {
+        return told;
+    }
+    let operations = call.allowed(ResourceType::Topic, topic.name().wire_name());
+    told.with_topic_authorized_operations(operations)
 }
 
 fn refused(name: Option<WireName>, code: i16) -> MetadataResponseTopic {
@@ -181,18 +235,22 @@ fn refused(name: Option<WireName>, code: i16) -> MetadataResponseTopic {
         .with_error_code(code)
 }
 
-fn body(call: &Call, topics: Vec<MetadataResponseTopic>) -> MetadataResponse {
+fn body(call: &Call, telling: Telling, topics: Vec<MetadataResponseTopic>) -> MetadataResponse {
     let streams = call.context.streams();
     let node = BrokerId(streams.node_id());
     let broker = MetadataResponseBroker::default()
         .with_node_id(node)
         .with_host(call.context.host.clone())
         .with_port(call.context.port);
-    MetadataResponse::default()
+    let told = MetadataResponse::default()
         .with_brokers(vec![broker])
         .with_cluster_id(Some(owned(streams.cluster_id())))
         .with_controller_id(node)
-        .with_topics(topics)
+        .with_topics(topics);
+    if !telling.cluster_operations {
+        return told;
+    }
+    told.with_cluster_authorized_operations(call.allowed(ResourceType::Cluster, CLUSTER))
 }
 
 /// Timestamp and offset asked for, or the code of the refusal.

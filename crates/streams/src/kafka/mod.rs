@@ -6,8 +6,12 @@
 //! Record batches stay the bytes that they are, both ways.
 //!
 //! There is one node, so it leads every partition in leader epoch 0 and coordinates every group.
-//! Left out: transactions, authentication, quotas.
+//! Left out: transactions, quotas.
+//!
+//! Who a client is, is settled by [`sasl`] or by its certificate before anything else is served;
+//! what it may do is asked by each API ([`security`]).
 
+mod acls;
 mod api;
 mod configs;
 mod connection;
@@ -22,11 +26,14 @@ mod metadata;
 mod offsets;
 mod produce;
 mod reply;
+mod sasl;
+mod security;
 mod sessions;
 mod telemetry;
 #[cfg(test)]
 mod tests;
 mod topics;
+mod users;
 mod versions;
 
 use std::io;
@@ -34,6 +41,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::Socket;
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
@@ -42,7 +50,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::Streams;
+use security::Session;
 use telemetry::Telemetry;
+
+pub use security::{SaslSettings, Security};
 
 pub use error::{group_error_code, streams_error_code};
 
@@ -52,8 +63,20 @@ pub use error::{group_error_code, streams_error_code};
 /// Clients are told to connect to `advertised` of the configuration, or else to the address that
 /// they came to.
 pub async fn serve(listener: TcpListener, streams: Arc<Streams>, shutdown: CancellationToken) {
+    serve_secured(listener, streams, Arc::new(Security::default()), shutdown).await;
+}
+
+/// As [`serve`], asking clients who they are and what they may do.
+pub async fn serve_secured(
+    listener: TcpListener,
+    streams: Arc<Streams>,
+    security: Arc<Security>,
+    shutdown: CancellationToken,
+) {
     let shared = Arc::new(Shared {
         streams,
+        security,
+        logins: Arc::new(Semaphore::new(limits::LOGINS_AT_ONCE_MAX)),
         telemetry: Telemetry::new(api::APIS),
         session_room: Arc::default(),
         shutdown: shutdown.clone(),
@@ -80,7 +103,9 @@ pub async fn serve(listener: TcpListener, streams: Arc<Streams>, shutdown: Cance
         };
         match Context::new(&shared, &socket, peer) {
             Ok(context) => drop(connections.spawn(async move {
-                connection::run(socket, context).await;
+                if let Some(socket) = secured(socket, &context).await {
+                    connection::run(socket, context).await;
+                }
                 drop(place);
             })),
             Err(error) => tracing::debug!(%peer, %error, "Kafka connection ended at once"),
@@ -96,9 +121,36 @@ pub async fn serve(listener: TcpListener, streams: Arc<Streams>, shutdown: Cance
     }
 }
 
+/// Does the TLS handshake where there is one, and notes who the certificate says the client is.
+async fn secured(socket: TcpStream, context: &Context) -> Option<Socket> {
+    let Some(tls) = &context.shared.security.tls else {
+        return Some(Socket::Plain(socket));
+    };
+    let accepted = tokio::select! {
+        accepted = Socket::accept_tls(socket, tls.server_config()) => accepted,
+        () = context.shared.shutdown.cancelled() => return None,
+    };
+    match accepted {
+        Ok(socket) => {
+            context
+                .session
+                .note_certificate(socket.principal(tls.naming()));
+            Some(socket)
+        }
+        Err(error) => {
+            context.shared.telemetry.refused.increment(1);
+            tracing::debug!(client = %context.client_host, %error, "TLS handshake failed");
+            None
+        }
+    }
+}
+
 /// What all connections of a listener share.
 struct Shared {
     streams: Arc<Streams>,
+    security: Arc<Security>,
+    /// Places for those who hash a password.
+    logins: Arc<Semaphore>,
     telemetry: Telemetry,
     session_room: Arc<sessions::Room>,
     shutdown: CancellationToken,
@@ -113,6 +165,7 @@ struct Context {
     /// Where the client sits, as Kafka writes it: `/127.0.0.1`.
     client_host: String,
     sessions: Mutex<sessions::Sessions>,
+    session: Session,
 }
 
 impl Context {
@@ -127,6 +180,7 @@ impl Context {
             port,
             client_host: format!("/{}", peer.ip()),
             sessions: Mutex::new(sessions::Sessions::new(Arc::clone(&shared.session_room))),
+            session: Session::new(&shared.security),
         }))
     }
 

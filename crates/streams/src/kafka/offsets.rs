@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use access::Operation;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::offset_commit_response::{
     OffsetCommitResponsePartition, OffsetCommitResponseTopic,
@@ -36,6 +37,9 @@ pub(super) fn offset_commit(call: Call) -> Result<Reply, Ending> {
         generation: request.generation_id_or_member_epoch,
     });
     let refusal = match checked {
+        _ if !call.may_group(Operation::Read, &request.group_id) => {
+            ResponseError::GroupAuthorizationFailed.code()
+        }
         // From version 9 on a group that is not there is told apart.
         Err(GroupError::IllegalGeneration)
             if call.version >= MEMBER_EPOCHS_FROM && !streams.has_group(&request.group_id) =>
@@ -48,7 +52,7 @@ pub(super) fn offset_commit(call: Call) -> Result<Reply, Ending> {
     let mut commits = Vec::new();
     let mut topics = Vec::with_capacity(request.topics.len());
     for asked in request.topics {
-        let (named, topic) = look_up(&call, asked.name);
+        let (named, topic) = look_up(&call, Operation::Read, asked.name);
         let mut codes = Vec::with_capacity(asked.partitions.len());
         for partition in asked.partitions {
             let metadata = partition.committed_metadata.unwrap_or_default();
@@ -103,6 +107,11 @@ pub(super) fn offset_fetch(call: Call) -> Result<Reply, Ending> {
                 instance_id: None,
                 generation: group.member_epoch,
             };
+            if !call.may_group(Operation::Describe, &group.group_id) {
+                return OffsetFetchResponseGroup::default()
+                    .with_group_id(group.group_id)
+                    .with_error_code(ResponseError::GroupAuthorizationFailed.code());
+            }
             let checked = call.context.streams().groups().check_fetch(member);
             if checked.is_err() {
                 return OffsetFetchResponseGroup::default()
@@ -116,6 +125,9 @@ pub(super) fn offset_fetch(call: Call) -> Result<Reply, Ending> {
         });
         let groups = groups.collect();
         return call.now(&OffsetFetchResponse::default().with_groups(groups));
+    }
+    if !call.may_group(Operation::Describe, &request.group_id) {
+        return call.now(&refused_fetch(&call, request));
     }
     let asked = request.topics.map(|topics| {
         let plain = topics.into_iter().map(|topic| {
@@ -146,6 +158,27 @@ pub(super) fn offset_fetch(call: Call) -> Result<Reply, Ending> {
     call.now(&OffsetFetchResponse::default().with_topics(topics))
 }
 
+/// Since version 2 a refusal stands for the whole; before, with each partition.
+fn refused_fetch(call: &Call, request: OffsetFetchRequest) -> OffsetFetchResponse {
+    let code = ResponseError::GroupAuthorizationFailed.code();
+    if call.version >= 2 {
+        return OffsetFetchResponse::default().with_error_code(code);
+    }
+    let topics = request.topics.unwrap_or_default().into_iter().map(|topic| {
+        let partitions = topic.partition_indexes.iter().map(|index| {
+            OffsetFetchResponsePartition::default()
+                .with_partition_index(*index)
+                .with_committed_offset(-1)
+                .with_metadata(Some(owned("")))
+                .with_error_code(code)
+        });
+        OffsetFetchResponseTopic::default()
+            .with_partitions(partitions.collect())
+            .with_name(topic.name)
+    });
+    OffsetFetchResponse::default().with_topics(topics.collect())
+}
+
 fn commit_answer(topics: Vec<(Named, Vec<(i32, i16)>)>, failed: i16) -> OffsetCommitResponse {
     let topics = topics.into_iter().map(|(named, codes)| {
         let partitions = codes.into_iter().map(|(index, code)| {
@@ -173,18 +206,18 @@ fn committed(
     };
     let mut topics = Vec::with_capacity(asked.len());
     for topic in asked {
-        let (named, found) = look_up(call, topic.name);
-        let is_unknown_id = call.version >= IDS_FROM && found.is_err();
+        let (named, found) = look_up(call, Operation::Describe, topic.name);
+        // A name that is not there has no offset; an id that is not there is an error.
+        let refused = match &found {
+            Err(code) if call.version >= IDS_FROM || *code == NOT_ALLOWED => *code,
+            _ => 0,
+        };
         let name = found.ok().map(|topic| topic.name().clone());
         let partitions = topic.partition_indexes.iter().map(|index| {
             let offset = name
                 .as_ref()
                 .and_then(|n| streams.committed_offset(group, n, *index));
-            let told = told(*index, offset);
-            match is_unknown_id {
-                true => told.with_error_code(ResponseError::UnknownTopicId.code()),
-                false => told,
-            }
+            told(*index, offset).with_error_code(refused)
         });
         let partitions = partitions.collect();
         topics.push(
@@ -202,6 +235,9 @@ fn all_committed(call: &Call, group: &str) -> Vec<OffsetFetchResponseTopics> {
     let mut topics: Vec<OffsetFetchResponseTopics> = Vec::new();
     let mut last: Option<TopicName> = None;
     for offset in streams.committed_all(group) {
+        if !call.may_topic(Operation::Describe, &offset.topic) {
+            continue;
+        }
         if last.as_ref() != Some(&offset.topic) {
             let found = streams.topic_by_name(&offset.topic);
             let Some(found) = found else { continue };
@@ -227,10 +263,11 @@ struct Named {
     id: Uuid,
 }
 
-/// The topic that a request names by name or id, and how the answer names it.
-fn look_up(call: &Call, name: WireName) -> (Named, Result<Arc<Topic>, i16>) {
+/// The topic that a request names by name or id, if the caller may do `operation` to it, and how
+/// the answer names it.
+fn look_up(call: &Call, operation: Operation, name: WireName) -> (Named, Result<Arc<Topic>, i16>) {
     if call.version < IDS_FROM {
-        let found = metadata::find(&call.context, &name);
+        let found = metadata::find(call, operation, &name);
         return (
             Named {
                 name,
@@ -245,7 +282,12 @@ fn look_up(call: &Call, name: WireName) -> (Named, Result<Arc<Topic>, i16>) {
         name: WireName::default(),
         id,
     };
-    (named, found.ok_or(ResponseError::UnknownTopicId.code()))
+    let found = match found {
+        None => Err(ResponseError::UnknownTopicId.code()),
+        Some(topic) if !call.may_topic(operation, topic.name()) => Err(NOT_ALLOWED),
+        Some(topic) => Ok(topic),
+    };
+    (named, found)
 }
 
 /// Decodes the request; the ids of version 10 stand as texts where the names stood before.
@@ -275,6 +317,9 @@ fn told(index: i32, committed: Option<CommittedOffset>) -> OffsetFetchResponsePa
             .with_metadata(Some(owned(""))),
     }
 }
+
+/// Kafka's code for a topic that the caller may not use.
+const NOT_ALLOWED: i16 = 29;
 
 /// The first version in which members of the newer group protocol say their epochs.
 const MEMBER_EPOCHS_FROM: i16 = 9;

@@ -3,6 +3,7 @@
 //! A batch is appended when its request is begun, so batches of one connection reach the journal
 //! in the order of the requests; only the acknowledgement is waited for.
 
+use access::Operation;
 use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::produce_response::{
@@ -71,6 +72,13 @@ pub(super) fn init_producer_id(call: Call) -> Result<Reply, Ending> {
             .with_producer_epoch(-1);
         return call.now(&body);
     }
+    if !call.may_cluster(Operation::IdempotentWrite) && !call.may_some_topic(Operation::Write) {
+        let body = InitProducerIdResponse::default()
+            .with_error_code(ResponseError::ClusterAuthorizationFailed.code())
+            .with_producer_id(ProducerId(-1))
+            .with_producer_epoch(-1);
+        return call.now(&body);
+    }
     Reply::later(async move {
         // A producer that asks again after an error gets a fresh id, whatever it had.
         let id = call.context.streams().next_producer_id().await;
@@ -116,6 +124,11 @@ impl Production {
         while let Some(entry) = self.entries.get_mut(self.next) {
             if entry.outcome.is_none() {
                 let bytes = entry.records.as_ref().map_or(0, Bytes::len) as u64;
+                if !may_write(&self.call, entry) {
+                    let code = ResponseError::TopicAuthorizationFailed.code();
+                    entry.outcome = Some(Outcome::Refused(code, None));
+                    continue;
+                }
                 match append(&self.call, self.ack, entry) {
                     Err(StreamsError::Busy) => return Ok(self.hold_back(bytes)),
                     outcome => entry.outcome = Some(Outcome::of(outcome)),
@@ -217,6 +230,18 @@ impl Outcome {
         let reason = reason.filter(|_| version >= ERROR_MESSAGE_FROM).map(owned);
         partition.with_error_code(code).with_error_message(reason)
     }
+}
+
+/// Whether the caller may write to the topic; one that is not there is told as such.
+fn may_write(call: &Call, entry: &Entry) -> bool {
+    if !call.is_judged() {
+        return true;
+    }
+    if call.version < TOPIC_ID_FROM {
+        return call.may_topic_named(Operation::Write, &entry.topic);
+    }
+    let found = call.context.streams().topic_by_id(entry.topic_id);
+    found.is_none_or(|topic| call.may_topic(Operation::Write, topic.name()))
 }
 
 fn append(call: &Call, ack: Ack, entry: &Entry) -> Result<Append, StreamsError> {

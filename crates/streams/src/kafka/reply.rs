@@ -31,6 +31,8 @@ pub(super) enum Reply {
     /// The store is busy: the request must be driven until it has begun, before the next one is
     /// looked at.
     HeldBack(Pin<Box<dyn Future<Output = Result<Reply, Ending>> + Send>>),
+    /// The last answer: the connection ends with it.
+    Last(Answer),
 }
 
 /// An answer's bytes with its length in front, in pieces.
@@ -54,6 +56,14 @@ pub(super) enum Ending {
     Unencodable(String),
     #[error("acks=0 batch was refused: {0}")]
     UnansweredRefusal(String),
+    #[error("{0} was asked before the login")]
+    NotLoggedIn(&'static str),
+    #[error("nobody logged in in time")]
+    NoLogin,
+    #[error("the login expired")]
+    LoginExpired,
+    #[error("the login was refused")]
+    LoginRefused,
     #[error("a frame stood still for too long")]
     Stalled,
     #[error("the socket failed")]

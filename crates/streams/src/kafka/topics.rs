@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use access::Operation;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::create_partitions_response::CreatePartitionsTopicResult;
@@ -39,7 +40,12 @@ pub(super) fn create_topics(call: Call) -> Result<Reply, Ending> {
     Reply::later(async move {
         let mut results = Vec::with_capacity(request.topics.len());
         for topic in request.topics {
-            let created = if twice.contains(&topic.name) {
+            let created = if !call.may_cluster(Operation::Create)
+                && !call.may_topic_named(Operation::Create, &topic.name)
+            {
+                let code = ResponseError::TopicAuthorizationFailed;
+                Err(Refusal::of(code, "not allowed to create it"))
+            } else if twice.contains(&topic.name) {
                 Err(Refusal::of(
                     ResponseError::InvalidRequest,
                     "the request names it twice",
@@ -71,6 +77,7 @@ pub(super) fn delete_topics(call: Call) -> Result<Reply, Ending> {
 }
 
 /// Why something of a topic was not done, for programs and for people.
+#[derive(Clone, Debug)]
 pub(super) struct Refusal {
     pub(super) code: i16,
     pub(super) reason: String,
@@ -142,9 +149,19 @@ pub(super) fn delete_records(call: Call) -> Result<Reply, Ending> {
     Reply::later(async move {
         let mut topics = Vec::with_capacity(request.topics.len());
         for topic in request.topics {
+            let may = call.may_topic_named(Operation::Delete, &topic.name);
             let mut partitions = Vec::with_capacity(topic.partitions.len());
             for asked in topic.partitions {
                 let (index, offset) = (asked.partition_index, asked.offset);
+                if !may {
+                    partitions.push(
+                        DeleteRecordsPartitionResult::default()
+                            .with_partition_index(index)
+                            .with_error_code(ResponseError::TopicAuthorizationFailed.code())
+                            .with_low_watermark(-1),
+                    );
+                    continue;
+                }
                 let deleted = delete_before(&call, &topic.name, index, offset).await;
                 partitions.push(
                     DeleteRecordsPartitionResult::default()
@@ -183,6 +200,10 @@ async fn grow(
 ) -> Result<(), Refusal> {
     let streams = call.context.streams();
     let name: TopicName = asked.name.parse().map_err(StreamsError::from)?;
+    if !call.may_topic(Operation::Alter, &name) {
+        let code = ResponseError::TopicAuthorizationFailed;
+        return Err(Refusal::of(code, "not allowed"));
+    }
     streams.check_create_partitions(&name, asked.count)?;
     let now = streams.topic_by_name(&name);
     let now = now.map_or(0, |topic| topic.partitions().len());
@@ -292,6 +313,18 @@ async fn delete(call: &Call, asked: DeleteTopicState) -> DeletableTopicResult {
         Ok(name) => streams.topic_by_name(name).map(|topic| topic.id()),
         Err(_) => None,
     };
+    if let Ok(name) = &name
+        && !call.may_topic(Operation::Delete, name)
+    {
+        return DeletableTopicResult::default()
+            .with_name(Some(asked.name.unwrap_or_default()))
+            .with_topic_id(if call.version >= 6 {
+                asked.topic_id
+            } else {
+                uuid::Uuid::nil()
+            })
+            .with_error_code(ResponseError::TopicAuthorizationFailed.code());
+    }
     let deleted = match &name {
         Ok(name) => streams.delete_topic(name).await,
         Err(error) => Err(error.clone()),

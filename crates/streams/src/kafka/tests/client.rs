@@ -1,6 +1,7 @@
 //! A listener with a store in a temporary folder, and a client that sends exactly what it is told.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use base::SystemClock;
@@ -15,6 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
+use super::super::Security;
 use crate::{Streams, StreamsConfig};
 
 /// A listener on a store of its own.
@@ -28,7 +30,13 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) async fn start() -> Self {
+        Server::start_secured(|_| Security::default()).await
+    }
+
+    /// With what `security` makes of the folder for users and ACLs.
+    pub(super) async fn start_secured(security: impl FnOnce(&Path) -> Security) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let security = Arc::new(security(&dir.path().join("access")));
         let config = StreamsConfig {
             default_partitions: 2,
             ..StreamsConfig::default()
@@ -37,9 +45,10 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
-        let serving = tokio::spawn(super::super::serve(
+        let serving = tokio::spawn(super::super::serve_secured(
             listener,
             Arc::clone(&streams),
+            security,
             shutdown.clone(),
         ));
         Server {

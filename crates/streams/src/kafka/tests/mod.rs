@@ -1,8 +1,10 @@
 //! Tests of the listener: its decoders by property, its conversations over real sockets.
 
+mod access;
 mod client;
 mod configs;
 mod decoders;
 mod groups;
+mod login;
 mod versions;
 mod wire;
