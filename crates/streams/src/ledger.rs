@@ -112,9 +112,7 @@ impl Catalog for Streams {
     }
 
     fn each(&self, visit: &mut dyn FnMut(&str, Uuid, i32)) {
-        // Nobody means the internal topics by a pattern.
-        let topics = self.topics_snapshot().into_iter();
-        for topic in topics.filter(|topic| !topic.name().is_internal()) {
+        for topic in self.topics_snapshot() {
             let count = partition_count(topic.partitions().len());
             visit(topic.name().wire_name(), topic.id(), count);
         }

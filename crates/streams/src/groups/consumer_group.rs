@@ -44,10 +44,17 @@ pub(super) struct ConsumerGroup {
     /// What each member is to hold in the end.
     target: BTreeMap<String, Partitions>,
     /// Who holds a partition or has not yet given it back.
-    owners: HashMap<(Uuid, i32), String>,
+    owners: HashMap<(Uuid, i32), Owner>,
     /// The topics that somebody reads, as they were when the epoch was last looked at.
     topics: BTreeMap<String, (Uuid, i32)>,
     topics_version: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Owner {
+    id: String,
+    /// The epoch of the member when it was given the partition.
+    since: i32,
 }
 
 #[derive(Clone, Debug)]
@@ -147,6 +154,27 @@ impl ConsumerGroup {
         let found = self.members.get(member.member_id);
         let found = found.ok_or(GroupError::UnknownMember)?;
         if found.epoch == member.generation {
+            Ok(())
+        } else {
+            Err(GroupError::StaleMemberEpoch)
+        }
+    }
+
+    /// Says whether a commit from before the member's last epoch is to be taken all the same: it
+    /// was on its way while the epoch rose, and the member has held all of `partitions` since
+    /// then (KIP-1251).
+    pub(super) fn check_late_commit(
+        &self,
+        member: MemberRef<'_>,
+        partitions: &[(Uuid, i32)],
+    ) -> Result<(), GroupError> {
+        let found = self.members.get(member.member_id);
+        let found = found.ok_or(GroupError::UnknownMember)?;
+        let is_held = |partition: &(Uuid, i32)| {
+            let owner = self.owners.get(partition);
+            owner.is_some_and(|o| o.id == member.member_id && o.since <= member.generation)
+        };
+        if member.generation < found.epoch && partitions.iter().all(is_held) {
             Ok(())
         } else {
             Err(GroupError::StaleMemberEpoch)
@@ -278,7 +306,9 @@ impl ConsumerGroup {
         member.epoch = 0;
         member.previous_epoch = 0;
         for partition in member.assigned.iter() {
-            self.owners.insert(partition, id.clone());
+            if let Some(owner) = self.owners.get_mut(&partition) {
+                owner.id.clone_from(id);
+            }
         }
         if let Some(target) = self.target.remove(former) {
             self.target.insert(id.clone(), target);

@@ -225,6 +225,20 @@ impl Coordinator {
         }
     }
 
+    /// Says whether a commit that was refused as [`GroupError::StaleMemberEpoch`] is to be taken
+    /// for these partitions (topic id, index) all the same.
+    pub fn check_late_commit(
+        &self,
+        member: MemberRef<'_>,
+        partitions: &[(Uuid, i32)],
+    ) -> Result<(), GroupError> {
+        let groups = self.groups.lock();
+        match groups.by_name.get(member.group).map(|e| &e.members) {
+            Some(Members::Consumer(group)) => group.check_late_commit(member, partitions),
+            _ => Err(GroupError::UnknownMember),
+        }
+    }
+
     /// Says whether a member may be told its group's offsets; only members of the newer protocol
     /// say who they are.
     pub fn check_fetch(&self, member: MemberRef<'_>) -> Result<(), GroupError> {

@@ -30,12 +30,19 @@ use crate::{CommittedOffset, OffsetCommit, Topic, TopicName};
 pub(super) fn offset_commit(call: Call) -> Result<Reply, Ending> {
     let request: OffsetCommitRequest = decode(&call, "OffsetCommit", guard::OFFSET_COMMIT)?;
     let streams = call.context.streams();
-    let checked = streams.groups().check_commit(MemberRef {
+    let member = MemberRef {
         group: &request.group_id,
         member_id: &request.member_id,
         instance_id: request.group_instance_id.as_deref(),
         generation: request.generation_id_or_member_epoch,
-    });
+    };
+    let checked = match streams.groups().check_commit(member) {
+        Err(GroupError::StaleMemberEpoch) => {
+            let partitions = partitions_of(&call, &request);
+            streams.groups().check_late_commit(member, &partitions)
+        }
+        checked => checked,
+    };
     let refusal = match checked {
         _ if !call.may_group(Operation::Read, &request.group_id) => {
             ResponseError::GroupAuthorizationFailed.code()
@@ -288,6 +295,18 @@ fn look_up(call: &Call, operation: Operation, name: WireName) -> (Named, Result<
         Some(topic) => Ok(topic),
     };
     (named, found)
+}
+
+/// The partitions that a commit names, by topic id; those of unknown topics are of no concern.
+fn partitions_of(call: &Call, request: &OffsetCommitRequest) -> Vec<(Uuid, i32)> {
+    let mut partitions = Vec::new();
+    for asked in &request.topics {
+        if let (_, Ok(topic)) = look_up(call, asked.name.clone()) {
+            let indexes = asked.partitions.iter().map(|p| p.partition_index);
+            partitions.extend(indexes.map(|index| (topic.id(), index)));
+        }
+    }
+    partitions
 }
 
 /// Decodes the request; the ids of version 10 stand as texts where the names stood before.

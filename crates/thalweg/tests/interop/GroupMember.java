@@ -1,5 +1,5 @@
 // One member of a consumer group with Apache Kafka's Java client.
-// Usage: GroupMember BOOTSTRAP TOPIC GROUP COUNT
+// Usage: GroupMember BOOTSTRAP TOPIC GROUP COUNT [classic|consumer [INSTANCE]]
 // Prints "assigned N" at each rebalance and the partition, offset and value of each record; ends
 // after COUNT records, committed. Ended early it commits nothing more.
 
@@ -20,8 +20,15 @@ public class GroupMember {
         settings.put("group.id", args[2]);
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");
-        settings.put("session.timeout.ms", "6000");
-        settings.put("heartbeat.interval.ms", "500");
+        if (args.length > 4 && args[4].equals("consumer")) {
+            settings.put("group.protocol", "consumer");
+        } else {
+            settings.put("session.timeout.ms", "6000");
+            settings.put("heartbeat.interval.ms", "500");
+        }
+        if (args.length > 5) {
+            settings.put("group.instance.id", args[5]);
+        }
         settings.put("max.poll.records", "50");
         int left = Integer.parseInt(args[3]);
         try (KafkaConsumer<String, String> consumer =

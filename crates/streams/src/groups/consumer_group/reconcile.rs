@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::assign::{self, ASSIGNORS, Taker};
 use super::subscription::{Pattern, Subscription};
-use super::{Beat, Catalog, ConsumerGroup, GroupError, Partitions};
+use super::{Beat, Catalog, ConsumerGroup, GroupError, Owner, Partitions};
 
 impl ConsumerGroup {
     /// The subscription that the beat asks for; none when it says nothing about it.
@@ -179,8 +179,12 @@ impl ConsumerGroup {
         for (topic, partition) in wanted.iter() {
             let owner = self.owners.get(&(topic, partition));
             // What was surplus a moment ago is not in the target, so it cannot be meant here.
-            if owner.is_none_or(|owner| owner == id) {
-                self.owners.insert((topic, partition), id.to_owned());
+            if owner.is_none_or(|owner| owner.id == id) {
+                let owner = Owner {
+                    id: id.to_owned(),
+                    since: self.assignment_epoch,
+                };
+                self.owners.insert((topic, partition), owner);
                 member.assigned.insert(topic, partition);
             } else {
                 member.awaits = true;
@@ -196,7 +200,7 @@ impl ConsumerGroup {
     /// The member holds these no more.
     pub(super) fn release(&mut self, id: &str, partitions: &Partitions) {
         for partition in partitions.iter() {
-            if self.owners.get(&partition).is_some_and(|owner| owner == id) {
+            if self.owners.get(&partition).is_some_and(|o| o.id == id) {
                 self.owners.remove(&partition);
             }
         }
