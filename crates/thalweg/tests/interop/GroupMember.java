@@ -7,6 +7,7 @@ import java.time.Duration;
 import java.util.Collection;
 import java.util.List;
 import java.util.Properties;
+import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -48,7 +49,12 @@ public class GroupMember {
                     left--;
                 }
                 System.out.flush();
-                consumer.commitSync();
+                try {
+                    consumer.commitSync();
+                } catch (CommitFailedException refused) {
+                    // The group went on without this member: it joins again with the next poll.
+                    System.out.println("commit refused");
+                }
             }
         }
         System.out.println("done");

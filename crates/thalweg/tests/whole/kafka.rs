@@ -2,9 +2,7 @@
 
 use std::process::Command;
 
-use crate::harness::{
-    Running, Up, eventually, folder, interop, kafka_classpath, kafka_tool, python, succeed,
-};
+use crate::harness::{Up, folder, kafka_tool, python, succeed};
 
 #[test]
 fn kcat_lists_produces_and_consumes_with_every_codec() {
@@ -57,13 +55,6 @@ fn librdkafka_produces_with_every_guarantee_and_reads_back_the_same_bytes() {
     let dir = folder();
     let up = Up::start(&dir.path().join("data"));
     succeed(python("kafka_roundtrip.py").arg(up.address("streams")));
-}
-
-#[test]
-fn librdkafka_groups_share_rebalance_and_resume() {
-    let dir = folder();
-    let up = Up::start(&dir.path().join("data"));
-    succeed(python("kafka_group.py").arg(up.address("streams")));
 }
 
 #[test]
@@ -120,59 +111,4 @@ fn kafkas_own_tools_create_produce_and_consume() {
     let consumed = succeed(kafka_tool("org.apache.kafka.tools.ConsumerPerformance").args(consume));
     assert!(consumed.contains("20000"), "{consumed}");
     assert_eq!(up.records_in("perf"), 20_000);
-}
-
-#[test]
-fn java_group_members_share_and_one_takes_over_from_a_killed_one() {
-    let dir = folder();
-    let up = Up::start(&dir.path().join("data"));
-    let streams = up.address("streams");
-    up.cli_json(&["topics", "create", "shared", "--partitions", "4"]);
-    let member = |name: &str, count: &str| {
-        let mut command = Command::new("java");
-        command
-            .args(["-Xmx128m", "-cp", &kafka_classpath()])
-            .arg(interop("GroupMember.java"))
-            .args([streams.as_str(), "shared", "java-group", count]);
-        Running::start(&mut command, &dir.path().join(name))
-    };
-    let said = |name: &str, line: &str| {
-        let text = std::fs::read_to_string(dir.path().join(name)).unwrap_or_default();
-        text.lines().any(|said| said == line).then_some(())
-    };
-    let records = |name: &str| -> Vec<String> {
-        let text = std::fs::read_to_string(dir.path().join(name)).unwrap_or_default();
-        text.lines()
-            .filter(|line| line.starts_with("record "))
-            .map(str::to_owned)
-            .collect()
-    };
-    let first = member("first", "100000");
-    eventually("one member holds every partition", || {
-        said("first", "assigned 4")
-    });
-    let second = member("second", "100000");
-    eventually("the second member holds half", || {
-        said("second", "assigned 2")
-    });
-    for partition in ["0", "1", "2", "3"] {
-        let input = dir.path().join("input");
-        let lines: String = (0..50).map(|n| format!("{partition}-{n}\n")).collect();
-        std::fs::write(&input, lines).unwrap();
-        let mut kcat = Command::new("kcat");
-        succeed(
-            kcat.args(["-b", &streams, "-P", "-t", "shared", "-p", partition, "-l"])
-                .arg(&input),
-        );
-    }
-    eventually("both members together read all", || {
-        (records("first").len() + records("second").len() >= 200).then_some(())
-    });
-    assert!(!records("first").is_empty() && !records("second").is_empty());
-    first.kill();
-    // The session of the killed member runs out, and the other gets its partitions.
-    eventually("the second member holds every partition", || {
-        said("second", "assigned 4")
-    });
-    second.kill();
 }

@@ -16,6 +16,7 @@ mod harness;
 mod house;
 mod imports;
 mod kafka;
+mod kafka_groups;
 mod kafka_tools;
 mod lab;
 mod mqtt;
