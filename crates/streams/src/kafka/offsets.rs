@@ -301,7 +301,7 @@ fn look_up(call: &Call, operation: Operation, name: WireName) -> (Named, Result<
 fn partitions_of(call: &Call, request: &OffsetCommitRequest) -> Vec<(Uuid, i32)> {
     let mut partitions = Vec::new();
     for asked in &request.topics {
-        if let (_, Ok(topic)) = look_up(call, asked.name.clone()) {
+        if let (_, Ok(topic)) = look_up(call, Operation::Read, asked.name.clone()) {
             let indexes = asked.partitions.iter().map(|p| p.partition_index);
             partitions.extend(indexes.map(|index| (topic.id(), index)));
         }
