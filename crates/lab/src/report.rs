@@ -119,7 +119,11 @@ fn html_row(row: &Row, has_peer: bool) -> String {
             )
         });
     let peer = match &row.peer {
-        Some(peer) => format!("<td>{}<td>{}", figure(peer.value), figure(peer.ratio)),
+        Some(peer) => format!(
+            "<td class=number>{}<td class=number>{}",
+            figure(peer.value),
+            figure(peer.ratio)
+        ),
         None if has_peer => "<td><td>".to_owned(),
         None => String::new(),
     };
@@ -129,7 +133,8 @@ fn html_row(row: &Row, has_peer: bool) -> String {
         None => "<td>",
     };
     format!(
-        "<tr><td>{}<td>{}<td>{}<td>{}<td>{}{peer}<td>{reference}<td>{}{verdict}</tr>",
+        "<tr{}><td>{}<td>{}<td>{}<td>{}<td>{}{peer}<td>{reference}<td>{}{verdict}</tr>",
+        if row.is_detail { " class=detail" } else { "" },
         escape(&row.name),
         figure(row.value),
         escape(row.unit),
@@ -229,10 +234,12 @@ fn broken(error: impl std::fmt::Display) -> LabError {
     LabError::Failed(format!("cannot draw the report: {error}"))
 }
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;\
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;\
 padding:0 1rem;color:#16242c}h1{color:#0a7ea4}table{border-collapse:collapse;width:100%}\
-th,td{padding:.3rem .6rem;border-bottom:1px solid #dde5e9;text-align:left}\
-td:nth-child(2),td:nth-child(4),td:nth-child(5){text-align:right;font-variant-numeric:tabular-nums}\
+th,td{padding:.3rem .6rem;border-bottom:1px solid #dde5e9;text-align:left;white-space:nowrap}\
+td:first-child{white-space:normal}\
+td:nth-child(2),td:nth-child(4),td:nth-child(5),.number{text-align:right;\
+font-variant-numeric:tabular-nums}.detail{color:#5b6b75;font-size:.85em}\
 .host,small{color:#5b6b75}.good{color:#15803d}.bad{color:#b91c1c;font-weight:600}svg{max-width:100%}";
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "store-topics",
     about: "100,000 topics in one process: memory, handles, writing to any of them, restart, idle",
     method: "Thalweg (up --role streams, embedded defaults). Topics of one partition are created \
-        through CreateTopics, 1,000 a request (quick: 2,000 topics in all, else 100,000). Then 16 \
+        through CreateTopics, 1,000 a request (quick: 10,000 topics in all, else 100,000). Then 16 \
         connections send acks=all (which waits for the sync) with eight requests of one record of \
         100 B in flight each: first all to one topic, then each to a topic drawn at random from all; \
         then requests with a record for each of 100 topics drawn at random. CPU is user and system \
@@ -99,7 +99,7 @@ const FULL: Size = Size {
 };
 
 const QUICK: Size = Size {
-    topics: 2_000,
+    topics: 10_000,
     waited_for: 1_000,
     consumers: 100,
     load: Duration::from_millis(1_000),
