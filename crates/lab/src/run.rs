@@ -93,6 +93,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
         })?;
     let thalweg = binary(args.thalweg.as_deref())?;
     let work = args.results.join("work");
+    clear(&work)?;
     std::fs::create_dir_all(&work)
         .map_err(LabError::system(format!("cannot make {}", work.display())))?;
     let began_ms = SystemClock.now();
@@ -110,8 +111,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
         rows: rows(experiment, &runs),
         runs,
     };
-    std::fs::remove_dir_all(&work)
-        .map_err(LabError::system(format!("cannot clear {}", work.display())))?;
+    clear(&work)?;
     let html = report::write(&result, &args.results)?;
     match args.output {
         Output::Json => println!("{}", serde_json::to_string(&result).unwrap_or_default()),
@@ -165,6 +165,16 @@ fn repeat(
         }
     }
     Ok(outcomes)
+}
+
+/// Removes what a run leaves; one that was broken off may have left a server's data.
+fn clear(work: &Path) -> Result<(), LabError> {
+    match std::fs::remove_dir_all(work) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(LabError::system(format!("cannot clear {}", work.display()))(error))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn rows(experiment: &Experiment, runs: &[Outcome]) -> Vec<Row> {
