@@ -8,6 +8,7 @@ mkdir -p "$env_dir"
 need curl curl ca-certificates
 need pgrep procps
 need kcat kcat
+need openssl openssl
 need mosquitto_sub mosquitto-clients
 need javac default-jdk-headless
 need mvn maven

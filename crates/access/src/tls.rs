@@ -115,11 +115,6 @@ impl Tls {
     pub fn naming(&self) -> PrincipalName {
         self.config.principal
     }
-
-    /// Whether every client shows a certificate.
-    pub fn knows_every_client(&self) -> bool {
-        self.config.client_auth == ClientAuth::Required
-    }
 }
 
 /// The principal of a certificate that was verified; none when its subject cannot be read, or has

@@ -82,6 +82,12 @@ pub enum RestError {
     /// The path exists, the method does not.
     #[error("this path does not take this method")]
     MethodNotAllowed,
+    /// No such user.
+    #[error("user '{0}' not found")]
+    UserNotFound(String),
+    /// Users or ACLs could not be changed.
+    #[error("{0}")]
+    Access(String),
     /// The store answered an error.
     #[error(transparent)]
     Store(#[from] StreamsError),
@@ -106,7 +112,8 @@ impl RestError {
             RestError::BadRequest(_) => 400,
             RestError::BodyTooLarge(_) => 413,
             RestError::BodyTimeout => 408,
-            RestError::NotFound => 404,
+            RestError::NotFound | RestError::UserNotFound(_) => 404,
+            RestError::Access(_) => 500,
             RestError::MethodNotAllowed => 405,
             RestError::Store(error) => store_code(error),
         }

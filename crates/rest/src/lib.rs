@@ -7,6 +7,7 @@
 //!
 //! Left out: Avro, JSON Schema and Protobuf formats (415), consumers of version 1 (415), version 3.
 
+mod access;
 mod answer;
 mod body;
 mod config;
@@ -22,6 +23,7 @@ mod routes;
 mod tests;
 mod topics;
 
+pub use access::access_management;
 pub use config::RestConfig;
 pub use error::RestError;
 pub use management::management;

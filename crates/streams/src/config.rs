@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use access::{ClientAuth, Mechanism, Policy, Principal, TlsConfig};
 use base::{ByteSize, HumanDuration};
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,18 @@ impl Durability {
 pub struct StreamsConfig {
     /// Address of the Kafka listener; port 0 picks a free one.
     pub listen: String,
+    /// Address of a second listener without TLS and logins, for this machine; none when absent.
+    pub local_listen: Option<String>,
+    /// TLS of the listener.
+    pub tls: TlsConfig,
+    /// How clients log in.
+    pub sasl: SaslConfig,
+    /// Whether ACLs are followed.
+    pub authorization: Authorization,
+    /// Who may do everything, whatever the ACLs say.
+    pub super_users: Vec<Principal>,
+    /// Whether everybody may do everything to what no ACL names.
+    pub allow_if_no_acl: bool,
     /// Host that clients are told to connect to; the address they came to when absent.
     pub advertised: Option<String>,
     /// This node's id in metadata answers.
@@ -62,6 +75,27 @@ pub struct StreamsConfig {
     pub default_stream: StreamDefaults,
     /// Consumer groups.
     pub groups: GroupsConfig,
+}
+
+/// How clients of the Kafka listener log in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SaslConfig {
+    /// The mechanisms that may be used; nobody has to log in when there is none.
+    pub mechanisms: Vec<Mechanism>,
+    /// How long a login holds before the client has to log in again; zero is for ever.
+    pub session_lifetime: HumanDuration,
+}
+
+/// Whether ACLs are followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Authorization {
+    /// Everybody may do everything.
+    #[default]
+    Off,
+    /// The ACLs decide.
+    Acl,
 }
 
 /// The policy of the topics under one stream path.
@@ -140,11 +174,31 @@ impl StreamsConfig {
         if self.segment_bytes.0 < 4 * self.max_message_bytes.0 {
             problems.push("segment_bytes must be at least four times max_message_bytes".into());
         }
+        problems.extend(self.tls.problems());
+        if self.authorization == Authorization::Off && !self.super_users.is_empty() {
+            problems.push("super_users needs authorization = \"acl\"".to_owned());
+        }
         if self.node_id < 0 {
             problems.push(format!("node_id is {}: write zero or more", self.node_id));
         }
         problems.extend(self.groups.problems());
         problems
+    }
+
+    /// Whether every client of the listener shows who it is, and no password travels in the clear.
+    pub fn knows_every_client(&self) -> bool {
+        let has_tls = self.tls.is_on();
+        let has_login = !self.sasl.mechanisms.is_empty();
+        let is_clear = !has_tls && self.sasl.mechanisms.contains(&Mechanism::Plain);
+        (has_login && !is_clear) || (has_tls && self.tls.client_auth == ClientAuth::Required)
+    }
+
+    /// What holds beside the ACLs; none when they are not followed.
+    pub fn access_policy(&self) -> Option<Policy> {
+        (self.authorization == Authorization::Acl).then(|| Policy {
+            super_users: self.super_users.clone(),
+            allow_if_no_acl: self.allow_if_no_acl,
+        })
     }
 
     /// The age at which records of `topic` expire when nothing else was set for it; none when they
@@ -193,6 +247,12 @@ impl Default for StreamsConfig {
     fn default() -> Self {
         StreamsConfig {
             listen: "127.0.0.1:9092".to_owned(),
+            local_listen: None,
+            tls: TlsConfig::default(),
+            sasl: SaslConfig::default(),
+            authorization: Authorization::Off,
+            super_users: Vec::new(),
+            allow_if_no_acl: false,
             advertised: None,
             node_id: 1,
             auto_create_topics: true,
@@ -204,6 +264,15 @@ impl Default for StreamsConfig {
             streams: Vec::new(),
             default_stream: StreamDefaults::default(),
             groups: GroupsConfig::default(),
+        }
+    }
+}
+
+impl Default for SaslConfig {
+    fn default() -> Self {
+        SaslConfig {
+            mechanisms: Vec::new(),
+            session_lifetime: HumanDuration(Duration::ZERO),
         }
     }
 }
@@ -247,6 +316,29 @@ mod tests {
         )
         .unwrap();
         assert_eq!(config.problems().len(), 4);
+    }
+
+    #[test]
+    fn a_listener_knows_its_clients_by_login_or_certificate() {
+        let knows = |text: &str| {
+            let config: StreamsConfig = serde_json::from_str(text).unwrap();
+            assert_eq!(config.problems(), Vec::<String>::new(), "{text}");
+            config.knows_every_client()
+        };
+        let tls = r#""certificate":"c","key":"k","client_ca":"a""#;
+        assert!(!knows("{}"));
+        assert!(!knows(&format!(r#"{{"tls":{{{tls}}}}}"#)));
+        assert!(!knows(&format!(
+            r#"{{"tls":{{{tls},"client_auth":"requested"}}}}"#
+        )));
+        assert!(knows(&format!(
+            r#"{{"tls":{{{tls},"client_auth":"required"}}}}"#
+        )));
+        assert!(knows(r#"{"sasl":{"mechanisms":["SCRAM-SHA-512"]}}"#));
+        // Whoever listens reads the password.
+        let plain = r#""sasl":{"mechanisms":["SCRAM-SHA-512","PLAIN"]}"#;
+        assert!(!knows(&format!("{{{plain}}}")));
+        assert!(knows(&format!(r#"{{{plain},"tls":{{{tls}}}}}"#)));
     }
 
     #[test]

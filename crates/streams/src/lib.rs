@@ -37,7 +37,10 @@ mod topic_config;
 mod topics;
 mod unsettled;
 
-pub use config::{CreationPolicy, Durability, StreamDefaults, StreamPolicy, StreamsConfig};
+pub use config::{
+    Authorization, CreationPolicy, Durability, SaslConfig, StreamDefaults, StreamPolicy,
+    StreamsConfig,
+};
 pub use decode::{BatchRecord, BatchRecords};
 pub use error::StreamsError;
 pub use event_store::{

@@ -41,7 +41,7 @@ pub struct Config {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessConfig {
-    /// Allows listeners beyond this machine although nothing asks callers who they are yet.
+    /// Allows listeners beyond this machine that do not ask callers who they are.
     pub allow_remote: bool,
 }
 

@@ -145,6 +145,7 @@ async fn serve(
 /// The open ports, before anything serves them.
 struct Listeners {
     streams: Option<TcpListener>,
+    streams_local: Option<TcpListener>,
     rest: Option<TcpListener>,
     mqtt: Option<TcpListener>,
     fleet: TcpListener,
@@ -155,11 +156,21 @@ impl Listeners {
     async fn open(config: &Config, roles: &BTreeSet<Role>) -> Result<Self, Failure> {
         let mut endpoints = Endpoints::default();
         let guard = |role| (roles.contains(&role), config.access.allow_remote);
+        let runs_streams = roles.contains(&Role::Streams);
+        let known = config.access.allow_remote || config.streams.knows_every_client();
+        let local = config.streams.local_listen.as_deref();
         Ok(Listeners {
             streams: optional(
-                guard(Role::Streams),
+                (runs_streams, known),
                 "streams",
                 &config.streams.listen,
+                &mut endpoints,
+            )
+            .await?,
+            streams_local: optional(
+                (runs_streams && local.is_some(), config.access.allow_remote),
+                "streams.local",
+                local.unwrap_or_default(),
                 &mut endpoints,
             )
             .await?,
@@ -210,7 +221,10 @@ async fn listen(
     address: &str,
     endpoints: &mut Endpoints,
 ) -> Result<TcpListener, Failure> {
-    let key = format!("{role}.listen");
+    let key = match role {
+        "streams.local" => "streams.local_listen".to_owned(),
+        role => format!("{role}.listen"),
+    };
     let parsed: SocketAddr = address.parse().map_err(|_| {
         Failure(format!(
             "{key} = '{address}' is no address; write it as 127.0.0.1:9092"
@@ -218,8 +232,8 @@ async fn listen(
     })?;
     if !parsed.ip().is_loopback() && !allow_remote {
         return Err(Failure(format!(
-            "{key} = {address} is open beyond this machine, and nothing asks callers who they are \
-             yet; if the network is trusted, add --set access.allow_remote=true"
+            "{key} = {address} is open beyond this machine, and nothing asks callers who they are; \
+             if the network is trusted, add --set access.allow_remote=true"
         )));
     }
     let listener = TcpListener::bind(parsed).await.map_err(|error| {
@@ -244,6 +258,7 @@ async fn listen(
 /// The roles' states, opened.
 struct Parts {
     streams: Option<Arc<streams::Streams>>,
+    security: Option<Arc<streams::kafka::Security>>,
     store: Option<Arc<dyn EventStore>>,
     mqtt: Option<mqtt::Server>,
     fusion: Option<Arc<fusion::Fusion>>,
@@ -280,6 +295,10 @@ impl Parts {
             Some(streams)
         } else {
             None
+        };
+        let security = match runs(Role::Streams) {
+            true => Some(Arc::new(security_of(folder, config).await?)),
+            false => None,
         };
         let store = streams.as_ref().map(|streams| streams.store());
         let mqtt = if runs(Role::Mqtt) {
@@ -325,6 +344,7 @@ impl Parts {
         }
         Ok(Parts {
             streams,
+            security,
             store,
             mqtt,
             fusion,
@@ -342,12 +362,27 @@ impl Parts {
         tasks: &TaskTracker,
         shutdown: &CancellationToken,
     ) {
-        if let (Some(listener), Some(streams)) = (listeners.streams, &self.streams) {
-            tasks.spawn(streams::kafka::serve(
-                listener,
-                streams.clone(),
-                shutdown.clone(),
-            ));
+        if let (Some(streams), Some(security)) = (&self.streams, &self.security) {
+            let local = Arc::new(security.local());
+            let each = [
+                (listeners.streams, security),
+                (listeners.streams_local, &local),
+            ];
+            for (listener, security) in each {
+                let Some(listener) = listener else { continue };
+                tasks.spawn(streams::kafka::serve_secured(
+                    listener,
+                    streams.clone(),
+                    security.clone(),
+                    shutdown.clone(),
+                ));
+            }
+            if let Some(tls) = &security.tls {
+                tasks.spawn(reload_on_hangup(tls.clone(), shutdown.clone()));
+            }
+            if let Some(access) = &security.access {
+                management = management.merge(rest::access_management(access.clone()));
+            }
         }
         if let (Some(listener), Some(mqtt)) = (listeners.mqtt, &self.mqtt) {
             let (mqtt, shutdown) = (mqtt.clone(), shutdown.clone());
@@ -426,6 +461,41 @@ fn chosen(roles: &[Role]) -> Result<BTreeSet<Role>, Failure> {
     Ok(chosen)
 }
 
+/// Opens users and ACLs, and the certificates.
+async fn security_of(folder: &Path, config: &Config) -> Result<streams::kafka::Security, Failure> {
+    let (dir, config) = (folder.join("access"), config.streams.clone());
+    blocking(move || {
+        let access = Arc::new(access::Access::open(&dir)?);
+        streams::kafka::Security::of(&config, access)
+    })
+    .await?
+    .map_err(cannot_open("the Kafka listener's security"))
+}
+
+/// Reads certificates and keys again whenever the process gets SIGHUP.
+async fn reload_on_hangup(tls: Arc<access::Tls>, shutdown: CancellationToken) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut hangup = match signal(SignalKind::hangup()) {
+        Ok(hangup) => hangup,
+        Err(error) => {
+            tracing::warn!(%error, "certificates cannot be read again: there is no SIGHUP");
+            return;
+        }
+    };
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            _ = hangup.recv() => {}
+        }
+        let tls = tls.clone();
+        match tokio::task::spawn_blocking(move || tls.reload()).await {
+            Ok(Ok(())) => tracing::info!("certificates were read again"),
+            Ok(Err(error)) => tracing::error!("the old certificates stay: {error}"),
+            Err(error) => tracing::error!(%error, "reading certificates again broke off"),
+        }
+    }
+}
+
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
@@ -448,6 +518,7 @@ fn announce(endpoints: &Endpoints, folder: &Path, began: Instant) {
     for (role, address) in endpoints.iter() {
         let what = match role {
             "streams" => format!("{address:<22} Kafka protocol"),
+            "streams.local" => format!("{address:<22} Kafka protocol, without logins"),
             "rest" => format!("http://{address:<15} Kafka REST proxy"),
             "mqtt" => format!("{address:<22} MQTT"),
             _ => format!("http://{address:<15} console, C2 for agents, management API, metrics"),

@@ -8,7 +8,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use access::{
-    Access, Asking, CLUSTER, Login, Mechanism, Operation, Policy, Principal, ResourceType, Tls,
+    Access, AccessError, Asking, CLUSTER, Login, Mechanism, Operation, Policy, Principal,
+    ResourceType, Tls,
 };
 use kafka_protocol::ResponseError;
 use parking_lot::Mutex;
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 use super::Context;
 use super::reply::{Call, Ending};
 use super::topics::Refusal;
-use crate::TopicName;
+use crate::{StreamsConfig, TopicName};
 
 /// What a listener asks of its clients; nothing by default.
 #[derive(Default)]
@@ -42,13 +43,37 @@ pub struct SaslSettings {
 }
 
 impl Security {
-    /// Whether every client shows who it is before it is served.
-    pub fn knows_every_client(&self) -> bool {
-        self.sasl.is_some()
-            || self
-                .tls
-                .as_ref()
-                .is_some_and(|tls| tls.knows_every_client())
+    /// What the configuration asks of the listener's clients.
+    ///
+    /// # Errors
+    /// [`AccessError::Tls`] for certificates that cannot be used.
+    pub fn of(config: &StreamsConfig, access: Arc<Access>) -> Result<Self, AccessError> {
+        let tls = match config.tls.is_on() {
+            true => Some(Arc::new(Tls::open(config.tls.clone())?)),
+            false => None,
+        };
+        let lifetime = config.sasl.session_lifetime.0;
+        let sasl = SaslSettings {
+            mechanisms: config.sasl.mechanisms.clone(),
+            lifetime: Some(lifetime).filter(|lifetime| !lifetime.is_zero()),
+        };
+        Ok(Security {
+            access: Some(access),
+            tls,
+            sasl: Some(sasl).filter(|sasl| !sasl.mechanisms.is_empty()),
+            authorization: config.access_policy(),
+        })
+    }
+
+    /// The same for a listener that asks nobody who they are: its callers are `User:ANONYMOUS`,
+    /// and held to the ACLs.
+    pub fn local(&self) -> Self {
+        Security {
+            access: self.access.clone(),
+            tls: None,
+            sasl: None,
+            authorization: self.authorization.clone(),
+        }
     }
 }
 

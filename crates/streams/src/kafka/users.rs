@@ -27,7 +27,16 @@ pub(super) fn describe_credentials(call: Call) -> Result<Reply, Ending> {
         (true, Some(access)) => access,
         (may, _) => {
             let refusal = refusal_of(may);
+            // Each user that was asked for is told too: clients look there.
+            let results = request.users.into_iter().flatten().map(|user| {
+                DescribeUserScramCredentialsResult::default()
+                    .with_user(user.name)
+                    .with_error_code(refusal.code)
+                    .with_error_message(Some(owned(refusal.reason.as_str())))
+            });
+            let results = results.collect();
             let body = DescribeUserScramCredentialsResponse::default()
+                .with_results(results)
                 .with_error_code(refusal.code)
                 .with_error_message(Some(owned(refusal.reason)));
             return call.now(&body);

@@ -1,5 +1,6 @@
 //! The command line: one table of commands, each in a file of its own.
 
+mod acls;
 mod client;
 mod consume;
 mod fleet;
@@ -10,6 +11,7 @@ mod statements;
 mod table;
 mod tenants;
 mod topics;
+mod users;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -61,6 +63,12 @@ enum Command {
     /// List, create, describe and delete topics.
     #[command(subcommand)]
     Topics(topics::Command),
+    /// List, add and remove the users who may log in to the Kafka listener.
+    #[command(subcommand)]
+    Users(users::Command),
+    /// List, add and remove what users may do.
+    #[command(subcommand)]
+    Acls(acls::Command),
     /// Write lines from standard input or a file into a topic, a record a line.
     Produce(produce::Args),
     /// Print the records of topics as they come.
@@ -123,6 +131,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Topics(command) => block_on(topics::run(client()?, command)),
+        Command::Users(command) => block_on(users::run(client()?, command)),
+        Command::Acls(command) => block_on(acls::run(client()?, command)),
         Command::Produce(args) => block_on(produce::run(client()?, args)),
         Command::Consume(args) => block_on(consume::run(client()?, args)),
         Command::Agents(command) => block_on(fleet::agents(client()?, command)),

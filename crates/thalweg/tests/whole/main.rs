@@ -6,6 +6,7 @@
 // Everything here is a test, helpers included: a panic is how it fails.
 #![allow(clippy::unwrap_used)]
 
+mod access;
 mod agent;
 mod cli;
 mod clients;

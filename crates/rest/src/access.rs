@@ -1,0 +1,258 @@
+//! The management API of users and ACLs, `/api/v1/users` and `/api/v1/acls`.
+//!
+//! A password comes in, is hashed and forgotten: no answer and no log holds it.
+
+use std::sync::Arc;
+
+use access::{
+    Access, AccessError, Acl, AclFilter, Credential, EVERY_HOST, Operation, PatternFilter,
+    PatternType, Permission, ResourceType, ScramHash, UserChange,
+};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, put};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use streams::TopicName;
+
+use crate::answer::{self, Parameters, Segments};
+use crate::body::Gate;
+use crate::error::RestError;
+
+struct Management {
+    access: Arc<Access>,
+    gate: Gate,
+}
+
+/// The management routes over `access`; the caller mounts them beside those of other roles.
+///
+/// - `GET /api/v1/users`: `{"users": [{name, credentials: [{mechanism, iterations}]}]}`
+/// - `PUT /api/v1/users/{name}` with `{"password", "mechanisms"?, "iterations"?}`: 204; sets the
+///   user's credentials of these mechanisms, of both SCRAM ones if none is named
+/// - `DELETE /api/v1/users/{name}`: 204
+/// - `GET /api/v1/acls`: `{"acls": [{resource_type, resource_name, pattern_type, principal, host,
+///   operation, permission}]}`, words as Kafka writes them, `User:` before names
+/// - `POST /api/v1/acls` with such an object (`pattern_type`, `host` and `permission` may be left
+///   out: LITERAL, `*`, ALLOW): 201 and the object
+/// - `DELETE /api/v1/acls?resource_type=…` with any of the object's fields, at least one:
+///   `{"acls": […]}`, what was removed
+pub fn access_management(access: Arc<Access>) -> Router {
+    let management = Arc::new(Management {
+        access,
+        gate: Gate::new(BODY_BYTES_MAX),
+    });
+    Router::new()
+        .route("/api/v1/users", get(users))
+        .route("/api/v1/users/{name}", put(set_user).delete(remove_user))
+        .route("/api/v1/acls", get(acls).post(add_acl).delete(remove_acls))
+        .with_state(management)
+}
+
+async fn users(State(management): State<Arc<Management>>) -> Response {
+    let snapshot = management.access.snapshot();
+    let users: Vec<Value> = snapshot
+        .users()
+        .map(|(name, credentials)| {
+            let credentials: Vec<Value> = credentials
+                .iter()
+                .map(|of| json!({"mechanism": of.hash, "iterations": of.iterations}))
+                .collect();
+            json!({"name": name, "credentials": credentials})
+        })
+        .collect();
+    answer::json(StatusCode::OK, JSON, &json!({"users": users}))
+}
+
+async fn set_user(
+    State(management): State<Arc<Management>>,
+    Segments(name): Segments<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, RestError> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Password {
+        password: String,
+        #[serde(default)]
+        mechanisms: Vec<ScramHash>,
+        #[serde(default = "iterations_default")]
+        iterations: u32,
+    }
+    let held = management.gate.read(&headers, body).await?;
+    let asked: Password = answer::entity(&held.bytes)?;
+    let access = Arc::clone(&management.access);
+    blocking(move || {
+        let hashes = match asked.mechanisms.is_empty() {
+            true => ScramHash::ALL.to_vec(),
+            false => asked.mechanisms,
+        };
+        let mut changes = Vec::with_capacity(hashes.len());
+        for hash in hashes {
+            let credential = Credential::of_password(hash, &asked.password, asked.iterations)?;
+            changes.push(UserChange::Set(name.clone(), credential));
+        }
+        access.alter_users(&changes)
+    })
+    .await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn remove_user(
+    State(management): State<Arc<Management>>,
+    Segments(name): Segments<String>,
+) -> Result<Response, RestError> {
+    let access = Arc::clone(&management.access);
+    blocking(move || access.alter_users(&[UserChange::Remove(name, None)])).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn acls(State(management): State<Arc<Management>>) -> Response {
+    let snapshot = management.access.snapshot();
+    let acls: Vec<&Acl> = snapshot.acls(&EVERY).collect();
+    answer::json(StatusCode::OK, JSON, &json!({"acls": acls}))
+}
+
+async fn add_acl(
+    State(management): State<Arc<Management>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, RestError> {
+    let held = management.gate.read(&headers, body).await?;
+    let asked: Written = answer::entity(&held.bytes)?;
+    let acl = asked.acl()?;
+    let told = json!(acl);
+    let access = Arc::clone(&management.access);
+    blocking(move || access.add_acls(vec![acl])).await?;
+    Ok(answer::json(StatusCode::CREATED, JSON, &told))
+}
+
+async fn remove_acls(
+    State(management): State<Arc<Management>>,
+    Parameters(asked): Parameters<Written>,
+) -> Result<Response, RestError> {
+    let filter = asked.filter()?;
+    if filter == EVERY {
+        let text = "name at least one field of the ACLs to remove, such as ?principal=User:ann";
+        return Err(RestError::BadRequest(text.to_owned()));
+    }
+    let access = Arc::clone(&management.access);
+    let removed = blocking(move || access.remove_acls(&[filter])).await?;
+    let removed: Vec<Acl> = removed.into_iter().flatten().collect();
+    Ok(answer::json(
+        StatusCode::OK,
+        JSON,
+        &json!({"acls": removed}),
+    ))
+}
+
+/// An ACL, or a filter of ACLs, as people write it.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Written {
+    resource_type: Option<String>,
+    resource_name: Option<String>,
+    pattern_type: Option<String>,
+    principal: Option<String>,
+    host: Option<String>,
+    operation: Option<String>,
+    permission: Option<String>,
+}
+
+impl Written {
+    fn acl(&self) -> Result<Acl, RestError> {
+        let missing = |key: &str| RestError::InvalidEntity(format!("'{key}' is missing"));
+        let filter = self.filter()?;
+        let principal = self
+            .principal
+            .as_deref()
+            .ok_or_else(|| missing("principal"))?;
+        Ok(Acl {
+            resource_type: filter
+                .resource_type
+                .ok_or_else(|| missing("resource_type"))?,
+            resource_name: filter
+                .resource_name
+                .ok_or_else(|| missing("resource_name"))?,
+            pattern_type: match filter.pattern {
+                PatternFilter::Only(wanted) => wanted,
+                PatternFilter::Any | PatternFilter::Match => PatternType::Literal,
+            },
+            principal: principal.parse().map_err(refusal)?,
+            host: filter.host.unwrap_or_else(|| EVERY_HOST.to_owned()),
+            operation: filter.operation.ok_or_else(|| missing("operation"))?,
+            permission: filter.permission.unwrap_or(Permission::Allow),
+        })
+    }
+
+    fn filter(&self) -> Result<AclFilter, RestError> {
+        fn word<T>(text: &Option<String>) -> Result<Option<T>, RestError>
+        where
+            T: std::str::FromStr<Err = AccessError>,
+        {
+            text.as_ref()
+                .map(|text| text.parse().map_err(refusal))
+                .transpose()
+        }
+        let resource_type: Option<ResourceType> = word(&self.resource_type)?;
+        let resource_name = self.resource_name.as_ref().map(|name| {
+            // A stream's topic is kept by its name on the wire.
+            let is_path = resource_type == Some(ResourceType::Topic) && name.starts_with('/');
+            match name.parse::<TopicName>() {
+                Ok(topic) if is_path => topic.wire_name().to_owned(),
+                _ => name.clone(),
+            }
+        });
+        let pattern: Option<PatternType> = word(&self.pattern_type)?;
+        let operation: Option<Operation> = word(&self.operation)?;
+        Ok(AclFilter {
+            resource_type,
+            resource_name,
+            pattern: pattern.map_or(PatternFilter::Any, PatternFilter::Only),
+            principal: self.principal.clone(),
+            host: self.host.clone(),
+            operation,
+            permission: word(&self.permission)?,
+        })
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, AccessError> + Send + 'static,
+) -> Result<T, RestError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(refusal),
+        Err(_) => Err(RestError::Access("the change broke off".to_owned())),
+    }
+}
+
+fn refusal(error: AccessError) -> RestError {
+    match error {
+        AccessError::UnknownUser(name) => RestError::UserNotFound(name),
+        AccessError::Invalid { .. } | AccessError::Limit { .. } => {
+            RestError::InvalidEntity(error.to_string())
+        }
+        other => RestError::Access(base::report(&other)),
+    }
+}
+
+fn iterations_default() -> u32 {
+    access::limits::ITERATIONS_MIN
+}
+
+const EVERY: AclFilter = AclFilter {
+    resource_type: None,
+    resource_name: None,
+    pattern: PatternFilter::Any,
+    principal: None,
+    host: None,
+    operation: None,
+    permission: None,
+};
+
+const JSON: &str = "application/json";
+
+/// Bytes of a request: names and a password are short.
+const BODY_BYTES_MAX: u64 = 64 << 10;
