@@ -1,9 +1,15 @@
 //! Consumer groups: who is a member, who leads, which generation holds, who reads what.
 //!
 //! [`Coordinator`] is the one coordinator of the process: Kafka connections and in-process
-//! consumers join the same groups through it. Deciding is done by [`group::Group`], a state
-//! machine without clock, tasks or sockets; the coordinator only looks groups up, answers those
-//! who wait and drives the timers.
+//! consumers join the same groups through it. Deciding is done by two state machines without
+//! clock, tasks or sockets: [`group::Group`] for the classic protocol, in which the members share
+//! the partitions, and [`consumer_group::ConsumerGroup`] for the newer one (KIP-848), in which the
+//! coordinator does. The coordinator only looks groups up, answers those who wait and drives the
+//! timers. A group speaks one protocol at a time, and may change it while it has no members.
+//!
+//! Members do not survive the process: after a restart they are told that they are unknown and
+//! join again. What must survive, a [`Ledger`] keeps: that the group is there, its kind, and the
+//! epoch below which it never begins again.
 //!
 //! Committed offsets are not here: they are the store's, durable, and outlive the members. A group
 //! without members takes no memory here.

@@ -254,6 +254,31 @@ fn a_third_member_makes_the_others_join_again() {
 }
 
 #[test]
+fn every_new_beginning_waits_for_more_members() {
+    let mut bench = Bench::new(config());
+    let (leader, follower, _) = bench.stable_pair();
+    for member_id in [leader, follower] {
+        let leaving = Leaving {
+            member_id,
+            instance_id: None,
+        };
+        let mut out = Vec::new();
+        assert_eq!(bench.group.leave(bench.now, &leaving, &mut out), Ok(()));
+        bench.keep(out);
+    }
+    assert_eq!(bench.state(), GroupState::Empty);
+    let (_, join) = bench.join_new("c");
+    bench.pass(49);
+    assert!(!bench.joins.contains_key(&join), "it did not wait");
+    let (_, other) = bench.join_new("d");
+    bench.pass(100);
+    assert_eq!(
+        bench.joined(join).generation,
+        bench.joined(other).generation
+    );
+}
+
+#[test]
 fn who_does_not_join_again_in_time_is_out() {
     let mut bench = Bench::new(config());
     let (leader, follower, generation) = bench.stable_pair();
