@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::groups::GroupError;
 use crate::topic::{TopicName, TopicNameError};
 use crate::topic_config::TopicConfigError;
+use crate::transactions::TransactionError;
 
 /// An error of the event store.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -145,6 +146,15 @@ pub enum StreamsError {
         /// Why it refused.
         #[source]
         reason: GroupError,
+    },
+    /// The transaction's coordinator refused.
+    #[error("transaction '{id}' refused the call")]
+    Transaction {
+        /// The transactional id.
+        id: String,
+        /// Why it refused.
+        #[source]
+        reason: TransactionError,
     },
     /// The call does not fit what the consumer is doing.
     #[error("consumer cannot do this now: {0}")]

@@ -12,6 +12,7 @@
 //! | 7 group deleted | group text |
 //! | 8 snapshot end | position `u64` |
 //! | 9 partition's transactions | number `u32`, open, aborted |
+//! | 10 to 14 transactions | see `transactions::frames` |
 //! | 30 group | group text, kind `u8`, protocol type text, epoch `i32`, emptied `i64` or -1 |
 //! | 31 group offsets deleted | group text, partition numbers `u32` |
 //! | 40 index chunk | partition number `u32`, a chunk as `index` lays it out |
@@ -23,6 +24,8 @@
 //! stand, so that writing them once more changes nothing; a snapshot is just that for everything, and
 //! frame 8 then says that all before its position is needed no more but for what the indexes point
 //! to: batches, and chunks of the indexes themselves. Opening begins at the newest snapshot.
+
+use std::sync::Arc;
 
 use base::UnixMillis;
 use journal::Position;
@@ -38,6 +41,7 @@ use crate::offsets::NotedGroup;
 use crate::producers::{Producer, Sequenced};
 use crate::topic::TopicName;
 use crate::topic_config::TopicConfig;
+use crate::transactions::frames::TransactionChange;
 use crate::unsettled::{Aborted, TransactionsStanding};
 
 /// Kinds of frames.
@@ -51,6 +55,11 @@ pub(crate) mod kind {
     pub(crate) const GROUP_DELETED: u8 = 7;
     pub(crate) const SNAPSHOT_END: u8 = 8;
     pub(crate) const PARTITION_TRANSACTIONS: u8 = 9;
+    pub(crate) const TRANSACTION: u8 = 10;
+    pub(crate) const TRANSACTION_JOINS: u8 = 11;
+    pub(crate) const TRANSACTION_OFFSETS: u8 = 12;
+    pub(crate) const TRANSACTION_DECIDED: u8 = 13;
+    pub(crate) const TRANSACTION_COMPLETED: u8 = 14;
     pub(crate) const GROUP: u8 = 30;
     pub(crate) const GROUP_OFFSETS_DELETED: u8 = 31;
     pub(crate) const INDEX_CHUNK: u8 = 40;
@@ -97,6 +106,11 @@ pub(crate) enum Change {
     PartitionTransactions {
         number: u32,
         standing: TransactionsStanding,
+    },
+    /// A change of a transactional id.
+    Transaction {
+        id: Arc<str>,
+        change: TransactionChange,
     },
     /// Offsets of a group; those not named stay.
     GroupOffsets {
@@ -176,15 +190,13 @@ impl Change {
                 put_transactions(&mut out, standing);
                 kind::PARTITION_TRANSACTIONS
             }
+            Change::Transaction { id, change } => change.encode(id, &mut out),
             Change::GroupOffsets { group, offsets } => {
                 put_text(&mut out, group);
                 put_count(&mut out, offsets.len());
                 for (number, committed) in offsets {
                     put_u32(&mut out, *number);
-                    put_i64(&mut out, committed.offset);
-                    put_u32(&mut out, committed.leader_epoch as u32);
-                    put_i64(&mut out, committed.at.0);
-                    put_text(&mut out, &committed.metadata);
+                    put_committed(&mut out, committed);
                 }
                 kind::GROUP_OFFSETS
             }
@@ -254,6 +266,10 @@ impl Change {
                 number: from.u32()?,
                 standing: from.transactions()?,
             },
+            kind::TRANSACTION..=kind::TRANSACTION_COMPLETED => {
+                let (id, change) = TransactionChange::decode(kind, &mut from)?;
+                Change::Transaction { id, change }
+            }
             kind::GROUP_OFFSETS => {
                 let group = from.text()?;
                 let mut offsets = Vec::new();
@@ -300,7 +316,7 @@ impl Change {
     }
 }
 
-struct Payload<'a>(&'a [u8]);
+pub(crate) struct Payload<'a>(&'a [u8]);
 
 impl Payload<'_> {
     fn bytes(&mut self, count: usize) -> Result<&[u8], StreamsError> {
@@ -309,13 +325,13 @@ impl Payload<'_> {
         Ok(bytes)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], StreamsError> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], StreamsError> {
         let mut array = [0; N];
         array.copy_from_slice(self.bytes(N)?);
         Ok(array)
     }
 
-    fn u32(&mut self) -> Result<u32, StreamsError> {
+    pub(crate) fn u32(&mut self) -> Result<u32, StreamsError> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
@@ -350,16 +366,16 @@ impl Payload<'_> {
         }
     }
 
-    fn i64(&mut self) -> Result<i64, StreamsError> {
+    pub(crate) fn i64(&mut self) -> Result<i64, StreamsError> {
         Ok(i64::from_le_bytes(self.array()?))
     }
 
     /// A count of entries; those are read one by one, so a wrong count takes no memory.
-    fn count(&mut self) -> Result<usize, StreamsError> {
+    pub(crate) fn count(&mut self) -> Result<usize, StreamsError> {
         usize::try_from(self.u32()?).map_err(|_| DAMAGED)
     }
 
-    fn text(&mut self) -> Result<String, StreamsError> {
+    pub(crate) fn text(&mut self) -> Result<String, StreamsError> {
         let count = self.count()?;
         let text = std::str::from_utf8(self.bytes(count)?).map_err(|_| DAMAGED)?;
         Ok(text.to_owned())
@@ -409,13 +425,21 @@ impl Payload<'_> {
             .map_err(|_| StreamsError::Unreadable("a topic has a setting from a newer version"))
     }
 
-    fn committed(&mut self) -> Result<CommittedOffset, StreamsError> {
+    pub(crate) fn committed(&mut self) -> Result<CommittedOffset, StreamsError> {
         Ok(CommittedOffset {
             offset: self.i64()?,
             leader_epoch: self.i32()?,
             at: UnixMillis(self.i64()?),
             metadata: self.text()?,
         })
+    }
+
+    pub(crate) fn flag(&mut self) -> Result<bool, StreamsError> {
+        match self.array()? {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            _ => Err(DAMAGED),
+        }
     }
 
     fn transactions(&mut self) -> Result<TransactionsStanding, StreamsError> {
@@ -507,6 +531,13 @@ fn put_chunk(out: &mut Vec<u8>, chunk: &StandingChunk) {
     }
 }
 
+pub(crate) fn put_committed(out: &mut Vec<u8>, committed: &CommittedOffset) {
+    put_i64(out, committed.offset);
+    put_u32(out, committed.leader_epoch as u32);
+    put_i64(out, committed.at.0);
+    put_text(out, &committed.metadata);
+}
+
 fn put_transactions(out: &mut Vec<u8>, standing: &TransactionsStanding) {
     put_count(out, standing.open.len());
     for (producer_id, first) in &standing.open {
@@ -530,19 +561,19 @@ fn put_ranges(out: &mut Vec<u8>, ranges: &[Range]) {
     }
 }
 
-fn put_text(out: &mut Vec<u8>, text: &str) {
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     put_count(out, text.len());
     out.extend_from_slice(text.as_bytes());
 }
 
-fn put_count(out: &mut Vec<u8>, count: usize) {
+pub(crate) fn put_count(out: &mut Vec<u8>, count: usize) {
     put_u32(
         out,
         u32::try_from(count).expect("limits keep every list below 2^32"),
     );
 }
 
-fn put_u32(out: &mut Vec<u8>, value: u32) {
+pub(crate) fn put_u32(out: &mut Vec<u8>, value: u32) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
@@ -550,7 +581,7 @@ fn put_u64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-fn put_i64(out: &mut Vec<u8>, value: i64) {
+pub(crate) fn put_i64(out: &mut Vec<u8>, value: i64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
@@ -569,7 +600,8 @@ fn group_kind_code(kind: GroupKind) -> u8 {
     }
 }
 
-const DAMAGED: StreamsError = StreamsError::Unreadable("a frame is not of its kind's shape");
+pub(crate) const DAMAGED: StreamsError =
+    StreamsError::Unreadable("a frame is not of its kind's shape");
 
 #[cfg(test)]
 mod tests {

@@ -35,6 +35,7 @@ mod tests;
 mod topic;
 mod topic_config;
 mod topics;
+pub mod transactions;
 mod unsettled;
 
 pub use config::{

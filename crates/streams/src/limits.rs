@@ -23,6 +23,9 @@ pub const PRODUCER_ID_BLOCK: i64 = 1_000;
 /// Longest group name, in bytes: above Kafka's usual names, below what would bloat a frame.
 pub const GROUP_NAME_BYTES_MAX: usize = 1_024;
 
+/// Transactional ids in one store: bounds memory against invented names.
+pub const TRANSACTIONAL_IDS_MAX: usize = 100_000;
+
 /// Groups with committed offsets in one store: bounds memory against invented names.
 pub const GROUPS_MAX: usize = 100_000;
 

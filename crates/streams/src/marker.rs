@@ -25,7 +25,6 @@ pub(crate) struct Marker {
 
 impl Marker {
     /// The marker as a batch without a place.
-    #[cfg_attr(not(test), allow(dead_code))] // The coordinator uses it.
     pub(crate) fn build(self, now: UnixMillis) -> Bytes {
         let mut body = [0; BODY_BYTES];
         body.copy_from_slice(BODY);
@@ -73,9 +72,7 @@ impl Marker {
 /// The record of an abort marker: length 16, attributes, time and offset +0, a key of 4 bytes, a
 /// value of 6, no headers (lengths are zigzag, hence doubled). The coordinator's epoch is 0: one
 /// node coordinates for ever.
-#[cfg_attr(not(test), allow(dead_code))] // The coordinator uses it.
 const BODY: &[u8; BODY_BYTES] = &[32, 0, 0, 0, 8, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0];
-#[cfg_attr(not(test), allow(dead_code))] // The coordinator uses it.
 const BODY_BYTES: usize = 17;
 /// The low byte of the marker's type.
 const TYPE_IN_BODY: usize = 8;

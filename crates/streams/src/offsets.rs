@@ -68,11 +68,16 @@ pub(crate) struct NotedGroup {
 /// to go as a whole.
 pub(crate) type Expired = (Arc<str>, Vec<u32>);
 
+/// A group and the offsets committed for it, by partition number.
+type GroupCommit = (Arc<str>, Vec<(u32, CommittedOffset)>);
+
 /// A change of the offsets, in the order of the journal.
 #[derive(Clone, Debug)]
 pub(crate) enum OffsetChange {
     /// These offsets of the group; its others stay.
     Commit(Arc<str>, Vec<(u32, CommittedOffset)>),
+    /// Offsets of several groups, as a transaction commits them.
+    CommitAll(Vec<GroupCommit>),
     /// All offsets of the group are gone.
     DeleteGroup(Arc<str>),
     /// These offsets of the group are gone.
@@ -141,10 +146,17 @@ impl Offsets {
 
     /// Whether the group has offsets now or once the queue is through.
     pub(crate) fn knows(&self, group: &str) -> bool {
-        let queued = self.queue.iter().any(
-            |change| matches!(change, OffsetChange::Commit(name, _) if name.as_ref() == group),
-        );
+        let mut queued = self.queue.iter().flat_map(OffsetChange::commits);
+        let queued = queued.any(|(name, _)| name.as_ref() == group);
         queued || self.by_group.contains_key(group)
+    }
+
+    /// Whether an offset of the group for this partition is on its way to the disk.
+    pub(crate) fn is_queued(&self, group: &str, number: u32) -> bool {
+        let mut queued = self.queue.iter().flat_map(OffsetChange::commits);
+        queued.any(|(name, offsets)| {
+            name.as_ref() == group && offsets.iter().any(|(of, _)| *of == number)
+        })
     }
 
     /// Names of all groups with offsets.
@@ -262,10 +274,8 @@ impl Offsets {
 
     /// Names of all groups with offsets once the queue is through.
     pub(crate) fn standing_groups(&self) -> Vec<Arc<str>> {
-        let queued = self.queue.iter().filter_map(|change| match change {
-            OffsetChange::Commit(group, _) => Some(group),
-            _ => None,
-        });
+        let queued = self.queue.iter().flat_map(OffsetChange::commits);
+        let queued = queued.map(|(group, _)| group);
         let mut groups: Vec<Arc<str>> = self.by_group.keys().chain(queued).cloned().collect();
         groups.sort();
         groups.dedup();
@@ -283,6 +293,7 @@ impl Offsets {
                 OffsetChange::Commit(name, _)
                 | OffsetChange::DeleteGroup(name)
                 | OffsetChange::Delete(name, _) => name == group,
+                OffsetChange::CommitAll(groups) => groups.iter().any(|(name, _)| name == group),
                 OffsetChange::DeletePartitions(_) => true,
             };
             if concerns {
@@ -307,10 +318,30 @@ fn note_commit(noted: &mut HashMap<Arc<str>, NotedGroup>, group: &Arc<str>, now:
     }
 }
 
+impl OffsetChange {
+    /// Groups and the offsets committed for them.
+    fn commits(&self) -> impl Iterator<Item = (&Arc<str>, &Vec<(u32, CommittedOffset)>)> {
+        let (one, many) = match self {
+            OffsetChange::Commit(group, offsets) => (Some((group, offsets)), &[][..]),
+            OffsetChange::CommitAll(groups) => (None, &groups[..]),
+            OffsetChange::DeleteGroup(_)
+            | OffsetChange::Delete(..)
+            | OffsetChange::DeletePartitions(_) => (None, &[][..]),
+        };
+        one.into_iter()
+            .chain(many.iter().map(|(group, offsets)| (group, offsets)))
+    }
+}
+
 fn apply(by_group: &mut HashMap<Arc<str>, BTreeMap<u32, CommittedOffset>>, change: OffsetChange) {
     match change {
         OffsetChange::Commit(group, offsets) => {
             by_group.entry(group).or_default().extend(offsets);
+        }
+        OffsetChange::CommitAll(groups) => {
+            for (group, offsets) in groups {
+                by_group.entry(group).or_default().extend(offsets);
+            }
         }
         OffsetChange::DeleteGroup(group) => {
             by_group.remove(&group);

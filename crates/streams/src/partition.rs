@@ -33,6 +33,8 @@ use crate::topic::TopicName;
 use crate::topic_config::{Live, TopicSettings};
 use crate::unsettled::Transactions;
 
+pub(crate) use lookup::ActiveProducer;
+
 /// A partition of a topic.
 pub struct Partition {
     number: u32,
@@ -231,7 +233,6 @@ impl Partition {
 
     /// Ends the producer's open transaction here; does nothing when it has none, so that asking
     /// twice is as good as once.
-    #[cfg_attr(not(test), allow(dead_code))] // The coordinator uses it.
     pub(crate) fn append_marker(
         self: &Arc<Self>,
         now: UnixMillis,

@@ -20,6 +20,7 @@ use crate::offsets::{OffsetChange, Offsets};
 use crate::partition::State;
 use crate::topic::TopicName;
 use crate::topic_config::TopicConfig;
+use crate::transactions::table::Table;
 
 /// What opening the store found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,6 +53,7 @@ pub(crate) struct Replay {
     pub(crate) topics: HashMap<Uuid, ReplayedTopic>,
     pub(crate) partitions: HashMap<u32, State>,
     pub(crate) offsets: Offsets,
+    pub(crate) transactions: Table,
     /// Where the newest complete snapshot began.
     pub(crate) snapshot_began: u64,
 }
@@ -109,6 +111,7 @@ impl Replay {
                     let numbers = *first..first.saturating_add(*count);
                     numbers.for_each(|number| drop(self.partitions.remove(&number)));
                 }
+                self.transactions.forget_partitions(&ranges);
                 self.offsets.apply(OffsetChange::DeletePartitions(ranges));
             }
             Change::Partition(standing) => {
@@ -121,6 +124,12 @@ impl Replay {
             Change::PartitionTransactions { number, standing } => {
                 let state = self.partitions.entry(number).or_default();
                 state.transactions.restore(standing);
+            }
+            Change::Transaction { id, change } => {
+                for (group, offsets) in self.transactions.apply(&id, change) {
+                    let offsets = offsets.into_iter().collect();
+                    self.offsets.apply(OffsetChange::Commit(group, offsets));
+                }
             }
             Change::GroupOffsets { group, offsets } => {
                 self.offsets

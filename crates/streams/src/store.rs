@@ -5,8 +5,8 @@
 //! is on the disk. A topic can be seen a moment before it is durable; whatever is stored in it
 //! lies behind it in the journal, so no crash keeps the one without the other.
 //!
-//! Locks are taken in this order: topics, offsets, producer ids, a partition's state, the
-//! journal's own. The journal's callbacks take one of ours and none after it.
+//! Locks are taken in this order: transactions, topics, offsets, producer ids, a partition's
+//! state, the journal's own. The journal's callbacks take one of ours and none after it.
 
 mod admin;
 
@@ -41,6 +41,7 @@ use crate::recovery::{Recovery, Replay};
 use crate::topic::TopicName;
 use crate::topic_config::Live;
 use crate::topics::{Topic, Topics};
+use crate::transactions::{self, Transactions};
 
 /// The store in this process.
 pub struct Streams {
@@ -51,6 +52,7 @@ pub struct Streams {
     topics: RwLock<Topics>,
     offsets: Arc<Mutex<Offsets>>,
     producer_ids: Mutex<ProducerIds>,
+    transactions: Transactions,
     /// Held while a block of producer ids is on its way to the disk.
     reserving: tokio::sync::Mutex<()>,
     groups: Arc<Coordinator>,
@@ -137,6 +139,7 @@ impl Streams {
                 reserved: replay.producer_ids,
                 promised: replay.producer_ids,
             }),
+            transactions: Transactions::of(replay.transactions),
             reserving: tokio::sync::Mutex::new(()),
             topics_version: watch::Sender::new(0),
             reclaiming: Mutex::new(()),
@@ -145,6 +148,9 @@ impl Streams {
             moved_until: AtomicU64::new(0),
         });
         keeper::start(&streams)?;
+        // What was decided is carried out before anybody looks.
+        streams.sweep()?;
+        transactions::start(&streams)?;
         Ok((streams, recovery))
     }
 
@@ -156,6 +162,7 @@ impl Streams {
     /// Writes and syncs what is pending and releases the folder; later calls answer `Closed`.
     pub async fn close(&self) {
         self.shared.keeper.stop();
+        self.transactions.sweeper.stop();
         let journal = self.shared.journal.clone();
         let closed = tokio::task::spawn_blocking(move || journal.close()).await;
         match closed {
@@ -520,6 +527,18 @@ impl Streams {
         &self.told_lags
     }
 
+    pub(crate) fn transactions(&self) -> &Transactions {
+        &self.transactions
+    }
+
+    pub(crate) fn topics(&self) -> &RwLock<Topics> {
+        &self.topics
+    }
+
+    pub(crate) fn offsets(&self) -> &Arc<Mutex<Offsets>> {
+        &self.offsets
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -585,6 +604,9 @@ impl Streams {
                 self.until_not_busy(|| partition.append_standing())?;
             }
         }
+        // Before the groups: a decision that stands before its transaction was told here counts
+        // through the offsets of its groups, which are told after it.
+        self.snapshot_transactions(append)?;
         let groups = self.offsets.lock().standing_groups();
         for group in groups {
             self.until_not_busy(|| {
@@ -656,6 +678,7 @@ impl Streams {
     }
 
     fn try_delete(&self, name: &TopicName) -> Result<DurableWait, StreamsError> {
+        let mut transactions = self.transactions.table.lock();
         let mut topics = self.topics.write();
         let topic = topics.by_name.get(name).cloned();
         let topic = topic.ok_or_else(|| StreamsError::UnknownTopic(name.clone()))?;
@@ -667,6 +690,8 @@ impl Streams {
         let wait = self.append_offsets(&change)?;
         offsets.queue(OffsetChange::DeletePartitions(topic.ranges.clone()));
         drop(offsets);
+        transactions.forget_partitions(&topic.ranges);
+        drop(transactions);
         topics.remove(&topic);
         drop(topics);
         topic
@@ -745,6 +770,7 @@ impl Streams {
 impl Drop for Streams {
     fn drop(&mut self) {
         self.shared.keeper.stop();
+        self.transactions.sweeper.stop();
     }
 }
 
@@ -755,6 +781,12 @@ impl ProducerIds {
         }
         self.next += 1;
         Some(self.next - 1)
+    }
+}
+
+impl DurableWait {
+    pub(crate) fn of(wait: journal::DurableWait) -> Self {
+        DurableWait(Some(wait))
     }
 }
 
@@ -811,4 +843,4 @@ fn journal_options(config: &StreamsConfig) -> JournalOptions {
 }
 
 /// Room to wait for before a change that is no batch, in bytes; such frames are small.
-const CHANGE_ROOM_BYTES: u64 = 64 << 10;
+pub(crate) const CHANGE_ROOM_BYTES: u64 = 64 << 10;

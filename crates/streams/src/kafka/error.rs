@@ -4,6 +4,7 @@ use kafka_protocol::ResponseError as Code;
 
 use crate::StreamsError;
 use crate::groups::GroupError;
+use crate::transactions::TransactionError;
 
 /// The error code of Kafka's protocol for an error of the store.
 ///
@@ -39,6 +40,7 @@ pub fn streams_error_code(error: &StreamsError) -> i16 {
         // Another process will lead what this one gives up; clients look again.
         StreamsError::Closed => Code::NotLeaderOrFollower,
         StreamsError::Group { reason, .. } => return group_error_code(reason),
+        StreamsError::Transaction { reason, .. } => return transaction_error_code(reason),
         _ => Code::UnknownServerError,
     };
     code.code()
@@ -66,6 +68,21 @@ pub fn group_error_code(error: &GroupError) -> i16 {
         GroupError::UnsupportedAssignor => Code::UnsupportedAssignor,
         GroupError::InvalidRegex(_) => Code::InvalidRegularExpression,
         GroupError::NotEmpty => Code::NonEmptyGroup,
+    };
+    code.code()
+}
+
+/// The error code of Kafka's protocol for a refusal of the transactions' coordinator.
+pub fn transaction_error_code(error: &TransactionError) -> i16 {
+    let code = match error {
+        TransactionError::InvalidId => Code::InvalidRequest,
+        TransactionError::InvalidTimeout => Code::InvalidTransactionTimeout,
+        TransactionError::UnknownId | TransactionError::OtherProducer => {
+            Code::InvalidProducerIdMapping
+        }
+        TransactionError::Fenced => Code::ProducerFenced,
+        TransactionError::Concurrent => Code::ConcurrentTransactions,
+        TransactionError::InvalidState(_) | TransactionError::NotJoined => Code::InvalidTxnState,
     };
     code.code()
 }

@@ -507,6 +507,59 @@ pub(crate) const DELETE_TOPICS: &[Field] = &[
 pub(crate) const INIT_PRODUCER_ID: &[Field] =
     &[always(TEXT), always(I32), since(3, I64), since(3, I16)];
 
+pub(crate) const ADD_PARTITIONS_TO_TXN: &[Field] = &[
+    since(
+        4,
+        Kind::Structs(&[
+            always(TEXT),
+            always(I64),
+            always(I16),
+            always(I8),
+            always(Kind::Structs(&[always(TEXT), always(INTS)])),
+        ]),
+    ),
+    until(3, TEXT),
+    until(3, I64),
+    until(3, I16),
+    until(3, Kind::Structs(&[always(TEXT), always(INTS)])),
+];
+
+pub(crate) const ADD_OFFSETS_TO_TXN: &[Field] =
+    &[always(TEXT), always(I64), always(I16), always(TEXT)];
+
+pub(crate) const END_TXN: &[Field] = &[always(TEXT), always(I64), always(I16), always(I8)];
+
+pub(crate) const TXN_OFFSET_COMMIT: &[Field] = &[
+    always(TEXT),
+    always(TEXT),
+    always(I64),
+    always(I16),
+    since(3, I32),
+    since(3, TEXT),
+    since(3, TEXT),
+    always(Kind::Structs(&[
+        always(TEXT),
+        always(Kind::Structs(&[
+            always(I32),
+            always(I64),
+            since(2, I32),
+            always(TEXT),
+        ])),
+    ])),
+];
+
+pub(crate) const DESCRIBE_PRODUCERS: &[Field] =
+    &[always(Kind::Structs(&[always(TEXT), always(INTS)]))];
+
+pub(crate) const DESCRIBE_TRANSACTIONS: &[Field] = &[always(TEXTS)];
+
+pub(crate) const LIST_TRANSACTIONS: &[Field] = &[
+    always(TEXTS),
+    always(Kind::Array(&I64)),
+    since(1, I64),
+    since(2, TEXT),
+];
+
 pub(crate) const DESCRIBE_GROUPS: &[Field] = &[always(TEXTS), since(3, I8)];
 
 pub(crate) const LIST_GROUPS: &[Field] = &[since(4, TEXTS), since(5, TEXTS)];

@@ -6,7 +6,7 @@
 //! Record batches stay the bytes that they are, both ways.
 //!
 //! There is one node, so it leads every partition in leader epoch 0 and coordinates every group.
-//! Left out: transactions, quotas.
+//! Left out: quotas.
 //!
 //! Who a client is, is settled by [`sasl`] or by its certificate before anything else is served;
 //! what it may do is asked by each API ([`security`]).
@@ -33,6 +33,8 @@ mod telemetry;
 #[cfg(test)]
 mod tests;
 mod topics;
+mod transaction_admin;
+mod transactions;
 mod users;
 mod versions;
 
@@ -55,7 +57,7 @@ use telemetry::Telemetry;
 
 pub use security::{SaslSettings, Security};
 
-pub use error::{group_error_code, streams_error_code};
+pub use error::{group_error_code, streams_error_code, transaction_error_code};
 
 /// Serves Kafka clients on `listener` until `shutdown`; returns when all connections have ended,
 /// at most a few seconds later.

@@ -125,7 +125,7 @@ pub(super) fn offset_fetch(call: Call) -> Result<Reply, Ending> {
                     .with_group_id(group.group_id)
                     .with_error_code(group_code_of(&checked));
             }
-            let topics = committed(&call, &group.group_id, group.topics);
+            let topics = committed(&call, &group.group_id, group.topics, request.require_stable);
             OffsetFetchResponseGroup::default()
                 .with_group_id(group.group_id)
                 .with_topics(topics)
@@ -144,13 +144,14 @@ pub(super) fn offset_fetch(call: Call) -> Result<Reply, Ending> {
         });
         plain.collect()
     });
-    let topics = committed(&call, &request.group_id, asked)
+    let topics = committed(&call, &request.group_id, asked, request.require_stable)
         .into_iter()
         .map(|topic| {
             let partitions = topic.partitions.into_iter().map(|partition| {
                 let told = OffsetFetchResponsePartition::default()
                     .with_partition_index(partition.partition_index)
                     .with_committed_offset(partition.committed_offset)
+                    .with_error_code(partition.error_code)
                     .with_metadata(partition.metadata);
                 match call.version >= 5 {
                     true => told.with_committed_leader_epoch(partition.committed_leader_epoch),
@@ -206,10 +207,15 @@ fn committed(
     call: &Call,
     group: &str,
     asked: Option<Vec<OffsetFetchRequestTopics>>,
+    require_stable: bool,
 ) -> Vec<OffsetFetchResponseTopics> {
     let streams = call.context.streams();
+    // Looked at before the offset is read: what becomes stable in between is read as it is then.
+    let is_unstable = |topic: &TopicName, index: i32| {
+        require_stable && streams.is_offset_unstable(group, topic, index)
+    };
     let Some(asked) = asked else {
-        return all_committed(call, group);
+        return all_committed(call, group, is_unstable);
     };
     let mut topics = Vec::with_capacity(asked.len());
     for topic in asked {
@@ -221,6 +227,9 @@ fn committed(
         };
         let name = found.ok().map(|topic| topic.name().clone());
         let partitions = topic.partition_indexes.iter().map(|index| {
+            if name.as_ref().is_some_and(|name| is_unstable(name, *index)) {
+                return unstable(*index);
+            }
             let offset = name
                 .as_ref()
                 .and_then(|n| streams.committed_offset(group, n, *index));
@@ -237,7 +246,11 @@ fn committed(
     topics
 }
 
-fn all_committed(call: &Call, group: &str) -> Vec<OffsetFetchResponseTopics> {
+fn all_committed(
+    call: &Call,
+    group: &str,
+    is_unstable: impl Fn(&TopicName, i32) -> bool,
+) -> Vec<OffsetFetchResponseTopics> {
     let streams = call.context.streams();
     let mut topics: Vec<OffsetFetchResponseTopics> = Vec::new();
     let mut last: Option<TopicName> = None;
@@ -245,6 +258,11 @@ fn all_committed(call: &Call, group: &str) -> Vec<OffsetFetchResponseTopics> {
         if !call.may_topic(Operation::Describe, &offset.topic) {
             continue;
         }
+        let partition = if is_unstable(&offset.topic, offset.partition) {
+            unstable(offset.partition)
+        } else {
+            told(offset.partition, Some(offset.committed))
+        };
         if last.as_ref() != Some(&offset.topic) {
             let found = streams.topic_by_name(&offset.topic);
             let Some(found) = found else { continue };
@@ -256,9 +274,7 @@ fn all_committed(call: &Call, group: &str) -> Vec<OffsetFetchResponseTopics> {
             last = Some(offset.topic);
         }
         if let Some(topic) = topics.last_mut() {
-            topic
-                .partitions
-                .push(told(offset.partition, Some(offset.committed)));
+            topic.partitions.push(partition);
         }
     }
     topics
@@ -321,6 +337,11 @@ fn decode<T: Decodable>(
     let mut by_name = call.clone();
     by_name.body = guard::ids_as_names(shape, call.version, &call.body)?.into();
     by_name.decode_in(IDS_FROM - 1, api)
+}
+
+/// An offset that a transaction may be about to replace: the client asks again.
+fn unstable(index: i32) -> OffsetFetchResponsePartitions {
+    told(index, None).with_error_code(ResponseError::UnstableOffsetCommit.code())
 }
 
 fn told(index: i32, committed: Option<CommittedOffset>) -> OffsetFetchResponsePartitions {

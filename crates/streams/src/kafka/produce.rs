@@ -1,4 +1,4 @@
-//! Produce and InitProducerId.
+//! Produce.
 //!
 //! A batch is appended when its request is begun, so batches of one connection reach the journal
 //! in the order of the requests; only the acknowledgement is waited for.
@@ -10,13 +10,14 @@ use kafka_protocol::messages::produce_response::{
     LeaderIdAndEpoch, PartitionProduceResponse, TopicProduceResponse,
 };
 use kafka_protocol::messages::{
-    BrokerId, InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse,
-    ProducerId, TopicName as WireName,
+    BrokerId, ProduceRequest, ProduceResponse, TopicName as WireName, TransactionalId,
 };
 use uuid::Uuid;
 
-use super::error::{code_of, streams_error_code};
+use super::error::streams_error_code;
 use super::reply::{Answer, Call, Ending, Reply, owned};
+use super::transactions::{fenced_code, protocol_of};
+use crate::transactions::TransactionError;
 use crate::{Ack, AckWait, Append, StreamsError};
 
 /// Takes record batches.
@@ -40,9 +41,10 @@ pub(super) fn produce(call: Call) -> Result<Reply, Ending> {
             });
         }
     }
+    let id = request.transactional_id.as_ref();
     let refused = if ack.is_none() {
         Some(ResponseError::InvalidRequiredAcks)
-    } else if request.transactional_id.is_some() {
+    } else if id.is_some_and(|id| !call.may_transact(Operation::Write, id)) {
         Some(ResponseError::TransactionalIdAuthorizationFailed)
     } else {
         None
@@ -54,6 +56,7 @@ pub(super) fn produce(call: Call) -> Result<Reply, Ending> {
     }
     Production {
         call,
+        transactional_id: request.transactional_id,
         ack: ack.unwrap_or(Ack::All),
         entries,
         next: 0,
@@ -61,38 +64,10 @@ pub(super) fn produce(call: Call) -> Result<Reply, Ending> {
     .begin()
 }
 
-/// Gives a producer its id. Only for idempotence: there are no transactions.
-pub(super) fn init_producer_id(call: Call) -> Result<Reply, Ending> {
-    let request: InitProducerIdRequest = call.decode("InitProducerId")?;
-    if request.transactional_id.is_some() {
-        let code = ResponseError::TransactionalIdAuthorizationFailed.code();
-        let body = InitProducerIdResponse::default()
-            .with_error_code(code)
-            .with_producer_id(ProducerId(-1))
-            .with_producer_epoch(-1);
-        return call.now(&body);
-    }
-    if !call.may_cluster(Operation::IdempotentWrite) && !call.may_some_topic(Operation::Write) {
-        let body = InitProducerIdResponse::default()
-            .with_error_code(ResponseError::ClusterAuthorizationFailed.code())
-            .with_producer_id(ProducerId(-1))
-            .with_producer_epoch(-1);
-        return call.now(&body);
-    }
-    Reply::later(async move {
-        // A producer that asks again after an error gets a fresh id, whatever it had.
-        let id = call.context.streams().next_producer_id().await;
-        let body = InitProducerIdResponse::default()
-            .with_error_code(code_of(&id))
-            .with_producer_epoch(if id.is_ok() { 0 } else { -1 })
-            .with_producer_id(ProducerId(id.unwrap_or(-1)));
-        call.answer(&body)
-    })
-}
-
 /// A produce request on its way.
 struct Production {
     call: Call,
+    transactional_id: Option<TransactionalId>,
     ack: Ack,
     entries: Vec<Entry>,
     /// The first entry that was not tried yet.
@@ -129,9 +104,10 @@ impl Production {
                     entry.outcome = Some(Outcome::Refused(code, None));
                     continue;
                 }
-                match append(&self.call, self.ack, entry) {
+                let id = self.transactional_id.as_ref().map(|id| id.as_str());
+                match append(&self.call, id, self.ack, entry) {
                     Err(StreamsError::Busy) => return Ok(self.hold_back(bytes)),
-                    outcome => entry.outcome = Some(Outcome::of(outcome)),
+                    outcome => entry.outcome = Some(Outcome::of(self.call.version, outcome)),
                 }
                 entry.records = None;
             }
@@ -187,7 +163,7 @@ impl Production {
 }
 
 impl Outcome {
-    fn of(append: Result<Append, StreamsError>) -> Self {
+    fn of(version: i16, append: Result<Append, StreamsError>) -> Self {
         match append {
             Ok(append) => Outcome::Placed {
                 base_offset: append.base_offset,
@@ -195,7 +171,7 @@ impl Outcome {
                 log_append_time: append.log_append_time,
                 ack: append.ack,
             },
-            Err(error) => Outcome::Refused(streams_error_code(&error), Some(base::report(&error))),
+            Err(error) => Outcome::Refused(code_of(version, &error), Some(base::report(&error))),
         }
     }
 
@@ -244,7 +220,24 @@ fn may_write(call: &Call, entry: &Entry) -> bool {
     found.is_none_or(|topic| call.may_topic(Operation::Write, topic.name()))
 }
 
-fn append(call: &Call, ack: Ack, entry: &Entry) -> Result<Append, StreamsError> {
+/// The code of a refusal. A fenced producer hears of its epoch; a client that knows that a
+/// transaction can be given up hears so when its partition was never added.
+fn code_of(version: i16, error: &StreamsError) -> i16 {
+    match error {
+        StreamsError::Transaction {
+            reason: TransactionError::NotJoined,
+            ..
+        } if version >= ABORTABLE_FROM => ResponseError::TransactionAbortable.code(),
+        error => fenced_code(error, false),
+    }
+}
+
+fn append(
+    call: &Call,
+    transactional_id: Option<&str>,
+    ack: Ack,
+    entry: &Entry,
+) -> Result<Append, StreamsError> {
     let streams = call.context.streams();
     let topic = if call.version >= TOPIC_ID_FROM {
         let found = streams.topic_by_id(entry.topic_id);
@@ -267,8 +260,18 @@ fn append(call: &Call, ack: Ack, entry: &Entry) -> Result<Append, StreamsError> 
         .records
         .clone()
         .ok_or(StreamsError::InvalidRecord("no record batch"))?;
-    partition.append(records, ack)
+    let Some(id) = transactional_id else {
+        return partition.append(records, ack);
+    };
+    let protocol = protocol_of(call.version >= IMPLICIT_FROM);
+    streams.append_in_transaction(protocol, id, partition, records, ack)
 }
+
+/// The first version that knows the error of a transaction that has to be aborted.
+const ABORTABLE_FROM: i16 = 11;
+
+/// The first version that adds partitions to the transaction by itself.
+const IMPLICIT_FROM: i16 = 12;
 
 /// The first version whose answers carry a text for an error.
 const ERROR_MESSAGE_FROM: i16 = 8;

@@ -143,7 +143,7 @@ fn compact_text(rest: &mut &[u8]) -> Option<Option<String>> {
 }
 
 /// Protocols that clients use as a whole or not at all, with the level served.
-const FEATURES: [(&str, i16); 1] = [("group.version", 1)];
+const FEATURES: [(&str, i16); 2] = [("group.version", 1), ("transaction.version", 2)];
 
 /// The first version whose clients understand that a feature may be off (level zero).
 const OFF_FROM: i16 = 4;

@@ -13,6 +13,19 @@ use crate::error::StreamsError;
 use crate::event_store::Isolation;
 use crate::index::{Away, Located, Run};
 
+/// A producer as a partition remembers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ActiveProducer {
+    pub(crate) id: i64,
+    pub(crate) epoch: i16,
+    /// -1 when nothing of its epoch is remembered.
+    pub(crate) last_sequence: i32,
+    /// The time of its last batch in ms, -1 when that is gone.
+    pub(crate) last_timestamp: i64,
+    /// Where its open transaction begins, -1 for none.
+    pub(crate) open_since: i64,
+}
+
 impl Partition {
     /// The first visible record at or after `at`: its offset and time.
     pub fn offset_for_time(
@@ -102,6 +115,36 @@ impl Partition {
             }
         }
         Ok(best)
+    }
+
+    /// The producers that are remembered, by id.
+    pub(crate) fn active_producers(&self) -> Vec<ActiveProducer> {
+        let mut active: Vec<(ActiveProducer, Option<i64>)> = {
+            let state = self.state.lock();
+            let producers = state.producers.all().into_iter();
+            let told = producers.map(|(id, producer)| {
+                let last = producer.batches.back();
+                let active = ActiveProducer {
+                    id,
+                    epoch: producer.epoch,
+                    last_sequence: last.map_or(-1, |batch| batch.last),
+                    last_timestamp: -1,
+                    open_since: state.transactions.first_of(id).unwrap_or(-1),
+                };
+                (active, last.map(|batch| batch.base_offset))
+            });
+            told.collect()
+        };
+        for (producer, last) in &mut active {
+            let Some(last) = *last else { continue };
+            // A batch that is gone has no time to be told.
+            let found =
+                self.while_moving(last, || self.locate(Isolation::Uncommitted, last, 1, true));
+            if let Some(batch) = found.ok().and_then(|batches| batches.first().copied()) {
+                producer.last_timestamp = batch.max_timestamp;
+            }
+        }
+        active.into_iter().map(|(producer, _)| producer).collect()
     }
 
     /// Position of the oldest frame that holds something of this partition.

@@ -6,6 +6,7 @@ mod groups;
 mod simulation;
 mod store;
 mod stored;
+mod transactions;
 mod unsettled;
 
 use std::path::Path;

@@ -46,6 +46,7 @@ public class KafkaClient {
         codecs(payloads);
         groups();
         idempotence(payloads);
+        transactions();
         administration();
         admin.close();
         String topics = CODECS.stream()

@@ -124,7 +124,7 @@ async def administration(admin):
     assert topic not in await admin.list_topics()
 
 
-STEPS = (codecs, groups, idempotence, administration)
+STEPS = (codecs, groups, idempotence, transactions, administration)
 
 
 async def main():

@@ -143,7 +143,7 @@ def administration():
         pass
 
 
-STEPS = (codecs, groups, idempotence, administration)
+STEPS = (codecs, groups, idempotence, transactions, administration)
 for step in STEPS:
     step()
 admin.close()

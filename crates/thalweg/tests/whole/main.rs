@@ -23,4 +23,5 @@ mod lab;
 mod mqtt;
 mod refusals;
 mod rest;
+mod transactions;
 mod up;

@@ -6,5 +6,6 @@ mod configs;
 mod decoders;
 mod groups;
 mod login;
+mod transactions;
 mod versions;
 mod wire;

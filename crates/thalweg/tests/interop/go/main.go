@@ -91,6 +91,10 @@ func main() {
 		offsets := try(c.produceOnce(topic, payloads))
 		expect(inOrder(offsets, len(payloads)), "offsets %v", offsets)
 	}
+	if _, ok := c.(transactional); ok {
+		steps = append(steps, "transactions")
+		transactions(c, name)
+	}
 	size := 0
 	for _, payload := range payloads {
 		size += len(payload)

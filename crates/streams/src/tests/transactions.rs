@@ -1,0 +1,412 @@
+//! Random transactions, crashes and recoveries against a model, from a seed.
+//!
+//! After each crash a reader of committed records must find all records of each transaction whose
+//! commit was acknowledged, none of one that was aborted or never decided, and all or nothing of
+//! one whose commit was asked for and not answered; the group's offset goes with its transaction.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{Clock, Rng, SystemClock};
+use bytes::Bytes;
+use journal::SimDisk;
+
+use super::{batch_of, name, small, try_open};
+use crate::batch::{self, BatchHeader};
+use crate::error::StreamsError;
+use crate::event_store::{ProducerSequence, TopicSpec};
+use crate::offsets::OffsetCommit;
+use crate::partition::Partition;
+use crate::store::Streams;
+use crate::transactions::{Outcome, ProducerIdentity, TransactionProtocol};
+use crate::{Ack, BatchRecords, Isolation};
+
+#[test]
+fn a_transaction_is_visible_whole_or_not_at_all() {
+    let seeds = std::env::var("STREAMS_SEEDS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(120);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let (mut committed, mut doubtful, mut offsets) = (0, 0, 0);
+    for seed in 0..seeds {
+        let mut world = World::new(seed);
+        // A panic within names the seed by this.
+        let report = SeedReport(seed);
+        runtime.block_on(world.run());
+        std::mem::forget(report);
+        committed += world.count(Fate::Committed);
+        doubtful += world.doubts;
+        offsets += world.offsets_checked;
+    }
+    eprintln!("{seeds} seeds: {committed} committed, {doubtful} in doubt, {offsets} offsets");
+    assert!(committed > 5 * seeds && doubtful > seeds / 10 && offsets > seeds);
+}
+
+struct SeedReport(u64);
+
+impl Drop for SeedReport {
+    fn drop(&mut self) {
+        eprintln!("the simulation of seed {} failed", self.0);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Open,
+    Committed,
+    Aborted,
+    /// Its commit was asked for; nobody answered.
+    InDoubt,
+}
+
+#[derive(Debug)]
+struct Written {
+    fate: Fate,
+    /// Partition and value, in order.
+    records: Vec<(usize, String)>,
+    /// The offset that goes with it.
+    offset: Option<i64>,
+}
+
+struct World {
+    rng: Rng,
+    disk: SimDisk,
+    transactions: Vec<Written>,
+    producers: Vec<Option<ProducerIdentity>>,
+    sequences: HashMap<(ProducerIdentity, usize), i32>,
+    written: u64,
+    doubts: u64,
+    offsets_checked: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        World {
+            rng: Rng::from_seed(seed ^ 0x7a95),
+            disk: SimDisk::new(seed),
+            transactions: Vec::new(),
+            producers: vec![None; IDS.len()],
+            sequences: HashMap::new(),
+            written: 0,
+            doubts: 0,
+            offsets_checked: 0,
+        }
+    }
+
+    fn count(&self, fate: Fate) -> u64 {
+        self.transactions.iter().filter(|t| t.fate == fate).count() as u64
+    }
+
+    async fn run(&mut self) {
+        for life in 0..5 {
+            let Ok((streams, _)) = try_open(&self.disk, small()) else {
+                // The power went while the store was opening.
+                self.disk.power_on();
+                continue;
+            };
+            self.check(&streams, false);
+            if self.settle(&streams).await.is_ok() {
+                self.check(&streams, true);
+                if life < 4 && !self.rng.one_in(4) {
+                    self.disk.crash_after(self.rng.below(300));
+                }
+                for _ in 0..10 + self.rng.below(40) {
+                    if self.disk.is_down() {
+                        break;
+                    }
+                    self.step(&streams).await;
+                }
+            }
+            self.stop(streams).await;
+        }
+        self.disk.power_on();
+        let (streams, _) = try_open(&self.disk, small()).unwrap();
+        self.settle(&streams).await.unwrap();
+        self.check(&streams, true);
+    }
+
+    /// Introduces all producers, which ends what the last life left open.
+    async fn settle(&mut self, streams: &Arc<Streams>) -> Result<(), StreamsError> {
+        let spec = TopicSpec::of(name("t")).with_partitions(3);
+        match streams.create_topic(spec).await {
+            Ok(_) | Err(StreamsError::TopicExists(_)) => {}
+            Err(error) => return Err(error),
+        }
+        for nth in 0..IDS.len() {
+            self.init(streams, nth).await?;
+        }
+        Ok(())
+    }
+
+    async fn init(&mut self, streams: &Streams, nth: usize) -> Result<(), StreamsError> {
+        self.producers[nth] = None;
+        let init = streams.init_transactions(IDS[nth], Duration::from_secs(60), None);
+        self.producers[nth] = Some(init.await?);
+        Ok(())
+    }
+
+    async fn stop(&mut self, streams: Arc<Streams>) {
+        if self.rng.one_in(3) && !self.disk.is_down() {
+            streams.close().await;
+        } else {
+            self.disk.crash_after(0);
+        }
+        drop(streams.shared().journal.close());
+        while Arc::strong_count(&streams) > 1 {
+            std::thread::yield_now();
+        }
+        drop(streams);
+        self.disk.crash();
+    }
+
+    async fn step(&mut self, streams: &Arc<Streams>) {
+        match self.rng.below(20) {
+            0 => drop(streams.snapshot(1)),
+            1 => {
+                let nth = self.rng.below(IDS.len() as u64) as usize;
+                drop(self.init(streams, nth).await);
+            }
+            2 => drop(streams.reclaim()),
+            _ => self.transact(streams).await,
+        }
+    }
+
+    /// A few transactions beside each other, so that they hold each other back.
+    async fn transact(&mut self, streams: &Arc<Streams>) {
+        let mut open: Vec<(usize, TransactionProtocol, usize)> = Vec::new();
+        for nth in 0..IDS.len() {
+            if self.producers[nth].is_some() && !self.rng.one_in(3) {
+                let protocol = if self.rng.one_in(2) {
+                    TransactionProtocol::Explicit
+                } else {
+                    TransactionProtocol::Implicit
+                };
+                self.transactions.push(Written {
+                    fate: Fate::Open,
+                    records: Vec::new(),
+                    offset: None,
+                });
+                open.push((nth, protocol, self.transactions.len() - 1));
+            }
+        }
+        for _ in 0..1 + self.rng.below(6) {
+            let Some((nth, protocol, at)) = open.get(self.rng.below(3) as usize).copied() else {
+                continue;
+            };
+            if self.write(streams, nth, protocol, at).await.is_err() {
+                // Whatever it was, this life's producer stops here.
+                self.producers[nth] = None;
+            }
+        }
+        for (nth, protocol, at) in open {
+            if self.producers[nth].is_some() && !self.rng.one_in(8) {
+                self.end(streams, nth, protocol, at).await;
+            } else {
+                // Left open: the next introduction aborts it.
+                self.producers[nth] = None;
+                if !self.disk.is_down() {
+                    drop(self.init(streams, nth).await);
+                }
+            }
+        }
+    }
+
+    async fn write(
+        &mut self,
+        streams: &Arc<Streams>,
+        nth: usize,
+        protocol: TransactionProtocol,
+        at: usize,
+    ) -> Result<(), StreamsError> {
+        let Some(who) = self.producers[nth] else {
+            return Ok(());
+        };
+        let index = self.rng.below(3) as usize;
+        let partition = i32::try_from(index).unwrap();
+        let topic = streams.topic_by_name(&name("t")).unwrap();
+        if self.rng.one_in(4) {
+            let offset = i64::try_from(at).unwrap();
+            if protocol == TransactionProtocol::Explicit {
+                streams
+                    .join_transaction_group(IDS[nth], who, IDS[nth])
+                    .await?;
+            }
+            let commit = OffsetCommit {
+                topic: name("t"),
+                partition: 0,
+                offset,
+                leader_epoch: -1,
+                metadata: String::new(),
+                at: SystemClock.now(),
+            };
+            let commits = vec![commit];
+            streams
+                .commit_in_transaction(protocol, IDS[nth], who, IDS[nth], commits)
+                .await?;
+            self.transactions[at].offset = Some(offset);
+            assert!(streams.is_offset_unstable(IDS[nth], &name("t"), 0));
+            return Ok(());
+        }
+        if protocol == TransactionProtocol::Explicit {
+            let joined = [(name("t"), partition)];
+            streams.join_transaction(IDS[nth], who, &joined).await?;
+        }
+        self.written += 1;
+        let value = format!("{at}:{}", self.written);
+        let sequence = self.sequences.entry((who, index)).or_default();
+        let batch = transactional(who, *sequence, &value);
+        let partition = topic.partition(partition).unwrap();
+        let append =
+            streams.append_in_transaction(protocol, IDS[nth], partition, batch, Ack::None)?;
+        assert!(!append.duplicate);
+        *sequence += 1;
+        self.transactions[at].records.push((index, value));
+        Ok(())
+    }
+
+    async fn end(
+        &mut self,
+        streams: &Streams,
+        nth: usize,
+        protocol: TransactionProtocol,
+        at: usize,
+    ) {
+        let Some(who) = self.producers[nth] else {
+            return;
+        };
+        let written = &mut self.transactions[at];
+        if written.records.is_empty() && written.offset.is_none() {
+            return;
+        }
+        let outcome = if self.rng.one_in(3) {
+            Outcome::Abort
+        } else {
+            Outcome::Commit
+        };
+        let ended = streams
+            .end_transaction(protocol, IDS[nth], who, outcome)
+            .await;
+        written.fate = match (&ended, outcome) {
+            (Ok(_), Outcome::Commit) => Fate::Committed,
+            (_, Outcome::Abort) => Fate::Aborted,
+            (Err(_), Outcome::Commit) => {
+                self.doubts += 1;
+                Fate::InDoubt
+            }
+        };
+        self.producers[nth] = ended.ok();
+    }
+
+    /// Compares the store with the model; when all is `settled` nothing is held back any more.
+    fn check(&mut self, streams: &Streams, settled: bool) {
+        let Some(topic) = streams.topic_by_name(&name("t")) else {
+            assert!(self.transactions.is_empty());
+            return;
+        };
+        let mut seen: HashMap<usize, Vec<(usize, String)>> = HashMap::new();
+        for (index, partition) in topic.partitions().iter().enumerate() {
+            for value in committed_values(partition) {
+                let at: usize = value.split(':').next().unwrap().parse().unwrap();
+                seen.entry(at).or_default().push((index, value));
+            }
+            if settled {
+                let stable = partition.end_offset(Isolation::Committed);
+                assert_eq!(stable, partition.high_watermark(), "something hangs");
+            }
+        }
+        for (at, written) in self.transactions.iter_mut().enumerate() {
+            let found = seen.remove(&at).unwrap_or_default();
+            let mut expected = written.records.clone();
+            expected.sort_by_key(|(index, _)| *index);
+            match written.fate {
+                Fate::Committed if settled => {
+                    assert_eq!(found, expected, "transaction {at} lost records");
+                }
+                Fate::Committed => {}
+                Fate::InDoubt if settled && found.is_empty() && !expected.is_empty() => {
+                    written.fate = Fate::Aborted;
+                }
+                Fate::InDoubt if settled && !expected.is_empty() => {
+                    assert_eq!(found, expected, "transaction {at} is there in part");
+                    written.fate = Fate::Committed;
+                }
+                Fate::InDoubt => {}
+                Fate::Open | Fate::Aborted => {
+                    assert_eq!(found, [], "transaction {at} does not count");
+                }
+            }
+        }
+        assert!(seen.is_empty(), "records from nowhere: {seen:?}");
+        if settled {
+            self.check_offsets(streams);
+        }
+    }
+
+    /// The last transaction with an offset that counts has the say.
+    fn check_offsets(&mut self, streams: &Streams) {
+        for group in IDS {
+            let read = streams.committed_offset(group, &name("t"), 0);
+            assert!(!streams.is_offset_unstable(group, &name("t"), 0));
+            let Some(read) = read else { continue };
+            let at = usize::try_from(read.offset).unwrap();
+            let fate = self.transactions[at].fate;
+            assert!(
+                matches!(fate, Fate::Committed | Fate::InDoubt),
+                "{group} has the offset of transaction {at}, which is {fate:?}"
+            );
+            self.transactions[at].fate = Fate::Committed;
+            self.offsets_checked += 1;
+        }
+        let newest = IDS.map(|group| streams.committed_offset(group, &name("t"), 0));
+        for (at, written) in self.transactions.iter().enumerate() {
+            if written.fate == Fate::Committed && written.offset.is_some() {
+                let at = i64::try_from(at).unwrap();
+                let is_there = newest.iter().flatten().any(|read| read.offset >= at);
+                assert!(is_there, "the offset of transaction {at} is lost");
+            }
+        }
+    }
+}
+
+/// What a reader of committed records is shown.
+fn committed_values(partition: &Partition) -> Vec<String> {
+    let mut values = Vec::new();
+    let mut offset = partition.log_start_offset();
+    while offset < partition.end_offset(Isolation::Committed) {
+        let batches = partition.read(Isolation::Committed, offset, 10_000, true);
+        for batch in batches.unwrap() {
+            let header = BatchHeader::read(&batch).unwrap();
+            offset = header.base_offset + header.offsets();
+            if partition.is_aborted(&header) {
+                continue;
+            }
+            let records = BatchRecords::of(&batch).unwrap();
+            values.extend(records.map(|record| {
+                let value = record.unwrap().value.unwrap();
+                String::from_utf8(value.to_vec()).unwrap()
+            }));
+        }
+    }
+    values
+}
+
+/// A batch of a transaction.
+fn transactional(who: ProducerIdentity, first_sequence: i32, value: &str) -> Bytes {
+    let sequence = ProducerSequence {
+        producer_id: who.id,
+        producer_epoch: who.epoch,
+        first_sequence,
+    };
+    let mut bytes = batch_of(&[value.to_owned()], Some(sequence)).to_vec();
+    bytes[22] |= 0x10;
+    batch::seal(&mut bytes);
+    bytes.into()
+}
+
+/// Transactional ids; each has a group of the same name.
+const IDS: [&str; 3] = ["a", "b", "c"];
