@@ -335,6 +335,11 @@ impl Partition {
         })
     }
 
+    /// Bytes of record batches that it holds.
+    pub fn bytes_stored(&self) -> u64 {
+        self.state.lock().index.bytes()
+    }
+
     /// What holds for its topic.
     pub(crate) fn settings(&self) -> TopicSettings {
         self.live.settings()

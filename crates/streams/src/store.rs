@@ -12,7 +12,7 @@ mod admin;
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,6 +47,7 @@ use crate::transactions::{self, Transactions};
 pub struct Streams {
     config: StreamsConfig,
     clock: Arc<dyn Clock>,
+    dir: PathBuf,
     cluster_id: String,
     shared: Arc<Shared>,
     topics: RwLock<Topics>,
@@ -130,6 +131,7 @@ impl Streams {
             told_lags: ToldLags::default(),
             config,
             clock,
+            dir: dir.to_owned(),
             cluster_id,
             shared,
             topics: RwLock::new(topics),
@@ -265,6 +267,11 @@ impl Streams {
     /// The clock.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
+    }
+
+    /// The folder that everything lies in.
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// The cluster's id, made when the store was created.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::guard::{self, Field};
 use super::reply::{Call, Ending, Reply};
 use super::{
-    Context, acls, consumer_groups, fetch, group_admin, groups, metadata, offsets, produce, sasl,
-    topics, transaction_admin, transactions, users, versions,
+    Context, acls, cluster, consumer_groups, fetch, group_admin, groups, metadata, offsets,
+    produce, sasl, topics, transaction_admin, transactions, users, versions,
 };
 
 /// One API.
@@ -298,6 +298,16 @@ pub(super) const APIS: &[Api] = &[
         begin: transactions::init_producer_id,
     },
     Api {
+        name: "OffsetForLeaderEpoch",
+        key: 23,
+        told_from: 2,
+        from: 2,
+        to: 4,
+        flexible_from: 4,
+        shape: guard::OFFSET_FOR_LEADER_EPOCH,
+        begin: cluster::offset_for_leader_epoch,
+    },
+    Api {
         name: "AddPartitionsToTxn",
         key: 24,
         told_from: 0,
@@ -388,6 +398,16 @@ pub(super) const APIS: &[Api] = &[
         begin: super::configs::alter_configs,
     },
     Api {
+        name: "DescribeLogDirs",
+        key: 35,
+        told_from: 1,
+        from: 1,
+        to: 4,
+        flexible_from: 2,
+        shape: guard::DESCRIBE_LOG_DIRS,
+        begin: cluster::describe_log_dirs,
+    },
+    Api {
         name: "SaslAuthenticate",
         key: SASL_AUTHENTICATE_KEY,
         told_from: 0,
@@ -418,6 +438,46 @@ pub(super) const APIS: &[Api] = &[
         begin: group_admin::delete_groups,
     },
     Api {
+        name: "ElectLeaders",
+        key: 43,
+        told_from: 0,
+        from: 0,
+        to: 2,
+        flexible_from: 2,
+        shape: guard::ELECT_LEADERS,
+        begin: cluster::elect_leaders,
+    },
+    Api {
+        name: "IncrementalAlterConfigs",
+        key: 44,
+        told_from: 0,
+        from: 0,
+        to: 1,
+        flexible_from: 1,
+        shape: guard::INCREMENTAL_ALTER_CONFIGS,
+        begin: super::configs::incremental_alter_configs,
+    },
+    Api {
+        name: "AlterPartitionReassignments",
+        key: 45,
+        told_from: 0,
+        from: 0,
+        to: 1,
+        flexible_from: 0,
+        shape: guard::ALTER_PARTITION_REASSIGNMENTS,
+        begin: cluster::alter_partition_reassignments,
+    },
+    Api {
+        name: "ListPartitionReassignments",
+        key: 46,
+        told_from: 0,
+        from: 0,
+        to: 0,
+        flexible_from: 0,
+        shape: guard::LIST_PARTITION_REASSIGNMENTS,
+        begin: cluster::list_partition_reassignments,
+    },
+    Api {
         name: "OffsetDelete",
         key: 47,
         told_from: 0,
@@ -446,6 +506,16 @@ pub(super) const APIS: &[Api] = &[
         flexible_from: 0,
         shape: guard::ALTER_USER_SCRAM_CREDENTIALS,
         begin: users::alter_credentials,
+    },
+    Api {
+        name: "DescribeCluster",
+        key: 60,
+        told_from: 0,
+        from: 0,
+        to: 2,
+        flexible_from: 0,
+        shape: guard::DESCRIBE_CLUSTER,
+        begin: cluster::describe_cluster,
     },
     Api {
         name: "DescribeProducers",
@@ -498,14 +568,14 @@ pub(super) const APIS: &[Api] = &[
         begin: consumer_groups::describe,
     },
     Api {
-        name: "IncrementalAlterConfigs",
-        key: 44,
+        name: "DescribeTopicPartitions",
+        key: 75,
         told_from: 0,
         from: 0,
-        to: 1,
-        flexible_from: 1,
-        shape: guard::INCREMENTAL_ALTER_CONFIGS,
-        begin: super::configs::incremental_alter_configs,
+        to: 0,
+        flexible_from: 0,
+        shape: guard::DESCRIBE_TOPIC_PARTITIONS,
+        begin: cluster::describe_topic_partitions,
     },
 ];
 

@@ -43,6 +43,8 @@ pub(crate) enum Kind {
     Structs(&'static [Field]),
     /// An array of one simple kind, which may be null.
     Array(&'static Kind),
+    /// A structure behind a byte that says whether there is one.
+    Nullable(&'static [Field]),
 }
 
 /// The header that stands before every request.
@@ -180,6 +182,10 @@ impl<'a> Walk<'a> {
                 }
                 Ok(())
             }
+            Kind::Nullable(shape) => match self.take(1)? {
+                [0xff] => Ok(()),
+                _ => self.fields(shape, version, flexible),
+            },
             Kind::Array(kind) => {
                 for _ in 0..self.count(flexible)? {
                     self.kind(kind, version, flexible)?;
@@ -619,6 +625,45 @@ pub(crate) const CREATE_PARTITIONS: &[Field] = &[
     ])),
     always(I32),
     always(I8),
+];
+
+pub(crate) const OFFSET_FOR_LEADER_EPOCH: &[Field] = &[
+    since(3, I32),
+    always(Kind::Structs(&[
+        always(TEXT),
+        always(Kind::Structs(&[always(I32), always(I32), always(I32)])),
+    ])),
+];
+
+pub(crate) const DESCRIBE_LOG_DIRS: &[Field] =
+    &[always(Kind::Structs(&[always(TEXT), always(INTS)]))];
+
+pub(crate) const ELECT_LEADERS: &[Field] = &[
+    since(1, I8),
+    always(Kind::Structs(&[always(TEXT), always(INTS)])),
+    always(I32),
+];
+
+pub(crate) const ALTER_PARTITION_REASSIGNMENTS: &[Field] = &[
+    always(I32),
+    since(1, I8),
+    always(Kind::Structs(&[
+        always(TEXT),
+        always(Kind::Structs(&[always(I32), always(INTS)])),
+    ])),
+];
+
+pub(crate) const LIST_PARTITION_REASSIGNMENTS: &[Field] = &[
+    always(I32),
+    always(Kind::Structs(&[always(TEXT), always(INTS)])),
+];
+
+pub(crate) const DESCRIBE_CLUSTER: &[Field] = &[always(I8), since(1, I8), since(2, I8)];
+
+pub(crate) const DESCRIBE_TOPIC_PARTITIONS: &[Field] = &[
+    always(Kind::Structs(&[always(TEXT)])),
+    always(I32),
+    always(Kind::Nullable(&[always(TEXT), always(I32)])),
 ];
 
 pub(crate) const DELETE_RECORDS: &[Field] = &[

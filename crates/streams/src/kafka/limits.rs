@@ -63,3 +63,7 @@ pub(super) const LOGIN_REFUSED_WAIT: Duration = Duration::from_millis(100);
 
 /// Passwords hashed at one time: each takes milliseconds of a core.
 pub(super) const LOGINS_AT_ONCE_MAX: usize = 4;
+
+/// Partitions in one answer of DescribeTopicPartitions: Kafka's default for
+/// `max.request.partition.size.limit`; clients come back with the cursor.
+pub(super) const DESCRIBED_PARTITIONS_MAX: usize = 2_000;

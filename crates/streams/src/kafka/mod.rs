@@ -13,6 +13,7 @@
 
 mod acls;
 mod api;
+mod cluster;
 mod configs;
 mod connection;
 mod consumer_groups;

@@ -45,6 +45,7 @@ fn round_trip(key: i16, version: i16, body: &Bytes) -> Result<(usize, Bytes), St
         20 => as_request::<DeleteTopicsRequest>,
         22 => as_request::<InitProducerIdRequest>,
         21 => as_request::<DeleteRecordsRequest>,
+        23 => as_request::<OffsetForLeaderEpochRequest>,
         24 => as_request::<AddPartitionsToTxnRequest>,
         25 => as_request::<AddOffsetsToTxnRequest>,
         26 => as_request::<EndTxnRequest>,
@@ -58,8 +59,14 @@ fn round_trip(key: i16, version: i16, body: &Bytes) -> Result<(usize, Bytes), St
         32 => as_request::<DescribeConfigsRequest>,
         33 => as_request::<AlterConfigsRequest>,
         36 => as_request::<SaslAuthenticateRequest>,
+        35 => as_request::<DescribeLogDirsRequest>,
         37 => as_request::<CreatePartitionsRequest>,
+        43 => as_request::<ElectLeadersRequest>,
         44 => as_request::<IncrementalAlterConfigsRequest>,
+        45 => as_request::<AlterPartitionReassignmentsRequest>,
+        46 => as_request::<ListPartitionReassignmentsRequest>,
+        60 => as_request::<DescribeClusterRequest>,
+        75 => as_request::<DescribeTopicPartitionsRequest>,
         42 => as_request::<DeleteGroupsRequest>,
         47 => as_request::<OffsetDeleteRequest>,
         68 => as_request::<ConsumerGroupHeartbeatRequest>,
@@ -125,6 +132,13 @@ impl Scribe {
                 let count = self.below(4);
                 self.length(count, 4);
                 for _ in 0..count {
+                    self.fields(shape);
+                }
+            }
+            Kind::Nullable(shape) => {
+                let is_there = self.rng.one_in(2);
+                self.out.push(if is_there { 1 } else { 0xff });
+                if is_there {
                     self.fields(shape);
                 }
             }

@@ -2,6 +2,7 @@
 
 mod access;
 mod client;
+mod cluster;
 mod configs;
 mod decoders;
 mod groups;
