@@ -179,7 +179,12 @@ fn store_code(error: &StreamsError) -> u32 {
         StreamsError::TopicExists(_) => 409,
         StreamsError::InvalidTopic(_)
         | StreamsError::InternalTopic(_)
-        | StreamsError::InvalidPartitions { .. } => 40002,
+        | StreamsError::InvalidPartitions { .. }
+        | StreamsError::PartitionsOnlyGrow { .. }
+        | StreamsError::InvalidConfig(_)
+        | StreamsError::NotDeletable(_)
+        | StreamsError::Unsupported(_)
+        | StreamsError::OffsetOutOfRange { .. } => 40002,
         StreamsError::MessageTooLarge { .. } => 413,
         StreamsError::Limit { .. } => 429,
         StreamsError::IllegalState(_) | StreamsError::NotAssigned { .. } => 40903,

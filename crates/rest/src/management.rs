@@ -3,6 +3,7 @@
 //! Plain JSON, for the console, the command line and scripts; the proxy's own paths are for Kafka
 //! REST clients.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Router;
@@ -10,10 +11,13 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use streams::{Durability, EventStore, GroupInfo, StreamsError, TopicInfo, TopicName, TopicSpec};
+use streams::{
+    ConfigChange, Durability, EventStore, GroupInfo, StreamsError, TopicConfig, TopicInfo,
+    TopicName, TopicSpec,
+};
 
 use crate::answer::{self, Segments};
 use crate::body::Gate;
@@ -28,8 +32,12 @@ struct Management {
 ///
 /// - `GET /api/v1/topics`: `{"topics": [{name, wire_name, partitions, records_in_total,
 ///   bytes_in_total, bytes_stored, durability, offsets: [{partition, start, end}]}]}`
-/// - `POST /api/v1/topics` with `{"name", "partitions"?, "durability"?}`: 201 and that object
-/// - `GET`, `DELETE /api/v1/topics/{name}`: the object, 204
+/// - `POST /api/v1/topics` with `{"name", "partitions"?, "durability"?, "config"?}`: 201 and that object
+/// - `GET`, `DELETE /api/v1/topics/{name}`: the object with `config: [{name, value, is_set}]`, 204
+/// - `PATCH /api/v1/topics/{name}` with `{"partitions"?, "config"?: {name: value or null}}`: that
+///   object; null gives a setting its default back
+/// - `POST /api/v1/topics/{name}/delete-records` with `{"partition", "offset"?}`: `{partition,
+///   start}`; without an offset all that can be read goes
 /// - `GET /api/v1/groups`: `{"groups": [{group, state, protocol_type, members: [{member_id,
 ///   client_id, host}]}]}`
 pub fn management(store: Arc<dyn EventStore>) -> Router {
@@ -39,7 +47,11 @@ pub fn management(store: Arc<dyn EventStore>) -> Router {
     });
     Router::new()
         .route("/api/v1/topics", get(list).post(create))
-        .route("/api/v1/topics/{name}", get(topic).delete(delete))
+        .route(
+            "/api/v1/topics/{name}",
+            get(topic).patch(alter).delete(delete),
+        )
+        .route("/api/v1/topics/{name}/delete-records", post(delete_records))
         .route("/api/v1/groups", get(groups))
         .with_state(management)
 }
@@ -65,6 +77,8 @@ async fn create(
         name: String,
         partitions: Option<i32>,
         durability: Option<Durability>,
+        #[serde(default)]
+        config: BTreeMap<String, String>,
     }
     let held = management.gate.read(&headers, body).await?;
     let asked: NewTopic = answer::entity(&held.bytes)?;
@@ -73,7 +87,8 @@ async fn create(
         name,
         partitions: asked.partitions,
         durability: asked.durability,
-        config: streams::TopicConfig::default(),
+        config: TopicConfig::of(asked.config.iter().map(|(name, value)| (&**name, &**value)))
+            .map_err(StreamsError::InvalidConfig)?,
     };
     let info = management.store.create_topic(spec).await?;
     Ok(answer::json(
@@ -87,8 +102,79 @@ async fn topic(
     State(management): State<Arc<Management>>,
     Segments(name): Segments<String>,
 ) -> Result<Response, RestError> {
-    let info = management.store.topic(&answer::topic_name(&name)?).await?;
-    Ok(answer::json(StatusCode::OK, JSON, &topic_object(&info)))
+    described(&management, &answer::topic_name(&name)?).await
+}
+
+async fn alter(
+    State(management): State<Arc<Management>>,
+    Segments(name): Segments<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, RestError> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Changes {
+        partitions: Option<i32>,
+        #[serde(default)]
+        config: BTreeMap<String, Option<String>>,
+    }
+    let name = answer::topic_name(&name)?;
+    let held = management.gate.read(&headers, body).await?;
+    let asked: Changes = answer::entity(&held.bytes)?;
+    if !asked.config.is_empty() {
+        let changes = asked.config.into_iter().map(|(name, value)| match value {
+            Some(value) => ConfigChange::Set(name, value),
+            None => ConfigChange::Unset(name),
+        });
+        management
+            .store
+            .alter_topic(&name, changes.collect())
+            .await?;
+    }
+    if let Some(count) = asked.partitions {
+        management.store.create_partitions(&name, count).await?;
+    }
+    described(&management, &name).await
+}
+
+async fn delete_records(
+    State(management): State<Arc<Management>>,
+    Segments(name): Segments<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, RestError> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Before {
+        partition: i32,
+        offset: Option<i64>,
+    }
+    let name = answer::topic_name(&name)?;
+    let held = management.gate.read(&headers, body).await?;
+    let Before { partition, offset } = answer::entity(&held.bytes)?;
+    let start = management
+        .store
+        .delete_records(&name, partition, offset)
+        .await?;
+    let body = json!({"partition": partition, "start": start});
+    Ok(answer::json(StatusCode::OK, JSON, &body))
+}
+
+/// The topic's object with its settings, as far as the store tells them.
+async fn described(management: &Management, name: &TopicName) -> Result<Response, RestError> {
+    let info = management.store.topic(name).await?;
+    let mut object = topic_object(&info);
+    match management.store.topic_settings(name).await {
+        Ok(settings) => {
+            let settings = settings.iter().map(|setting| {
+                json!({"name": setting.name, "value": setting.value, "is_set": setting.is_set})
+            });
+            object["config"] = settings.collect();
+        }
+        Err(StreamsError::Unsupported(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(answer::json(StatusCode::OK, JSON, &object))
 }
 
 async fn delete(
@@ -155,5 +241,5 @@ fn group_object(info: &GroupInfo) -> Value {
 
 const JSON: &str = "application/json";
 
-/// Bytes of a request to create a topic: names are short.
+/// Bytes of a request to create or change a topic: names and settings are short.
 const BODY_BYTES_MAX: u64 = 64 << 10;

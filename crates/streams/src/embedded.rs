@@ -10,12 +10,13 @@ use crate::consumer::EmbeddedConsumer;
 use crate::error::StreamsError;
 use crate::event_store::{
     CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupInfo, GroupMember, Placed,
-    ProduceBatch, TopicInfo, TopicSpec,
+    ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
 };
 use crate::groups::GroupDescription;
 use crate::partition::Ack;
 use crate::store::Streams;
 use crate::topic::TopicName;
+use crate::topic_config::ConfigChange;
 
 /// [`Streams`] as an [`EventStore`].
 pub(crate) struct Embedded {
@@ -62,6 +63,33 @@ impl EventStore for Embedded {
             .topic_or_create(topic)
             .await
             .map(|topic| topic.info())
+    }
+
+    async fn topic_settings(&self, topic: &TopicName) -> Result<Vec<TopicSetting>, StreamsError> {
+        let found = self.streams.topic_by_name(topic);
+        let found = found.ok_or_else(|| StreamsError::UnknownTopic(topic.clone()))?;
+        Ok(self.streams.settings_of(&found))
+    }
+
+    async fn alter_topic(
+        &self,
+        topic: &TopicName,
+        changes: Vec<ConfigChange>,
+    ) -> Result<(), StreamsError> {
+        self.streams.alter_topic(topic, &changes).await
+    }
+
+    async fn create_partitions(&self, topic: &TopicName, count: i32) -> Result<(), StreamsError> {
+        self.streams.create_partitions(topic, count).await
+    }
+
+    async fn delete_records(
+        &self,
+        topic: &TopicName,
+        partition: i32,
+        offset: Option<i64>,
+    ) -> Result<i64, StreamsError> {
+        self.streams.delete_records(topic, partition, offset).await
     }
 
     async fn produce(&self, produced: ProduceBatch) -> Result<Placed, StreamsError> {

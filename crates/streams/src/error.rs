@@ -81,6 +81,9 @@ pub enum StreamsError {
     /// The batch is whole but says what cannot be.
     #[error("record batch is not valid: {0}")]
     InvalidRecord(&'static str),
+    /// Something that this store does not do.
+    #[error("{0} is not supported by this store")]
+    Unsupported(&'static str),
     /// A format of records that this store does not hold.
     #[error("record format is not supported: {0}")]
     UnsupportedFormat(&'static str),

@@ -12,7 +12,7 @@ use crate::config::Durability;
 use crate::error::StreamsError;
 use crate::record::{ConsumedRecord, Record};
 use crate::topic::TopicName;
-use crate::topic_config::TopicConfig;
+use crate::topic_config::{ConfigChange, TopicConfig};
 
 /// A store of topics.
 #[async_trait]
@@ -32,6 +32,40 @@ pub trait EventStore: Send + Sync + 'static {
     /// One topic, created by the store's or its stream's policy when it is not there; answers
     /// `AutoCreateOff` when the policy forbids that.
     async fn topic_or_create(&self, topic: &TopicName) -> Result<TopicInfo, StreamsError>;
+
+    /// The settings that hold for a topic, by name.
+    async fn topic_settings(&self, topic: &TopicName) -> Result<Vec<TopicSetting>, StreamsError> {
+        let _ = topic;
+        Err(StreamsError::Unsupported("telling a topic's settings"))
+    }
+
+    /// Changes settings of a topic, all or none; durable when this returns.
+    async fn alter_topic(
+        &self,
+        topic: &TopicName,
+        changes: Vec<ConfigChange>,
+    ) -> Result<(), StreamsError> {
+        let _ = (topic, changes);
+        Err(StreamsError::Unsupported("changing a topic's settings"))
+    }
+
+    /// Has a topic have `count` partitions, more than now; durable when this returns.
+    async fn create_partitions(&self, topic: &TopicName, count: i32) -> Result<(), StreamsError> {
+        let _ = (topic, count);
+        Err(StreamsError::Unsupported("adding partitions"))
+    }
+
+    /// Deletes the records of a partition before `offset`, all that can be read now when it is
+    /// none; durable when this returns. Answers where the partition begins then.
+    async fn delete_records(
+        &self,
+        topic: &TopicName,
+        partition: i32,
+        offset: Option<i64>,
+    ) -> Result<i64, StreamsError> {
+        let _ = (topic, partition, offset);
+        Err(StreamsError::Unsupported("deleting records"))
+    }
 
     /// Stores the records of one batch together; returns when they have the topic's durability.
     /// A batch whose sequence was stored already answers its old offset.
@@ -107,6 +141,17 @@ pub struct TopicSpec {
     pub durability: Option<Durability>,
     /// Its settings but for those above.
     pub config: TopicConfig,
+}
+
+/// A setting of a topic as it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicSetting {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// Whether it was set for the topic, and not left to the store's default.
+    pub is_set: bool,
 }
 
 /// A topic as it stands.

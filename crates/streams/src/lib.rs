@@ -46,7 +46,8 @@ pub use decode::{BatchRecord, BatchRecords};
 pub use error::StreamsError;
 pub use event_store::{
     CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupInfo, GroupMember, Isolation,
-    OffsetRange, OffsetReset, Placed, ProduceBatch, ProducerSequence, SeekTo, TopicInfo, TopicSpec,
+    OffsetRange, OffsetReset, Placed, ProduceBatch, ProducerSequence, SeekTo, TopicInfo,
+    TopicSetting, TopicSpec,
 };
 pub use offsets::{GroupOffset, OffsetCommit};
 pub use partition::{Ack, AckWait, Append, Partition, Watch};

@@ -23,6 +23,7 @@ pub fn streams_error_code(error: &StreamsError) -> i16 {
             Code::InvalidPartitions
         }
         StreamsError::InvalidConfig(_) => Code::InvalidConfig,
+        StreamsError::Unsupported(_) => Code::UnsupportedVersion,
         StreamsError::NotDeletable(_) => Code::PolicyViolation,
         StreamsError::OffsetOutOfRange { .. } => Code::OffsetOutOfRange,
         StreamsError::CorruptMessage(_) => Code::CorruptMessage,

@@ -5,10 +5,13 @@ use journal::{Done, DurableWait as JournalWait};
 use super::{CHANGE_ROOM_BYTES, DurableWait, Streams};
 use crate::config::Durability;
 use crate::error::StreamsError;
+use crate::event_store::TopicSetting;
 use crate::frames::Change;
 use crate::limits::{PARTITIONS_MAX, PARTITIONS_PER_TOPIC_MAX};
 use crate::topic::TopicName;
-use crate::topic_config::{ConfigChange, TopicConfig, TopicConfigError};
+use crate::topic_config::{
+    ConfigChange, DURABILITY, SETTINGS, Setting, TopicConfig, TopicConfigError,
+};
 use crate::topics::Topic;
 
 impl Streams {
@@ -112,6 +115,27 @@ impl Streams {
             self.shared.keeper.look();
         }
         Ok(start)
+    }
+
+    /// The settings that hold for a topic, by name.
+    pub(crate) fn settings_of(&self, topic: &Topic) -> Vec<TopicSetting> {
+        let (set, durability) = (topic.config(), topic.durability());
+        let of = |setting: &'static Setting| {
+            let set = if setting.name == DURABILITY {
+                Some(durability.name()).filter(|_| durability != self.config.durability)
+            } else {
+                set.value(setting.name)
+            };
+            TopicSetting {
+                name: setting.name,
+                is_set: set.is_some(),
+                value: set.map_or_else(
+                    || setting.default(&self.config, Some(topic.name())),
+                    str::to_owned,
+                ),
+            }
+        };
+        SETTINGS.iter().map(of).collect()
     }
 
     /// Parts the durability, which topics keep apart, from their other settings; checks what

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::client::segment;
 use super::{Client, Failure};
@@ -21,8 +21,36 @@ pub enum Command {
         /// What an acknowledgement with acks=all survives: memory, os or disk.
         #[arg(long, value_name = "LEVEL")]
         durability: Option<String>,
+        /// A setting under Kafka's name, such as retention.ms=60000; repeat for more.
+        #[arg(long = "config", value_name = "KEY=VALUE", value_parser = key_value)]
+        configs: Vec<(String, String)>,
     },
-    /// Show one topic with its partitions' offsets.
+    /// Change a topic's settings or add partitions.
+    Alter {
+        /// The topic's name.
+        name: String,
+        /// How many partitions it is to have, more than now.
+        #[arg(long, value_name = "N")]
+        partitions: Option<i32>,
+        /// A setting to change, such as retention.ms=60000; repeat for more.
+        #[arg(long = "config", value_name = "KEY=VALUE", value_parser = key_value)]
+        configs: Vec<(String, String)>,
+        /// A setting to give its default back; repeat for more.
+        #[arg(long = "unset", value_name = "KEY")]
+        unset: Vec<String>,
+    },
+    /// Delete the records of a partition before an offset.
+    DeleteRecords {
+        /// The topic's name.
+        name: String,
+        /// The partition.
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        partition: i32,
+        /// The first offset to keep; all that can be read now goes if not given.
+        #[arg(long, value_name = "OFFSET")]
+        before: Option<i64>,
+    },
+    /// Show one topic with its partitions' offsets and its settings.
     Describe {
         /// The topic's name.
         name: String,
@@ -44,13 +72,42 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             name,
             partitions,
             durability,
+            configs,
         } => {
-            let body = json!({"name": name, "partitions": partitions, "durability": durability});
+            let config: Map<String, Value> = set(configs).collect();
+            let body = json!({
+                "name": name,
+                "partitions": partitions,
+                "durability": durability,
+                "config": config,
+            });
             let request = client.request(Method::POST, "/api/v1/topics").json(&body);
             client.print_object(&client.send(request).await?);
         }
+        Command::Alter {
+            name,
+            partitions,
+            configs,
+            unset,
+        } => {
+            let unset = unset.into_iter().map(|name| (name, Value::Null));
+            let config: Map<String, Value> = set(configs).chain(unset).collect();
+            let body = json!({"partitions": partitions, "config": config});
+            let request = client.request(Method::PATCH, &path(&name)).json(&body);
+            print_described(&client, client.send(request).await?);
+        }
+        Command::DeleteRecords {
+            name,
+            partition,
+            before,
+        } => {
+            let body = json!({"partition": partition, "offset": before});
+            let path = format!("{}/delete-records", path(&name));
+            let request = client.request(Method::POST, &path).json(&body);
+            client.print_object(&client.send(request).await?);
+        }
         Command::Describe { name } => {
-            client.print_object(&client.get(&path(&name)).await?);
+            print_described(&client, client.get(&path(&name)).await?);
         }
         Command::Delete { name } => {
             client
@@ -61,9 +118,41 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The topic's object, and its settings as a table of their own for people.
+fn print_described(client: &Client, mut topic: Value) {
+    if client.wants_json() {
+        client.print_object(&topic);
+        return;
+    }
+    let settings = topic.as_object_mut().and_then(|t| t.remove("config"));
+    client.print_object(&topic);
+    if let Some(settings) = settings {
+        println!();
+        client.print_list(&json!({"config": settings}), "config", &SETTING_COLUMNS);
+    }
+}
+
+fn set(configs: Vec<(String, String)>) -> impl Iterator<Item = (String, Value)> {
+    let pairs = configs.into_iter();
+    pairs.map(|(name, value)| (name, Value::String(value)))
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text
+        .split_once('=')
+        .ok_or_else(|| format!("'{text}' is no setting: write KEY=VALUE"))?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
 fn path(name: &str) -> String {
     format!("/api/v1/topics/{}", segment(name))
 }
+
+const SETTING_COLUMNS: [(&str, &str); 3] = [
+    ("SETTING", "name"),
+    ("VALUE", "value"),
+    ("SET HERE", "is_set"),
+];
 
 const COLUMNS: [(&str, &str); 5] = [
     ("TOPIC", "name"),
