@@ -42,6 +42,49 @@ fn the_verifiable_producer_and_consumer_agree_and_the_group_has_no_lag() {
     assert_eq!(ends.trim(), "verified:0:500");
 }
 
+#[test]
+fn operators_tools_change_topics_and_see_what_they_changed() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let streams = up.address("streams");
+    let tool = |class: &str, arguments: &str| {
+        tool(class, &format!("--bootstrap-server {streams} {arguments}"))
+    };
+    tool(
+        "TopicCommand",
+        "--create --topic kept --partitions 2 --config retention.ms=60000",
+    );
+    tool("TopicCommand", "--alter --topic kept --partitions 5");
+    let described = tool("TopicCommand", "--describe --topic kept");
+    assert!(described.contains("PartitionCount: 5"), "{described}");
+    assert!(described.contains("retention.ms=60000"), "{described}");
+    let altered = up.cli(&[
+        "topics",
+        "alter",
+        "kept",
+        "--config",
+        "max.message.bytes=2000",
+        "--unset",
+        "retention.ms",
+    ]);
+    assert!(altered.status.success());
+    let described = tool("TopicCommand", "--describe --topic kept");
+    assert!(described.contains("max.message.bytes=2000"), "{described}");
+    assert!(!described.contains("retention.ms=60000"), "{described}");
+    let records = dir.path().join("delete.json");
+    let before = r#"{"version":1,"partitions":[{"topic":"kept","partition":0,"offset":-1}]}"#;
+    std::fs::write(&records, before).unwrap();
+    let deleted = tool(
+        "DeleteRecordsCommand",
+        &format!("--offset-json-file {}", records.display()),
+    );
+    assert!(deleted.contains("low_watermark: 0"), "{deleted}");
+    let folders = tool("LogDirsCommand", "--describe --topic-list kept");
+    assert!(folders.contains(r#""partition":"kept-4""#), "{folders}");
+    let cluster = tool("ClusterTool", "cluster-id");
+    assert!(cluster.contains("Cluster ID: "), "{cluster}");
+}
+
 fn tool(class: &str, arguments: &str) -> String {
     let mut command = kafka_tool(&format!("org.apache.kafka.tools.{class}"));
     succeed(command.args(arguments.split_whitespace()))
