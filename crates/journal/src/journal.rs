@@ -13,7 +13,7 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-use crate::disk::{Disk, LockError};
+use crate::disk::{Disk, DiskLock, LockError};
 use crate::done::Done;
 use crate::error::JournalError;
 use crate::format::{
@@ -107,6 +107,17 @@ impl Journal {
         Ok((journal, recovery))
     }
 
+    /// Shows every whole frame in `dir` to `visit`, whatever is marked, and changes nothing: what an
+    /// opening would report and cut is reported only. Errors as [`Journal::open`].
+    pub fn inspect(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        visit: &mut dyn FnMut(FrameRef<'_>) -> Result<(), JournalError>,
+    ) -> Result<Recovery, JournalError> {
+        let _lock = lock(&*disk, dir)?;
+        recovery::inspect(&disk, dir, &JournalOptions::default(), visit)
+    }
+
     /// Opens without a thread: whoever holds the writer steps it. For simulations.
     pub(crate) fn open_stepped(
         disk: Arc<dyn Disk>,
@@ -117,14 +128,7 @@ impl Journal {
         options.check()?;
         disk.create_dir(dir)
             .map_err(|error| JournalError::io("create", dir, error))?;
-        let lock_path = dir.join(LOCK_NAME);
-        let lock = disk.lock(&lock_path).map_err(|error| match error {
-            LockError::Taken(pid) => JournalError::Locked {
-                dir: dir.to_owned(),
-                pid,
-            },
-            LockError::Io(error) => JournalError::io("lock", &lock_path, error),
-        })?;
+        let lock = lock(&*disk, dir)?;
         let table = SegmentTable::new(disk.clone(), dir);
         let marks = Marks::read(&*disk, dir);
         let mark = marks.newest();
@@ -454,6 +458,18 @@ impl JournalOptions {
         }
         Ok(())
     }
+}
+
+/// Takes the folder for this process.
+fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn DiskLock>, JournalError> {
+    let path = dir.join(LOCK_NAME);
+    disk.lock(&path).map_err(|error| match error {
+        LockError::Taken(pid) => JournalError::Locked {
+            dir: dir.to_owned(),
+            pid,
+        },
+        LockError::Io(error) => JournalError::io("lock", &path, error),
+    })
 }
 
 /// What the clones of a journal share beside the writer; its end closes the journal.

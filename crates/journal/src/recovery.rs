@@ -84,20 +84,8 @@ pub(crate) fn recover(
     mark: Option<u64>,
     visit: Visit<'_>,
 ) -> Result<(Tail, Recovery), JournalError> {
-    let names = disk
-        .list(dir)
-        .map_err(|error| JournalError::io("list", dir, error))?;
-    let mut bases: Vec<u64> = names.iter().filter_map(|name| segment_base(name)).collect();
-    bases.sort_unstable();
-    let mut walk = Walk {
-        disk: &**disk,
-        table,
-        options,
-        bases: &bases,
-        kept: BTreeMap::new(),
-        synced: 0,
-        report: Recovery::default(),
-    };
+    let bases = bases_in(&**disk, dir)?;
+    let mut walk = Walk::new(&**disk, table, options, &bases);
     let start = match mark {
         Some(mark) => walk.skip_to(mark)?,
         None => None,
@@ -135,6 +123,30 @@ pub(crate) fn recover(
     }
     let tail = settle_last(&**disk, table, last, synced)?;
     Ok((tail, report))
+}
+
+/// Shows all frames from the journal's start on and changes nothing.
+pub(crate) fn inspect(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    options: &JournalOptions,
+    visit: Visit<'_>,
+) -> Result<Recovery, JournalError> {
+    let table = SegmentTable::new(disk.clone(), dir);
+    let bases = bases_in(&**disk, dir)?;
+    let mut walk = Walk::new(&**disk, &table, options, &bases);
+    let kept = walk.walk(None, visit)?;
+    walk.report.segments = u32::try_from(kept).unwrap_or(u32::MAX);
+    Ok(walk.report)
+}
+
+fn bases_in(disk: &dyn Disk, dir: &Path) -> Result<Vec<u64>, JournalError> {
+    let names = disk
+        .list(dir)
+        .map_err(|error| JournalError::io("list", dir, error))?;
+    let mut bases: Vec<u64> = names.iter().filter_map(|name| segment_base(name)).collect();
+    bases.sort_unstable();
+    Ok(bases)
 }
 
 /// A segment that stays, and what the walk saw in it.
@@ -177,7 +189,24 @@ enum Ended {
     Bad(u64),
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(
+        disk: &'a dyn Disk,
+        table: &'a SegmentTable,
+        options: &'a JournalOptions,
+        bases: &'a [u64],
+    ) -> Self {
+        Walk {
+            disk,
+            table,
+            options,
+            bases,
+            kept: BTreeMap::new(),
+            synced: 0,
+            report: Recovery::default(),
+        }
+    }
+
     /// Where the frame at `mark` is, if all segments up to it are there with whole headers.
     fn skip_to(&mut self, mark: u64) -> Result<Option<At>, JournalError> {
         let Some(index) = self

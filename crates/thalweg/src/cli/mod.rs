@@ -8,6 +8,7 @@ mod import;
 mod lab;
 mod produce;
 mod statements;
+mod store;
 mod table;
 mod tenants;
 mod topics;
@@ -93,6 +94,9 @@ enum Command {
     /// List, show and cancel import jobs.
     #[command(subcommand)]
     Imports(import::JobsCommand),
+    /// Check or print the event store of a data folder that no process has open.
+    #[command(subcommand)]
+    Store(store::Command),
     /// Rerun the experiments and draw their reports (runs the binary thalweg-lab).
     #[command(disable_help_flag = true)]
     Lab(lab::Args),
@@ -120,6 +124,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
                 .map(|()| ExitCode::SUCCESS)
                 .map_err(|error| Failure(base::report(&error)))
         }
+        Command::Store(command) => store::run(command, cli.output).map(|()| ExitCode::SUCCESS),
         Command::Lab(args) => lab::run(args),
         Command::Config => {
             print!("{}", crate::config::DEFAULTS);

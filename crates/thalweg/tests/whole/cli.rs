@@ -1,5 +1,7 @@
 //! The client commands against a running process.
 
+use serde_json::Value;
+
 use crate::harness::{Up, folder, succeed, text, thalweg_command};
 
 #[test]
@@ -40,6 +42,59 @@ fn produced_lines_come_back_and_a_group_goes_on_where_it_stopped() {
 }
 
 #[test]
+fn a_stored_folder_is_verified_and_dumped_and_damage_is_found() {
+    let dir = folder();
+    let data = dir.path().join("data");
+    let up = Up::start(&data);
+    let file = dir.path().join("lines");
+    std::fs::write(&file, "one\ntwo\n").unwrap();
+    // Later frames prove that earlier ones were durable.
+    for _ in 0..3 {
+        let produced = up.cli(&["produce", "/s/kept:t", file.to_str().unwrap()]);
+        assert!(produced.status.success(), "{}", text(&produced.stderr));
+    }
+    let store = |command: &str| {
+        let mut thalweg = thalweg_command();
+        thalweg.args(["--output", "json", "store", command, "--data"]);
+        thalweg.arg(&data);
+        thalweg
+    };
+    let busy = store("verify").output().unwrap();
+    let refusal = text(&busy.stderr);
+    assert!(
+        !busy.status.success() && refusal.contains("another"),
+        "{refusal}"
+    );
+    assert!(up.stop().success());
+
+    let found: Value = serde_json::from_str(&succeed(&mut store("verify"))).unwrap();
+    assert_eq!(found["damaged_bytes"], 0, "{found}");
+    let dumped = succeed(store("dump").args(["--topic", "/s/kept:t"]));
+    let lines: Vec<Value> = dumped
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let records: i64 = lines
+        .iter()
+        .map(|l| l["batch"]["records"].as_i64().unwrap())
+        .sum();
+    assert_eq!(records, 6, "{dumped}");
+
+    // One bit of a record on the disk.
+    let at = lines[0]["position"].as_u64().unwrap() + lines[0]["bytes"].as_u64().unwrap();
+    let segment = data.join("streams/0000000000000000.journal");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    bytes[at as usize] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    let verified = store("verify").output().unwrap();
+    let told = text(&verified.stderr);
+    assert!(
+        !verified.status.success() && told.contains("damaged"),
+        "{told}"
+    );
+}
+
+#[test]
 fn every_command_explains_itself_and_completes() {
     let help = succeed(thalweg_command().arg("--help"));
     for command in [
@@ -50,6 +105,7 @@ fn every_command_explains_itself_and_completes() {
         "consume",
         "statements",
         "import",
+        "store",
         "lab",
     ] {
         assert!(
