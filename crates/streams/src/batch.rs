@@ -100,6 +100,15 @@ impl BatchHeader {
         Ok(header)
     }
 
+    /// Checks a batch that is stored: as it came, or as compaction left it.
+    pub fn check_stored(bytes: &[u8]) -> Result<Self, StreamsError> {
+        let header = BatchHeader::read(bytes)?;
+        if crc32c::crc32c(&bytes[ATTRIBUTES_AT..header.bytes]) != u32_at(bytes, CRC_AT) {
+            return Err(StreamsError::CorruptMessage("its checksum is wrong"));
+        }
+        Ok(header)
+    }
+
     /// The last record's offset less the first's, plus one: offsets that the batch takes.
     pub fn offsets(&self) -> i64 {
         i64::from(self.last_offset_delta) + 1
@@ -113,6 +122,11 @@ impl BatchHeader {
     /// The compression codec's number.
     pub fn codec(&self) -> i16 {
         self.attributes & CODEC_MASK
+    }
+
+    /// When the batch's tombstones may go, in ms; none while they are needed.
+    pub fn delete_horizon(&self) -> Option<i64> {
+        (self.attributes & DELETE_HORIZON_BIT != 0).then_some(self.base_timestamp)
     }
 
     /// Whether it carries markers of the broker instead of records.
@@ -251,6 +265,17 @@ pub(crate) fn seal(batch: &mut [u8]) {
     batch[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_be_bytes());
 }
 
+/// Gives a batch whose records were rewritten the head that fits them.
+pub(crate) fn rewrite_head(batch: &mut [u8], record_count: i32, delete_horizon: Option<i64>) {
+    batch[57..61].copy_from_slice(&record_count.to_be_bytes());
+    if let Some(horizon) = delete_horizon {
+        let attributes = i16_at(batch, ATTRIBUTES_AT) | DELETE_HORIZON_BIT;
+        batch[ATTRIBUTES_AT..ATTRIBUTES_AT + 2].copy_from_slice(&attributes.to_be_bytes());
+        batch[27..35].copy_from_slice(&horizon.to_be_bytes());
+    }
+    seal(batch);
+}
+
 /// The sequence `delta` records after `first`; after 2^31-1 comes 0.
 pub fn sequence_after(first: i32, delta: i32) -> i32 {
     i32::try_from((i64::from(first) + i64::from(delta)) & i64::from(i32::MAX)).unwrap_or(0)
@@ -280,7 +305,7 @@ fn put_optional(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
 }
 
 /// Zigzag, then seven bits a byte, low ones first.
-fn put_varint(out: &mut impl BufMut, value: i64) {
+pub(crate) fn put_varint(out: &mut impl BufMut, value: i64) {
     let mut rest = ((value << 1) ^ (value >> 63)) as u64;
     while rest >= 0x80 {
         out.put_u8((rest & 0x7f) as u8 | 0x80);
@@ -342,6 +367,8 @@ const CODEC_MAX: i16 = 4;
 pub(crate) const TRANSACTION_BIT: i16 = 1 << 4;
 /// Set in batches that carry markers instead of records.
 pub(crate) const CONTROL_BIT: i16 = 1 << 5;
+/// Set in batches whose base timestamp says when their tombstones may go.
+const DELETE_HORIZON_BIT: i16 = 1 << 6;
 const MAX_BYTES: u64 = i32::MAX as u64;
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
-//! Unpacks compressed batches for consumers in this process; stored bytes stay as they came.
+//! Unpacks compressed batches for consumers in this process, and packs what compaction rewrites;
+//! other stored bytes stay as they came.
 //!
 //! Whatever a batch claims, it unpacks to [`DECOMPRESSED_BYTES_MAX`] bytes at most.
 
-use std::io::{Read, Result as IoResult};
+use std::io::{Read, Result as IoResult, Write};
 
 use bytes::Bytes;
+use flate2::write::GzEncoder;
 
 use crate::error::StreamsError;
 use crate::limits::DECOMPRESSED_BYTES_MAX;
@@ -21,6 +23,49 @@ pub fn unpacked(codec: i16, packed: Bytes) -> Result<Bytes, StreamsError> {
             "the compression codec is not known",
         )),
     }
+}
+
+/// The records' bytes, packed so that every client can unpack them: snappy in Java's framing, lz4
+/// in frames of independent blocks.
+pub fn packed(codec: i16, bytes: Vec<u8>) -> Result<Vec<u8>, StreamsError> {
+    // Writing to memory does not fail.
+    let failed = |_| StreamsError::InvalidRecord("its records cannot be packed");
+    match codec {
+        0 => Ok(bytes),
+        1 => {
+            let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::default());
+            encoder.write_all(&bytes).map_err(failed)?;
+            encoder.finish().map_err(failed)
+        }
+        2 => Ok(snappy_packed(&bytes)),
+        3 => {
+            let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
+            encoder.write_all(&bytes).map_err(failed)?;
+            encoder.finish().map_err(|error| failed(error.into()))
+        }
+        4 => Ok(ruzstd::encoding::compress_to_vec(
+            &bytes[..],
+            ruzstd::encoding::CompressionLevel::Fastest,
+        )),
+        _ => Err(StreamsError::UnsupportedFormat(
+            "the compression codec is not known",
+        )),
+    }
+}
+
+fn snappy_packed(bytes: &[u8]) -> Vec<u8> {
+    let mut out = XERIAL_MAGIC.to_vec();
+    out.extend(XERIAL_VERSIONS);
+    for block in bytes.chunks(XERIAL_BLOCK_BYTES) {
+        let mut encoder = snap::raw::Encoder::new();
+        let mut packed = vec![0; snap::raw::max_compress_len(block.len())];
+        // The room is what the encoder asks for, so it cannot fail.
+        let length = encoder.compress(block, &mut packed).unwrap_or(0);
+        let count = u32::try_from(length).expect("a block is 32 KiB");
+        out.extend(count.to_be_bytes());
+        out.extend(&packed[..length]);
+    }
+    out
 }
 
 fn zstd(packed: &[u8]) -> Result<Bytes, StreamsError> {
@@ -79,47 +124,20 @@ const DAMAGED: StreamsError = StreamsError::InvalidRecord("its compressed record
 const TOO_LARGE: StreamsError =
     StreamsError::InvalidRecord("its records unpack to more than 64 MiB");
 const XERIAL_MAGIC: &[u8] = &[0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
+const XERIAL_VERSIONS: [u8; 8] = [0, 0, 0, 1, 0, 0, 0, 1];
 const XERIAL_HEADER_BYTES: usize = 16;
+const XERIAL_BLOCK_BYTES: usize = 32 << 10;
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
 
     fn text() -> Vec<u8> {
         b"the deepest line of the river, ".repeat(500)
     }
 
-    fn gzip(bytes: &[u8]) -> Vec<u8> {
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        encoder.write_all(bytes).unwrap();
-        encoder.finish().unwrap()
-    }
-
-    fn lz4(bytes: &[u8]) -> Vec<u8> {
-        let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
-        encoder.write_all(bytes).unwrap();
-        encoder.finish().unwrap()
-    }
-
     fn snappy_raw(bytes: &[u8]) -> Vec<u8> {
         snap::raw::Encoder::new().compress_vec(bytes).unwrap()
-    }
-
-    fn snappy_xerial(bytes: &[u8]) -> Vec<u8> {
-        let mut out = XERIAL_MAGIC.to_vec();
-        out.extend([0, 0, 0, 1, 0, 0, 0, 1]);
-        for chunk in bytes.chunks(1_000) {
-            let block = snappy_raw(chunk);
-            out.extend(u32::try_from(block.len()).unwrap().to_be_bytes());
-            out.extend(block);
-        }
-        out
-    }
-
-    fn zstd_packed(bytes: &[u8]) -> Vec<u8> {
-        ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
     }
 
     #[test]
@@ -127,11 +145,11 @@ mod tests {
         let text = text();
         for (codec, packed) in [
             (0, text.clone()),
-            (1, gzip(&text)),
+            (1, packed(1, text.clone()).unwrap()),
             (2, snappy_raw(&text)),
-            (2, snappy_xerial(&text)),
-            (3, lz4(&text)),
-            (4, zstd_packed(&text)),
+            (2, packed(2, text.clone()).unwrap()),
+            (3, packed(3, text.clone()).unwrap()),
+            (4, packed(4, text.clone()).unwrap()),
         ] {
             assert_eq!(
                 unpacked(codec, Bytes::from(packed)).unwrap(),
@@ -144,7 +162,11 @@ mod tests {
     #[test]
     fn a_bomb_is_refused() {
         let zeros = vec![0; DECOMPRESSED_BYTES_MAX + 1];
-        for (codec, packed) in [(1, gzip(&zeros)), (2, snappy_raw(&zeros)), (3, lz4(&zeros))] {
+        for (codec, packed) in [
+            (1, packed(1, zeros.clone()).unwrap()),
+            (2, snappy_raw(&zeros)),
+            (3, packed(3, zeros.clone()).unwrap()),
+        ] {
             assert!(
                 unpacked(codec, Bytes::from(packed)).is_err(),
                 "codec {codec}"
@@ -157,12 +179,8 @@ mod tests {
     #[test]
     fn damage_is_an_error() {
         let text = text();
-        for (codec, packed) in [
-            (1, gzip(&text)),
-            (2, snappy_xerial(&text)),
-            (3, lz4(&text)),
-            (4, zstd_packed(&text)),
-        ] {
+        for codec in 1..=4 {
+            let packed = packed(codec, text.clone()).unwrap();
             let cut = packed[..packed.len() / 2].to_vec();
             assert!(unpacked(codec, Bytes::from(cut)).is_err(), "codec {codec}");
             assert!(

@@ -18,6 +18,7 @@
 //! | 40 index chunk | partition number `u32`, a chunk as `index` lays it out |
 //! | 41 index | number `u32`, chunks: 0 and the bytes, or 1, outline and where the bytes lie |
 //! | 42 batch moved | as 1: a batch that stands elsewhere already |
+//! | 43 compacted | number `u32`, offset `i64` before which the partition is compacted |
 //!
 //! A partition's number is the store's own, given once and never again, so that frames of a
 //! deleted topic can never be taken for another's. Frames 2, 3, 5, 6, 30 and 41 say how things
@@ -65,6 +66,26 @@ pub(crate) mod kind {
     pub(crate) const INDEX_CHUNK: u8 = 40;
     pub(crate) const INDEX: u8 = 41;
     pub(crate) const BATCH_MOVED: u8 = 42;
+    pub(crate) const COMPACTED: u8 = 43;
+
+    /// What people call a kind.
+    pub(crate) fn name(kind: u8) -> &'static str {
+        match kind {
+            BATCH => "batch",
+            STORE => "store",
+            TOPIC => "topic",
+            TOPIC_DELETED => "topic deleted",
+            PARTITION => "partition",
+            GROUP_OFFSETS => "group offsets",
+            GROUP_DELETED => "group deleted",
+            SNAPSHOT_END => "snapshot end",
+            INDEX_CHUNK => "index chunk",
+            INDEX => "index",
+            BATCH_MOVED => "batch moved",
+            COMPACTED => "compacted",
+            _ => "unknown",
+        }
+    }
 }
 
 /// The version of every kind but those of [`version_of`].
@@ -125,6 +146,8 @@ pub(crate) enum Change {
     GroupOffsetsDeleted { group: String, numbers: Vec<u32> },
     /// A snapshot that began at this position is complete.
     SnapshotEnd { began: u64 },
+    /// How far a partition is compacted.
+    Compacted { number: u32, until: i64 },
     /// Where a partition's batches lie.
     Index {
         number: u32,
@@ -222,6 +245,11 @@ impl Change {
                 put_u64(&mut out, *began);
                 kind::SNAPSHOT_END
             }
+            Change::Compacted { number, until } => {
+                put_u32(&mut out, *number);
+                put_i64(&mut out, *until);
+                kind::COMPACTED
+            }
             Change::Index { number, chunks } => {
                 put_u32(&mut out, *number);
                 put_count(&mut out, chunks.len());
@@ -294,6 +322,10 @@ impl Change {
                 Change::GroupOffsetsDeleted { group, numbers }
             }
             kind::SNAPSHOT_END => Change::SnapshotEnd { began: from.u64()? },
+            kind::COMPACTED => Change::Compacted {
+                number: from.u32()?,
+                until: from.i64()?,
+            },
             kind::INDEX => {
                 let number = from.u32()?;
                 let mut chunks = Vec::new();
@@ -681,6 +713,10 @@ mod tests {
                 numbers: vec![1, 5],
             },
             Change::SnapshotEnd { began: 4_096 },
+            Change::Compacted {
+                number: 5,
+                until: 77,
+            },
             Change::Index {
                 number: 5,
                 chunks: vec![

@@ -10,9 +10,11 @@
 //! | base offset, position, time, greatest time | `i64`, `u64`, `i64`, `i64` |
 //! | batches | 16 bytes each: distances of offset `u32` and position `u32`, size `u32`, time `i32` |
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use journal::Position;
+
+use crate::compaction::Edits;
 
 /// The batches of one partition, by offset.
 #[derive(Debug, Default)]
@@ -213,34 +215,69 @@ impl BatchIndex {
             .collect()
     }
 
-    /// Has each of these batches, ordered by offset, at its new place, unless the batch has gone
-    /// or lies elsewhere already. Their chunks must be at hand.
-    pub(crate) fn relocate(&mut self, places: &[(Located, Position)]) {
-        let Some((first, _)) = places.first() else {
+    /// Has each of these batches be what stands for it now, or nothing; those that have gone or
+    /// lie elsewhere already stay so. Their chunks must be at hand. The offsets of a batch that
+    /// goes are covered by the next one, so that a reader finds that one there.
+    pub(crate) fn edit(&mut self, edits: &Edits) {
+        let offsets = || edits.keys().map(|(offset, _)| *offset);
+        let (Some(low), Some(high)) = (offsets().min(), offsets().max()) else {
             return;
         };
-        let mut places = places.iter().peekable();
-        let mut at = self.chunk_of(first.base_offset);
-        while places.peek().is_some() && at < self.chunks.len() {
-            let end = self.chunks.get(at + 1);
-            let end = end.map_or(i64::MAX, |next| next.outline.first_offset);
-            let mut moves = HashMap::new();
-            while let Some((batch, to)) = places.next_if(|(batch, _)| batch.base_offset < end) {
-                moves.insert((batch.base_offset, batch.position), *to);
-            }
-            let chunks = match moves.is_empty() {
-                true => Vec::new(),
-                false => self.chunks[at].relocated(&moves),
+        let mut behind = self.chunks.split_off(self.chunk_of(high) + 1);
+        let mut touched = self.chunks.split_off(self.chunk_of(low));
+        let mut uncovered: Option<i64> = None;
+        let mut chunks: VecDeque<Chunk> = VecDeque::new();
+        loop {
+            let next = touched.pop_front();
+            let Some(chunk) = next.or_else(|| uncovered.and_then(|_| behind.pop_front())) else {
+                break;
             };
-            let count = chunks.len().max(1);
-            if !chunks.is_empty() {
-                let behind = self.chunks.split_off(at + 1);
-                self.chunks.pop_back();
-                self.chunks.extend(chunks);
-                self.chunks.extend(behind);
+            if chunk.away.is_some() {
+                chunks.push_back(chunk);
+                continue;
             }
-            at += count;
+            for entry in &chunk.entries {
+                let mut batch = chunk.locate(entry);
+                match edits.get(&(batch.base_offset, batch.position)) {
+                    None => {}
+                    Some(None) => {
+                        uncovered = uncovered.or(Some(batch.base_offset));
+                        self.bytes -= u64::from(batch.bytes);
+                        continue;
+                    }
+                    Some(Some(edited)) => {
+                        self.bytes -= u64::from(batch.bytes);
+                        self.bytes += u64::from(edited.bytes);
+                        batch = *edited;
+                    }
+                }
+                batch.base_offset = uncovered.take().unwrap_or(batch.base_offset);
+                if !chunks.back_mut().is_some_and(|last| last.push(batch)) {
+                    chunks.push_back(Chunk::of(batch));
+                }
+            }
         }
+        self.chunks.append(&mut chunks);
+        self.chunks.append(&mut behind);
+    }
+
+    /// Offset of the last batch.
+    pub(crate) fn last_offset(&self) -> Option<i64> {
+        let chunk = self.chunks.back()?;
+        let last = chunk.entries.last();
+        Some(last.map_or(chunk.outline.first_offset, |entry| {
+            chunk.base_offset_of(entry)
+        }))
+    }
+
+    /// Bytes of the batches at hand from `offset` on.
+    pub(crate) fn bytes_from(&self, offset: i64) -> u64 {
+        let chunks = self.chunks.iter().skip(self.chunk_of(offset));
+        let entries = chunks.flat_map(|chunk| chunk.entries.iter().map(move |e| (chunk, e)));
+        entries
+            .filter(|(chunk, entry)| chunk.base_offset_of(entry) >= offset)
+            .map(|(_, entry)| u64::from(entry.bytes))
+            .sum()
     }
 
     /// The chunk that began at `first_offset` with these bytes lies at `away` now; unless it has
@@ -408,20 +445,6 @@ impl Chunk {
         gone
     }
 
-    /// The chunks that hold the same batches, those of `moves` at their new places.
-    fn relocated(&self, moves: &HashMap<(i64, Position), Position>) -> Vec<Chunk> {
-        let mut chunks: Vec<Chunk> = Vec::new();
-        for entry in &self.entries {
-            let mut batch = self.locate(entry);
-            let to = moves.get(&(batch.base_offset, batch.position));
-            batch.position = to.copied().unwrap_or(batch.position);
-            if !chunks.last_mut().is_some_and(|last| last.push(batch)) {
-                chunks.push(Chunk::of(batch));
-            }
-        }
-        chunks
-    }
-
     fn find(&self, offset: i64) -> usize {
         let after = self
             .entries
@@ -510,6 +533,8 @@ const ENTRY_BYTES: usize = 16;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use base::Rng;
 
     use super::*;

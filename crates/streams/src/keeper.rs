@@ -148,6 +148,13 @@ pub(crate) fn start(streams: &Arc<Streams>) -> Result<(), StreamsError> {
                 }
             };
             deadline = pause.and_then(|pause| Instant::now().checked_add(pause));
+            match streams.compact_due() {
+                Ok(()) | Err(StreamsError::Closed) => {}
+                Err(error) => {
+                    let error = base::report(&error);
+                    tracing::warn!(error, "cannot compact; trying again later");
+                }
+            }
             match streams.snapshot_if_due() {
                 Ok(()) | Err(StreamsError::Closed) => {}
                 Err(error) => {

@@ -8,6 +8,7 @@
 
 pub mod batch;
 mod codec;
+mod compaction;
 mod config;
 mod consumer;
 mod decode;
@@ -17,6 +18,7 @@ mod event_store;
 mod frames;
 pub mod groups;
 mod index;
+mod inspect;
 pub mod kafka;
 mod keeper;
 mod lag;
@@ -49,6 +51,7 @@ pub use event_store::{
     OffsetRange, OffsetReset, Placed, ProduceBatch, ProducerSequence, SeekTo, TopicInfo,
     TopicSetting, TopicSpec,
 };
+pub use inspect::{InspectedBatch, InspectedFrame, Inspection, inspect};
 pub use offsets::{GroupOffset, OffsetCommit};
 pub use partition::{Ack, AckWait, Append, Partition, Watch};
 pub use record::{ConsumedRecord, Record};

@@ -66,6 +66,14 @@ pub const RECLAIM_CHECK_BYTES: u64 = 256 << 20;
 /// third of a second.
 pub const SNAPSHOT_AFTER_BYTES: u64 = 256 << 20;
 
+/// Bytes that come into a partition before its compaction is looked after: less is not worth
+/// reading the partition for.
+pub const COMPACTION_BYTES_MIN: u64 = 1 << 20;
+
+/// Keys that one pass of compaction notes: at about 40 bytes each this is 40 MB for a moment; a
+/// partition with more takes several passes.
+pub const COMPACTION_KEYS_MAX: usize = 1 << 20;
+
 /// Bytes of living batches that are moved to the journal's end in one go: half of what is written
 /// between two goes, so that moving keeps up and never crowds out producers.
 pub const MOVED_BYTES_MAX: u64 = 128 << 20;

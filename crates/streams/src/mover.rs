@@ -6,13 +6,14 @@
 //! disk, and a snapshot knows where, before a segment is freed; until then the old place is as
 //! good, so an opening need not look at moved batches at all.
 
-use journal::{Done, Durability, Frame, Position};
+use std::collections::HashMap;
+
+use journal::{Durability, Position};
 
 use crate::error::StreamsError;
-use crate::frames::{VERSION, kind};
 use crate::index::Located;
 use crate::limits::MOVED_BYTES_MAX;
-use crate::partition::{BATCH_IN_FRAME, Partition, storage};
+use crate::partition::{Partition, storage};
 use crate::store::Streams;
 
 impl Streams {
@@ -55,40 +56,18 @@ impl Partition {
             if batches.is_empty() {
                 return Ok(moved);
             }
-            let mut places = Vec::with_capacity(batches.len());
+            let mut edits = HashMap::new();
             for batch in batches {
-                places.push((batch, self.append_again(batch)?));
+                let position = self.append_moved(&self.fetch(batch)?)?;
+                let edited = Located { position, ..batch };
+                edits.insert((batch.base_offset, batch.position), Some(edited));
                 moved += u64::from(batch.bytes);
             }
             // Nobody may be sent to where the bytes are not yet.
             self.journal()
                 .append_blocking(&[], Durability::Os)
                 .map_err(storage)?;
-            self.relocate(&places);
-        }
-    }
-
-    /// Appends a batch once more; answers where it lies then.
-    fn append_again(&self, batch: Located) -> Result<Position, StreamsError> {
-        let bytes = self.fetch(batch)?;
-        let number = self.number().to_le_bytes();
-        let parts: [&[u8]; 2] = [&number, &bytes];
-        let frame = Frame {
-            kind: kind::BATCH_MOVED,
-            version: VERSION,
-            parts: &parts,
-        };
-        loop {
-            match self
-                .journal()
-                .append(&[frame], Durability::Memory, Done::none())
-            {
-                Ok(placed) => return Ok(Position(placed.first.0 + BATCH_IN_FRAME)),
-                Err(journal::JournalError::Busy) => {
-                    self.journal().room_blocking(frame.framed_len())
-                }
-                Err(error) => return Err(storage(error)),
-            }
+            self.edit_index(&edits);
         }
     }
 }

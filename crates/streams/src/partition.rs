@@ -4,6 +4,7 @@
 //! is the order of offsets. What is visible (`high`) moves only from the journal's completions,
 //! which come in that order too.
 
+mod compacting;
 mod expiry;
 mod lookup;
 
@@ -20,13 +21,14 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use crate::batch::{BatchHeader, PLACED_HEAD_BYTES, placed_head, stamped};
+use crate::compaction;
 use crate::config::Durability;
 use crate::error::StreamsError;
 use crate::event_store::{Isolation, OffsetRange};
 use crate::frames::{PartitionStanding, VERSION, kind};
 use crate::index::{BatchIndex, Located};
 use crate::keeper::Keeper;
-use crate::limits::{READ_BYTES_MAX, WATCHERS_PER_PARTITION_MAX};
+use crate::limits::{COMPACTION_BYTES_MIN, READ_BYTES_MAX, WATCHERS_PER_PARTITION_MAX};
 use crate::marker::Marker;
 use crate::producers::{Producers, Sequenced, Verdict};
 use crate::topic::TopicName;
@@ -120,6 +122,12 @@ pub(crate) struct State {
     pub(crate) transactions: Transactions,
     pub(crate) records_in: u64,
     pub(crate) bytes_in: u64,
+    /// Everything before it is compacted, where the topic is.
+    pub(crate) clean_end: i64,
+    /// Bytes that came in since.
+    dirty_bytes: u64,
+    /// Bytes at which compaction is to be looked after.
+    compact_at_bytes: u64,
     deleted: bool,
     /// The keeper was told that it holds more than it is to keep.
     is_over: bool,
@@ -190,6 +198,9 @@ impl Partition {
             return Err(StreamsError::MessageTooLarge { bytes, max });
         }
         let mut header = BatchHeader::check(&batch)?;
+        if settings.is_compacting {
+            compaction::check_keyed(&batch, &header)?;
+        }
         let (mut batch, mut log_append_time) = (batch, -1);
         if settings.is_append_time {
             let now = self.shared.clock.now();
@@ -212,7 +223,11 @@ impl Partition {
         let log_start_offset = state.start;
         let is_over = settings.has_room_to_trim(state.index.bytes()) && !state.is_over;
         state.is_over |= is_over;
+        let is_dirty = settings.is_compacting && state.is_due_for_compaction();
         drop(state);
+        if is_dirty {
+            self.shared.keeper.look();
+        }
         if is_over {
             self.shared.keeper.trim(self);
         }
@@ -426,6 +441,7 @@ impl Partition {
         state.index.push(located(placed.first, base_offset, header));
         state.next = end;
         state.bytes_in += batch.len() as u64;
+        state.dirty_bytes += batch.len() as u64;
         Ok((placed.end, wait))
     }
 
@@ -570,6 +586,18 @@ impl State {
         self.high = self.next;
         self.transactions.settle(self.high);
         self.transactions.forget_before(self.start);
+        self.dirty_bytes = self.index.bytes_from(self.clean_end);
+    }
+
+    /// Whether compaction is to be looked after; if that does nothing, the next time is when twice
+    /// as much has come in.
+    fn is_due_for_compaction(&mut self) -> bool {
+        let at = self.compact_at_bytes.max(COMPACTION_BYTES_MIN);
+        if self.dirty_bytes < at {
+            return false;
+        }
+        self.compact_at_bytes = self.dirty_bytes.saturating_mul(2);
+        true
     }
 
     /// Takes in what a snapshot says.

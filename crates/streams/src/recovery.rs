@@ -146,6 +146,11 @@ impl Replay {
                     .apply(OffsetChange::Delete(Arc::from(group), numbers));
             }
             Change::SnapshotEnd { began } => self.snapshot_began = began,
+            Change::Compacted { number, until } => {
+                self.note_numbers(&[(number, 1)]);
+                let state = self.partitions.entry(number).or_default();
+                state.clean_end = until;
+            }
             Change::Index { number, chunks } => {
                 self.note_numbers(&[(number, 1)]);
                 let index = BatchIndex::restored(chunks);

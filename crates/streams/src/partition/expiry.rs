@@ -175,11 +175,6 @@ impl Partition {
         batches
     }
 
-    /// Has the index find these batches at their new places, where it still has them.
-    pub(crate) fn relocate(&self, places: &[(Located, Position)]) {
-        self.state.lock().index.relocate(places);
-    }
-
     pub(super) fn bring_back(&self, away: Away) -> Result<(), StreamsError> {
         let bytes = self.fetch_chunk(away)?;
         let mut state = self.state.lock();
@@ -202,6 +197,10 @@ impl Partition {
             number: self.number,
             chunks: state.index.standing(),
         };
+        let compacted = (state.clean_end > 0).then_some(Change::Compacted {
+            number: self.number,
+            until: state.clean_end,
+        });
         // In pieces, so that no frame is large; replay puts them together again.
         let pieces = SNAPSHOT_FRAME_BYTES / ABORTED_BYTES;
         let transactions = state.transactions.standing().map(|t| t.pieces(pieces));
@@ -209,7 +208,8 @@ impl Partition {
             let number = self.number;
             Change::PartitionTransactions { number, standing }
         });
-        for change in [standing, index].into_iter().chain(transactions) {
+        let rest = compacted.into_iter().chain(transactions);
+        for change in [standing, index].into_iter().chain(rest) {
             let (kind, payload) = change.encode();
             let frame = Frame {
                 kind,

@@ -175,7 +175,7 @@ async fn old_records_of_plain_topics_expire_and_large_partitions_are_trimmed() {
     ] {
         let topic = streams.create_topic(spec(topic, config)).await.unwrap();
         for n in 0..6 {
-            let records = [Record::of_value(n.to_string())];
+            let records = [Record::of_value(n.to_string()).with_key("k")];
             let batch = batch::build(&records, clock.now(), None).unwrap();
             assert!((60..80).contains(&batch.len()));
             let appended = topic.partitions()[0].append(batch, Ack::All).unwrap();

@@ -1,6 +1,7 @@
 //! Tests of the store as a whole.
 
 mod admin;
+mod compaction;
 mod consumer;
 mod groups;
 mod simulation;

@@ -1,0 +1,180 @@
+//! Compaction against the plain meaning of it: a reader ends with the last value of each key.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base::{Clock, Rng, SystemClock, UnixMillis};
+use bytes::Bytes;
+use journal::SimDisk;
+
+use super::{all_records, create, open};
+use crate::batch::{self, BatchHeader};
+use crate::compaction::CompactionPolicy;
+use crate::partition::Partition;
+use crate::record::Record;
+use crate::{Ack, BatchRecords, Isolation};
+
+const POLICY: CompactionPolicy = CompactionPolicy {
+    lag_min: Duration::ZERO,
+    delete_retention: Duration::from_secs(60),
+};
+
+type Table = BTreeMap<Bytes, Bytes>;
+
+/// What a reader from the start ends with.
+fn table(partition: &Partition) -> Table {
+    let mut table = Table::new();
+    let mut last = -1;
+    for record in all_records(partition) {
+        assert!(record.offset > last, "offsets must grow");
+        last = record.offset;
+        let key = record.key.unwrap();
+        match record.value {
+            Some(value) => table.insert(key, value),
+            None => table.remove(&key),
+        };
+    }
+    table
+}
+
+/// From every offset a client finds the first record that is at or after it, going on behind each
+/// batch as clients do.
+fn check_every_offset(partition: &Partition) {
+    let offsets: Vec<i64> = all_records(partition).iter().map(|r| r.offset).collect();
+    for offset in 0..partition.high_watermark() {
+        let wanted = offsets.iter().find(|at| **at >= offset).copied();
+        assert_eq!(first_since(partition, offset), wanted, "from {offset}");
+    }
+}
+
+fn first_since(partition: &Partition, offset: i64) -> Option<i64> {
+    let mut at = offset;
+    loop {
+        let batch = partition
+            .read(Isolation::Uncommitted, at, 1, true)
+            .unwrap()
+            .into_iter()
+            .next()?;
+        let records = BatchRecords::of(&batch).unwrap();
+        let found = records
+            .map(|record| record.unwrap().offset)
+            .find(|at| *at >= offset);
+        if found.is_some() {
+            return found;
+        }
+        let header = BatchHeader::read(&batch).unwrap();
+        let next = header.base_offset + header.offsets();
+        assert!(next > at, "a client at {at} would stand still");
+        at = next;
+    }
+}
+
+#[tokio::test]
+async fn the_last_value_of_each_key_stays_and_the_rest_goes() {
+    for seed in 0..8 {
+        let (mut rng, disk) = (Rng::from_seed(seed), SimDisk::new(seed));
+        let mut streams = open(&disk);
+        create(&streams, "t", 1).await;
+        // Not so old that the topic deletes it.
+        let (mut model, mut now) = (Table::new(), SystemClock.now().0);
+        for round in 0..6 {
+            let topic = streams.topic_by_name(&super::name("t")).unwrap();
+            let partition = &topic.partitions()[0];
+            for _ in 0..60 {
+                now += 10;
+                let records: Vec<Record> = (0..=rng.below(4))
+                    .map(|_| record(&mut rng, now, &mut model))
+                    .collect();
+                let batch = batch::build(&records, UnixMillis(now), None).unwrap();
+                let appended = partition.append(batch, Ack::All).unwrap();
+                appended.ack.await.unwrap();
+            }
+            let before = partition.figures().bytes_stored;
+            let compacted = partition.compact(UnixMillis(now + 1), POLICY).unwrap();
+            assert_eq!(table(partition), model, "seed {seed} round {round}");
+            check_every_offset(partition);
+            let after = partition.figures().bytes_stored;
+            assert!(
+                after < before && compacted.bytes_after < compacted.bytes_before,
+                "seed {seed}: {before} bytes became {after}, {compacted:?}"
+            );
+            if rng.one_in(2) {
+                streams.snapshot(1).unwrap();
+                streams.move_living(0).unwrap();
+                streams.reclaim().unwrap();
+            }
+            if rng.one_in(2) {
+                streams.close().await;
+                drop((streams, topic));
+                disk.crash();
+                streams = open(&disk);
+                let topic = streams.topic_by_name(&super::name("t")).unwrap();
+                assert_eq!(
+                    table(&topic.partitions()[0]),
+                    model,
+                    "seed {seed}, reopened"
+                );
+                check_every_offset(&topic.partitions()[0]);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn tombstones_stay_for_their_time() {
+    let streams = open(&SimDisk::new(1));
+    let topic = create(&streams, "t", 1).await;
+    let partition = &topic.partitions()[0];
+    let began = SystemClock.now().0;
+    let store = async |key: &'static str, value: Option<&'static str>, at: i64| {
+        let record = Record {
+            key: Some(Bytes::from_static(key.as_bytes())),
+            value: value.map(|value| Bytes::from_static(value.as_bytes())),
+            timestamp: Some(UnixMillis(began + at)),
+            ..Record::default()
+        };
+        let batch = batch::build(&[record], UnixMillis(began), None).unwrap();
+        partition
+            .append(batch, Ack::All)
+            .unwrap()
+            .ack
+            .await
+            .unwrap();
+    };
+    let keys = || -> Vec<Bytes> {
+        let records = all_records(partition).into_iter();
+        records.map(|record| record.key.unwrap()).collect()
+    };
+    store("a", Some("1"), 1_000).await;
+    store("a", None, 2_000).await;
+    store("b", Some("1"), 3_000).await;
+    partition
+        .compact(UnixMillis(began + 10_000), POLICY)
+        .unwrap();
+    assert_eq!(keys(), ["a", "b"]);
+    store("c", Some("1"), 11_000).await;
+    partition
+        .compact(UnixMillis(began + 69_000), POLICY)
+        .unwrap();
+    assert_eq!(keys(), ["a", "b", "c"]);
+    store("d", Some("1"), 69_500).await;
+    partition
+        .compact(UnixMillis(began + 70_000), POLICY)
+        .unwrap();
+    assert_eq!(keys(), ["b", "c", "d"]);
+}
+
+fn record(rng: &mut Rng, now: i64, model: &mut Table) -> Record {
+    let key = Bytes::from(format!("k{}", rng.below(20)));
+    let value = (!rng.one_in(5)).then(|| Bytes::from(format!("{now}:{}", rng.next_u64())));
+    match &value {
+        Some(value) => model.insert(key.clone(), value.clone()),
+        None => model.remove(&key),
+    };
+    Record {
+        key: Some(key),
+        value,
+        timestamp: Some(UnixMillis(now)),
+        ..Record::default()
+    }
+}
