@@ -12,7 +12,9 @@ use kafka_protocol::messages::*;
 use kafka_protocol::protocol::StrBytes;
 use tokio::io::AsyncWriteExt;
 
-use super::client::{Client, Server, batch, fetch, fetched, metadata, produce, wire};
+use super::client::{
+    Client, RECORD_TIME_MS, Server, batch, fetch, fetched, metadata, produce, wire,
+};
 
 #[tokio::test]
 async fn versions_from_the_future_are_answered_in_the_oldest_layout() {
@@ -220,7 +222,7 @@ async fn offsets_are_listed_by_place_and_by_time() {
     client
         .call(9, &produce("t", 0, -1, batch(&["a", "b", "c"])))
         .await;
-    let time = 1_700_000_000_000;
+    let time = RECORD_TIME_MS;
     for (asked, offset, at) in [
         (-1, 3, -1),
         (-2, 0, -1),
