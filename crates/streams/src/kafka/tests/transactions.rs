@@ -12,7 +12,7 @@ use kafka_protocol::messages::txn_offset_commit_request::{
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::StrBytes;
 
-use super::client::{Client, Server, batch, fetch, metadata, produce, wire};
+use super::client::{Client, RECORD_TIME_MS, Server, batch, fetch, metadata, produce, wire};
 
 #[tokio::test]
 async fn the_first_protocol_adds_partitions_and_keeps_the_epoch() {
@@ -160,7 +160,7 @@ async fn people_see_transactions_and_producers() {
         (active.producer_id.0, active.current_txn_start_offset),
         (id, 0)
     );
-    assert_eq!(active.last_timestamp, 1_700_000_000_000);
+    assert_eq!(active.last_timestamp, RECORD_TIME_MS);
     server.stop().await;
 }
 
