@@ -1,5 +1,5 @@
 //! Every Kafka client that people use, each by the same steps: all codecs byte for byte, a group
-//! that commits and resumes, idempotence, admin; and what the clients compressed lies compressed on
+//! that commits and resumes, idempotence, transactions, admin; and what the clients compressed lies compressed on
 //! the disk. The clients' programs stand in `tests/interop`.
 
 use std::process::Command;
@@ -43,6 +43,39 @@ fn kafkas_java_client_4_does_all_its_steps() {
     check(java_client("kafka").arg("java4"));
 }
 
+#[test]
+fn kafka_streams_counts_words_exactly_once() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let mut command = java("-Xmx256m", "kafka", "WordCount.java");
+    succeed(command.arg(up.address("streams")));
+}
+
+/// With few records; `tests/interop/kgo/run` runs it with many, or a part of it many times.
+#[test]
+fn franz_gos_own_integration_suite_passes() {
+    let dir = folder();
+    let partitions = ["--set", "streams.default_partitions=4"];
+    let up = Up::start_with(&dir.path().join("data"), &partitions);
+    let suite = Command::new(test_env().join("kgo.test"))
+        .args(["-test.v", "-test.timeout", "10m"])
+        .current_dir(test_env().join("kgo-sources"))
+        .envs([
+            ("KGO_SEEDS", up.address("streams").as_str()),
+            ("KGO_TEST_RF", "1"),
+            ("KGO_TEST_RECORDS", "500"),
+            ("KGO_LOG_LEVEL", "none"),
+        ])
+        .output()
+        .unwrap();
+    let log = dir.path().join("kgo.log");
+    std::fs::write(&log, &suite.stdout).unwrap();
+    let mut summary = Command::new("awk");
+    summary.arg("-f").arg(interop("kgo/summary.awk")).arg(&log);
+    let counted = succeed(&mut summary);
+    assert!(suite.status.success(), "{}\n{counted}", suite.status);
+}
+
 /// Runs a client's program, which tells the topic of each codec and the bytes that it sent.
 fn check(client: &mut Command) {
     let dir = folder();
@@ -69,15 +102,19 @@ fn go_client() -> Command {
 }
 
 fn java_client(libraries: &str) -> Command {
+    java("-Xmx128m", libraries, "KafkaClient.java")
+}
+
+fn java(heap: &str, libraries: &str, program: &str) -> Command {
     let classpath = format!("{}/*", test_env().join(libraries).display());
     let mut command = Command::new("java");
     command
         .args([
-            "-Xmx128m",
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            heap,
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
             "-cp",
-            &classpath,
         ])
-        .arg(interop("KafkaClient.java"));
+        .arg(&classpath)
+        .arg(interop(program));
     command
 }

@@ -85,6 +85,61 @@ fn operators_tools_change_topics_and_see_what_they_changed() {
     assert!(cluster.contains("Cluster ID: "), "{cluster}");
 }
 
+#[test]
+fn records_are_copied_exactly_once_while_transactions_abort_at_random() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let streams = up.address("streams");
+    tool(
+        "VerifiableProducer",
+        &format!("--bootstrap-server {streams} --topic original --max-messages 1000 --acks -1"),
+    );
+    let copied = tool(
+        "TransactionalMessageCopier",
+        &format!(
+            "--broker-list {streams} --input-topic original --input-partition 0 \
+             --output-topic copy --consumer-group copier --transactional-id copier \
+             --transaction-size 50 --enable-random-aborts --use-group-metadata"
+        ),
+    );
+    let last = events_of(&copied, "stage", "ShutdownComplete");
+    assert_eq!(last[0]["totalProcessed"], 1000);
+    assert_eq!(last[0]["remaining"], 0);
+    let read = tool(
+        "consumer.ConsoleConsumer",
+        &format!(
+            "--bootstrap-server {streams} --topic copy --from-beginning --max-messages 1000 \
+             --isolation-level read_committed"
+        ),
+    );
+    let read: Vec<&str> = read.lines().collect();
+    let sent: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
+    assert_eq!(read, sent);
+}
+
+#[test]
+fn the_performance_tool_produces_in_transactions() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let streams = up.address("streams");
+    let produced = tool(
+        "ProducerPerformance",
+        &format!(
+            "--bootstrap-server {streams} --topic perf --num-records 5000 --record-size 100 \
+             --throughput -1 --transactional-id perf --transaction-duration-ms 50"
+        ),
+    );
+    assert!(produced.contains("5000 records sent"), "{produced}");
+    let read = tool(
+        "consumer.ConsoleConsumer",
+        &format!(
+            "--bootstrap-server {streams} --topic perf --from-beginning --max-messages 5000 \
+             --isolation-level read_committed"
+        ),
+    );
+    assert_eq!(read.lines().count(), 5000);
+}
+
 fn tool(class: &str, arguments: &str) -> String {
     let mut command = kafka_tool(&format!("org.apache.kafka.tools.{class}"));
     succeed(command.args(arguments.split_whitespace()))
@@ -92,9 +147,13 @@ fn tool(class: &str, arguments: &str) -> String {
 
 /// What a verifiable client printed of an event.
 fn events(printed: &str, name: &str) -> Vec<Value> {
+    events_of(printed, "name", name)
+}
+
+fn events_of(printed: &str, key: &str, name: &str) -> Vec<Value> {
     let lines = printed.lines();
     let events = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let found: Vec<Value> = events.filter(|event| event["name"] == name).collect();
+    let found: Vec<Value> = events.filter(|event| event[key] == name).collect();
     assert!(!found.is_empty(), "no {name} in {printed}");
     found
 }
