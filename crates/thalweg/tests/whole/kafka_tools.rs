@@ -48,7 +48,8 @@ fn operators_tools_change_topics_and_see_what_they_changed() {
     let up = Up::start(&dir.path().join("data"));
     let streams = up.address("streams");
     let tool = |class: &str, arguments: &str| {
-        tool(class, &format!("--bootstrap-server {streams} {arguments}"))
+        // Sub-commands come before the options.
+        tool(class, &format!("{arguments} --bootstrap-server {streams}"))
     };
     tool(
         "TopicCommand",
