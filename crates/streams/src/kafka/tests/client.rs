@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use base::{HumanDuration, SystemClock};
+use base::SystemClock;
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
@@ -40,8 +39,6 @@ impl Server {
         let security = Arc::new(security(&dir.path().join("access")));
         let config = StreamsConfig {
             default_partitions: 2,
-            // The batches' time is fixed and long ago: by age they would all go at once.
-            retention: HumanDuration(Duration::ZERO),
             ..StreamsConfig::default()
         };
         let (streams, _) = Streams::open(dir.path(), config, Arc::new(SystemClock)).unwrap();

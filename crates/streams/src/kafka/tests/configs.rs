@@ -59,7 +59,7 @@ async fn settings_are_told_with_where_they_come_from() {
     let mut client = Client::connect(&server).await;
     client.call(9, &metadata("t")).await;
     let retention = config(&mut client, "retention.ms").await;
-    assert_eq!(retention.value.as_deref(), Some("-1"));
+    assert_eq!(retention.value.as_deref(), Some("604800000"));
     assert_eq!((retention.config_source, retention.config_type), (5, 5));
     assert_eq!(retention.synonyms[0].name.as_str(), "log.retention.ms");
     assert!(retention.documentation.is_some());
