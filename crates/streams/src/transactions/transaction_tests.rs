@@ -1,3 +1,5 @@
+//! Every step of a transaction, and every refusal.
+
 use super::super::Outcome::{Abort, Commit};
 use super::*;
 
