@@ -5,9 +5,10 @@
 //! lie; does that free a whole segment; if so, write a snapshot (unless the last one will do) and
 //! reclaim. Nothing is written when nothing can be freed.
 //!
-//! Topics may have an age at which their records expire, and a size above which the oldest go. The keeper hides them when they get there;
-//! it sleeps until the oldest of them does, or until the youngest possible could, and for ever
-//! when no topic has such an age.
+//! Topics may have an age at which their records expire, and a size above which the oldest go. The
+//! keeper hides them when they get there; it sleeps until the oldest of them does, or until the
+//! youngest possible could, and for ever when no topic has such an age. What compaction, snapshots
+//! and the mover do, they do on this thread too.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
