@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::engine::Engine;
 use crate::supervisor::{Supervisor, Updated};
-use crate::testing::{Broker, ground, runtime, start, wait_until};
+use crate::testing::{Broker, ground, runtime, start, wait_for_count, wait_until};
 
 /// TailFile to PublishKafka, with what tests vary.
 fn tail_to_kafka(file: &Path, broker: &str, more: &str) -> String {
@@ -274,7 +274,7 @@ fn killed_twenty_times_every_line_arrives_once_and_in_order() {
         progress.push(broker.count("lines"));
     }
     let mut child = agent(dir.path(), &flow);
-    wait_until("all lines are there", || broker.count("lines") >= written);
+    wait_for_count("all lines are there", written, || broker.count("lines"));
     let terminated = Command::new("kill")
         .arg(child.id().to_string())
         .status()

@@ -48,9 +48,21 @@ pub(crate) fn start(ground: &Ground, text: &str) -> Engine {
     Engine::start(ground.clone(), prepared).unwrap()
 }
 
-/// Waits until `holds`, or fails with `what` after half a minute.
+/// Waits until `count` reaches `least`, or fails with `what` when it stands still for two minutes.
+pub(crate) fn wait_for_count(what: &str, least: usize, count: impl Fn() -> usize) {
+    let mut seen = count();
+    while seen < least {
+        let before = seen;
+        wait_until(what, || {
+            seen = count();
+            seen > before
+        });
+    }
+}
+
+/// Waits until `holds`, or fails with `what` after two minutes.
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !holds() {
         assert!(Instant::now() < deadline, "waited too long until {what}");
         std::thread::sleep(Duration::from_millis(5));

@@ -679,4 +679,4 @@ async fn http(
     (status, serde_json::from_str(body).unwrap_or(Json::Null))
 }
 
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(120);

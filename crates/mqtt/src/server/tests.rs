@@ -83,4 +83,4 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// How long a test waits for what must come.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(120);

@@ -161,7 +161,7 @@ async fn two_members_share_the_partitions_and_one_takes_over() {
     for member in &mut members {
         member.subscribe(vec![name("t")]).await.unwrap();
     }
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
     while members.iter().any(|member| member.assignment().len() != 2) {
         assert!(
             tokio::time::Instant::now() < deadline,
