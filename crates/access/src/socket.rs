@@ -3,13 +3,20 @@
 //! [`Socket::ready`] waits until there is something to read and takes no memory while it waits,
 //! so that thousands of idle connections cost next to nothing; [`Socket::read_into`] then reads it.
 //! TLS is rustls without anything between it and the socket: what it decrypts is copied once, what
-//! it is to send is encrypted at most [`TLS_UNSENT_BYTES`] at a time.
+//! it is to send is encrypted at most [`TLS_UNSENT_BYTES`] at a time. Without TLS the operating
+//! system sends ranges of files by itself ([`Socket::send_file`]).
 
+use std::future::Future;
 use std::io::{self, BufRead, IoSlice, Read, Write};
+use std::os::fd::BorrowedFd;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
-use bytes::BytesMut;
+use bytes::{BufMut, BytesMut};
+use rustix::net::SendFlags;
 use rustls::{ServerConfig, ServerConnection};
+use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::TcpStream;
 
 use crate::Principal;
@@ -69,36 +76,78 @@ impl Socket {
         }
     }
 
-    /// Reads what is there into the room that `buffer` has; zero bytes are the end.
+    /// Reads what is there into the room that `buffer` has, at most `len` bytes; zero bytes are the
+    /// end. Does not wait.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] when there is nothing after all; else what the socket reports.
-    pub fn read_into(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
+    pub async fn read_into(&mut self, buffer: &mut BytesMut, len: usize) -> io::Result<usize> {
         match self {
-            Socket::Plain(tcp) => tcp.try_read_buf(buffer),
-            Socket::Tls(socket) => socket.read_into(buffer),
+            Socket::Plain(tcp) => {
+                // Unlike `try_read_buf` it notes that a short read has emptied the socket, which
+                // saves asking the system once more only to hear so.
+                let mut room = buffer.limit(len);
+                let mut read = pin!(tcp.read_buf(&mut room));
+                std::future::poll_fn(|context| {
+                    Poll::Ready(match read.as_mut().poll(context) {
+                        Poll::Ready(read) => read,
+                        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+                    })
+                })
+                .await
+            }
+            Socket::Tls(socket) => socket.read_into(buffer, len),
         }
     }
 
-    /// Writes some of `pieces`; answers how many bytes.
+    /// Writes some of `bytes`; answers how many. When `more_follows`, the system may wait for it
+    /// before it sends.
     ///
     /// # Errors
     /// What the socket or TLS reports.
-    pub async fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub async fn write(&mut self, bytes: &[u8], more_follows: bool) -> io::Result<usize> {
         match self {
-            Socket::Plain(tcp) => loop {
-                tcp.writable().await?;
-                match tcp.try_write_vectored(pieces) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    written => return written,
-                }
-            },
+            Socket::Plain(tcp) => {
+                let more = if more_follows {
+                    SendFlags::MORE
+                } else {
+                    SendFlags::empty()
+                };
+                let flags = SendFlags::NOSIGNAL | more;
+                when_writable(tcp, || Ok(rustix::net::send(&*tcp, bytes, flags)?)).await
+            }
             Socket::Tls(socket) => {
-                let taken = socket.tls.writer().write_vectored(pieces)?;
+                let taken = socket.tls.writer().write(bytes)?;
                 socket.flush().await?;
                 Ok(taken)
             }
         }
+    }
+
+    /// Whether [`Socket::send_file`] works: it does where nothing is encrypted.
+    pub fn sends_files(&self) -> bool {
+        matches!(self, Socket::Plain(_))
+    }
+
+    /// Sends up to `len` bytes of `file` from `offset` on, which never pass through this process;
+    /// answers how many, none at the end of the file.
+    ///
+    /// # Errors
+    /// `Unsupported` through TLS, else what socket or file report.
+    pub async fn send_file(
+        &mut self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<usize> {
+        let Socket::Plain(tcp) = self else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        when_writable(tcp, || {
+            let mut offset = offset;
+            Ok(rustix::fs::sendfile(&*tcp, file, Some(&mut offset), len)?)
+        })
+        .await
     }
 
     /// Says that nothing more will be written.
@@ -114,6 +163,20 @@ impl Socket {
                 socket.flush().await?;
                 socket.tcp.shutdown().await
             }
+        }
+    }
+}
+
+/// Calls `write` whenever the socket can be written to, until it does not have to wait.
+async fn when_writable(
+    tcp: &TcpStream,
+    write: impl Fn() -> io::Result<usize>,
+) -> io::Result<usize> {
+    loop {
+        tcp.writable().await?;
+        match tcp.try_io(Interest::WRITABLE, &write) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            written => return written,
         }
     }
 }
@@ -170,8 +233,8 @@ impl TlsSocket {
         self.flush().await
     }
 
-    fn read_into(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
-        let room = buffer.capacity() - buffer.len();
+    fn read_into(&mut self, buffer: &mut BytesMut, len: usize) -> io::Result<usize> {
+        let room = (buffer.capacity() - buffer.len()).min(len);
         let mut read = 0;
         while read < room && self.has_plaintext()? {
             let mut reader = self.tls.reader();

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -50,6 +51,19 @@ pub trait File: Send + Sync + 'static {
 
     /// Reads into `buf` from `offset`; fewer bytes only at the end of the file.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// As [`File::read_at`], into a buffer of its own with room for `len` bytes.
+    fn read_new(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        let read = self.read_at(&mut bytes, offset)?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+
+    /// The operating system's own handle, for who has it send the bytes; none where there is none.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Writes all of `buf` at `offset`.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
@@ -165,6 +179,26 @@ impl File for RealFile {
         Ok(filled)
     }
 
+    fn read_new(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        // Clearing the room first would cost as much again as filling it.
+        let mut bytes = Vec::with_capacity(len);
+        while bytes.len() < len {
+            let at = offset + bytes.len() as u64;
+            match rustix::io::pread(&self.0, rustix::buffer::spare_capacity(&mut bytes), at) {
+                Ok(0) => break,
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // The room may be larger than asked for.
+        bytes.truncate(len);
+        Ok(bytes)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
+
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         self.0.write_all_at(buf, offset)
     }
@@ -247,6 +281,8 @@ mod tests {
             }
             let mut bytes = vec![1; 10_000];
             assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 9000);
+            assert_eq!(file.read_new(0, 10_000).unwrap(), bytes[..9000]);
+            assert_eq!(file.read_new(1, 3).unwrap(), b"ept");
             assert_eq!(&bytes[..4], b"kept");
             assert!(bytes[4..9000].iter().all(|b| *b == 0));
         }

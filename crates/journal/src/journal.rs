@@ -22,7 +22,7 @@ use crate::format::{
 use crate::limits;
 use crate::mark::Marks;
 use crate::recovery::{self, Recovery};
-use crate::segment::{SegmentInfo, SegmentTable};
+use crate::segment::{SegmentInfo, SegmentTable, Stretch};
 use crate::state::{Admit, Batch, Condition, PayloadCrcs, Shared, State};
 use crate::writer::Writer;
 
@@ -293,9 +293,18 @@ impl Journal {
         if table.readable(position.0)? < len as u64 {
             return Err(JournalError::OutOfRange { position, len });
         }
-        let mut bytes = vec![0; len];
-        table.read(position.0, &mut bytes)?;
-        Ok(Bytes::from(bytes))
+        table.read_new(position.0, len).map(Bytes::from)
+    }
+
+    /// As [`Journal::read`], into a buffer of the caller's, all of which is filled.
+    pub fn read_into(&self, position: Position, into: &mut [u8]) -> Result<(), JournalError> {
+        self.handle.shared.table.read(position.0, into)
+    }
+
+    /// Where the bytes that [`Journal::read`] would answer lie, for who has the operating system
+    /// move them. Errors as there.
+    pub fn stretch(&self, position: Position, len: usize) -> Result<Stretch, JournalError> {
+        self.handle.shared.table.stretch(position.0, len)
     }
 
     /// Reads the payload of the frame at `position` and checks it. Errors as [`Journal::read`],

@@ -86,5 +86,5 @@ pub use error::JournalError;
 pub use format::{FRAME_OVERHEAD_BYTES, Frame, FrameRef, Position};
 pub use journal::{Durability, Journal, JournalOptions, Placed};
 pub use recovery::{Cut, CutReason, Damage, Recovery};
-pub use segment::SegmentInfo;
+pub use segment::{SegmentInfo, Stretch};
 pub use sim::SimDisk;

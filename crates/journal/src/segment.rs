@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -69,6 +70,34 @@ impl Segment {
             created: self.created,
             bytes_on_disk: self.len.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// Where a written range of a journal lies in the file system. It keeps the file: what is removed
+/// meanwhile can still be read.
+#[derive(Clone)]
+pub struct Stretch {
+    file: Arc<dyn File>,
+    offset: u64,
+}
+
+impl Stretch {
+    /// Where in the file it begins.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The file's handle; none on a simulated disk.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.file.descriptor()
+    }
+}
+
+impl std::fmt::Debug for Stretch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stretch")
+            .field("offset", &self.offset)
+            .finish_non_exhaustive()
     }
 }
 
@@ -179,6 +208,29 @@ impl SegmentTable {
             return Err(JournalError::io("read", &self.path(segment.base), short));
         }
         Ok(())
+    }
+
+    /// As [`SegmentTable::read`], into a buffer of its own.
+    pub(crate) fn read_new(&self, position: u64, len: usize) -> Result<Vec<u8>, JournalError> {
+        let (segment, file) = self.find(position, len)?;
+        let read = file.read_new(position - segment.base, len);
+        match read {
+            Ok(bytes) if bytes.len() == len => Ok(bytes),
+            Ok(_) => {
+                let short = io::Error::from(io::ErrorKind::UnexpectedEof);
+                Err(JournalError::io("read", &self.path(segment.base), short))
+            }
+            Err(error) => Err(JournalError::io("read", &self.path(segment.base), error)),
+        }
+    }
+
+    /// Where in its file a written range lies.
+    pub(crate) fn stretch(&self, position: u64, len: usize) -> Result<Stretch, JournalError> {
+        let (segment, file) = self.find(position, len)?;
+        Ok(Stretch {
+            file,
+            offset: position - segment.base,
+        })
     }
 
     /// The bytes that may be read from `position` on, within its segment.

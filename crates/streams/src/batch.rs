@@ -348,6 +348,10 @@ fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 
 /// Bytes before the records.
 pub const HEADER_BYTES: usize = 61;
+
+/// Where in a batch the distance from its first to its last offset stands.
+pub(crate) const LAST_DELTA_AT: u64 = 23;
+
 /// Bytes that [`placed_head`] rewrites.
 pub const PLACED_HEAD_BYTES: usize = 16;
 /// The leader epoch in every answer: one node leads for ever, and a constant keeps clients from

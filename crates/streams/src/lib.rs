@@ -31,6 +31,7 @@ mod partition;
 mod producers;
 mod record;
 mod recovery;
+mod signal;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -56,6 +57,7 @@ pub use offsets::{GroupOffset, OffsetCommit};
 pub use partition::{Ack, AckWait, Append, Partition, Watch};
 pub use record::{ConsumedRecord, Record};
 pub use recovery::Recovery;
+pub use signal::Signal;
 pub use store::{DurableWait, Streams};
 pub use topic::{TopicName, TopicNameError};
 pub use topic_config::{

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use journal::{Done, Frame, Journal, JournalError, Position};
 use metrics::{Counter, counter};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use crate::batch::{BatchHeader, PLACED_HEAD_BYTES, placed_head, stamped};
 use crate::compaction;
@@ -31,6 +31,7 @@ use crate::keeper::Keeper;
 use crate::limits::{COMPACTION_BYTES_MIN, READ_BYTES_MAX, WATCHERS_PER_PARTITION_MAX};
 use crate::marker::Marker;
 use crate::producers::{Producers, Sequenced, Verdict};
+use crate::signal::Signal;
 use crate::topic::TopicName;
 use crate::topic_config::{Live, TopicSettings};
 use crate::unsettled::Transactions;
@@ -102,10 +103,10 @@ pub struct Append {
 #[derive(Debug)]
 pub struct AckWait(Option<oneshot::Receiver<Result<(), StreamsError>>>);
 
-/// Has a [`Notify`] told of a partition's changes until dropped.
+/// Has a [`Signal`] told of a partition's changes until dropped.
 pub struct Watch {
     partition: Arc<Partition>,
-    notify: Arc<Notify>,
+    signal: Arc<Signal>,
 }
 
 /// What a partition holds, but for its batches' bytes.
@@ -131,7 +132,7 @@ pub(crate) struct State {
     deleted: bool,
     /// The keeper was told that it holds more than it is to keep.
     is_over: bool,
-    watchers: Vec<Arc<Notify>>,
+    watchers: Vec<Arc<Signal>>,
 }
 
 /// Figures of a partition for its topic's description.
@@ -286,6 +287,23 @@ impl Partition {
         })
     }
 
+    /// As [`Partition::read`], at most `batches_max` batches: answers where they lie.
+    pub(crate) fn find(
+        &self,
+        isolation: Isolation,
+        offset: i64,
+        max_bytes: usize,
+        batches_max: usize,
+        at_least_one: bool,
+    ) -> Result<Vec<Located>, StreamsError> {
+        let max_bytes = max_bytes.min(READ_BYTES_MAX);
+        self.while_moving(offset, || {
+            let mut found = self.locate(isolation, offset, max_bytes, at_least_one)?;
+            found.truncate(batches_max);
+            Ok(found)
+        })
+    }
+
     /// Visible bytes from the batch that holds `offset` on; stops counting at `enough`.
     pub fn readable_bytes(
         &self,
@@ -315,6 +333,22 @@ impl Partition {
         self.state.lock().transactions.aborted(from, to)
     }
 
+    /// As [`Partition::aborted_transactions`] up to the end of the batch at `last`, which is only
+    /// asked for when it matters.
+    pub(crate) fn aborted_transactions_until(
+        &self,
+        from: i64,
+        last: i64,
+        end: impl FnOnce() -> Result<i64, StreamsError>,
+    ) -> Vec<(i64, i64)> {
+        if self.aborted_transactions(from, i64::MAX).is_empty() {
+            return Vec::new();
+        }
+        // Naming too many does no harm, one too few would.
+        let end = end().unwrap_or(i64::MAX).max(last);
+        self.aborted_transactions(from, end)
+    }
+
     /// Whether a batch that was read belongs to an aborted transaction.
     pub(crate) fn is_aborted(&self, header: &BatchHeader) -> bool {
         header.is_transactional()
@@ -331,9 +365,9 @@ impl Partition {
         self.state.lock().start
     }
 
-    /// Has `notify.notify_one()` called whenever more becomes visible (or the topic is deleted),
-    /// until the watch is dropped. Watch first, then read, then wait: nothing is missed.
-    pub fn watch(self: &Arc<Self>, notify: &Arc<Notify>) -> Result<Watch, StreamsError> {
+    /// Has `signal` told whenever what can be read changes (or the topic is deleted), until the
+    /// watch is dropped. Watch first, then read, then wait: nothing is missed.
+    pub fn watch(self: &Arc<Self>, signal: &Arc<Signal>) -> Result<Watch, StreamsError> {
         let mut state = self.state.lock();
         self.check_alive(&state)?;
         if state.watchers.len() >= WATCHERS_PER_PARTITION_MAX {
@@ -342,11 +376,11 @@ impl Partition {
                 max: WATCHERS_PER_PARTITION_MAX as u64,
             });
         }
-        state.watchers.push(Arc::clone(notify));
+        state.watchers.push(Arc::clone(signal));
         drop(state);
         Ok(Watch {
             partition: Arc::clone(self),
-            notify: Arc::clone(notify),
+            signal: Arc::clone(signal),
         })
     }
 
@@ -389,10 +423,7 @@ impl Partition {
         state.index = BatchIndex::default();
         state.producers = Producers::default();
         state.transactions = Transactions::default();
-        state
-            .watchers
-            .iter()
-            .for_each(|watcher| watcher.notify_one());
+        state.tell_watchers();
     }
 
     /// Everything up to `end` has the topic's durability.
@@ -403,10 +434,7 @@ impl Partition {
         }
         state.high = end;
         state.transactions.settle(end);
-        state
-            .watchers
-            .iter()
-            .for_each(|watcher| watcher.notify_one());
+        state.tell_watchers();
     }
 
     /// Gives a batch the next offsets and queues it; the caller notes what it means. Answers where
@@ -542,12 +570,12 @@ impl Partition {
         Ok(())
     }
 
-    fn unwatch(&self, notify: &Arc<Notify>) {
+    fn unwatch(&self, signal: &Arc<Signal>) {
         let mut state = self.state.lock();
         if let Some(at) = state
             .watchers
             .iter()
-            .position(|watcher| Arc::ptr_eq(watcher, notify))
+            .position(|watcher| Arc::ptr_eq(watcher, signal))
         {
             state.watchers.swap_remove(at);
         }
@@ -579,6 +607,10 @@ impl State {
         self.transactions.note_batch(header, header.base_offset);
         self.records_in += u64::from(header.record_count.unsigned_abs());
         Ok(())
+    }
+
+    fn tell_watchers(&self) {
+        self.watchers.iter().for_each(|watcher| watcher.tell());
     }
 
     /// All that was found is on the disk, so that it is visible.
@@ -662,9 +694,16 @@ impl Future for AckWait {
     }
 }
 
+impl Watch {
+    /// The partition.
+    pub(crate) fn partition(&self) -> &Arc<Partition> {
+        &self.partition
+    }
+}
+
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.partition.unwatch(&self.notify);
+        self.partition.unwatch(&self.signal);
     }
 }
 

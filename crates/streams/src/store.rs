@@ -193,14 +193,21 @@ impl Streams {
 
     /// Creates a topic, durable on return; calls that run together share a sync.
     pub async fn create_topic(&self, spec: TopicSpec) -> Result<Arc<Topic>, StreamsError> {
+        let (topic, wait) = self.begin_create_topic(spec).await?;
+        wait.await?;
+        Ok(topic)
+    }
+
+    /// Creates a topic and returns before it is durable, so that many share one sync; await the
+    /// answer before telling anybody.
+    pub(crate) async fn begin_create_topic(
+        &self,
+        spec: TopicSpec,
+    ) -> Result<(Arc<Topic>, DurableWait), StreamsError> {
         loop {
             match self.try_create(&spec) {
-                Ok((topic, wait)) => {
-                    wait.await?;
-                    return Ok(topic);
-                }
                 Err(StreamsError::Busy) => self.room(CHANGE_ROOM_BYTES).await,
-                Err(error) => return Err(error),
+                outcome => return outcome,
             }
         }
     }
@@ -214,13 +221,26 @@ impl Streams {
 
     /// Deletes a topic, durable on return.
     pub async fn delete_topic(&self, name: &TopicName) -> Result<(), StreamsError> {
-        let wait = loop {
+        let deleted = self.begin_delete_topic(name).await?;
+        self.end_delete_topic(deleted).await
+    }
+
+    /// As [`Streams::begin_create_topic`]: [`Streams::end_delete_topic`] waits.
+    pub(crate) async fn begin_delete_topic(
+        &self,
+        name: &TopicName,
+    ) -> Result<DurableWait, StreamsError> {
+        loop {
             match self.try_delete(name) {
                 Err(StreamsError::Busy) => self.room(CHANGE_ROOM_BYTES).await,
-                outcome => break outcome?,
+                outcome => return outcome,
             }
-        };
-        wait.await?;
+        }
+    }
+
+    /// Waits for a deletion, and has the space looked after that it frees.
+    pub(crate) async fn end_delete_topic(&self, deleted: DurableWait) -> Result<(), StreamsError> {
+        deleted.await?;
         self.shared.keeper.look();
         Ok(())
     }
@@ -794,6 +814,11 @@ impl ProducerIds {
 impl DurableWait {
     pub(crate) fn of(wait: journal::DurableWait) -> Self {
         DurableWait(Some(wait))
+    }
+
+    /// Nothing to wait for.
+    pub(crate) fn over() -> Self {
+        DurableWait(None)
     }
 }
 

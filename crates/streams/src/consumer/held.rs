@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::Notify;
 
 use crate::batch::BatchHeader;
 use crate::decode::{BatchRecord, BatchRecords};
@@ -13,6 +12,7 @@ use crate::event_store::{Isolation, OffsetReset, SeekTo};
 use crate::limits::CONSUMER_READ_BYTES;
 use crate::partition::{Partition, Watch};
 use crate::record::ConsumedRecord;
+use crate::signal::Signal;
 use crate::store::Streams;
 use crate::topic::TopicName;
 
@@ -44,7 +44,7 @@ impl Held {
         topic: &TopicName,
         index: i32,
         isolation: Isolation,
-        notify: &Arc<Notify>,
+        notify: &Arc<Signal>,
     ) -> Result<Self, StreamsError> {
         let found = streams.topic_by_name(topic);
         let found = found.ok_or_else(|| StreamsError::UnknownTopic(topic.clone()))?;

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::assignor::{self, ASSIGNORS, Share};
 use crate::error::StreamsError;
 use crate::groups::{GroupError, JoinRequest, Joined, Leaving, MemberRef, Protocol, SyncRequest};
+use crate::signal::Signal;
 use crate::store::Streams;
 use crate::topic::TopicName;
 
@@ -48,7 +48,7 @@ struct Member {
     session_timeout: Duration,
     standing: Arc<Mutex<Standing>>,
     /// Told when the standing changes.
-    notify: Arc<Notify>,
+    notify: Arc<Signal>,
 }
 
 impl Membership {
@@ -59,7 +59,7 @@ impl Membership {
         client_id: String,
         topics: Vec<TopicName>,
         session_timeout: Duration,
-        notify: Arc<Notify>,
+        notify: Arc<Signal>,
     ) -> Self {
         let standing = Arc::new(Mutex::new(Standing::default()));
         let member = Member {
@@ -264,7 +264,7 @@ impl Member {
         change(&mut standing);
         standing.version += 1;
         drop(standing);
-        self.notify.notify_one();
+        self.notify.tell();
     }
 }
 

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::consumer::held::Held;
@@ -22,6 +21,7 @@ use crate::groups::GroupError;
 use crate::limits::CONSUMER_PARTITIONS_MAX;
 use crate::offsets::OffsetCommit;
 use crate::record::ConsumedRecord;
+use crate::signal::Signal;
 use crate::store::Streams;
 use crate::topic::TopicName;
 
@@ -35,7 +35,7 @@ pub(crate) struct EmbeddedConsumer {
     held: Vec<Held>,
     /// Where the next poll begins, so that a busy partition does not starve the others.
     turn: usize,
-    notify: Arc<Notify>,
+    notify: Arc<Signal>,
     /// Found while records were already in hand; the next poll answers it.
     failed: Option<StreamsError>,
 }
@@ -56,7 +56,7 @@ impl EmbeddedConsumer {
             adopted: Adopted::default(),
             held: Vec::new(),
             turn: 0,
-            notify: Arc::new(Notify::new()),
+            notify: Arc::new(Signal::new()),
             failed: None,
         }
     }
@@ -246,7 +246,7 @@ impl Consumer for EmbeddedConsumer {
             if !records.is_empty() {
                 return Ok(records);
             }
-            let told = self.notify.notified();
+            let told = self.notify.told();
             if tokio::time::timeout_at(deadline, told).await.is_err() {
                 return Ok(Vec::new());
             }
@@ -326,7 +326,7 @@ impl Consumer for EmbeddedConsumer {
     ) -> Result<(), StreamsError> {
         self.adopt()?;
         self.find(topic, partition)?.seek(to);
-        self.notify.notify_one();
+        self.notify.tell();
         Ok(())
     }
 

@@ -51,12 +51,12 @@ pub(super) fn begin(context: &Arc<Context>, frame: Bytes) -> Result<Reply, Endin
     if !BEFORE_LOGIN.contains(&api.key) {
         context.session.admit(api.name)?;
     }
-    let client_id = frame.slice_ref(header.client_id.as_bytes());
     let mut call = Call {
         context: Arc::clone(context),
         version: header.version,
         correlation: header.correlation,
-        client_id: StrBytes::from_utf8(client_id).unwrap_or_default(),
+        // Apart from the frame, which it would keep in memory.
+        client_id: StrBytes::from_string(header.client_id.to_owned()),
         body: Bytes::new(),
     };
     if !(api.from..=api.to).contains(&header.version) {

@@ -4,23 +4,27 @@
 //! its order. Answers that have to wait stand in a queue; only its front is sent. While answers
 //! pile up, unsent or unfinished, nothing is read: the client feels it in its own socket.
 //!
-//! A connection without traffic holds no buffer and, once its client is known, no timer.
+//! A connection without traffic holds no buffer (it borrows one, see [`super::buffers`]) and, once its client is known, no timer.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
 use access::Socket;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::time::Instant;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::Context;
+use super::buffers::Buffers;
 use super::limits::{
     DRAIN_WAIT, FRAME_STALL_MAX, LOGIN_REQUEST_BYTES_MAX, LOGIN_WAIT, READ_STEP_BYTES,
-    REQUEST_BYTES_MAX, REQUESTS_IN_FLIGHT_MAX, UNSENT_BYTES_MAX, WRITE_PIECES_MAX,
+    REQUEST_BYTES_MAX, REQUESTS_IN_FLIGHT_MAX, UNSENT_BYTES_MAX,
 };
 use super::reply::{Answer, Ending, Reply};
+use super::unsent::Unsent;
 
 /// Serves the client on `socket` until it goes, misbehaves or the listener stops.
 pub(super) async fn run(socket: Socket, context: Arc<Context>) {
@@ -28,11 +32,13 @@ pub(super) async fn run(socket: Socket, context: Arc<Context>) {
     let mut link = Link {
         context: Arc::clone(&context),
         socket,
-        received: Frames::default(),
+        received: Frames::new(Arc::clone(&context.shared.buffers)),
         replies: VecDeque::new(),
+        queued_bytes: 0,
         unsent: Unsent::default(),
         is_ending: false,
         login_until: Instant::now() + LOGIN_WAIT,
+        stopped: Box::pin(context.shared.shutdown.clone().cancelled_owned()),
     };
     match link.serve().await {
         Ok(()) => {}
@@ -53,11 +59,15 @@ struct Link {
     socket: Socket,
     received: Frames,
     replies: VecDeque<Reply>,
+    /// Bytes of the answers among the replies that are there already.
+    queued_bytes: usize,
     unsent: Unsent,
     /// The last answer is on its way; nothing more is begun.
     is_ending: bool,
     /// When a client that must log in has to have done so.
     login_until: Instant,
+    /// Over when the listener stops.
+    stopped: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 /// What wakes a connection.
@@ -102,7 +112,7 @@ impl Link {
     /// Begins the requests that have arrived whole, as far as there is room for their answers.
     async fn begin_requests(&mut self) -> Result<(), Ending> {
         while self.replies.len() < REQUESTS_IN_FLIGHT_MAX
-            && self.unsent.bytes < UNSENT_BYTES_MAX
+            && self.unsent.bytes() + self.queued_bytes < UNSENT_BYTES_MAX
             && !self.is_ending
         {
             self.received.bytes_max = match self.context.session.is_open() {
@@ -123,7 +133,12 @@ impl Link {
             match reply {
                 Reply::Nothing | Reply::HeldBack(_) | Reply::Last(_) => {}
                 Reply::Now(answer) if self.replies.is_empty() => self.unsent.push(answer),
-                reply => self.replies.push_back(reply),
+                reply => {
+                    if let Reply::Now(answer) = &reply {
+                        self.queued_bytes += answer.len();
+                    }
+                    self.replies.push_back(reply);
+                }
             }
         }
         Ok(())
@@ -131,10 +146,11 @@ impl Link {
 
     /// Moves the answers at the front of the queue that need no waiting to those to be sent.
     fn collect_answers(&mut self) -> Result<(), Ending> {
-        while self.unsent.bytes < UNSENT_BYTES_MAX
+        while self.unsent.bytes() < UNSENT_BYTES_MAX
             && matches!(self.replies.front(), Some(Reply::Now(_)))
         {
             if let Some(Reply::Now(answer)) = self.replies.pop_front() {
+                self.queued_bytes -= answer.len();
                 self.unsent.push(answer);
             }
         }
@@ -143,7 +159,9 @@ impl Link {
 
     /// Waits for whatever comes first: bytes, the front's answer, or the end.
     async fn next_event(&mut self) -> Result<Event, Ending> {
-        let may_read = self.replies.len() < REQUESTS_IN_FLIGHT_MAX && !self.is_ending;
+        let may_read = self.replies.len() < REQUESTS_IN_FLIGHT_MAX
+            && self.queued_bytes < UNSENT_BYTES_MAX
+            && !self.is_ending;
         let must_log_in = !self.context.session.is_open();
         if !must_log_in {
             // Counts from when the client has to log in again.
@@ -152,7 +170,7 @@ impl Link {
         let login_until = self.login_until;
         let is_stalling = may_read && !self.received.is_empty();
         let Link {
-            context,
+            stopped,
             socket,
             received,
             replies,
@@ -166,7 +184,7 @@ impl Link {
             // A finished answer goes before new requests, so that answers never wait for them.
             biased;
             answer = front => Ok(Event::Answered(answer)),
-            () = context.shared.shutdown.cancelled() => Ok(Event::Stop),
+            () = stopped.as_mut() => Ok(Event::Stop),
             bytes = received.fill(socket), if may_read => Ok(Event::Readable(bytes)),
             () = tokio::time::sleep(FRAME_STALL_MAX), if is_stalling => Err(Ending::Stalled),
             () = tokio::time::sleep_until(login_until), if must_log_in => Err(Ending::NoLogin),
@@ -174,16 +192,12 @@ impl Link {
     }
 
     async fn send(&mut self) -> Result<(), Ending> {
-        let sent = self.unsent.bytes;
-        while !self.unsent.is_empty() {
-            let mut slices = [IoSlice::new(&[]); WRITE_PIECES_MAX];
-            let count = self.unsent.slices(&mut slices);
-            let written = self.socket.write_vectored(&slices[..count]).await?;
-            if written == 0 {
-                return Err(io::Error::from(io::ErrorKind::WriteZero).into());
-            }
-            self.unsent.advance(written);
-        }
+        let sent = self.unsent.bytes();
+        let shared = &self.context.shared;
+        let journal = &shared.streams.shared().journal;
+        self.unsent
+            .send(&mut self.socket, journal, &shared.buffers)
+            .await?;
         self.context
             .shared
             .telemetry
@@ -215,20 +229,23 @@ impl Link {
 /// Cuts what arrives into frames: a length of four bytes and that many bytes.
 pub(super) struct Frames {
     buffer: BytesMut,
+    /// What the buffer can hold when nothing is in it.
+    capacity: usize,
+    buffers: Arc<Buffers>,
     /// The largest frame taken.
     bytes_max: usize,
 }
 
-impl Default for Frames {
-    fn default() -> Self {
+impl Frames {
+    pub(super) fn new(buffers: Arc<Buffers>) -> Self {
         Frames {
             buffer: BytesMut::new(),
+            capacity: 0,
+            buffers,
             bytes_max: REQUEST_BYTES_MAX,
         }
     }
-}
 
-impl Frames {
     /// The next whole frame, without its length.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>, Ending> {
         let Some(length) = self.announced()? else {
@@ -238,12 +255,7 @@ impl Frames {
             return Ok(None);
         }
         self.buffer.advance(LENGTH_BYTES);
-        let frame = self.buffer.split_to(length).freeze();
-        if self.buffer.is_empty() {
-            // An idle connection keeps no buffer.
-            self.buffer = BytesMut::new();
-        }
-        Ok(Some(frame))
+        Ok(Some(self.buffer.split_to(length).freeze()))
     }
 
     /// Takes bytes as if they had come from a socket.
@@ -270,74 +282,47 @@ impl Frames {
     /// Reads what is there. The buffer grows with what has arrived, never to what is announced.
     async fn fill(&mut self, socket: &mut Socket) -> io::Result<usize> {
         loop {
+            self.rest();
             socket.ready().await?;
+            if self.buffer.is_empty() {
+                self.buffer = self.buffers.take_receiving();
+                self.capacity = self.buffer.capacity();
+            }
             let missing = match self.announced() {
                 Ok(Some(bytes)) => (LENGTH_BYTES + bytes).saturating_sub(self.buffer.len()),
                 _ => 0,
             };
             let step = missing.min(self.buffer.len()).max(READ_STEP_BYTES);
             self.buffer.reserve(step);
-            match socket.read_into(&mut self.buffer) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.buffer.is_empty() {
-                        self.buffer = BytesMut::new();
-                    }
-                }
+            self.capacity = self.capacity.max(self.buffer.capacity());
+            // The end of a large frame is read by itself: what followed it in the buffer would
+            // have to be moved to the buffer's front.
+            let len = if missing > READ_STEP_BYTES {
+                missing
+            } else {
+                usize::MAX
+            };
+            match socket.read_into(&mut self.buffer, len).await {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 read => return read,
             }
         }
     }
+
+    /// Gives the buffer back when nothing is in it.
+    fn rest(&mut self) {
+        if self.buffer.is_empty() && self.capacity > 0 {
+            let buffer = std::mem::take(&mut self.buffer);
+            self.buffers.give_receiving(buffer, self.capacity);
+            self.capacity = 0;
+        }
+    }
 }
 
-/// Answers on their way to the socket.
-#[derive(Default)]
-struct Unsent {
-    pieces: VecDeque<Bytes>,
-    bytes: usize,
-}
-
-impl Unsent {
-    fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
-    }
-
-    fn push(&mut self, answer: Answer) {
-        match answer {
-            Answer::Whole(bytes) => self.push_piece(bytes),
-            Answer::Pieces(pieces) => {
-                for piece in pieces {
-                    self.push_piece(piece);
-                }
-            }
-        }
-    }
-
-    fn push_piece(&mut self, piece: Bytes) {
-        if !piece.is_empty() {
-            self.bytes += piece.len();
-            self.pieces.push_back(piece);
-        }
-    }
-
-    fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
-        let mut count = 0;
-        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
-            *slice = IoSlice::new(piece);
-            count += 1;
-        }
-        count
-    }
-
-    fn advance(&mut self, mut written: usize) {
-        self.bytes -= written.min(self.bytes);
-        while let Some(piece) = self.pieces.front_mut() {
-            if written < piece.len() {
-                piece.advance(written);
-                return;
-            }
-            written -= piece.len();
-            self.pieces.pop_front();
-        }
+impl Drop for Frames {
+    fn drop(&mut self) {
+        self.buffer.clear();
+        self.rest();
     }
 }
 

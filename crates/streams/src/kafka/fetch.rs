@@ -2,26 +2,27 @@
 //!
 //! A fetch is answered when its partitions hold `min_bytes` to read, when one of them is in error,
 //! when `max_wait` has passed or when the listener stops. While it waits it is woken by appends
-//! only. The answer is encoded here, not by the codec, so that batches go to the socket as the
-//! slices that the store gave out.
+//! only. The answer is encoded here, not by the codec: between its fields it names where batches
+//! lie in the journal, and they go to the socket from there (see [`super::unsent`]).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use access::Operation;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, BytesMut};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{FetchRequest, TopicName as WireName};
-use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::error::streams_error_code;
-use super::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX};
+use super::limits::{FETCH_BATCHES_MAX, FETCH_BYTES_MAX, FETCH_WAIT_MAX};
 use super::metadata::{self, isolation_of};
 use super::reply::{Answer, Call, Ending, Reply};
 use super::sessions::{Asked, Refusal, Said, TopicKey, Wanted};
-use crate::batch::BatchHeader;
+use super::standby::Standby;
+use super::unsent::{Piece, Stored};
+use crate::index::Located;
 use crate::{Isolation, Partition, Topic};
 
 /// Reads record batches.
@@ -31,6 +32,30 @@ pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
     let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0);
     let max_bytes = usize::try_from(request.max_bytes).unwrap_or(0);
     let isolation = isolation_of(request.isolation_level);
+    let epoch = request.session_epoch;
+    let until = deadline(&call, wait.min(FETCH_WAIT_MAX));
+    let asks_the_same = request.topics.is_empty() && request.forgotten_topics_data.is_empty();
+    if asks_the_same && min_bytes > 0 && !wait.is_zero() {
+        let rules = call.rules();
+        let holds = |standby: &mut Standby| standby.holds(isolation, rules.as_ref());
+        let (session_id, by_id) = (request.session_id, call.version >= TOPIC_ID_FROM);
+        let mut sessions = call.context.sessions.lock();
+        let resumed = sessions.resume(session_id, epoch, by_id, holds);
+        drop(sessions);
+        if let Some(standby) = resumed {
+            let fetching = Fetching {
+                isolation,
+                min_bytes,
+                max_bytes: max_bytes.min(FETCH_BYTES_MAX),
+                session_id,
+                epoch,
+                only_news: true,
+                targets: Vec::new(),
+                call,
+            };
+            return Reply::later(async move { Ok(fetching.resume(until, standby).await) });
+        }
+    }
     let opened = call.context.sessions.lock().open(asked(&call, request));
     let opened = match opened {
         Ok(opened) => opened,
@@ -48,15 +73,27 @@ pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
         min_bytes,
         max_bytes: max_bytes.min(FETCH_BYTES_MAX),
         session_id: opened.session_id,
+        epoch: epoch.max(0),
         only_news: opened.only_news,
         targets: targets(&call, opened.wanted),
         call,
     };
     if wait.is_zero() || fetching.is_ready() {
-        return Ok(Reply::Now(fetching.answer()));
+        return Ok(Reply::Now(fetching.answer().0));
     }
-    let until = Instant::now() + wait.min(FETCH_WAIT_MAX);
-    Reply::later(async move { Ok(fetching.wait(until).await) })
+    Reply::later(async move { Ok(fetching.wait(until, None).await) })
+}
+
+/// When a fetch that may wait so long is answered at the latest: up to a sixteenth earlier, so that
+/// many who wait are answered together, at the cost of one wake-up.
+fn deadline(call: &Call, wait: Duration) -> Instant {
+    let began = call.context.shared.began;
+    let due = Instant::now() - began + wait;
+    let step = (wait / DEADLINE_STEPS).as_millis().checked_ilog2();
+    let step = step.map_or(1, |bits| 1_u128 << bits);
+    let early = due.as_millis() % step;
+    // Below the step, which is below the wait.
+    began + due - Duration::from_millis(u64::try_from(early).unwrap_or(0))
 }
 
 struct Fetching {
@@ -65,6 +102,8 @@ struct Fetching {
     min_bytes: usize,
     max_bytes: usize,
     session_id: i32,
+    /// The epoch of the request in its session.
+    epoch: i32,
     /// Partitions that have nothing new are left out of the answer.
     only_news: bool,
     targets: Vec<Target>,
@@ -88,7 +127,7 @@ struct Read {
     log_start_offset: i64,
     /// Producer and first offset of aborted transactions among the batches.
     aborted: Vec<(i64, i64)>,
-    batches: Vec<Bytes>,
+    batches: Vec<Located>,
 }
 
 impl Fetching {
@@ -113,48 +152,84 @@ impl Fetching {
         self.min_bytes == 0
     }
 
-    async fn wait(self, until: Instant) -> Answer {
-        self.call.context.shared.telemetry.fetch_waits.increment(1);
-        let notify = Arc::new(Notify::new());
-        let mut watches = Vec::new();
-        for target in &self.targets {
-            if let Ok(partition) = &target.partition {
-                match partition.watch(&notify) {
-                    Ok(watch) => watches.push(watch),
-                    // The partition is gone or has too many waiters: the answer tells.
-                    Err(_) => return self.answer(),
-                }
+    /// Waits as the request before did, and looks at the partitions only when one has changed.
+    async fn resume(mut self, until: Instant, standby: Standby) -> Answer {
+        let shared = &self.call.context.shared;
+        shared.telemetry.fetch_waits.increment(1);
+        let changed = standby.changed(until, &shared.shutdown).await;
+        if changed || standby.is_told() {
+            let wanted = self.call.context.sessions.lock().wanted(self.session_id);
+            self.targets = targets(&self.call, wanted);
+            return self.wait(until, Some(standby)).await;
+        }
+        let answer = encode(&self.call, 0, self.session_id, &[]);
+        self.keep(standby);
+        answer
+    }
+
+    async fn wait(self, until: Instant, standby: Option<Standby>) -> Answer {
+        let shared = &self.call.context.shared;
+        shared.telemetry.fetch_waits.increment(1);
+        let partitions = || {
+            self.targets
+                .iter()
+                .filter_map(|t| t.partition.as_ref().ok())
+        };
+        let standby = match standby.filter(|standby| standby.watches(partitions())) {
+            Some(standby) => standby,
+            None => match Standby::on(partitions(), self.isolation, self.call.rules()) {
+                Ok(standby) => standby,
+                // A partition is gone or has too many waiters: the answer tells.
+                Err(_) => return self.answer().0,
+            },
+        };
+        loop {
+            // Something may have arrived before the watches stood, or since.
+            standby.clear();
+            if self.is_ready() || !standby.changed(until, &shared.shutdown).await {
+                break;
             }
         }
-        // Something may have arrived before the watches stood.
-        while !self.is_ready() {
-            tokio::select! {
-                () = notify.notified() => {}
-                () = tokio::time::sleep_until(until) => break,
-                () = self.call.context.shared.shutdown.cancelled() => break,
-            }
+        let (answer, is_empty) = self.answer();
+        if is_empty {
+            self.keep(standby);
         }
-        drop(watches);
-        self.answer()
+        answer
+    }
+
+    /// Has the session keep what was watched for its next request.
+    fn keep(&self, standby: Standby) {
+        if self.session_id != 0 {
+            let mut sessions = self.call.context.sessions.lock();
+            sessions.stand_by(self.session_id, self.epoch, standby);
+        }
     }
 
     /// Reads the partitions in the order asked. The first batch comes whatever its size, so that
-    /// no client stalls before a large one.
-    fn answer(&self) -> Answer {
-        let mut left = self.max_bytes;
-        let mut is_first = true;
+    /// no client stalls before a large one. Answers also whether there were neither records nor
+    /// errors.
+    fn answer(&self) -> (Answer, bool) {
+        let mut left = Left {
+            bytes: self.max_bytes,
+            batches: FETCH_BATCHES_MAX,
+            is_first: true,
+        };
         let mut reads = Vec::with_capacity(self.targets.len());
         for target in &self.targets {
-            let read = target.read(self.isolation, left, is_first);
-            let bytes: usize = read.batches.iter().map(Bytes::len).sum();
-            left = left.saturating_sub(bytes);
-            is_first &= bytes == 0;
+            let read = target.read(self.isolation, &left);
+            left.bytes = left.bytes.saturating_sub(read.bytes());
+            left.batches = left.batches.saturating_sub(read.batches.len());
+            left.is_first &= read.batches.is_empty();
             reads.push((target, read));
         }
+        let is_empty = reads
+            .iter()
+            .all(|(_, read)| read.code == 0 && read.batches.is_empty());
         if self.session_id != 0 {
             self.leave_out_known(&mut reads);
         }
-        encode(&self.call, 0, self.session_id, &reads)
+        let answer = encode(&self.call, 0, self.session_id, &reads);
+        (answer, is_empty)
     }
 
     /// Tells the session what the answer says, and leaves out what the client knows from there.
@@ -173,19 +248,27 @@ impl Fetching {
     }
 }
 
+/// What the partitions before have left of an answer.
+struct Left {
+    bytes: usize,
+    batches: usize,
+    is_first: bool,
+}
+
 impl Target {
-    fn read(&self, isolation: Isolation, left: usize, is_first: bool) -> Read {
+    fn read(&self, isolation: Isolation, left: &Left) -> Read {
         let partition = match &self.partition {
             Ok(partition) => partition,
             Err(code) => return Read::refused(*code),
         };
-        let max_bytes = self.max_bytes.min(left);
-        let batches = if max_bytes == 0 && !is_first {
+        let max_bytes = self.max_bytes.min(left.bytes);
+        let batches = if (max_bytes == 0 && !left.is_first) || left.batches == 0 {
             // No room is left, yet an offset out of range is told.
             let readable = partition.readable_bytes(isolation, self.offset, 1);
             readable.map(|_| Vec::new())
         } else {
-            partition.read(isolation, self.offset, max_bytes, is_first)
+            let batches = left.batches;
+            partition.find(isolation, self.offset, max_bytes, batches, left.is_first)
         };
         match batches {
             Ok(batches) => Read {
@@ -211,6 +294,10 @@ impl Read {
             ..Read::default()
         }
     }
+
+    fn bytes(&self) -> usize {
+        self.batches.iter().map(|batch| batch.bytes as usize).sum()
+    }
 }
 
 /// The aborted transactions that a `read_committed` client has to leave out of these batches.
@@ -218,11 +305,13 @@ fn aborted_among(
     partition: &Partition,
     isolation: Isolation,
     from: i64,
-    batches: &[Bytes],
+    batches: &[Located],
 ) -> Vec<(i64, i64)> {
-    let last = batches.last().filter(|_| isolation == Isolation::Committed);
-    match last.map(|batch| BatchHeader::read(batch)) {
-        Some(Ok(last)) => partition.aborted_transactions(from, last.base_offset + last.offsets()),
+    match batches.last() {
+        Some(last) if isolation == Isolation::Committed => {
+            let end = || partition.end_of(last);
+            partition.aborted_transactions_until(from, last.base_offset, end)
+        }
         _ => Vec::new(),
     }
 }
@@ -339,11 +428,11 @@ fn encode(call: &Call, code: i16, session_id: i32, reads: &[(&Target, Read)]) ->
     writer.finish()
 }
 
-/// Gathers an answer: small fields are written together, batches stay the slices they are.
+/// Gathers an answer: fields are written together, batches are named by where they lie.
 struct Writer {
     is_flexible: bool,
     head: BytesMut,
-    pieces: Vec<Bytes>,
+    pieces: Vec<Piece>,
     bytes: usize,
 }
 
@@ -374,46 +463,48 @@ impl Writer {
         if version >= 11 {
             self.head.put_i32(-1); // preferred read replica
         }
-        let bytes: usize = read.batches.iter().map(Bytes::len).sum();
+        let bytes = read.bytes();
         if self.is_flexible {
             self.varint(bytes + 1);
         } else {
             // The sum stays below the fetch's bound plus one batch.
             self.head.put_i32(i32::try_from(bytes).unwrap_or(i32::MAX));
         }
-        for batch in &read.batches {
-            self.batch(batch);
+        if !read.batches.is_empty() {
+            self.flush();
+            self.bytes += bytes;
+            self.pieces.extend(read.batches.iter().map(|batch| {
+                Piece::Stored(Stored {
+                    position: batch.position,
+                    bytes: batch.bytes as usize,
+                })
+            }));
         }
         self.no_tags();
-    }
-
-    fn batch(&mut self, batch: &Bytes) {
-        if batch.len() <= COPIED_BYTES_MAX {
-            self.head.put_slice(batch);
-            return;
-        }
-        self.flush();
-        self.bytes += batch.len();
-        self.pieces.push(batch.clone());
     }
 
     fn flush(&mut self) {
         if !self.head.is_empty() {
             let head = self.head.split().freeze();
             self.bytes += head.len();
-            self.pieces.push(head);
+            self.pieces.push(Piece::Bytes(head));
         }
     }
 
     fn finish(mut self) -> Answer {
+        let length = self.bytes + self.head.len() - LENGTH_BYTES;
+        let length = i32::try_from(length).unwrap_or(i32::MAX).to_be_bytes();
+        if self.pieces.is_empty() {
+            self.head[..LENGTH_BYTES].copy_from_slice(&length);
+            return Answer::Whole(self.head.freeze());
+        }
         self.flush();
-        let length = i32::try_from(self.bytes - 4).unwrap_or(i32::MAX);
-        if let Some(first) = self.pieces.first_mut() {
+        if let Some(Piece::Bytes(first)) = self.pieces.first_mut() {
             let mut bytes = match std::mem::take(first).try_into_mut() {
                 Ok(bytes) => bytes,
                 Err(bytes) => BytesMut::from(&bytes[..]),
             };
-            bytes[..4].copy_from_slice(&length.to_be_bytes());
+            bytes[..LENGTH_BYTES].copy_from_slice(&length);
             *first = bytes.freeze();
         }
         Answer::Pieces(self.pieces)
@@ -453,6 +544,9 @@ impl Writer {
     }
 }
 
+/// Steps of a wait that its end is brought forward to.
+const DEADLINE_STEPS: u32 = 16;
+
 const FLEXIBLE_FROM: i16 = 12;
 
 /// The first version that names topics by id.
@@ -461,5 +555,5 @@ const TOPIC_ID_FROM: i16 = 13;
 /// Room for the fields around the batches of a usual answer.
 const HEAD_BYTES: usize = 256;
 
-/// Batches up to this size are copied beside the fields: cheaper than a piece of their own.
-const COPIED_BYTES_MAX: usize = 1_024;
+/// The answer's length, in front of it.
+const LENGTH_BYTES: usize = 4;

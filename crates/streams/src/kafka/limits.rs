@@ -37,8 +37,29 @@ pub(super) const DRAIN_WAIT: Duration = Duration::from_secs(2);
 /// died in the middle must not hold its buffer forever.
 pub(super) const FRAME_STALL_MAX: Duration = Duration::from_secs(60);
 
-/// Pieces handed to the socket in one call: the kernel's own bound is 1,024.
-pub(super) const WRITE_PIECES_MAX: usize = 64;
+/// How long an answer may find no reader before its connection is closed: Kafka's default for
+/// `connections.max.idle.ms`. A client may well read nothing while it works on what it has.
+pub(super) const SEND_STALL_MAX: Duration = Duration::from_secs(600);
+
+/// Batches in one fetch answer: each takes 40 bytes until it is sent, so 640 KiB; clients come
+/// back for the rest.
+pub(super) const FETCH_BATCHES_MAX: usize = 16_384;
+
+/// Bytes of an answer that are gathered before they are written to the socket.
+pub(super) const GATHERED_BYTES_MAX: usize = 128 << 10;
+
+/// Bytes between two batches that are read with them rather than left out by a second read.
+pub(super) const SKIPPED_BYTES_MAX: u64 = 4 << 10;
+
+/// From so many bytes on a batch is sent from its file: below, setting that up costs more than
+/// copying.
+pub(super) const SENT_FROM_FILE_BYTES_MIN: usize = 16 << 10;
+
+/// Bytes of buffers that are kept for the next request or answer.
+pub(super) const BUFFERS_KEPT_BYTES: usize = 16 << 20;
+
+/// How long a buffer that nobody takes is kept.
+pub(super) const BUFFERS_REST: Duration = Duration::from_secs(2);
 
 /// Fetch sessions of one connection: clients have one for each node that they read from.
 pub(super) const FETCH_SESSIONS_PER_CONNECTION_MAX: usize = 4;

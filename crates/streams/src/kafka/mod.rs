@@ -13,6 +13,7 @@
 
 mod acls;
 mod api;
+mod buffers;
 mod cluster;
 mod configs;
 mod connection;
@@ -30,12 +31,14 @@ mod reply;
 mod sasl;
 mod security;
 mod sessions;
+mod standby;
 mod telemetry;
 #[cfg(test)]
 mod tests;
 mod topics;
 mod transaction_admin;
 mod transactions;
+mod unsent;
 mod users;
 mod versions;
 
@@ -49,6 +52,7 @@ use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -82,6 +86,8 @@ pub async fn serve_secured(
         logins: Arc::new(Semaphore::new(limits::LOGINS_AT_ONCE_MAX)),
         telemetry: Telemetry::new(api::APIS),
         session_room: Arc::default(),
+        buffers: Arc::default(),
+        began: Instant::now(),
         shutdown: shutdown.clone(),
     });
     let places = Arc::new(Semaphore::new(limits::CONNECTIONS_MAX));
@@ -156,6 +162,9 @@ struct Shared {
     logins: Arc<Semaphore>,
     telemetry: Telemetry,
     session_room: Arc<sessions::Room>,
+    buffers: Arc<buffers::Buffers>,
+    /// When the listener began: what waits is woken in steps from here.
+    began: Instant,
     shutdown: CancellationToken,
 }
 

@@ -21,8 +21,10 @@ use crate::transactions::TransactionError;
 use crate::{Ack, AckWait, Append, StreamsError};
 
 /// Takes record batches.
-pub(super) fn produce(call: Call) -> Result<Reply, Ending> {
+pub(super) fn produce(mut call: Call) -> Result<Reply, Ending> {
     let request: ProduceRequest = call.decode("Produce")?;
+    // What waits for the sync holds nothing of the request, so that its buffer serves the next.
+    call.body = Bytes::new();
     let ack = match request.acks {
         0 => Some(Ack::None),
         1 => Some(Ack::Leader),
@@ -31,9 +33,10 @@ pub(super) fn produce(call: Call) -> Result<Reply, Ending> {
     };
     let mut entries = Vec::new();
     for topic in request.topic_data {
+        let name = WireName(owned(topic.name.as_str()));
         for partition in topic.partition_data {
             entries.push(Entry {
-                topic: topic.name.clone(),
+                topic: name.clone(),
                 topic_id: topic.topic_id,
                 index: partition.index,
                 records: partition.records,
@@ -56,7 +59,9 @@ pub(super) fn produce(call: Call) -> Result<Reply, Ending> {
     }
     Production {
         call,
-        transactional_id: request.transactional_id,
+        transactional_id: request
+            .transactional_id
+            .map(|id| TransactionalId(owned(id.as_str()))),
         ack: ack.unwrap_or(Ack::All),
         entries,
         next: 0,

@@ -9,6 +9,7 @@ use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, StrBytes};
 
 use super::Context;
 use super::guard::Refused;
+use super::unsent::Piece;
 
 /// A request that has passed the guard.
 #[derive(Clone)]
@@ -35,10 +36,10 @@ pub(super) enum Reply {
     Last(Answer),
 }
 
-/// An answer's bytes with its length in front, in pieces.
+/// An answer with its length in front.
 pub(super) enum Answer {
     Whole(Bytes),
-    Pieces(Vec<Bytes>),
+    Pieces(Vec<Piece>),
 }
 
 /// Why a connection is closed: there is no way to answer such a request.
@@ -66,6 +67,10 @@ pub(super) enum Ending {
     LoginRefused,
     #[error("a frame stood still for too long")]
     Stalled,
+    #[error("answers found no reader for too long")]
+    Unread,
+    #[error("records cannot be read any more that were to be sent: {0}")]
+    Unreadable(String),
     #[error("the socket failed")]
     Socket(#[from] std::io::Error),
 }
@@ -118,6 +123,16 @@ impl Call {
     /// Encodes an answer at once.
     pub(super) fn now<T: Encodable + HeaderVersion>(&self, body: &T) -> Result<Reply, Ending> {
         self.answer(body).map(Reply::Now)
+    }
+}
+
+impl Answer {
+    /// Bytes that it has on the wire.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Answer::Whole(bytes) => bytes.len(),
+            Answer::Pieces(pieces) => pieces.iter().map(Piece::len).sum(),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use access::{
     Access, AccessError, Asking, CLUSTER, Login, Mechanism, Operation, Policy, Principal,
-    ResourceType, Tls,
+    ResourceType, Snapshot, Tls,
 };
 use kafka_protocol::ResponseError;
 use parking_lot::Mutex;
@@ -191,6 +191,15 @@ impl Call {
     /// Whether callers are judged at all.
     pub(super) fn is_judged(&self) -> bool {
         self.context.shared.security.authorization.is_some()
+    }
+
+    /// What callers are judged by; none when they are not.
+    pub(super) fn rules(&self) -> Option<Arc<Snapshot>> {
+        let security = &self.context.shared.security;
+        let access = security.access.as_ref();
+        access
+            .filter(|_| self.is_judged())
+            .map(|access| access.snapshot())
     }
 
     /// Whether the caller may do `operation` to a group, a transactional id or a user.

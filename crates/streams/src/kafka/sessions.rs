@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::limits::{
     FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSIONS_PARTITIONS_MAX, FETCH_SESSIONS_PER_CONNECTION_MAX,
 };
+use super::standby::Standby;
 
 /// What a request calls a topic: its name, since version 13 its id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +103,8 @@ struct Session {
     entries: BTreeMap<u64, Entry>,
     turns: HashMap<(TopicKey, i32), u64>,
     next_turn: u64,
+    /// Kept by the last answer, which told of nothing.
+    standby: Option<Standby>,
 }
 
 #[derive(Debug)]
@@ -140,6 +143,38 @@ impl Sessions {
         }
     }
 
+    /// Takes in a request that asks for nothing else than the one before it, where `holds` finds
+    /// that there is nothing to answer either; none when it is to be opened as any other.
+    pub(super) fn resume(
+        &mut self,
+        session_id: i32,
+        epoch: i32,
+        by_id: bool,
+        holds: impl FnOnce(&mut Standby) -> bool,
+    ) -> Option<Standby> {
+        let session = self.held.iter_mut().find(|s| s.id == session_id)?;
+        if session.epoch != epoch || session.by_id != by_id {
+            return None;
+        }
+        let standby = session.standby.take_if(holds)?;
+        session.epoch = epoch_after(epoch);
+        Some(standby)
+    }
+
+    /// Keeps what the answer to the request of `epoch` watched, unless another request came after.
+    pub(super) fn stand_by(&mut self, session_id: i32, epoch: i32, standby: Standby) {
+        let session = self.held.iter_mut().find(|s| s.id == session_id);
+        if let Some(session) = session.filter(|session| session.epoch == epoch_after(epoch)) {
+            session.standby = Some(standby);
+        }
+    }
+
+    /// What a session wants to read; nothing when it has ended.
+    pub(super) fn wanted(&self, session_id: i32) -> Vec<Wanted> {
+        let session = self.held.iter().find(|s| s.id == session_id);
+        session.map_or_else(Vec::new, Session::wanted)
+    }
+
     /// Remembers what an answer says of a partition; whether the client has to be told.
     pub(super) fn tell(&mut self, id: i32, topic: &TopicKey, index: i32, said: Said) -> bool {
         match self.held.iter_mut().find(|session| session.id == id) {
@@ -167,6 +202,7 @@ impl Sessions {
             entries: BTreeMap::new(),
             turns: HashMap::new(),
             next_turn: 0,
+            standby: None,
         };
         for wanted in &asked.wanted {
             session.want(wanted.clone());
@@ -189,6 +225,8 @@ impl Sessions {
             return Err(Refusal::Epoch);
         }
         session.epoch = epoch_after(asked.epoch);
+        // Given back by the answer when it still fits.
+        session.standby = None;
         for (topic, index) in asked.forgotten {
             session.forget(topic, index, &self.room);
         }
@@ -203,7 +241,7 @@ impl Sessions {
             }
             session.want(wanted);
         }
-        let wanted: Vec<Wanted> = session.entries.values().map(|e| e.wanted.clone()).collect();
+        let wanted = session.wanted();
         let (mut session_id, mut only_news) = (session.id, true);
         if wanted.is_empty() {
             self.end(asked.session_id);
@@ -232,6 +270,12 @@ impl Drop for Sessions {
 }
 
 impl Session {
+    /// What it wants to read, by turn.
+    fn wanted(&self) -> Vec<Wanted> {
+        let entries = self.entries.values();
+        entries.map(|entry| entry.wanted.clone()).collect()
+    }
+
     fn knows(&self, wanted: &Wanted) -> bool {
         self.turns
             .contains_key(&(wanted.topic.clone(), wanted.index))
@@ -327,6 +371,7 @@ const FINAL_EPOCH: i32 = -1;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Isolation;
 
     fn wanted(topic: &str, index: i32, offset: i64) -> Wanted {
         Wanted {
@@ -420,6 +465,34 @@ mod tests {
         assert_eq!((last.session_id, last.wanted.len()), (0, 1));
         assert_eq!(sessions.open(asked(id, 2, one())), Err(Refusal::Unknown));
         assert_eq!(epoch_after(i32::MAX), 1);
+    }
+
+    #[test]
+    fn an_answer_of_nothing_is_kept_for_the_same_question_only() {
+        let mut sessions = sessions();
+        let none = || Standby::on(std::iter::empty(), Isolation::Uncommitted, None).unwrap();
+        let resumed = |sessions: &mut Sessions, id, epoch, by_id| {
+            let holds = |standby: &mut Standby| standby.holds(Isolation::Uncommitted, None);
+            sessions.resume(id, epoch, by_id, holds).is_some()
+        };
+        let begun = sessions.open(asked(0, 0, vec![wanted("a", 0, 0)])).unwrap();
+        let id = begun.session_id;
+        assert!(!resumed(&mut sessions, id, 1, false));
+        sessions.stand_by(id, 0, none());
+        for (id, epoch, by_id) in [(id, 2, false), (id, 1, true), (id + 1, 1, false)] {
+            assert!(!resumed(&mut sessions, id, epoch, by_id));
+        }
+        assert!(resumed(&mut sessions, id, 1, false));
+        assert!(!resumed(&mut sessions, id, 2, false), "it was given twice");
+        // Another request came before the answer: what was watched may not be what is wanted.
+        sessions
+            .open(asked(id, 2, vec![wanted("a", 0, 5)]))
+            .unwrap();
+        sessions.stand_by(id, 1, none());
+        assert!(!resumed(&mut sessions, id, 3, false));
+        sessions.stand_by(id, 2, none());
+        let wants_more = sessions.open(asked(id, 3, vec![wanted("b", 0, 0)]));
+        assert!(wants_more.is_ok() && !resumed(&mut sessions, id, 4, false));
     }
 
     #[test]

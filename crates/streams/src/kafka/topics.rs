@@ -1,4 +1,7 @@
 //! CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords.
+//!
+//! All that a request asks for is begun before the first of it is waited for, so that a request
+//! costs one sync, however many topics it names.
 
 use std::collections::BTreeSet;
 
@@ -21,11 +24,12 @@ use kafka_protocol::messages::{
     TopicName as WireName,
 };
 use kafka_protocol::protocol::StrBytes;
+use tokio::task::consume_budget;
 
 use super::configs;
 use super::error::{code_of, streams_error_code};
 use super::reply::{Call, Ending, Reply, owned, text};
-use crate::{StreamsError, TopicName, TopicSpec};
+use crate::{DurableWait, StreamsError, TopicName, TopicSpec};
 
 /// Creates topics; each is durable when the answer says so.
 pub(super) fn create_topics(call: Call) -> Result<Reply, Ending> {
@@ -38,7 +42,7 @@ pub(super) fn create_topics(call: Call) -> Result<Reply, Ending> {
         }
     }
     Reply::later(async move {
-        let mut results = Vec::with_capacity(request.topics.len());
+        let mut begun = Vec::with_capacity(request.topics.len());
         for topic in request.topics {
             let created = if !call.may_cluster(Operation::Create)
                 && !call.may_topic_named(Operation::Create, &topic.name)
@@ -53,7 +57,13 @@ pub(super) fn create_topics(call: Call) -> Result<Reply, Ending> {
             } else {
                 create(&call, &topic, request.validate_only).await
             };
-            results.push(created.unwrap_or_else(|refusal| refusal.result(topic.name)));
+            begun.push((topic.name, created));
+            consume_budget().await;
+        }
+        let mut results = Vec::with_capacity(begun.len());
+        for (name, created) in begun {
+            let created = settled(created).await;
+            results.push(created.unwrap_or_else(|refusal| refusal.result(name)));
         }
         call.answer(&CreateTopicsResponse::default().with_topics(results))
     })
@@ -68,9 +78,25 @@ pub(super) fn delete_topics(call: Call) -> Result<Reply, Ending> {
         .map(|name| DeleteTopicState::default().with_name(Some(name)));
     let asked: Vec<DeleteTopicState> = by_name.chain(request.topics).collect();
     Reply::later(async move {
-        let mut results = Vec::with_capacity(asked.len());
+        let mut begun = Vec::with_capacity(asked.len());
         for topic in asked {
-            results.push(delete(&call, topic).await);
+            begun.push(delete(&call, topic).await);
+            consume_budget().await;
+        }
+        let mut results = Vec::with_capacity(begun.len());
+        for (result, deleted) in begun {
+            let deleted = match deleted {
+                Ok(wait) => call.context.streams().end_delete_topic(wait).await,
+                Err(refused) => Err(refused),
+            };
+            results.push(match deleted {
+                Ok(()) => result,
+                Err(error) => result
+                    .with_error_code(streams_error_code(&error))
+                    .with_error_message(
+                        Some(owned(base::report(&error))).filter(|_| call.version >= 5),
+                    ),
+            });
         }
         call.answer(&DeleteTopicsResponse::default().with_responses(results))
     })
@@ -122,7 +148,7 @@ impl From<StreamsError> for Refusal {
 pub(super) fn create_partitions(call: Call) -> Result<Reply, Ending> {
     let request: CreatePartitionsRequest = call.decode("CreatePartitions")?;
     Reply::later(async move {
-        let mut results = Vec::with_capacity(request.topics.len());
+        let mut begun = Vec::with_capacity(request.topics.len());
         let mut seen = BTreeSet::new();
         for topic in request.topics {
             let grown = if seen.insert(topic.name.clone()) {
@@ -131,10 +157,15 @@ pub(super) fn create_partitions(call: Call) -> Result<Reply, Ending> {
                 let reason = "the request names it twice";
                 Err(Refusal::of(ResponseError::InvalidRequest, reason))
             };
-            let (code, reason) = Refusal::told(grown);
+            begun.push((topic.name, grown.map(|wait| ((), wait))));
+            consume_budget().await;
+        }
+        let mut results = Vec::with_capacity(begun.len());
+        for (name, grown) in begun {
+            let (code, reason) = Refusal::told(settled(grown).await);
             results.push(
                 CreatePartitionsTopicResult::default()
-                    .with_name(topic.name)
+                    .with_name(name)
                     .with_error_code(code)
                     .with_error_message(reason),
             );
@@ -147,32 +178,44 @@ pub(super) fn create_partitions(call: Call) -> Result<Reply, Ending> {
 pub(super) fn delete_records(call: Call) -> Result<Reply, Ending> {
     let request: DeleteRecordsRequest = call.decode("DeleteRecords")?;
     Reply::later(async move {
-        let mut topics = Vec::with_capacity(request.topics.len());
+        let mut begun = Vec::with_capacity(request.topics.len());
         for topic in request.topics {
             let may = call.may_topic_named(Operation::Delete, &topic.name);
             let mut partitions = Vec::with_capacity(topic.partitions.len());
             for asked in topic.partitions {
                 let (index, offset) = (asked.partition_index, asked.offset);
-                if !may {
-                    partitions.push(
-                        DeleteRecordsPartitionResult::default()
-                            .with_partition_index(index)
-                            .with_error_code(ResponseError::TopicAuthorizationFailed.code())
-                            .with_low_watermark(-1),
-                    );
-                    continue;
-                }
-                let deleted = delete_before(&call, &topic.name, index, offset).await;
+                let deleted = if may {
+                    let deleted = delete_before(&call, &topic.name, index, offset).await;
+                    deleted.map_err(|error| streams_error_code(&error))
+                } else {
+                    Err(ResponseError::TopicAuthorizationFailed.code())
+                };
+                partitions.push((index, deleted));
+                consume_budget().await;
+            }
+            begun.push((topic.name, partitions));
+        }
+        let mut topics = Vec::with_capacity(begun.len());
+        for (name, begun) in begun {
+            let mut partitions = Vec::with_capacity(begun.len());
+            for (index, deleted) in begun {
+                let (code, low_watermark) = match deleted {
+                    Ok((start, wait)) => {
+                        let ended = call.context.streams().end_delete_records(wait).await;
+                        (code_of(&ended), ended.map_or(-1, |()| start))
+                    }
+                    Err(code) => (code, -1),
+                };
                 partitions.push(
                     DeleteRecordsPartitionResult::default()
                         .with_partition_index(index)
-                        .with_error_code(code_of(&deleted))
-                        .with_low_watermark(deleted.unwrap_or(-1)),
+                        .with_error_code(code)
+                        .with_low_watermark(low_watermark),
                 );
             }
             topics.push(
                 DeleteRecordsTopicResult::default()
-                    .with_name(topic.name)
+                    .with_name(name)
                     .with_partitions(partitions),
             );
         }
@@ -185,19 +228,26 @@ async fn delete_before(
     topic: &WireName,
     partition: i32,
     offset: i64,
-) -> Result<i64, StreamsError> {
+) -> Result<(i64, DurableWait), StreamsError> {
     let name: TopicName = topic.parse()?;
     // Minus one means all that can be read now.
     let offset = Some(offset).filter(|offset| *offset != -1);
     let streams = call.context.streams();
-    streams.delete_records(&name, partition, offset).await
+    streams.begin_delete_records(&name, partition, offset).await
+}
+
+/// What was begun, once it is durable.
+async fn settled<T>(begun: Result<(T, DurableWait), Refusal>) -> Result<T, Refusal> {
+    let (done, wait) = begun?;
+    wait.await?;
+    Ok(done)
 }
 
 async fn grow(
     call: &Call,
     asked: &CreatePartitionsTopic,
     validate_only: bool,
-) -> Result<(), Refusal> {
+) -> Result<DurableWait, Refusal> {
     let streams = call.context.streams();
     let name: TopicName = asked.name.parse().map_err(StreamsError::from)?;
     if !call.may_topic(Operation::Alter, &name) {
@@ -217,17 +267,17 @@ async fn grow(
             return Err(Refusal::of(ResponseError::InvalidReplicaAssignment, reason));
         }
     }
-    if !validate_only {
-        streams.create_partitions(&name, asked.count).await?;
+    if validate_only {
+        return Ok(DurableWait::over());
     }
-    Ok(())
+    Ok(streams.begin_create_partitions(&name, asked.count).await?)
 }
 
 async fn create(
     call: &Call,
     asked: &CreatableTopic,
     validate_only: bool,
-) -> Result<CreatableTopicResult, Refusal> {
+) -> Result<(CreatableTopicResult, DurableWait), Refusal> {
     let streams = call.context.streams();
     let name: TopicName = asked.name.parse().map_err(StreamsError::from)?;
     let spec = TopicSpec {
@@ -236,18 +286,20 @@ async fn create(
         durability: None,
         config: configs::asked(asked.configs.iter().map(|c| (&*c.name, c.value.as_deref())))?,
     };
-    let (partitions, id, (set, durability)) = if validate_only {
+    let name = spec.name.clone();
+    let (partitions, id, (set, durability), wait) = if validate_only {
         let set = streams.split_config(spec.config.clone(), spec.durability)?;
-        (streams.check_create(&spec)?, uuid::Uuid::nil(), set)
+        let partitions = streams.check_create(&spec)?;
+        (partitions, uuid::Uuid::nil(), set, DurableWait::over())
     } else {
-        let topic = streams.create_topic(spec).await?;
+        let (topic, wait) = streams.begin_create_topic(spec).await?;
         (
             i32::try_from(topic.partitions().len()).unwrap_or(i32::MAX),
             topic.id(),
             ((*topic.config()).clone(), topic.durability()),
+            wait,
         )
     };
-    let name: TopicName = asked.name.parse().map_err(StreamsError::from)?;
     let told = configs::of_topic(streams.config(), &name, &set, durability)
         .into_iter()
         .map(|config| {
@@ -258,7 +310,7 @@ async fn create(
                 .with_config_source(config.source)
         });
     let result = CreatableTopicResult::default().with_name(asked.name.clone());
-    Ok(if call.version >= DETAILS_FROM {
+    let result = if call.version >= DETAILS_FROM {
         result
             .with_topic_id(id)
             .with_num_partitions(partitions)
@@ -266,7 +318,8 @@ async fn create(
             .with_configs(Some(told.collect()))
     } else {
         result
-    })
+    };
+    Ok((result, wait))
 }
 
 /// The number of partitions asked for; none leaves it to the store.
@@ -300,7 +353,11 @@ fn partitions_asked(call: &Call, asked: &CreatableTopic) -> Result<Option<i32>, 
     Ok(Some(asked.num_partitions).filter(|count| *count != -1))
 }
 
-async fn delete(call: &Call, asked: DeleteTopicState) -> DeletableTopicResult {
+/// Begins to delete a topic: its part of the answer if that succeeds, and what to wait for.
+async fn delete(
+    call: &Call,
+    asked: DeleteTopicState,
+) -> (DeletableTopicResult, Result<DurableWait, StreamsError>) {
     let streams = call.context.streams();
     let name: Result<TopicName, StreamsError> = match &asked.name {
         Some(name) => name.parse().map_err(StreamsError::from),
@@ -316,7 +373,7 @@ async fn delete(call: &Call, asked: DeleteTopicState) -> DeletableTopicResult {
     if let Ok(name) = &name
         && !call.may_topic(Operation::Delete, name)
     {
-        return DeletableTopicResult::default()
+        let refused = DeletableTopicResult::default()
             .with_name(Some(asked.name.unwrap_or_default()))
             .with_topic_id(if call.version >= 6 {
                 asked.topic_id
@@ -324,29 +381,26 @@ async fn delete(call: &Call, asked: DeleteTopicState) -> DeletableTopicResult {
                 uuid::Uuid::nil()
             })
             .with_error_code(ResponseError::TopicAuthorizationFailed.code());
+        return (refused, Ok(DurableWait::over()));
     }
     let deleted = match &name {
-        Ok(name) => streams.delete_topic(name).await,
+        Ok(name) => streams.begin_delete_topic(name).await,
         Err(error) => Err(error.clone()),
     };
     let wire_name = asked
         .name
         .or_else(|| name.ok().map(|n| WireName(owned(n.wire_name()))));
-    let error = deleted.err();
-    let message = error.as_ref().map(|error| owned(base::report(error)));
-    let result = DeletableTopicResult::default()
-        .with_name(if call.version >= 6 {
-            wire_name
-        } else {
-            Some(wire_name.unwrap_or_default())
-        })
-        .with_error_code(error.as_ref().map_or(0, streams_error_code))
-        .with_error_message(message.filter(|_| call.version >= 5));
-    if call.version >= 6 {
+    let result = DeletableTopicResult::default().with_name(if call.version >= 6 {
+        wire_name
+    } else {
+        Some(wire_name.unwrap_or_default())
+    });
+    let result = if call.version >= 6 {
         result.with_topic_id(id.unwrap_or(asked.topic_id))
     } else {
         result
-    }
+    };
+    (result, deleted)
 }
 
 /// The first version whose answers tell partitions and settings of what was created.

@@ -117,6 +117,7 @@ impl Partition {
         let next = state.next;
         state.index.forget_before(start, next);
         state.transactions.forget_before(start);
+        state.tell_watchers();
         Ok(true)
     }
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use journal::{JournalError, Position};
 
 use super::{Partition, State, storage};
+use crate::batch::LAST_DELTA_AT;
 use crate::decode::BatchRecords;
 use crate::error::StreamsError;
 use crate::event_store::Isolation;
@@ -198,6 +199,15 @@ impl Partition {
         let journal = &self.shared.journal;
         let bytes = journal.read(batch.position, batch.bytes as usize);
         bytes.map_err(storage)
+    }
+
+    /// The offset after the batch's last one.
+    pub(crate) fn end_of(&self, batch: &Located) -> Result<i64, StreamsError> {
+        let mut delta = [0; size_of::<i32>()];
+        let at = Position(batch.position.0 + LAST_DELTA_AT);
+        let journal = &self.shared.journal;
+        journal.read_into(at, &mut delta).map_err(storage)?;
+        Ok(batch.base_offset + i64::from(i32::from_be_bytes(delta)) + 1)
     }
 
     /// The bytes of a chunk that was put away.

@@ -61,13 +61,21 @@ impl Streams {
         name: &TopicName,
         count: i32,
     ) -> Result<(), StreamsError> {
-        let wait = loop {
+        self.begin_create_partitions(name, count).await?.await
+    }
+
+    /// As [`Streams::create_partitions`], and returns before it is durable.
+    pub(crate) async fn begin_create_partitions(
+        &self,
+        name: &TopicName,
+        count: i32,
+    ) -> Result<DurableWait, StreamsError> {
+        loop {
             match self.try_grow(name, count) {
                 Err(StreamsError::Busy) => self.room(CHANGE_ROOM_BYTES).await,
-                outcome => break outcome?,
+                outcome => return outcome,
             }
-        };
-        wait.await
+        }
     }
 
     /// Says what [`Streams::create_partitions`] would, and changes nothing.
@@ -88,6 +96,18 @@ impl Streams {
         partition: i32,
         offset: Option<i64>,
     ) -> Result<i64, StreamsError> {
+        let (start, wait) = self.begin_delete_records(name, partition, offset).await?;
+        self.end_delete_records(wait).await?;
+        Ok(start)
+    }
+
+    /// As [`Streams::delete_records`], and returns before it is durable.
+    pub(crate) async fn begin_delete_records(
+        &self,
+        name: &TopicName,
+        partition: i32,
+        offset: Option<i64>,
+    ) -> Result<(i64, DurableWait), StreamsError> {
         let topic = self.existing(name)?;
         if !topic.settings().is_deleting {
             return Err(StreamsError::NotDeletable(name.clone()));
@@ -110,11 +130,16 @@ impl Streams {
                 outcome => break outcome?,
             }
         };
-        if wait.is_some() {
-            DurableWait(wait).await?;
+        Ok((start, DurableWait(wait)))
+    }
+
+    /// Waits for a deletion of records, and has the space looked after that it frees.
+    pub(crate) async fn end_delete_records(&self, wait: DurableWait) -> Result<(), StreamsError> {
+        if wait.0.is_some() {
+            wait.await?;
             self.shared.keeper.look();
         }
-        Ok(start)
+        Ok(())
     }
 
     /// The settings that hold for a topic, by name.

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use base::{ByteSize, UnixMillis};
 use journal::SimDisk;
-use tokio::sync::Notify;
 
 use super::{all_records, append, batch_of, create, name, open, small, try_open, values};
 use crate::error::StreamsError;
 use crate::event_store::{EventStore, ProduceBatch, ProducerSequence, TopicSpec};
 use crate::partition::Partition;
-use crate::{Ack, Durability, Isolation, OffsetCommit, Record, StreamsConfig};
+use crate::{Ack, Durability, Isolation, OffsetCommit, Record, Signal, StreamsConfig};
 
 fn commit(topic: &str, partition: i32, offset: i64) -> OffsetCommit {
     OffsetCommit {
@@ -246,21 +245,21 @@ async fn offsets_are_found_by_time() {
 async fn watchers_are_woken_and_unregistered() {
     let streams = open(&SimDisk::new(7));
     let topic = create(&streams, "t", 2).await;
-    let notify = Arc::new(Notify::new());
+    let notify = Arc::new(Signal::new());
     let watches: Vec<_> = topic
         .partitions()
         .iter()
         .map(|p| p.watch(&notify).unwrap())
         .collect();
     append(&topic.partitions()[1], "v").await;
-    notify.notified().await;
+    notify.told().await;
     drop(watches);
     append(&topic.partitions()[1], "v").await;
-    let told = tokio::time::timeout(Duration::from_millis(20), notify.notified());
+    let told = tokio::time::timeout(Duration::from_millis(20), notify.told());
     assert!(told.await.is_err(), "a dropped watch was told");
     let _watch = topic.partitions()[0].watch(&notify).unwrap();
     streams.delete_topic(&name("t")).await.unwrap();
-    notify.notified().await;
+    notify.told().await;
     let refused = topic.partitions()[0].read(Isolation::Uncommitted, 0, 10, true);
     assert!(matches!(refused, Err(StreamsError::UnknownTopic(_))));
 }
@@ -350,6 +349,7 @@ async fn records_of_a_stream_expire_and_their_segments_go() {
         ..small()
     };
     let (streams, _) = try_open(&disk, config()).unwrap();
+    let first = streams.shared().journal.start();
     let topic = create(&streams, "/s:t", 1).await;
     let partition = &topic.partitions()[0];
     let now = streams.clock().now();
@@ -369,7 +369,6 @@ async fn records_of_a_stream_expire_and_their_segments_go() {
             .await
             .unwrap();
     }
-    let before = streams.shared().journal.segments().len();
     let next = streams.expire().unwrap().unwrap();
     assert!(next <= Duration::from_secs(60), "{next:?}");
     // Those of 61 to 89 minutes are gone; the one of 60 may be, a moment later.
@@ -380,8 +379,9 @@ async fn records_of_a_stream_expire_and_their_segments_go() {
         Err(StreamsError::OffsetOutOfRange { end: 60, .. })
     ));
     streams.reclaim().unwrap();
-    let after = streams.shared().journal.segments().len();
-    assert!(after < before, "{before} segments became {after}");
+    // The keeper may have been faster.
+    let start_now = streams.shared().journal.start();
+    assert!(start_now > first, "the journal still starts at {first}");
     streams.close().await;
     drop((streams, topic));
     let (streams, _) = try_open(&disk, config()).unwrap();
@@ -426,7 +426,7 @@ async fn weaker_durabilities_are_acknowledged_and_read_too() {
         spec.durability = Some(durability);
         let topic = streams.create_topic(spec).await.unwrap();
         let partition = &topic.partitions()[0];
-        let notify = Arc::new(Notify::new());
+        let notify = Arc::new(Signal::new());
         let _watch = partition.watch(&notify).unwrap();
         for ack in [Ack::None, Ack::Leader, Ack::All] {
             partition
@@ -437,7 +437,7 @@ async fn weaker_durabilities_are_acknowledged_and_read_too() {
                 .unwrap();
         }
         while partition.high_watermark() < 3 {
-            notify.notified().await;
+            notify.told().await;
         }
         assert_eq!(all_records(partition).len(), 3);
     }

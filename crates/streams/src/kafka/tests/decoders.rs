@@ -1,6 +1,7 @@
 //! The guard's shapes against the codec, and both against bytes that no client would send.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use base::Rng;
 use bytes::{Bytes, BytesMut};
@@ -341,7 +342,7 @@ fn frames_come_out_whole_however_they_are_cut() {
             stream.extend(&frame);
             sent.push(Bytes::from(frame));
         }
-        let mut frames = Frames::default();
+        let mut frames = Frames::new(Arc::default());
         let mut received = Vec::new();
         let mut rest = &stream[..];
         while !rest.is_empty() {
@@ -359,7 +360,7 @@ fn frames_come_out_whole_however_they_are_cut() {
 #[test]
 fn frames_of_impossible_length_are_refused() {
     for length in [-1, i32::MIN, i32::MAX, (100 << 20) + 1] {
-        let mut frames = Frames::default();
+        let mut frames = Frames::new(Arc::default());
         frames.extend(&length.to_be_bytes());
         assert!(frames.next().is_err(), "{length} was taken");
     }

@@ -154,3 +154,51 @@ async fn a_fetch_session_answers_only_what_is_new() {
     assert_eq!(stranger.call(12, &next(4)).await.error_code, 70);
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_session_that_waits_again_hears_of_all_that_happens() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    let mut other = Client::connect(&server).await;
+    client.call(13, &metadata("t")).await;
+    let begin = fetch("t", 0, 0, 1 << 20).with_session_epoch(0);
+    let session_id = client.call(12, &begin).await.session_id;
+    let next = |epoch, wait_ms| {
+        FetchRequest::default()
+            .with_max_wait_ms(wait_ms)
+            .with_min_bytes(1)
+            .with_max_bytes(1 << 20)
+            .with_session_id(session_id)
+            .with_session_epoch(epoch)
+    };
+    for epoch in 1..4 {
+        let nothing = client.call(12, &next(epoch, 5)).await;
+        assert_eq!((nothing.error_code, nothing.responses.len()), (0, 0));
+        assert_eq!(nothing.session_id, session_id);
+    }
+    // While it waits, and between two requests, also when the client asks again for the same.
+    client.send(12, &next(4, 60_000)).await;
+    other.call(9, &produce("t", 0, -1, batch(&["a"]))).await;
+    let (_, news) = client.receive::<FetchRequest>(12).await;
+    assert_eq!(fetched(&news).1.len(), batch(&["a"]).len());
+    let again = client.call(12, &next(5, 60_000)).await;
+    assert_eq!(fetched(&again).1.len(), batch(&["a"]).len());
+    let mut read = fetch("t", 1, 5, 1 << 20);
+    read.session_id = session_id;
+    read.session_epoch = 6;
+    assert_eq!(client.call(12, &read).await.responses.len(), 0);
+    assert_eq!(client.call(12, &next(7, 5)).await.responses.len(), 0);
+    other.call(9, &produce("t", 0, -1, batch(&["b"]))).await;
+    let more = client.call(12, &next(8, 60_000)).await;
+    assert_eq!(fetched(&more).1.len(), batch(&["b"]).len());
+    // A topic that goes is told at once.
+    read.topics[0].partitions[0].fetch_offset = 2;
+    read.session_epoch = 9;
+    assert_eq!(client.call(12, &read).await.responses.len(), 0);
+    client.send(12, &next(10, 60_000)).await;
+    let name = "t".parse().unwrap();
+    server.streams.delete_topic(&name).await.unwrap();
+    let (_, gone) = client.receive::<FetchRequest>(12).await;
+    assert_eq!(fetched(&gone).0, 3);
+    server.stop().await;
+}

@@ -168,7 +168,8 @@ async fn a_long_poll_is_woken_by_an_append_and_else_ends_in_time() {
     let began = Instant::now();
     let nothing = reader.call(11, &fetch("t", 0, 150, 1 << 20)).await;
     assert_eq!(fetched(&nothing), (0, Bytes::new()));
-    assert!(began.elapsed() >= Duration::from_millis(150));
+    // It may be answered a sixteenth earlier, together with others.
+    assert!(began.elapsed() >= Duration::from_millis(140));
     reader.send(11, &fetch("t", 0, 20_000, 1 << 20)).await;
     let began = Instant::now();
     writer.call(9, &produce("t", 0, 1, batch(&["news"]))).await;
