@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -18,6 +19,8 @@ use crate::{AccessError, Acl, AclFilter, Credential, Quota, QuotaEntity, ScramHa
 pub struct Access {
     path: PathBuf,
     now: RwLock<Arc<Snapshot>>,
+    /// Counts the changes since the folder was opened.
+    revision: AtomicU64,
     /// Held by a change from reading to publishing, so that no two are mixed.
     changing: Mutex<()>,
     secret: Secret,
@@ -47,6 +50,7 @@ impl Access {
         Ok(Access {
             path: folder.to_owned(),
             now: RwLock::new(Arc::new(stored.into_snapshot())),
+            revision: AtomicU64::new(0),
             changing: Mutex::new(()),
             secret: Secret::new()?,
         })
@@ -55,6 +59,11 @@ impl Access {
     /// Everything as it is now.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.now.read())
+    }
+
+    /// A number that is another one after each change.
+    pub fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
     }
 
     /// What logins need to treat strangers like users.
@@ -132,11 +141,14 @@ impl Access {
     /// Sets (`Some`) and removes (`None`) bounds of entities, all or none.
     ///
     /// # Errors
-    /// [`AccessError::Limit`], [`AccessError::File`].
+    /// [`AccessError::Invalid`], [`AccessError::Limit`], [`AccessError::File`].
     pub fn alter_quotas(
         &self,
         changes: &[(QuotaEntity, String, Option<f64>)],
     ) -> Result<(), AccessError> {
+        for (entity, key, value) in changes {
+            entity.check(key, *value)?;
+        }
         self.change(|stored| {
             for (entity, key, value) in changes {
                 let quota: &mut Quota = stored.quotas.entry(entity.clone()).or_default();
@@ -164,6 +176,7 @@ impl Access {
         if !stored.is_same(&before) {
             store::write(&self.path, &stored)?;
             *self.now.write() = Arc::new(stored.into_snapshot());
+            self.revision.fetch_add(1, Ordering::Release);
         }
         Ok(result)
     }
@@ -263,7 +276,7 @@ mod tests {
             client_id: Some(None),
             ip: None,
         };
-        let rate = (entity.clone(), "producer_byte_rate".to_owned(), Some(10.5));
+        let rate = (entity.clone(), "producer_byte_rate".to_owned(), Some(10.0));
         access.alter_quotas(&[rate]).unwrap();
         let before = access.snapshot();
         drop(access);

@@ -13,6 +13,7 @@ mod credential;
 mod error;
 pub mod limits;
 mod login;
+mod password;
 mod principal;
 mod quota;
 mod snapshot;
@@ -29,8 +30,9 @@ pub use acl::{
 pub use credential::{Credential, ScramHash};
 pub use error::AccessError;
 pub use login::{Login, Mechanism, Refusal, Step};
+pub use password::Passwords;
 pub use principal::Principal;
-pub use quota::{Quota, QuotaEntity};
+pub use quota::{Bound, Quota, QuotaEntity, Sharing};
 pub use snapshot::{Asking, Policy, Snapshot};
 pub use socket::{Socket, TlsSocket};
 pub use tls::{ClientAuth, PrincipalName, Tls, TlsConfig};

@@ -38,3 +38,9 @@ pub const HANDSHAKE_WAIT: Duration = Duration::from_secs(15);
 
 /// Bytes of a TLS key or certificate file: chains of a few certificates are a few KiB.
 pub const TLS_FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// How long a name and a password that were right need not be hashed again.
+pub const VERIFIED_FOR: Duration = Duration::from_secs(60);
+
+/// How many names with passwords are remembered as right, about 150 bytes each.
+pub const VERIFIED_MAX: usize = 1_000;

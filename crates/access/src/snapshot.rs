@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::acl::EVERY_NAME;
+use crate::quota::QuotaIndex;
 use crate::{Acl, AclFilter, Credential, Operation, PatternType, Permission, Principal};
-use crate::{Quota, QuotaEntity, ResourceType, ScramHash};
+use crate::{Bound, Quota, QuotaEntity, ResourceType, ScramHash, Sharing};
 
 /// Everything known at one moment.
 #[derive(Default)]
@@ -16,6 +17,7 @@ pub struct Snapshot {
     pub(crate) acls: BTreeSet<Acl>,
     pub(crate) quotas: BTreeMap<QuotaEntity, Quota>,
     by_type: HashMap<ResourceType, OfType>,
+    bounds: QuotaIndex,
 }
 
 /// The ACLs of one type of resource.
@@ -64,11 +66,13 @@ impl Snapshot {
             let of_name = names.entry(acl.resource_name.clone()).or_default();
             of_name.push(acl.clone());
         }
+        let bounds = QuotaIndex::new(&quotas);
         Snapshot {
             users,
             acls,
             quotas,
             by_type,
+            bounds,
         }
     }
 
@@ -99,6 +103,20 @@ impl Snapshot {
             is_allowed |= acl.covers(Permission::Allow, allows, principal, host);
         }
         is_allowed || (policy.allow_if_no_acl && !is_named)
+    }
+
+    /// Whether an ACL denies the caller this, whoever they are and whatever else allows it.
+    pub fn denies(
+        &self,
+        asking: Asking<'_>,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: &str,
+    ) -> bool {
+        let denies = |on: Operation| on == operation || on == Operation::All;
+        let Asking { principal, host } = asking;
+        let mut holding = self.holding_for(resource_type, name);
+        holding.any(|acl| acl.covers(Permission::Deny, denies, principal, host))
     }
 
     /// Whether the caller may do `operation` to some resource of this type, whatever its name.
@@ -170,6 +188,26 @@ impl Snapshot {
     /// Every quota, in the order of the entities.
     pub fn quotas(&self) -> impl Iterator<Item = (&QuotaEntity, &Quota)> {
         self.quotas.iter()
+    }
+
+    /// Whether anybody is bounded by anything.
+    pub fn has_quotas(&self) -> bool {
+        !self.quotas.is_empty()
+    }
+
+    /// What bounds a user's client, and who shares it.
+    pub fn bound_of_client(
+        &self,
+        bound: Bound,
+        user: &str,
+        client_id: &str,
+    ) -> Option<(Sharing, f64)> {
+        self.bounds.of_client(bound, user, client_id)
+    }
+
+    /// What bounds an address.
+    pub fn bound_of_ip(&self, bound: Bound, ip: &str) -> Option<f64> {
+        self.bounds.of_ip(bound, ip)
     }
 
     fn is_taken_back(

@@ -85,6 +85,9 @@ pub enum RestError {
     /// No such user.
     #[error("user '{0}' not found")]
     UserNotFound(String),
+    /// The caller did not show who they are.
+    #[error("{0}")]
+    Unauthenticated(&'static str),
     /// Users or ACLs could not be changed.
     #[error("{0}")]
     Access(String),
@@ -114,6 +117,7 @@ impl RestError {
             RestError::BodyTimeout => 408,
             RestError::NotFound | RestError::UserNotFound(_) => 404,
             RestError::Access(_) => 500,
+            RestError::Unauthenticated(_) => 40101,
             RestError::MethodNotAllowed => 405,
             RestError::Store(error) => store_code(error),
         }
@@ -151,6 +155,13 @@ impl IntoResponse for RestError {
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/json"),
         );
+        if status == StatusCode::UNAUTHORIZED {
+            // Browsers ask for name and password when they see this.
+            response.headers_mut().insert(
+                header::WWW_AUTHENTICATE,
+                HeaderValue::from_static("Basic realm=\"thalweg\", charset=\"UTF-8\""),
+            );
+        }
         if status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::SERVICE_UNAVAILABLE {
             response
                 .headers_mut()
@@ -162,10 +173,10 @@ impl IntoResponse for RestError {
 
 /// The code of a record that the store did not take: final failures and those worth a retry.
 pub(crate) fn record_code(error: &StreamsError) -> u32 {
-    if retriable(error) {
-        RECORD_RETRIABLE
-    } else {
-        RECORD_FAILED
+    match error {
+        StreamsError::NotAllowed { .. } => NOT_ALLOWED,
+        error if retriable(error) => RECORD_RETRIABLE,
+        _ => RECORD_FAILED,
     }
 }
 
@@ -176,6 +187,7 @@ fn store_code(error: &StreamsError) -> u32 {
         | StreamsError::UnknownTopicId(_)
         | StreamsError::AutoCreateOff(_) => 40401,
         StreamsError::UnknownPartition { .. } => 40402,
+        StreamsError::NotAllowed { .. } => NOT_ALLOWED,
         StreamsError::TopicExists(_) => 409,
         StreamsError::InvalidTopic(_)
         | StreamsError::InternalTopic(_)
@@ -206,6 +218,8 @@ fn retriable(error: &StreamsError) -> bool {
     )
 }
 
+/// The caller may not do this.
+pub(crate) const NOT_ALLOWED: u32 = 40301;
 /// A Kafka error that a retry will not mend (kafka-rest's per-record code).
 const RECORD_FAILED: u32 = 50002;
 /// A Kafka error that a retry may mend.

@@ -14,6 +14,9 @@ mod config;
 mod consumers;
 mod error;
 mod limits;
+mod login;
+#[cfg(test)]
+mod login_tests;
 mod management;
 mod media;
 mod partitioner;
@@ -26,5 +29,6 @@ mod topics;
 pub use access::access_management;
 pub use config::RestConfig;
 pub use error::RestError;
+pub use login::{Logins, Openings, Peer, cluster_rights_asked};
 pub use management::management;
 pub use routes::{RestHandle, routes};

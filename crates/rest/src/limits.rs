@@ -58,3 +58,12 @@ pub(crate) const FETCH_MIN_BYTES_MAX: i64 = 10_000_000;
 
 /// The time between two automatic commits (Kafka's `auto.commit.interval.ms`).
 pub(crate) const AUTO_COMMIT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Passwords hashed at one time: each takes milliseconds of a core.
+pub(crate) const LOGINS_AT_ONCE_MAX: usize = 4;
+
+/// How long a wrong password waits for its answer, so that passwords cannot be tried fast.
+pub(crate) const LOGIN_REFUSED_WAIT: Duration = Duration::from_millis(100);
+
+/// Longest `Authorization` header read, in bytes: names and passwords are far shorter.
+pub(crate) const LOGIN_BYTES_MAX: usize = 4 << 10;

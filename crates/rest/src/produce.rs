@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use base64::Engine;
@@ -26,14 +25,15 @@ use streams::{EventStore, ProduceBatch, Record, StreamsError, TopicInfo, TopicNa
 use tokio::task::JoinSet;
 
 use crate::answer::{self, AnswerType, Segments};
-use crate::error::{RestError, record_code};
+use crate::error::{NOT_ALLOWED, RestError, record_code};
+use crate::login::Asked;
 use crate::media::{self, Embedded};
 use crate::routes::Shared;
 use crate::{limits, partitioner};
 
 /// `POST /topics/{topic}`
 pub(crate) async fn to_topic(
-    State(shared): State<Arc<Shared>>,
+    Asked(shared): Asked,
     AnswerType(media): AnswerType,
     Segments(topic): Segments<String>,
     headers: HeaderMap,
@@ -45,7 +45,7 @@ pub(crate) async fn to_topic(
 
 /// `POST /topics/{topic}/partitions/{partition}`
 pub(crate) async fn to_partition(
-    State(shared): State<Arc<Shared>>,
+    Asked(shared): Asked,
     AnswerType(media): AnswerType,
     Segments((topic, partition)): Segments<(String, String)>,
     headers: HeaderMap,
@@ -138,7 +138,11 @@ async fn produce(
     store_all(&shared.store, &topic, parts, &mut outcomes).await;
     metrics::counter!("thalweg_rest_records_in_total").increment(count as u64);
     metrics::counter!("thalweg_rest_bytes_in_total").increment(bytes as u64);
-    Ok(answer::bytes(StatusCode::OK, media, receipts(&outcomes)))
+    Ok(answer::bytes(
+        status_of(&outcomes),
+        media,
+        receipts(&outcomes),
+    ))
 }
 
 /// The partition that a path names, when the topic has it.
@@ -340,6 +344,15 @@ fn batches(part: Part) -> Vec<Part> {
 fn record_bytes(record: &Record) -> usize {
     let part = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
     part(&record.key) + part(&record.value)
+}
+
+/// Single failures stand with their records; that somebody may not write at all is for the whole.
+fn status_of(outcomes: &[Option<Outcome>]) -> StatusCode {
+    let is_forbidden = |outcome: &Option<Outcome>| matches!(outcome, Some(Outcome::Refused { code, .. }) if *code == NOT_ALLOWED);
+    match outcomes.iter().any(is_forbidden) {
+        true => StatusCode::FORBIDDEN,
+        false => StatusCode::OK,
+    }
 }
 
 fn receipts(outcomes: &[Option<Outcome>]) -> Vec<u8> {

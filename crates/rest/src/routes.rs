@@ -18,18 +18,20 @@ use crate::body::Gate;
 use crate::config::RestConfig;
 use crate::consumers::{self, Consumers};
 use crate::error::RestError;
+use crate::login::{self, Logins};
 use crate::media::ApiVersion;
 use crate::{produce, topics};
 
 /// What the handlers of one proxy share.
+#[derive(Clone)]
 pub(crate) struct Shared {
     pub store: Arc<dyn EventStore>,
-    pub config: RestConfig,
+    pub config: Arc<RestConfig>,
     pub clock: Arc<dyn Clock>,
     pub gate: Gate,
     pub consumers: Arc<Consumers>,
     /// Counts produce requests, for the partition of records without a key.
-    pub turns: AtomicU64,
+    pub turns: Arc<AtomicU64>,
 }
 
 /// Holds what a proxy keeps between requests: its consumer instances.
@@ -37,22 +39,23 @@ pub(crate) struct Shared {
 pub struct RestHandle(Arc<Consumers>);
 
 /// The proxy's routes over `store`, to be served on a port of their own, and the handle that
-/// closes its consumer instances.
+/// closes its consumer instances. With `logins` every request acts as the user that it names.
 pub fn routes(
     store: Arc<dyn EventStore>,
     config: RestConfig,
     clock: Arc<dyn Clock>,
+    logins: Option<Arc<Logins>>,
 ) -> (Router, RestHandle) {
-    let consumers = Arc::new(Consumers::new(store.clone(), &config, clock.clone()));
+    let consumers = Arc::new(Consumers::new(&config, clock.clone()));
     let handle = RestHandle(consumers.clone());
     let gate = Gate::new(config.body_bytes_max.0);
     let shared = Shared {
         store,
-        config,
+        config: Arc::new(config),
         clock,
         gate,
         consumers,
-        turns: AtomicU64::new(0),
+        turns: Arc::default(),
     };
     let router = Router::new()
         .route("/", get(topics::root).post(topics::root))
@@ -74,8 +77,13 @@ pub fn routes(
         .merge(consumer_routes())
         .fallback(async || RestError::NotFound)
         .method_not_allowed_fallback(async || RestError::MethodNotAllowed)
-        .layer(middleware::from_fn(observe))
         .with_state(Arc::new(shared));
+    let router = match logins {
+        Some(logins) => login::identified(router, logins),
+        None => router,
+    };
+    // Around the logins, so that refusals are counted and written like all errors.
+    let router = router.layer(middleware::from_fn(observe));
     (router, handle)
 }
 

@@ -46,7 +46,7 @@ impl Proxy {
         let real = Arc::new(SystemClock);
         let (streams, _) = Streams::open(folder.path(), settings, real).unwrap();
         let store = streams.store();
-        let (router, handle) = routes(store.clone(), config, shared);
+        let (router, handle) = routes(store.clone(), config, shared, None);
         let router = router.merge(management(store.clone()));
         Proxy {
             router,

@@ -2,9 +2,6 @@
 //!
 //! There is one broker and it leads everything: the process itself.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
@@ -13,6 +10,7 @@ use streams::TopicInfo;
 
 use crate::answer::{self, AnswerType, Segments};
 use crate::error::RestError;
+use crate::login::Asked;
 use crate::produce::existing_partition;
 use crate::routes::Shared;
 
@@ -28,7 +26,7 @@ pub(crate) async fn brokers(AnswerType(media): AnswerType) -> Response {
 
 /// `GET /topics`
 pub(crate) async fn list(
-    State(shared): State<Arc<Shared>>,
+    Asked(shared): Asked,
     AnswerType(media): AnswerType,
 ) -> Result<Response, RestError> {
     let topics = shared.store.topics().await?;
@@ -38,7 +36,7 @@ pub(crate) async fn list(
 
 /// `GET /topics/{topic}`
 pub(crate) async fn topic(
-    State(shared): State<Arc<Shared>>,
+    Asked(shared): Asked,
     AnswerType(media): AnswerType,
     Segments(topic): Segments<String>,
 ) -> Result<Response, RestError> {
@@ -53,7 +51,7 @@ pub(crate) async fn topic(
 
 /// `GET /topics/{topic}/partitions`
 pub(crate) async fn partitions(
-    State(shared): State<Arc<Shared>>,
+    Asked(shared): Asked,
     AnswerType(media): AnswerType,
     Segments(topic): Segments<String>,
 ) -> Result<Response, RestError> {
@@ -64,7 +62,7 @@ pub(crate) async fn partitions(
 
 /// `GET /topics/{topic}/partitions/{partition}`
 pub(crate) async fn partition(
-    State(shared): State<Arc<Shared>>,
+    Asked(shared): Asked,
     AnswerType(media): AnswerType,
     Segments((topic, partition)): Segments<(String, String)>,
 ) -> Result<Response, RestError> {
@@ -79,7 +77,7 @@ pub(crate) async fn partition(
 
 /// `GET /topics/{topic}/partitions/{partition}/offsets`
 pub(crate) async fn offsets(
-    State(shared): State<Arc<Shared>>,
+    Asked(shared): Asked,
     AnswerType(media): AnswerType,
     Segments((topic, partition)): Segments<(String, String)>,
 ) -> Result<Response, RestError> {

@@ -54,6 +54,10 @@ pub struct StreamsConfig {
     pub allow_if_no_acl: bool,
     /// Host that clients are told to connect to; the address they came to when absent.
     pub advertised: Option<String>,
+    /// Likewise for the clients of the second listener.
+    pub local_advertised: Option<String>,
+    /// Most connections that one address may have at the Kafka listeners; zero is no bound.
+    pub max_connections_per_ip: usize,
     /// This node's id in metadata answers.
     pub node_id: i32,
     /// Whether plain topics are created when first asked for.
@@ -254,6 +258,8 @@ impl Default for StreamsConfig {
             super_users: Vec::new(),
             allow_if_no_acl: false,
             advertised: None,
+            local_advertised: None,
+            max_connections_per_ip: 0,
             node_id: 1,
             auto_create_topics: true,
             default_partitions: 1,

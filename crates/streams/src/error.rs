@@ -6,6 +6,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use access::{Operation, Principal, ResourceType};
 use uuid::Uuid;
 
 use crate::groups::GroupError;
@@ -141,6 +142,18 @@ pub enum StreamsError {
     /// A stored frame cannot be understood: written by a newer version, or damaged.
     #[error("stored data cannot be read: {0}")]
     Unreadable(&'static str),
+    /// The caller may not do this; an administrator can change that.
+    #[error("{principal} may not {operation} {kind} '{name}': an ACL has to allow it")]
+    NotAllowed {
+        /// Who asked.
+        principal: Principal,
+        /// What was asked.
+        operation: Operation,
+        /// The kind of what it was asked for.
+        kind: ResourceType,
+        /// The name of that.
+        name: String,
+    },
     /// The group's coordinator refused; most refusals mean that the member joins again.
     #[error("group '{group}' refused the call")]
     Group {

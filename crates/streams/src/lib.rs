@@ -7,6 +7,7 @@
 //! ever sees what a crash could take back.
 
 pub mod batch;
+mod caller;
 mod codec;
 mod compaction;
 mod config;
@@ -41,6 +42,7 @@ mod topics;
 pub mod transactions;
 mod unsettled;
 
+pub use caller::{Caller, as_caller};
 pub use config::{
     Authorization, CreationPolicy, Durability, SaslConfig, StreamDefaults, StreamPolicy,
     StreamsConfig,

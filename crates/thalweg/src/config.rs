@@ -43,6 +43,8 @@ pub struct Config {
 pub struct AccessConfig {
     /// Allows listeners beyond this machine that do not ask callers who they are.
     pub allow_remote: bool,
+    /// Lets anybody read the metrics where ACLs are followed.
+    pub open_metrics: bool,
 }
 
 /// One thing that is wrong with what was written.
@@ -282,7 +284,9 @@ fn distance(a: &str, b: &str) -> usize {
 
 const VARIABLE_PREFIX: &str = "THALWEG_";
 /// Variables that are read elsewhere: command line options, and the agent's own.
-const OTHER_VARIABLES: [&str; 4] = [
+const OTHER_VARIABLES: [&str; 6] = [
+    "THALWEG_LOGIN",
+    "THALWEG_LOGIN_PASSWORD_FILE",
     "THALWEG_DATA",
     "THALWEG_CONFIG",
     "THALWEG_SERVER",

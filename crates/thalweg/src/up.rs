@@ -264,6 +264,8 @@ struct Parts {
     fusion: Option<Arc<fusion::Fusion>>,
     fleet: Option<Arc<fleet::Fleet>>,
     imports: Option<Arc<imports::Imports>>,
+    /// Who calls over HTTP, where access control is on.
+    logins: Option<Arc<rest::Logins>>,
     clock: Arc<dyn Clock>,
 }
 
@@ -301,6 +303,15 @@ impl Parts {
             false => None,
         };
         let store = streams.as_ref().map(|streams| streams.store());
+        let logins = security.as_ref().and_then(|security| {
+            let (access, policy) = (security.access.clone()?, security.authorization.clone()?);
+            Some(rest::Logins::new(access, policy, clock.clone()))
+        });
+        // Parts of the process act under names of their own, so that ACLs can keep them off.
+        let as_service = |store: &Arc<dyn EventStore>, name| match &logins {
+            Some(logins) => streams::as_caller(store.clone(), logins.service(name)),
+            None => store.clone(),
+        };
         let mqtt = if runs(Role::Mqtt) {
             let (dir, config, clock) = (folder.join("mqtt"), config.mqtt.clone(), clock.clone());
             Some(
@@ -325,7 +336,7 @@ impl Parts {
                 let opened = fusion::Fusion::open(
                     &dir,
                     config.fusion.clone(),
-                    store.clone(),
+                    as_service(store, "statements"),
                     mqtt.clone(),
                     clock.clone(),
                 );
@@ -336,7 +347,7 @@ impl Parts {
                 let opened = imports::Imports::open(
                     &dir,
                     config.imports.clone(),
-                    store.clone(),
+                    as_service(store, "imports"),
                     clock.clone(),
                 );
                 imports = Some(opened.await.map_err(cannot_open("the imports"))?);
@@ -350,6 +361,7 @@ impl Parts {
             fusion,
             fleet,
             imports,
+            logins,
             clock,
         })
     }
@@ -363,7 +375,7 @@ impl Parts {
         shutdown: &CancellationToken,
     ) {
         if let (Some(streams), Some(security)) = (&self.streams, &self.security) {
-            let local = Arc::new(security.local());
+            let local = Arc::new(security.local(&config.streams));
             let each = [
                 (listeners.streams, security),
                 (listeners.streams_local, &local),
@@ -388,11 +400,16 @@ impl Parts {
             let (mqtt, shutdown) = (mqtt.clone(), shutdown.clone());
             tasks.spawn(async move { mqtt.serve(listener, shutdown).await });
         }
+        let logins = self.logins.clone();
         if let Some(store) = &self.store {
             management = management.merge(rest::management(store.clone()));
             if let Some(listener) = listeners.rest {
-                let (routes, handle) =
-                    rest::routes(store.clone(), config.rest.clone(), self.clock.clone());
+                let (routes, handle) = rest::routes(
+                    store.clone(),
+                    config.rest.clone(),
+                    self.clock.clone(),
+                    logins.clone(),
+                );
                 let (routes, shutdown) = (guarded(routes, config), shutdown.clone());
                 tasks.spawn(async move {
                     http::serve(listener, routes, shutdown).await;
@@ -408,6 +425,9 @@ impl Parts {
         }
         if let Some(imports) = &self.imports {
             management = management.merge(imports::http::routes(imports.clone()));
+        }
+        if let Some(logins) = logins {
+            management = rest::cluster_rights_asked(management, logins, openings(config));
         }
         let management = guarded(management, config);
         tasks.spawn(http::serve(listeners.fleet, management, shutdown.clone()));
@@ -430,6 +450,19 @@ impl Parts {
         if let Some(streams) = self.streams {
             streams.close().await;
         }
+    }
+}
+
+/// What of the management port needs no login: what tells that the process lives, what agents
+/// call, and the metrics where the configuration says so.
+fn openings(config: &Config) -> rest::Openings {
+    let mut paths = vec!["/health"];
+    if config.access.open_metrics {
+        paths.push("/metrics");
+    }
+    rest::Openings {
+        paths,
+        prefixes: fleet::http::AGENT_PREFIXES.to_vec(),
     }
 }
 

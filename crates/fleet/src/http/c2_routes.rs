@@ -133,4 +133,7 @@ fn origin(fleet: &Fleet, headers: &HeaderMap) -> String {
     )
 }
 
+/// What the paths that agents call begin with.
+pub const AGENT_PREFIXES: [&str; 3] = ["/efm/api/c2-protocol/", "/efm/api/flows/", "/c2/"];
+
 const PREFIXES: [&str; 2] = ["/efm/api/c2-protocol", "/c2"];

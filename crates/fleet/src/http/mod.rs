@@ -18,6 +18,8 @@ use serde::Serialize;
 use crate::error::FleetError;
 use crate::fleet::Fleet;
 
+pub use c2_routes::AGENT_PREFIXES;
+
 /// All routes of the fleet.
 pub fn routes(fleet: Arc<Fleet>) -> Router {
     c2_routes::routes(fleet.clone()).merge(management::routes(fleet))

@@ -1,8 +1,5 @@
 //! The calls on consumer instances, as kafka-rest documents them for version 2.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use regex::RegexBuilder;
@@ -15,15 +12,16 @@ use super::{Instance, InstanceKey, Interest, read};
 use crate::answer::{self, AnswerType, Parameters, Segments};
 use crate::error::RestError;
 use crate::limits;
+use crate::login::{Asked, Owner};
 use crate::media;
-use crate::routes::Shared;
 
 /// `POST /consumers/{group}`
 pub(crate) async fn create(
-    State(shared): State<Arc<Shared>>,
+    Asked(shared): Asked,
     AnswerType(media): AnswerType,
     Segments(group): Segments<String>,
     headers: HeaderMap,
+    Owner(owner): Owner,
     V2Body(body): V2Body,
 ) -> Result<Response, RestError> {
     let (name, config) = instance_config(&body)?;
@@ -50,7 +48,10 @@ pub(crate) async fn create(
         group,
         instance: name.clone(),
     };
-    shared.consumers.create(key, config).await?;
+    shared
+        .consumers
+        .create(&shared.store, owner, key, config)
+        .await?;
     let body = Created {
         instance_id: name,
         base_uri,
@@ -60,16 +61,16 @@ pub(crate) async fn create(
 
 /// `DELETE /consumers/{group}/instances/{instance}`
 pub(crate) async fn delete(
-    State(shared): State<Arc<Shared>>,
-    Segments((group, instance)): Segments<(String, String)>,
+    Asked(shared): Asked,
+    Found(instance): Found,
 ) -> Result<Response, RestError> {
-    shared.consumers.delete(&group, &instance).await?;
+    shared.consumers.delete(&instance).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// `POST …/subscription`
 pub(crate) async fn subscribe(
-    State(shared): State<Arc<Shared>>,
+    Asked(shared): Asked,
     Found(instance): Found,
     V2Body(body): V2Body,
 ) -> Result<Response, RestError> {
@@ -240,7 +241,7 @@ async fn seek_all(instance: &Instance, body: &[u8], to: SeekTo) -> Result<Respon
 
 /// `GET …/records`
 pub(crate) async fn records(
-    State(shared): State<Arc<Shared>>,
+    Asked(shared): Asked,
     Found(instance): Found,
     Parameters(limits): Parameters<read::ReadLimits>,
     headers: HeaderMap,
@@ -257,7 +258,7 @@ pub(crate) async fn records(
 /// An offset in the body is that of the last record that is done with, as in kafka-rest: what is
 /// committed, and answered by `GET …/offsets`, is the next one.
 pub(crate) async fn commit(
-    State(shared): State<Arc<Shared>>,
+    Asked(shared): Asked,
     AnswerType(media): AnswerType,
     Found(instance): Found,
     V2Body(body): V2Body,
@@ -290,7 +291,7 @@ pub(crate) async fn commit(
 
 /// `GET …/offsets`, with a body that names the partitions.
 pub(crate) async fn committed(
-    State(shared): State<Arc<Shared>>,
+    Asked(shared): Asked,
     AnswerType(media): AnswerType,
     Found(instance): Found,
     V2Body(body): V2Body,

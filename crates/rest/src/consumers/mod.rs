@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use access::Principal;
 use base::{Clock, UnixMillis};
 use regex::Regex;
 use streams::{
@@ -34,7 +35,6 @@ use crate::media::Embedded;
 
 /// All consumer instances of the process.
 pub(crate) struct Consumers {
-    store: Arc<dyn EventStore>,
     clock: Arc<dyn Clock>,
     idle_max: Duration,
     instances_max: usize,
@@ -70,6 +70,8 @@ pub(crate) struct InstanceConfig {
 
 pub(crate) struct Instance {
     key: InstanceKey,
+    /// Who made it, where callers are asked: nobody else uses it.
+    owner: Option<Principal>,
     config: InstanceConfig,
     last_used_ms: AtomicI64,
     gone: CancellationToken,
@@ -98,9 +100,8 @@ enum Interest {
 }
 
 impl Consumers {
-    pub fn new(store: Arc<dyn EventStore>, config: &RestConfig, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(config: &RestConfig, clock: Arc<dyn Clock>) -> Self {
         Consumers {
-            store,
             clock,
             idle_max: config.consumer_instance_timeout.0,
             instances_max: config.consumer_instances_max,
@@ -109,9 +110,11 @@ impl Consumers {
         }
     }
 
-    /// Makes an instance; it is a member of its group once it subscribes.
+    /// Makes an instance that reads `store`; it is a member of its group once it subscribes.
     pub async fn create(
         self: &Arc<Self>,
+        store: &Arc<dyn EventStore>,
+        owner: Option<Principal>,
         key: InstanceKey,
         config: InstanceConfig,
     ) -> Result<(), RestError> {
@@ -130,8 +133,7 @@ impl Consumers {
             consumers: self,
             key,
         };
-        let consumer = self
-            .store
+        let consumer = store
             .consumer(ConsumerConfig {
                 group: Some(name.key.group.clone()),
                 client_id: name.key.instance.clone(),
@@ -143,6 +145,7 @@ impl Consumers {
         let now = self.clock.now();
         let instance = Arc::new(Instance {
             key: name.key.clone(),
+            owner,
             config,
             last_used_ms: AtomicI64::new(now.0),
             gone: self.shutdown.child_token(),
@@ -163,25 +166,28 @@ impl Consumers {
     }
 
     /// Finds an instance and keeps it alive for another idle time.
-    pub fn find(&self, group: &str, instance: &str) -> Result<Arc<Instance>, RestError> {
+    /// Somebody else's is not there.
+    pub fn find(
+        &self,
+        caller: Option<&Principal>,
+        group: &str,
+        instance: &str,
+    ) -> Result<Arc<Instance>, RestError> {
         let key = InstanceKey {
             group: group.to_owned(),
             instance: instance.to_owned(),
         };
         match self.registry.lock().instances.get(&key) {
-            Some(instance) => {
+            Some(instance) if instance.owner.as_ref() == caller => {
                 instance.touch(self.clock.now());
                 Ok(instance.clone())
             }
-            None => Err(not_found(&key)),
+            _ => Err(not_found(&key)),
         }
     }
 
-    pub async fn delete(&self, group: &str, instance: &str) -> Result<(), RestError> {
-        let key = InstanceKey {
-            group: group.to_owned(),
-            instance: instance.to_owned(),
-        };
+    pub async fn delete(&self, found: &Instance) -> Result<(), RestError> {
+        let key = found.key.clone();
         let found = {
             let mut registry = self.registry.lock();
             let found = registry.instances.remove(&key);

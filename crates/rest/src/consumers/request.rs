@@ -16,6 +16,7 @@ use super::{Instance, InstanceConfig};
 use crate::answer::{self, Segments};
 use crate::error::RestError;
 use crate::limits;
+use crate::login::principal_of;
 use crate::media::{self, ApiVersion, Embedded};
 use crate::routes::Shared;
 
@@ -34,7 +35,9 @@ impl FromRequestParts<Arc<Shared>> for Found {
     ) -> Result<Self, RestError> {
         let Segments((group, instance)) =
             Segments::<(String, String)>::from_request_parts(parts, shared).await?;
-        shared.consumers.find(&group, &instance).map(Found)
+        let caller = principal_of(parts);
+        let found = shared.consumers.find(caller.as_ref(), &group, &instance);
+        found.map(Found)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::consumer_group::Partitions;
-use super::{GroupKind, GroupState};
+use super::{GroupKind, GroupState, Sight};
 
 /// A heartbeat: joins, keeps the session, tells what changed, or leaves. What is absent has not
 /// changed since the last one.
@@ -35,6 +35,8 @@ pub struct Beat {
     pub assignor: Option<String>,
     /// The partitions that it still holds.
     pub owned: Option<Partitions>,
+    /// The topics that its regular expression may find.
+    pub sight: Sight,
 }
 
 /// The coordinator's answer to a heartbeat.

@@ -19,6 +19,7 @@ mod consumer_group;
 mod coordinator;
 mod entry;
 mod group;
+mod sight;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +35,7 @@ pub use beat::{
 };
 pub use consumer_group::Partitions;
 pub use coordinator::{Coordinator, Pending};
+pub use sight::Sight;
 
 /// How the coordinator treats its groups; every field has a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

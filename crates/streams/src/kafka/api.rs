@@ -1,17 +1,24 @@
 //! The one table of the APIs served: it dispatches requests and answers ApiVersions.
 
+use access::Operation::{
+    Alter, AlterConfigs, ClusterAction, Create, Delete, Describe, DescribeConfigs, IdempotentWrite,
+    Read, Write,
+};
 use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::api_versions_response::{ApiVersion, ApiVersionsResponse};
 use kafka_protocol::protocol::StrBytes;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::guard::{self, Field};
+use super::permissions::{AskedPermissions, Asks, cluster, group, topic, transactional_id};
 use super::reply::{Call, Ending, Reply};
+use super::throttle::{Told, Toll};
 use super::{
     Context, acls, cluster, consumer_groups, fetch, group_admin, groups, metadata, offsets,
-    produce, sasl, topics, transaction_admin, transactions, users, versions,
+    produce, quotas, sasl, topics, transaction_admin, transactions, users, versions,
 };
 
 /// One API.
@@ -26,15 +33,26 @@ pub(super) struct Api {
     /// The highest version told and served.
     to: i16,
     /// The first version with compact lengths and tagged fields.
-    flexible_from: i16,
+    pub(super) flexible_from: i16,
     shape: &'static [Field],
+    /// What it asks of its callers.
+    pub(super) asks: Asks,
+    /// Where its answer says for how long the client is held back.
+    pub(super) told: Told,
     begin: fn(Call) -> Result<Reply, Ending>,
 }
 
+/// A request that was begun, and what it costs its client where that is counted.
+pub(super) struct Begun {
+    pub(super) reply: Reply,
+    pub(super) toll: Option<Toll>,
+}
+
 /// Begins the request in `frame`: what it changes has changed on return.
-pub(super) fn begin(context: &Arc<Context>, frame: Bytes) -> Result<Reply, Ending> {
+pub(super) fn begin(context: &Arc<Context>, frame: Bytes) -> Result<Begun, Ending> {
+    let free = |reply| Begun { reply, toll: None };
     if let Some(login) = context.session.raw_login() {
-        return sasl::raw_token(context, login, frame);
+        return sasl::raw_token(context, login, frame).map(free);
     }
     let (header, mut head_bytes) = guard::read_header(&frame)?;
     let found = APIS
@@ -48,20 +66,21 @@ pub(super) fn begin(context: &Arc<Context>, frame: Bytes) -> Result<Reply, Endin
         });
     };
     context.shared.telemetry.count_request(index);
-    if !BEFORE_LOGIN.contains(&api.key) {
+    if !api.asks.is_before_login() {
         context.session.admit(api.name)?;
     }
     let mut call = Call {
         context: Arc::clone(context),
         version: header.version,
         correlation: header.correlation,
+        asks: api.asks,
         // Apart from the frame, which it would keep in memory.
         client_id: StrBytes::from_string(header.client_id.to_owned()),
         body: Bytes::new(),
     };
     if !(api.from..=api.to).contains(&header.version) {
         if api.key == API_VERSIONS_KEY {
-            return answer_unknown_version(&call);
+            return answer_unknown_version(&call).map(free);
         }
         return Err(Ending::UnknownApi {
             key: header.key,
@@ -74,12 +93,30 @@ pub(super) fn begin(context: &Arc<Context>, frame: Bytes) -> Result<Reply, Endin
     }
     guard::check(api.shape, header.version, is_flexible, &frame[head_bytes..])?;
     call.body = frame.slice(head_bytes..);
-    (api.begin)(call)
+    let Some(mut toll) = Toll::of(&call, api, frame.len()) else {
+        return (api.begin)(call).map(free);
+    };
+    let started = Instant::now();
+    let reply = (api.begin)(call)?;
+    toll.add_time(context, started.elapsed());
+    Ok(Begun {
+        reply,
+        toll: Some(toll),
+    })
 }
 
 /// What ApiVersions tells: every API with its versions.
 pub(super) fn told() -> Vec<ApiVersion> {
     APIS.iter().map(Api::told).collect()
+}
+
+/// What each API asks of its callers where ACLs are followed, in the order of the APIs' keys.
+pub fn asked_permissions() -> impl Iterator<Item = AskedPermissions> {
+    APIS.iter().map(|api| AskedPermissions {
+        api: api.name,
+        permissions: api.asks.permissions(),
+        open_because: api.asks.reason(),
+    })
 }
 
 /// A client that asks in a version from the future learns, in the oldest layout, which versions of
@@ -99,9 +136,6 @@ const API_VERSIONS_KEY: i16 = 18;
 const SASL_HANDSHAKE_KEY: i16 = 17;
 const SASL_AUTHENTICATE_KEY: i16 = 36;
 
-/// What is served to clients that have not logged in.
-const BEFORE_LOGIN: [i16; 3] = [API_VERSIONS_KEY, SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY];
-
 /// Every API served, in the order of their keys.
 ///
 /// Produce is told from version 0, though versions below 3 are not served: librdkafka before 2.1
@@ -115,6 +149,8 @@ pub(super) const APIS: &[Api] = &[
         to: 13,
         flexible_from: 9,
         shape: guard::PRODUCE,
+        asks: Asks::These(&[topic(Write), transactional_id(Write)]),
+        told: Told::Last(1),
         begin: produce::produce,
     },
     Api {
@@ -125,6 +161,8 @@ pub(super) const APIS: &[Api] = &[
         to: 18,
         flexible_from: 12,
         shape: guard::FETCH,
+        asks: Asks::These(&[topic(Read)]),
+        told: Told::First(1),
         begin: fetch::fetch,
     },
     Api {
@@ -135,6 +173,8 @@ pub(super) const APIS: &[Api] = &[
         to: 11,
         flexible_from: 6,
         shape: guard::LIST_OFFSETS,
+        asks: Asks::These(&[topic(Describe)]),
+        told: Told::First(2),
         begin: metadata::list_offsets,
     },
     Api {
@@ -145,6 +185,13 @@ pub(super) const APIS: &[Api] = &[
         to: 13,
         flexible_from: 9,
         shape: guard::METADATA,
+        asks: Asks::These(&[
+            topic(Describe),
+            topic(Create),
+            cluster(Create),
+            cluster(Describe),
+        ]),
+        told: Told::First(3),
         begin: metadata::metadata,
     },
     Api {
@@ -155,6 +202,8 @@ pub(super) const APIS: &[Api] = &[
         to: 10,
         flexible_from: 8,
         shape: guard::OFFSET_COMMIT,
+        asks: Asks::These(&[group(Read), topic(Read)]),
+        told: Told::First(3),
         begin: offsets::offset_commit,
     },
     Api {
@@ -165,6 +214,8 @@ pub(super) const APIS: &[Api] = &[
         to: 10,
         flexible_from: 6,
         shape: guard::OFFSET_FETCH,
+        asks: Asks::These(&[group(Describe), topic(Describe)]),
+        told: Told::First(3),
         begin: offsets::offset_fetch,
     },
     Api {
@@ -175,6 +226,8 @@ pub(super) const APIS: &[Api] = &[
         to: 6,
         flexible_from: 3,
         shape: guard::FIND_COORDINATOR,
+        asks: Asks::These(&[group(Describe), transactional_id(Describe)]),
+        told: Told::First(1),
         begin: groups::find_coordinator,
     },
     Api {
@@ -185,6 +238,8 @@ pub(super) const APIS: &[Api] = &[
         to: 9,
         flexible_from: 6,
         shape: guard::JOIN_GROUP,
+        asks: Asks::These(&[group(Read)]),
+        told: Told::First(2),
         begin: groups::join_group,
     },
     Api {
@@ -195,6 +250,8 @@ pub(super) const APIS: &[Api] = &[
         to: 4,
         flexible_from: 4,
         shape: guard::HEARTBEAT,
+        asks: Asks::These(&[group(Read)]),
+        told: Told::First(1),
         begin: groups::heartbeat,
     },
     Api {
@@ -205,6 +262,8 @@ pub(super) const APIS: &[Api] = &[
         to: 5,
         flexible_from: 4,
         shape: guard::LEAVE_GROUP,
+        asks: Asks::These(&[group(Read)]),
+        told: Told::First(1),
         begin: groups::leave_group,
     },
     Api {
@@ -215,6 +274,8 @@ pub(super) const APIS: &[Api] = &[
         to: 5,
         flexible_from: 4,
         shape: guard::SYNC_GROUP,
+        asks: Asks::These(&[group(Read)]),
+        told: Told::First(1),
         begin: groups::sync_group,
     },
     Api {
@@ -225,6 +286,8 @@ pub(super) const APIS: &[Api] = &[
         to: 6,
         flexible_from: 5,
         shape: guard::DESCRIBE_GROUPS,
+        asks: Asks::These(&[group(Describe)]),
+        told: Told::First(1),
         begin: group_admin::describe_groups,
     },
     Api {
@@ -235,6 +298,8 @@ pub(super) const APIS: &[Api] = &[
         to: 5,
         flexible_from: 3,
         shape: guard::LIST_GROUPS,
+        asks: Asks::These(&[cluster(Describe), group(Describe)]),
+        told: Told::First(1),
         begin: group_admin::list_groups,
     },
     Api {
@@ -245,6 +310,8 @@ pub(super) const APIS: &[Api] = &[
         to: 1,
         flexible_from: i16::MAX,
         shape: guard::SASL_HANDSHAKE,
+        asks: Asks::Nothing("i"),
+        told: Told::Never,
         begin: sasl::handshake,
     },
     Api {
@@ -255,6 +322,8 @@ pub(super) const APIS: &[Api] = &[
         to: 5,
         flexible_from: 3,
         shape: guard::API_VERSIONS,
+        asks: Asks::Nothing("a"),
+        told: Told::Never,
         begin: versions::api_versions,
     },
     Api {
@@ -265,6 +334,8 @@ pub(super) const APIS: &[Api] = &[
         to: 7,
         flexible_from: 5,
         shape: guard::CREATE_TOPICS,
+        asks: Asks::These(&[cluster(Create), topic(Create), topic(DescribeConfigs)]),
+        told: Told::First(2),
         begin: topics::create_topics,
     },
     Api {
@@ -275,6 +346,8 @@ pub(super) const APIS: &[Api] = &[
         to: 6,
         flexible_from: 4,
         shape: guard::DELETE_TOPICS,
+        asks: Asks::These(&[topic(Delete), topic(Describe)]),
+        told: Told::First(1),
         begin: topics::delete_topics,
     },
     Api {
@@ -285,6 +358,8 @@ pub(super) const APIS: &[Api] = &[
         to: 2,
         flexible_from: 2,
         shape: guard::DELETE_RECORDS,
+        asks: Asks::These(&[topic(Delete)]),
+        told: Told::First(0),
         begin: topics::delete_records,
     },
     Api {
@@ -295,6 +370,12 @@ pub(super) const APIS: &[Api] = &[
         to: 5,
         flexible_from: 2,
         shape: guard::INIT_PRODUCER_ID,
+        asks: Asks::These(&[
+            transactional_id(Write),
+            cluster(IdempotentWrite),
+            topic(Write),
+        ]),
+        told: Told::First(0),
         begin: transactions::init_producer_id,
     },
     Api {
@@ -305,6 +386,8 @@ pub(super) const APIS: &[Api] = &[
         to: 4,
         flexible_from: 4,
         shape: guard::OFFSET_FOR_LEADER_EPOCH,
+        asks: Asks::These(&[topic(Describe)]),
+        told: Told::First(2),
         begin: cluster::offset_for_leader_epoch,
     },
     Api {
@@ -315,6 +398,12 @@ pub(super) const APIS: &[Api] = &[
         to: 5,
         flexible_from: 3,
         shape: guard::ADD_PARTITIONS_TO_TXN,
+        asks: Asks::These(&[
+            transactional_id(Write),
+            topic(Write),
+            cluster(ClusterAction),
+        ]),
+        told: Told::First(0),
         begin: transactions::add_partitions_to_txn,
     },
     Api {
@@ -325,6 +414,8 @@ pub(super) const APIS: &[Api] = &[
         to: 4,
         flexible_from: 3,
         shape: guard::ADD_OFFSETS_TO_TXN,
+        asks: Asks::These(&[transactional_id(Write), group(Read)]),
+        told: Told::First(0),
         begin: transactions::add_offsets_to_txn,
     },
     Api {
@@ -335,6 +426,8 @@ pub(super) const APIS: &[Api] = &[
         to: 5,
         flexible_from: 3,
         shape: guard::END_TXN,
+        asks: Asks::These(&[transactional_id(Write)]),
+        told: Told::First(0),
         begin: transactions::end_txn,
     },
     Api {
@@ -345,6 +438,8 @@ pub(super) const APIS: &[Api] = &[
         to: 5,
         flexible_from: 3,
         shape: guard::TXN_OFFSET_COMMIT,
+        asks: Asks::These(&[transactional_id(Write), group(Read), topic(Read)]),
+        told: Told::First(0),
         begin: transactions::txn_offset_commit,
     },
     Api {
@@ -355,6 +450,8 @@ pub(super) const APIS: &[Api] = &[
         to: 3,
         flexible_from: 2,
         shape: guard::DESCRIBE_ACLS,
+        asks: Asks::These(&[cluster(Describe)]),
+        told: Told::First(0),
         begin: acls::describe_acls,
     },
     Api {
@@ -365,6 +462,8 @@ pub(super) const APIS: &[Api] = &[
         to: 3,
         flexible_from: 2,
         shape: guard::CREATE_ACLS,
+        asks: Asks::These(&[cluster(Alter)]),
+        told: Told::First(0),
         begin: acls::create_acls,
     },
     Api {
@@ -375,6 +474,8 @@ pub(super) const APIS: &[Api] = &[
         to: 3,
         flexible_from: 2,
         shape: guard::DELETE_ACLS,
+        asks: Asks::These(&[cluster(Alter)]),
+        told: Told::First(0),
         begin: acls::delete_acls,
     },
     Api {
@@ -385,6 +486,8 @@ pub(super) const APIS: &[Api] = &[
         to: 4,
         flexible_from: 4,
         shape: guard::DESCRIBE_CONFIGS,
+        asks: Asks::These(&[topic(DescribeConfigs), cluster(DescribeConfigs)]),
+        told: Told::First(0),
         begin: super::configs::describe_configs,
     },
     Api {
@@ -395,6 +498,8 @@ pub(super) const APIS: &[Api] = &[
         to: 2,
         flexible_from: 2,
         shape: guard::ALTER_CONFIGS,
+        asks: Asks::These(&[topic(AlterConfigs), cluster(AlterConfigs)]),
+        told: Told::First(0),
         begin: super::configs::alter_configs,
     },
     Api {
@@ -405,6 +510,8 @@ pub(super) const APIS: &[Api] = &[
         to: 4,
         flexible_from: 2,
         shape: guard::DESCRIBE_LOG_DIRS,
+        asks: Asks::These(&[cluster(Describe)]),
+        told: Told::First(0),
         begin: cluster::describe_log_dirs,
     },
     Api {
@@ -415,6 +522,8 @@ pub(super) const APIS: &[Api] = &[
         to: 2,
         flexible_from: 2,
         shape: guard::SASL_AUTHENTICATE,
+        asks: Asks::Nothing("i"),
+        told: Told::Never,
         begin: sasl::authenticate,
     },
     Api {
@@ -425,6 +534,8 @@ pub(super) const APIS: &[Api] = &[
         to: 3,
         flexible_from: 2,
         shape: guard::CREATE_PARTITIONS,
+        asks: Asks::These(&[topic(Alter)]),
+        told: Told::First(0),
         begin: topics::create_partitions,
     },
     Api {
@@ -435,6 +546,8 @@ pub(super) const APIS: &[Api] = &[
         to: 2,
         flexible_from: 2,
         shape: guard::DELETE_GROUPS,
+        asks: Asks::These(&[group(Delete)]),
+        told: Told::First(0),
         begin: group_admin::delete_groups,
     },
     Api {
@@ -445,6 +558,8 @@ pub(super) const APIS: &[Api] = &[
         to: 2,
         flexible_from: 2,
         shape: guard::ELECT_LEADERS,
+        asks: Asks::These(&[cluster(Alter)]),
+        told: Told::First(0),
         begin: cluster::elect_leaders,
     },
     Api {
@@ -455,6 +570,8 @@ pub(super) const APIS: &[Api] = &[
         to: 1,
         flexible_from: 1,
         shape: guard::INCREMENTAL_ALTER_CONFIGS,
+        asks: Asks::These(&[topic(AlterConfigs), cluster(AlterConfigs)]),
+        told: Told::First(0),
         begin: super::configs::incremental_alter_configs,
     },
     Api {
@@ -465,6 +582,8 @@ pub(super) const APIS: &[Api] = &[
         to: 1,
         flexible_from: 0,
         shape: guard::ALTER_PARTITION_REASSIGNMENTS,
+        asks: Asks::These(&[cluster(Alter)]),
+        told: Told::First(0),
         begin: cluster::alter_partition_reassignments,
     },
     Api {
@@ -475,6 +594,8 @@ pub(super) const APIS: &[Api] = &[
         to: 0,
         flexible_from: 0,
         shape: guard::LIST_PARTITION_REASSIGNMENTS,
+        asks: Asks::These(&[cluster(Describe)]),
+        told: Told::First(0),
         begin: cluster::list_partition_reassignments,
     },
     Api {
@@ -485,7 +606,33 @@ pub(super) const APIS: &[Api] = &[
         to: 0,
         flexible_from: i16::MAX,
         shape: guard::OFFSET_DELETE,
+        asks: Asks::These(&[group(Delete), topic(Read)]),
+        told: Told::AfterCode,
         begin: group_admin::offset_delete,
+    },
+    Api {
+        name: "DescribeClientQuotas",
+        key: 48,
+        told_from: 0,
+        from: 0,
+        to: 1,
+        flexible_from: 1,
+        shape: guard::DESCRIBE_CLIENT_QUOTAS,
+        asks: Asks::These(&[cluster(DescribeConfigs)]),
+        told: Told::First(0),
+        begin: quotas::describe,
+    },
+    Api {
+        name: "AlterClientQuotas",
+        key: 49,
+        told_from: 0,
+        from: 0,
+        to: 1,
+        flexible_from: 1,
+        shape: guard::ALTER_CLIENT_QUOTAS,
+        asks: Asks::These(&[cluster(AlterConfigs)]),
+        told: Told::First(0),
+        begin: quotas::alter,
     },
     Api {
         name: "DescribeUserScramCredentials",
@@ -495,6 +642,8 @@ pub(super) const APIS: &[Api] = &[
         to: 0,
         flexible_from: 0,
         shape: guard::DESCRIBE_USER_SCRAM_CREDENTIALS,
+        asks: Asks::These(&[cluster(Describe)]),
+        told: Told::First(0),
         begin: users::describe_credentials,
     },
     Api {
@@ -505,6 +654,8 @@ pub(super) const APIS: &[Api] = &[
         to: 0,
         flexible_from: 0,
         shape: guard::ALTER_USER_SCRAM_CREDENTIALS,
+        asks: Asks::These(&[cluster(Alter)]),
+        told: Told::First(0),
         begin: users::alter_credentials,
     },
     Api {
@@ -515,6 +666,8 @@ pub(super) const APIS: &[Api] = &[
         to: 2,
         flexible_from: 0,
         shape: guard::DESCRIBE_CLUSTER,
+        asks: Asks::Login("its address is where the caller is", &[cluster(Describe)]),
+        told: Told::First(0),
         begin: cluster::describe_cluster,
     },
     Api {
@@ -525,6 +678,8 @@ pub(super) const APIS: &[Api] = &[
         to: 0,
         flexible_from: 0,
         shape: guard::DESCRIBE_PRODUCERS,
+        asks: Asks::These(&[topic(Read)]),
+        told: Told::First(0),
         begin: transaction_admin::describe_producers,
     },
     Api {
@@ -535,6 +690,8 @@ pub(super) const APIS: &[Api] = &[
         to: 0,
         flexible_from: 0,
         shape: guard::DESCRIBE_TRANSACTIONS,
+        asks: Asks::These(&[transactional_id(Describe), topic(Describe)]),
+        told: Told::First(0),
         begin: transaction_admin::describe_transactions,
     },
     Api {
@@ -545,6 +702,8 @@ pub(super) const APIS: &[Api] = &[
         to: 2,
         flexible_from: 0,
         shape: guard::LIST_TRANSACTIONS,
+        asks: Asks::These(&[transactional_id(Describe)]),
+        told: Told::First(0),
         begin: transaction_admin::list_transactions,
     },
     Api {
@@ -555,6 +714,8 @@ pub(super) const APIS: &[Api] = &[
         to: 1,
         flexible_from: 0,
         shape: guard::CONSUMER_GROUP_HEARTBEAT,
+        asks: Asks::These(&[group(Read), topic(Describe)]),
+        told: Told::First(0),
         begin: consumer_groups::heartbeat,
     },
     Api {
@@ -565,6 +726,8 @@ pub(super) const APIS: &[Api] = &[
         to: 1,
         flexible_from: 0,
         shape: guard::CONSUMER_GROUP_DESCRIBE,
+        asks: Asks::These(&[group(Describe), topic(Describe)]),
+        told: Told::First(0),
         begin: consumer_groups::describe,
     },
     Api {
@@ -575,6 +738,8 @@ pub(super) const APIS: &[Api] = &[
         to: 0,
         flexible_from: 0,
         shape: guard::DESCRIBE_TOPIC_PARTITIONS,
+        asks: Asks::These(&[topic(Describe)]),
+        told: Told::First(0),
         begin: cluster::describe_topic_partitions,
     },
 ];

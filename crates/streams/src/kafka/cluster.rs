@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use access::{CLUSTER, Operation, ResourceType};
+use access::{Operation, ResourceType};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::alter_partition_reassignments_response::{
     ReassignablePartitionResponse, ReassignableTopicResponse,
@@ -23,7 +23,7 @@ use kafka_protocol::messages::offset_for_leader_epoch_response::{
 use kafka_protocol::messages::*;
 
 use super::limits::DESCRIBED_PARTITIONS_MAX;
-use super::metadata::find;
+use super::metadata::{existing, find};
 use super::reply::{Call, Ending, Reply, owned};
 use crate::Topic;
 use crate::batch::LEADER_EPOCH;
@@ -58,7 +58,7 @@ pub(super) fn describe_cluster(call: Call) -> Result<Reply, Ending> {
     if !request.include_cluster_authorized_operations {
         return call.now(&body);
     }
-    let operations = call.allowed(ResourceType::Cluster, CLUSTER);
+    let operations = call.allowed_to_cluster();
     call.now(&body.with_cluster_authorized_operations(operations))
 }
 
@@ -206,13 +206,11 @@ pub(super) fn describe_log_dirs(call: Call) -> Result<Reply, Ending> {
 pub(super) fn elect_leaders(call: Call) -> Result<Reply, Ending> {
     let request: ElectLeadersRequest = call.decode("ElectLeaders")?;
     if !call.may_cluster(Operation::Alter) {
-        // Version 0 has no place for the code.
-        let code = if call.version >= 1 { NOT_ALLOWED } else { 0 };
-        return call.now(&ElectLeadersResponse::default().with_error_code(code));
+        return call.now(&refused_election(&call, request));
     }
     let mut results = Vec::new();
     for asked in request.topic_partitions.unwrap_or_default() {
-        let topic = find(&call, Operation::Describe, &asked.topic);
+        let topic = existing(&call, &asked.topic);
         let partitions = asked.partitions.iter().map(|index| {
             let (code, reason) = match partition_code(&topic, *index) {
                 0 => (
@@ -257,7 +255,7 @@ pub(super) fn alter_partition_reassignments(call: Call) -> Result<Reply, Ending>
     let node = BrokerId(call.context.streams().node_id());
     let mut responses = Vec::with_capacity(request.topics.len());
     for asked in request.topics {
-        let topic = find(&call, Operation::Describe, &asked.name);
+        let topic = existing(&call, &asked.name);
         let partitions = asked.partitions.iter().map(|asked| {
             let refused = match (
                 &asked.replicas,
@@ -315,6 +313,26 @@ fn partitions_of(
             .with_last_known_elr(Some(Vec::new()))
     });
     told.collect()
+}
+
+/// A refusal stands for the whole and with each partition; version 0 has only the latter place.
+fn refused_election(call: &Call, request: ElectLeadersRequest) -> ElectLeadersResponse {
+    let code = if call.version >= 1 { NOT_ALLOWED } else { 0 };
+    let asked = request.topic_partitions.unwrap_or_default().into_iter();
+    let results = asked.map(|asked| {
+        let partitions = asked.partitions.iter().map(|index| {
+            PartitionResult::default()
+                .with_partition_id(*index)
+                .with_error_code(NOT_ALLOWED)
+        });
+        let partitions = partitions.collect();
+        ReplicaElectionResult::default()
+            .with_topic(asked.topic)
+            .with_partition_result(partitions)
+    });
+    ElectLeadersResponse::default()
+        .with_error_code(code)
+        .with_replica_election_results(results.collect())
 }
 
 fn cursor(name: &TopicName, partition: i32) -> Cursor {

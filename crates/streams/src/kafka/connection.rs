@@ -11,6 +11,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use access::Socket;
 use bytes::{Buf, Bytes, BytesMut};
@@ -18,12 +19,14 @@ use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::Context;
+use super::api::Begun;
 use super::buffers::Buffers;
 use super::limits::{
     DRAIN_WAIT, FRAME_STALL_MAX, LOGIN_REQUEST_BYTES_MAX, LOGIN_WAIT, READ_STEP_BYTES,
     REQUEST_BYTES_MAX, REQUESTS_IN_FLIGHT_MAX, UNSENT_BYTES_MAX,
 };
 use super::reply::{Answer, Ending, Reply};
+use super::throttle::Toll;
 use super::unsent::Unsent;
 
 /// Serves the client on `socket` until it goes, misbehaves or the listener stops.
@@ -39,6 +42,7 @@ pub(super) async fn run(socket: Socket, context: Arc<Context>) {
         is_ending: false,
         login_until: Instant::now() + LOGIN_WAIT,
         stopped: Box::pin(context.shared.shutdown.clone().cancelled_owned()),
+        muted_until: None,
     };
     match link.serve().await {
         Ok(()) => {}
@@ -58,7 +62,7 @@ struct Link {
     context: Arc<Context>,
     socket: Socket,
     received: Frames,
-    replies: VecDeque<Reply>,
+    replies: VecDeque<Begun>,
     /// Bytes of the answers among the replies that are there already.
     queued_bytes: usize,
     unsent: Unsent,
@@ -68,12 +72,15 @@ struct Link {
     login_until: Instant,
     /// Over when the listener stops.
     stopped: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Until when the client is held back for what it has used: nothing is read or begun.
+    muted_until: Option<Instant>,
 }
 
 /// What wakes a connection.
 enum Event {
     Readable(io::Result<usize>),
     Answered(Result<Answer, Ending>),
+    Unmuted,
     Stop,
 }
 
@@ -101,9 +108,10 @@ impl Link {
                 }
                 Event::Readable(Err(error)) => return Err(error.into()),
                 Event::Answered(answer) => {
-                    self.replies.pop_front();
-                    self.unsent.push(answer?);
+                    let toll = self.replies.pop_front().and_then(|begun| begun.toll);
+                    self.settle(answer?, toll);
                 }
+                Event::Unmuted => self.muted_until = None,
                 Event::Stop => return self.drain().await,
             }
         }
@@ -114,6 +122,7 @@ impl Link {
         while self.replies.len() < REQUESTS_IN_FLIGHT_MAX
             && self.unsent.bytes() + self.queued_bytes < UNSENT_BYTES_MAX
             && !self.is_ending
+            && self.muted_until.is_none()
         {
             self.received.bytes_max = match self.context.session.is_open() {
                 true => REQUEST_BYTES_MAX,
@@ -122,7 +131,7 @@ impl Link {
             let Some(frame) = self.received.next()? else {
                 break;
             };
-            let mut reply = super::api::begin(&self.context, frame)?;
+            let Begun { mut reply, toll } = super::api::begin(&self.context, frame)?;
             while let Reply::HeldBack(begun) = reply {
                 reply = begun.await?;
             }
@@ -131,27 +140,50 @@ impl Link {
                 reply = Reply::Now(answer);
             }
             match reply {
-                Reply::Nothing | Reply::HeldBack(_) | Reply::Last(_) => {}
-                Reply::Now(answer) if self.replies.is_empty() => self.unsent.push(answer),
+                Reply::Nothing => {
+                    let wait = toll.map(|toll| toll.wait(&self.context));
+                    self.mute(wait.unwrap_or_default());
+                }
+                Reply::HeldBack(_) | Reply::Last(_) => {}
+                Reply::Now(answer) if self.replies.is_empty() => self.settle(answer, toll),
                 reply => {
                     if let Reply::Now(answer) = &reply {
                         self.queued_bytes += answer.len();
                     }
-                    self.replies.push_back(reply);
+                    self.replies.push_back(Begun { reply, toll });
                 }
             }
         }
         Ok(())
     }
 
+    /// Lets an answer go; whoever has used too much is held back after it.
+    fn settle(&mut self, answer: Answer, toll: Option<Toll>) {
+        let (answer, wait) = match toll {
+            None => (answer, Duration::ZERO),
+            Some(toll) => toll.settle(&self.context, answer),
+        };
+        self.unsent.push(answer);
+        self.mute(wait);
+    }
+
+    fn mute(&mut self, wait: Duration) {
+        if !wait.is_zero() {
+            let until = Instant::now() + wait;
+            self.muted_until = self.muted_until.max(Some(until));
+        }
+    }
+
     /// Moves the answers at the front of the queue that need no waiting to those to be sent.
     fn collect_answers(&mut self) -> Result<(), Ending> {
         while self.unsent.bytes() < UNSENT_BYTES_MAX
-            && matches!(self.replies.front(), Some(Reply::Now(_)))
+            && matches!(self.replies.front(), Some(front) if matches!(front.reply, Reply::Now(_)))
         {
-            if let Some(Reply::Now(answer)) = self.replies.pop_front() {
+            if let Some(Begun { reply, toll }) = self.replies.pop_front()
+                && let Reply::Now(answer) = reply
+            {
                 self.queued_bytes -= answer.len();
-                self.unsent.push(answer);
+                self.settle(answer, toll);
             }
         }
         Ok(())
@@ -159,9 +191,12 @@ impl Link {
 
     /// Waits for whatever comes first: bytes, the front's answer, or the end.
     async fn next_event(&mut self) -> Result<Event, Ending> {
+        let is_muted = self.muted_until.is_some();
+        let unmuted_at = self.muted_until.unwrap_or_else(Instant::now);
         let may_read = self.replies.len() < REQUESTS_IN_FLIGHT_MAX
             && self.queued_bytes < UNSENT_BYTES_MAX
-            && !self.is_ending;
+            && !self.is_ending
+            && !is_muted;
         let must_log_in = !self.context.session.is_open();
         if !must_log_in {
             // Counts from when the client has to log in again.
@@ -177,7 +212,10 @@ impl Link {
             ..
         } = self;
         let front = std::future::poll_fn(|cx| match replies.front_mut() {
-            Some(Reply::Later(answer)) => answer.as_mut().poll(cx),
+            Some(Begun {
+                reply: Reply::Later(answer),
+                ..
+            }) => answer.as_mut().poll(cx),
             _ => Poll::Pending,
         });
         tokio::select! {
@@ -185,6 +223,7 @@ impl Link {
             biased;
             answer = front => Ok(Event::Answered(answer)),
             () = stopped.as_mut() => Ok(Event::Stop),
+            () = tokio::time::sleep_until(unmuted_at), if is_muted => Ok(Event::Unmuted),
             bytes = received.fill(socket), if may_read => Ok(Event::Readable(bytes)),
             () = tokio::time::sleep(FRAME_STALL_MAX), if is_stalling => Err(Ending::Stalled),
             () = tokio::time::sleep_until(login_until), if must_log_in => Err(Ending::NoLogin),
@@ -209,8 +248,8 @@ impl Link {
     /// The listener stops: what has been begun is answered, as far as that takes no long wait.
     async fn drain(&mut self) -> Result<(), Ending> {
         let answers = async {
-            while let Some(reply) = self.replies.pop_front() {
-                match reply {
+            while let Some(begun) = self.replies.pop_front() {
+                match begun.reply {
                     Reply::Now(answer) => self.unsent.push(answer),
                     Reply::Later(answer) => self.unsent.push(answer.await?),
                     Reply::Nothing | Reply::HeldBack(_) | Reply::Last(_) => {}

@@ -59,7 +59,7 @@ pub(super) fn describe(call: Call) -> Result<Reply, Ending> {
             continue;
         }
         let operations = call.allowed(ResourceType::Group, &group);
-        let told = described(&call, group, &mut names);
+        let told = without_unknown_topics(&call, described(&call, group, &mut names));
         groups.push(
             match request.include_authorized_operations && told.error_code == 0 {
                 true => told.with_authorized_operations(operations),
@@ -113,6 +113,7 @@ fn beat_of(call: &Call, request: ConsumerGroupHeartbeatRequest) -> Beat {
             .map(|regex| regex.to_string()),
         assignor: request.server_assignor.map(|name| name.to_string()),
         owned,
+        sight: call.sight(),
     }
 }
 
@@ -163,6 +164,22 @@ fn described(call: &Call, group: GroupId, names: &mut TopicNames) -> DescribedGr
                 .with_group_state(text(GroupState::Dead.name()))
         }
     }
+}
+
+/// A group that reads a topic which the caller may not know of is not described at all.
+fn without_unknown_topics(call: &Call, told: DescribedGroup) -> DescribedGroup {
+    let is_known = |assignment: &DescribedAssignment| {
+        let mut topics = assignment.topic_partitions.iter();
+        topics.all(|topic| call.may_topic_named(Operation::Describe, &topic.topic_name))
+    };
+    let mut members = told.members.iter();
+    if members.all(|m| is_known(&m.assignment) && is_known(&m.target_assignment)) {
+        return told;
+    }
+    let reason = "The group has described topic(s) that the client is not authorized to describe.";
+    told.with_error_code(ResponseError::TopicAuthorizationFailed.code())
+        .with_error_message(Some(text(reason)))
+        .with_members(Vec::new())
 }
 
 fn member(call: &Call, member: ConsumerMemberDescription, names: &mut TopicNames) -> Member {

@@ -1,5 +1,6 @@
 //! The one conversion from the store's and the coordinator's errors to Kafka's codes.
 
+use access::ResourceType;
 use kafka_protocol::ResponseError as Code;
 
 use crate::StreamsError;
@@ -38,6 +39,12 @@ pub fn streams_error_code(error: &StreamsError) -> i16 {
         StreamsError::Full | StreamsError::Storage(_) | StreamsError::Unreadable(_) => {
             Code::KafkaStorageError
         }
+        StreamsError::NotAllowed { kind, .. } => match kind {
+            ResourceType::Topic => Code::TopicAuthorizationFailed,
+            ResourceType::Group => Code::GroupAuthorizationFailed,
+            ResourceType::TransactionalId => Code::TransactionalIdAuthorizationFailed,
+            _ => Code::ClusterAuthorizationFailed,
+        },
         // Another process will lead what this one gives up; clients look again.
         StreamsError::Closed => Code::NotLeaderOrFollower,
         StreamsError::Group { reason, .. } => return group_error_code(reason),

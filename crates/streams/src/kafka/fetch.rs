@@ -71,7 +71,7 @@ pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
     let fetching = Fetching {
         isolation,
         min_bytes,
-        max_bytes: max_bytes.min(FETCH_BYTES_MAX),
+        max_bytes: max_bytes.min(FETCH_BYTES_MAX).min(call.fetch_bytes_max()),
         session_id: opened.session_id,
         epoch: epoch.max(0),
         only_news: opened.only_news,

@@ -65,9 +65,14 @@ fn refused_key(call: &Call, key_type: i8, key: &str) -> i16 {
 fn coordinators(call: &Call, asked: FindCoordinatorRequest, code: i16) -> FindCoordinatorResponse {
     let node = BrokerId(call.context.streams().node_id());
     let (host, port) = (call.context.host.clone(), call.context.port);
-    if call.version < 4 {
+    if call.version < 4 && code != 0 {
         return FindCoordinatorResponse::default()
             .with_error_code(code)
+            .with_node_id(BrokerId(-1))
+            .with_port(-1);
+    }
+    if call.version < 4 {
+        return FindCoordinatorResponse::default()
             .with_node_id(node)
             .with_host(host)
             .with_port(port);

@@ -348,6 +348,19 @@ const ACL_FILTER: &[Field] = &[
     always(I8),
 ];
 
+pub(crate) const DESCRIBE_CLIENT_QUOTAS: &[Field] = &[
+    always(Kind::Structs(&[always(TEXT), always(I8), always(TEXT)])),
+    always(I8),
+];
+
+pub(crate) const ALTER_CLIENT_QUOTAS: &[Field] = &[
+    always(Kind::Structs(&[
+        always(Kind::Structs(&[always(TEXT), always(TEXT)])),
+        always(Kind::Structs(&[always(TEXT), always(I64), always(I8)])),
+    ])),
+    always(I8),
+];
+
 pub(crate) const DESCRIBE_USER_SCRAM_CREDENTIALS: &[Field] =
     &[always(Kind::Structs(&[always(TEXT)]))];
 

@@ -88,3 +88,14 @@ pub(super) const LOGINS_AT_ONCE_MAX: usize = 4;
 /// Partitions in one answer of DescribeTopicPartitions: Kafka's default for
 /// `max.request.partition.size.limit`; clients come back with the cursor.
 pub(super) const DESCRIBED_PARTITIONS_MAX: usize = 2_000;
+
+/// What a quota's rate gives in this time may be used at once: Kafka's default of ten windows of a
+/// second.
+pub(super) const QUOTA_WINDOW: Duration = Duration::from_secs(10);
+
+/// Longest time for which a client is held back at once; one that is still over is held back again
+/// by its next request.
+pub(super) const THROTTLE_MAX: Duration = Duration::from_secs(300);
+
+/// Clients with a quota whose use is known at one time, about 150 bytes each; more share a meter.
+pub(super) const METERS_MAX: usize = 10_000;

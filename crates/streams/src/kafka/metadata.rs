@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use access::{CLUSTER, Operation, ResourceType};
+use access::{Operation, ResourceType};
 use base::UnixMillis;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::list_offsets_request::ListOffsetsPartition;
@@ -123,6 +123,15 @@ pub(super) fn find(call: &Call, operation: Operation, name: &str) -> Result<Arc<
     if !call.may_topic(operation, &name) {
         return Err(ResponseError::TopicAuthorizationFailed.code());
     }
+    let found = call.context.streams().topic_by_name(&name);
+    found.ok_or(ResponseError::UnknownTopicOrPartition.code())
+}
+
+/// As [`find`], for who may do to the whole cluster what is asked.
+pub(super) fn existing(call: &Call, name: &str) -> Result<Arc<Topic>, i16> {
+    let name: TopicName = name
+        .parse()
+        .map_err(|_| ResponseError::InvalidTopicException.code())?;
     let found = call.context.streams().topic_by_name(&name);
     found.ok_or(ResponseError::UnknownTopicOrPartition.code())
 }
@@ -250,7 +259,7 @@ fn body(call: &Call, telling: Telling, topics: Vec<MetadataResponseTopic>) -> Me
     if !telling.cluster_operations {
         return told;
     }
-    told.with_cluster_authorized_operations(call.allowed(ResourceType::Cluster, CLUSTER))
+    told.with_cluster_authorized_operations(call.allowed_to_cluster())
 }
 
 /// Timestamp and offset asked for, or the code of the refusal.

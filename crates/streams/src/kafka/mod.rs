@@ -6,13 +6,14 @@
 //! Record batches stay the bytes that they are, both ways.
 //!
 //! There is one node, so it leads every partition in leader epoch 0 and coordinates every group.
-//! Left out: quotas.
 //!
 //! Who a client is, is settled by [`sasl`] or by its certificate before anything else is served;
-//! what it may do is asked by each API ([`security`]).
+//! what it may do is asked by each API ([`security`], [`permissions`]). Who uses more than a quota
+//! allows is held back ([`throttle`]).
 
 mod acls;
 mod api;
+mod arrivals;
 mod buffers;
 mod cluster;
 mod configs;
@@ -25,8 +26,11 @@ mod groups;
 mod guard;
 mod limits;
 mod metadata;
+mod meters;
 mod offsets;
+mod permissions;
 mod produce;
+mod quotas;
 mod reply;
 mod sasl;
 mod security;
@@ -35,6 +39,7 @@ mod standby;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod throttle;
 mod topics;
 mod transaction_admin;
 mod transactions;
@@ -45,22 +50,27 @@ mod versions;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use access::Socket;
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::Streams;
+use arrivals::Refused;
 use security::Session;
 use telemetry::Telemetry;
 
+pub use api::asked_permissions;
+pub use permissions::{AskedPermissions, Permission};
 pub use security::{SaslSettings, Security};
+pub use throttle::Usage;
 
 pub use error::{group_error_code, streams_error_code, transaction_error_code};
 
@@ -70,7 +80,11 @@ pub use error::{group_error_code, streams_error_code, transaction_error_code};
 /// Clients are told to connect to `advertised` of the configuration, or else to the address that
 /// they came to.
 pub async fn serve(listener: TcpListener, streams: Arc<Streams>, shutdown: CancellationToken) {
-    serve_secured(listener, streams, Arc::new(Security::default()), shutdown).await;
+    let security = Security {
+        advertised: streams.config().advertised.clone(),
+        ..Security::default()
+    };
+    serve_secured(listener, streams, Arc::new(security), shutdown).await;
 }
 
 /// As [`serve`], asking clients who they are and what they may do.
@@ -110,12 +124,20 @@ pub async fn serve_secured(
             tracing::warn!(%peer, "Kafka connection refused: {} are open", limits::CONNECTIONS_MAX);
             continue;
         };
+        let own_place = match shared.arrive(peer.ip()) {
+            Ok(own_place) => own_place,
+            Err(refused) => {
+                shared.telemetry.refused.increment(1);
+                turn_away(&connections, &shutdown, socket, place, refused);
+                continue;
+            }
+        };
         match Context::new(&shared, &socket, peer) {
             Ok(context) => drop(connections.spawn(async move {
                 if let Some(socket) = secured(socket, &context).await {
                     connection::run(socket, context).await;
                 }
-                drop(place);
+                drop((place, own_place));
             })),
             Err(error) => tracing::debug!(%peer, %error, "Kafka connection ended at once"),
         }
@@ -128,6 +150,31 @@ pub async fn serve_secured(
             connections.len()
         );
     }
+}
+
+/// Ends a connection that its address may not have, at once or when the address may have another.
+fn turn_away(
+    connections: &TaskTracker,
+    shutdown: &CancellationToken,
+    socket: TcpStream,
+    place: OwnedSemaphorePermit,
+    refused: Refused,
+) {
+    let wait = match refused {
+        Refused::TooMany => {
+            tracing::debug!("Kafka connection refused: its address has as many as it may");
+            return;
+        }
+        Refused::TooFast(wait) => wait,
+    };
+    let shutdown = shutdown.clone();
+    connections.spawn(async move {
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = shutdown.cancelled() => {}
+        }
+        drop((socket, place));
+    });
 }
 
 /// Does the TLS handshake where there is one, and notes who the certificate says the client is.
@@ -178,13 +225,15 @@ struct Context {
     client_host: String,
     sessions: Mutex<sessions::Sessions>,
     session: Session,
+    /// How long the client is to be held back for what it created and deleted.
+    mutation_wait_ms: AtomicU64,
 }
 
 impl Context {
     fn new(shared: &Arc<Shared>, socket: &TcpStream, peer: SocketAddr) -> io::Result<Arc<Self>> {
         socket.set_nodelay(true)?;
         let local = socket.local_addr()?;
-        let advertised = shared.streams.config().advertised.as_deref();
+        let advertised = shared.security.advertised.as_deref();
         let (host, port) = advertised_address(advertised, local);
         Ok(Arc::new(Context {
             shared: Arc::clone(shared),
@@ -193,6 +242,7 @@ impl Context {
             client_host: format!("/{}", peer.ip()),
             sessions: Mutex::new(sessions::Sessions::new(Arc::clone(&shared.session_room))),
             session: Session::new(&shared.security),
+            mutation_wait_ms: AtomicU64::new(0),
         }))
     }
 

@@ -9,6 +9,7 @@ use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, StrBytes};
 
 use super::Context;
 use super::guard::Refused;
+use super::permissions::Asks;
 use super::unsent::Piece;
 
 /// A request that has passed the guard.
@@ -17,6 +18,8 @@ pub(super) struct Call {
     pub(super) context: Arc<Context>,
     pub(super) version: i16,
     pub(super) correlation: i32,
+    /// What the table of APIs says that may be asked of the caller.
+    pub(super) asks: Asks,
     pub(super) client_id: StrBytes,
     pub(super) body: Bytes,
 }

@@ -17,7 +17,9 @@ use tokio::time::Instant;
 
 use super::Context;
 use super::reply::{Call, Ending};
+use super::throttle::Usage;
 use super::topics::Refusal;
+use crate::groups::Sight;
 use crate::{StreamsConfig, TopicName};
 
 /// What a listener asks of its clients; nothing by default.
@@ -31,6 +33,11 @@ pub struct Security {
     pub sasl: Option<SaslSettings>,
     /// What holds beside the ACLs; everybody may do everything when absent.
     pub authorization: Option<Policy>,
+    /// Where clients are told to connect, a host or host and port; the address that they came to
+    /// when absent. Each listener has its own, as each is reached by another way.
+    pub advertised: Option<String>,
+    /// What clients have used of their quotas, over all listeners that share it.
+    pub usage: Arc<Usage>,
 }
 
 /// How clients log in.
@@ -62,17 +69,21 @@ impl Security {
             tls,
             sasl: Some(sasl).filter(|sasl| !sasl.mechanisms.is_empty()),
             authorization: config.access_policy(),
+            advertised: config.advertised.clone(),
+            usage: Arc::default(),
         })
     }
 
     /// The same for a listener that asks nobody who they are: its callers are `User:ANONYMOUS`,
     /// and held to the ACLs.
-    pub fn local(&self) -> Self {
+    pub fn local(&self, config: &StreamsConfig) -> Self {
         Security {
             access: self.access.clone(),
             tls: None,
             sasl: None,
             authorization: self.authorization.clone(),
+            advertised: config.local_advertised.clone(),
+            usage: Arc::clone(&self.usage),
         }
     }
 }
@@ -204,6 +215,7 @@ impl Call {
 
     /// Whether the caller may do `operation` to a group, a transactional id or a user.
     pub(super) fn may(&self, operation: Operation, kind: ResourceType, name: &str) -> bool {
+        self.expect_told(operation, kind);
         self.context.asked(true, |access, policy, asking| {
             access.snapshot().may(policy, asking, operation, kind, name)
         })
@@ -242,10 +254,49 @@ impl Call {
 
     /// Whether the caller may do `operation` to some topic, whatever its name.
     pub(super) fn may_some_topic(&self, operation: Operation) -> bool {
+        self.expect_told(operation, ResourceType::Topic);
         self.context.asked(true, |access, policy, asking| {
             let topic = ResourceType::Topic;
             access.snapshot().may_some(policy, asking, operation, topic)
         })
+    }
+
+    /// The operations that the caller may do to the cluster, as a set of bits; none for who may not
+    /// even describe it.
+    pub(super) fn allowed_to_cluster(&self) -> i32 {
+        match self.may_cluster(Operation::Describe) {
+            true => self.allowed(ResourceType::Cluster, CLUSTER),
+            false => 0,
+        }
+    }
+
+    /// The topics that the caller may know of, now and after every change of the ACLs.
+    pub(super) fn sight(&self) -> Sight {
+        self.expect_told(Operation::Describe, ResourceType::Topic);
+        let security = Arc::clone(&self.context.shared.security);
+        let (Some(_), Some(access)) = (&security.authorization, &security.access) else {
+            return Sight::default();
+        };
+        let (revision, access) = (access.revision(), Arc::clone(access));
+        let principal = self.context.session.principal().clone();
+        let host = self.context.host().to_owned();
+        Sight::new(revision, move |name| {
+            let asking = Asking {
+                principal: &principal,
+                host: &host,
+            };
+            let (operation, topic) = (Operation::Describe, ResourceType::Topic);
+            let policy = security.authorization.as_ref();
+            policy.is_none_or(|p| access.snapshot().may(p, asking, operation, topic, name))
+        })
+    }
+
+    /// What is asked must stand in the table of APIs, where people and tests look for it.
+    fn expect_told(&self, operation: Operation, kind: ResourceType) {
+        debug_assert!(
+            self.asks.names(operation, kind),
+            "the table of APIs does not say that {operation} on {kind} is asked"
+        );
     }
 
     /// The operations that the caller may do to a resource, as a set of bits.

@@ -12,6 +12,7 @@ pub(super) struct Telemetry {
     pub(super) connections: Gauge,
     pub(super) fetch_waits: Counter,
     pub(super) refused: Counter,
+    pub(super) throttled: Counter,
 }
 
 impl Telemetry {
@@ -27,6 +28,7 @@ impl Telemetry {
             connections: gauge!("thalweg_streams_kafka_connections_count"),
             fetch_waits: counter!("thalweg_streams_kafka_fetch_waits_total"),
             refused: counter!("thalweg_streams_kafka_refused_requests_total"),
+            throttled: counter!("thalweg_streams_kafka_throttled_requests_total"),
         }
     }
 

@@ -270,6 +270,12 @@ async fn grow(
     if validate_only {
         return Ok(DurableWait::over());
     }
+    let added = usize::try_from(asked.count)
+        .unwrap_or(0)
+        .saturating_sub(now);
+    if !call.may_mutate(added, call.version >= QUOTAS_FROM_PARTITIONS) {
+        return Err(throttled());
+    }
     Ok(streams.begin_create_partitions(&name, asked.count).await?)
 }
 
@@ -292,6 +298,10 @@ async fn create(
         let partitions = streams.check_create(&spec)?;
         (partitions, uuid::Uuid::nil(), set, DurableWait::over())
     } else {
+        let partitions = usize::try_from(streams.check_create(&spec)?).unwrap_or(0);
+        if !call.may_mutate(partitions, call.version >= QUOTAS_FROM_CREATE) {
+            return Err(throttled());
+        }
         let (topic, wait) = streams.begin_create_topic(spec).await?;
         (
             i32::try_from(topic.partitions().len()).unwrap_or(i32::MAX),
@@ -310,7 +320,16 @@ async fn create(
                 .with_config_source(config.source)
         });
     let result = CreatableTopicResult::default().with_name(asked.name.clone());
-    let result = if call.version >= DETAILS_FROM {
+    let may_see = call.may_topic(Operation::DescribeConfigs, &name);
+    let result = if call.version >= DETAILS_FROM && !may_see {
+        // Who may create a topic need not see what became of it.
+        result
+            .with_topic_id(id)
+            .with_topic_config_error_code(ResponseError::TopicAuthorizationFailed.code())
+            .with_num_partitions(-1)
+            .with_replication_factor(-1)
+            .with_configs(None)
+    } else if call.version >= DETAILS_FROM {
         result
             .with_topic_id(id)
             .with_num_partitions(partitions)
@@ -371,16 +390,23 @@ async fn delete(
         Err(_) => None,
     };
     if let Ok(name) = &name
-        && !call.may_topic(Operation::Delete, name)
+        && !(call.may_topic(Operation::Delete, name) && call.may_topic(Operation::Describe, name))
     {
+        let refused = not_deleted(call, asked, name);
+        return (refused, Ok(DurableWait::over()));
+    }
+    let gone = name
+        .as_ref()
+        .ok()
+        .and_then(|name| streams.topic_by_name(name));
+    let partitions = gone.map_or(0, |topic| topic.partitions().len());
+    if partitions > 0 && !call.may_mutate(partitions, call.version >= QUOTAS_FROM_DELETE) {
+        let throttled = throttled();
         let refused = DeletableTopicResult::default()
             .with_name(Some(asked.name.unwrap_or_default()))
-            .with_topic_id(if call.version >= 6 {
-                asked.topic_id
-            } else {
-                uuid::Uuid::nil()
-            })
-            .with_error_code(ResponseError::TopicAuthorizationFailed.code());
+            .with_topic_id(asked.topic_id)
+            .with_error_code(throttled.code)
+            .with_error_message(Some(owned(throttled.reason)));
         return (refused, Ok(DurableWait::over()));
     }
     let deleted = match &name {
@@ -402,6 +428,32 @@ async fn delete(
     };
     (result, deleted)
 }
+
+/// The answer for a topic that the caller may not delete: its name only for who may know it.
+fn not_deleted(call: &Call, asked: DeleteTopicState, name: &TopicName) -> DeletableTopicResult {
+    let may_know = asked.name.is_some() || call.may_topic(Operation::Describe, name);
+    let told = may_know.then(|| {
+        asked
+            .name
+            .unwrap_or_else(|| WireName(owned(name.wire_name())))
+    });
+    let result = DeletableTopicResult::default()
+        .with_error_code(ResponseError::TopicAuthorizationFailed.code());
+    match call.version >= 6 {
+        true => result.with_name(told).with_topic_id(asked.topic_id),
+        false => result.with_name(Some(told.unwrap_or_default())),
+    }
+}
+
+fn throttled() -> Refusal {
+    let reason = "The throttling quota has been exceeded.";
+    Refusal::of(ResponseError::ThrottlingQuotaExceeded, reason)
+}
+
+/// The first versions whose clients know that they may have used up a quota (KIP-599).
+const QUOTAS_FROM_CREATE: i16 = 6;
+const QUOTAS_FROM_PARTITIONS: i16 = 3;
+const QUOTAS_FROM_DELETE: i16 = 5;
 
 /// The first version whose answers tell partitions and settings of what was created.
 const DETAILS_FROM: i16 = 5;

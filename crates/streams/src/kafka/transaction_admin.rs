@@ -62,7 +62,7 @@ pub(super) fn describe_transactions(call: Call) -> Result<Reply, Ending> {
                 .with_error_code(ResponseError::TransactionalIdAuthorizationFailed.code());
         }
         match streams.describe_transaction(&id) {
-            Some(found) => describe(id, found),
+            Some(found) => describe(&call, id, found),
             None => Described::default()
                 .with_transactional_id(id)
                 .with_error_code(ResponseError::TransactionalIdNotFound.code()),
@@ -143,9 +143,11 @@ fn producer(active: ActiveProducer) -> ProducerState {
         .with_current_txn_start_offset(active.open_since)
 }
 
-fn describe(id: TransactionalId, found: TransactionDescription) -> Described {
+/// Topics that the caller may not know of are left out.
+fn describe(call: &Call, id: TransactionalId, found: TransactionDescription) -> Described {
     let mut topics: Vec<TopicData> = Vec::new();
     let mut partitions = found.partitions;
+    partitions.retain(|(topic, _)| call.may_topic(Operation::Describe, topic));
     partitions.sort();
     for (topic, index) in partitions {
         let name = WireName(owned(topic.wire_name()));

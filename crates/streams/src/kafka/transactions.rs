@@ -98,6 +98,10 @@ pub(super) fn add_partitions_to_txn(call: Call) -> Result<Reply, Ending> {
                 AddPartitionsToTxnResponse::default().with_results_by_topic_v3_and_below(results);
             return call.answer(&body);
         }
+        if !call.may_cluster(Operation::ClusterAction) {
+            let code = ResponseError::ClusterAuthorizationFailed.code();
+            return call.answer(&AddPartitionsToTxnResponse::default().with_error_code(code));
+        }
         let mut results = Vec::with_capacity(request.transactions.len());
         for asked in request.transactions {
             let who = ProducerIdentity {
@@ -257,10 +261,15 @@ async fn add_partitions(
 ) -> Vec<AddPartitionsToTxnTopicResult> {
     let mut partitions: Vec<(TopicName, i32)> = Vec::new();
     let mut codes = Vec::with_capacity(topics.len());
-    let refusal = not_allowed(call, id, None);
+    // The newer layout is for nodes, who have shown that they are such.
+    let is_client = call.version < MANY_FROM;
+    let refusal = not_allowed(call, id, None).filter(|_| is_client);
     let mut is_refused = false;
     for asked in topics {
-        let topic = metadata::find(call, Operation::Write, &asked.name);
+        let topic = match is_client {
+            true => metadata::find(call, Operation::Write, &asked.name),
+            false => metadata::existing(call, &asked.name),
+        };
         let mut of_topic = Vec::with_capacity(asked.partitions.len());
         for index in asked.partitions {
             let code = match &topic {

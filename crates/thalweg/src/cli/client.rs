@@ -1,5 +1,8 @@
 //! The client commands' way to the HTTP API: where it is, and one shape of error.
 
+use std::io::IsTerminal;
+use std::path::Path;
+
 use base::{Clock, SystemClock, UnixMillis};
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::Value;
@@ -12,12 +15,37 @@ pub struct Client {
     http: reqwest::Client,
     management: String,
     output: Output,
+    login: Option<Login>,
+}
+
+/// A user's name and password.
+pub struct Login {
+    name: String,
+    password: String,
+}
+
+impl Login {
+    /// Takes the password from the first line of a file, or asks for it.
+    pub fn of(name: String, password_file: Option<&Path>) -> Result<Self, Failure> {
+        let is_given = password_file.is_some() || std::io::stdin().is_terminal();
+        if !is_given {
+            // What is piped in is for the command, not for the login.
+            let text = "name the file that holds the password with --login-password-file";
+            return Err(Failure(text.to_owned()));
+        }
+        let password = super::users::password(&name, password_file)?;
+        Ok(Login { name, password })
+    }
 }
 
 impl Client {
     /// A client of `server`, or of the process that wrote the endpoints file of the data folder,
     /// or of the default port.
-    pub fn new(server: Option<String>, output: Output) -> Result<Self, Failure> {
+    pub fn new(
+        server: Option<String>,
+        output: Output,
+        login: Option<Login>,
+    ) -> Result<Self, Failure> {
         let management = match server {
             Some(url) => url.trim_end_matches('/').to_owned(),
             None => Endpoints::of_default_folder()
@@ -34,6 +62,7 @@ impl Client {
             http,
             management,
             output,
+            login,
         })
     }
 
@@ -44,13 +73,16 @@ impl Client {
 
     /// A request to the management API at `path`, such as `/api/v1/topics`.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.http
-            .request(method, format!("{}{path}", self.management))
+        self.request_url(method, &format!("{}{path}", self.management))
     }
 
     /// A request to any URL with the same connection pool.
     pub fn request_url(&self, method: Method, url: &str) -> RequestBuilder {
-        self.http.request(method, url)
+        let request = self.http.request(method, url);
+        match &self.login {
+            Some(login) => request.basic_auth(&login.name, Some(&login.password)),
+            None => request,
+        }
     }
 
     /// Reads a JSON answer of the management API.
@@ -82,6 +114,11 @@ impl Client {
             return Ok(response);
         }
         let status = response.status();
+        if status.as_u16() == 401 && self.login.is_none() {
+            let text = "the server asks who you are: name a user with --login, and a file with the \
+                        password with --login-password-file";
+            return Err(Failure(text.to_owned()));
+        }
         let body = response.text().await.unwrap_or_default();
         Err(Failure(refusal(status.as_u16(), &body)))
     }

@@ -38,6 +38,26 @@ pub struct Cli {
     )]
     server: Option<String>,
 
+    /// The user to log in as, where the server follows ACLs.
+    #[arg(
+        long,
+        global = true,
+        value_name = "USER",
+        env = "THALWEG_LOGIN",
+        help_heading = "Client"
+    )]
+    login: Option<String>,
+
+    /// File that holds this user's password in its first line; asked for if not given.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "THALWEG_LOGIN_PASSWORD_FILE",
+        help_heading = "Client"
+    )]
+    login_password_file: Option<PathBuf>,
+
     /// What to print: a table for people or JSON for scripts.
     #[arg(long, global = true, default_value = "table", help_heading = "Client")]
     output: Output,
@@ -114,7 +134,11 @@ enum Command {
 /// # Errors
 /// The failure as one line that says what to do next.
 pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    let client = || Client::new(cli.server.clone(), cli.output);
+    let client = || {
+        let file = cli.login_password_file.as_deref();
+        let login = cli.login.clone().map(|name| client::Login::of(name, file));
+        Client::new(cli.server.clone(), cli.output, login.transpose()?)
+    };
     match cli.command {
         Command::Up(args) => up::run(*args),
         Command::Agent(args) => {

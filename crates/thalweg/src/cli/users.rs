@@ -107,7 +107,7 @@ fn set(name: &str, password: &str, mechanisms: &[String]) -> Result<Vec<UserChan
 }
 
 /// Reads the password's line from where the caller has it.
-fn password(name: &str, file: Option<&Path>) -> Result<String, Failure> {
+pub(super) fn password(name: &str, file: Option<&Path>) -> Result<String, Failure> {
     let failed = |error| Failure::because("cannot read the password", &error);
     let mut line = String::new();
     let stdin = std::io::stdin();

@@ -1,10 +1,11 @@
 //! The Kafka listener with TLS, logins and ACLs, met by Kafka's own clients.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use crate::harness::{Up, folder, kafka_tool, python, succeed, text, thalweg_command};
+use serde_json::Value;
+
+use crate::harness::{Up, add_offline, curl, folder, kafka_tool, python, succeed, text};
 
 /// A folder with a certificate authority, a certificate of the server and one of a client.
 struct Certificates(PathBuf);
@@ -92,23 +93,62 @@ fn start(data: &Path, settings: &[String]) -> Up {
     Up::start_with(data, &arguments)
 }
 
-/// Adds a user to a folder that nothing runs on; the password goes in by standard input.
-fn add_offline(data: &Path, name: &str, password: &str) {
-    let mut command = thalweg_command();
-    command.args(["users", "add", name, "--data"]).arg(data);
-    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    writeln!(stdin, "{password}").unwrap();
-    drop(stdin);
-    assert!(child.wait().unwrap().success());
-}
-
 fn acl_settings() -> Vec<String> {
     vec![
         "streams.sasl.mechanisms=[\"PLAIN\", \"SCRAM-SHA-256\", \"SCRAM-SHA-512\"]".to_owned(),
         "streams.authorization=acl".to_owned(),
         "streams.super_users=[\"User:admin\"]".to_owned(),
     ]
+}
+
+/// The file with the administrator's password.
+struct Admin(String);
+
+impl Admin {
+    fn of(folder: &Path) -> Self {
+        let file = folder.join("admin-password");
+        std::fs::write(&file, "admin-secret\n").unwrap();
+        Admin(file.display().to_string())
+    }
+
+    /// Runs a client command as the administrator.
+    fn cli(&self, up: &Up, arguments: &[&str]) -> Value {
+        let login = ["--login", "admin", "--login-password-file", &self.0];
+        up.cli_json(&[&login, arguments].concat())
+    }
+}
+
+#[test]
+fn http_asks_for_the_same_users_and_rights() {
+    let dir = folder();
+    let data = dir.path().join("data");
+    add_offline(&data, "admin", "admin-secret");
+    let up = start(&data, &acl_settings());
+    let (topics, proxy) = (up.url("fleet", "/api/v1/topics"), up.url("rest", "/topics"));
+    assert_eq!(curl(&[&up.url("fleet", "/health")]).status, 200);
+    for url in [
+        &topics,
+        &proxy,
+        &up.url("fleet", "/metrics"),
+        &up.url("fleet", "/"),
+    ] {
+        assert_eq!(curl(&[url]).status, 401, "{url}");
+        let known = curl(&["--user", "admin:admin-secret", url]);
+        assert_eq!(known.status, 200, "{url}: {}", known.body);
+        assert_eq!(curl(&["--user", "admin:wrong", url]).status, 401, "{url}");
+    }
+    let refused = up.cli(&["topics", "list"]);
+    let said = text(&refused.stderr);
+    assert!(
+        said.contains("--login") && !refused.status.success(),
+        "{said}"
+    );
+    let admin = Admin::of(dir.path());
+    admin.cli(&up, &["topics", "create", "t"]);
+    let listed = admin.cli(&up, &["topics", "list"]);
+    assert_eq!(listed["topics"].as_array().unwrap().len(), 1, "{listed}");
+    let log = std::fs::read_to_string(data.with_extension("up.log")).unwrap();
+    assert!(!log.contains("admin-secret"), "{log}");
 }
 
 #[test]
@@ -121,7 +161,8 @@ fn librdkafka_logs_in_by_every_mechanism_and_is_held_to_the_acls() {
     let password = dir.path().join("password");
     std::fs::write(&password, "ann-secret\n").unwrap();
     let file = password.display().to_string();
-    up.cli_json(&["users", "add", "ann", "--password-file", &file]);
+    let admin = Admin::of(dir.path());
+    admin.cli(&up, &["users", "add", "ann", "--password-file", &file]);
     for (operation, resource, name) in [
         ("write", "--topic", "open"),
         ("read", "--topic", "open"),
@@ -138,11 +179,11 @@ fn librdkafka_logs_in_by_every_mechanism_and_is_held_to_the_acls() {
             resource,
             name,
         ];
-        up.cli_json(&arguments);
+        admin.cli(&up, &arguments);
     }
     let (streams, ca) = (up.address("streams"), certificates.path("ca.pem"));
     succeed(python("kafka_access.py").args([&streams, &ca]));
-    let listed = up.cli_json(&["users", "list"]);
+    let listed = admin.cli(&up, &["users", "list"]);
     assert_eq!(listed["users"].as_array().unwrap().len(), 2, "{listed}");
     // No secret is in the log or in the files.
     let log = std::fs::read_to_string(data.with_extension("up.log")).unwrap();
@@ -251,7 +292,8 @@ fn kafkas_own_tools_manage_acls_over_tls() {
     ] {
         assert!(listed.contains(part), "{part} is not in {listed}");
     }
-    let own = up.cli_json(&["acls", "list"]);
+    let admin = Admin::of(dir.path());
+    let own = admin.cli(&up, &["acls", "list"]);
     // Write, describe and create for ann, one denial for eve.
     assert_eq!(own["acls"].as_array().unwrap().len(), 4, "{own}");
     acls(&[
@@ -265,6 +307,6 @@ fn kafkas_own_tools_manage_acls_over_tls() {
         "--resource-pattern-type",
         "prefixed",
     ]);
-    let left = up.cli_json(&["acls", "list"]);
+    let left = admin.cli(&up, &["acls", "list"]);
     assert_eq!(left["acls"].as_array().unwrap().len(), 1, "{left}");
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Up, folder, interop, python, succeed, test_env};
+use crate::harness::{Up, add_offline, folder, interop, python, succeed, test_env};
 
 #[test]
 fn kafka_python_does_all_its_steps() {
@@ -43,6 +43,22 @@ fn kafkas_java_client_4_does_all_its_steps() {
     check(java_client("kafka").arg("java4"));
 }
 
+/// The client's own metrics say by how much the server held it back.
+#[test]
+fn a_java_producer_over_its_quota_is_held_back_and_another_is_not() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let mut command = java("-Xmx128m", "kafka", "ThrottledProducer.java");
+    let told = succeed(command.arg(up.address("streams")));
+    assert!(told.contains("producer_byte_rate=50000.0"), "{told}");
+    let delay = |client: &str| -> u64 {
+        let line = told.lines().find_map(|line| line.strip_prefix(client));
+        line.unwrap().trim().parse().unwrap()
+    };
+    assert!(delay("greedy ") > 0, "{told}");
+    assert_eq!(delay("modest "), 0, "{told}");
+}
+
 #[test]
 fn kafka_streams_counts_words_exactly_once() {
     let dir = folder();
@@ -55,13 +71,21 @@ fn kafka_streams_counts_words_exactly_once() {
 #[test]
 fn franz_gos_own_integration_suite_passes() {
     let dir = folder();
-    let partitions = ["--set", "streams.default_partitions=4"];
-    let up = Up::start_with(&dir.path().join("data"), &partitions);
+    let data = dir.path().join("data");
+    add_offline(&data, "kgo", "kgo-secret");
+    let settings = [
+        "streams.default_partitions=4",
+        "streams.local_listen=127.0.0.1:0",
+        "streams.sasl.mechanisms=[\"SCRAM-SHA-256\"]",
+    ];
+    let up = Up::start_with(&data, &settings.map(|setting| ["--set", setting]).concat());
     let suite = Command::new(test_env().join("kgo.test"))
         .args(["-test.v", "-test.timeout", "10m"])
         .current_dir(test_env().join("kgo-sources"))
         .envs([
-            ("KGO_SEEDS", up.address("streams").as_str()),
+            ("KGO_SEEDS", up.address("streams.local").as_str()),
+            ("KGO_TEST_SCRAM_SEEDS", up.address("streams").as_str()),
+            ("KGO_TEST_SCRAM", "kgo:kgo-secret"),
             ("KGO_TEST_RF", "1"),
             ("KGO_TEST_RECORDS", "500"),
             ("KGO_LOG_LEVEL", "none"),
@@ -74,6 +98,8 @@ fn franz_gos_own_integration_suite_passes() {
     summary.arg("-f").arg(interop("kgo/summary.awk")).arg(&log);
     let counted = succeed(&mut summary);
     assert!(suite.status.success(), "{}\n{counted}", suite.status);
+    // With a listener that wants logins, these two have no reason to skip themselves.
+    assert!(!counted.contains("TestSCRAM"), "{counted}");
 }
 
 /// Runs a client's program, which tells the topic of each codec and the bytes that it sent.

@@ -1,6 +1,7 @@
 //! Starts, stops and kills the binary under test, finds the clients, and waits on conditions.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -295,6 +296,17 @@ pub fn folder() -> TempDir {
 /// The binary under test.
 pub fn thalweg() -> &'static str {
     env!("CARGO_BIN_EXE_thalweg")
+}
+
+/// Adds a user to a folder that nothing runs on; the password goes in by standard input.
+pub fn add_offline(data: &Path, name: &str, password: &str) {
+    let mut command = thalweg_command();
+    command.args(["users", "add", name, "--data"]).arg(data);
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    writeln!(stdin, "{password}").unwrap();
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
 }
 
 /// A command of the binary under test, without the settings of whoever runs the tests.

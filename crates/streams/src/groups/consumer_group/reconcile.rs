@@ -35,7 +35,7 @@ impl ConsumerGroup {
                 _ => Some(Pattern::new(text)?),
             },
         };
-        Ok(Some(Subscription::new(names, pattern)))
+        Ok(Some(Subscription::new(names, pattern, beat.sight.clone())))
     }
 
     /// Writes down what the beat says of its member; true when it reads something else now.
@@ -59,12 +59,13 @@ impl ConsumerGroup {
         if beat.assignor.is_some() {
             member.assignor.clone_from(&beat.assignor);
         }
+        let sees_otherwise = member.subscription.look_with(&beat.sight);
         let Some(subscription) = subscription else {
-            return false;
+            return sees_otherwise;
         };
         let changed = !member.subscription.is_like(&subscription);
         member.subscription = subscription;
-        changed
+        changed || sees_otherwise
     }
 
     /// Sees which topics the members read now; true when those are others, or have grown.
@@ -94,7 +95,9 @@ impl ConsumerGroup {
         }
         if !patterns.is_empty() {
             catalog.each(&mut |name, id, count| {
-                if patterns.iter().any(|pattern| pattern.fits(name)) {
+                // Members with one pattern need not be allowed to know of the same topics.
+                let fits = patterns.iter().any(|pattern| pattern.fits(name));
+                if fits && subscriptions().any(|subscription| subscription.wants(name)) {
                     topics.insert(name.to_owned(), (id, count));
                 }
             });

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
 
-use super::super::GroupError;
+use super::super::{GroupError, Sight};
 
 /// A member's topics.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Subscription {
     names: BTreeSet<String>,
     pattern: Option<Pattern>,
+    /// What the pattern may find.
+    sight: Sight,
 }
 
 /// A regular expression that a whole name must match; RE2's syntax, without backtracking.
@@ -22,8 +24,19 @@ pub(super) struct Pattern {
 }
 
 impl Subscription {
-    pub(super) fn new(names: BTreeSet<String>, pattern: Option<Pattern>) -> Self {
-        Subscription { names, pattern }
+    pub(super) fn new(names: BTreeSet<String>, pattern: Option<Pattern>, sight: Sight) -> Self {
+        Subscription {
+            names,
+            pattern,
+            sight,
+        }
+    }
+
+    /// Has the pattern find what `sight` allows; true when that may be something else than before.
+    pub(super) fn look_with(&mut self, sight: &Sight) -> bool {
+        let is_other = self.sight != *sight;
+        self.sight = sight.clone();
+        is_other && self.pattern.is_some()
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
@@ -44,7 +57,8 @@ impl Subscription {
 
     /// Whether the member reads the topic of this name.
     pub(super) fn wants(&self, name: &str) -> bool {
-        self.names.contains(name) || self.pattern.as_ref().is_some_and(|p| p.fits(name))
+        let finds = |pattern: &Pattern| pattern.fits(name) && self.sight.sees(name);
+        self.names.contains(name) || self.pattern.as_ref().is_some_and(finds)
     }
 
     /// Whether both read the same, however the topics come and go.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use base::{HumanDuration, Rng};
 
+use super::super::Sight;
 use super::*;
 
 /// Topics that a test creates, grows and deletes.
@@ -251,6 +252,39 @@ fn topics_that_come_grow_and_go_change_the_shares() {
         ..Beat::of("a", 4)
     };
     assert!(matches!(bench.beat(bad), Err(GroupError::InvalidRegex(_))));
+}
+
+#[test]
+fn a_pattern_finds_only_what_its_member_may_know_of() {
+    let mut bench = Bench::new();
+    for name in ["t-1", "t-2"] {
+        bench.topics.put(name, 1);
+    }
+    let wish = |id: &str, seen: &'static [&'static str]| Beat {
+        topics: None,
+        topics_regex: Some("t-[0-9]+".into()),
+        sight: Sight::new(1, move |name| seen.contains(&name)),
+        ..join(id, "")
+    };
+    assert_eq!(held(&bench.beat(wish("a", &["t-1"])).unwrap()).len(), 1);
+    // A member with the same pattern may know of more, and is given that alone.
+    let told = bench.beat(wish("b", &["t-2"])).unwrap();
+    assert_eq!(held(&told).len(), 1);
+    let told = bench.beat(Beat {
+        sight: Sight::new(1, |name| name == "t-1"),
+        ..Beat::of("a", 1)
+    });
+    assert_eq!(
+        (told.as_ref().unwrap().epoch, told.unwrap().assignment),
+        (2, None)
+    );
+    // The rules change: what may be known no more is taken away.
+    let told = bench.beat(Beat {
+        sight: Sight::new(2, |_| false),
+        owned: Some(Partitions::default()),
+        ..Beat::of("a", 2)
+    });
+    assert!(held(&told.unwrap()).is_empty());
 }
 
 #[test]

@@ -22,7 +22,7 @@ use super::super::{SaslSettings, Security};
 use super::client::{Client, Server, batch, fetch, fetched, metadata, produce, wire};
 
 /// A server that follows ACLs, where root may do everything and ann nothing.
-async fn server() -> Server {
+pub(super) async fn server() -> Server {
     Server::start_secured(|folder| {
         let access = Access::open(folder).unwrap();
         for name in ["ann", "root"] {
@@ -46,7 +46,7 @@ async fn server() -> Server {
     .await
 }
 
-async fn client(server: &Server, name: &str, password: &str) -> (Client, i16) {
+pub(super) async fn client(server: &Server, name: &str, password: &str) -> (Client, i16) {
     let mut client = Client::connect(server).await;
     let plain = SaslHandshakeRequest::default().with_mechanism(text("PLAIN"));
     client.call(1, &plain).await;
@@ -56,16 +56,16 @@ async fn client(server: &Server, name: &str, password: &str) -> (Client, i16) {
     (client, code)
 }
 
-fn text(text: &'static str) -> StrBytes {
+pub(super) fn text(text: &'static str) -> StrBytes {
     StrBytes::from_static_str(text)
 }
 
-fn group(name: &'static str) -> GroupId {
+pub(super) fn group(name: &'static str) -> GroupId {
     GroupId(text(name))
 }
 
 /// Lets ann do `operation`.
-fn allow(resource_type: i8, name: &'static str, operation: i8) -> CreateAclsRequest {
+pub(super) fn allow(resource_type: i8, name: &'static str, operation: i8) -> CreateAclsRequest {
     CreateAclsRequest::default().with_creations(vec![
         AclCreation::default()
             .with_resource_type(resource_type)
@@ -322,14 +322,14 @@ async fn a_listener_without_acls_says_so() {
 }
 
 /// Removes a user's SCRAM-SHA-256 credential.
-fn removal(name: &'static str) -> AlterUserScramCredentialsRequest {
+pub(super) fn removal(name: &'static str) -> AlterUserScramCredentialsRequest {
     let removal = ScramCredentialDeletion::default()
         .with_name(text(name))
         .with_mechanism(1);
     AlterUserScramCredentialsRequest::default().with_deletions(vec![removal])
 }
 
-fn any_filter() -> DeleteAclsFilter {
+pub(super) fn any_filter() -> DeleteAclsFilter {
     DeleteAclsFilter::default()
         .with_resource_type_filter(1)
         .with_resource_name_filter(None)
@@ -340,7 +340,7 @@ fn any_filter() -> DeleteAclsFilter {
         .with_permission_type(1)
 }
 
-fn any_acl() -> DescribeAclsRequest {
+pub(super) fn any_acl() -> DescribeAclsRequest {
     DescribeAclsRequest::default()
         .with_resource_type_filter(1)
         .with_resource_name_filter(None)

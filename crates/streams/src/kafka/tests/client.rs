@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use base::SystemClock;
+use base::{Clock, ManualClock, SystemClock};
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
@@ -35,13 +35,33 @@ impl Server {
 
     /// With what `security` makes of the folder for users and ACLs.
     pub(super) async fn start_secured(security: impl FnOnce(&Path) -> Security) -> Self {
+        Server::open(security, |_| {}, Arc::new(SystemClock)).await
+    }
+
+    /// Likewise, by a clock that stands still.
+    pub(super) async fn start_at_rest(security: impl FnOnce(&Path) -> Security) -> Self {
+        let clock = ManualClock::at(SystemClock.now());
+        Server::open(security, |_| {}, Arc::new(clock)).await
+    }
+
+    /// With other settings than the defaults.
+    pub(super) async fn start_with(settings: impl FnOnce(&mut StreamsConfig)) -> Self {
+        Server::open(|_| Security::default(), settings, Arc::new(SystemClock)).await
+    }
+
+    async fn open(
+        security: impl FnOnce(&Path) -> Security,
+        settings: impl FnOnce(&mut StreamsConfig),
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let security = Arc::new(security(&dir.path().join("access")));
-        let config = StreamsConfig {
+        let mut config = StreamsConfig {
             default_partitions: 2,
             ..StreamsConfig::default()
         };
-        let (streams, _) = Streams::open(dir.path(), config, Arc::new(SystemClock)).unwrap();
+        settings(&mut config);
+        let (streams, _) = Streams::open(dir.path(), config, clock).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
@@ -142,6 +162,13 @@ impl Client {
         self.socket.write_u32(length).await.unwrap();
         self.socket.write_all(&frame).await.unwrap();
         self.receive::<ListOffsetsRequest>(10).await.1
+    }
+
+    /// Whether a request is answered; else the connection is over.
+    pub(super) async fn is_served(&mut self) -> bool {
+        // ApiVersions 0.
+        let asked = [0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xff, 0xff];
+        self.socket.write_all(&asked).await.is_ok() && self.socket.read_i32().await.is_ok()
     }
 
     pub(super) async fn is_closed(&mut self) -> bool {

@@ -51,6 +51,8 @@ fn round_trip(key: i16, version: i16, body: &Bytes) -> Result<(usize, Bytes), St
         25 => as_request::<AddOffsetsToTxnRequest>,
         26 => as_request::<EndTxnRequest>,
         28 => as_request::<TxnOffsetCommitRequest>,
+        48 => as_request::<DescribeClientQuotasRequest>,
+        49 => as_request::<AlterClientQuotasRequest>,
         61 => as_request::<DescribeProducersRequest>,
         65 => as_request::<DescribeTransactionsRequest>,
         66 => as_request::<ListTransactionsRequest>,

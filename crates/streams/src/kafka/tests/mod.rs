@@ -7,6 +7,8 @@ mod configs;
 mod decoders;
 mod groups;
 mod login;
+mod permissions;
+mod quotas;
 mod transactions;
 mod versions;
 mod wire;

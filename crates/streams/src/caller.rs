@@ -1,0 +1,328 @@
+//! The event store as somebody in particular sees it: each call asks what its caller may do.
+//!
+//! The Kafka listener asks for itself, as its errors have their places in its answers. Everybody
+//! else is given a store by [`as_caller`], which asks the same questions as the listener does for
+//! the same thing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::{Access, Asking, CLUSTER, Operation, Policy, Principal, ResourceType};
+use async_trait::async_trait;
+
+use crate::error::StreamsError;
+use crate::event_store::{
+    CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupInfo, Placed, ProduceBatch, SeekTo,
+    TopicInfo, TopicSetting, TopicSpec,
+};
+use crate::record::ConsumedRecord;
+use crate::topic::TopicName;
+use crate::topic_config::ConfigChange;
+
+/// Somebody who calls the store, and the rules that hold for them.
+#[derive(Clone)]
+pub struct Caller {
+    access: Arc<Access>,
+    policy: Arc<Policy>,
+    principal: Principal,
+    host: Arc<str>,
+    is_service: bool,
+}
+
+impl Caller {
+    /// Somebody from `host`, who may do what super users, ACLs and policy allow.
+    pub fn new(
+        access: Arc<Access>,
+        policy: Arc<Policy>,
+        principal: Principal,
+        host: impl Into<Arc<str>>,
+    ) -> Self {
+        Caller {
+            access,
+            policy,
+            principal,
+            host: host.into(),
+            is_service: false,
+        }
+    }
+
+    /// A part of this process, `User:thalweg.NAME`. It may do everything but what an ACL denies it:
+    /// whoever may give it work may do so by a right on the cluster.
+    pub fn service(access: Arc<Access>, policy: Arc<Policy>, name: &str) -> Self {
+        let principal = Principal::user(&format!("thalweg.{name}"));
+        Caller {
+            is_service: true,
+            ..Caller::new(access, policy, principal, SERVICE_HOST)
+        }
+    }
+
+    /// Who it is.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// Whether the caller may do `operation` to the resource.
+    pub fn may(&self, operation: Operation, kind: ResourceType, name: &str) -> bool {
+        let snapshot = self.access.snapshot();
+        let asking = self.asking();
+        match self.is_service {
+            true => !snapshot.denies(asking, operation, kind, name),
+            false => snapshot.may(&self.policy, asking, operation, kind, name),
+        }
+    }
+
+    /// Refuses what the caller may not do.
+    ///
+    /// # Errors
+    /// [`StreamsError::NotAllowed`].
+    pub fn check(
+        &self,
+        operation: Operation,
+        kind: ResourceType,
+        name: &str,
+    ) -> Result<(), StreamsError> {
+        if self.may(operation, kind, name) {
+            return Ok(());
+        }
+        Err(StreamsError::NotAllowed {
+            principal: self.principal.clone(),
+            operation,
+            kind,
+            name: name.to_owned(),
+        })
+    }
+
+    fn asking(&self) -> Asking<'_> {
+        Asking {
+            principal: &self.principal,
+            host: &self.host,
+        }
+    }
+
+    fn check_topic(&self, operation: Operation, topic: &TopicName) -> Result<(), StreamsError> {
+        self.check(operation, ResourceType::Topic, topic.wire_name())
+    }
+
+    fn check_group(&self, operation: Operation, group: &str) -> Result<(), StreamsError> {
+        self.check(operation, ResourceType::Group, group)
+    }
+
+    fn may_cluster(&self, operation: Operation) -> bool {
+        self.may(operation, ResourceType::Cluster, CLUSTER)
+    }
+
+    fn may_know(&self, topic: &TopicName) -> bool {
+        let name = topic.wire_name();
+        self.may(Operation::Describe, ResourceType::Topic, name)
+    }
+
+    fn check_create(&self, topic: &TopicName) -> Result<(), StreamsError> {
+        match self.may_cluster(Operation::Create) {
+            true => Ok(()),
+            false => self.check_topic(Operation::Create, topic),
+        }
+    }
+
+    fn check_write_somewhere(&self) -> Result<(), StreamsError> {
+        let snapshot = self.access.snapshot();
+        let topic = ResourceType::Topic;
+        let writes = snapshot.may_some(&self.policy, self.asking(), Operation::Write, topic);
+        match self.is_service || writes {
+            true => Ok(()),
+            false => self.check(Operation::IdempotentWrite, ResourceType::Cluster, CLUSTER),
+        }
+    }
+}
+
+/// The store as `caller` may use it.
+pub fn as_caller(store: Arc<dyn EventStore>, caller: Caller) -> Arc<dyn EventStore> {
+    Arc::new(AsCaller { store, caller })
+}
+
+struct AsCaller {
+    store: Arc<dyn EventStore>,
+    caller: Caller,
+}
+
+#[async_trait]
+impl EventStore for AsCaller {
+    async fn create_topic(&self, spec: TopicSpec) -> Result<TopicInfo, StreamsError> {
+        self.caller.check_create(&spec.name)?;
+        self.store.create_topic(spec).await
+    }
+
+    async fn delete_topic(&self, topic: &TopicName) -> Result<(), StreamsError> {
+        self.caller.check_topic(Operation::Delete, topic)?;
+        self.store.delete_topic(topic).await
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicInfo>, StreamsError> {
+        let mut topics = self.store.topics().await?;
+        topics.retain(|topic| self.caller.may_know(&topic.name));
+        Ok(topics)
+    }
+
+    async fn topic(&self, topic: &TopicName) -> Result<TopicInfo, StreamsError> {
+        self.caller.check_topic(Operation::Describe, topic)?;
+        self.store.topic(topic).await
+    }
+
+    async fn topic_or_create(&self, topic: &TopicName) -> Result<TopicInfo, StreamsError> {
+        self.caller.check_topic(Operation::Describe, topic)?;
+        match self.store.topic(topic).await {
+            Err(StreamsError::UnknownTopic(_)) => {
+                self.caller.check_create(topic)?;
+                self.store.topic_or_create(topic).await
+            }
+            found => found,
+        }
+    }
+
+    async fn topic_settings(&self, topic: &TopicName) -> Result<Vec<TopicSetting>, StreamsError> {
+        self.caller.check_topic(Operation::DescribeConfigs, topic)?;
+        self.store.topic_settings(topic).await
+    }
+
+    async fn alter_topic(
+        &self,
+        topic: &TopicName,
+        changes: Vec<ConfigChange>,
+    ) -> Result<(), StreamsError> {
+        self.caller.check_topic(Operation::AlterConfigs, topic)?;
+        self.store.alter_topic(topic, changes).await
+    }
+
+    async fn create_partitions(&self, topic: &TopicName, count: i32) -> Result<(), StreamsError> {
+        self.caller.check_topic(Operation::Alter, topic)?;
+        self.store.create_partitions(topic, count).await
+    }
+
+    async fn delete_records(
+        &self,
+        topic: &TopicName,
+        partition: i32,
+        offset: Option<i64>,
+    ) -> Result<i64, StreamsError> {
+        self.caller.check_topic(Operation::Delete, topic)?;
+        self.store.delete_records(topic, partition, offset).await
+    }
+
+    async fn produce(&self, batch: ProduceBatch) -> Result<Placed, StreamsError> {
+        self.caller.check_topic(Operation::Write, &batch.topic)?;
+        self.store.produce(batch).await
+    }
+
+    async fn producer_id(&self) -> Result<i64, StreamsError> {
+        self.caller.check_write_somewhere()?;
+        self.store.producer_id().await
+    }
+
+    async fn consumer(&self, config: ConsumerConfig) -> Result<Box<dyn Consumer>, StreamsError> {
+        let group = config.group.clone();
+        if let Some(group) = &group {
+            self.caller.check_group(Operation::Read, group)?;
+        }
+        Ok(Box::new(ConsumerAsCaller {
+            consumer: self.store.consumer(config).await?,
+            caller: self.caller.clone(),
+            group,
+        }))
+    }
+
+    async fn committed(
+        &self,
+        group: &str,
+        partitions: &[(TopicName, i32)],
+    ) -> Result<Vec<Option<CommittedOffset>>, StreamsError> {
+        self.caller.check_group(Operation::Describe, group)?;
+        for (topic, _) in partitions {
+            self.caller.check_topic(Operation::Describe, topic)?;
+        }
+        self.store.committed(group, partitions).await
+    }
+
+    async fn groups(&self) -> Result<Vec<GroupInfo>, StreamsError> {
+        let mut groups = self.store.groups().await?;
+        if !self.caller.may_cluster(Operation::Describe) {
+            let (describe, kind) = (Operation::Describe, ResourceType::Group);
+            groups.retain(|group| self.caller.may(describe, kind, &group.group));
+        }
+        Ok(groups)
+    }
+}
+
+struct ConsumerAsCaller {
+    consumer: Box<dyn Consumer>,
+    caller: Caller,
+    group: Option<String>,
+}
+
+impl ConsumerAsCaller {
+    /// Rights are asked for again with every call: they may have been taken since.
+    fn check_read<'t>(
+        &self,
+        topics: impl IntoIterator<Item = &'t TopicName>,
+    ) -> Result<(), StreamsError> {
+        if let Some(group) = &self.group {
+            self.caller.check_group(Operation::Read, group)?;
+        }
+        let mut topics = topics.into_iter();
+        topics.try_for_each(|topic| self.caller.check_topic(Operation::Read, topic))
+    }
+}
+
+#[async_trait]
+impl Consumer for ConsumerAsCaller {
+    async fn subscribe(&mut self, topics: Vec<TopicName>) -> Result<(), StreamsError> {
+        self.check_read(&topics)?;
+        self.consumer.subscribe(topics).await
+    }
+
+    async fn assign(&mut self, partitions: Vec<(TopicName, i32)>) -> Result<(), StreamsError> {
+        self.check_read(partitions.iter().map(|(topic, _)| topic))?;
+        self.consumer.assign(partitions).await
+    }
+
+    fn assignment(&self) -> Vec<(TopicName, i32)> {
+        self.consumer.assignment()
+    }
+
+    async fn poll(
+        &mut self,
+        max_wait: Duration,
+        max_bytes: usize,
+    ) -> Result<Vec<ConsumedRecord>, StreamsError> {
+        let held = self.consumer.assignment();
+        self.check_read(held.iter().map(|(topic, _)| topic))?;
+        self.consumer.poll(max_wait, max_bytes).await
+    }
+
+    async fn commit(
+        &mut self,
+        offsets: Option<Vec<(TopicName, i32, i64, String)>>,
+    ) -> Result<Vec<(TopicName, i32, i64)>, StreamsError> {
+        let named = offsets.iter().flatten().map(|(topic, ..)| topic);
+        self.check_read(named)?;
+        self.consumer.commit(offsets).await
+    }
+
+    fn position(&self, topic: &TopicName, partition: i32) -> Option<i64> {
+        self.consumer.position(topic, partition)
+    }
+
+    async fn seek(
+        &mut self,
+        topic: &TopicName,
+        partition: i32,
+        to: SeekTo,
+    ) -> Result<(), StreamsError> {
+        self.consumer.seek(topic, partition, to).await
+    }
+
+    async fn close(self: Box<Self>) -> Result<(), StreamsError> {
+        self.consumer.close().await
+    }
+}
+
+/// Where parts of this process call from, as ACLs write it.
+const SERVICE_HOST: &str = "127.0.0.1";
