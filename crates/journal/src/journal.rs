@@ -45,7 +45,8 @@ pub struct JournalOptions {
     pub segment_bytes: u64,
     /// Bytes reserved on the disk at a time, ahead of writing.
     pub preallocate_bytes: u64,
-    /// Bytes that may wait for the writer; one larger append passes when nothing else waits.
+    /// Bytes that may wait for the writer. An append of more than half of them passes as soon as
+    /// no more than half are waiting, whatever its size.
     pub pending_bytes_max: u64,
 }
 

@@ -136,7 +136,10 @@ impl State {
         if bytes == 0 {
             return Admit::Here;
         }
-        if waiting > 0 && waiting + bytes > pending_bytes_max {
+        // A large one has its turn when the others leave half, or it might never have.
+        let half = pending_bytes_max / 2;
+        let may_wait = if bytes > half { half } else { 0 };
+        if waiting > may_wait && waiting + bytes > pending_bytes_max {
             return Admit::Busy;
         }
         // Room for the seal is kept free, so that rolling over never needs space.

@@ -870,7 +870,7 @@ fn journal_options(config: &StreamsConfig) -> JournalOptions {
         preallocate_bytes: default.preallocate_bytes.min(config.segment_bytes.0),
         pending_bytes_max: default
             .pending_bytes_max
-            .max(2 * config.message_bytes_ceiling()),
+            .max(config.message_bytes_ceiling()),
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
             let fetching = Fetching {
                 isolation,
                 min_bytes,
-                max_bytes: max_bytes.min(FETCH_BYTES_MAX),
+                max_bytes: max_bytes.min(FETCH_BYTES_MAX).min(call.fetch_bytes_max()),
                 session_id,
                 epoch,
                 only_news: true,
@@ -155,13 +155,13 @@ impl Fetching {
     /// Waits as the request before did, and looks at the partitions only when one has changed.
     async fn resume(mut self, until: Instant, standby: Standby) -> Answer {
         let shared = &self.call.context.shared;
-        shared.telemetry.fetch_waits.increment(1);
         let changed = standby.changed(until, &shared.shutdown).await;
         if changed || standby.is_told() {
             let wanted = self.call.context.sessions.lock().wanted(self.session_id);
             self.targets = targets(&self.call, wanted);
             return self.wait(until, Some(standby)).await;
         }
+        shared.telemetry.fetch_waits.increment(1);
         let answer = encode(&self.call, 0, self.session_id, &[]);
         self.keep(standby);
         answer
