@@ -11,6 +11,8 @@ mod access;
 mod acl;
 mod credential;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod limits;
 mod login;
 mod password;

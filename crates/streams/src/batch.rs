@@ -114,6 +114,12 @@ impl BatchHeader {
         i64::from(self.last_offset_delta) + 1
     }
 
+    /// The offset of the last record; a stored batch may claim anything.
+    pub fn last_offset(&self) -> i64 {
+        let delta = i64::from(self.last_offset_delta);
+        self.base_offset.saturating_add(delta)
+    }
+
     /// The sequence of the last record; sequences go round from 2^31-1 to 0.
     pub fn last_sequence(&self) -> i32 {
         sequence_after(self.base_sequence, self.last_offset_delta)

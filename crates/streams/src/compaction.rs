@@ -257,3 +257,14 @@ fn unless_malformed<T>(read: Result<T, StreamsError>) -> Result<Option<T>, Strea
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
+/// What is left of a batch whose records are kept by the bits of `kept`, eight in turn; for the
+/// fuzz target of batches.
+pub(crate) fn left_of(batch: &Bytes, horizon: Option<i64>, kept: u8) -> Option<Bytes> {
+    let outcome = rewrite::rewrite(batch, horizon, |entry| {
+        kept >> (entry.offset.rem_euclid(8)) & 1 == 1
+    });
+    match outcome {
+        Ok(Rewritten::Batch(left)) => Some(left),
+        Ok(Rewritten::Gone | Rewritten::Unchanged) | Err(_) => None,
+    }
+}

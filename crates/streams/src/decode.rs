@@ -45,7 +45,8 @@ impl BatchRecords {
         let left = if header.is_control() {
             0
         } else {
-            header.record_count
+            // Only a producer's batch was asked how many it claims.
+            header.record_count.max(0)
         };
         let bytes = if left == 0 {
             Bytes::new()
@@ -227,6 +228,17 @@ mod tests {
             assert_eq!(read.timestamp, wrote.timestamp.unwrap_or(UnixMillis(5)));
             assert_eq!((&read.key, &read.value), (&wrote.key, &wrote.value));
             assert_eq!(read.headers, wrote.headers);
+        }
+    }
+
+    #[test]
+    fn a_batch_that_claims_fewer_records_than_none_has_none() {
+        let mut bytes = batch::build(&records(), UnixMillis(5), None)
+            .unwrap()
+            .to_vec();
+        for count in [-1, i32::MIN] {
+            bytes[57..61].copy_from_slice(&i32::to_be_bytes(count));
+            assert_eq!(decoded(&Bytes::from(bytes.clone())).unwrap(), vec![]);
         }
     }
 

@@ -37,7 +37,7 @@ use crate::error::StreamsError;
 use crate::event_store::CommittedOffset;
 use crate::groups::GroupKind;
 use crate::index::{Away, Outline, StandingChunk};
-use crate::limits::PRODUCER_BATCHES_REMEMBERED;
+use crate::limits::{PARTITIONS_PER_TOPIC_MAX, PRODUCER_BATCHES_REMEMBERED};
 use crate::offsets::NotedGroup;
 use crate::producers::{Producer, Sequenced};
 use crate::topic::TopicName;
@@ -428,8 +428,15 @@ impl Payload<'_> {
 
     fn ranges(&mut self) -> Result<Vec<Range>, StreamsError> {
         let mut ranges = Vec::new();
+        let mut partitions = 0_u64;
         for _ in 0..self.count()? {
-            ranges.push((self.u32()?, self.u32()?));
+            let (first, count) = (self.u32()?, self.u32()?);
+            // Whoever reads them goes through them one by one.
+            partitions += u64::from(count);
+            if partitions > PARTITIONS_PER_TOPIC_MAX as u64 || first.checked_add(count).is_none() {
+                return Err(DAMAGED);
+            }
+            ranges.push((first, count));
         }
         Ok(ranges)
     }

@@ -162,7 +162,7 @@ impl Inspection {
             topic: name.map(|(topic, _)| topic.clone()),
             partition: name.map(|(_, partition)| *partition),
             base_offset: header.base_offset,
-            last_offset: header.base_offset + i64::from(header.last_offset_delta),
+            last_offset: header.last_offset(),
             records: header.record_count,
             codec: header.codec(),
             max_timestamp_ms: header.max_timestamp,

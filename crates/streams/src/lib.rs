@@ -17,6 +17,8 @@ mod embedded;
 mod error;
 mod event_store;
 mod frames;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod groups;
 mod index;
 mod inspect;

@@ -32,6 +32,10 @@ pub const GROUPS_MAX: usize = 100_000;
 /// Longest metadata text beside a committed offset, in bytes: Kafka's `offset.metadata.max.bytes`.
 pub const OFFSET_METADATA_BYTES_MAX: usize = 4_096;
 
+/// Bytes of all committed offsets of all groups, each counted with 64 bytes and its metadata: a
+/// million partitions read by four groups.
+pub const OFFSETS_BYTES_MAX: usize = 256 << 20;
+
 /// Offsets in one commit: a member of a group cannot hold more partitions than a topic has.
 pub const OFFSETS_PER_COMMIT_MAX: usize = 100_000;
 

@@ -14,7 +14,8 @@ use crate::error::StreamsError;
 use crate::event_store::CommittedOffset;
 use crate::groups::GroupKind;
 use crate::limits::{
-    GROUP_NAME_BYTES_MAX, GROUPS_MAX, OFFSET_METADATA_BYTES_MAX, OFFSETS_PER_COMMIT_MAX,
+    GROUP_NAME_BYTES_MAX, GROUPS_MAX, OFFSET_METADATA_BYTES_MAX, OFFSETS_BYTES_MAX,
+    OFFSETS_PER_COMMIT_MAX,
 };
 use crate::topic::TopicName;
 
@@ -50,6 +51,8 @@ pub struct GroupOffset {
 #[derive(Debug, Default)]
 pub(crate) struct Offsets {
     by_group: HashMap<Arc<str>, BTreeMap<u32, CommittedOffset>>,
+    /// What they take, in bytes.
+    bytes: usize,
     queue: VecDeque<OffsetChange>,
     noted: HashMap<Arc<str>, NotedGroup>,
 }
@@ -113,6 +116,30 @@ impl Offsets {
         Ok(())
     }
 
+    /// Checks that there is room for these offsets; those that take no more than their forerunners
+    /// always have it.
+    pub(crate) fn check_room(
+        &self,
+        group: &str,
+        offsets: &[(u32, CommittedOffset)],
+    ) -> Result<(), StreamsError> {
+        let known = self.by_group.get(group);
+        let before = |number: &u32| {
+            known
+                .and_then(|known| known.get(number))
+                .map_or(0, bytes_of)
+        };
+        let coming: usize = offsets.iter().map(|(_, offset)| bytes_of(offset)).sum();
+        let going: usize = offsets.iter().map(|(number, _)| before(number)).sum();
+        if coming > going && self.bytes + (coming - going) > OFFSETS_BYTES_MAX {
+            return Err(StreamsError::Limit {
+                what: "bytes of committed offsets",
+                max: OFFSETS_BYTES_MAX as u64,
+            });
+        }
+        Ok(())
+    }
+
     /// Queues what was appended to the journal.
     pub(crate) fn queue(&mut self, change: OffsetChange) {
         self.queue.push_back(change);
@@ -121,13 +148,14 @@ impl Offsets {
     /// The oldest queued change is on the disk.
     pub(crate) fn apply_next(&mut self) {
         if let Some(change) = self.queue.pop_front() {
-            apply(&mut self.by_group, change);
+            self.apply(change);
         }
     }
 
-    /// Applies a change at once; for recovery.
+    /// Applies a change at once.
     pub(crate) fn apply(&mut self, change: OffsetChange) {
-        apply(&mut self.by_group, change);
+        let (coming, going) = apply(&mut self.by_group, change);
+        self.bytes = self.bytes + coming - going;
     }
 
     /// What a group has committed for a partition.
@@ -333,24 +361,34 @@ impl OffsetChange {
     }
 }
 
-fn apply(by_group: &mut HashMap<Arc<str>, BTreeMap<u32, CommittedOffset>>, change: OffsetChange) {
-    match change {
-        OffsetChange::Commit(group, offsets) => {
-            by_group.entry(group).or_default().extend(offsets);
+/// Applies a change; answers how many bytes came and went.
+fn apply(
+    by_group: &mut HashMap<Arc<str>, BTreeMap<u32, CommittedOffset>>,
+    change: OffsetChange,
+) -> (usize, usize) {
+    let (mut coming, mut going) = (0, 0);
+    let mut commit = |group: Arc<str>, offsets: Vec<(u32, CommittedOffset)>| {
+        let known = by_group.entry(group).or_default();
+        for (number, offset) in offsets {
+            coming += bytes_of(&offset);
+            going += known.insert(number, offset).as_ref().map_or(0, bytes_of);
         }
+    };
+    match change {
+        OffsetChange::Commit(group, offsets) => commit(group, offsets),
         OffsetChange::CommitAll(groups) => {
             for (group, offsets) in groups {
-                by_group.entry(group).or_default().extend(offsets);
+                commit(group, offsets);
             }
         }
         OffsetChange::DeleteGroup(group) => {
-            by_group.remove(&group);
+            let gone = by_group.remove(&group).unwrap_or_default();
+            going += gone.values().map(bytes_of).sum::<usize>();
         }
         OffsetChange::Delete(group, numbers) => {
             if let Some(offsets) = by_group.get_mut(&group) {
-                numbers
-                    .iter()
-                    .for_each(|number| drop(offsets.remove(number)));
+                let gone = numbers.iter().filter_map(|number| offsets.remove(number));
+                going += gone.map(|offset| bytes_of(&offset)).sum::<usize>();
                 if offsets.is_empty() {
                     by_group.remove(&group);
                 }
@@ -362,11 +400,24 @@ fn apply(by_group: &mut HashMap<Arc<str>, BTreeMap<u32, CommittedOffset>>, chang
                     .iter()
                     .any(|(first, n)| number.wrapping_sub(*first) < *n)
             };
-            offsets.retain(|number, _| !gone(*number));
+            offsets.retain(|number, offset| {
+                let is_gone = gone(*number);
+                going += if is_gone { bytes_of(offset) } else { 0 };
+                !is_gone
+            });
             !offsets.is_empty()
         }),
     }
+    (coming, going)
 }
+
+/// About what an offset takes in memory.
+fn bytes_of(offset: &CommittedOffset) -> usize {
+    OFFSET_BYTES + offset.metadata.len()
+}
+
+/// What an offset takes beside its metadata, in bytes: itself and its place in a map.
+const OFFSET_BYTES: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -404,5 +455,25 @@ mod tests {
         assert_eq!(offsets.standing(&group), vec![]);
         offsets.apply_next();
         assert_eq!(offsets.groups(), Vec::<Arc<str>>::new());
+        assert_eq!(offsets.bytes, 0);
+    }
+
+    #[test]
+    fn offsets_have_room_up_to_a_bound_and_replacing_takes_none() {
+        let of_bytes = |bytes: usize| CommittedOffset {
+            metadata: "m".repeat(bytes),
+            ..at(1)
+        };
+        let mut offsets = Offsets::default();
+        let group: Arc<str> = Arc::from("g");
+        offsets.apply(OffsetChange::Commit(
+            Arc::clone(&group),
+            vec![(1, of_bytes(9))],
+        ));
+        offsets.bytes += OFFSETS_BYTES_MAX - 2 * OFFSET_BYTES;
+        let check = |number, bytes| offsets.check_room("g", &[(number, of_bytes(bytes))]);
+        assert!(check(1, 9).is_ok() && check(1, 10).is_ok());
+        assert!(check(2, 0).is_err() && check(1, OFFSET_BYTES + 1).is_err());
+        assert!(matches!(check(2, 0), Err(StreamsError::Limit { .. })));
     }
 }

@@ -365,6 +365,7 @@ impl Streams {
                 },
             ));
         }
+        standing.check_room(group, &stored)?;
         let change = Change::GroupOffsets {
             group: group.to_owned(),
             offsets: stored.clone(),

@@ -14,6 +14,7 @@ use std::time::Instant;
 use axum::Router;
 use base::{Clock, SystemClock};
 use clap::ValueEnum;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use streams::EventStore;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -75,6 +76,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
         DataFolder::lock(&args.data).map_err(|error| Failure::because("cannot start", &error))?;
     telemetry::start_logs(&config.log, folder.path())
         .map_err(|error| Failure::because("cannot start logging", &error))?;
+    raise_handles();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -84,6 +86,16 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     // A task that a peer keeps waiting must not keep the process: everything durable is closed.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     ended.map(|()| ExitCode::SUCCESS)
+}
+
+/// Lets the process open as many files as the system allows it to: a connection is one, and the
+/// usual soft limit of 1,024 is for programs that cannot count further.
+fn raise_handles() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
 }
 
 async fn serve(

@@ -5,7 +5,7 @@ mod assignor;
 mod held;
 mod member;
 
-pub(crate) use assignor::subscribed;
+pub(crate) use assignor::{assigned, assignment, subscribed, subscription};
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -29,7 +29,7 @@ use subscription::Subscription;
 
 use super::{
     Beat, BeatAnswer, Catalog, ConsumerGroupDescription, ConsumerMemberDescription, GroupError,
-    GroupState, GroupsConfig, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, MemberRef,
+    GroupState, GroupsConfig, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, MEMBER_BYTES, MemberRef,
 };
 
 /// The state of one group.
@@ -102,6 +102,12 @@ impl ConsumerGroup {
 
     pub(super) fn members_count(&self) -> usize {
         self.members.len()
+    }
+
+    /// About the memory that the members take, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let told = self.members.values().map(|m| m.subscription.bytes());
+        told.sum::<usize>() + self.members.len() * MEMBER_BYTES
     }
 
     /// The group epoch.

@@ -23,9 +23,9 @@ use super::consumer_group::ConsumerGroup;
 use super::entry::{Entry, Members};
 use super::group::{Answer, Group, Token};
 use super::{
-    Beat, BeatAnswer, Catalog, ConsumerGroupDescription, GROUP_ID_BYTES_MAX, GroupDescription,
-    GroupError, GroupKind, GroupsConfig, JoinRequest, Joined, Leaving, Ledger, MemberRef,
-    SyncRequest, Synced,
+    Beat, BeatAnswer, Catalog, ConsumerGroupDescription, GROUP_ID_BYTES_MAX, GROUPS_BYTES_MAX,
+    GroupDescription, GroupError, GroupKind, GroupsConfig, JoinRequest, Joined, Leaving, Ledger,
+    MemberRef, SyncRequest, Synced,
 };
 
 /// The one coordinator of the process. Joins and syncs must be called within a tokio runtime,
@@ -50,6 +50,8 @@ pub struct Pending<T> {
 #[derive(Default)]
 struct Groups {
     by_name: HashMap<Arc<str>, Entry>,
+    /// What all groups take together, in bytes.
+    bytes: usize,
     deadlines: BTreeSet<(UnixMillis, Arc<str>)>,
     waiting: HashMap<Token, Waiting>,
     tokens: u64,
@@ -92,7 +94,9 @@ impl Coordinator {
         if is_new && !request.member_id.is_empty() {
             return Pending::refused(sender, answer, GroupError::UnknownMember);
         }
-        if is_new && groups.by_name.len() >= self.config.groups_max {
+        let told = request.protocols.iter().map(|p| p.metadata.len()).sum();
+        let is_full = is_new && groups.by_name.len() >= self.config.groups_max;
+        if is_full || !groups.has_room(told) {
             return Pending::refused(sender, answer, GroupError::TooManyGroups);
         }
         let name: Arc<str> = Arc::from(request.group.as_str());
@@ -101,6 +105,7 @@ impl Coordinator {
             .by_name
             .entry(Arc::clone(&name))
             .or_insert_with(|| Entry::new(Members::Classic(Group::new(Arc::clone(&self.config)))));
+        entry.has_grown = true;
         let mut out = Vec::new();
         match &mut entry.members {
             Members::Classic(group) => group.join(now, request, fresh_id, token, &mut out),
@@ -122,8 +127,15 @@ impl Coordinator {
             return Pending::refused(sender, answer, GroupError::UnknownMember);
         };
         let name = Arc::clone(name);
+        let given = request.assignments.iter().map(|(_, a)| a.len()).sum();
+        if given > 0 && !groups.has_room(given) {
+            return Pending::refused(sender, answer, GroupError::TooManyGroups);
+        }
         let token = groups.wait(Waiting::Sync(sender));
         let mut out = Vec::new();
+        if let Some(entry) = groups.by_name.get_mut(&name) {
+            entry.has_grown |= given > 0;
+        }
         match groups.by_name.get_mut(&name).map(|e| &mut e.members) {
             Some(Members::Classic(group)) => group.sync(now, request, token, &mut out),
             _ => out.push(Answer::Sync(token, Err(GroupError::UnknownMember))),
@@ -178,12 +190,19 @@ impl Coordinator {
         let name: Arc<str> = Arc::from(beat.group.as_str());
         if !groups.by_name.contains_key(&name) {
             let epoch = self.epoch_of_standing(&beat)?;
-            if groups.by_name.len() >= self.config.groups_max {
+            let is_full = groups.by_name.len() >= self.config.groups_max;
+            if is_full || !groups.has_room(0) {
                 return Err(GroupError::TooManyGroups);
             }
             let group = ConsumerGroup::new(Arc::clone(&self.config), epoch);
             let entry = Entry::new(Members::Consumer(group));
             groups.by_name.insert(Arc::clone(&name), entry);
+        }
+        if beat.topics.is_some() && !groups.has_room(0) {
+            return Err(GroupError::TooManyGroups);
+        }
+        if let Some(entry) = groups.by_name.get_mut(&name) {
+            entry.has_grown |= beat.topics.is_some();
         }
         let answer = match groups.by_name.get_mut(&name).map(|e| &mut e.members) {
             Some(Members::Consumer(group)) => group.beat(now, beat, catalog),
@@ -343,9 +362,12 @@ impl Coordinator {
         if let Some(standing) = entry.changed_standing() {
             self.ledger.note(name, &standing);
         }
+        let (before, bytes) = entry.count();
+        groups.bytes = groups.bytes - before + bytes;
         let armed = entry.armed;
         let next = entry.next_deadline();
         if entry.is_forgettable() {
+            groups.bytes -= bytes;
             groups.by_name.remove(name);
             if let Some(at) = armed {
                 groups.deadlines.remove(&(at, Arc::clone(name)));
@@ -391,6 +413,11 @@ impl Coordinator {
 }
 
 impl Groups {
+    /// Whether members may tell or be given so much more.
+    fn has_room(&self, bytes: usize) -> bool {
+        self.bytes.saturating_add(bytes) <= GROUPS_BYTES_MAX
+    }
+
     fn wait(&mut self, waiting: Waiting) -> Token {
         self.tokens += 1;
         let token = Token(self.tokens);

@@ -14,6 +14,11 @@ pub(super) struct Entry {
     /// The group's place among the deadlines; may be earlier than what is due, never later.
     pub(super) armed: Option<UnixMillis>,
     noted: Option<GroupStanding>,
+    /// The group's memory and members as counted last.
+    counted_bytes: usize,
+    counted_members: usize,
+    /// A member has told something or was given something since.
+    pub(super) has_grown: bool,
 }
 
 /// The group's members, by the protocol that they speak.
@@ -28,6 +33,9 @@ impl Entry {
             members,
             armed: None,
             noted: None,
+            counted_bytes: 0,
+            counted_members: 0,
+            has_grown: false,
         }
     }
 
@@ -43,6 +51,21 @@ impl Entry {
             Members::Classic(group) => group.members_count(),
             Members::Consumer(group) => group.members_count(),
         }
+    }
+
+    /// Counts about the memory that the group's members take, when that may have changed; answers
+    /// how many bytes it was and is.
+    pub(super) fn count(&mut self) -> (usize, usize) {
+        let (before, members) = (self.counted_bytes, self.members_count());
+        if self.has_grown || members != self.counted_members {
+            self.counted_bytes = match &self.members {
+                Members::Classic(group) => group.bytes(),
+                Members::Consumer(group) => group.bytes(),
+            };
+            self.counted_members = members;
+            self.has_grown = false;
+        }
+        (before, self.counted_bytes)
     }
 
     pub(super) fn is_forgettable(&self) -> bool {

@@ -19,7 +19,8 @@ use bytes::Bytes;
 
 use super::{
     CONSUMER_PROTOCOL_TYPE, GroupDescription, GroupError, GroupKind, GroupState, GroupsConfig,
-    JoinRequest, Joined, Leaving, MemberDescription, MemberRef, Protocol, SyncRequest, Synced,
+    JoinRequest, Joined, Leaving, MEMBER_BYTES, MemberDescription, MemberRef, Protocol,
+    SyncRequest, Synced,
 };
 
 /// Names one who waits for an answer.
@@ -68,6 +69,15 @@ struct Member {
     admitted: bool,
     /// The end of the session, unless the member waits for an answer.
     session_until: UnixMillis,
+}
+
+impl Member {
+    /// Bytes of what it told and was given.
+    fn bytes(&self) -> usize {
+        let protocols = self.protocols.iter();
+        let told: usize = protocols.map(|p| p.name.len() + p.metadata.len()).sum();
+        told + self.assignment.len()
+    }
 }
 
 #[derive(Debug)]
@@ -121,6 +131,12 @@ impl Group {
 
     pub(super) fn members_count(&self) -> usize {
         self.members.len()
+    }
+
+    /// About the memory that the members take, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let told: usize = self.members.values().map(Member::bytes).sum();
+        told + (self.members.len() + self.pending.len()) * MEMBER_BYTES
     }
 
     /// Takes a join. `fresh_id` becomes the member's id if it has none yet.

@@ -279,8 +279,8 @@ pub enum GroupError {
     /// The group has as many members as it may.
     #[error("the group is full")]
     GroupFull,
-    /// The coordinator has as many groups as it may; retry later.
-    #[error("too many groups have members")]
+    /// The coordinator has as many groups, or as much of them, as it may; retry later.
+    #[error("too many groups have members, or they told too much")]
     TooManyGroups,
     /// Metadata or assignments above the bound; the caller's fault.
     #[error("the group's metadata or assignments are too large")]
@@ -387,3 +387,10 @@ pub const CONSUMER_PROTOCOL_TYPE: &str = "consumer";
 
 /// Longest group id in bytes: longer ones are no names, and they are kept per group and commit.
 pub const GROUP_ID_BYTES_MAX: usize = 1_024;
+
+/// Bytes that the members of all groups may take: metadata, assignments, names. A group of 100
+/// members that read 100 topics takes about 300 KiB.
+pub const GROUPS_BYTES_MAX: usize = 256 << 20;
+
+/// What a member takes beside what it told, in bytes: about its ids and its places in maps.
+const MEMBER_BYTES: usize = 512;

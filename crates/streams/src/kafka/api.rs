@@ -25,16 +25,16 @@ use super::{
 pub(super) struct Api {
     /// Its name in Kafka's protocol guide, also the metrics' label.
     pub(super) name: &'static str,
-    key: i16,
+    pub(super) key: i16,
     /// The lowest version told to clients.
     told_from: i16,
     /// The lowest version served.
-    from: i16,
+    pub(super) from: i16,
     /// The highest version told and served.
-    to: i16,
+    pub(super) to: i16,
     /// The first version with compact lengths and tagged fields.
     pub(super) flexible_from: i16,
-    shape: &'static [Field],
+    pub(super) shape: &'static [Field],
     /// What it asks of its callers.
     pub(super) asks: Asks,
     /// Where its answer says for how long the client is held back.
@@ -750,13 +750,5 @@ impl Api {
             .with_api_key(self.key)
             .with_min_version(self.told_from)
             .with_max_version(self.to)
-    }
-}
-
-#[cfg(test)]
-impl Api {
-    /// Key, lowest and highest served version, first flexible version and shape, for the tests.
-    pub(super) fn facts(&self) -> (i16, i16, i16, i16, &'static [Field]) {
-        (self.key, self.from, self.to, self.flexible_from, self.shape)
     }
 }

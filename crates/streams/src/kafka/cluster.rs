@@ -156,10 +156,10 @@ pub(super) fn offset_for_leader_epoch(call: Call) -> Result<Reply, Ending> {
 /// Tells how much each partition holds. All lie in one journal, so there is one folder.
 pub(super) fn describe_log_dirs(call: Call) -> Result<Reply, Ending> {
     let request: DescribeLogDirsRequest = call.decode("DescribeLogDirs")?;
-    let asked: Option<BTreeMap<TopicName, Vec<i32>>> = request.topics.map(|topics| {
+    let asked: Option<BTreeMap<TopicName, BTreeSet<i32>>> = request.topics.map(|topics| {
+        let topics = topics.into_iter();
         topics
-            .into_iter()
-            .map(|t| (t.topic, t.partitions))
+            .map(|t| (t.topic, t.partitions.into_iter().collect()))
             .collect()
     });
     if !call.may_cluster(Operation::Describe) {

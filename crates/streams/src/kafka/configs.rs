@@ -20,8 +20,9 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
+use super::limits::DESCRIBED_RESOURCES_MAX;
 use super::metadata;
-use super::reply::{Call, Ending, Reply, owned, text};
+use super::reply::{Call, Ending, Reply, once, owned, text};
 use super::topics::Refusal;
 use crate::{
     ConfigChange, Durability, SETTINGS, Setting, StreamsConfig, StreamsError, TopicConfig,
@@ -44,10 +45,18 @@ pub(super) struct Config {
 /// Describes topics and the node.
 pub(super) fn describe_configs(call: Call) -> Result<Reply, Ending> {
     let request: DescribeConfigsRequest = call.decode("DescribeConfigs")?;
-    let results = request.resources.iter().map(|resource| {
+    let resources = request.resources.clone();
+    let resources = once(resources, |r| (r.resource_type, r.resource_name.clone()));
+    let results = resources.iter().enumerate().map(|(at, resource)| {
         let result = DescribeConfigsResult::default()
             .with_resource_type(resource.resource_type)
             .with_resource_name(resource.resource_name.clone());
+        if at >= DESCRIBED_RESOURCES_MAX {
+            let reason = format!("ask for {DESCRIBED_RESOURCES_MAX} resources at a time");
+            return result
+                .with_error_code(ResponseError::InvalidRequest.code())
+                .with_error_message(Some(owned(reason)));
+        }
         match configs_of(&call, resource) {
             Ok(configs) => {
                 let told = configs

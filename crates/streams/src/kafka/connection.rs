@@ -23,9 +23,10 @@ use super::api::Begun;
 use super::buffers::Buffers;
 use super::limits::{
     DRAIN_WAIT, FRAME_STALL_MAX, LOGIN_REQUEST_BYTES_MAX, LOGIN_WAIT, READ_STEP_BYTES,
-    REQUEST_BYTES_MAX, REQUESTS_IN_FLIGHT_MAX, UNSENT_BYTES_MAX,
+    REQUEST_BYTES_MAX, REQUESTS_IN_FLIGHT_MAX, UNSENT_BYTES_MAX, WAITING_BYTES_PER_BYTE,
 };
 use super::reply::{Answer, Ending, Reply};
+use super::room::Held;
 use super::throttle::Toll;
 use super::unsent::Unsent;
 
@@ -43,8 +44,14 @@ pub(super) async fn run(socket: Socket, context: Arc<Context>) {
         login_until: Instant::now() + LOGIN_WAIT,
         stopped: Box::pin(context.shared.shutdown.clone().cancelled_owned()),
         muted_until: None,
+        held: context.shared.room.enter(),
     };
-    match link.serve().await {
+    let give_way = link.held.give_way();
+    let served = tokio::select! {
+        served = link.serve() => served,
+        () = give_way.notified() => Err(Ending::GaveWay),
+    };
+    match served {
         Ok(()) => {}
         // Clients break connections as they please; that is nobody's news.
         Err(Ending::Socket(error)) => {
@@ -74,6 +81,8 @@ struct Link {
     stopped: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Until when the client is held back for what it has used: nothing is read or begun.
     muted_until: Option<Instant>,
+    /// The memory that this connection holds beyond what is free.
+    held: Held,
 }
 
 /// What wakes a connection.
@@ -105,11 +114,13 @@ impl Link {
                         .telemetry
                         .bytes_in
                         .increment(bytes as u64);
+                    self.hold();
                 }
                 Event::Readable(Err(error)) => return Err(error.into()),
                 Event::Answered(answer) => {
                     let toll = self.replies.pop_front().and_then(|begun| begun.toll);
                     self.settle(answer?, toll);
+                    self.hold();
                 }
                 Event::Unmuted => self.muted_until = None,
                 Event::Stop => return self.drain().await,
@@ -131,6 +142,14 @@ impl Link {
             let Some(frame) = self.received.next()? else {
                 break;
             };
+            self.held.renew();
+            self.hold();
+            let waiting_bytes = waiting_bytes(&frame);
+            if self.held.is_overfull() {
+                // What is to be sent must not wait for itself.
+                self.send().await?;
+                self.held.settled().await;
+            }
             let Begun { mut reply, toll } = super::api::begin(&self.context, frame)?;
             while let Reply::HeldBack(begun) = reply {
                 reply = begun.await?;
@@ -146,6 +165,18 @@ impl Link {
                 }
                 Reply::HeldBack(_) | Reply::Last(_) => {}
                 Reply::Now(answer) if self.replies.is_empty() => self.settle(answer, toll),
+                Reply::Later(answer) => {
+                    let answer = match self.held.lend(waiting_bytes) {
+                        None => answer,
+                        Some(lent) => Box::pin(async move {
+                            let answer = answer.await;
+                            drop(lent);
+                            answer
+                        }),
+                    };
+                    let reply = Reply::Later(answer);
+                    self.replies.push_back(Begun { reply, toll });
+                }
                 reply => {
                     if let Reply::Now(answer) = &reply {
                         self.queued_bytes += answer.len();
@@ -153,6 +184,7 @@ impl Link {
                     self.replies.push_back(Begun { reply, toll });
                 }
             }
+            self.hold();
         }
         Ok(())
     }
@@ -172,6 +204,12 @@ impl Link {
             let until = Instant::now() + wait;
             self.muted_until = self.muted_until.max(Some(until));
         }
+    }
+
+    /// Counts what has arrived and is no request yet, and what is to be sent.
+    fn hold(&mut self) {
+        self.held
+            .set(self.received.buffer.len() + self.queued_bytes + self.unsent.held_bytes());
     }
 
     /// Moves the answers at the front of the queue that need no waiting to those to be sent.
@@ -209,6 +247,8 @@ impl Link {
             socket,
             received,
             replies,
+            unsent,
+            held,
             ..
         } = self;
         let front = std::future::poll_fn(|cx| match replies.front_mut() {
@@ -224,7 +264,9 @@ impl Link {
             answer = front => Ok(Event::Answered(answer)),
             () = stopped.as_mut() => Ok(Event::Stop),
             () = tokio::time::sleep_until(unmuted_at), if is_muted => Ok(Event::Unmuted),
-            bytes = received.fill(socket), if may_read => Ok(Event::Readable(bytes)),
+            bytes = received.fill_within(held, unsent.held_bytes(), socket), if may_read => {
+                Ok(Event::Readable(bytes))
+            }
             () = tokio::time::sleep(FRAME_STALL_MAX), if is_stalling => Err(Ending::Stalled),
             () = tokio::time::sleep_until(login_until), if must_log_in => Err(Ending::NoLogin),
         }
@@ -237,6 +279,8 @@ impl Link {
         self.unsent
             .send(&mut self.socket, journal, &shared.buffers)
             .await?;
+        self.held.renew();
+        self.hold();
         self.context
             .shared
             .telemetry
@@ -318,6 +362,32 @@ impl Frames {
         }
     }
 
+    /// As [`Frames::fill`], when there is room for what comes.
+    async fn fill_within(
+        &mut self,
+        held: &mut Held,
+        unsent_bytes: usize,
+        socket: &mut Socket,
+    ) -> io::Result<usize> {
+        let coming = self.missing().min(self.step());
+        held.grow_to(self.buffer.len() + coming + unsent_bytes)
+            .await;
+        self.fill(socket).await
+    }
+
+    /// Bytes that the next read makes place for.
+    fn step(&self) -> usize {
+        self.missing().min(self.buffer.len()).max(READ_STEP_BYTES)
+    }
+
+    /// Bytes that are still to come of the frame whose length is known.
+    fn missing(&self) -> usize {
+        match self.announced() {
+            Ok(Some(bytes)) => (LENGTH_BYTES + bytes).saturating_sub(self.buffer.len()),
+            _ => 0,
+        }
+    }
+
     /// Reads what is there. The buffer grows with what has arrived, never to what is announced.
     async fn fill(&mut self, socket: &mut Socket) -> io::Result<usize> {
         loop {
@@ -327,12 +397,8 @@ impl Frames {
                 self.buffer = self.buffers.take_receiving();
                 self.capacity = self.buffer.capacity();
             }
-            let missing = match self.announced() {
-                Ok(Some(bytes)) => (LENGTH_BYTES + bytes).saturating_sub(self.buffer.len()),
-                _ => 0,
-            };
-            let step = missing.min(self.buffer.len()).max(READ_STEP_BYTES);
-            self.buffer.reserve(step);
+            let missing = self.missing();
+            self.buffer.reserve(self.step());
             self.capacity = self.capacity.max(self.buffer.capacity());
             // The end of a large frame is read by itself: what followed it in the buffer would
             // have to be moved to the buffer's front.
@@ -362,6 +428,14 @@ impl Drop for Frames {
     fn drop(&mut self) {
         self.buffer.clear();
         self.rest();
+    }
+}
+
+/// What a request takes in memory while it waits. A produce request stays the bytes that it is.
+fn waiting_bytes(frame: &Bytes) -> usize {
+    match frame.first_chunk() {
+        Some([0, 0]) => frame.len(),
+        _ => frame.len().saturating_mul(WAITING_BYTES_PER_BYTE),
     }
 }
 

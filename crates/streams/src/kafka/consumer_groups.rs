@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::error::group_error_code;
 use super::group_admin::NOT_ALLOWED;
-use super::reply::{Call, Ending, Reply, owned, text};
+use super::reply::{Call, Ending, Reply, once, owned, text};
 use crate::groups::{
     Beat, BeatAnswer, ConsumerMemberDescription, GroupKind, GroupState, Partitions,
 };
@@ -52,7 +52,7 @@ pub(super) fn describe(call: Call) -> Result<Reply, Ending> {
     let request: ConsumerGroupDescribeRequest = call.decode("ConsumerGroupDescribe")?;
     let mut names = TopicNames::default();
     let mut groups = Vec::with_capacity(request.group_ids.len());
-    for group in request.group_ids {
+    for group in once(request.group_ids, Clone::clone) {
         if !call.may_group(Operation::Describe, &group) {
             let told = DescribedGroup::default().with_group_id(group);
             groups.push(told.with_error_code(NOT_ALLOWED));

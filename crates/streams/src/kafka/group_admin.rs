@@ -17,14 +17,15 @@ use kafka_protocol::protocol::StrBytes;
 
 use super::error::{code_of, group_error_code};
 use super::metadata;
-use super::reply::{Call, Ending, Reply, owned, text};
+use super::reply::{Call, Ending, Reply, once, owned, text};
 use crate::groups::{GroupDescription, GroupKind, GroupState};
 
 /// Describes classic groups with their members.
 pub(super) fn describe_groups(call: Call) -> Result<Reply, Ending> {
     let request: DescribeGroupsRequest = call.decode("DescribeGroups")?;
     let with_operations = request.include_authorized_operations;
-    let groups = request.groups.into_iter().map(|group| {
+    let groups = once(request.groups, Clone::clone);
+    let groups = groups.into_iter().map(|group| {
         if !call.may_group(Operation::Describe, &group) {
             return DescribedGroup::default()
                 .with_group_id(group)

@@ -3,7 +3,7 @@
 //! The codec allocates arrays by the count on the wire, so a request of a few bytes could ask for
 //! gigabytes. Each API has its request's shape here as data; one function walks any of them. What
 //! it lets pass has every string, byte field and array inside the frame, at most
-//! [`REQUEST_ELEMENTS_MAX`] array elements and [`TAGGED_FIELDS_MAX`] tagged fields in one place.
+//! [`REQUEST_ELEMENTS_MAX`] array elements and tagged fields in all, and [`TAGGED_FIELDS_MAX`] tagged fields in one place.
 //!
 //! The shapes follow Kafka's message definitions; a property test compares them with the codec.
 
@@ -219,6 +219,11 @@ impl<'a> Walk<'a> {
     fn tags(&mut self) -> Result<(), Refused> {
         let count = self.varint()?;
         if count > TAGGED_FIELDS_MAX {
+            return Err(Refused::Elements);
+        }
+        // The codec keeps each in a map.
+        self.elements += count as usize;
+        if self.elements > REQUEST_ELEMENTS_MAX {
             return Err(Refused::Elements);
         }
         for _ in 0..count {

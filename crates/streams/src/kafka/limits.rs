@@ -82,8 +82,15 @@ pub(super) const LOGIN_WAIT: Duration = Duration::from_secs(60);
 /// `connection.failed.authentication.delay.ms`, so that passwords cannot be tried fast.
 pub(super) const LOGIN_REFUSED_WAIT: Duration = Duration::from_millis(100);
 
+/// Requests that look for offsets by time at once: each may unpack a batch of 64 MiB.
+pub(super) const LOOKUPS_AT_ONCE_MAX: usize = 2;
+
 /// Passwords hashed at one time: each takes milliseconds of a core.
 pub(super) const LOGINS_AT_ONCE_MAX: usize = 4;
+
+/// Topics and nodes in one answer of DescribeConfigs: with some forty settings each it takes about
+/// 80 MB until it is sent.
+pub(super) const DESCRIBED_RESOURCES_MAX: usize = 10_000;
 
 /// Partitions in one answer of DescribeTopicPartitions: Kafka's default for
 /// `max.request.partition.size.limit`; clients come back with the cursor.
@@ -99,3 +106,20 @@ pub(super) const THROTTLE_MAX: Duration = Duration::from_secs(300);
 
 /// Clients with a quota whose use is known at one time, about 150 bytes each; more share a meter.
 pub(super) const METERS_MAX: usize = 10_000;
+
+/// Bytes that all connections together may hold of requests that have not arrived whole, of
+/// requests that wait and of answers that nobody has read; two requests of the largest size fit.
+pub(super) const ROOM_BYTES_MAX: usize = 256 << 20;
+
+/// Bytes of these that each connection has to itself: times [`CONNECTIONS_MAX`] that is 160 MB.
+pub(super) const ROOM_FREE_BYTES: usize = 16 << 10;
+
+/// Bytes in which room is counted, so that few reads have to ask for it.
+pub(super) const ROOM_STEP_BYTES: usize = 64 << 10;
+
+/// How long a connection may hold room without getting anything done before it has to give way to
+/// others who want it.
+pub(super) const ROOM_GRACE: Duration = Duration::from_secs(2);
+
+/// Bytes that a byte of a waiting request counts for: decoded, a partition of 32 bytes takes 200.
+pub(super) const WAITING_BYTES_PER_BYTE: usize = 8;

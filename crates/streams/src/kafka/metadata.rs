@@ -19,7 +19,7 @@ use kafka_protocol::messages::{
 };
 
 use super::error::{code_of, streams_error_code};
-use super::reply::{Call, Ending, Reply, owned};
+use super::reply::{Answer, Call, Ending, Reply, once, owned};
 use crate::{Isolation, Partition, Topic, TopicName};
 
 /// Tells the node and its topics; creates topics that are asked for by name, where the client and
@@ -31,6 +31,7 @@ pub(super) fn metadata(call: Call) -> Result<Reply, Ending> {
     let asked = request
         .topics
         .filter(|topics| call.version > 0 || !topics.is_empty());
+    let asked = asked.map(|asked| once(asked, |topic| (topic.name.clone(), topic.topic_id)));
     let Some(asked) = asked else {
         let topics = call.context.streams().topics_snapshot();
         let told = topics
@@ -76,10 +77,32 @@ pub(super) fn list_offsets(call: Call) -> Result<Reply, Ending> {
     // Version 11 allows one more question and is written as version 10.
     let version = call.version.min(LIST_OFFSETS_WRITTEN);
     let request: ListOffsetsRequest = call.decode_in(version, "ListOffsets")?;
+    let partitions = request.topics.iter().flat_map(|topic| &topic.partitions);
+    if !partitions
+        .into_iter()
+        .any(|partition| partition.timestamp >= 0)
+    {
+        return told_offsets(&call, version, request).map(Reply::Now);
+    }
+    // A look by time reads batches and unpacks them, which must keep no other connection waiting.
+    let places = Arc::clone(&call.context.shared.lookups);
+    Reply::later(async move {
+        let place = places.acquire_owned().await;
+        let told = tokio::task::spawn_blocking(move || {
+            let told = told_offsets(&call, version, request);
+            drop(place);
+            told
+        });
+        let failed = |_| Ending::Unencodable("the lookup was given up".to_owned());
+        told.await.map_err(failed)?
+    })
+}
+
+fn told_offsets(call: &Call, version: i16, request: ListOffsetsRequest) -> Result<Answer, Ending> {
     let isolation = isolation_of(request.isolation_level);
     let mut topics = Vec::with_capacity(request.topics.len());
     for asked in request.topics {
-        let topic = find(&call, Operation::Describe, &asked.name);
+        let topic = find(call, Operation::Describe, &asked.name);
         let partitions = asked.partitions.iter().map(|partition| {
             let found = list_offset(call.version, isolation, &topic, partition);
             let (timestamp, offset) = found.as_ref().copied().unwrap_or((-1, -1));
@@ -103,7 +126,7 @@ pub(super) fn list_offsets(call: Call) -> Result<Reply, Ending> {
         );
     }
     let body = ListOffsetsResponse::default().with_topics(topics);
-    call.answer_in(version, &body).map(Reply::Now)
+    call.answer_in(version, &body)
 }
 
 /// Kafka's number for an isolation level; 0 shows everything.

@@ -21,6 +21,7 @@ mod connection;
 mod consumer_groups;
 mod error;
 mod fetch;
+pub(crate) mod fuzzing;
 mod group_admin;
 mod groups;
 mod guard;
@@ -32,6 +33,7 @@ mod permissions;
 mod produce;
 mod quotas;
 mod reply;
+mod room;
 mod sasl;
 mod security;
 mod sessions;
@@ -98,10 +100,12 @@ pub async fn serve_secured(
         streams,
         security,
         logins: Arc::new(Semaphore::new(limits::LOGINS_AT_ONCE_MAX)),
+        lookups: Arc::new(Semaphore::new(limits::LOOKUPS_AT_ONCE_MAX)),
         telemetry: Telemetry::new(api::APIS),
         session_room: Arc::default(),
         buffers: Arc::default(),
         began: Instant::now(),
+        room: Arc::default(),
         shutdown: shutdown.clone(),
     });
     let places = Arc::new(Semaphore::new(limits::CONNECTIONS_MAX));
@@ -205,6 +209,8 @@ async fn secured(socket: TcpStream, context: &Context) -> Option<Socket> {
 struct Shared {
     streams: Arc<Streams>,
     security: Arc<Security>,
+    /// Places for those who look for offsets by time.
+    lookups: Arc<Semaphore>,
     /// Places for those who hash a password.
     logins: Arc<Semaphore>,
     telemetry: Telemetry,
@@ -212,6 +218,7 @@ struct Shared {
     buffers: Arc<buffers::Buffers>,
     /// When the listener began: what waits is woken in steps from here.
     began: Instant,
+    room: Arc<room::Room>,
     shutdown: CancellationToken,
 }
 

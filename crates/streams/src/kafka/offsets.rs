@@ -1,5 +1,6 @@
 //! OffsetCommit and OffsetFetch.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use access::Operation;
@@ -20,7 +21,7 @@ use kafka_protocol::protocol::Decodable;
 use uuid::Uuid;
 
 use super::error::{code_of, group_code_of, group_error_code, streams_error_code};
-use super::reply::{Call, Ending, Reply, owned};
+use super::reply::{Call, Ending, Reply, once, owned};
 use super::{guard, metadata};
 use crate::groups::{GroupError, MemberRef};
 use crate::limits::OFFSET_METADATA_BYTES_MAX;
@@ -107,7 +108,8 @@ pub(super) fn offset_commit(call: Call) -> Result<Reply, Ending> {
 pub(super) fn offset_fetch(call: Call) -> Result<Reply, Ending> {
     let request: OffsetFetchRequest = decode(&call, "OffsetFetch", guard::OFFSET_FETCH)?;
     if call.version >= 8 {
-        let groups = request.groups.into_iter().map(|group| {
+        let groups = once(request.groups, |group| group.group_id.clone());
+        let groups = groups.into_iter().map(|group| {
             let member = MemberRef {
                 group: &group.group_id,
                 member_id: group.member_id.as_deref().unwrap_or_default(),
@@ -218,7 +220,9 @@ fn committed(
         return all_committed(call, group, is_unstable);
     };
     let mut topics = Vec::with_capacity(asked.len());
+    let mut seen = HashSet::new();
     for topic in asked {
+        let wire_name = topic.name.clone();
         let (named, found) = look_up(call, Operation::Describe, topic.name);
         // A name that is not there has no offset; an id that is not there is an error.
         let refused = match &found {
@@ -226,7 +230,9 @@ fn committed(
             _ => 0,
         };
         let name = found.ok().map(|topic| topic.name().clone());
-        let partitions = topic.partition_indexes.iter().map(|index| {
+        let indexes = topic.partition_indexes.iter();
+        let indexes = indexes.filter(|index| seen.insert((wire_name.clone(), **index)));
+        let partitions = indexes.map(|index| {
             if name.as_ref().is_some_and(|name| is_unstable(name, *index)) {
                 return unstable(*index);
             }

@@ -1,6 +1,8 @@
 //! From a request to the bytes of its answer.
 
+use std::collections::HashSet;
 use std::future::Future;
+use std::hash::Hash;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -74,6 +76,8 @@ pub(super) enum Ending {
     Unread,
     #[error("records cannot be read any more that were to be sent: {0}")]
     Unreadable(String),
+    #[error("it held memory for long that others needed")]
+    GaveWay,
     #[error("the socket failed")]
     Socket(#[from] std::io::Error),
 }
@@ -130,6 +134,14 @@ impl Call {
 }
 
 impl Answer {
+    /// What it takes in memory.
+    pub(super) fn held_bytes(&self) -> usize {
+        match self {
+            Answer::Whole(bytes) => bytes.len(),
+            Answer::Pieces(pieces) => pieces.iter().map(Piece::held_bytes).sum(),
+        }
+    }
+
     /// Bytes that it has on the wire.
     pub(super) fn len(&self) -> usize {
         match self {
@@ -153,6 +165,15 @@ fn with_length(mut bytes: BytesMut) -> Bytes {
     let length = i32::try_from(bytes.len() - 4).unwrap_or(i32::MAX);
     bytes[..4].copy_from_slice(&length.to_be_bytes());
     bytes.freeze()
+}
+
+/// The entries of a request that differ, in order: one asked a thousand times in a request would be
+/// answered a thousand times at once, whatever the answer takes.
+pub(super) fn once<T, K: Hash + Eq>(entries: Vec<T>, key: impl Fn(&T) -> K) -> Vec<T> {
+    let mut seen = HashSet::with_capacity(entries.len());
+    let mut entries = entries;
+    entries.retain(|entry| seen.insert(key(entry)));
+    entries
 }
 
 /// A text without copying when it is static.

@@ -1,6 +1,8 @@
 //! The APIs that let people look at transactions: DescribeProducers, DescribeTransactions and
 //! ListTransactions.
 
+use std::collections::HashSet;
+
 use access::Operation;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::describe_producers_response::{
@@ -19,16 +21,19 @@ use kafka_protocol::messages::{
 use regex::{Regex, RegexBuilder};
 
 use super::metadata;
-use super::reply::{Call, Ending, Reply, owned, text};
+use super::reply::{Call, Ending, Reply, once, owned, text};
 use crate::partition::ActiveProducer;
 use crate::transactions::{Outcome, Phase, TransactionDescription};
 
 /// Tells the producers that partitions remember.
 pub(super) fn describe_producers(call: Call) -> Result<Reply, Ending> {
     let request: DescribeProducersRequest = call.decode("DescribeProducers")?;
+    let mut seen = HashSet::new();
     let topics = request.topics.into_iter().map(|asked| {
         let topic = metadata::find(&call, Operation::Read, &asked.name);
-        let partitions = asked.partition_indexes.iter().map(|index| {
+        let indexes = asked.partition_indexes.iter();
+        let indexes = indexes.filter(|index| seen.insert((asked.name.clone(), **index)));
+        let partitions = indexes.map(|index| {
             let told = PartitionResponse::default().with_partition_index(*index);
             let found = topic.as_ref().map_err(|code| *code).and_then(|topic| {
                 let unknown = ResponseError::UnknownTopicOrPartition.code();
@@ -55,7 +60,8 @@ pub(super) fn describe_producers(call: Call) -> Result<Reply, Ending> {
 pub(super) fn describe_transactions(call: Call) -> Result<Reply, Ending> {
     let request: DescribeTransactionsRequest = call.decode("DescribeTransactions")?;
     let streams = call.context.streams();
-    let states = request.transactional_ids.into_iter().map(|id| {
+    let ids = once(request.transactional_ids, Clone::clone);
+    let states = ids.into_iter().map(|id| {
         if !call.may_transact(Operation::Describe, &id) {
             return Described::default()
                 .with_transactional_id(id)

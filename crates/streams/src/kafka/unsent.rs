@@ -38,9 +38,19 @@ pub(super) struct Stored {
 pub(super) struct Unsent {
     pieces: VecDeque<Piece>,
     bytes: usize,
+    /// What the pieces take in memory, until all are sent.
+    held_bytes: usize,
 }
 
 impl Piece {
+    /// What it takes in memory.
+    pub(super) fn held_bytes(&self) -> usize {
+        match self {
+            Piece::Bytes(bytes) => size_of::<Piece>() + bytes.len(),
+            Piece::Stored(_) => size_of::<Piece>(),
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         match self {
             Piece::Bytes(bytes) => bytes.len(),
@@ -74,8 +84,14 @@ impl Unsent {
         self.bytes
     }
 
+    /// What the answers take in memory: records stay in their files.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
     pub(super) fn push(&mut self, answer: Answer) {
         self.bytes += answer.len();
+        self.held_bytes += answer.held_bytes();
         match answer {
             Answer::Whole(bytes) => self.pieces.push_back(Piece::Bytes(bytes)),
             Answer::Pieces(pieces) => self.pieces.extend(pieces),
@@ -116,6 +132,7 @@ impl Unsent {
                 }
             }
         }
+        self.held_bytes = 0;
         if let Some(buffer) = gathering {
             buffers.give_gathering(buffer);
         }

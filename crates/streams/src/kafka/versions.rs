@@ -79,6 +79,11 @@ fn refusal(call: &Call) -> Result<Option<i16>, Ending> {
     Ok(request.refusal(streams.cluster_id(), streams.node_id()))
 }
 
+/// Reads a body of version 5; answers whether it could.
+pub(super) fn reads_routed(body: &[u8]) -> bool {
+    Routed::read(body).is_some()
+}
+
 /// What a client says of itself, and where it believes to be.
 #[derive(Debug, PartialEq, Eq)]
 struct Routed {

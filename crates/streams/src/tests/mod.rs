@@ -3,6 +3,7 @@
 mod admin;
 mod compaction;
 mod consumer;
+mod corpus;
 mod groups;
 mod simulation;
 mod store;

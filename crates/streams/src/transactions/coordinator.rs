@@ -146,6 +146,7 @@ impl Streams {
                 let partition = topics.partition(&commit.topic, commit.partition)?;
                 offsets.push((partition.number(), committed(commit)));
             }
+            self.offsets().lock().check_room(group, &offsets)?;
             self.change(&mut table, id, |transaction, now| {
                 let change = transaction.commit_offsets(now, protocol, who, group, offsets);
                 change.map(Some)

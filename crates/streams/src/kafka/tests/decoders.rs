@@ -4,191 +4,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use base::Rng;
-use bytes::{Bytes, BytesMut};
-use kafka_protocol::messages::*;
-use kafka_protocol::protocol::{Decodable, Encodable};
+use bytes::Bytes;
 
 use super::super::api::APIS;
 use super::super::connection::Frames;
-use super::super::guard::{self, Field, Kind, Refused};
-
-/// Decodes a body and encodes it again; answers what was left over and the second encoding.
-fn round_trip(key: i16, version: i16, body: &Bytes) -> Result<(usize, Bytes), String> {
-    fn as_request<T: Decodable + Encodable>(
-        version: i16,
-        body: &Bytes,
-    ) -> Result<(usize, Bytes), String> {
-        let mut rest = body.clone();
-        let request = T::decode(&mut rest, version).map_err(|error| error.to_string())?;
-        let mut again = BytesMut::new();
-        request
-            .encode(&mut again, version)
-            .map_err(|error| error.to_string())?;
-        Ok((rest.len(), again.freeze()))
-    }
-    let run = match key {
-        0 => as_request::<ProduceRequest>,
-        1 => as_request::<FetchRequest>,
-        2 => as_request::<ListOffsetsRequest>,
-        3 => as_request::<MetadataRequest>,
-        8 => as_request::<OffsetCommitRequest>,
-        9 => as_request::<OffsetFetchRequest>,
-        10 => as_request::<FindCoordinatorRequest>,
-        11 => as_request::<JoinGroupRequest>,
-        12 => as_request::<HeartbeatRequest>,
-        13 => as_request::<LeaveGroupRequest>,
-        14 => as_request::<SyncGroupRequest>,
-        15 => as_request::<DescribeGroupsRequest>,
-        16 => as_request::<ListGroupsRequest>,
-        17 => as_request::<SaslHandshakeRequest>,
-        18 => as_request::<ApiVersionsRequest>,
-        19 => as_request::<CreateTopicsRequest>,
-        20 => as_request::<DeleteTopicsRequest>,
-        22 => as_request::<InitProducerIdRequest>,
-        21 => as_request::<DeleteRecordsRequest>,
-        23 => as_request::<OffsetForLeaderEpochRequest>,
-        24 => as_request::<AddPartitionsToTxnRequest>,
-        25 => as_request::<AddOffsetsToTxnRequest>,
-        26 => as_request::<EndTxnRequest>,
-        28 => as_request::<TxnOffsetCommitRequest>,
-        48 => as_request::<DescribeClientQuotasRequest>,
-        49 => as_request::<AlterClientQuotasRequest>,
-        61 => as_request::<DescribeProducersRequest>,
-        65 => as_request::<DescribeTransactionsRequest>,
-        66 => as_request::<ListTransactionsRequest>,
-        29 => as_request::<DescribeAclsRequest>,
-        30 => as_request::<CreateAclsRequest>,
-        31 => as_request::<DeleteAclsRequest>,
-        32 => as_request::<DescribeConfigsRequest>,
-        33 => as_request::<AlterConfigsRequest>,
-        36 => as_request::<SaslAuthenticateRequest>,
-        35 => as_request::<DescribeLogDirsRequest>,
-        37 => as_request::<CreatePartitionsRequest>,
-        43 => as_request::<ElectLeadersRequest>,
-        44 => as_request::<IncrementalAlterConfigsRequest>,
-        45 => as_request::<AlterPartitionReassignmentsRequest>,
-        46 => as_request::<ListPartitionReassignmentsRequest>,
-        60 => as_request::<DescribeClusterRequest>,
-        75 => as_request::<DescribeTopicPartitionsRequest>,
-        42 => as_request::<DeleteGroupsRequest>,
-        47 => as_request::<OffsetDeleteRequest>,
-        68 => as_request::<ConsumerGroupHeartbeatRequest>,
-        69 => as_request::<ConsumerGroupDescribeRequest>,
-        50 => as_request::<DescribeUserScramCredentialsRequest>,
-        51 => as_request::<AlterUserScramCredentialsRequest>,
-        other => panic!("API {other} has no decoder in this test"),
-    };
-    // ListOffsets 11 is written as 10; the codec does not know it.
-    run(if key == 2 { version.min(10) } else { version }, body)
-}
+use super::super::fuzzing::{Scribe, round_trip};
+use super::super::guard::{self, Field, Refused};
 
 /// Whether the codec knows the version; what it does not, we read ourselves.
 fn is_in_codec(key: i16, version: i16) -> bool {
     !matches!((key, version), (18, 5) | (8 | 9, 10))
-}
-
-/// Writes a random body of a shape, as Kafka's protocol lays it out.
-struct Scribe {
-    rng: Rng,
-    out: Vec<u8>,
-    flexible: bool,
-    version: i16,
-}
-
-impl Scribe {
-    fn fields(&mut self, shape: &[Field]) {
-        for field in shape {
-            if (field.since..=field.until).contains(&self.version) {
-                self.kind(&field.kind);
-            }
-        }
-        if self.flexible {
-            self.tags();
-        }
-    }
-
-    fn kind(&mut self, kind: &Kind) {
-        match kind {
-            // Single bytes are mostly booleans, which the codec writes as 0 and 1.
-            Kind::Fixed(1) => self.out.push(u8::from(self.rng.one_in(2))),
-            Kind::Fixed(bytes) => {
-                let mut field = vec![0; *bytes];
-                self.rng.fill(&mut field);
-                self.out.extend(field);
-            }
-            Kind::Text => {
-                let length = self.below(12);
-                self.length(length, 2);
-                for _ in 0..length {
-                    let letter = b'a' + u8::try_from(self.below(26)).unwrap();
-                    self.out.push(letter);
-                }
-            }
-            Kind::Blob => {
-                let length = self.below(200);
-                self.length(length, 4);
-                let mut blob = vec![0; length];
-                self.rng.fill(&mut blob);
-                self.out.extend(blob);
-            }
-            Kind::Structs(shape) => {
-                let count = self.below(4);
-                self.length(count, 4);
-                for _ in 0..count {
-                    self.fields(shape);
-                }
-            }
-            Kind::Nullable(shape) => {
-                let is_there = self.rng.one_in(2);
-                self.out.push(if is_there { 1 } else { 0xff });
-                if is_there {
-                    self.fields(shape);
-                }
-            }
-            Kind::Array(kind) => {
-                let count = self.below(5);
-                self.length(count, 4);
-                for _ in 0..count {
-                    self.kind(kind);
-                }
-            }
-        }
-    }
-
-    fn tags(&mut self) {
-        let count = self.below(3);
-        self.varint(count);
-        for tag in 0..count {
-            self.varint(1_000 + tag);
-            let length = self.below(140);
-            self.varint(length);
-            self.out.extend(std::iter::repeat_n(7, length));
-        }
-    }
-
-    fn length(&mut self, length: usize, bytes: usize) {
-        match (self.flexible, bytes) {
-            (true, _) => self.varint(length + 1),
-            (false, 2) => self
-                .out
-                .extend(i16::try_from(length).unwrap().to_be_bytes()),
-            (false, _) => self
-                .out
-                .extend(i32::try_from(length).unwrap().to_be_bytes()),
-        }
-    }
-
-    fn varint(&mut self, mut value: usize) {
-        while value >= 0x80 {
-            self.out.push(u8::try_from(value & 0x7f).unwrap() | 0x80);
-            value >>= 7;
-        }
-        self.out.push(u8::try_from(value).unwrap());
-    }
-
-    fn below(&mut self, bound: u64) -> usize {
-        usize::try_from(self.rng.below(bound)).unwrap()
-    }
 }
 
 fn for_each_version(mut run: impl FnMut(i16, i16, bool, &'static [Field])) {
@@ -201,12 +26,9 @@ fn for_each_version(mut run: impl FnMut(i16, i16, bool, &'static [Field])) {
 }
 
 fn random_body(seed: u64, version: i16, flexible: bool, shape: &'static [Field]) -> Bytes {
-    let mut scribe = Scribe {
-        rng: Rng::from_seed(seed),
-        out: Vec::new(),
-        flexible,
-        version,
-    };
+    let mut rng = Rng::from_seed(seed);
+    let mut draw = |bound: u64| rng.below(bound);
+    let mut scribe = Scribe::new(&mut draw, version, flexible);
     scribe.fields(shape);
     Bytes::from(scribe.out)
 }
@@ -222,7 +44,7 @@ fn shapes_and_codec_agree_on_every_byte_of_every_version() {
             if !is_in_codec(key, version) {
                 continue;
             }
-            let (left, again) = round_trip(key, version, &body)
+            let (left, again) = round_trip(key, version, flexible, shape, &body)
                 .unwrap_or_else(|error| panic!("{context}: the codec refuses: {error}"));
             assert_eq!(left, 0, "{context}: the codec stopped early");
             assert_eq!(again, body, "{context}: the codec writes something else");
@@ -258,7 +80,7 @@ fn lengths_larger_than_the_request_are_refused_before_anything_is_allocated() {
             hostile[at..at + 4].copy_from_slice(&i32::MAX.to_be_bytes());
             if guard::check(shape, version, flexible, &hostile).is_ok() {
                 // It may still be no UTF-8, say; what counts is that this returns at all.
-                let _ = round_trip(key, version, &Bytes::from(hostile));
+                let _ = round_trip(key, version, flexible, shape, &Bytes::from(hostile));
             } else {
                 tried += 1;
             }
@@ -306,7 +128,7 @@ fn random_bytes_never_panic_a_decoder() {
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 if guard::check(shape, version, flexible, &body).is_ok() {
                     // Refusing is fine, as is taking.
-                    let _ = round_trip(key, version, &body);
+                    let _ = round_trip(key, version, flexible, shape, &body);
                 }
             }));
             assert!(
