@@ -18,6 +18,7 @@ const SMALL: JournalOptions = JournalOptions {
     segment_bytes: 4096,
     preallocate_bytes: 2048,
     pending_bytes_max: 8192,
+    reserve_bytes: 0,
 };
 const SIM_DIR: &str = "/sim";
 

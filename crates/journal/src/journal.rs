@@ -48,6 +48,8 @@ pub struct JournalOptions {
     /// Bytes that may wait for the writer. An append of more than half of them passes as soon as
     /// no more than half are waiting, whatever its size.
     pub pending_bytes_max: u64,
+    /// Bytes on the disk that only [`Journal::append_vital`] may take; at most half a segment.
+    pub reserve_bytes: u64,
 }
 
 impl Default for JournalOptions {
@@ -56,6 +58,7 @@ impl Default for JournalOptions {
             segment_bytes: limits::SEGMENT_BYTES,
             preallocate_bytes: limits::PREALLOCATE_BYTES,
             pending_bytes_max: limits::PENDING_BYTES_MAX,
+            reserve_bytes: 0,
         }
     }
 }
@@ -133,6 +136,9 @@ impl Journal {
         let table = SegmentTable::new(disk.clone(), dir);
         let marks = Marks::read(&*disk, dir);
         let mark = marks.newest();
+        if options.reserve_bytes > 0 {
+            marks.make_room(&*disk, dir);
+        }
         let (tail, recovery) = recovery::recover(&disk, dir, &table, &options, mark, visit)?;
         let end = tail
             .segment
@@ -151,6 +157,8 @@ impl Journal {
                 pending: Batch::default(),
                 in_flight: 0,
                 want: 0,
+                want_is_vital: false,
+                reserve: options.reserve_bytes,
                 full: None,
                 condition: Condition::Open,
                 parked: false,
@@ -195,18 +203,41 @@ impl Journal {
         need: Durability,
         done: Done,
     ) -> Result<Placed, JournalError> {
+        self.append_as(false, frames, need, done)
+    }
+
+    /// As [`Journal::append`], and may take the reserve: for what is needed to free space on a full
+    /// disk, and for nothing else.
+    pub fn append_vital(
+        &self,
+        frames: &[Frame<'_>],
+        need: Durability,
+        done: Done,
+    ) -> Result<Placed, JournalError> {
+        self.append_as(true, frames, need, done)
+    }
+
+    fn append_as(
+        &self,
+        is_vital: bool,
+        frames: &[Frame<'_>],
+        need: Durability,
+        done: Done,
+    ) -> Result<Placed, JournalError> {
         let shared = &self.handle.shared;
         let bytes: u64 = frames.iter().map(Frame::framed_len).sum();
         shared.options.check_append(bytes)?;
         let crcs = PayloadCrcs::of(frames);
         let mut state = shared.state.lock();
         state.check_open()?;
-        match state.admit(bytes, shared.options.pending_bytes_max) {
+        let reserve = if is_vital { 0 } else { state.reserve };
+        match state.admit(bytes, reserve, shared.options.pending_bytes_max) {
             Admit::Here => {}
             Admit::Next => state.roll_over(),
             Admit::Busy => return Err(JournalError::Busy),
             Admit::Lacking => {
                 state.want = state.want.max(bytes);
+                state.want_is_vital |= is_vital;
                 let answer = match state.full.clone() {
                     Some(source) => JournalError::Full { source },
                     None => JournalError::Busy,
@@ -258,6 +289,40 @@ impl Journal {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// As [`Journal::append_vital`], on a thread that may block, until `need` is reached.
+    pub fn append_vital_blocking(
+        &self,
+        frames: &[Frame<'_>],
+        need: Durability,
+    ) -> Result<Placed, JournalError> {
+        let bytes = frames.iter().map(Frame::framed_len).sum();
+        loop {
+            let (done, wait) = Done::channel(need);
+            match self.append_vital(frames, need, done) {
+                Ok(placed) => return wait.wait_blocking().map(|()| placed),
+                Err(JournalError::Busy) => self.room_blocking(bytes),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Keeps `bytes` on the disk for [`Journal::append_vital`] from now on, as far as half a
+    /// segment holds them.
+    pub fn set_reserve(&self, bytes: u64) {
+        let shared = &self.handle.shared;
+        shared.state.lock().reserve = bytes.min(shared.options.segment_bytes / 2);
+    }
+
+    /// Whether the disk had no room when the journal last wanted some.
+    pub fn is_full(&self) -> bool {
+        self.handle.shared.state.lock().full.is_some()
+    }
+
+    /// Bytes that appends find on the disk however full it is; those of the reserve among them.
+    pub fn room_ahead(&self) -> u64 {
+        self.handle.shared.state.lock().room()
     }
 
     /// Waits until an append of `bytes` (frame headers included, see [`Frame::framed_len`]) would
@@ -452,6 +517,10 @@ impl JournalOptions {
         }
         if self.pending_bytes_max == 0 {
             return refuse("pending_bytes_max", self.pending_bytes_max, "above zero");
+        }
+        if self.reserve_bytes > self.segment_bytes / 2 {
+            let rule = "at most half of segment_bytes";
+            return refuse("reserve_bytes", self.reserve_bytes, rule);
         }
         Ok(())
     }

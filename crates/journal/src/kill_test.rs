@@ -19,6 +19,7 @@ const OPTIONS: JournalOptions = JournalOptions {
     segment_bytes: 64 << 10,
     preallocate_bytes: 16 << 10,
     pending_bytes_max: 32 << 10,
+    reserve_bytes: 0,
 };
 const DIR_VARIABLE: &str = "JOURNAL_KILL_TEST_DIR";
 const ROUNDS: u32 = 20;

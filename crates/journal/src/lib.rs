@@ -8,7 +8,8 @@
 //!   answered at [`Durability::Disk`] the end of the machine.
 //! - Recovery visits a prefix of what was appended, in order, whole frames only.
 //! - A failed write or sync poisons the journal: every call answers an error until the folder is
-//!   opened again. A full disk does not poison: nothing is assigned that has no room.
+//!   opened again. A full disk does not poison: nothing is assigned that has no room, and a
+//!   reserve that was allocated before is left for what frees space ([`Journal::append_vital`]).
 //!
 //! # Bytes on disk (all integers little-endian)
 //!

@@ -42,6 +42,18 @@ impl Marks {
         marks
     }
 
+    /// Makes the files that are missing, so that later marks need no room on the disk. What fails
+    /// here fails again when it is needed.
+    pub(crate) fn make_room(&self, disk: &dyn Disk, dir: &Path) {
+        for name in NAMES {
+            let path = dir.join(name);
+            if disk.open(&path).is_err() {
+                let made = disk.create(&path);
+                let _ = made.and_then(|file| file.write_at(&[0; MARK_BYTES], 0));
+            }
+        }
+    }
+
     /// The position from which frames are shown.
     pub(crate) fn newest(&self) -> Option<u64> {
         self.newest
@@ -58,7 +70,9 @@ impl Marks {
             return Ok(());
         }
         let path = dir.join(NAMES[self.next]);
-        let written = disk.create(&path).and_then(|file| {
+        // In its old place, so that a full disk has room for it.
+        let file = disk.open(&path).or_else(|_| disk.create(&path));
+        let written = file.and_then(|file| {
             file.write_at(&encode(position), 0)?;
             file.sync()?;
             disk.sync_dir(dir)

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::done::Done;
 use crate::error::JournalError;
-use crate::format::{Frame, Position};
+use crate::format::{FRAME_OVERHEAD_BYTES, Frame, Position};
 use crate::journal::{Durability, Journal, JournalOptions};
 use crate::recovery::Recovery;
 use crate::sim::SimDisk;
@@ -50,6 +50,7 @@ fn nothing_acknowledged_is_lost_and_nothing_torn_is_read() {
             rolled,
             open_failures,
             marked,
+            reserved,
         } = seen;
         for (what, times) in [
             ("crashes", crashes),
@@ -61,6 +62,7 @@ fn nothing_acknowledged_is_lost_and_nothing_torn_is_read() {
             ("rolled segments", rolled),
             ("failed openings", open_failures),
             ("openings at a mark", marked),
+            ("reserves taken", reserved),
         ] {
             assert!(times > 100, "only {times} {what} in {count} seeds");
         }
@@ -99,6 +101,7 @@ struct Seen {
     rolled: u64,
     open_failures: u64,
     marked: u64,
+    reserved: u64,
 }
 
 impl Seen {
@@ -112,6 +115,7 @@ impl Seen {
         self.rolled += other.rolled;
         self.open_failures += other.open_failures;
         self.marked += other.marked;
+        self.reserved += other.reserved;
     }
 }
 
@@ -144,6 +148,11 @@ impl World {
             segment_bytes: 4096 + rng.below(12_000),
             preallocate_bytes: 500 + rng.below(8_000),
             pending_bytes_max: 2_000 + rng.below(10_000),
+            reserve_bytes: if rng.one_in(2) {
+                0
+            } else {
+                1 + rng.below(2_000)
+            },
         };
         let disk = SimDisk::new(seed);
         let one_size = rng.one_in(3).then_some(60);
@@ -352,7 +361,13 @@ impl World {
             .rng
             .one_in(10)
             .then(|| (journal.clone(), self.payload()));
+        let plain = nested.is_none();
         match place(&self.model, journal, &payloads, need, nested) {
+            // The largest appends fill a segment, and the reserve follows in the next.
+            Ok(()) if plain && payloads.iter().map(Vec::len).sum::<usize>() < 1_500 => {
+                let room = journal.room_ahead();
+                assert!(room >= self.options.reserve_bytes, "only {room} are left");
+            }
             Ok(()) | Err(JournalError::Busy) => {}
             Err(JournalError::Full { .. }) => self.seen.full += 1,
             Err(JournalError::TooLarge { .. } | JournalError::Poisoned { .. }) => {}
@@ -460,6 +475,7 @@ impl World {
         }
         assert!(full || self.disk.is_down(), "the full disk never showed");
         self.seen.full += 1;
+        self.takes_the_reserve(journal, writer);
         self.disk.set_capacity(None);
         for _ in 0..3 {
             writer.pass();
@@ -477,8 +493,42 @@ impl World {
     }
 }
 
+impl World {
+    /// What is vital has its room on a full disk.
+    fn takes_the_reserve(&mut self, journal: &Journal, writer: &mut Writer) {
+        if journal.room_ahead() < self.options.reserve_bytes {
+            // The disk was full before the journal could make it.
+            return;
+        }
+        let payload = [vec![2; 100]];
+        let framed = 100 + FRAME_OVERHEAD_BYTES;
+        let mut left = self.options.reserve_bytes;
+        // Where the reserve is in two segments, the rest of the first may be too small for one.
+        while left >= 3 * framed && !self.disk.is_down() {
+            match place_as(true, &self.model, journal, &payload, Durability::Os, None) {
+                Ok(()) => left -= framed,
+                Err(JournalError::Busy) => writer.pass(),
+                Err(JournalError::Poisoned { .. }) => return,
+                Err(error) => panic!("the reserve was not there: {error}"),
+            }
+        }
+        self.seen.reserved += 1;
+    }
+}
+
 /// Appends and notes the frames in the model, with completions that note how far they are safe.
 fn place(
+    model: &Arc<Mutex<Model>>,
+    journal: &Journal,
+    payloads: &[Vec<u8>],
+    need: Durability,
+    nested: Option<(Journal, Vec<u8>)>,
+) -> Result<(), JournalError> {
+    place_as(false, model, journal, payloads, need, nested)
+}
+
+fn place_as(
+    is_vital: bool,
     model: &Arc<Mutex<Model>>,
     journal: &Journal,
     payloads: &[Vec<u8>],
@@ -532,7 +582,11 @@ fn place(
             }
         })),
     };
-    let placed = journal.append(&frames, need, done)?;
+    let placed = if is_vital {
+        journal.append_vital(&frames, need, done)?
+    } else {
+        journal.append(&frames, need, done)?
+    };
     let mut model = model.lock();
     let last = model.frames.last().map_or(0, |frame| frame.position);
     assert!(placed.first.0 > last, "positions must grow");

@@ -80,6 +80,10 @@ pub(crate) struct State {
     pub in_flight: u64,
     /// Framed bytes that somebody could not place for want of allocated space.
     pub want: u64,
+    /// Who wants them may take the reserve.
+    pub want_is_vital: bool,
+    /// Allocated bytes that only vital appends may take.
+    pub reserve: u64,
     /// Why the last allocation failed, until one succeeds.
     pub full: Option<Arc<io::Error>>,
     pub condition: Condition,
@@ -108,6 +112,11 @@ impl Tail {
     pub(crate) fn first(&self) -> u64 {
         self.segment.base + SEGMENT_HEADER_BYTES
     }
+
+    /// Whether `bytes` and a seal fit from its first frame on.
+    fn holds(&self, bytes: u64) -> bool {
+        self.first() + bytes + FRAME_OVERHEAD_BYTES <= self.admitted
+    }
 }
 
 pub(crate) enum Admit {
@@ -128,7 +137,8 @@ impl State {
         }
     }
 
-    pub(crate) fn admit(&self, bytes: u64, pending_bytes_max: u64) -> Admit {
+    /// Where an append of `bytes` goes that leaves `reserve` allocated bytes behind it.
+    pub(crate) fn admit(&self, bytes: u64, reserve: u64, pending_bytes_max: u64) -> Admit {
         let waiting = self.pending.bytes.len() as u64 + self.in_flight;
         if self.pending.done.len() >= limits::PENDING_DONE_MAX {
             return Admit::Busy;
@@ -144,15 +154,20 @@ impl State {
         }
         // Room for the seal is kept free, so that rolling over never needs space.
         let need = self.end + bytes + FRAME_OVERHEAD_BYTES;
-        if need <= self.active.admitted {
+        if need <= self.active.admitted
+            && (need + reserve <= self.active.admitted
+                || self.next.as_ref().is_some_and(|next| next.holds(reserve)))
+        {
             return Admit::Here;
         }
-        if need <= self.active.segment.limit() {
+        // On a full disk the next segment may have room that this one cannot get.
+        if need <= self.active.segment.limit() && self.full.is_none() {
             return Admit::Lacking;
         }
         match &self.next {
             Some(next)
-                if next.first() + bytes + FRAME_OVERHEAD_BYTES <= next.admitted
+                if next.holds(bytes)
+                    && (next.holds(bytes + reserve) || next.admitted == next.segment.limit())
                     && self.end + FRAME_OVERHEAD_BYTES <= self.active.admitted =>
             {
                 Admit::Next
@@ -161,12 +176,20 @@ impl State {
         }
     }
 
+    /// Allocated bytes that nothing stands in.
+    pub(crate) fn room(&self) -> u64 {
+        let here = self.active.admitted.saturating_sub(self.end);
+        let next = self.next.as_ref();
+        let next = next.map_or(0, |next| next.admitted.saturating_sub(next.first()));
+        here.saturating_sub(FRAME_OVERHEAD_BYTES) + next.saturating_sub(FRAME_OVERHEAD_BYTES)
+    }
+
     /// True when an append of `bytes` gets an answer other than `Busy`; asks for space if not.
     pub(crate) fn ask_room(&mut self, bytes: u64, pending_bytes_max: u64) -> bool {
         if self.check_open().is_err() {
             return true;
         }
-        match self.admit(bytes, pending_bytes_max) {
+        match self.admit(bytes, self.reserve, pending_bytes_max) {
             Admit::Here | Admit::Next => true,
             Admit::Busy => false,
             Admit::Lacking => {

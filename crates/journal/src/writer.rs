@@ -86,6 +86,7 @@ impl Writer {
                 let plan = self.plan(&state);
                 if plan.is_none() {
                     state.want = 0;
+                    state.want_is_vital = false;
                 }
                 plan
             };
@@ -104,6 +105,7 @@ impl Writer {
                     }
                     state.full = Some(Arc::new(error));
                     state.want = 0;
+                    state.want_is_vital = false;
                     break;
                 }
                 Err(AllocateError::Broken(error)) => {
@@ -232,14 +234,25 @@ impl Writer {
     fn plan(&self, state: &State) -> Option<Plan> {
         let options = &self.shared.options;
         let want = state.want;
+        let reserve = if state.want_is_vital {
+            0
+        } else {
+            state.reserve
+        };
         let step = options.preallocate_bytes;
         let active = &state.active;
         let limit = active.segment.limit();
         let fits_here = state.end + want + FRAME_OVERHEAD_BYTES <= limit;
-        let ahead = state.end + want.max(step / 2) + FRAME_OVERHEAD_BYTES;
+        // A little less with a reserve, which is room ahead too while the disk has some.
+        let lead = want.max((step / 2).saturating_sub(reserve / 4)) + reserve;
+        let ahead = state.end + lead + FRAME_OVERHEAD_BYTES;
         let seal_end = state.end + FRAME_OVERHEAD_BYTES;
         if active.admitted < seal_end || (fits_here && active.admitted < limit.min(ahead)) {
-            let needed = if fits_here { seal_end + want } else { seal_end };
+            let needed = if fits_here {
+                seal_end + want + reserve
+            } else {
+                seal_end
+            };
             return Some(Plan::Extend {
                 tail: active.clone(),
                 to: limit.min(needed.max(active.admitted + step)),
@@ -250,10 +263,11 @@ impl Writer {
             return None;
         }
         let first_want = if fits_here { 0 } else { want };
-        let needed = SEGMENT_HEADER_BYTES + first_want + FRAME_OVERHEAD_BYTES;
+        let size = options.segment_bytes;
+        let needed = SEGMENT_HEADER_BYTES + first_want + reserve + FRAME_OVERHEAD_BYTES;
+        let needed = needed.min(size);
         match &state.next {
             None => {
-                let size = options.segment_bytes;
                 let len = size.min(needed.max(step));
                 Some(Plan::Create {
                     base: limit,

@@ -177,6 +177,12 @@ impl Measured {
         )))
     }
 
+    /// Kills the process at once, as kill -9 does, and waits for its end.
+    pub fn kill(self) {
+        // Dropping does just that.
+        drop(self);
+    }
+
     fn signal_stop(&self) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {

@@ -181,7 +181,8 @@ fn names_itself(address: SocketAddr) -> io::Result<bool> {
     Ok(head[8..] != [0; 4])
 }
 
-fn forget(path: &Path) -> io::Result<()> {
+/// Drops the files under a path from the page cache.
+pub fn forget(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         for entry in std::fs::read_dir(path)? {
             forget(&entry?.path())?;

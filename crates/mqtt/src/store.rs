@@ -166,6 +166,7 @@ impl Store {
             segment_bytes: JOURNAL_SEGMENT_BYTES.max(floor_bytes.next_power_of_two()),
             preallocate_bytes: JOURNAL_PREALLOCATE_BYTES,
             pending_bytes_max: JOURNAL_SEGMENT_BYTES.max(pending_bytes),
+            ..JournalOptions::default()
         };
         let mut visit = |frame: FrameRef<'_>| {
             recovered.apply(&frame);

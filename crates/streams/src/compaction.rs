@@ -3,15 +3,20 @@
 //! A pass reads the part of a partition that it has not seen, notes the last offset of each key
 //! there, and then rewrites what is superseded from the partition's start on. A record without a
 //! value, a tombstone, stays for its topic's `delete.retention.ms` after the pass that first met
-//! it, so that whoever reads from the start learns of it. What is not yet old enough, not yet
-//! decided by its transaction, or the partition's last batch, waits for a later pass.
+//! it, so that whoever reads from the start learns of it; so does the marker of a committed
+//! transaction of which no record is left. (An aborted one's marker stays: readers match it with
+//! the list of aborted transactions.) What is not yet old enough or not yet decided by its
+//! transaction waits for a later pass; the partition's last batch is read and stays as it is.
+//!
+//! A pass is due when enough has come in, by its share of the partition and by bytes; or when the
+//! oldest of it reaches the topic's `max.compaction.lag.ms`, however little it is.
 //!
 //! A pass changes no frame: rewritten batches are appended, the index follows, and the next
 //! snapshot makes that durable. A crash before it loses the work and nothing else.
 
 mod rewrite;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
@@ -23,8 +28,10 @@ use crate::batch::BatchHeader;
 use crate::error::StreamsError;
 use crate::index::Located;
 use crate::limits::{COMPACTION_BYTES_MIN, COMPACTION_KEYS_MAX};
+use crate::marker;
 use crate::partition::{Partition, storage};
 use crate::store::Streams;
+use crate::topic_config::TopicSettings;
 use rewrite::Rewritten;
 
 /// How a topic is compacted.
@@ -45,9 +52,11 @@ pub(crate) struct Compacted {
 }
 
 impl Streams {
-    /// Compacts the partitions of compacted topics of which enough is not compacted yet.
-    pub(crate) fn compact_due(&self) -> Result<(), StreamsError> {
+    /// Compacts the partitions of compacted topics that are due; tells how long from now the next
+    /// will be, if time alone makes one so.
+    pub(crate) fn compact_due(&self) -> Result<Option<Duration>, StreamsError> {
         let now = self.clock().now();
+        let mut next: Option<Duration> = None;
         for topic in self.topics_snapshot() {
             let settings = topic.settings();
             if !settings.is_compacting {
@@ -58,20 +67,40 @@ impl Streams {
                 delete_retention: settings.tombstone_retention,
             };
             for partition in topic.partitions() {
-                let (dirty, all) = partition.dirty_bytes();
-                let is_enough = dirty as f64 >= settings.dirty_ratio_min * all as f64;
-                if dirty < COMPACTION_BYTES_MIN || !is_enough {
-                    continue;
+                match partition.compaction_due(now, &settings)? {
+                    Due::Now => {}
+                    Due::In(pause) => {
+                        next = Some(next.map_or(pause, |next| next.min(pause)));
+                        continue;
+                    }
+                    Due::OnceMoreComesIn => continue,
                 }
+                // What is rewritten stands in no index for a while, so that nothing may be freed.
+                let _alone = self.reclaiming().lock();
                 let outcome = partition.compact(now, policy);
                 // Also after a failure: some of the index may have followed before it.
                 self.note_moved(self.shared().journal.end());
                 let compacted = outcome?;
                 tracing::debug!(?partition, ?compacted, "compacted a partition");
+                // What was too young, or undecided, is looked at again.
+                if let Some(lag) = settings.lag_bound()
+                    && partition.dirty_bytes().0 > 0
+                {
+                    let pause = (lag / LATE_SHARE).max(RETRY_MIN);
+                    next = Some(next.map_or(pause, |next| next.min(pause)));
+                }
             }
         }
-        Ok(())
+        Ok(next)
     }
+}
+
+/// When a partition is to be compacted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    Now,
+    In(Duration),
+    OnceMoreComesIn,
 }
 
 /// Refuses a batch with a record that no key stands for.
@@ -88,6 +117,31 @@ pub(crate) fn check_keyed(batch: &Bytes, header: &BatchHeader) -> Result<(), Str
 }
 
 impl Partition {
+    fn compaction_due(
+        &self,
+        now: UnixMillis,
+        settings: &TopicSettings,
+    ) -> Result<Due, StreamsError> {
+        let (dirty, all) = self.dirty_bytes();
+        let is_enough = dirty as f64 >= settings.dirty_ratio_min * all as f64;
+        if dirty >= COMPACTION_BYTES_MIN && is_enough {
+            return Ok(Due::Now);
+        }
+        let (Some(lag), true) = (settings.lag_bound(), dirty > 0) else {
+            return Ok(Due::OnceMoreComesIn);
+        };
+        let Some(since) = self.dirty_since()? else {
+            // An open transaction holds all of it back.
+            return Ok(Due::In((lag / LATE_SHARE).max(RETRY_MIN)));
+        };
+        let due = since + lag;
+        Ok(if due <= now {
+            Due::Now
+        } else {
+            Due::In(due.since(now).max(RETRY_MIN))
+        })
+    }
+
     /// Runs one pass. Blocks on the journal.
     pub(crate) fn compact(
         &self,
@@ -95,7 +149,7 @@ impl Partition {
         policy: CompactionPolicy,
     ) -> Result<Compacted, StreamsError> {
         self.bring_chunks_back(Position(u64::MAX))?;
-        let (start, clean_end, end) = self.compactable();
+        let (start, clean_end, last, end) = self.compactable();
         let mut keys = Keys::default();
         let until = self.note_keys(&mut keys, clean_end, end, now - policy.lag_min)?;
         let mut compacted = Compacted::default();
@@ -103,14 +157,15 @@ impl Partition {
             return Ok(compacted);
         }
         let horizon = now.0.saturating_add(millis(policy.delete_retention));
-        let mut from = start;
-        while from < until {
-            let (batches, next) = self.batches_between(from, until);
+        let (mut from, rewritten_until) = (start, until.min(last));
+        let mut writing = HashSet::new();
+        while from < rewritten_until {
+            let (batches, next) = self.batches_between(from, rewritten_until);
             let mut edits = HashMap::new();
             for batch in batches {
                 compacted.bytes_before += u64::from(batch.bytes);
                 compacted.bytes_after += u64::from(batch.bytes);
-                if let Some(edit) = self.edit_of(batch, &keys, now, horizon)? {
+                if let Some(edit) = self.edit_of(batch, &keys, &mut writing, now, horizon)? {
                     compacted.bytes_after -= u64::from(batch.bytes);
                     compacted.bytes_after += edit.map_or(0, |new| u64::from(new.bytes));
                     edits.insert((batch.base_offset, batch.position), edit);
@@ -162,43 +217,64 @@ impl Partition {
         Ok(at)
     }
 
-    /// What is to become of a batch: nothing, another, or none.
+    /// What is to become of a batch: nothing, another, or none. `writing` are the producers of
+    /// which a record was met since their last marker.
     fn edit_of(
         &self,
         batch: Located,
         keys: &Keys,
+        writing: &mut HashSet<i64>,
         now: UnixMillis,
         horizon: i64,
     ) -> Result<Option<Option<Located>>, StreamsError> {
         let bytes = self.fetch(batch)?;
         let header = BatchHeader::read(&bytes)?;
-        // Readers that are under way need a transaction's marker as long as its records.
+        let may_go = header
+            .delete_horizon()
+            .is_some_and(|horizon| horizon <= now.0);
         if header.is_control() {
-            return Ok(None);
+            // Readers that are under way need a transaction's marker as long as its records.
+            let has_records = writing.remove(&header.producer_id);
+            let mut is_commit = false;
+            rewrite::visit(&bytes, |entry| {
+                is_commit = entry.key == Some(marker::COMMIT_KEY);
+                Ok(())
+            })?;
+            return match header.delete_horizon() {
+                _ if has_records || !is_commit => Ok(None),
+                None => self.moved(batch, &rewrite::with_horizon(&bytes, horizon)?),
+                Some(_) if may_go => Ok(Some(None)),
+                Some(_) => Ok(None),
+            };
         }
         if self.is_aborted(&header) {
             return Ok(Some(None));
         }
-        let may_go = header
-            .delete_horizon()
-            .is_some_and(|horizon| horizon <= now.0);
         let rewritten = unless_malformed(rewrite::rewrite(&bytes, Some(horizon), |entry| {
             let superseded = entry
                 .key
                 .is_some_and(|key| keys.supersede(key, entry.offset));
             !(superseded || entry.is_tombstone && may_go)
         }))?;
+        if header.is_transactional() && rewritten != Some(Rewritten::Gone) {
+            writing.insert(header.producer_id);
+        }
         match rewritten {
             None | Some(Rewritten::Unchanged) => Ok(None),
             Some(Rewritten::Gone) => Ok(Some(None)),
-            Some(Rewritten::Batch(bytes)) => Ok(Some(Some(Located {
-                position: self.append_moved(&bytes)?,
-                bytes: u32::try_from(bytes.len()).map_err(|_| {
-                    StreamsError::InvalidRecord("a rewritten batch is larger than any may be")
-                })?,
-                ..batch
-            }))),
+            Some(Rewritten::Batch(bytes)) => self.moved(batch, &bytes),
         }
+    }
+
+    /// Appends what a batch has become; answers the edit that this is.
+    fn moved(&self, batch: Located, bytes: &[u8]) -> Result<Option<Option<Located>>, StreamsError> {
+        Ok(Some(Some(Located {
+            position: self.append_moved(bytes)?,
+            bytes: u32::try_from(bytes.len()).map_err(|_| {
+                StreamsError::InvalidRecord("a rewritten batch is larger than any may be")
+            })?,
+            ..batch
+        })))
     }
 
     /// Has the index follow once the new batches can be read.
@@ -268,3 +344,9 @@ pub(crate) fn left_of(batch: &Bytes, horizon: Option<i64>, kept: u8) -> Option<B
         Ok(Rewritten::Gone | Rewritten::Unchanged) | Err(_) => None,
     }
 }
+
+/// What cannot be compacted yet is looked at again after this share of the greatest lag.
+const LATE_SHARE: u32 = 10;
+
+/// Shortest pause until then.
+const RETRY_MIN: Duration = Duration::from_secs(1);

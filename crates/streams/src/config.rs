@@ -77,6 +77,10 @@ pub struct StreamsConfig {
     pub streams: Vec<StreamPolicy>,
     /// Policy of every stream path that is not listed.
     pub default_stream: StreamDefaults,
+    /// How long a transactional id is kept that nobody uses; zero keeps it for ever.
+    pub transactional_id_expiration: HumanDuration,
+    /// How long a partition knows a producer that writes nothing to it; zero is for ever.
+    pub producer_id_expiration: HumanDuration,
     /// Consumer groups.
     pub groups: GroupsConfig,
 }
@@ -269,6 +273,8 @@ impl Default for StreamsConfig {
             segment_bytes: ByteSize::mib(64),
             streams: Vec::new(),
             default_stream: StreamDefaults::default(),
+            transactional_id_expiration: seven_days(),
+            producer_id_expiration: HumanDuration(Duration::from_secs(24 * 3_600)),
             groups: GroupsConfig::default(),
         }
     }

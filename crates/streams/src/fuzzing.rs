@@ -122,7 +122,9 @@ pub fn frame(input: &[u8]) {
             state.index.bytes(),
             state.index.last_offset(),
         );
-        let again = BatchIndex::restored(state.index.standing());
+        let (standing, rest) = state.index.standing_from(i64::MIN, usize::MAX);
+        assert!(rest.is_none(), "an index stands in one piece if it may");
+        let again = BatchIndex::restored(standing);
         assert!(again.is_some(), "an index does not stand as it stood");
     }
 }

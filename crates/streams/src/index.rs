@@ -10,11 +10,16 @@
 //! | base offset, position, time, greatest time | `i64`, `u64`, `i64`, `i64` |
 //! | batches | 16 bytes each: distances of offset `u32` and position `u32`, size `u32`, time `i32` |
 
+mod chunk;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 
 use journal::Position;
 
 use crate::compaction::Edits;
+use chunk::Chunk;
 
 /// The batches of one partition, by offset.
 #[derive(Debug, Default)]
@@ -61,6 +66,16 @@ pub(crate) enum StandingChunk {
     Here(Vec<u8>),
     /// Its outline, and where its bytes lie.
     Away(Outline, Away),
+}
+
+impl StandingChunk {
+    /// Bytes that it takes in a frame.
+    fn frame_bytes(&self) -> usize {
+        match self {
+            StandingChunk::Here(bytes) => 5 + bytes.len(),
+            StandingChunk::Away(..) => 45,
+        }
+    }
 }
 
 /// What is known of a chunk without its batches.
@@ -293,15 +308,26 @@ impl BatchIndex {
         }
     }
 
-    /// All chunks as they stand.
-    pub(crate) fn standing(&self) -> Vec<StandingChunk> {
-        let chunks = self.chunks.iter();
-        chunks
-            .map(|chunk| match chunk.away {
+    /// Chunks as they stand, from the one of `offset` on until they make more than `bytes_max`
+    /// bytes in a frame; and the offset at which the next chunk begins, if there is one.
+    pub(crate) fn standing_from(
+        &self,
+        offset: i64,
+        bytes_max: usize,
+    ) -> (Vec<StandingChunk>, Option<i64>) {
+        let (mut standing, mut bytes) = (Vec::new(), 0);
+        for chunk in self.chunks.iter().skip(self.chunk_of(offset)) {
+            if bytes > bytes_max {
+                return (standing, Some(chunk.outline.first_offset));
+            }
+            let chunk = match chunk.away {
                 Some(away) => StandingChunk::Away(chunk.outline, away),
                 None => StandingChunk::Here(chunk.encode()),
-            })
-            .collect()
+            };
+            bytes += chunk.frame_bytes();
+            standing.push(chunk);
+        }
+        (standing, None)
     }
 
     /// The index that stood so; none when a chunk is not of its shape.
@@ -333,336 +359,6 @@ impl Run {
         match Chunk::decode(bytes)?.run(offset, usize::MAX) {
             Run::Here(batches) => Some(batches),
             Run::Away(_) => None,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Chunk {
-    outline: Outline,
-    base_offset: i64,
-    base_position: u64,
-    base_timestamp: i64,
-    /// Where the entries are when they are not here.
-    away: Option<Away>,
-    entries: Vec<Entry>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    offset: u32,
-    position: u32,
-    bytes: u32,
-    timestamp: i32,
-}
-
-impl Chunk {
-    fn of(batch: Located) -> Self {
-        Chunk {
-            outline: Outline {
-                first_offset: batch.base_offset,
-                lowest: batch.position,
-                max_timestamp: batch.max_timestamp,
-                bytes: u64::from(batch.bytes),
-            },
-            base_offset: batch.base_offset,
-            base_position: batch.position.0,
-            base_timestamp: batch.max_timestamp,
-            away: None,
-            entries: vec![Entry {
-                offset: 0,
-                position: 0,
-                bytes: batch.bytes,
-                timestamp: 0,
-            }],
-        }
-    }
-
-    fn put_away(outline: Outline, away: Away) -> Self {
-        Chunk {
-            outline,
-            base_offset: outline.first_offset,
-            base_position: outline.lowest.0,
-            base_timestamp: outline.max_timestamp,
-            away: Some(away),
-            entries: Vec::new(),
-        }
-    }
-
-    fn push(&mut self, batch: Located) -> bool {
-        if self.away.is_some() || self.entries.len() >= CHUNK_BATCHES {
-            return false;
-        }
-        let offset = batch.base_offset.checked_sub(self.base_offset);
-        let offset = offset.and_then(|delta| u32::try_from(delta).ok());
-        let position = batch.position.0.checked_sub(self.base_position);
-        let position = position.and_then(|delta| u32::try_from(delta).ok());
-        let timestamp = batch.max_timestamp.checked_sub(self.base_timestamp);
-        let timestamp = timestamp.and_then(|delta| i32::try_from(delta).ok());
-        let (Some(offset), Some(position), Some(timestamp)) = (offset, position, timestamp) else {
-            return false;
-        };
-        self.outline.max_timestamp = self.outline.max_timestamp.max(batch.max_timestamp);
-        self.outline.bytes += u64::from(batch.bytes);
-        self.entries.push(Entry {
-            offset,
-            position,
-            bytes: batch.bytes,
-            timestamp,
-        });
-        true
-    }
-
-    fn run(&self, offset: i64, bytes_max: usize) -> Run {
-        if let Some(away) = self.away {
-            return Run::Away(away);
-        }
-        let mut batches = Vec::new();
-        let mut bytes = 0_usize;
-        for entry in &self.entries[self.find(offset)..] {
-            batches.push(self.locate(entry));
-            bytes = bytes.saturating_add(entry.bytes as usize);
-            if bytes > bytes_max {
-                break;
-            }
-        }
-        Run::Here(batches)
-    }
-
-    /// Forgets whole batches before `offset`; answers their bytes.
-    fn forget_before(&mut self, offset: i64) -> u64 {
-        let whole = self.find(offset);
-        let gone: u64 = self
-            .entries
-            .drain(..whole)
-            .map(|entry| u64::from(entry.bytes))
-            .sum();
-        if let Some(first) = self.entries.first() {
-            self.outline.first_offset = self.base_offset + i64::from(first.offset);
-            self.outline.lowest = self.lowest();
-        }
-        self.outline.bytes -= gone;
-        gone
-    }
-
-    fn find(&self, offset: i64) -> usize {
-        let after = self
-            .entries
-            .partition_point(|entry| self.base_offset_of(entry) <= offset);
-        after.saturating_sub(1)
-    }
-
-    /// Batches that were moved stand in no order, so all are looked at.
-    fn lowest(&self) -> Position {
-        let lowest = self.entries.iter().map(|entry| entry.position).min();
-        Position(self.base_position + u64::from(lowest.unwrap_or(0)))
-    }
-
-    fn base_offset_of(&self, entry: &Entry) -> i64 {
-        self.base_offset + i64::from(entry.offset)
-    }
-
-    fn locate(&self, entry: &Entry) -> Located {
-        Located {
-            base_offset: self.base_offset_of(entry),
-            position: Position(self.base_position + u64::from(entry.position)),
-            bytes: entry.bytes,
-            max_timestamp: self.base_timestamp + i64::from(entry.timestamp),
-        }
-    }
-
-    fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(CHUNK_HEAD_BYTES + ENTRY_BYTES * self.entries.len());
-        bytes.extend_from_slice(&self.base_offset.to_le_bytes());
-        bytes.extend_from_slice(&self.base_position.to_le_bytes());
-        bytes.extend_from_slice(&self.base_timestamp.to_le_bytes());
-        bytes.extend_from_slice(&self.outline.max_timestamp.to_le_bytes());
-        for entry in &self.entries {
-            bytes.extend_from_slice(&entry.offset.to_le_bytes());
-            bytes.extend_from_slice(&entry.position.to_le_bytes());
-            bytes.extend_from_slice(&entry.bytes.to_le_bytes());
-            bytes.extend_from_slice(&entry.timestamp.to_le_bytes());
-        }
-        bytes
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let (head, entries) = bytes.split_at_checked(CHUNK_HEAD_BYTES)?;
-        let (head, _) = head.as_chunks::<8>();
-        let (entries, rest) = entries.as_chunks::<ENTRY_BYTES>();
-        if entries.is_empty() || !rest.is_empty() {
-            return None;
-        }
-        let entries: Vec<Entry> = entries.iter().map(Entry::decode).collect();
-        let mut chunk = Chunk {
-            outline: Outline {
-                first_offset: 0,
-                lowest: Position(0),
-                max_timestamp: i64::from_le_bytes(head[3]),
-                bytes: entries.iter().map(|entry| u64::from(entry.bytes)).sum(),
-            },
-            base_offset: i64::from_le_bytes(head[0]),
-            base_position: u64::from_le_bytes(head[1]),
-            base_timestamp: i64::from_le_bytes(head[2]),
-            away: None,
-            entries,
-        };
-        chunk.outline.first_offset = chunk.base_offset_of(chunk.entries.first()?);
-        chunk.outline.lowest = chunk.lowest();
-        Some(chunk)
-    }
-}
-
-impl Entry {
-    fn decode(bytes: &[u8; ENTRY_BYTES]) -> Self {
-        let (words, _) = bytes.as_chunks::<4>();
-        Entry {
-            offset: u32::from_le_bytes(words[0]),
-            position: u32::from_le_bytes(words[1]),
-            bytes: u32::from_le_bytes(words[2]),
-            timestamp: i32::from_le_bytes(words[3]),
-        }
-    }
-}
-
-/// Batches per chunk: 8 KiB of entries, so that a lookup touches little.
-pub(crate) const CHUNK_BATCHES: usize = 512;
-
-const CHUNK_HEAD_BYTES: usize = 32;
-const ENTRY_BYTES: usize = 16;
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use base::Rng;
-
-    use super::*;
-
-    fn batch(base_offset: i64, position: u64, max_timestamp: i64) -> Located {
-        Located {
-            base_offset,
-            position: Position(position),
-            bytes: 100,
-            max_timestamp,
-        }
-    }
-
-    /// An index and the plain list that it stands for.
-    fn sample(seed: u64) -> (BatchIndex, Vec<Located>, i64) {
-        let mut rng = Rng::from_seed(seed);
-        let (mut index, mut list) = (BatchIndex::default(), Vec::new());
-        let (mut offset, mut position, mut time) = (0, 64, 1_700_000_000_000);
-        for _ in 0..2_000 {
-            let next = batch(offset, position, time);
-            index.push(next);
-            list.push(next);
-            offset += 1 + i64::try_from(rng.below(9)).unwrap();
-            position += if rng.one_in(300) {
-                5 << 32
-            } else {
-                100 + rng.below(10_000)
-            };
-            time += i64::try_from(rng.below(2_000)).unwrap() - 900;
-            if rng.one_in(400) {
-                time = if time < 0 { 1_700_000_000_000 } else { -1 };
-            }
-        }
-        (index, list, offset)
-    }
-
-    fn all_from(index: &BatchIndex, offset: i64) -> Vec<Located> {
-        let (mut all, mut from) = (Vec::new(), Some(offset));
-        while let Some(offset) = from {
-            let Some((run, next)) = index.run_at(offset, usize::MAX) else {
-                break;
-            };
-            let Run::Here(batches) = run else {
-                panic!("a chunk is away");
-            };
-            all.extend(batches);
-            from = next;
-        }
-        all
-    }
-
-    fn all_since(index: &BatchIndex, time: i64) -> Vec<Located> {
-        let (mut all, mut from) = (Vec::new(), Some(i64::MIN));
-        while let Some((run, next)) = from.and_then(|from| index.run_since_time(from, time)) {
-            let Run::Here(batches) = run else {
-                panic!("a chunk is away");
-            };
-            all.extend(batches.iter().filter(|b| b.max_timestamp >= time));
-            from = next;
-        }
-        all
-    }
-
-    #[test]
-    fn a_chunk_goes_away_and_comes_back_and_an_index_stands_as_it_stood() {
-        let (mut index, list, end) = sample(3);
-        let mut kept = HashMap::new();
-        let mut from = 0;
-        while let Some((first, bytes, next)) = index.full_chunk(from, 64) {
-            let away = Away {
-                position: Position(9_000_000 + kept.len() as u64),
-                bytes: u32::try_from(bytes.len()).unwrap(),
-            };
-            index.put_away(first, &bytes, away);
-            kept.insert(away.position, bytes);
-            from = next.unwrap_or(end);
-        }
-        assert!(kept.len() > 3 && kept.len() < list.len() / 64);
-        let mut index = BatchIndex::restored(index.standing()).unwrap();
-        assert_eq!(index.bytes(), 100 * list.len() as u64);
-        let middle = list[list.len() / 2].base_offset;
-        let Some((Run::Away(away), _)) = index.run_at(middle, 0) else {
-            panic!("the chunk in the middle is at hand");
-        };
-        let found = Run::fetched(&kept[&away.position], middle).unwrap();
-        assert_eq!(found[0], list[list.len() / 2]);
-        while let Some(away) = index.away_before(Position(u64::MAX)) {
-            index.bring_back(away, &kept[&away.position]);
-        }
-        assert_eq!(all_from(&index, 0), list);
-    }
-
-    #[test]
-    fn lookups_are_those_of_a_plain_list() {
-        for seed in 0..20 {
-            let (index, list, end) = sample(seed);
-            let mut rng = Rng::from_seed(seed);
-            for _ in 0..50 {
-                let offset = i64::try_from(rng.below(u64::try_from(end).unwrap())).unwrap();
-                let at = list.partition_point(|b| b.base_offset <= offset) - 1;
-                let found = all_from(&index, offset);
-                assert_eq!(found, list[at..], "seed {seed}");
-                let time = 1_700_000_000_000 + offset * 10;
-                let wanted: Vec<Located> = list
-                    .iter()
-                    .filter(|b| b.max_timestamp >= time)
-                    .copied()
-                    .collect();
-                assert_eq!(all_since(&index, time), wanted, "seed {seed}");
-            }
-        }
-    }
-
-    #[test]
-    fn forgetting_leaves_the_batch_that_holds_the_offset() {
-        for seed in 0..20 {
-            let (mut index, list, end) = sample(seed);
-            let mut rng = Rng::from_seed(seed);
-            let mut offset = 0;
-            while offset < end {
-                offset += i64::try_from(rng.below(700)).unwrap();
-                index.forget_before(offset, end);
-                let at = list.partition_point(|b| b.base_offset <= offset) - 1;
-                let rest = if offset >= end { &[] } else { &list[at..] };
-                assert_eq!(all_from(&index, 0), rest, "seed {seed}");
-                assert_eq!(index.bytes(), 100 * rest.len() as u64);
-                assert_eq!(index.lowest(), rest.first().map(|batch| batch.position));
-            }
         }
     }
 }

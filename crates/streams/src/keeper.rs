@@ -1,7 +1,8 @@
 //! Frees segments that hold nothing living, on a thread of its own that sleeps until told.
 //!
-//! A segment at the journal's front can go when no living batch lies in it and a complete snapshot
-//! of all that is not a batch was begun after it. So a look is: where does the oldest living batch
+//! A segment at the journal's front can go when no living batch lies in it, a complete snapshot of
+//! all that is not a batch was begun after it, and the disk knows what let go of its batches. So a
+//! look is: where does the oldest living batch
 //! lie; does that free a whole segment; if so, write a snapshot (unless the last one will do) and
 //! reclaim. Nothing is written when nothing can be freed.
 //!
@@ -9,6 +10,10 @@
 //! keeper hides them when they get there; it sleeps until the oldest of them does, or until the
 //! youngest possible could, and for ever when no topic has such an age. What compaction, snapshots
 //! and the mover do, they do on this thread too.
+//!
+//! A full disk refuses what clients write. What the keeper writes, and what lets go of records,
+//! goes into a reserve that the journal has allocated, so that a store on a full disk gets free by
+//! retention and deletion alone.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -24,7 +29,7 @@ use crate::frames::{Change, VERSION, version_of};
 use crate::limits::{CHUNK_BATCHES_MIN, RECLAIM_CHECK_BYTES, SNAPSHOT_AFTER_BYTES};
 use crate::mover::SPARE_SEGMENTS;
 use crate::partition::{Partition, storage};
-use crate::store::Streams;
+use crate::store::{Streams, reserve_of};
 
 /// Wakes the keeper's thread.
 #[derive(Debug, Default)]
@@ -33,6 +38,8 @@ pub(crate) struct Keeper {
     bell: Condvar,
     /// Position at which the next look is due.
     due: AtomicU64,
+    /// Somebody was told that the disk is full since the last look that found it so.
+    is_full: AtomicBool,
     /// Whether the last look found no group whose offsets could expire one day.
     without_groups: AtomicBool,
 }
@@ -66,6 +73,13 @@ impl Keeper {
             .due
             .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed);
         if moved.is_ok() {
+            self.look();
+        }
+    }
+
+    /// Tells that the disk is full; what can be freed is looked for now and then from here on.
+    pub(crate) fn note_full(&self) {
+        if !self.is_full.swap(true, Ordering::Relaxed) {
             self.look();
         }
     }
@@ -148,14 +162,17 @@ pub(crate) fn start(streams: &Arc<Streams>) -> Result<(), StreamsError> {
                     Some(EXPIRY_RETRY)
                 }
             };
-            deadline = pause.and_then(|pause| Instant::now().checked_add(pause));
-            match streams.compact_due() {
-                Ok(()) | Err(StreamsError::Closed) => {}
+            let compacts = match streams.compact_due() {
+                Ok(pause) => pause,
+                Err(StreamsError::Closed) => return,
                 Err(error) => {
                     let error = base::report(&error);
                     tracing::warn!(error, "cannot compact; trying again later");
+                    Some(EXPIRY_RETRY)
                 }
-            }
+            };
+            let pause = pause.into_iter().chain(compacts).min();
+            deadline = pause.and_then(|pause| Instant::now().checked_add(pause));
             match streams.snapshot_if_due() {
                 Ok(()) | Err(StreamsError::Closed) => {}
                 Err(error) => {
@@ -170,6 +187,12 @@ pub(crate) fn start(streams: &Arc<Streams>) -> Result<(), StreamsError> {
                     let error = base::report(&error);
                     tracing::warn!(error, "cannot move living batches; trying again later");
                 }
+            }
+            let is_full = streams.shared().journal.is_full();
+            keeper.is_full.store(is_full, Ordering::Relaxed);
+            if is_full {
+                let again = Instant::now() + FULL_RETRY;
+                deadline = Some(deadline.map_or(again, |deadline| deadline.min(again)));
             }
             match streams.reclaim() {
                 Ok(0) | Err(StreamsError::Closed) => {}
@@ -195,7 +218,26 @@ impl Streams {
         let records = self.expire()?;
         let offsets = self.expire_offsets()?;
         let offsets = offsets.map(|next| next.max(EXPIRY_PAUSE_MIN));
-        Ok(records.into_iter().chain(offsets).min())
+        let producers = self.expire_producers();
+        Ok(records.into_iter().chain(offsets).chain(producers).min())
+    }
+
+    /// Forgets idempotent producers that have been silent for too long; tells how long from now
+    /// the next may go. Nothing is written: their batches tell their times.
+    pub(crate) fn expire_producers(&self) -> Option<Duration> {
+        let age = self.config().producer_id_expiration.0;
+        if age.is_zero() {
+            return None;
+        }
+        let now = self.clock().now();
+        let before = UnixMillis(now.0.saturating_sub(ms(age)));
+        let topics = self.topics_snapshot();
+        let partitions = topics.iter().flat_map(|topic| topic.partitions());
+        let oldest = partitions
+            .filter_map(|partition| partition.expire_producers(self.opened_at(), before))
+            .min()?;
+        // A little late, so that many that were silent together are forgotten in one look.
+        Some(age.saturating_sub(now.since(oldest)) + age / PRODUCERS_LATE_SHARE)
     }
 
     /// Hides what has expired; tells how long from now the next may.
@@ -271,6 +313,8 @@ impl Streams {
         // Whatever is appended from here on lies behind every segment that is looked at.
         let end = journal.end();
         let living = self.oldest_batch().map_or(end, |oldest| oldest.min(end));
+        // What let go of a batch (a deletion, a later start) told the journal so before this.
+        let told = journal.end();
         let segments = journal.segments();
         let freed = segments
             .iter()
@@ -281,8 +325,19 @@ impl Streams {
         };
         // One that knows where the living batches of these segments were moved.
         if self.snapshot_began() < freed.max(self.moved_until()) {
-            self.write_snapshot(CHUNK_BATCHES_MIN)?;
+            match self.write_snapshot(CHUNK_BATCHES_MIN) {
+                // The last one may do for some of the segments.
+                Err(StreamsError::Full) if self.moved_until() <= self.snapshot_began() => {}
+                written => written?,
+            }
         }
+        if journal.durable_end() < told {
+            // Else a crash could bring back who needs what is gone.
+            journal
+                .append_blocking(&[], Durability::Disk)
+                .map_err(storage)?;
+        }
+        let _alone = self.shared().freeing.lock();
         journal
             .reclaim(living.min(self.snapshot_began()))
             .map_err(storage)
@@ -293,6 +348,11 @@ impl Streams {
     /// Chunks of the indexes with at least `chunk_batches` batches go out of memory first; openings
     /// begin here from now on.
     fn write_snapshot(&self, chunk_batches: usize) -> Result<(), StreamsError> {
+        let journal = &self.shared().journal;
+        // One that breaks off has taken the room of the next.
+        if journal.is_full() && self.snapshot_estimate()? > journal.room_ahead() {
+            return Err(StreamsError::Full);
+        }
         for topic in self.topics_snapshot() {
             for partition in topic.partitions() {
                 partition.put_chunks_away(chunk_batches)?;
@@ -306,26 +366,47 @@ impl Streams {
             version: VERSION,
             parts: &[&payload],
         };
-        let placed = self
-            .shared()
-            .journal
-            .append_blocking(&[frame], Durability::Disk)
+        let placed = journal
+            .append_vital_blocking(&[frame], Durability::Disk)
             .map_err(storage)?;
         self.set_snapshot(began, placed.end);
-        self.shared().journal.mark(began).map_err(storage)
+        // Twice, since it grows until the next, and as much again for what moves.
+        let reserve = reserve_of(self.config());
+        journal.set_reserve(reserve.max(3 * self.snapshot_bytes()));
+        journal.mark(began).map_err(storage)
+    }
+
+    /// Bytes that a snapshot takes at most if it is written now.
+    pub(crate) fn snapshot_estimate(&self) -> Result<u64, StreamsError> {
+        let (mut bytes, mut largest) = (0, 0);
+        self.snapshot_changes(&mut |change| {
+            let (_, payload) = change.encode();
+            let framed = payload.len() as u64 + journal::FRAME_OVERHEAD_BYTES;
+            bytes += framed;
+            largest = framed.max(largest);
+            Ok(())
+        })?;
+        // Chunks that are put away have frames of their own, and where a segment ends there may be
+        // no room for a frame.
+        Ok(bytes + bytes / 8 + largest)
     }
 
     /// Appends one change at the end of the journal, or answers `Busy`.
-    fn append_once(&self, change: &Change, need: Durability) -> Result<(), StreamsError> {
+    pub(crate) fn append_once(
+        &self,
+        change: &Change,
+        need: Durability,
+    ) -> Result<(), StreamsError> {
         let (kind, payload) = change.encode();
         let frame = Frame {
             kind,
             version: version_of(kind),
             parts: &[&payload],
         };
+        // What the keeper writes frees segments, sooner or later.
         self.shared()
             .journal
-            .append(&[frame], need, Done::none())
+            .append_vital(&[frame], need, Done::none())
             .map(drop)
             .map_err(storage)
     }
@@ -339,9 +420,15 @@ fn ms(duration: Duration) -> i64 {
 /// Records may stay visible longer by this share of the age at which they expire.
 const EXPIRY_LATE_SHARE: u32 = 1_000;
 
+/// Producers may be remembered longer by this share of the time after which they are forgotten.
+const PRODUCERS_LATE_SHARE: u32 = 100;
+
 /// Shortest pause between two looks for expired records: finer than anybody sets the age, and a
 /// look passes over all partitions.
 const EXPIRY_PAUSE_MIN: Duration = Duration::from_secs(1);
+
+/// Pause between two looks while the disk is full.
+const FULL_RETRY: Duration = Duration::from_secs(10);
 
 /// Pause after a look that failed.
 const EXPIRY_RETRY: Duration = Duration::from_secs(60);

@@ -90,6 +90,10 @@ pub const CHUNK_BATCHES_MIN: usize = 64;
 /// snapshot never crowds out producers.
 pub const SNAPSHOT_FRAME_BYTES: usize = 256 << 10;
 
+/// Bytes that are kept on the disk for what frees segments when the disk is full: deletions, later
+/// starts, snapshots, and living batches that move. More where snapshots are larger.
+pub const RESERVE_BYTES: u64 = 8 << 20;
+
 /// Partitions that one in-process consumer may hold.
 pub const CONSUMER_PARTITIONS_MAX: usize = 100_000;
 

@@ -74,6 +74,8 @@ impl Marker {
 /// node coordinates for ever.
 const BODY: &[u8; BODY_BYTES] = &[32, 0, 0, 0, 8, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0];
 const BODY_BYTES: usize = 17;
+/// The key of the record of a commit's marker.
+pub(crate) const COMMIT_KEY: &[u8] = &[0, 0, 0, 1];
 /// The low byte of the marker's type.
 const TYPE_IN_BODY: usize = 8;
 

@@ -6,6 +6,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use base::UnixMillis;
+
 use crate::batch::{BatchHeader, sequence_after};
 use crate::error::StreamsError;
 use crate::limits::{PRODUCER_BATCHES_REMEMBERED, PRODUCERS_PER_PARTITION_MAX};
@@ -22,6 +24,11 @@ pub(crate) struct Producers {
 pub(crate) struct Producer {
     /// Its epoch.
     pub(crate) epoch: i16,
+    /// The greatest time of its last batch, or its last marker's, in ms; -1 when an older version
+    /// did not write that down.
+    pub(crate) last_timestamp: i64,
+    /// When it last wrote since the store was opened, in ms, whatever its batches claim.
+    pub(crate) heard_at: i64,
     /// Its last batches, oldest first; none after a marker of a newer epoch.
     pub(crate) batches: VecDeque<Sequenced>,
 }
@@ -85,8 +92,8 @@ impl Producers {
         Ok(Verdict::New)
     }
 
-    /// Remembers a batch that has its place.
-    pub(crate) fn remember(&mut self, header: &BatchHeader, base_offset: i64) {
+    /// Remembers a batch that got its place at the time `at`, in ms.
+    pub(crate) fn remember(&mut self, header: &BatchHeader, base_offset: i64, at: i64) {
         if header.producer_id < 0 {
             return;
         }
@@ -96,8 +103,12 @@ impl Producers {
         }
         let producer = by_id.entry(header.producer_id).or_insert_with(|| Producer {
             epoch: header.producer_epoch,
+            last_timestamp: header.max_timestamp,
+            heard_at: at,
             batches: VecDeque::with_capacity(1),
         });
+        producer.last_timestamp = header.max_timestamp;
+        producer.heard_at = at;
         if producer.epoch != header.producer_epoch {
             producer.epoch = header.producer_epoch;
             producer.batches.clear();
@@ -114,13 +125,48 @@ impl Producers {
     }
 
     /// Takes in a marker: it may carry a newer epoch, which fences the older.
-    pub(crate) fn note_marker(&mut self, marker: Marker) {
-        if let Some(producer) = self.by_id.get_mut(&marker.producer_id)
-            && marker.producer_epoch > producer.epoch
-        {
+    pub(crate) fn note_marker(&mut self, marker: Marker, timestamp: i64) {
+        let Some(producer) = self.by_id.get_mut(&marker.producer_id) else {
+            return;
+        };
+        producer.last_timestamp = timestamp;
+        producer.heard_at = timestamp;
+        if marker.producer_epoch > producer.epoch {
             producer.epoch = marker.producer_epoch;
             producer.batches.clear();
         }
+    }
+
+    /// Forgets who wrote nothing since `before` and is not `held`; tells since when the longest
+    /// silent of those that are left has been. Everybody counts as having written at `opened`: what
+    /// batches claim of their time may be far off.
+    pub(crate) fn expire(
+        &mut self,
+        opened: UnixMillis,
+        before: UnixMillis,
+        held: impl Fn(i64) -> bool,
+    ) -> Option<UnixMillis> {
+        let mut oldest: Option<i64> = None;
+        self.by_id.retain(|id, producer| {
+            if held(*id) {
+                return true;
+            }
+            let wrote = producer.heard_at.max(opened.0);
+            if wrote <= before.0 {
+                return false;
+            }
+            oldest = Some(oldest.map_or(wrote, |oldest| oldest.min(wrote)));
+            true
+        });
+        if self.by_id.is_empty() {
+            self.by_id = HashMap::new();
+        }
+        oldest.map(UnixMillis)
+    }
+
+    /// Whether nobody is remembered.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
     }
 
     /// All producers, by id.
@@ -191,7 +237,7 @@ mod tests {
         for (epoch, first, count) in batches {
             let header = header(*epoch, *first, *count);
             assert_eq!(producers.judge(&header).unwrap(), Verdict::New);
-            producers.remember(&header, offset);
+            producers.remember(&header, offset, 1);
             offset += i64::from(*count);
         }
         producers
@@ -230,7 +276,7 @@ mod tests {
             Err(StreamsError::OutOfOrderSequence { expected: 0, .. })
         ));
         assert_eq!(producers.judge(&header(1, 0, 1)).unwrap(), Verdict::New);
-        producers.remember(&header(1, 0, 1), 200);
+        producers.remember(&header(1, 0, 1), 200, 1);
         assert!(matches!(
             producers.judge(&header(0, 3, 1)),
             Err(StreamsError::InvalidProducerEpoch {
@@ -248,6 +294,26 @@ mod tests {
     }
 
     #[test]
+    fn who_is_silent_for_too_long_may_begin_anew() {
+        let mut producers = Producers::default();
+        for (id, at) in [(7, 1_000), (8, 2_000), (9, 500)] {
+            let header = BatchHeader {
+                producer_id: id,
+                ..header(0, 0, 1)
+            };
+            producers.remember(&header, at, at);
+        }
+        let nobody = producers.expire(UnixMillis(1_500), UnixMillis(1_000), |_| false);
+        assert_eq!(nobody, Some(UnixMillis(1_500)));
+        // The one of 9 has a transaction open.
+        let next = producers.expire(UnixMillis(0), UnixMillis(1_000), |id| id == 9);
+        assert_eq!(next, Some(UnixMillis(2_000)));
+        let left: Vec<i64> = producers.all().iter().map(|(id, _)| *id).collect();
+        assert_eq!(left, [8, 9]);
+        assert_eq!(producers.judge(&header(0, 50, 1)).unwrap(), Verdict::New);
+    }
+
+    #[test]
     fn the_longest_silent_are_forgotten_at_the_bound() {
         let mut producers = Producers::default();
         for n in 0..PRODUCERS_PER_PARTITION_MAX + 1 {
@@ -257,6 +323,7 @@ mod tests {
                     producer_id: n,
                     ..header(0, 0, 1)
                 },
+                n,
                 n,
             );
         }

@@ -15,7 +15,7 @@ use crate::batch::BatchHeader;
 use crate::config::Durability;
 use crate::error::StreamsError;
 use crate::frames::{Change, Range, VERSION, kind};
-use crate::index::BatchIndex;
+use crate::index::{BatchIndex, StandingChunk};
 use crate::offsets::{OffsetChange, Offsets};
 use crate::partition::State;
 use crate::topic::TopicName;
@@ -56,6 +56,8 @@ pub(crate) struct Replay {
     pub(crate) transactions: Table,
     /// Where the newest complete snapshot began.
     pub(crate) snapshot_began: u64,
+    /// The index that is told in pieces: of which partition, how many so far, their chunks.
+    index_pieces: (u32, u32, Vec<StandingChunk>),
 }
 
 /// A topic that is there.
@@ -153,10 +155,29 @@ impl Replay {
             }
             Change::Index { number, chunks } => {
                 self.note_numbers(&[(number, 1)]);
-                let index = BatchIndex::restored(chunks);
-                self.partitions.entry(number).or_default().index = index.ok_or(
-                    StreamsError::Unreadable("a partition's index is not of its shape"),
-                )?;
+                self.set_index(number, chunks)?;
+            }
+            Change::IndexPiece {
+                number,
+                nth,
+                is_last,
+                chunks,
+            } => {
+                self.note_numbers(&[(number, 1)]);
+                // A crash may have cut the last ones off, and reclaiming the first ones; a whole
+                // snapshot follows then.
+                if nth == 0 {
+                    self.index_pieces = (number, 0, Vec::new());
+                }
+                if (self.index_pieces.0, self.index_pieces.1) != (number, nth) {
+                    return Ok(());
+                }
+                self.index_pieces.1 += 1;
+                self.index_pieces.2.extend(chunks);
+                if is_last {
+                    let chunks = std::mem::take(&mut self.index_pieces.2);
+                    self.set_index(number, chunks)?;
+                }
             }
         }
         Ok(())
@@ -190,6 +211,15 @@ impl Replay {
             ));
         }
         state.replay(Position(frame.position.0), &header, batch)
+    }
+
+    fn set_index(&mut self, number: u32, chunks: Vec<StandingChunk>) -> Result<(), StreamsError> {
+        let index = BatchIndex::restored(chunks);
+        let index = index.ok_or(StreamsError::Unreadable(
+            "a partition's index is not of its shape",
+        ))?;
+        self.partitions.entry(number).or_default().set_index(index);
+        Ok(())
     }
 
     fn note_numbers(&mut self, ranges: &[Range]) {

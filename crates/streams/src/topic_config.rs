@@ -202,6 +202,12 @@ impl TopicSettings {
         self.retention.filter(|_| self.is_deleting)
     }
 
+    /// The age at which a record is compacted at the latest; none when there is no bound.
+    pub(crate) fn lag_bound(&self) -> Option<Duration> {
+        let lag = self.compaction_lag_max;
+        (self.is_compacting && lag < ENDLESS).then_some(lag)
+    }
+
     /// Bytes above which a partition's oldest batches are deleted; none when they are not.
     pub(crate) fn deletion_bytes(&self) -> Option<u64> {
         self.retention_bytes.filter(|_| self.is_deleting)
@@ -214,6 +220,9 @@ impl TopicSettings {
             .is_some_and(|keep| bytes > keep.saturating_add(keep / TRIM_SHARE))
     }
 }
+
+/// A greatest lag as long as this is none: Kafka's default is as many ms as a number can hold.
+const ENDLESS: Duration = Duration::from_secs(1_000 * 365 * 24 * 3_600);
 
 /// The share of what a partition keeps by which it may outgrow that before it is trimmed.
 const TRIM_SHARE: u64 = 16;

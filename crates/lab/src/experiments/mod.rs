@@ -1,6 +1,7 @@
 //! The table of experiments, in the order in which `thalweg lab list` prints them.
 
 mod line;
+mod store_restart;
 mod store_topics;
 mod store_vs_kafka;
 
@@ -11,4 +12,5 @@ pub const ALL: &[Experiment] = &[
     line::EXPERIMENT,
     store_vs_kafka::EXPERIMENT,
     store_topics::EXPERIMENT,
+    store_restart::EXPERIMENT,
 ];

@@ -74,6 +74,22 @@ pub(super) fn rewrite(
     if kept == header.record_count && horizon.is_none() {
         return Ok(Rewritten::Unchanged);
     }
+    rebuilt(batch, &header, kept, horizon, keep).map(Rewritten::Batch)
+}
+
+/// The same batch, which may go at `horizon`.
+pub(super) fn with_horizon(batch: &Bytes, horizon: i64) -> Result<Bytes, StreamsError> {
+    let header = BatchHeader::read(batch)?;
+    rebuilt(batch, &header, header.record_count, Some(horizon), |_| true)
+}
+
+fn rebuilt(
+    batch: &Bytes,
+    header: &BatchHeader,
+    kept: i32,
+    horizon: Option<i64>,
+    mut keep: impl FnMut(&Entry<'_>) -> bool,
+) -> Result<Bytes, StreamsError> {
     let base_timestamp = horizon.unwrap_or(header.base_timestamp);
     let mut body = Vec::with_capacity(header.bytes);
     let mut record = Vec::new();
@@ -91,7 +107,7 @@ pub(super) fn rewrite(
     out.put_slice(&batch[..HEADER_BYTES]);
     out.put_slice(&body);
     batch::rewrite_head(&mut out, kept, horizon);
-    Ok(Rewritten::Batch(out.freeze()))
+    Ok(out.freeze())
 }
 
 impl<'a> Entry<'a> {

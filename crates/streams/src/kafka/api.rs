@@ -17,8 +17,8 @@ use super::permissions::{AskedPermissions, Asks, cluster, group, topic, transact
 use super::reply::{Call, Ending, Reply};
 use super::throttle::{Told, Toll};
 use super::{
-    Context, acls, cluster, consumer_groups, fetch, group_admin, groups, metadata, offsets,
-    produce, quotas, sasl, topics, transaction_admin, transactions, users, versions,
+    Context, acls, cluster, consumer_groups, fetch, group_admin, groups, markers, metadata,
+    offsets, produce, quotas, sasl, topics, transaction_admin, transactions, users, versions,
 };
 
 /// One API.
@@ -429,6 +429,18 @@ pub(super) const APIS: &[Api] = &[
         asks: Asks::These(&[transactional_id(Write)]),
         told: Told::First(0),
         begin: transactions::end_txn,
+    },
+    Api {
+        name: "WriteTxnMarkers",
+        key: 27,
+        told_from: 1,
+        from: 1,
+        to: 1,
+        flexible_from: 1,
+        shape: guard::WRITE_TXN_MARKERS,
+        asks: Asks::These(&[cluster(ClusterAction), cluster(Alter)]),
+        told: Told::Never,
+        begin: markers::write_txn_markers,
     },
     Api {
         name: "TxnOffsetCommit",

@@ -99,6 +99,7 @@ pub(super) fn round_trip(
         24 => as_request::<AddPartitionsToTxnRequest>,
         25 => as_request::<AddOffsetsToTxnRequest>,
         26 => as_request::<EndTxnRequest>,
+        27 => as_request::<WriteTxnMarkersRequest>,
         28 => as_request::<TxnOffsetCommitRequest>,
         29 => as_request::<DescribeAclsRequest>,
         30 => as_request::<CreateAclsRequest>,

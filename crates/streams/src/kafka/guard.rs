@@ -553,6 +553,14 @@ pub(crate) const ADD_OFFSETS_TO_TXN: &[Field] =
 
 pub(crate) const END_TXN: &[Field] = &[always(TEXT), always(I64), always(I16), always(I8)];
 
+pub(crate) const WRITE_TXN_MARKERS: &[Field] = &[always(Kind::Structs(&[
+    always(I64),
+    always(I16),
+    always(I8),
+    always(Kind::Structs(&[always(TEXT), always(INTS)])),
+    always(I32),
+]))];
+
 pub(crate) const TXN_OFFSET_COMMIT: &[Field] = &[
     always(TEXT),
     always(TEXT),

@@ -26,6 +26,7 @@ mod group_admin;
 mod groups;
 mod guard;
 mod limits;
+mod markers;
 mod metadata;
 mod meters;
 mod offsets;

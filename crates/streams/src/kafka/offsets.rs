@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use access::Operation;
+use base::UnixMillis;
 use kafka_protocol::ResponseError;
+use kafka_protocol::messages::offset_commit_request::OffsetCommitRequestPartition;
 use kafka_protocol::messages::offset_commit_response::{
     OffsetCommitResponsePartition, OffsetCommitResponseTopic,
 };
@@ -13,6 +15,7 @@ use kafka_protocol::messages::offset_fetch_response::{
     OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic, OffsetFetchResponseTopics,
 };
+use kafka_protocol::messages::txn_offset_commit_request::TxnOffsetCommitRequestPartition;
 use kafka_protocol::messages::{
     OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse,
     TopicName as WireName,
@@ -61,32 +64,9 @@ pub(super) fn offset_commit(call: Call) -> Result<Reply, Ending> {
     let mut topics = Vec::with_capacity(request.topics.len());
     for asked in request.topics {
         let (named, topic) = look_up(&call, Operation::Read, asked.name);
-        let mut codes = Vec::with_capacity(asked.partitions.len());
-        for partition in asked.partitions {
-            let metadata = partition.committed_metadata.unwrap_or_default();
-            let code = match &topic {
-                _ if refusal != 0 => refusal,
-                Err(code) => *code,
-                Ok(topic) if topic.partition(partition.partition_index).is_none() => {
-                    ResponseError::UnknownTopicOrPartition.code()
-                }
-                Ok(_) if metadata.len() > OFFSET_METADATA_BYTES_MAX => {
-                    ResponseError::OffsetMetadataTooLarge.code()
-                }
-                Ok(topic) => {
-                    commits.push(OffsetCommit {
-                        topic: topic.name().clone(),
-                        partition: partition.partition_index,
-                        offset: partition.committed_offset,
-                        leader_epoch: partition.committed_leader_epoch,
-                        metadata: metadata.to_string(),
-                        at: now,
-                    });
-                    0
-                }
-            };
-            codes.push((partition.partition_index, code));
-        }
+        let topic = if refusal == 0 { topic } else { Err(refusal) };
+        let asked = asked.partitions.into_iter().map(AskedOffset::from);
+        let codes = take_offsets(topic.as_deref(), now, asked, &mut commits);
         topics.push((named, codes));
     }
     if commits.is_empty() {
@@ -102,6 +82,70 @@ pub(super) fn offset_commit(call: Call) -> Result<Reply, Ending> {
             call.now(&commit_answer(topics, code))
         }
     }
+}
+
+/// An offset that is to be committed, within a transaction or not.
+pub(super) struct AskedOffset {
+    index: i32,
+    offset: i64,
+    leader_epoch: i32,
+    metadata: String,
+}
+
+impl From<OffsetCommitRequestPartition> for AskedOffset {
+    fn from(asked: OffsetCommitRequestPartition) -> Self {
+        AskedOffset {
+            index: asked.partition_index,
+            offset: asked.committed_offset,
+            leader_epoch: asked.committed_leader_epoch,
+            metadata: asked.committed_metadata.unwrap_or_default().to_string(),
+        }
+    }
+}
+
+impl From<TxnOffsetCommitRequestPartition> for AskedOffset {
+    fn from(asked: TxnOffsetCommitRequestPartition) -> Self {
+        AskedOffset {
+            index: asked.partition_index,
+            offset: asked.committed_offset,
+            leader_epoch: asked.committed_leader_epoch,
+            metadata: asked.committed_metadata.unwrap_or_default().to_string(),
+        }
+    }
+}
+
+/// Adds the offsets of one topic that can be taken to `commits`; answers a code for each that was
+/// asked, which is the topic's own where it has one.
+pub(super) fn take_offsets(
+    topic: Result<&Topic, &i16>,
+    now: UnixMillis,
+    asked: impl Iterator<Item = AskedOffset>,
+    commits: &mut Vec<OffsetCommit>,
+) -> Vec<(i32, i16)> {
+    let codes = asked.map(|asked| {
+        let code = match topic {
+            Err(code) => *code,
+            Ok(topic) if topic.partition(asked.index).is_none() => {
+                ResponseError::UnknownTopicOrPartition.code()
+            }
+            Ok(_) if asked.metadata.len() > OFFSET_METADATA_BYTES_MAX => {
+                ResponseError::OffsetMetadataTooLarge.code()
+            }
+            Ok(topic) => {
+                commits.push(OffsetCommit {
+                    topic: topic.name().clone(),
+                    partition: asked.index,
+                    offset: asked.offset,
+                    leader_epoch: asked.leader_epoch,
+                    metadata: asked.metadata,
+                    at: now,
+                });
+                0
+            }
+        };
+        (asked.index, code)
+    });
+    codes.collect()
 }
 
 /// Tells committed offsets: those asked for, or all of a group.

@@ -24,9 +24,9 @@ use kafka_protocol::messages::{
 
 use super::error::{group_error_code, streams_error_code};
 use super::metadata;
+use super::offsets::{AskedOffset, take_offsets};
 use super::reply::{Call, Ending, Reply};
 use crate::groups::{GroupError, MemberRef};
-use crate::limits::OFFSET_METADATA_BYTES_MAX;
 use crate::transactions::{Outcome, ProducerIdentity, TransactionError, TransactionProtocol};
 use crate::{OffsetCommit, StreamsError, TopicName};
 
@@ -342,33 +342,12 @@ fn offsets_asked(
     let now = call.context.streams().clock().now();
     let (mut codes, mut commits) = (Vec::with_capacity(topics.len()), Vec::new());
     for asked in topics {
-        let topic = metadata::find(call, Operation::Read, &asked.name);
-        let mut of_topic = Vec::with_capacity(asked.partitions.len());
-        for partition in asked.partitions {
-            let metadata = partition.committed_metadata.unwrap_or_default();
-            let code = match &topic {
-                _ if refusal != 0 => refusal,
-                Err(code) => *code,
-                Ok(topic) if topic.partition(partition.partition_index).is_none() => {
-                    ResponseError::UnknownTopicOrPartition.code()
-                }
-                Ok(_) if metadata.len() > OFFSET_METADATA_BYTES_MAX => {
-                    ResponseError::OffsetMetadataTooLarge.code()
-                }
-                Ok(topic) => {
-                    commits.push(OffsetCommit {
-                        topic: topic.name().clone(),
-                        partition: partition.partition_index,
-                        offset: partition.committed_offset,
-                        leader_epoch: partition.committed_leader_epoch,
-                        metadata: metadata.to_string(),
-                        at: now,
-                    });
-                    0
-                }
-            };
-            of_topic.push((partition.partition_index, code));
-        }
+        let topic = match refusal {
+            0 => metadata::find(call, Operation::Read, &asked.name),
+            refusal => Err(refusal),
+        };
+        let offsets = asked.partitions.into_iter().map(AskedOffset::from);
+        let of_topic = take_offsets(topic.as_deref(), now, offsets, &mut commits);
         codes.push((asked.name, of_topic));
     }
     (codes, commits)

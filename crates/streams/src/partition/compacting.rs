@@ -1,5 +1,6 @@
 //! What compaction and the mover need of a partition.
 
+use base::UnixMillis;
 use journal::{Done, Durability, Frame, JournalError, Position};
 
 use super::{BATCH_IN_FRAME, Partition, storage};
@@ -10,13 +11,25 @@ use crate::frames::{VERSION, kind};
 use crate::index::{Located, Run};
 
 impl Partition {
-    /// The partition's start, up to where it is compacted, and up to where it can be: what is
-    /// undecided and the last batch stay as they are.
-    pub(crate) fn compactable(&self) -> (i64, i64, i64) {
+    /// The partition's start, up to where it is compacted, where its last batch begins, which stays
+    /// as it is, and where that begins which is undecided.
+    pub(crate) fn compactable(&self) -> (i64, i64, i64, i64) {
         let state = self.state.lock();
         let last = state.index.last_offset().unwrap_or(state.start);
-        let end = last.min(state.end(Isolation::Committed));
-        (state.start, state.clean_end.max(state.start), end)
+        let end = state.end(Isolation::Committed);
+        (state.start, state.clean_end.max(state.start), last, end)
+    }
+
+    /// The time of the first batch that is not compacted and could be; none when all are.
+    pub(crate) fn dirty_since(&self) -> Result<Option<UnixMillis>, StreamsError> {
+        let batches = self.while_moving(|| {
+            let from = {
+                let state = self.state.lock();
+                state.clean_end.max(state.start)
+            };
+            self.locate(Isolation::Committed, from, 1, true)
+        })?;
+        Ok(batches.first().map(|batch| UnixMillis(batch.max_timestamp)))
     }
 
     /// Batches at hand that begin in `from..until`, up to the end of a chunk, and where the next
@@ -36,6 +49,15 @@ impl Partition {
     /// Appends a batch that stands elsewhere already; answers where it lies then. Blocks while
     /// the journal is busy.
     pub(crate) fn append_moved(&self, batch: &[u8]) -> Result<Position, StreamsError> {
+        self.append_moved_as(false, batch)
+    }
+
+    /// The same, if need be into the room that is kept for what frees segments on a full disk.
+    pub(crate) fn append_moved_as(
+        &self,
+        is_vital: bool,
+        batch: &[u8],
+    ) -> Result<Position, StreamsError> {
         let number = self.number.to_le_bytes();
         let parts: [&[u8]; 2] = [&number, batch];
         let frame = Frame {
@@ -45,7 +67,12 @@ impl Partition {
         };
         let journal = &self.shared.journal;
         loop {
-            match journal.append(&[frame], Durability::Memory, Done::none()) {
+            let placed = if is_vital {
+                journal.append_vital(&[frame], Durability::Memory, Done::none())
+            } else {
+                journal.append(&[frame], Durability::Memory, Done::none())
+            };
+            match placed {
                 Ok(placed) => return Ok(Position(placed.first.0 + BATCH_IN_FRAME)),
                 Err(JournalError::Busy) => journal.room_blocking(frame.framed_len()),
                 Err(error) => return Err(storage(error)),

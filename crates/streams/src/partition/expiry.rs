@@ -1,9 +1,9 @@
 //! What leaves a partition at its front, and what of its index leaves memory.
 
 use base::UnixMillis;
-use journal::{Done, Durability, Frame, Position};
+use journal::{Durability, Frame, Position};
 
-use super::{Partition, storage};
+use super::{Partition, State, storage};
 use crate::error::StreamsError;
 use crate::frames::{Change, PartitionStanding, VERSION, kind};
 use crate::index::{Away, Located, Run};
@@ -38,6 +38,25 @@ impl Partition {
                 return Ok(made);
             }
         }
+    }
+
+    /// Forgets the producers that have written nothing since `before` and have no transaction open;
+    /// tells since when the longest silent of the others has been. `opened` is when the store was.
+    pub(crate) fn expire_producers(
+        &self,
+        opened: UnixMillis,
+        before: UnixMillis,
+    ) -> Option<UnixMillis> {
+        let mut state = self.state.lock();
+        if state.producers.is_empty() {
+            return None;
+        }
+        let State {
+            producers,
+            transactions,
+            ..
+        } = &mut *state;
+        producers.expire(opened, before, |id| transactions.first_of(id).is_some())
     }
 
     /// Hides the oldest batches as long as at least `keep_bytes` stay.
@@ -143,7 +162,7 @@ impl Partition {
             let placed = self
                 .shared
                 .journal
-                .append_blocking(&[frame], Durability::Os)
+                .append_vital_blocking(&[frame], Durability::Os)
                 .map_err(storage)?;
             let away = Away {
                 position: placed.first,
@@ -186,44 +205,74 @@ impl Partition {
         Ok(())
     }
 
-    /// Appends how the partition stands, index and all, while nothing can change it; nothing when
-    /// there is nothing to tell.
-    pub(crate) fn append_standing(&self) -> Result<(), StreamsError> {
+    /// Shows `append` how the partition stands, index and all; nothing when there is nothing to
+    /// tell. What one call shows, nothing can change meanwhile; calls go on at `from`, as long as
+    /// the answer is a place to go on at.
+    pub(crate) fn append_standing(
+        &self,
+        from: Option<IndexFrom>,
+        append: &mut dyn FnMut(&Change) -> Result<(), StreamsError>,
+    ) -> Result<Option<IndexFrom>, StreamsError> {
         let state = self.state.lock();
         if state.deleted || state.next == 0 {
-            return Ok(());
+            return Ok(None);
         }
-        let standing = Change::Partition(state.standing(self.number));
-        let index = Change::Index {
-            number: self.number,
-            chunks: state.index.standing(),
-        };
-        let compacted = (state.clean_end > 0).then_some(Change::Compacted {
-            number: self.number,
-            until: state.clean_end,
-        });
+        let number = self.number;
+        if let Some(from) = from {
+            return append_piece(&state, number, from, append);
+        }
+        append(&Change::Partition(state.standing(number)))?;
+        let (chunks, next) = state.index.standing_from(i64::MIN, SNAPSHOT_FRAME_BYTES);
+        if next.is_none() {
+            append(&Change::Index { number, chunks })?;
+        }
+        if state.clean_end > 0 {
+            let until = state.clean_end;
+            append(&Change::Compacted { number, until })?;
+        }
         // In pieces, so that no frame is large; replay puts them together again.
         let pieces = SNAPSHOT_FRAME_BYTES / ABORTED_BYTES;
         let transactions = state.transactions.standing().map(|t| t.pieces(pieces));
-        let transactions = transactions.into_iter().flatten().map(|standing| {
-            let number = self.number;
-            Change::PartitionTransactions { number, standing }
-        });
-        let rest = compacted.into_iter().chain(transactions);
-        for change in [standing, index].into_iter().chain(rest) {
-            let (kind, payload) = change.encode();
-            let frame = Frame {
-                kind,
-                version: VERSION,
-                parts: &[&payload],
-            };
-            let journal = &self.shared.journal;
-            journal
-                .append(&[frame], Durability::Memory, Done::none())
-                .map_err(storage)?;
+        for standing in transactions.into_iter().flatten() {
+            append(&Change::PartitionTransactions { number, standing })?;
         }
-        Ok(())
+        Ok(next.map(|_| IndexFrom::default()))
     }
+}
+
+/// Where the next piece of an index begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IndexFrom {
+    nth: u32,
+    offset: i64,
+}
+
+impl Default for IndexFrom {
+    fn default() -> Self {
+        IndexFrom {
+            nth: 0,
+            offset: i64::MIN,
+        }
+    }
+}
+
+fn append_piece(
+    state: &State,
+    number: u32,
+    from: IndexFrom,
+    append: &mut dyn FnMut(&Change) -> Result<(), StreamsError>,
+) -> Result<Option<IndexFrom>, StreamsError> {
+    let (chunks, next) = state.index.standing_from(from.offset, SNAPSHOT_FRAME_BYTES);
+    append(&Change::IndexPiece {
+        number,
+        nth: from.nth,
+        is_last: next.is_none(),
+        chunks,
+    })?;
+    Ok(next.map(|offset| IndexFrom {
+        nth: from.nth + 1,
+        offset,
+    }))
 }
 
 /// Bytes of an aborted transaction in its frame.

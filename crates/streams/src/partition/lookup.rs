@@ -1,7 +1,9 @@
 //! Finding batches of a partition: by offset, by time, for a snapshot.
 //!
 //! The index is looked at under the partition's lock and chunks that were put away are fetched
-//! without it. What was found may have been moved or reclaimed by then; a reader looks once more.
+//! without it. What was found may have been moved by then and its old place freed; a reader looks
+//! once more, and at last while nothing can be freed. So it is told that an offset is out of range
+//! only when that is so.
 
 use base::UnixMillis;
 use bytes::Bytes;
@@ -21,7 +23,7 @@ pub(crate) struct ActiveProducer {
     pub(crate) epoch: i16,
     /// -1 when nothing of its epoch is remembered.
     pub(crate) last_sequence: i32,
-    /// The time of its last batch in ms, -1 when that is gone.
+    /// The time of its last batch in ms, -1 when that is not known.
     pub(crate) last_timestamp: i64,
     /// Where its open transaction begins, -1 for none.
     pub(crate) open_since: i64,
@@ -37,7 +39,7 @@ impl Partition {
         let mut from = self.log_start_offset();
         let mut candidates = 0;
         loop {
-            let found = self.while_moving(from, || {
+            let found = self.while_moving(|| {
                 let (start, end, found) = {
                     let state = self.state.lock();
                     let found = state.index.run_since_time(from, at.0);
@@ -84,7 +86,7 @@ impl Partition {
         let Some((time, offset)) = found else {
             return Ok(None);
         };
-        let batch = self.while_moving(offset, || {
+        let batch = self.while_moving(|| {
             let batches = self.locate(isolation, offset.max(start), usize::MAX, true)?;
             Ok(batches
                 .into_iter()
@@ -120,32 +122,16 @@ impl Partition {
 
     /// The producers that are remembered, by id.
     pub(crate) fn active_producers(&self) -> Vec<ActiveProducer> {
-        let mut active: Vec<(ActiveProducer, Option<i64>)> = {
-            let state = self.state.lock();
-            let producers = state.producers.all().into_iter();
-            let told = producers.map(|(id, producer)| {
-                let last = producer.batches.back();
-                let active = ActiveProducer {
-                    id,
-                    epoch: producer.epoch,
-                    last_sequence: last.map_or(-1, |batch| batch.last),
-                    last_timestamp: -1,
-                    open_since: state.transactions.first_of(id).unwrap_or(-1),
-                };
-                (active, last.map(|batch| batch.base_offset))
-            });
-            told.collect()
-        };
-        for (producer, last) in &mut active {
-            let Some(last) = *last else { continue };
-            // A batch that is gone has no time to be told.
-            let found =
-                self.while_moving(last, || self.locate(Isolation::Uncommitted, last, 1, true));
-            if let Some(batch) = found.ok().and_then(|batches| batches.first().copied()) {
-                producer.last_timestamp = batch.max_timestamp;
-            }
-        }
-        active.into_iter().map(|(producer, _)| producer).collect()
+        let state = self.state.lock();
+        let producers = state.producers.all().into_iter();
+        let told = producers.map(|(id, producer)| ActiveProducer {
+            id,
+            epoch: producer.epoch,
+            last_sequence: producer.batches.back().map_or(-1, |batch| batch.last),
+            last_timestamp: producer.last_timestamp,
+            open_since: state.transactions.first_of(id).unwrap_or(-1),
+        });
+        told.collect()
     }
 
     /// Position of the oldest frame that holds something of this partition.
@@ -222,11 +208,10 @@ impl Partition {
         }
     }
 
-    /// Calls `read` again when what it found has moved in the journal meanwhile; answers that
-    /// `offset` is out of range when it is not there any more.
-    pub(super) fn while_moving<T>(
+    /// Calls `read` again when what it found has moved in the journal meanwhile; `read` itself says
+    /// so when what it looks for is not there any more.
+    pub(crate) fn while_moving<T>(
         &self,
-        offset: i64,
         mut read: impl FnMut() -> Result<T, StreamsError>,
     ) -> Result<T, StreamsError> {
         for _ in 0..MOVES_FOLLOWED {
@@ -235,9 +220,8 @@ impl Partition {
                 outcome => return outcome,
             }
         }
-        let state = self.state.lock();
-        self.check_alive(&state)?;
-        Err(state.out_of_range(offset))
+        let _nothing_goes = self.shared.freeing.lock();
+        read()
     }
 
     fn batches_of(&self, run: Run, from: i64) -> Result<Vec<Located>, StreamsError> {
@@ -249,15 +233,26 @@ impl Partition {
         }
     }
 
+    /// The bytes of a batch that was located a while ago; none when it has expired since.
+    fn fetch_again(&self, batch: Located) -> Result<Option<Bytes>, StreamsError> {
+        match self.fetch(batch) {
+            Err(StreamsError::Storage(error)) if is_reclaimed(&*error) => {}
+            bytes => return bytes.map(Some),
+        }
+        match self.read(Isolation::Uncommitted, batch.base_offset, 1, true) {
+            Ok(batches) => Ok(batches.into_iter().next()),
+            Err(StreamsError::OffsetOutOfRange { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn find_record(
         &self,
         batch: Located,
         wanted: impl Fn(i64, UnixMillis) -> bool,
     ) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
-        let bytes = match self.fetch(batch) {
-            // Expired since it was looked up, so it is no answer.
-            Err(StreamsError::Storage(error)) if is_reclaimed(&*error) => return Ok(None),
-            bytes => bytes?,
+        let Some(bytes) = self.fetch_again(batch)? else {
+            return Ok(None);
         };
         let whole_batch = Some((batch.base_offset, UnixMillis(batch.max_timestamp)));
         let Ok(records) = BatchRecords::of(&bytes) else {
@@ -337,6 +332,7 @@ fn is_reclaimed(error: &(dyn std::error::Error + 'static)) -> bool {
 /// records have must not cost a whole scan.
 const TIME_CANDIDATES: usize = 256;
 
-/// How often a reader looks again when what it looked for was moved under its hands; moving the
-/// same batch takes a whole round through the journal, so once is nearly always enough.
+/// How often a reader looks when what it looks for is moved under its hands, before it has the
+/// freeing wait: moving the same batch takes a whole round through the journal, so that once more
+/// is nearly always enough.
 const MOVES_FOLLOWED: usize = 3;

@@ -231,7 +231,11 @@ impl Streams {
         let topic = topics.by_name.get(name);
         let topic = topic.ok_or_else(|| StreamsError::UnknownTopic(name.clone()))?;
         let (config, durability) = self.split_config(config_of(topic)?, None)?;
-        let wait = self.append_durably(&topic.standing_with(config.clone(), durability))?;
+        let (done, wait) = Done::channel(journal::Durability::Disk);
+        let change = topic.standing_with(config.clone(), durability);
+        // Also when the disk is full: a shorter retention may be the way out.
+        self.append_vital_change(&change, done)?;
+        let wait = DurableWait(Some(wait));
         let settings = config.settings(&self.config, name, durability);
         topic.live.replace(config, settings);
         Ok(wait)

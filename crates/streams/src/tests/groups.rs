@@ -7,9 +7,10 @@ use std::time::Duration;
 use base::{ManualClock, UnixMillis};
 use journal::SimDisk;
 
-use super::{create, name, small};
+use super::{batch_of, create, name, small};
+use crate::event_store::ProducerSequence;
 use crate::groups::{Beat, GroupError, GroupKind, LEAVE_EPOCH, Partitions};
-use crate::{OffsetCommit, Streams};
+use crate::{Ack, OffsetCommit, Streams};
 
 /// A store whose clock stands still unless the test moves it.
 struct Bench {
@@ -78,6 +79,45 @@ impl Bench {
     fn committed(&self, group: &str) -> usize {
         self.streams.committed_all(group).len()
     }
+}
+
+#[tokio::test]
+async fn who_writes_nothing_for_long_is_forgotten() {
+    let mut bench = Bench::new();
+    let topic = create(&bench.streams, "t", 1).await;
+    let partition = &topic.partitions()[0];
+    let producer_id = bench.streams.next_producer_id().await.unwrap();
+    let batch = |first_sequence| {
+        let sequence = ProducerSequence {
+            producer_id,
+            producer_epoch: 0,
+            first_sequence,
+        };
+        batch_of(&["v".to_owned()], Some(sequence))
+    };
+    let timeout = Duration::from_secs(60);
+    let first = bench.streams.init_transactions("id", timeout, None);
+    let first = first.await.unwrap();
+    let appended = partition.append(batch(0), Ack::All).unwrap();
+    appended.ack.await.unwrap();
+    bench.clock.advance(Duration::from_secs(23 * 3_600));
+    assert!(bench.streams.expire_producers().unwrap() >= Duration::from_secs(3_600));
+    assert!(partition.append(batch(50), Ack::All).is_err());
+    bench.clock.advance(Duration::from_secs(2 * 3_600));
+    assert_eq!(bench.streams.expire_producers(), None);
+    let appended = partition.append(batch(50), Ack::All).unwrap();
+    appended.ack.await.unwrap();
+    bench.streams.sweep().unwrap();
+    assert_eq!(bench.streams.transactional_ids(), ["id"]);
+    bench.pass_days(7).await;
+    bench.streams.sweep().unwrap();
+    assert!(bench.streams.transactional_ids().is_empty());
+    drop(topic);
+    bench.open_again().await;
+    assert!(bench.streams.transactional_ids().is_empty());
+    let again = bench.streams.init_transactions("id", timeout, None);
+    let again = again.await.unwrap();
+    assert!(again.id > first.id && again.epoch == 0, "{again:?}");
 }
 
 fn open(disk: &SimDisk, clock: &Arc<ManualClock>) -> Arc<Streams> {

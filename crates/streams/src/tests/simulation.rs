@@ -11,7 +11,7 @@ use base::{Rng, UnixMillis};
 use journal::SimDisk;
 use uuid::Uuid;
 
-use super::{all_records, batch_of, name, small, try_open, values};
+use super::{all_records, batch_of, name, seeds, small, try_open, values};
 use crate::error::StreamsError;
 use crate::event_store::{ProducerSequence, TopicSpec};
 use crate::offsets::OffsetCommit;
@@ -21,23 +21,12 @@ use crate::{Ack, Durability, TopicName};
 
 #[test]
 fn what_was_acknowledged_is_there_once_and_in_order() {
-    let seeds = std::env::var("STREAMS_SEEDS")
-        .ok()
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(120);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .unwrap();
     let mut totals = Totals::default();
-    for seed in 0..seeds {
+    let seeds = seeds::each(async |seed| {
         let mut world = World::new(seed);
-        // A panic within names the seed by this.
-        let report = SeedReport(seed);
-        runtime.block_on(world.run());
-        std::mem::forget(report);
+        world.run().await;
         totals.add(&world.totals);
-    }
+    });
     eprintln!("{seeds} seeds: {totals:?}");
     // A simulation that never gets to the hard parts proves nothing; how often it gets there
     // hangs on the threads' timing, so the bounds are far below what is usual.
@@ -49,17 +38,9 @@ fn what_was_acknowledged_is_there_once_and_in_order() {
     );
     assert!(totals.moved > 1_000 * seeds, "{totals:?}");
     assert!(
-        totals.lost_tails > 0 && totals.commits > seeds,
+        totals.lost_tails > 0 && totals.commits > seeds && totals.full_disks > seeds,
         "{totals:?}"
     );
-}
-
-struct SeedReport(u64);
-
-impl Drop for SeedReport {
-    fn drop(&mut self) {
-        eprintln!("the simulation of seed {} failed", self.0);
-    }
 }
 
 #[derive(Debug, Default)]
@@ -71,6 +52,7 @@ struct Totals {
     moved: u64,
     lost_tails: u64,
     commits: u64,
+    full_disks: u64,
 }
 
 impl Totals {
@@ -82,6 +64,7 @@ impl Totals {
         self.moved += other.moved;
         self.lost_tails += other.lost_tails;
         self.commits += other.commits;
+        self.full_disks += other.full_disks;
     }
 }
 
@@ -115,6 +98,7 @@ struct World {
     producer_ids: BTreeSet<i64>,
     written: u64,
     cluster_id: Option<String>,
+    disk_is_small: bool,
     totals: Totals,
 }
 
@@ -134,6 +118,7 @@ impl World {
             producer_ids: BTreeSet::new(),
             written: 0,
             cluster_id: None,
+            disk_is_small: false,
             totals: Totals::default(),
         }
     }
@@ -157,29 +142,14 @@ impl World {
                 }
                 self.step(&streams).await;
             }
-            self.stop(streams).await;
+            self.totals.crashes += 1;
+            seeds::end_life(&mut self.rng, &self.disk, streams).await;
+            self.disk.set_capacity(None);
+            self.disk_is_small = false;
         }
         self.disk.power_on();
         let (streams, _) = try_open(&self.disk, small()).unwrap();
         self.check(&streams);
-    }
-
-    /// Ends this life: in order, or by a power cut at whatever the store does next.
-    async fn stop(&mut self, streams: Arc<Streams>) {
-        self.totals.crashes += 1;
-        if self.rng.one_in(3) && !self.disk.is_down() {
-            streams.close().await;
-        } else {
-            self.disk.crash_after(0);
-        }
-        // Nobody may touch the next life's files: the writer's end is waited for, and the keeper,
-        // which may hold the store for a moment. Closing fails where the power is cut.
-        drop(streams.shared().journal.close());
-        while Arc::strong_count(&streams) > 1 {
-            std::thread::yield_now();
-        }
-        drop(streams);
-        self.disk.crash();
     }
 
     async fn step(&mut self, streams: &Arc<Streams>) {
@@ -191,11 +161,20 @@ impl World {
             7 => self.reclaim(streams),
             8 if self.rng.one_in(8) => self.disk.fail_next_sync(),
             9..12 => self.send_again(streams).await,
+            14 => self.fill_or_free_the_disk(),
             // What fails here, fails for everybody soon.
             13 => self.totals.moved += streams.move_living(0).unwrap_or(0),
             12 => drop(streams.snapshot(1 + self.rng.below(3) as usize)),
             _ => self.send(streams).await,
         }
+    }
+
+    /// The disk has little room from now on, or as much as it wants again.
+    fn fill_or_free_the_disk(&mut self) {
+        let capacity = (!self.disk_is_small).then(|| self.disk.used() + self.rng.below(30_000));
+        self.disk_is_small = capacity.is_some();
+        self.disk.set_capacity(capacity);
+        self.totals.full_disks += u64::from(self.disk_is_small);
     }
 
     async fn create(&mut self, streams: &Streams) {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{ByteSize, UnixMillis};
-use journal::SimDisk;
+use base::{ByteSize, HumanDuration, UnixMillis};
+use journal::{JournalError, SimDisk};
 
-use super::{all_records, append, batch_of, create, name, open, small, try_open, values};
+use super::{all_records, append, batch_of, create, name, open, seeds, small, try_open, values};
 use crate::error::StreamsError;
 use crate::event_store::{EventStore, ProduceBatch, ProducerSequence, TopicSpec};
-use crate::partition::Partition;
+use crate::frames::Change;
+use crate::partition::{Partition, storage};
 use crate::{Ack, Durability, Isolation, OffsetCommit, Record, Signal, StreamsConfig};
 
 fn commit(topic: &str, partition: i32, offset: i64) -> OffsetCommit {
@@ -208,7 +209,12 @@ async fn a_damaged_or_large_batch_is_refused_and_takes_no_offset() {
 
 #[tokio::test]
 async fn offsets_are_found_by_time() {
-    let streams = open(&SimDisk::new(6));
+    // Its records are as old as time itself, and stay.
+    let config = StreamsConfig {
+        retention: HumanDuration(Duration::ZERO),
+        ..small()
+    };
+    let (streams, _) = try_open(&SimDisk::new(6), config).unwrap();
     let topic = create(&streams, "t", 1).await;
     let partition = &topic.partitions()[0];
     for times in [[10, 30], [20, 25], [50, 40]] {
@@ -339,6 +345,54 @@ async fn what_is_kept_for_ever_moves_on_and_does_not_hold_the_dead() {
     let streams = open(&disk);
     let kept = streams.topic_by_name(&name("kept")).unwrap();
     assert_eq!(values(&all_records(&kept.partitions()[0])), ["for ever"]);
+}
+
+#[tokio::test]
+async fn segments_go_only_when_the_disk_knows_that_nobody_needs_them() {
+    for seed in 0..20 {
+        let disk = SimDisk::new(seed);
+        let streams = open(&disk);
+        let topic = create(&streams, "t", 1).await;
+        let partition = &topic.partitions()[0];
+        for _ in 0..60 {
+            append(partition, &"x".repeat(1_000)).await;
+        }
+        // So that none has to be written before segments go.
+        streams.snapshot(1).unwrap();
+        let forgotten = partition.delete_before(Some(55), |standing| {
+            streams.append_once(&Change::Partition(standing), journal::Durability::Memory)
+        });
+        assert_eq!(forgotten.unwrap(), 55);
+        assert!(streams.reclaim().unwrap() > 0, "seed {seed}");
+        disk.crash_after(0);
+        seeds::closed(streams);
+        drop(topic);
+        disk.crash();
+        let streams = open(&disk);
+        let topic = streams.topic_by_name(&name("t")).unwrap();
+        let partition = &topic.partitions()[0];
+        assert_eq!(partition.log_start_offset(), 55, "seed {seed}");
+        assert_eq!(all_records(partition).len(), 5);
+    }
+}
+
+#[tokio::test]
+async fn a_reader_finds_what_moves_however_often() {
+    let streams = open(&SimDisk::new(1));
+    let topic = create(&streams, "t", 1).await;
+    let partition = &topic.partitions()[0];
+    append(partition, "moving").await;
+    let mut looks = 0;
+    let read = partition.while_moving(|| {
+        looks += 1;
+        // As long as somebody may free segments, it does so between looking up and reading.
+        if streams.shared().freeing.try_lock().is_some() {
+            let position = journal::Position(1);
+            return Err(storage(JournalError::Reclaimed { position }));
+        }
+        partition.read(Isolation::Uncommitted, 0, 100, true)
+    });
+    assert_eq!((read.unwrap().len(), looks), (1, 4));
 }
 
 #[tokio::test]

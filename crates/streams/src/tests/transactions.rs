@@ -12,7 +12,7 @@ use base::{Clock, Rng, SystemClock};
 use bytes::Bytes;
 use journal::SimDisk;
 
-use super::{batch_of, name, small, try_open};
+use super::{batch_of, name, seeds, small, try_open};
 use crate::batch::{self, BatchHeader};
 use crate::error::StreamsError;
 use crate::event_store::{ProducerSequence, TopicSpec};
@@ -24,35 +24,16 @@ use crate::{Ack, BatchRecords, Isolation};
 
 #[test]
 fn a_transaction_is_visible_whole_or_not_at_all() {
-    let seeds = std::env::var("STREAMS_SEEDS")
-        .ok()
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(120);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .unwrap();
     let (mut committed, mut doubtful, mut offsets) = (0, 0, 0);
-    for seed in 0..seeds {
+    let seeds = seeds::each(async |seed| {
         let mut world = World::new(seed);
-        // A panic within names the seed by this.
-        let report = SeedReport(seed);
-        runtime.block_on(world.run());
-        std::mem::forget(report);
+        world.run().await;
         committed += world.count(Fate::Committed);
         doubtful += world.doubts;
         offsets += world.offsets_checked;
-    }
+    });
     eprintln!("{seeds} seeds: {committed} committed, {doubtful} in doubt, {offsets} offsets");
     assert!(committed > 5 * seeds && doubtful > seeds / 10 && offsets > seeds);
-}
-
-struct SeedReport(u64);
-
-impl Drop for SeedReport {
-    fn drop(&mut self) {
-        eprintln!("the simulation of seed {} failed", self.0);
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +103,7 @@ impl World {
                     self.step(&streams).await;
                 }
             }
-            self.stop(streams).await;
+            seeds::end_life(&mut self.rng, &self.disk, streams).await;
         }
         self.disk.power_on();
         let (streams, _) = try_open(&self.disk, small()).unwrap();
@@ -150,20 +131,6 @@ impl World {
         Ok(())
     }
 
-    async fn stop(&mut self, streams: Arc<Streams>) {
-        if self.rng.one_in(3) && !self.disk.is_down() {
-            streams.close().await;
-        } else {
-            self.disk.crash_after(0);
-        }
-        drop(streams.shared().journal.close());
-        while Arc::strong_count(&streams) > 1 {
-            std::thread::yield_now();
-        }
-        drop(streams);
-        self.disk.crash();
-    }
-
     async fn step(&mut self, streams: &Arc<Streams>) {
         match self.rng.below(20) {
             0 => drop(streams.snapshot(1)),
@@ -172,6 +139,7 @@ impl World {
                 drop(self.init(streams, nth).await);
             }
             2 => drop(streams.reclaim()),
+            3 => drop(streams.move_living(0)),
             _ => self.transact(streams).await,
         }
     }

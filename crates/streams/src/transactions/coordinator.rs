@@ -273,7 +273,41 @@ impl Streams {
                 "aborted a transaction whose time is over"
             );
         }
-        Ok(self.transactions().table.lock().first_deadline())
+        let forgets = self.forget_idle(now)?;
+        let deadline = self.transactions().table.lock().first_deadline();
+        Ok(deadline.into_iter().chain(forgets).min())
+    }
+
+    /// Forgets the transactional ids that nobody has used for too long, as Kafka does; tells when
+    /// the next may go.
+    fn forget_idle(&self, now: UnixMillis) -> Result<Option<UnixMillis>, StreamsError> {
+        let expiration = self.config().transactional_id_expiration.0;
+        if expiration.is_zero() {
+            return Ok(None);
+        }
+        loop {
+            let Some((since, id)) = self.transactions().table.lock().longest_idle() else {
+                return Ok(None);
+            };
+            let due = since + expiration;
+            if due > now {
+                // A little late, so that many that were used together wake the thread once.
+                return Ok(Some(due + expiration / FORGET_LATE_SHARE));
+            }
+            self.until_not_busy(|| {
+                let mut table = self.transactions().table.lock();
+                // It may have been used meanwhile.
+                let is_idle = |t: &Transaction| t.idle_since() == Some(since);
+                if !table.find(&id).is_some_and(is_idle) {
+                    return Ok(());
+                }
+                let change = TransactionChange::Forgotten;
+                self.write(&id, &change, journal::Durability::Memory, Done::none())?;
+                table.apply(&id, change);
+                Ok(())
+            })?;
+            tracing::debug!(transaction = id.as_ref(), "forgot a transactional id");
+        }
     }
 
     /// Shows `append` how every transactional id stands.
@@ -331,6 +365,10 @@ impl Streams {
         };
         self.write(id, &change, journal::Durability::Memory, Done::none())?;
         table.apply(id, change);
+        let expiration = self.config().transactional_id_expiration.0;
+        if !expiration.is_zero() {
+            self.transactions().sweeper.plan(now + expiration);
+        }
         let transaction = table.find(id).expect("it was put there just now");
         Ok(Introduction::Done(
             transaction.standing.producer,
@@ -496,7 +534,7 @@ impl Streams {
     }
 
     /// Resolves when all that was appended so far is on the disk.
-    fn barrier(&self) -> Result<DurableWait, StreamsError> {
+    pub(crate) fn barrier(&self) -> Result<DurableWait, StreamsError> {
         let (done, wait) = Done::channel(journal::Durability::Disk);
         let journal = &self.shared().journal;
         journal
@@ -567,6 +605,9 @@ fn refused(id: &str, reason: TransactionError) -> StreamsError {
         reason,
     }
 }
+
+/// Transactional ids may stay longer by this share of the time after which they are forgotten.
+const FORGET_LATE_SHARE: u32 = 100;
 
 /// Bytes of an offset in its frame when its metadata is as usual; at worst a frame becomes as
 /// large as the metadata's bound makes it, which a segment still holds.

@@ -7,6 +7,7 @@
 //! | 12 offsets | at `i64`, group text, entries as in a group's offsets |
 //! | 13 decided | at `i64`, outcome `u8`, marker, next producer |
 //! | 14 completed | at `i64` |
+//! | 51 forgotten | |
 //!
 //! A producer is its id `i64` and epoch `i16`; -1 and -1 for none. Frame 10 replaces what is known
 //! of the id, its offsets included, which a snapshot repeats in frames 12.
@@ -46,6 +47,8 @@ pub(crate) enum TransactionChange {
     },
     /// All markers are written.
     Completed { at: UnixMillis },
+    /// Nobody has used the id for long: it is as if it had never been.
+    Forgotten,
 }
 
 /// A transactional id but for its offsets.
@@ -139,6 +142,7 @@ impl TransactionChange {
                 put_i64(out, at.0);
                 kind::TRANSACTION_COMPLETED
             }
+            TransactionChange::Forgotten => kind::TRANSACTION_FORGOTTEN,
         }
     }
 
@@ -169,6 +173,7 @@ impl TransactionChange {
                 marker: producer(from)?.ok_or(DAMAGED)?,
                 next: producer(from)?.ok_or(DAMAGED)?,
             },
+            kind::TRANSACTION_FORGOTTEN => TransactionChange::Forgotten,
             _ => TransactionChange::Completed {
                 at: UnixMillis(from.i64()?),
             },

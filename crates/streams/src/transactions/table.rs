@@ -17,6 +17,8 @@ pub(crate) struct Table {
     deadlines: BTreeSet<(UnixMillis, Arc<str>)>,
     /// Decided ones whose markers are not all written.
     ending: BTreeSet<Arc<str>>,
+    /// Those that nobody uses now, by since when.
+    idle: BTreeSet<(UnixMillis, Arc<str>)>,
     /// Open ones, by the groups whose offsets they hold.
     by_group: BTreeSet<(Arc<str>, Arc<str>)>,
 }
@@ -51,10 +53,18 @@ impl Table {
             (None, TransactionChange::Stands(standing)) => (Transaction::of(standing), None),
             (None, _) => return PendingOffsets::new(),
         };
+        if change == Some(TransactionChange::Forgotten) {
+            return PendingOffsets::new();
+        }
         let offsets = change.map(|change| transaction.apply(change));
         self.list(id, &transaction);
         self.by_id.insert(Arc::clone(id), transaction);
         offsets.unwrap_or_default()
+    }
+
+    /// The id that nobody has used for the longest time, and since when.
+    pub(crate) fn longest_idle(&self) -> Option<(UnixMillis, Arc<str>)> {
+        self.idle.first().cloned()
     }
 
     /// When the first open transaction is aborted.
@@ -95,6 +105,9 @@ impl Table {
         if let Some(at) = transaction.deadline() {
             self.deadlines.insert((at, Arc::clone(id)));
         }
+        if let Some(since) = transaction.idle_since() {
+            self.idle.insert((since, Arc::clone(id)));
+        }
         if matches!(transaction.standing.phase, Phase::Ending(_)) {
             self.ending.insert(Arc::clone(id));
         }
@@ -107,6 +120,9 @@ impl Table {
     fn unlist(&mut self, id: &Arc<str>, transaction: &Transaction) {
         if let Some(at) = transaction.deadline() {
             self.deadlines.remove(&(at, Arc::clone(id)));
+        }
+        if let Some(since) = transaction.idle_since() {
+            self.idle.remove(&(since, Arc::clone(id)));
         }
         self.ending.remove(id);
         for group in transaction.offsets.keys() {

@@ -213,6 +213,14 @@ impl Transaction {
         is_open.then(|| deadline(self.standing.started, self.standing.timeout))
     }
 
+    /// Since when nobody uses it, while nothing of it is open or being ended.
+    pub(crate) fn idle_since(&self) -> Option<UnixMillis> {
+        match self.standing.phase {
+            Phase::Empty | Phase::Ended(_) => Some(self.standing.touched),
+            Phase::Ongoing | Phase::Ending(_) => None,
+        }
+    }
+
     /// Takes in a change; answers the offsets that count from now on.
     pub(crate) fn apply(&mut self, change: TransactionChange) -> PendingOffsets {
         let standing = &mut self.standing;
@@ -264,6 +272,8 @@ impl Transaction {
                 standing.partitions = BTreeSet::new();
                 standing.touched = at;
             }
+            // The table's matter.
+            TransactionChange::Forgotten => {}
         }
         PendingOffsets::new()
     }

@@ -243,6 +243,14 @@ fn a_full_disk_refuses_writes_and_keeps_what_was_acknowledged() {
     let read = curl(&[&url("rest", "/topics/full/partitions/0/offsets")]).json();
     assert_eq!(read["end_offset"].as_u64(), Some(acknowledged));
     assert_eq!(curl(&[&url("fleet", "/health")]).status, 200);
+    // Deleting is taken on the full disk, and makes the room that it asks for.
+    let deleted = curl(&["-X", "DELETE", &url("fleet", "/api/v1/topics/full")]);
+    assert!(deleted.status < 300, "{}", deleted.body);
+    eventually("there is room again", || {
+        let answer = produce();
+        let stored = answer.status == 200 && answer.json()["offsets"][0]["error_code"].is_null();
+        stored.then_some(())
+    });
     up.stop();
 }
 

@@ -26,6 +26,9 @@ use kafka_protocol::messages::offset_for_leader_epoch_request::{
 use kafka_protocol::messages::txn_offset_commit_request::{
     TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
 };
+use kafka_protocol::messages::write_txn_markers_request::{
+    WritableTxnMarker, WritableTxnMarkerTopic,
+};
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::Request;
 
@@ -431,6 +434,15 @@ async fn cluster(c: &mut Client, api: &str) -> (Vec<i16>, Vec<i16>) {
         "AlterUserScramCredentials" => {
             let code = |t: AlterUserScramCredentialsResponse| t.results[0].error_code;
             one(c, 0, removal("nobody"), code, CLUSTER).await
+        }
+        "WriteTxnMarkers" => {
+            let topic = WritableTxnMarkerTopic::default()
+                .with_name(wire("t"))
+                .with_partition_indexes(vec![0]);
+            let marker = WritableTxnMarker::default().with_topics(vec![topic]);
+            let asked = WriteTxnMarkersRequest::default().with_markers(vec![marker]);
+            let code = |t: WriteTxnMarkersResponse| t.markers[0].topics[0].partitions[0].error_code;
+            one(c, 1, asked, code, CLUSTER).await
         }
         other => panic!("{other} asks for permissions, and no test asks it as nobody"),
     }

@@ -9,6 +9,9 @@ use kafka_protocol::messages::offset_fetch_request::{
 use kafka_protocol::messages::txn_offset_commit_request::{
     TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
 };
+use kafka_protocol::messages::write_txn_markers_request::{
+    WritableTxnMarker, WritableTxnMarkerTopic,
+};
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::StrBytes;
 
@@ -161,6 +164,24 @@ async fn people_see_transactions_and_producers() {
         (id, 0)
     );
     assert_eq!(active.last_timestamp, RECORD_TIME_MS);
+    // What hangs is ended by hand, as often as one likes.
+    let topics = WritableTxnMarkerTopic::default()
+        .with_name(wire("t"))
+        .with_partition_indexes(vec![0, 9]);
+    let marker = WritableTxnMarker::default()
+        .with_producer_id(ProducerId(id))
+        .with_producer_epoch(epoch)
+        .with_topics(vec![topics]);
+    let markers = WriteTxnMarkersRequest::default().with_markers(vec![marker]);
+    for _ in 0..2 {
+        let written = client.call(1, &markers).await;
+        let partitions = &written.markers[0].topics[0].partitions;
+        let codes: Vec<i16> = partitions.iter().map(|p| p.error_code).collect();
+        assert_eq!(codes, [0, 3]);
+    }
+    let told = client.call(0, &producers).await;
+    let active = &told.topics[0].partitions[0].active_producers[0];
+    assert_eq!(active.current_txn_start_offset, -1);
     server.stop().await;
 }
 

@@ -1,0 +1,100 @@
+//! The coordinator around the groups: waiting members, forgotten groups, bounds.
+
+use base::{ManualClock, SystemClock};
+
+use super::*;
+
+/// Remembers nothing.
+struct NoLedger;
+
+impl Ledger for NoLedger {
+    fn standing(&self, _: &str) -> Option<GroupStanding> {
+        None
+    }
+
+    fn note(&self, _: &str, _: &GroupStanding) {}
+}
+
+fn coordinator(config: GroupsConfig) -> Arc<Coordinator> {
+    Coordinator::new(config, Arc::new(SystemClock), Arc::new(NoLedger))
+}
+
+#[tokio::test]
+async fn the_coordinator_wakes_members_and_forgets_empty_groups() {
+    let coordinator = coordinator(config());
+    let ask = |client: &str| JoinRequest {
+        member_id_required: false,
+        ..request(client, "", &["range"])
+    };
+    let (a, b) = (
+        coordinator.join_group(ask("a")),
+        coordinator.join_group(ask("b")),
+    );
+    let (a, b) = (a.await.unwrap(), b.await.unwrap());
+    assert_eq!(a.leader, b.leader);
+    assert_eq!(coordinator.list().len(), 1);
+    let leaving = [a.member_id, b.member_id].map(|member_id| Leaving {
+        member_id,
+        instance_id: None,
+    });
+    assert_eq!(coordinator.check_delete("g"), Err(GroupError::NotEmpty));
+    assert_eq!(coordinator.leave_group("g", &leaving), vec![Ok(()), Ok(())]);
+    assert_eq!(coordinator.list(), vec![]);
+    assert_eq!(coordinator.describe("g"), None);
+    assert_eq!(coordinator.check_delete("g"), Ok(()));
+}
+
+#[tokio::test]
+async fn a_join_that_is_dropped_holds_up_nobody() {
+    let coordinator = coordinator(config());
+    let ask = |client: &str| JoinRequest {
+        member_id_required: false,
+        ..request(client, "", &["range"])
+    };
+    let gone = coordinator.join_group(ask("gone"));
+    let stays = coordinator.join_group(ask("stays"));
+    drop(gone);
+    let joined = stays.await.unwrap();
+    assert_eq!(joined.members.len(), 1);
+}
+
+#[tokio::test]
+async fn bounds_of_the_coordinator_are_told() {
+    let coordinator = Coordinator::new(
+        GroupsConfig {
+            groups_max: 1,
+            ..config()
+        },
+        Arc::new(ManualClock::at(UnixMillis(5))),
+        Arc::new(NoLedger),
+    );
+    let first = coordinator.join_group(request("a", "", &["range"])).await;
+    assert!(
+        matches!(first, Err(GroupError::MemberIdRequired { .. })),
+        "{first:?}"
+    );
+    let other = JoinRequest {
+        group: "h".into(),
+        ..request("a", "", &["range"])
+    };
+    assert_eq!(
+        coordinator.join_group(other).await,
+        Err(GroupError::TooManyGroups)
+    );
+    let nameless = JoinRequest {
+        group: String::new(),
+        ..request("a", "", &["range"])
+    };
+    assert_eq!(
+        coordinator.join_group(nameless).await,
+        Err(GroupError::InvalidGroupId)
+    );
+    let hasty = JoinRequest {
+        session_timeout: Duration::from_millis(1),
+        ..request("a", "", &["range"])
+    };
+    assert_eq!(
+        coordinator.join_group(hasty).await,
+        Err(GroupError::InvalidSessionTimeout)
+    );
+}

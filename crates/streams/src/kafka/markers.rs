@@ -1,0 +1,88 @@
+//! WriteTxnMarkers: ends what a producer has open in single partitions.
+//!
+//! Kafka's brokers use it between themselves; people do by `kafka-transactions abort`, for a
+//! transaction that no coordinator knows and that holds readers of committed records back.
+
+use access::Operation;
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::write_txn_markers_request::WritableTxnMarker;
+use kafka_protocol::messages::write_txn_markers_response::{
+    WritableTxnMarkerPartitionResult, WritableTxnMarkerResult, WritableTxnMarkerTopicResult,
+};
+use kafka_protocol::messages::{WriteTxnMarkersRequest, WriteTxnMarkersResponse};
+
+use super::error::streams_error_code;
+use super::reply::{Call, Ending, Reply};
+use crate::TopicName;
+use crate::marker::Marker;
+
+/// Writes the markers; they are durable when the answer says so.
+pub(super) fn write_txn_markers(call: Call) -> Result<Reply, Ending> {
+    let request: WriteTxnMarkersRequest = call.decode("WriteTxnMarkers")?;
+    let is_allowed =
+        call.may_cluster(Operation::ClusterAction) || call.may_cluster(Operation::Alter);
+    let results = request.markers.into_iter().map(|asked| {
+        let producer_id = asked.producer_id;
+        let topics = write(&call, is_allowed, asked);
+        WritableTxnMarkerResult::default()
+            .with_producer_id(producer_id)
+            .with_topics(topics)
+    });
+    let answer = WriteTxnMarkersResponse::default().with_markers(results.collect());
+    match call.context.streams().barrier() {
+        Ok(durable) => Reply::later(async move {
+            let failed = durable.await.err().map(|error| streams_error_code(&error));
+            call.answer(&failed.map_or(answer.clone(), |code| all_failed(answer, code)))
+        }),
+        Err(error) => call.now(&all_failed(answer, streams_error_code(&error))),
+    }
+}
+
+fn write(
+    call: &Call,
+    is_allowed: bool,
+    asked: WritableTxnMarker,
+) -> Vec<WritableTxnMarkerTopicResult> {
+    let streams = call.context.streams();
+    let now = streams.clock().now();
+    let marker = Marker {
+        producer_id: asked.producer_id.0,
+        producer_epoch: asked.producer_epoch,
+        is_commit: asked.transaction_result,
+    };
+    let topics = asked.topics.into_iter().map(|topic| {
+        let name = topic.name.as_str().parse::<TopicName>().ok();
+        let found = name.and_then(|name| streams.topic_by_name(&name));
+        let partitions = topic.partition_indexes.iter().map(|index| {
+            let partition = found.as_ref().and_then(|topic| topic.partition(*index));
+            let code = match partition {
+                _ if !is_allowed => ResponseError::ClusterAuthorizationFailed.code(),
+                None => ResponseError::UnknownTopicOrPartition.code(),
+                Some(partition) => match partition.append_marker(now, marker) {
+                    Ok(()) => 0,
+                    Err(error) => streams_error_code(&error),
+                },
+            };
+            WritableTxnMarkerPartitionResult::default()
+                .with_partition_index(*index)
+                .with_error_code(code)
+        });
+        let partitions = partitions.collect();
+        WritableTxnMarkerTopicResult::default()
+            .with_name(topic.name)
+            .with_partitions(partitions)
+    });
+    topics.collect()
+}
+
+/// What could not be made durable failed for all.
+fn all_failed(mut answer: WriteTxnMarkersResponse, code: i16) -> WriteTxnMarkersResponse {
+    let topics = answer
+        .markers
+        .iter_mut()
+        .flat_map(|marker| &mut marker.topics);
+    for partition in topics.flat_map(|topic| &mut topic.partitions) {
+        partition.error_code = code;
+    }
+    answer
+}

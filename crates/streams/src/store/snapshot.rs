@@ -1,0 +1,107 @@
+//! What a snapshot consists of, and where the newest lies.
+
+use std::sync::atomic::Ordering;
+
+use journal::Position;
+
+use super::Streams;
+use crate::error::StreamsError;
+use crate::frames::Change;
+
+impl Streams {
+    /// Where the newest complete snapshot began.
+    pub(crate) fn snapshot_began(&self) -> Position {
+        Position(self.snapshot_began.load(Ordering::Acquire))
+    }
+
+    /// The journal's end when batches were last moved; a segment goes only after a snapshot that
+    /// began later.
+    pub(crate) fn moved_until(&self) -> Position {
+        Position(self.moved_until.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn note_moved(&self, until: Position) {
+        self.moved_until.store(until.0, Ordering::Release);
+    }
+
+    /// Bytes from the newest complete snapshot's begin to its end.
+    pub(crate) fn snapshot_bytes(&self) -> u64 {
+        self.snapshot_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A snapshot that began and ended here is complete.
+    pub(crate) fn set_snapshot(&self, began: Position, end: Position) {
+        self.snapshot_bytes
+            .store(end.0 - began.0, Ordering::Relaxed);
+        self.snapshot_began.store(began.0, Ordering::Release);
+    }
+
+    /// Position of the oldest batch that a topic still holds.
+    pub(crate) fn oldest_batch(&self) -> Option<Position> {
+        let topics = self.topics_snapshot();
+        let partitions = topics.iter().flat_map(|topic| topic.partitions());
+        partitions
+            .filter_map(|partition| partition.first_position())
+            .min()
+    }
+
+    /// Shows `append` every change that a snapshot consists of, each while what it tells of
+    /// cannot change; waits on this thread and shows it once more after `Busy`.
+    pub(crate) fn snapshot_changes(
+        &self,
+        append: &mut dyn FnMut(&Change) -> Result<(), StreamsError>,
+    ) -> Result<(), StreamsError> {
+        self.until_not_busy(|| {
+            let topics = self.topics.read();
+            let ids = self.producer_ids.lock();
+            append(&self.standing(topics.next_partition, ids.promised))
+        })?;
+        for topic in self.topics_snapshot() {
+            self.until_not_busy(|| {
+                let topics = self.topics.read();
+                let topic = topics.by_id.get(&topic.id());
+                topic.map_or(Ok(()), |topic| append(&topic.standing()))
+            })?;
+            for partition in topic.partitions() {
+                let mut from = None;
+                loop {
+                    from = self.until_not_busy(|| partition.append_standing(from, append))?;
+                    if from.is_none() {
+                        break;
+                    }
+                }
+            }
+        }
+        // Before the groups: a decision that stands before its transaction was told here counts
+        // through the offsets of its groups, which are told after it.
+        self.snapshot_transactions(append)?;
+        let groups = self.offsets.lock().standing_groups();
+        for group in groups {
+            self.until_not_busy(|| {
+                let standing = self.offsets.lock();
+                let offsets = standing.standing(&group);
+                if offsets.is_empty() {
+                    return Ok(());
+                }
+                append(&Change::GroupOffsets {
+                    group: group.as_ref().to_owned(),
+                    offsets,
+                })
+            })?;
+        }
+        let noted = self.offsets.lock().noted_groups();
+        for (group, _) in noted {
+            self.until_not_busy(|| {
+                let offsets = self.offsets.lock();
+                let Some(noted) = offsets.noted(&group) else {
+                    return Ok(());
+                };
+                append(&Change::Group {
+                    group: group.as_ref().to_owned(),
+                    noted: noted.clone(),
+                })
+            })?;
+        }
+        Ok(())
+    }
+}
