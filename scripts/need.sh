@@ -49,8 +49,20 @@ has_rustup_package() {
     apt-cache policy rustup 2>/dev/null | grep -q 'Candidate: [0-9]'
 }
 
+# What librdkafka, the client of a Kafka cluster, is built with: it is C and C++ behind a configure
+# script, and finds OpenSSL by pkg-config.
+need_librdkafka() {
+    need make make
+    need c++ g++
+    need pkg-config pkg-config
+    pkg-config --exists openssl 2>/dev/null || apt_install "OpenSSL's headers" libssl-dev
+    pkg-config --exists openssl 2>/dev/null ||
+        stop "OpenSSL's headers are still missing; install libssl-dev (or openssl-devel)"
+}
+
 need_rust() {
     need cc gcc libc6-dev
+    need_librdkafka
     [ -x "$HOME/.cargo/bin/cargo" ] && PATH="$HOME/.cargo/bin:$PATH"
     if ! command -v cargo >/dev/null 2>&1; then
         has_rustup_package ||

@@ -43,6 +43,12 @@ kafka_clients() {
         -DincludeScope=runtime -DoutputDirectory="$env_dir/kafka"
 }
 
+# A broker to be the external event store; the lab compares with the same.
+kafka_broker() {
+    mvn -q -B -f crates/lab/src/load/kafka.pom.xml dependency:copy-dependencies \
+        -DincludeScope=runtime -DoutputDirectory="$env_dir/kafka-broker"
+}
+
 kafka_3_client() {
     mvn -q -B -f crates/thalweg/tests/interop/kafka-3.9/pom.xml dependency:copy-dependencies \
         -DincludeScope=runtime -DoutputDirectory="$env_dir/kafka-3.9"
@@ -63,6 +69,7 @@ console_packages() {
 
 step python_clients crates/thalweg/tests/interop/requirements.txt
 step kafka_clients crates/thalweg/tests/interop/kafka/pom.xml
+step kafka_broker crates/lab/src/load/kafka.pom.xml
 step kafka_3_client crates/thalweg/tests/interop/kafka-3.9/pom.xml
 step go_clients "$go_dir"/go.mod "$go_dir"/go.sum "$go_dir"/*.go
 step kgo_suite "$kgo_dir"/go.mod "$kgo_dir"/go.sum

@@ -80,7 +80,9 @@ impl ImportsError {
             ImportsError::State { .. } => StatusCode::CONFLICT,
             ImportsError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             ImportsError::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
-            ImportsError::Closed => StatusCode::SERVICE_UNAVAILABLE,
+            ImportsError::Closed | ImportsError::Store(StreamsError::Unavailable(_)) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             ImportsError::File { source, .. } if is_full(source) => {
                 StatusCode::INSUFFICIENT_STORAGE
             }
@@ -103,7 +105,10 @@ impl ImportsError {
             ImportsError::Store(error) => {
                 matches!(
                     error,
-                    StreamsError::Busy | StreamsError::Full | StreamsError::Closed
+                    StreamsError::Busy
+                        | StreamsError::Full
+                        | StreamsError::Closed
+                        | StreamsError::Unavailable(_)
                 )
             }
             ImportsError::File { source, .. } => is_full(source),

@@ -13,7 +13,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, put};
+use axum::routing::{any, get, put};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use streams::TopicName;
@@ -49,6 +49,20 @@ pub fn access_management(access: Arc<Access>) -> Router {
         .route("/api/v1/users/{name}", put(set_user).delete(remove_user))
         .route("/api/v1/acls", get(acls).post(add_acl).delete(remove_acls))
         .with_state(management)
+}
+
+/// The same paths where a Kafka cluster holds the records, whose own users and ACLs count: each
+/// answers an error that says so.
+pub fn access_elsewhere() -> Router {
+    async fn refused() -> RestError {
+        RestError::Store(streams::StreamsError::Unsupported(
+            "keeping users and ACLs (the Kafka cluster's own hold: change them with its tools)",
+        ))
+    }
+    Router::new()
+        .route("/api/v1/users", any(refused))
+        .route("/api/v1/users/{name}", any(refused))
+        .route("/api/v1/acls", any(refused))
 }
 
 async fn users(State(management): State<Arc<Management>>) -> Response {

@@ -196,11 +196,13 @@ fn store_code(error: &StreamsError) -> u32 {
         | StreamsError::InvalidConfig(_)
         | StreamsError::NotDeletable(_)
         | StreamsError::Unsupported(_)
+        | StreamsError::Refused(_)
         | StreamsError::OffsetOutOfRange { .. } => 40002,
         StreamsError::MessageTooLarge { .. } => 413,
         StreamsError::Limit { .. } => 429,
         StreamsError::IllegalState(_) | StreamsError::NotAssigned { .. } => 40903,
-        StreamsError::Closed => 50302,
+        StreamsError::Denied(_) => 40301,
+        StreamsError::Closed | StreamsError::Unavailable(_) => 50302,
         error if retriable(error) => RECORD_RETRIABLE,
         _ => RECORD_FAILED,
     }
@@ -213,6 +215,7 @@ fn retriable(error: &StreamsError) -> bool {
         StreamsError::UnknownTopic(_)
             | StreamsError::Busy
             | StreamsError::Full
+            | StreamsError::Unavailable(_)
             | StreamsError::Limit { .. }
             | StreamsError::Group { .. }
     )

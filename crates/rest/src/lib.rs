@@ -26,7 +26,7 @@ mod routes;
 mod tests;
 mod topics;
 
-pub use access::access_management;
+pub use access::{access_elsewhere, access_management};
 pub use config::RestConfig;
 pub use error::RestError;
 pub use login::{Logins, Openings, Peer, cluster_rights_asked};

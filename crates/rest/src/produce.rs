@@ -21,7 +21,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use streams::{EventStore, ProduceBatch, Record, StreamsError, TopicInfo, TopicName};
+use streams::{EventStore, ProduceBatch, Record, StreamsError, TopicName};
 use tokio::task::JoinSet;
 
 use crate::answer::{self, AnswerType, Segments};
@@ -117,24 +117,25 @@ async fn produce(
     }
     // Every record is decoded before any is stored: a request that does not fit stores nothing.
     let records = decode(&held.bytes, &entries, body_type.embedded)?;
-    let info = shared
-        .store
-        .topic_or_create(&topic)
-        .await
-        .map_err(|error| match error {
-            StreamsError::AutoCreateOff(name) => {
-                RestError::TopicNotFound(name.display().to_owned())
-            }
-            error => RestError::Store(error),
-        })?;
+    let partitions =
+        shared
+            .store
+            .partitions_or_create(&topic)
+            .await
+            .map_err(|error| match error {
+                StreamsError::AutoCreateOff(name) => {
+                    RestError::TopicNotFound(name.display().to_owned())
+                }
+                error => RestError::Store(error),
+            })?;
     let fixed = match &partition {
-        Some(text) => Some(existing_partition(&info, text)?),
+        Some(text) => Some(existing_partition(&topic, partitions, text)?),
         None => None,
     };
     let count = records.len();
     let bytes: usize = records.iter().map(record_bytes).sum();
     let mut outcomes = vec![None; count];
-    let parts = place(shared, &info, &entries, records, fixed, &mut outcomes);
+    let parts = place(shared, partitions, &entries, records, fixed, &mut outcomes);
     store_all(&shared.store, &topic, parts, &mut outcomes).await;
     metrics::counter!("thalweg_rest_records_in_total").increment(count as u64);
     metrics::counter!("thalweg_rest_bytes_in_total").increment(bytes as u64);
@@ -146,14 +147,18 @@ async fn produce(
 }
 
 /// The partition that a path names, when the topic has it.
-pub(crate) fn existing_partition(info: &TopicInfo, text: &str) -> Result<i32, RestError> {
+pub(crate) fn existing_partition(
+    topic: &TopicName,
+    partitions: i32,
+    text: &str,
+) -> Result<i32, RestError> {
     text.parse::<i32>()
         .ok()
-        .filter(|number| (0..info.partitions).contains(number))
+        .filter(|number| (0..partitions).contains(number))
         .ok_or_else(|| RestError::PartitionNotFound {
-            topic: info.name.display().to_owned(),
+            topic: topic.display().to_owned(),
             partition: text.chars().take(20).collect(),
-            partitions: info.partitions,
+            partitions,
         })
 }
 
@@ -202,29 +207,26 @@ type Part = Vec<(usize, Record)>;
 /// Chooses each record's partition; what names a partition that is not there gets its outcome.
 fn place(
     shared: &Shared,
-    info: &TopicInfo,
+    partitions: i32,
     entries: &[RecordEntry<'_>],
     records: Vec<Record>,
     fixed: Option<i32>,
     outcomes: &mut [Option<Outcome>],
 ) -> BTreeMap<i32, Part> {
     let turn = shared.turns.fetch_add(1, Ordering::Relaxed);
-    let sticky = partitioner::of_turn(turn, info.partitions);
+    let sticky = partitioner::of_turn(turn, partitions);
     let mut parts: BTreeMap<i32, Part> = BTreeMap::new();
     for (index, record) in records.into_iter().enumerate() {
         let partition = match (fixed, entries[index].partition, &record.key) {
             (Some(fixed), _, _) => fixed,
             (None, Some(asked), _) => asked,
-            (None, None, Some(key)) => partitioner::of_key(key, info.partitions),
+            (None, None, Some(key)) => partitioner::of_key(key, partitions),
             (None, None, None) => sticky,
         };
-        if (0..info.partitions).contains(&partition) {
+        if (0..partitions).contains(&partition) {
             parts.entry(partition).or_default().push((index, record));
         } else {
-            let reason = format!(
-                "partition {partition} not found; there are {}",
-                info.partitions
-            );
+            let reason = format!("partition {partition} not found; there are {partitions}");
             outcomes[index] = Some(Outcome::Refused {
                 code: 40402,
                 reason: reason.into(),

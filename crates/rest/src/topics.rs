@@ -67,7 +67,7 @@ pub(crate) async fn partition(
     Segments((topic, partition)): Segments<(String, String)>,
 ) -> Result<Response, RestError> {
     let info = described(&shared, &topic).await?;
-    let partition = existing_partition(&info, &partition)?;
+    let partition = existing_partition(&info.name, info.partitions, &partition)?;
     Ok(answer::json(
         StatusCode::OK,
         media,
@@ -82,7 +82,7 @@ pub(crate) async fn offsets(
     Segments((topic, partition)): Segments<(String, String)>,
 ) -> Result<Response, RestError> {
     let info = described(&shared, &topic).await?;
-    let partition = existing_partition(&info, &partition)?;
+    let partition = existing_partition(&info.name, info.partitions, &partition)?;
     let range = usize::try_from(partition)
         .ok()
         .and_then(|index| info.partition_offsets.get(index))

@@ -6,6 +6,7 @@ use access::{ClientAuth, Mechanism, Policy, Principal, TlsConfig};
 use base::{ByteSize, HumanDuration};
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::ClusterConfig;
 use crate::groups::GroupsConfig;
 use crate::limits::{MESSAGE_BYTES_DEFAULT, MESSAGE_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX};
 use crate::topic::TopicName;
@@ -83,6 +84,8 @@ pub struct StreamsConfig {
     pub producer_id_expiration: HumanDuration,
     /// Consumer groups.
     pub groups: GroupsConfig,
+    /// The Kafka cluster that holds the records, when it is not this process.
+    pub kafka: ClusterConfig,
 }
 
 /// How clients of the Kafka listener log in.
@@ -190,6 +193,7 @@ impl StreamsConfig {
             problems.push(format!("node_id is {}: write zero or more", self.node_id));
         }
         problems.extend(self.groups.problems());
+        problems.extend(self.kafka.problems(self));
         problems
     }
 
@@ -276,6 +280,7 @@ impl Default for StreamsConfig {
             transactional_id_expiration: seven_days(),
             producer_id_expiration: HumanDuration(Duration::from_secs(24 * 3_600)),
             groups: GroupsConfig::default(),
+            kafka: ClusterConfig::default(),
         }
     }
 }

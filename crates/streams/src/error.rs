@@ -133,6 +133,16 @@ pub enum StreamsError {
     /// The disk has no room; nothing was stored and nothing is harmed.
     #[error("disk is full: free room and retry")]
     Full,
+    /// The Kafka cluster that holds the records cannot be had; whether the call was done may be
+    /// unknown. Retry later.
+    #[error("the Kafka cluster cannot be reached: {0}")]
+    Unavailable(String),
+    /// The Kafka cluster does not let this installation do it; the operator's fault.
+    #[error("the Kafka cluster does not allow this: {0}")]
+    Denied(String),
+    /// The Kafka cluster refused the call for a reason that only it knows.
+    #[error("the Kafka cluster refused: {0}")]
+    Refused(String),
     /// The store is being closed.
     #[error("store is closed")]
     Closed,

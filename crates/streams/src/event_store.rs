@@ -1,6 +1,7 @@
 //! The seam of the event store: what every other crate knows of it.
 //!
-//! The embedded store ([`crate::Streams`]) is one implementation; a Kafka cluster can be another.
+//! The embedded store ([`crate::Streams`]) is one implementation, a Kafka cluster
+//! ([`crate::Cluster`]) the other.
 
 use std::time::Duration;
 
@@ -32,6 +33,12 @@ pub trait EventStore: Send + Sync + 'static {
     /// One topic, created by the store's or its stream's policy when it is not there; answers
     /// `AutoCreateOff` when the policy forbids that.
     async fn topic_or_create(&self, topic: &TopicName) -> Result<TopicInfo, StreamsError>;
+
+    /// How many partitions a topic has, which is created as by [`EventStore::topic_or_create`] when
+    /// it is not there; what a producer asks before every batch.
+    async fn partitions_or_create(&self, topic: &TopicName) -> Result<i32, StreamsError> {
+        Ok(self.topic_or_create(topic).await?.partitions)
+    }
 
     /// The settings that hold for a topic, by name.
     async fn topic_settings(&self, topic: &TopicName) -> Result<Vec<TopicSetting>, StreamsError> {
@@ -159,16 +166,17 @@ pub struct TopicSetting {
 pub struct TopicInfo {
     /// Its name.
     pub name: TopicName,
-    /// Its id, which a topic of the same name created later does not share.
-    pub id: Uuid,
+    /// Its id, which a topic of the same name created later does not share; none where the store
+    /// does not tell.
+    pub id: Option<Uuid>,
     /// How many partitions.
     pub partitions: i32,
-    /// Records taken since it was created.
+    /// Records taken since it was created, as far as their offsets tell.
     pub records_in_total: u64,
-    /// Bytes of record batches taken since it was created.
-    pub bytes_in_total: u64,
-    /// Bytes of record batches held now.
-    pub bytes_stored: u64,
+    /// Bytes of record batches taken since it was created; none where the store does not tell.
+    pub bytes_in_total: Option<u64>,
+    /// Bytes of record batches held now; none where the store does not tell.
+    pub bytes_stored: Option<u64>,
     /// What acknowledgements promise.
     pub durability: Durability,
     /// What each partition holds, by partition.
@@ -272,7 +280,7 @@ pub struct CommittedOffset {
     pub leader_epoch: i32,
     /// The text that came with it.
     pub metadata: String,
-    /// When it was committed.
+    /// When it was committed; -1 where the store does not tell.
     pub at: UnixMillis,
 }
 

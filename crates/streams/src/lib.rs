@@ -2,12 +2,18 @@
 //!
 //! [`EventStore`] is the seam that every other crate uses; [`Streams`] is the store in this
 //! process, on one journal for all partitions; [`kafka::serve`] lets Kafka clients at it.
+//! [`Cluster`] is the store in a Kafka cluster of somebody else's.
 //!
 //! Invariant: a record is visible to a reader only when it has its topic's durability, so nobody
 //! ever sees what a crash could take back.
 
+// The cases of behaviour name the crate as its users do.
+#[cfg(test)]
+extern crate self as streams;
+
 pub mod batch;
 mod caller;
+mod cluster;
 mod codec;
 mod compaction;
 mod config;
@@ -45,6 +51,7 @@ pub mod transactions;
 mod unsettled;
 
 pub use caller::{Caller, as_caller};
+pub use cluster::{Cluster, ClusterConfig, Properties};
 pub use config::{
     Authorization, CreationPolicy, Durability, SaslConfig, StreamDefaults, StreamPolicy,
     StreamsConfig,

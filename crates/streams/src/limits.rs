@@ -102,3 +102,31 @@ pub const CONSUMER_READ_BYTES: usize = 1 << 20;
 
 /// Lags of a group and a topic that metrics tell: each is a series that a collector keeps.
 pub const LAG_SERIES_MAX: usize = 1_000;
+
+/// Calls of an external cluster that wait at once, each on a thread: a crowd of callers waits in
+/// line instead of taking the threads that files need.
+pub const CLUSTER_CALLS_MAX: usize = 64;
+
+/// Batches that may wait to be written to an external cluster.
+pub const CLUSTER_JOBS_MAX: usize = 4_096;
+
+/// Bytes of batches that may wait to be written to an external cluster, or be under way: twice of
+/// what one round takes.
+pub const CLUSTER_PENDING_BYTES: usize = 64 << 20;
+
+/// Batches in one round of writing to an external cluster.
+pub const CLUSTER_ROUND_BATCHES_MAX: usize = 1_024;
+
+/// Bytes in one round of writing to an external cluster: enough to fill a fast link for a round
+/// trip, small against what may wait.
+pub const CLUSTER_ROUND_BYTES_MAX: u64 = 32 << 20;
+
+/// Producers whose numbers are remembered between rounds; those of others are read again from the
+/// external cluster. Each is about 300 bytes.
+pub const CLUSTER_LEDGERS_MAX: usize = 10_000;
+
+/// Topics of an external cluster whose partitions are remembered: others are asked for again.
+pub const CLUSTER_TOPICS_KNOWN_MAX: usize = 10_000;
+
+/// KiB that a consumer of an external cluster reads ahead: two fetches of the usual size.
+pub const CLUSTER_PREFETCH_KBYTES: u32 = 4_096;

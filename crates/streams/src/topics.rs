@@ -131,21 +131,24 @@ impl Topic {
     pub fn info(&self) -> TopicInfo {
         let mut info = TopicInfo {
             name: self.name.clone(),
-            id: self.id,
+            id: Some(self.id),
             partitions: i32::try_from(self.partitions.len()).unwrap_or(i32::MAX),
             records_in_total: 0,
-            bytes_in_total: 0,
-            bytes_stored: 0,
+            bytes_in_total: None,
+            bytes_stored: None,
             durability: self.durability(),
             partition_offsets: Vec::with_capacity(self.partitions.len()),
         };
+        let (mut bytes_in, mut bytes_stored) = (0, 0);
         for partition in &self.partitions {
             let figures = partition.figures();
             info.records_in_total += figures.records_in;
-            info.bytes_in_total += figures.bytes_in;
-            info.bytes_stored += figures.bytes_stored;
+            bytes_in += figures.bytes_in;
+            bytes_stored += figures.bytes_stored;
             info.partition_offsets.push(figures.offsets);
         }
+        info.bytes_in_total = Some(bytes_in);
+        info.bytes_stored = Some(bytes_stored);
         info
     }
 

@@ -129,6 +129,13 @@ impl Layers {
             if OTHER_VARIABLES.iter().any(|other| name.starts_with(other)) {
                 continue;
             }
+            if let Some((table, chosen)) = OPEN_TABLES.iter().find_map(|table| {
+                let chosen = name.strip_prefix(&format!("{}_", variable_name(table)))?;
+                Some((table, chosen.to_lowercase().replace('_', ".")))
+            }) {
+                self.set_chosen(&name, table, &chosen, &value);
+                continue;
+            }
             match keys.iter().find(|key| variable_name(key) == name) {
                 Some(key) => self.set(&name, key, &value),
                 None => self.problem(
@@ -145,6 +152,18 @@ impl Layers {
         let Some((key, value)) = setting.split_once('=') else {
             return self.problem(origin, "write it as KEY=VALUE".to_owned());
         };
+        if let Some((table, chosen)) = OPEN_TABLES.iter().find_map(|table| {
+            let chosen = key.trim().strip_prefix(table)?.strip_prefix('.')?;
+            Some((table, chosen))
+        }) {
+            // Its value may be a secret, so it is not repeated.
+            return self.set_chosen(
+                &format!("--set {}", key.trim()),
+                table,
+                chosen,
+                value.trim(),
+            );
+        }
         let mut keys = Vec::new();
         leaves(&self.known, "", &mut keys);
         if keys.iter().any(|known| known == key.trim()) {
@@ -166,6 +185,21 @@ impl Layers {
         match self.merged.pointer_mut(&pointer) {
             Some(place) => *place = value,
             None => self.problem(origin.to_owned(), format!("'{key}' has no place")),
+        }
+    }
+
+    /// Sets a name that the user chose in a table without names of its own.
+    fn set_chosen(&mut self, origin: &str, table: &str, chosen: &str, text: &str) {
+        let pointer = format!("/{}", table.replace('.', "/"));
+        match self
+            .merged
+            .pointer_mut(&pointer)
+            .and_then(Value::as_object_mut)
+        {
+            Some(table) => {
+                table.insert(chosen.to_owned(), Value::String(text.to_owned()));
+            }
+            None => self.problem(origin.to_owned(), format!("'{table}' is no table")),
         }
     }
 
@@ -292,6 +326,9 @@ const OTHER_VARIABLES: [&str; 6] = [
     "THALWEG_SERVER",
     "THALWEG_AGENT_",
 ];
+/// Tables whose names the user chooses, so that `--set TABLE.NAME=VALUE` and variables reach them; a
+/// variable's underscores are the name's dots.
+const OPEN_TABLES: [&str; 1] = ["streams.kafka.properties"];
 /// Keys at most this many letters away are suggested.
 const NEAR: usize = 3;
 
@@ -347,6 +384,31 @@ mod tests {
         assert_eq!(value["streams"]["listen"], "127.0.0.1:2");
         assert_eq!(value["streams"]["default_partitions"], 3);
         assert_eq!(value["mqtt"]["listen"], "127.0.0.1:0");
+    }
+
+    #[test]
+    fn names_of_the_users_choice_come_by_every_way_and_are_not_repeated() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("thalweg.toml");
+        let text = "[streams.kafka]\nbootstrap_servers = \"a:1\"\n\
+                    [streams.kafka.properties]\nsecurity.protocol = \"sasl_ssl\"\n";
+        std::fs::write(&file, text).unwrap();
+        let variable = "THALWEG_STREAMS_KAFKA_PROPERTIES_SASL_PASSWORD";
+        let variables = [(variable.to_owned(), "hush".to_owned())];
+        let user = "streams.kafka.properties.sasl.username=u".to_owned();
+        let config = load(Some(&file), variables.clone().into_iter(), &[user]).unwrap();
+        let kafka = &config.streams.kafka;
+        let shown = format!("{kafka:?}");
+        for part in ["sasl_ssl", "sasl.username", "sasl.password"] {
+            assert!(shown.contains(part), "{shown}");
+        }
+        assert!(!shown.contains("hush"), "{shown}");
+        let wrong = "streams.kafka.properties.no.such=hush".to_owned();
+        let problems = texts(load(Some(&file), variables.into_iter(), &[wrong]));
+        assert!(
+            problems.len() == 1 && problems[0].contains("no.such") && !problems[0].contains("hush"),
+            "{problems:?}"
+        );
     }
 
     #[test]

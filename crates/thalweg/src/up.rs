@@ -71,7 +71,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     let began = Instant::now();
     let config = config::load(args.config.as_deref(), std::env::vars(), &args.settings)
         .map_err(|problems| Failure(lines("the configuration cannot be used", &problems)))?;
-    let roles = chosen(&args.roles)?;
+    let roles = chosen(&args.roles, config.streams.kafka.servers().is_some())?;
     let folder =
         DataFolder::lock(&args.data).map_err(|error| Failure::because("cannot start", &error))?;
     telemetry::start_logs(&config.log, folder.path())
@@ -124,7 +124,12 @@ async fn serve(
     endpoints
         .write(folder.path())
         .map_err(|error| Failure::because("cannot write the endpoints file", &error))?;
-    announce(&endpoints, folder.path(), began);
+    let cluster = config
+        .streams
+        .kafka
+        .servers()
+        .filter(|_| parts.cluster.is_some());
+    announce(&endpoints, cluster, folder.path(), began);
     let demo = if with_demo {
         match demo::start(folder.path(), &endpoints).await {
             Ok(demo) => Some(demo),
@@ -168,7 +173,9 @@ impl Listeners {
     async fn open(config: &Config, roles: &BTreeSet<Role>) -> Result<Self, Failure> {
         let mut endpoints = Endpoints::default();
         let guard = |role| (roles.contains(&role), config.access.allow_remote);
-        let runs_streams = roles.contains(&Role::Streams);
+        // A cluster's clients go to the cluster.
+        let is_here = config.streams.kafka.servers().is_none();
+        let runs_streams = roles.contains(&Role::Streams) && is_here;
         let known = config.access.allow_remote || config.streams.knows_every_client();
         let local = config.streams.local_listen.as_deref();
         Ok(Listeners {
@@ -270,6 +277,7 @@ async fn listen(
 /// The roles' states, opened.
 struct Parts {
     streams: Option<Arc<streams::Streams>>,
+    cluster: Option<Arc<streams::Cluster>>,
     security: Option<Arc<streams::kafka::Security>>,
     store: Option<Arc<dyn EventStore>>,
     mqtt: Option<mqtt::Server>,
@@ -285,7 +293,8 @@ impl Parts {
     async fn open(folder: &Path, config: &Config, roles: &BTreeSet<Role>) -> Result<Self, Failure> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let runs = |role: Role| roles.contains(&role);
-        let streams = if runs(Role::Streams) {
+        let is_here = config.streams.kafka.servers().is_none();
+        let streams = if runs(Role::Streams) && is_here {
             let (dir, config, clock) = (
                 folder.join("streams"),
                 config.streams.clone(),
@@ -310,11 +319,29 @@ impl Parts {
         } else {
             None
         };
-        let security = match runs(Role::Streams) {
+        let needs_store = [Role::Streams, Role::Rest, Role::Fusion, Role::Imports];
+        let cluster = if !is_here && needs_store.into_iter().any(runs) {
+            let (dir, config) = (folder.join("streams"), config.streams.clone());
+            Some(
+                blocking(move || streams::Cluster::open(&dir, config))
+                    .await?
+                    .map_err(cannot_open("the event store"))?,
+            )
+        } else {
+            None
+        };
+        if let (Some(cluster), Some(servers)) = (&cluster, config.streams.kafka.servers()) {
+            look_for(cluster, servers).await;
+        }
+        let security = match runs(Role::Streams) && is_here {
             true => Some(Arc::new(security_of(folder, config).await?)),
             false => None,
         };
-        let store = streams.as_ref().map(|streams| streams.store());
+        let store = match (&streams, &cluster) {
+            (Some(streams), _) => Some(streams.store()),
+            (None, Some(cluster)) => Some(cluster.store()),
+            (None, None) => None,
+        };
         let logins = security.as_ref().and_then(|security| {
             let (access, policy) = (security.access.clone()?, security.authorization.clone()?);
             Some(rest::Logins::new(access, policy, clock.clone()))
@@ -367,6 +394,7 @@ impl Parts {
         }
         Ok(Parts {
             streams,
+            cluster,
             security,
             store,
             mqtt,
@@ -407,6 +435,9 @@ impl Parts {
             if let Some(access) = &security.access {
                 management = management.merge(rest::access_management(access.clone()));
             }
+        }
+        if self.cluster.is_some() {
+            management = management.merge(rest::access_elsewhere());
         }
         if let (Some(listener), Some(mqtt)) = (listeners.mqtt, &self.mqtt) {
             let (mqtt, shutdown) = (mqtt.clone(), shutdown.clone());
@@ -462,6 +493,9 @@ impl Parts {
         if let Some(streams) = self.streams {
             streams.close().await;
         }
+        if let Some(cluster) = self.cluster {
+            cluster.close().await;
+        }
     }
 }
 
@@ -487,19 +521,20 @@ fn guarded(routes: Router, config: &Config) -> Router {
     }
 }
 
-fn chosen(roles: &[Role]) -> Result<BTreeSet<Role>, Failure> {
+fn chosen(roles: &[Role], has_cluster: bool) -> Result<BTreeSet<Role>, Failure> {
     let chosen: BTreeSet<Role> = if roles.is_empty() {
         Role::value_variants().iter().copied().collect()
     } else {
         roles.iter().copied().collect()
     };
     for role in [Role::Rest, Role::Fusion, Role::Imports] {
-        if chosen.contains(&role) && !chosen.contains(&Role::Streams) {
+        if chosen.contains(&role) && !chosen.contains(&Role::Streams) && !has_cluster {
             let name = role
                 .to_possible_value()
                 .map_or_else(String::new, |v| v.get_name().to_owned());
             return Err(Failure(format!(
-                "the role {name} needs an event store: add the role streams to --role"
+                "the role {name} needs an event store: add the role streams to --role, or set \
+                 streams.kafka.bootstrap_servers to use a Kafka cluster"
             )));
         }
     }
@@ -554,12 +589,32 @@ fn cannot_open<E: std::error::Error + 'static>(what: &str) -> impl FnOnce(E) -> 
     move |error| Failure::because(&what, &error)
 }
 
-fn announce(endpoints: &Endpoints, folder: &Path, began: Instant) {
+/// Waits a while for the cluster, which may be starting too: statements that are kept look for their
+/// topics when they are opened. Then goes on without it.
+async fn look_for(cluster: &streams::Cluster, servers: &str) {
+    for _ in 0..CLUSTER_TRIES {
+        match cluster.ping().await {
+            Ok(brokers) => {
+                tracing::info!(servers, brokers, "the Kafka cluster answers");
+                return;
+            }
+            Err(error) => {
+                let error = base::report(&error);
+                tracing::warn!(servers, error, "the Kafka cluster does not answer yet");
+            }
+        }
+    }
+}
+
+fn announce(endpoints: &Endpoints, cluster: Option<&str>, folder: &Path, began: Instant) {
     println!(
         "thalweg {} is up, data in {}",
         env!("CARGO_PKG_VERSION"),
         folder.display()
     );
+    if let Some(servers) = cluster {
+        println!("  streams  {servers:<22} Kafka cluster; no Kafka listener of its own");
+    }
     for (role, address) in endpoints.iter() {
         let what = match role {
             "streams" => format!("{address:<22} Kafka protocol"),
@@ -597,5 +652,7 @@ const AFTER_HELP: &str = "\
 Configuration is read from the file, then from variables such as THALWEG_STREAMS_LISTEN, then from
 --set; later ones win. What listens where is printed, and written into DIR/endpoints.json.
 Ctrl-C stops cleanly.";
+/// Calls to a cluster before `up` goes on without it, each as long as `request_timeout`.
+const CLUSTER_TRIES: u32 = 3;
 /// What a shell reports for a process ended by a second Ctrl-C.
 const FORCED_EXIT: i32 = 130;

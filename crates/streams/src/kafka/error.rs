@@ -45,6 +45,8 @@ pub fn streams_error_code(error: &StreamsError) -> i16 {
             ResourceType::TransactionalId => Code::TransactionalIdAuthorizationFailed,
             _ => Code::ClusterAuthorizationFailed,
         },
+        StreamsError::Unavailable(_) => Code::BrokerNotAvailable,
+        StreamsError::Denied(_) => Code::ClusterAuthorizationFailed,
         // Another process will lead what this one gives up; clients look again.
         StreamsError::Closed => Code::NotLeaderOrFollower,
         StreamsError::Group { reason, .. } => return group_error_code(reason),

@@ -397,7 +397,8 @@ fn spawn(command: &mut Command, log: &Path) -> Child {
         .unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-fn last_lines(log: &Path) -> String {
+/// The end of a log, for messages.
+pub fn last_lines(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(30)..].join("\n")

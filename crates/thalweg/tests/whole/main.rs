@@ -17,6 +17,8 @@ mod harness;
 mod house;
 mod imports;
 mod kafka;
+mod kafka_broker;
+mod kafka_cluster;
 mod kafka_groups;
 mod kafka_tools;
 mod lab;

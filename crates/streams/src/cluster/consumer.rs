@@ -1,0 +1,646 @@
+//! A consumer of the cluster behind the trait.
+//!
+//! Subscribed, it is a member of a real consumer group, whose coordinator says what it holds.
+//! Assigned, it keeps the positions itself: they are worked out before the first poll (committed
+//! offset, else the reset; what is out of range falls back to the reset), so that a seek is only a
+//! note and any number of them costs one assignment.
+//!
+//! A poll that is given up loses nothing: its only wait is for the first record, and that one is
+//! handed over in the same step that ends the wait.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use base::UnixMillis;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::consumer::{
+    BaseConsumer, CommitMode, Consumer as _, ConsumerContext, Rebalance, StreamConsumer,
+};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::message::{BorrowedMessage, Headers, Message};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::{ClientContext, util::Timeout};
+use tokio::time::Instant;
+
+use super::calls::{self, Calls, Trouble};
+use super::error::{self, About};
+use super::topics::Topics;
+use crate::error::StreamsError;
+use crate::event_store::{Consumer, ConsumerConfig, Isolation, OffsetReset, SeekTo};
+use crate::groups::GroupError;
+use crate::limits::{CLUSTER_PREFETCH_KBYTES, CONSUMER_PARTITIONS_MAX};
+use crate::record::ConsumedRecord;
+use crate::topic::TopicName;
+
+type Place = (TopicName, i32);
+type Client = StreamConsumer<Member>;
+
+/// A consumer of the cluster.
+pub(super) struct ClusterConsumer {
+    topics: Topics,
+    calls: Calls,
+    config: ConsumerConfig,
+    /// None only after it was closed.
+    client: Option<Arc<Client>>,
+    member: Member,
+    mode: Mode,
+    positions: BTreeMap<Place, Position>,
+    /// A record that did not fit into the last poll.
+    kept: Option<ConsumedRecord>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Nothing,
+    Subscribed,
+    /// `is_placed` once the cluster's client reads from our positions.
+    Assigned {
+        is_placed: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Position {
+    /// The next offset, once it is known.
+    next: Option<i64>,
+    /// Where it was moved to and has not gone yet.
+    moved: Option<SeekTo>,
+    /// Whether a record of it was answered.
+    is_polled: bool,
+}
+
+/// What the group's coordinator gave, as the client's callbacks tell it.
+#[derive(Clone)]
+pub(super) struct Member {
+    held: Arc<Mutex<BTreeSet<Place>>>,
+    /// What was taken away since the last poll.
+    revoked: Arc<Mutex<BTreeSet<Place>>>,
+    trouble: Trouble,
+}
+
+impl ClusterConsumer {
+    /// Makes a consumer, which reaches for nothing yet.
+    pub(super) async fn new(
+        topics: Topics,
+        calls: Calls,
+        config: ConsumerConfig,
+    ) -> Result<Self, StreamsError> {
+        let member = Member {
+            held: Arc::default(),
+            revoked: Arc::default(),
+            trouble: calls.trouble().clone(),
+        };
+        let properties = properties(&calls, &config);
+        let context = member.clone();
+        let about = About::Cluster;
+        let made = calls.blocking(about, move |_, _| {
+            Client::from_config_and_context(&properties, context)
+        });
+        let client = Arc::new(made.await?);
+        Ok(ClusterConsumer {
+            topics,
+            calls,
+            config,
+            client: Some(client),
+            member,
+            mode: Mode::Nothing,
+            positions: BTreeMap::new(),
+            kept: None,
+        })
+    }
+
+    fn client(&self) -> Result<Arc<Client>, StreamsError> {
+        self.client.clone().ok_or(StreamsError::Closed)
+    }
+
+    fn group(&self) -> Result<&str, StreamsError> {
+        let group = self.config.group.as_deref();
+        group.ok_or(StreamsError::IllegalState("it was made without a group"))
+    }
+
+    fn holds(&self, place: &Place) -> bool {
+        match self.mode {
+            Mode::Nothing => false,
+            Mode::Subscribed => self.member.held.lock().contains(place),
+            Mode::Assigned { .. } => self.positions.contains_key(place),
+        }
+    }
+
+    /// Forgets what the group took away.
+    fn adopt(&mut self) {
+        for place in std::mem::take(&mut *self.member.revoked.lock()) {
+            self.positions.remove(&place);
+            let is_of = |kept: &ConsumedRecord| kept.topic == place.0 && kept.partition == place.1;
+            if self.kept.as_ref().is_some_and(is_of) {
+                self.kept = None;
+            }
+        }
+    }
+
+    /// Has the client read from our positions, which are worked out first where they are not known.
+    async fn place(&mut self) -> Result<(), StreamsError> {
+        if self.mode != (Mode::Assigned { is_placed: false }) {
+            return Ok(());
+        }
+        let ranges = self.ranges().await?;
+        let committed = self.committed().await?;
+        let reset = self.config.auto_offset_reset;
+        let mut list = TopicPartitionList::with_capacity(self.positions.len());
+        let mut settled = BTreeMap::new();
+        for (place, position) in &self.positions {
+            let (start, end) = ranges.get(place).copied().unwrap_or((0, 0));
+            let fallen_back = match reset {
+                OffsetReset::Earliest => start,
+                OffsetReset::Latest => end,
+            };
+            let wanted = match (position.moved, position.next, committed.get(place)) {
+                (Some(SeekTo::Beginning), ..) => start,
+                (Some(SeekTo::End), ..) => end,
+                (Some(SeekTo::Offset(offset)), ..) => offset,
+                (None, Some(next), _) => next,
+                (None, None, Some(committed)) => *committed,
+                (None, None, None) => fallen_back,
+            };
+            let next = match (start..=end).contains(&wanted) {
+                true => wanted,
+                false => fallen_back,
+            };
+            let (topic, partition) = place;
+            let at = Offset::Offset(next);
+            let added = list.add_partition_offset(topic.wire_name(), *partition, at);
+            self.calls.judged(About::Cluster, added)?;
+            settled.insert(place.clone(), next);
+        }
+        let client = self.client()?;
+        let assigned = self.calls.blocking(About::Cluster, move |_, _| {
+            // What the client read ahead from the old positions must be gone before the new ones.
+            client.unassign()?;
+            client.assign(&list)
+        });
+        assigned.await?;
+        for (place, next) in settled {
+            let position = self.positions.entry(place).or_default();
+            position.next = Some(next);
+            position.moved = None;
+        }
+        self.mode = Mode::Assigned { is_placed: true };
+        Ok(())
+    }
+
+    /// What each assigned partition holds for this consumer.
+    async fn ranges(&self) -> Result<BTreeMap<Place, (i64, i64)>, StreamsError> {
+        let places: Vec<Place> = self.positions.keys().cloned().collect();
+        let client = self.client()?;
+        let found = self.calls.blocking(About::Cluster, move |_, timeout| {
+            super::topics::ranges(&*client, &places, timeout)
+        });
+        let mut ranges = BTreeMap::new();
+        for (place, outcome) in found.await? {
+            let about = About::Partition(&place.0, place.1);
+            let range = self.calls.judged(about, outcome)?;
+            ranges.insert(place, range);
+        }
+        Ok(ranges)
+    }
+
+    /// The group's offsets of those assigned partitions whose place is not known.
+    async fn committed(&self) -> Result<BTreeMap<Place, i64>, StreamsError> {
+        let unknown = self
+            .positions
+            .iter()
+            .filter(|(_, position)| position.moved.is_none() && position.next.is_none());
+        let places: Vec<Place> = unknown.map(|(place, _)| place.clone()).collect();
+        let Some(group) = self.config.group.clone().filter(|_| !places.is_empty()) else {
+            return Ok(BTreeMap::new());
+        };
+        let client = self.client()?;
+        let found = self
+            .calls
+            .blocking(About::Group(&group), move |_, timeout| {
+                super::topics::committed(&*client, &places, timeout)
+            });
+        let found = found.await?.into_iter();
+        Ok(found
+            .filter_map(|(place, committed)| Some((place, committed?.0)))
+            .collect())
+    }
+
+    /// Notes that a record is answered, or keeps it for the next poll.
+    fn answer(
+        &mut self,
+        record: ConsumedRecord,
+        left: &mut usize,
+        records: &mut Vec<ConsumedRecord>,
+    ) -> bool {
+        let bytes = size(&record);
+        if bytes > *left && !records.is_empty() {
+            self.kept = Some(record);
+            return false;
+        }
+        *left = left.saturating_sub(bytes);
+        let place = (record.topic.clone(), record.partition);
+        let position = self.positions.entry(place).or_default();
+        position.next = Some(record.offset.saturating_add(1));
+        position.is_polled = true;
+        records.push(record);
+        *left > 0
+    }
+
+    /// What an error while reading means: an error for who polls, or nothing but a pause.
+    fn read_error(&self, error: &KafkaError) -> Option<StreamsError> {
+        let trouble = self.calls.trouble();
+        match error::code_of(error) {
+            // A member of a group waits for its topics, and for what the cluster mends by itself.
+            Some(Code::UnknownTopicOrPartition | Code::UnknownTopic)
+                if self.mode == Mode::Subscribed =>
+            {
+                None
+            }
+            Some(Code::PollExceeded | Code::PartitionEOF) => None,
+            Some(Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition) => {
+                let (topic, _) = self.positions.keys().next()?;
+                Some(StreamsError::UnknownTopic(topic.clone()))
+            }
+            Some(code) if error::is_away(code) => {
+                trouble.note(&code.to_string());
+                Some(error::of_code(
+                    code,
+                    About::Cluster,
+                    trouble.told().as_deref(),
+                ))
+            }
+            _ => {
+                let group = self.config.group.as_deref();
+                let about = group.map_or(About::Cluster, About::Group);
+                Some(error::of_call(error, about, trouble.told().as_deref()))
+            }
+        }
+    }
+
+    async fn commit_list(&self, list: TopicPartitionList) -> Result<(), StreamsError> {
+        let group = self.group()?;
+        let client = self.client()?;
+        self.calls
+            .blocking(About::Group(group), move |_, _| {
+                client.commit(&list, CommitMode::Sync)
+            })
+            .await
+    }
+
+    /// Moves a position that the cluster's client keeps.
+    async fn seek_member(&self, place: Place, to: SeekTo) -> Result<(), StreamsError> {
+        let offset = match to {
+            SeekTo::Offset(offset) => Offset::Offset(offset),
+            SeekTo::Beginning => Offset::Beginning,
+            SeekTo::End => Offset::End,
+        };
+        let client = self.client()?;
+        let (topic, partition) = place.clone();
+        let sought = self
+            .calls
+            .blocking(About::Partition(&topic, partition), move |_, timeout| {
+                let mut list = TopicPartitionList::new();
+                list.add_partition_offset(place.0.wire_name(), place.1, offset)?;
+                let sought = client.seek_partitions(list, Timeout::After(timeout))?;
+                sought
+                    .elements()
+                    .iter()
+                    .try_for_each(|element| element.error())
+            });
+        sought.await
+    }
+}
+
+#[async_trait]
+impl Consumer for ClusterConsumer {
+    async fn subscribe(&mut self, topics: Vec<TopicName>) -> Result<(), StreamsError> {
+        let group = self.group()?.to_owned();
+        if group.is_empty() {
+            let reason = GroupError::InvalidGroupId;
+            return Err(StreamsError::Group { group, reason });
+        }
+        if topics.is_empty() {
+            let why = "it subscribes to at least one topic";
+            return Err(StreamsError::IllegalState(why));
+        }
+        for topic in &topics {
+            match self.topics.found_or_created(topic).await {
+                // Its partitions come with a rebalance once somebody creates it.
+                Ok(_) | Err(StreamsError::AutoCreateOff(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let client = self.client()?;
+        let was_assigned = matches!(self.mode, Mode::Assigned { .. });
+        self.positions.clear();
+        self.kept = None;
+        self.mode = Mode::Subscribed;
+        let subscribed = self.calls.blocking(About::Group(&group), move |_, _| {
+            if was_assigned {
+                client.unassign()?;
+            }
+            let names: Vec<&str> = topics.iter().map(TopicName::wire_name).collect();
+            client.subscribe(&names)
+        });
+        subscribed.await
+    }
+
+    async fn assign(&mut self, partitions: Vec<(TopicName, i32)>) -> Result<(), StreamsError> {
+        if partitions.len() > CONSUMER_PARTITIONS_MAX {
+            return Err(StreamsError::Limit {
+                what: "partitions of one consumer",
+                max: CONSUMER_PARTITIONS_MAX as u64,
+            });
+        }
+        for (topic, partition) in &partitions {
+            self.topics.check(topic, *partition).await?;
+        }
+        let client = self.client()?;
+        if self.mode == Mode::Subscribed {
+            let left = self.calls.blocking(About::Cluster, move |_, _| {
+                client.unsubscribe();
+                Ok(())
+            });
+            left.await?;
+        }
+        self.member.held.lock().clear();
+        self.kept = None;
+        let fresh = partitions
+            .into_iter()
+            .map(|place| (place, Position::default()));
+        self.positions = fresh.collect();
+        self.mode = Mode::Assigned { is_placed: false };
+        Ok(())
+    }
+
+    fn assignment(&self) -> Vec<(TopicName, i32)> {
+        match self.mode {
+            Mode::Nothing => Vec::new(),
+            Mode::Subscribed => self.member.held.lock().iter().cloned().collect(),
+            Mode::Assigned { .. } => self.positions.keys().cloned().collect(),
+        }
+    }
+
+    async fn poll(
+        &mut self,
+        max_wait: Duration,
+        max_bytes: usize,
+    ) -> Result<Vec<ConsumedRecord>, StreamsError> {
+        let deadline = Instant::now() + max_wait;
+        self.place().await?;
+        let client = self.client()?;
+        let (mut records, mut left) = (Vec::new(), max_bytes.max(1));
+        let mut trouble = None;
+        loop {
+            self.adopt();
+            if let Some(kept) = self.kept.take()
+                && !self.answer(kept, &mut left, &mut records)
+            {
+                return Ok(records);
+            }
+            // Once there is one record, what is there already is taken without any wait.
+            let next = match records.is_empty() {
+                true => tokio::time::timeout_at(deadline, client.recv()).await.ok(),
+                false => at_once(client.recv()).await,
+            };
+            match next {
+                None if records.is_empty() => return trouble.map_or(Ok(records), Err),
+                None => return Ok(records),
+                Some(Ok(message)) => {
+                    self.adopt();
+                    let record = consumed(&message)?;
+                    let place = (record.topic.clone(), record.partition);
+                    if self.holds(&place) && !self.answer(record, &mut left, &mut records) {
+                        return Ok(records);
+                    }
+                }
+                Some(Err(error)) => match self.read_error(&error) {
+                    None => {}
+                    Some(error @ StreamsError::Unavailable(_)) => trouble = Some(error),
+                    Some(error) if records.is_empty() => return Err(error),
+                    Some(_) => return Ok(records),
+                },
+            }
+        }
+    }
+
+    async fn commit(
+        &mut self,
+        offsets: Option<Vec<(TopicName, i32, i64, String)>>,
+    ) -> Result<Vec<(TopicName, i32, i64)>, StreamsError> {
+        self.group()?;
+        self.adopt();
+        let offsets = offsets.unwrap_or_else(|| {
+            let polled = self
+                .positions
+                .iter()
+                .filter(|(_, position)| position.is_polled);
+            polled
+                .filter_map(|((topic, partition), position)| {
+                    Some((topic.clone(), *partition, position.next?, String::new()))
+                })
+                .collect()
+        });
+        if offsets.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut list = TopicPartitionList::with_capacity(offsets.len());
+        for (topic, partition, offset, metadata) in &offsets {
+            let mut element = list.add_partition(topic.wire_name(), *partition);
+            let set = element.set_offset(Offset::Offset(*offset));
+            self.calls.judged(About::Cluster, set)?;
+            element.set_metadata(metadata);
+        }
+        self.commit_list(list).await?;
+        let committed = offsets.into_iter();
+        Ok(committed
+            .map(|(topic, partition, offset, _)| (topic, partition, offset))
+            .collect())
+    }
+
+    fn position(&self, topic: &TopicName, partition: i32) -> Option<i64> {
+        let position = self.positions.get(&(topic.clone(), partition))?;
+        match position.moved {
+            Some(SeekTo::Offset(offset)) => Some(offset),
+            Some(_) => None,
+            None => position.next,
+        }
+    }
+
+    async fn seek(
+        &mut self,
+        topic: &TopicName,
+        partition: i32,
+        to: SeekTo,
+    ) -> Result<(), StreamsError> {
+        self.adopt();
+        let place = (topic.clone(), partition);
+        if !self.holds(&place) {
+            let topic = topic.clone();
+            return Err(StreamsError::NotAssigned { topic, partition });
+        }
+        let is_of = |kept: &ConsumedRecord| kept.topic == *topic && kept.partition == partition;
+        if self.kept.as_ref().is_some_and(is_of) {
+            self.kept = None;
+        }
+        if self.mode == Mode::Subscribed {
+            self.seek_member(place.clone(), to).await?;
+            let position = self.positions.entry(place).or_default();
+            position.next = match to {
+                SeekTo::Offset(offset) => Some(offset),
+                SeekTo::Beginning | SeekTo::End => None,
+            };
+            return Ok(());
+        }
+        if let Some(position) = self.positions.get_mut(&place) {
+            position.moved = Some(to);
+        }
+        // What was read ahead of other partitions goes too, and is read again.
+        self.kept = None;
+        self.mode = Mode::Assigned { is_placed: false };
+        Ok(())
+    }
+
+    async fn close(mut self: Box<Self>) -> Result<(), StreamsError> {
+        let Some(client) = self.client.take() else {
+            return Ok(());
+        };
+        let closed = self.calls.blocking(About::Cluster, move |_, _| {
+            drop(client);
+            Ok(())
+        });
+        closed.await
+    }
+}
+
+impl Drop for ClusterConsumer {
+    fn drop(&mut self) {
+        // Leaving the group waits for the cluster, so it is done where waiting is allowed.
+        if let Some(client) = self.client.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn_blocking(move || drop(client));
+        }
+    }
+}
+
+impl ClientContext for Member {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        calls::log(level, facility, message);
+    }
+
+    fn error(&self, _: KafkaError, reason: &str) {
+        self.trouble.note(reason);
+    }
+}
+
+impl ConsumerContext for Member {
+    fn pre_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        let (gone, all) = match rebalance {
+            Rebalance::Revoke(list) => (places(list), false),
+            Rebalance::Error(_) => (BTreeSet::new(), true),
+            Rebalance::Assign(_) => return,
+        };
+        let mut held = self.held.lock();
+        let gone = if all { held.clone() } else { gone };
+        held.retain(|place| !gone.contains(place));
+        self.revoked.lock().extend(gone);
+    }
+
+    fn post_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        if let Rebalance::Assign(list) = rebalance {
+            self.held.lock().extend(places(list));
+        }
+    }
+}
+
+/// What a future has now. Never waits, not even for the runtime's sake: who gives a poll up between
+/// two of its records would lose the first.
+async fn at_once<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|context| {
+        Poll::Ready(match future.as_mut().poll(context) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+/// What a client for this consumer is told.
+fn properties(calls: &Calls, config: &ConsumerConfig) -> rdkafka::ClientConfig {
+    let mut client = calls.config().client();
+    let isolation = match config.isolation {
+        Isolation::Uncommitted => "read_uncommitted",
+        Isolation::Committed => "read_committed",
+    };
+    let reset = match config.auto_offset_reset {
+        OffsetReset::Earliest => "earliest",
+        OffsetReset::Latest => "latest",
+    };
+    let prefetch = CLUSTER_PREFETCH_KBYTES.to_string();
+    client
+        // librdkafka wants a group even of a consumer that is in none; nothing is committed there.
+        .set(
+            "group.id",
+            config.group.as_deref().unwrap_or("thalweg.none"),
+        )
+        .set("client.id", &config.client_id)
+        .set(
+            "session.timeout.ms",
+            config.session_timeout.as_millis().to_string(),
+        )
+        .set("isolation.level", isolation)
+        .set("auto.offset.reset", reset)
+        .set("enable.auto.commit", "false")
+        .set("enable.auto.offset.store", "false")
+        // Who holds a consumer in this process is alive as long as the process is.
+        .set("max.poll.interval.ms", "86400000")
+        .set("queued.max.messages.kbytes", &prefetch)
+        .set("fetch.queue.backoff.ms", "10")
+        .set("fetch.wait.max.ms", "500");
+    client
+}
+
+fn places(list: &TopicPartitionList) -> BTreeSet<Place> {
+    let elements = list.elements();
+    elements
+        .iter()
+        .filter_map(|element| Some((element.topic().parse().ok()?, element.partition())))
+        .collect()
+}
+
+fn consumed(message: &BorrowedMessage<'_>) -> Result<ConsumedRecord, StreamsError> {
+    let part = |bytes: Option<&[u8]>| bytes.map(Bytes::copy_from_slice);
+    let headers = message.headers().map(|headers| {
+        headers
+            .iter()
+            .map(|header| (header.key.to_owned(), part(header.value)))
+            .collect()
+    });
+    Ok(ConsumedRecord {
+        topic: message.topic().parse()?,
+        partition: message.partition(),
+        offset: message.offset(),
+        timestamp: UnixMillis(message.timestamp().to_millis().unwrap_or(-1)),
+        key: part(message.key()),
+        value: part(message.payload()),
+        headers: headers.unwrap_or_default(),
+    })
+}
+
+/// What a record counts against `max_bytes`: its bytes and a little for each.
+fn size(record: &ConsumedRecord) -> usize {
+    let part = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
+    let headers = record.headers.iter();
+    let headers: usize = headers.map(|(name, value)| name.len() + part(value)).sum();
+    part(&record.key) + part(&record.value) + headers + RECORD_OVERHEAD_BYTES
+}
+
+/// What a record without key, value and headers counts, in bytes.
+const RECORD_OVERHEAD_BYTES: usize = 16;

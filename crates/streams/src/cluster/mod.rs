@@ -1,0 +1,350 @@
+//! The event store in a Kafka cluster, by librdkafka.
+//!
+//! [`Cluster`] is to a cluster what [`crate::Streams`] is to a folder: behind [`EventStore`] the
+//! other crates cannot tell which one they have. What a cluster does otherwise stands in
+//! `docs/kafka-cluster.md`; what was chosen and why in `docs/decisions/`.
+//!
+//! Invariants: an acknowledgement leaves only after the cluster's own (of all in-sync replicas); a
+//! numbered batch is stored once; no worker of the runtime waits for the cluster; what waits to be
+//! written is bounded, and who would exceed the bound waits.
+//!
+//! Left out: quotas, users, ACLs and TLS of clients, which are the cluster's own.
+
+mod calls;
+mod config;
+mod consumer;
+mod error;
+mod ledger;
+mod once;
+mod round;
+mod settings;
+mod topics;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use async_trait::async_trait;
+use base::UnixMillis;
+use parking_lot::Mutex;
+use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::consumer::BaseConsumer;
+use tokio::sync::{Semaphore, oneshot};
+use uuid::Uuid;
+
+use self::calls::{Calls, Context, Trouble};
+use self::consumer::ClusterConsumer;
+use self::error::About;
+use self::once::OnceWriter;
+use self::round::{Job, batch_bytes};
+use self::topics::Topics;
+use self::writer::Writer;
+use crate::config::StreamsConfig;
+use crate::error::StreamsError;
+use crate::event_store::{
+    CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupInfo, GroupMember, Placed,
+    ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
+};
+use crate::limits::{CLUSTER_JOBS_MAX, CLUSTER_PENDING_BYTES};
+use crate::topic::TopicName;
+use crate::topic_config::ConfigChange;
+
+pub use self::config::{ClusterConfig, Properties};
+
+/// The event store in a Kafka cluster.
+pub struct Cluster {
+    calls: Calls,
+    topics: Topics,
+    batch_bytes_max: u64,
+    /// None once it is closed.
+    queues: Mutex<Option<Queues>>,
+    room: Arc<Semaphore>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+#[derive(Clone)]
+struct Queues {
+    plain: SyncSender<Job>,
+    numbered: SyncSender<Job>,
+}
+
+impl Cluster {
+    /// Opens the event store that `config.kafka` names. `dir` keeps the name under which this
+    /// installation writes transactions. Does not wait for the cluster, which may come later.
+    ///
+    /// # Errors
+    /// `Refused` when librdkafka does not take the configuration, `Storage` when `dir` cannot be
+    /// written; the operator's fault, no retry helps.
+    pub fn open(dir: &Path, config: StreamsConfig) -> Result<Arc<Self>, StreamsError> {
+        let transactional_id = format!("thalweg.{}", installation(dir)?);
+        let batch_bytes_max = config.max_message_bytes.0;
+        let calls = Calls::new(config.kafka.clone(), Trouble::default())?;
+        let topics = Topics::new(calls.clone(), Arc::new(config));
+        let (plain, plain_jobs) = sync_channel(CLUSTER_JOBS_MAX);
+        let (numbered, numbered_jobs) = sync_channel(CLUSTER_JOBS_MAX);
+        let writer = Writer::new(calls.clone(), batch_bytes_max);
+        let once = OnceWriter::new(calls.clone(), batch_bytes_max, transactional_id);
+        let threads = vec![
+            thread("kafka-write", move || writer.run(plain_jobs))?,
+            thread("kafka-write-once", move || once.run(numbered_jobs))?,
+        ];
+        Ok(Arc::new(Cluster {
+            calls,
+            topics,
+            batch_bytes_max,
+            queues: Mutex::new(Some(Queues { plain, numbered })),
+            room: Arc::new(Semaphore::new(CLUSTER_PENDING_BYTES)),
+            threads: Mutex::new(threads),
+        }))
+    }
+
+    /// The cluster as an event store.
+    pub fn store(self: &Arc<Self>) -> Arc<dyn EventStore> {
+        Arc::new(ClusterStore(Arc::clone(self)))
+    }
+
+    /// Asks the cluster for its id; an error says why it does not answer.
+    pub async fn ping(&self) -> Result<usize, StreamsError> {
+        let brokers = self.calls.blocking(About::Cluster, |asker, timeout| {
+            use rdkafka::consumer::Consumer as _;
+            let metadata = asker.fetch_metadata(Some(NO_TOPIC), timeout)?;
+            Ok(metadata.brokers().len())
+        });
+        brokers.await
+    }
+
+    /// Ends the writers after what waits is written.
+    pub async fn close(&self) {
+        *self.queues.lock() = None;
+        let threads = std::mem::take(&mut *self.threads.lock());
+        let joined = tokio::task::spawn_blocking(move || {
+            for thread in threads {
+                // A writer that panicked has said so; there is nothing left to wait for.
+                let _ = thread.join();
+            }
+        });
+        let _ = joined.await;
+    }
+
+    async fn produce(&self, batch: ProduceBatch) -> Result<Placed, StreamsError> {
+        if batch.records.is_empty() {
+            return Err(StreamsError::InvalidRecord("it has no records"));
+        }
+        if batch.topic.is_internal() {
+            return Err(StreamsError::InternalTopic(batch.topic));
+        }
+        let bytes = batch_bytes(&batch.records);
+        let max = self.batch_bytes_max;
+        if bytes > max {
+            return Err(StreamsError::MessageTooLarge { bytes, max });
+        }
+        self.topics.check(&batch.topic, batch.partition).await?;
+        // Small ones take the room of a share each, so that their number is bounded too.
+        let units = bytes.max((CLUSTER_PENDING_BYTES / CLUSTER_JOBS_MAX) as u64);
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room).acquire_many_owned(units).await;
+        let room = room.map_err(|_| StreamsError::Closed)?;
+        let queues = self.queues.lock().clone().ok_or(StreamsError::Closed)?;
+        let queue = match batch.sequence {
+            Some(_) => queues.numbered,
+            None => queues.plain,
+        };
+        let (answer, answered) = oneshot::channel();
+        let topic = batch.topic.clone();
+        let job = Job {
+            batch,
+            bytes,
+            answer,
+            room,
+        };
+        // There is a place in the queue for every share of the room.
+        queue.try_send(job).map_err(|_| StreamsError::Closed)?;
+        drop(queue);
+        let outcome = answered.await.unwrap_or(Err(StreamsError::Closed));
+        if let Err(StreamsError::UnknownTopic(_) | StreamsError::UnknownPartition { .. }) = outcome
+        {
+            self.topics.forget(&topic);
+        }
+        outcome
+    }
+
+    async fn committed(
+        &self,
+        group: &str,
+        partitions: &[(TopicName, i32)],
+    ) -> Result<Vec<Option<CommittedOffset>>, StreamsError> {
+        if partitions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let places = partitions.to_vec();
+        let mut client = self.calls.config().client();
+        client.set("group.id", group);
+        let context = Context {
+            trouble: self.calls.trouble().clone(),
+        };
+        let found = self.calls.blocking(About::Group(group), move |_, timeout| {
+            // A client of that group, which joins nothing and is gone with the call.
+            let asker = BaseConsumer::from_config_and_context(&client, context)?;
+            topics::committed(&asker, &places, timeout)
+        });
+        let found = found.await?.into_iter();
+        Ok(found
+            .map(|(_, committed)| {
+                committed.map(|(offset, metadata)| CommittedOffset {
+                    offset,
+                    leader_epoch: -1,
+                    metadata,
+                    at: UnixMillis(-1),
+                })
+            })
+            .collect())
+    }
+
+    async fn groups(&self) -> Result<Vec<GroupInfo>, StreamsError> {
+        let listed = self.calls.blocking(About::Cluster, |asker, timeout| {
+            use rdkafka::consumer::Consumer as _;
+            let list = asker.fetch_group_list(None, timeout)?;
+            let groups = list.groups().iter();
+            Ok(groups
+                .filter(|group| !ledger::is_ledger(group.name()))
+                .map(group_info)
+                .collect())
+        });
+        listed.await
+    }
+}
+
+/// [`Cluster`] as an [`EventStore`].
+struct ClusterStore(Arc<Cluster>);
+
+#[async_trait]
+impl EventStore for ClusterStore {
+    async fn create_topic(&self, spec: TopicSpec) -> Result<TopicInfo, StreamsError> {
+        self.0.topics.create(spec).await
+    }
+
+    async fn delete_topic(&self, topic: &TopicName) -> Result<(), StreamsError> {
+        self.0.topics.delete(topic).await
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicInfo>, StreamsError> {
+        self.0.topics.all().await
+    }
+
+    async fn topic(&self, topic: &TopicName) -> Result<TopicInfo, StreamsError> {
+        self.0.topics.info(topic).await
+    }
+
+    async fn topic_or_create(&self, topic: &TopicName) -> Result<TopicInfo, StreamsError> {
+        self.0.topics.found_or_created(topic).await
+    }
+
+    async fn partitions_or_create(&self, topic: &TopicName) -> Result<i32, StreamsError> {
+        self.0.topics.partitions_or_create(topic).await
+    }
+
+    async fn topic_settings(&self, topic: &TopicName) -> Result<Vec<TopicSetting>, StreamsError> {
+        settings::of_topic(&self.0.calls, topic).await
+    }
+
+    async fn alter_topic(
+        &self,
+        topic: &TopicName,
+        changes: Vec<ConfigChange>,
+    ) -> Result<(), StreamsError> {
+        settings::alter(&self.0.calls, topic, &changes).await
+    }
+
+    async fn create_partitions(&self, topic: &TopicName, count: i32) -> Result<(), StreamsError> {
+        self.0.topics.create_partitions(topic, count).await
+    }
+
+    async fn delete_records(
+        &self,
+        topic: &TopicName,
+        partition: i32,
+        offset: Option<i64>,
+    ) -> Result<i64, StreamsError> {
+        self.0.topics.delete_records(topic, partition, offset).await
+    }
+
+    async fn produce(&self, batch: ProduceBatch) -> Result<Placed, StreamsError> {
+        self.0.produce(batch).await
+    }
+
+    async fn producer_id(&self) -> Result<i64, StreamsError> {
+        // The cluster gives its own ids only to its own clients. Of 2^62 numbers drawn at random
+        // no two are ever the same.
+        let (high, _) = Uuid::new_v4().as_u64_pair();
+        Ok(i64::try_from(high >> 2).unwrap_or(i64::MAX))
+    }
+
+    async fn consumer(&self, config: ConsumerConfig) -> Result<Box<dyn Consumer>, StreamsError> {
+        let (topics, calls) = (self.0.topics.clone(), self.0.calls.clone());
+        let consumer = ClusterConsumer::new(topics, calls, config).await?;
+        Ok(Box::new(consumer))
+    }
+
+    async fn committed(
+        &self,
+        group: &str,
+        partitions: &[(TopicName, i32)],
+    ) -> Result<Vec<Option<CommittedOffset>>, StreamsError> {
+        self.0.committed(group, partitions).await
+    }
+
+    async fn groups(&self) -> Result<Vec<GroupInfo>, StreamsError> {
+        self.0.groups().await
+    }
+}
+
+fn group_info(group: &rdkafka::groups::GroupInfo) -> GroupInfo {
+    let members = group.members().iter().map(|member| GroupMember {
+        member_id: member.id().to_owned(),
+        client_id: member.client_id().to_owned(),
+        host: member.client_host().trim_start_matches('/').to_owned(),
+    });
+    GroupInfo {
+        group: group.name().to_owned(),
+        state: group.state().to_owned(),
+        protocol_type: group.protocol_type().to_owned(),
+        members: members.collect(),
+    }
+}
+
+fn thread(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, StreamsError> {
+    let named = std::thread::Builder::new().name(name.to_owned());
+    named.spawn(work).map_err(storage)
+}
+
+/// The name of this installation, made at its first start and kept in its folder.
+fn installation(dir: &Path) -> Result<Uuid, StreamsError> {
+    let file = dir.join("installation");
+    if let Ok(text) = std::fs::read_to_string(&file) {
+        return text.trim().parse().map_err(|_| {
+            StreamsError::Unreadable("the file 'installation' in the folder 'streams': no UUID")
+        });
+    }
+    let id = Uuid::new_v4();
+    std::fs::create_dir_all(dir).map_err(storage)?;
+    let fresh = dir.join("installation.new");
+    std::fs::write(&fresh, id.to_string()).map_err(storage)?;
+    std::fs::File::open(&fresh)
+        .and_then(|written| written.sync_all())
+        .and_then(|()| std::fs::rename(&fresh, &file))
+        .and_then(|()| std::fs::File::open(dir)?.sync_all())
+        .map_err(storage)?;
+    Ok(id)
+}
+
+fn storage(error: std::io::Error) -> StreamsError {
+    StreamsError::Storage(Arc::new(error))
+}
+
+/// Asked for when only the brokers are of interest: nobody has it, and nobody creates it.
+const NO_TOPIC: &str = "thalweg.no-such-topic";

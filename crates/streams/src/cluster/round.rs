@@ -1,0 +1,270 @@
+//! One round of the writers: what waits is enqueued whole, flushed once, and answered.
+//!
+//! Between its first record and its flush a round is held together by the producer's linger, and it
+//! holds no more for one partition than one batch may. So each [`ProduceBatch`] becomes part of one
+//! record batch of Kafka's: stored whole or not at all, its records at consecutive offsets.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::UnixMillis;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rdkafka::ClientContext;
+use rdkafka::Message;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::calls::{self, Trouble};
+use super::error::{self, About};
+use crate::error::StreamsError;
+use crate::event_store::{Placed, ProduceBatch};
+use crate::limits::{CLUSTER_ROUND_BATCHES_MAX, CLUSTER_ROUND_BYTES_MAX};
+use crate::record::Record;
+use crate::topic::TopicName;
+
+/// A batch that waits to be sent, and who waits for it.
+pub(super) struct Job {
+    pub(super) batch: ProduceBatch,
+    /// About what it takes on the wire.
+    pub(super) bytes: u64,
+    pub(super) answer: oneshot::Sender<Result<Placed, StreamsError>>,
+    /// Its room among what waits; given back with the job.
+    pub(super) room: OwnedSemaphorePermit,
+}
+
+/// Jobs that go together.
+#[derive(Default)]
+pub(super) struct Round {
+    pub(super) jobs: Vec<Job>,
+    bytes: u64,
+    by_partition: HashMap<(TopicName, i32), u64>,
+}
+
+/// What became of the records of the round under way; the producer's callbacks fill it in.
+#[derive(Clone)]
+pub(super) struct Deliveries {
+    jobs: Arc<Mutex<Vec<Delivery>>>,
+    trouble: Trouble,
+}
+
+#[derive(Clone, Default)]
+struct Delivery {
+    expected: usize,
+    delivered: usize,
+    base_offset: Option<i64>,
+    is_torn: bool,
+    failed: Option<Code>,
+}
+
+/// A producer whose deliveries are read round by round.
+pub(super) type RoundProducer = BaseProducer<Deliveries>;
+
+impl Round {
+    /// Takes a job in, or gives it back when it has to wait for the next round.
+    pub(super) fn take(&mut self, job: Job, partition_bytes_max: u64) -> Option<Job> {
+        let place = (job.batch.topic.clone(), job.batch.partition);
+        let partition = self.by_partition.entry(place).or_insert(0);
+        let fits = self.jobs.len() < CLUSTER_ROUND_BATCHES_MAX
+            && self.bytes.saturating_add(job.bytes) <= CLUSTER_ROUND_BYTES_MAX
+            && partition.saturating_add(job.bytes) <= partition_bytes_max;
+        if !fits && !self.jobs.is_empty() {
+            return Some(job);
+        }
+        *partition += job.bytes;
+        self.bytes += job.bytes;
+        self.jobs.push(job);
+        None
+    }
+}
+
+impl Deliveries {
+    pub(super) fn new(trouble: Trouble) -> Self {
+        let jobs = Arc::default();
+        Deliveries { jobs, trouble }
+    }
+
+    /// Sends the batches and waits for them; answers each one's outcome, in their order.
+    pub(super) fn send(
+        &self,
+        producer: &RoundProducer,
+        batches: &[&ProduceBatch],
+        now: UnixMillis,
+        timeout: Duration,
+    ) -> Result<Vec<Result<Placed, StreamsError>>, KafkaError> {
+        let fresh = |batch: &&ProduceBatch| Delivery {
+            expected: batch.records.len(),
+            ..Delivery::default()
+        };
+        *self.jobs.lock() = batches.iter().map(fresh).collect();
+        for (index, batch) in batches.iter().enumerate() {
+            for (nth, record) in batch.records.iter().enumerate() {
+                if let Err(error) = enqueue(producer, batch, record, (index, nth), now) {
+                    let code = error::code_of(&error).unwrap_or(Code::Fail);
+                    self.failed(index, code);
+                }
+            }
+        }
+        producer.flush(timeout)?;
+        let jobs = std::mem::take(&mut *self.jobs.lock());
+        let trouble = self.trouble.told();
+        let outcomes: Vec<_> = jobs
+            .into_iter()
+            .zip(batches)
+            .map(|(job, batch)| job.outcome(batch, trouble.as_deref()))
+            .collect();
+        if outcomes.iter().any(Result::is_ok) {
+            self.trouble.clear();
+        }
+        Ok(outcomes)
+    }
+
+    fn failed(&self, index: usize, code: Code) {
+        if let Some(job) = self.jobs.lock().get_mut(index) {
+            job.failed.get_or_insert(code);
+        }
+    }
+}
+
+impl Delivery {
+    fn outcome(self, batch: &ProduceBatch, trouble: Option<&str>) -> Result<Placed, StreamsError> {
+        if let Some(code) = self.failed {
+            return Err(match code {
+                Code::MessageSizeTooLarge | Code::MessageBatchTooLarge => {
+                    let bytes = batch_bytes(&batch.records);
+                    StreamsError::MessageTooLarge {
+                        bytes,
+                        // The topic's own bound, which lies below that.
+                        max: bytes.saturating_sub(1),
+                    }
+                }
+                code => error::of_code(
+                    code,
+                    About::Partition(&batch.topic, batch.partition),
+                    trouble,
+                ),
+            });
+        }
+        if self.is_torn {
+            tracing::warn!(
+                topic = batch.topic.display(),
+                partition = batch.partition,
+                "the cluster stored a batch in parts: offsets answered for it may be wrong"
+            );
+        }
+        match self.base_offset {
+            Some(base_offset) if self.delivered == self.expected => Ok(Placed {
+                partition: batch.partition,
+                base_offset,
+            }),
+            _ => Err(StreamsError::Unavailable(
+                "the cluster did not say what became of the batch".to_owned(),
+            )),
+        }
+    }
+}
+
+impl ClientContext for Deliveries {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        calls::log(level, facility, message);
+    }
+
+    fn error(&self, _: KafkaError, reason: &str) {
+        self.trouble.note(reason);
+    }
+}
+
+impl ProducerContext for Deliveries {
+    type DeliveryOpaque = Box<(usize, usize)>;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, place: Self::DeliveryOpaque) {
+        let (index, nth) = *place;
+        let mut jobs = self.jobs.lock();
+        let Some(job) = jobs.get_mut(index) else {
+            return;
+        };
+        match result {
+            Ok(message) => {
+                job.delivered += 1;
+                let base = message.offset() - i64::try_from(nth).unwrap_or(i64::MAX);
+                let known = *job.base_offset.get_or_insert(base);
+                job.is_torn |= known != base;
+                if nth == 0 {
+                    job.base_offset = Some(base);
+                }
+            }
+            Err((error, _)) => {
+                let code = error::code_of(error).unwrap_or(Code::Fail);
+                job.failed.get_or_insert(code);
+            }
+        }
+    }
+}
+
+/// About what records take in a batch on the wire, uncompressed.
+pub(super) fn batch_bytes(records: &[Record]) -> u64 {
+    let part = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
+    let record = |record: &Record| {
+        let headers = record.headers.iter();
+        let headers: usize = headers
+            .map(|(name, value)| name.len() + part(value) + HEADER_OVERHEAD_BYTES)
+            .sum();
+        (part(&record.key) + part(&record.value) + headers + RECORD_OVERHEAD_BYTES) as u64
+    };
+    BATCH_OVERHEAD_BYTES + records.iter().map(record).sum::<u64>()
+}
+
+fn enqueue(
+    producer: &RoundProducer,
+    batch: &ProduceBatch,
+    record: &Record,
+    place: (usize, usize),
+    now: UnixMillis,
+) -> Result<(), KafkaError> {
+    let mut sent = BaseRecord::with_opaque_to(batch.topic.wire_name(), Box::new(place))
+        .partition(batch.partition)
+        .timestamp(record.timestamp.unwrap_or(now).0);
+    if let Some(key) = &record.key {
+        sent = sent.key(&key[..]);
+    }
+    if let Some(value) = &record.value {
+        sent = sent.payload(&value[..]);
+    }
+    if !record.headers.is_empty() {
+        let mut headers = OwnedHeaders::new_with_capacity(record.headers.len());
+        for (name, value) in &record.headers {
+            headers = headers.insert(Header {
+                key: name,
+                value: value.as_deref(),
+            });
+        }
+        sent = sent.headers(headers);
+    }
+    loop {
+        match producer.send(sent) {
+            Ok(()) => return Ok(()),
+            Err((error, back)) if error::code_of(&error) == Some(Code::QueueFull) => {
+                producer.poll(QUEUE_WAIT);
+                sent = back;
+            }
+            Err((error, _)) => return Err(error),
+        }
+    }
+}
+
+/// What a batch takes without records, in bytes.
+const BATCH_OVERHEAD_BYTES: u64 = 61;
+
+/// What a record takes beside key, value and headers, in bytes: lengths and deltas at their usual
+/// sizes.
+const RECORD_OVERHEAD_BYTES: usize = 12;
+
+/// What a header takes beside name and value, in bytes.
+const HEADER_OVERHEAD_BYTES: usize = 4;
+
+/// How long to let librdkafka's queue drain before another try.
+const QUEUE_WAIT: Duration = Duration::from_millis(10);

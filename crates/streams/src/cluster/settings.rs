@@ -1,0 +1,272 @@
+//! Settings of the cluster's topics, by the names of our table and Kafka's own values.
+//!
+//! Kafka knows every name of the table but `thalweg.durability`, which is shown and set as
+//! `flush.messages` ([`super::topics`]). Names that the table does not have stay as they are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rdkafka::admin::{
+    AlterConfig, ConfigEntry, ConfigSource, OwnedResourceSpecifier, ResourceSpecifier,
+};
+
+use super::calls::Calls;
+use super::error::{self, About};
+use crate::config::{Durability, StreamsConfig};
+use crate::error::StreamsError;
+use crate::event_store::{TopicSetting, TopicSpec};
+use crate::topic::TopicName;
+use crate::topic_config::{ConfigChange, DURABILITY, SETTINGS, Setting, TopicConfig};
+
+/// What a new topic is created with.
+pub(super) fn of_new_topic(
+    config: &StreamsConfig,
+    spec: TopicSpec,
+) -> Result<BTreeMap<String, String>, StreamsError> {
+    let mut asked = spec.config;
+    let durability = asked.take_durability().or(spec.durability);
+    let set = asked
+        .all()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let mut set: BTreeMap<String, String> = set.collect();
+    let is_plain = spec.name.stream().is_none();
+    if !(is_plain && config.retention == StreamsConfig::default().retention) {
+        let ms = config
+            .ttl(&spec.name)
+            .map(|ttl| ttl.as_millis().to_string());
+        set.entry(RETENTION.to_owned())
+            .or_insert_with(|| ms.unwrap_or_else(|| "-1".to_owned()));
+    }
+    if let Some(durability) = durability {
+        set_durability(&mut set, durability)?;
+    }
+    Ok(set)
+}
+
+/// What holds for a topic.
+pub(super) async fn of_topic(
+    calls: &Calls,
+    name: &TopicName,
+) -> Result<Vec<TopicSetting>, StreamsError> {
+    let entries = described(calls, name).await?;
+    let known = SETTINGS.iter().filter_map(|setting| {
+        if setting.name == DURABILITY {
+            let entry = entries.get(FLUSH_MESSAGES)?;
+            let durability = durability_of(entry.value.as_deref());
+            return Some(TopicSetting {
+                name: setting.name,
+                value: durability.name().to_owned(),
+                is_set: is_set(entry),
+            });
+        }
+        let entry = entries.get(setting.name)?;
+        Some(TopicSetting {
+            name: setting.name,
+            value: entry.value.clone().unwrap_or_default(),
+            is_set: is_set(entry),
+        })
+    });
+    Ok(known.collect())
+}
+
+/// Changes settings, all or none.
+pub(super) async fn alter(
+    calls: &Calls,
+    name: &TopicName,
+    changes: &[ConfigChange],
+) -> Result<(), StreamsError> {
+    let entries = described(calls, name).await?;
+    // The call sets all that a topic has, so what is not changed is set again.
+    let mut set: BTreeMap<String, String> = entries
+        .values()
+        .filter(|entry| is_set(entry))
+        .filter_map(|entry| Some((entry.name.clone(), entry.value.clone()?)))
+        .collect();
+    let ours = set.iter().filter(|(name, _)| Setting::named(name).is_ok());
+    let mut before = TopicConfig::default();
+    for (name, value) in ours {
+        // A value that the table would refuse stays as it is, unless it is what changes.
+        let change = [ConfigChange::Set(name.clone(), value.clone())];
+        if let Ok(with) = before.clone().changed(&change, |_| String::new()) {
+            before = with;
+        }
+    }
+    let holding = |setting: &Setting| {
+        let entry = entries.get(setting.name);
+        entry
+            .and_then(|entry| entry.value.clone())
+            .unwrap_or_default()
+    };
+    let mut after = before.clone().changed(changes, holding)?;
+    let durability = after.take_durability();
+    for (name, _) in before.all() {
+        set.remove(name);
+    }
+    for (name, value) in after.all() {
+        set.insert(name.to_owned(), value.to_owned());
+    }
+    for change in changes {
+        match change {
+            ConfigChange::Unset(name) if name == DURABILITY => drop(set.remove(FLUSH_MESSAGES)),
+            _ => {}
+        }
+    }
+    if let Some(durability) = durability {
+        set_durability(&mut set, durability)?;
+    }
+    let mut altered = AlterConfig::new(ResourceSpecifier::Topic(name.wire_name()));
+    for (name, value) in &set {
+        altered = altered.set(name, value);
+    }
+    let about = About::Topic(name);
+    let answered = calls.admin().alter_configs([&altered], &calls.options());
+    for result in calls.judged(about, answered.await)? {
+        if let Err((_, code)) = result {
+            let trouble = calls.trouble().told();
+            return Err(error::of_code(code, about, trouble.as_deref()));
+        }
+    }
+    Ok(())
+}
+
+/// Those topics whose records are synced before they are acknowledged. What cannot be asked is
+/// taken for Kafka's usual way.
+pub(super) async fn synced_topics(
+    calls: &Calls,
+    names: impl Iterator<Item = &TopicName>,
+) -> BTreeSet<TopicName> {
+    let names: Vec<&TopicName> = names.collect();
+    let mut synced = BTreeSet::new();
+    for some in names.chunks(DESCRIBED_AT_ONCE) {
+        let resources: Vec<ResourceSpecifier<'_>> = some
+            .iter()
+            .map(|name| ResourceSpecifier::Topic(name.wire_name()))
+            .collect();
+        let described = calls.admin().describe_configs(&resources, &calls.options());
+        let described = match described.await {
+            Ok(described) => described,
+            Err(error) => {
+                tracing::debug!(%error, "topics cannot be described");
+                return synced;
+            }
+        };
+        for resource in described.into_iter().flatten() {
+            let OwnedResourceSpecifier::Topic(wire) = &resource.specifier else {
+                continue;
+            };
+            let flush = resource.get(FLUSH_MESSAGES);
+            let value = flush.and_then(|entry| entry.value.as_deref());
+            if durability_of(value) == Durability::Disk
+                && let Ok(name) = wire.parse()
+            {
+                synced.insert(name);
+            }
+        }
+    }
+    synced
+}
+
+async fn described(
+    calls: &Calls,
+    name: &TopicName,
+) -> Result<BTreeMap<String, ConfigEntry>, StreamsError> {
+    let resource = [ResourceSpecifier::Topic(name.wire_name())];
+    let described = calls.admin().describe_configs(&resource, &calls.options());
+    let described = calls.judged(About::Topic(name), described.await)?;
+    let mut entries = BTreeMap::new();
+    for resource in described {
+        let trouble = calls.trouble().told();
+        let resource = resource
+            .map_err(|code| error::of_code(code, About::Topic(name), trouble.as_deref()))?;
+        entries.extend(
+            resource
+                .entries
+                .into_iter()
+                .map(|entry| (entry.name.clone(), entry)),
+        );
+    }
+    Ok(entries)
+}
+
+fn is_set(entry: &ConfigEntry) -> bool {
+    entry.source == ConfigSource::DynamicTopic
+}
+
+fn set_durability(
+    set: &mut BTreeMap<String, String>,
+    durability: Durability,
+) -> Result<(), StreamsError> {
+    match durability {
+        Durability::Memory => {
+            return Err(StreamsError::Unsupported(
+                "durability 'memory' (a Kafka cluster writes every record: ask for os or disk)",
+            ));
+        }
+        Durability::Os => drop(set.remove(FLUSH_MESSAGES)),
+        Durability::Disk => drop(set.insert(FLUSH_MESSAGES.to_owned(), "1".to_owned())),
+    }
+    Ok(())
+}
+
+fn durability_of(flush_messages: Option<&str>) -> Durability {
+    match flush_messages {
+        Some("1") => Durability::Disk,
+        _ => Durability::Os,
+    }
+}
+
+const FLUSH_MESSAGES: &str = "flush.messages";
+const RETENTION: &str = "retention.ms";
+
+/// Topics asked for in one request.
+const DESCRIBED_AT_ONCE: usize = 500;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new_topic(config: &str, name: &str, asked: &[(&str, &str)]) -> Vec<(String, String)> {
+        let config: StreamsConfig = serde_json::from_str(config).unwrap();
+        let spec = TopicSpec {
+            config: TopicConfig::of(asked.iter().copied()).unwrap(),
+            ..TopicSpec::of(name.parse().unwrap())
+        };
+        of_new_topic(&config, spec).unwrap().into_iter().collect()
+    }
+
+    fn set(name: &str, value: &str) -> (String, String) {
+        (name.to_owned(), value.to_owned())
+    }
+
+    #[test]
+    fn a_streams_ttl_becomes_the_retention_and_plain_topics_keep_the_clusters() {
+        let hour = r#"{"streams":[{"path":"/s","ttl":"1h"}],"default_stream":{"ttl":"0s"}}"#;
+        assert_eq!(
+            new_topic(hour, "/s:t", &[]),
+            [set("retention.ms", "3600000")]
+        );
+        assert_eq!(new_topic(hour, "/else:t", &[]), [set("retention.ms", "-1")]);
+        assert_eq!(new_topic(hour, "plain", &[]), []);
+        let asked = [("retention.ms", "5"), ("cleanup.policy", "compact")];
+        assert_eq!(
+            new_topic(hour, "/s:t", &asked),
+            [set("cleanup.policy", "compact"), set("retention.ms", "5")]
+        );
+        assert_eq!(
+            new_topic(r#"{"retention":"1d"}"#, "plain", &[]),
+            [set("retention.ms", "86400000")]
+        );
+    }
+
+    #[test]
+    fn durability_becomes_kafkas_flush() {
+        let disk = [("thalweg.durability", "disk")];
+        assert_eq!(new_topic("{}", "t", &disk), [set("flush.messages", "1")]);
+        assert_eq!(new_topic("{}", "t", &[("thalweg.durability", "os")]), []);
+        let spec = TopicSpec {
+            durability: Some(Durability::Memory),
+            ..TopicSpec::of("t".parse().unwrap())
+        };
+        let refused = of_new_topic(&StreamsConfig::default(), spec).unwrap_err();
+        assert!(refused.to_string().contains("memory"), "{refused}");
+    }
+}

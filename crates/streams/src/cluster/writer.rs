@@ -1,0 +1,164 @@
+//! The thread that writes what has no sequence of its own.
+//!
+//! It takes all that waits, sends it as one round ([`super::round`]), and answers; then the next. So
+//! a lone batch waits for one round trip and a crowd shares it. librdkafka is idempotent beneath:
+//! what it retries is stored once, in order. While the cluster is away the round waits for it, up
+//! to the delivery's time-out, and everybody behind it waits for room.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use base::{Clock, SystemClock};
+use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::producer::Producer;
+
+use super::calls::Calls;
+use super::error::{self, About};
+use super::round::{Deliveries, Job, Round, RoundProducer};
+use crate::error::StreamsError;
+use crate::event_store::Placed;
+
+/// What became of a batch.
+pub(super) type Outcome = Result<Placed, StreamsError>;
+
+/// The writer's state.
+pub(super) struct Writer {
+    calls: Calls,
+    partition_bytes_max: u64,
+    /// None until it is needed, and again after it broke.
+    producer: Option<(RoundProducer, Deliveries)>,
+}
+
+impl Writer {
+    pub(super) fn new(calls: Calls, partition_bytes_max: u64) -> Self {
+        Writer {
+            calls,
+            partition_bytes_max,
+            producer: None,
+        }
+    }
+
+    /// Writes until nobody can send any more.
+    pub(super) fn run(mut self, jobs: Receiver<Job>) {
+        let mut waiting = Waiting::new(jobs);
+        loop {
+            match waiting.next(self.partition_bytes_max) {
+                Next::Round(round) => self.write(round),
+                Next::Idle => self.serve(),
+                Next::Over => return,
+            }
+        }
+    }
+
+    fn serve(&self) {
+        self.calls.serve();
+        if let Some((producer, _)) = &self.producer {
+            producer.poll(Duration::ZERO);
+        }
+    }
+
+    fn write(&mut self, round: Round) {
+        let sent = self.send(&round);
+        if let Err(error) = &sent {
+            tracing::warn!(error = base::report(error), "a round was not sent");
+        }
+        for (index, job) in round.jobs.into_iter().enumerate() {
+            let outcome = match &sent {
+                Ok(outcomes) => outcomes
+                    .get(index)
+                    .cloned()
+                    .unwrap_or(Err(StreamsError::Closed)),
+                Err(error) => Err(error.clone()),
+            };
+            // Who asked may have gone away; the records are stored all the same.
+            let _ = job.answer.send(outcome);
+            drop(job.room);
+        }
+    }
+
+    fn send(&mut self, round: &Round) -> Result<Vec<Outcome>, StreamsError> {
+        let config = self.calls.config();
+        let told = |error| {
+            let trouble = self.calls.trouble().told();
+            error::of_call(&error, About::Cluster, trouble.as_deref())
+        };
+        if self.producer.is_none() {
+            let deliveries = Deliveries::new(self.calls.trouble().clone());
+            let mut client = config.producer();
+            let together = together_bytes(self.partition_bytes_max);
+            client.set("message.max.bytes", &together);
+            client.set("batch.size", &together);
+            let made = RoundProducer::from_config_and_context(&client, deliveries.clone());
+            self.producer = Some((made.map_err(told)?, deliveries));
+        }
+        let Some((producer, deliveries)) = &self.producer else {
+            return Err(StreamsError::Closed);
+        };
+        let batches: Vec<_> = round.jobs.iter().map(|job| &job.batch).collect();
+        let timeout = config.flush_timeout();
+        let sent = deliveries.send(producer, &batches, SystemClock.now(), timeout);
+        let is_broken = sent.is_err() || producer.client().fatal_error().is_some();
+        let sent = sent.map_err(told);
+        if is_broken {
+            // What it still holds was answered with an error; a new one begins with nothing.
+            self.producer = None;
+        }
+        sent
+    }
+}
+
+/// What waits to be written.
+pub(super) struct Waiting {
+    jobs: Receiver<Job>,
+    /// What did not fit into the last round.
+    left: VecDeque<Job>,
+}
+
+/// What a writer is to do.
+pub(super) enum Next {
+    Round(Round),
+    /// Nothing came for a while.
+    Idle,
+    /// Nothing will come any more.
+    Over,
+}
+
+impl Waiting {
+    pub(super) fn new(jobs: Receiver<Job>) -> Self {
+        let left = VecDeque::new();
+        Waiting { jobs, left }
+    }
+
+    /// Waits for a job, and takes all that is there with it.
+    pub(super) fn next(&mut self, partition_bytes_max: u64) -> Next {
+        let mut round = Round::default();
+        let mut left = VecDeque::new();
+        for job in self.left.drain(..) {
+            left.extend(round.take(job, partition_bytes_max));
+        }
+        self.left = left;
+        if round.jobs.is_empty() {
+            match self.jobs.recv_timeout(IDLE) {
+                Ok(job) => drop(round.take(job, partition_bytes_max)),
+                Err(RecvTimeoutError::Disconnected) => return Next::Over,
+                Err(RecvTimeoutError::Timeout) => return Next::Idle,
+            }
+        }
+        // Once one has to wait, those behind it do too: a partition's order is kept.
+        while self.left.is_empty() {
+            let Ok(job) = self.jobs.try_recv() else { break };
+            self.left.extend(round.take(job, partition_bytes_max));
+        }
+        Next::Round(round)
+    }
+}
+
+/// How often an idle writer takes up what its clients complain of.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// The size below which librdkafka keeps records together: it counts the worst case for each
+/// record, which is up to three times of what is sent.
+pub(super) fn together_bytes(partition_bytes_max: u64) -> String {
+    (4 * partition_bytes_max + (64 << 10)).to_string()
+}

@@ -1,0 +1,731 @@
+//! What the other crates rely on, call by call, whatever store is behind the trait.
+//!
+//! The module that includes this file says which one, by its function `world`.
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use base::{Clock, SystemClock, UnixMillis};
+use streams::{
+    ConfigChange, ConsumedRecord, Consumer, ConsumerConfig, EventStore, Isolation, OffsetReset,
+    ProduceBatch, ProducerSequence, Record, SeekTo, StreamsError, TopicConfig, TopicName,
+    TopicSpec,
+};
+use tokio::time::Instant;
+
+use super::world;
+
+/// A store, and names in it that no other test uses.
+pub struct World {
+    store: Arc<dyn EventStore>,
+    run: String,
+    /// What has to outlive the store.
+    _kept: Box<dyn Any + Send + Sync>,
+}
+
+impl World {
+    /// A world on `store`.
+    pub fn new(store: Arc<dyn EventStore>, kept: Box<dyn Any + Send + Sync>) -> World {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
+        World {
+            store,
+            run: format!("b{}-{nth}", std::process::id()),
+            _kept: kept,
+        }
+    }
+
+    fn topic(&self, name: &str) -> TopicName {
+        format!("{name}-{}", self.run).parse().unwrap()
+    }
+
+    fn group(&self) -> String {
+        format!("g-{}", self.run)
+    }
+
+    async fn created(&self, name: &str, partitions: i32) -> TopicName {
+        let topic = self.topic(name);
+        let spec = TopicSpec::of(topic.clone()).with_partitions(partitions);
+        let info = self.store.create_topic(spec).await.unwrap();
+        assert_eq!((&info.name, info.partitions), (&topic, partitions));
+        topic
+    }
+
+    async fn produce(&self, topic: &TopicName, partition: i32, values: &[&str]) -> i64 {
+        let records = values
+            .iter()
+            .map(|value| Record::of_value(value.to_string()));
+        let batch = ProduceBatch {
+            topic: topic.clone(),
+            partition,
+            records: records.collect(),
+            sequence: None,
+        };
+        let placed = self.store.produce(batch).await.unwrap();
+        assert_eq!(placed.partition, partition);
+        placed.base_offset
+    }
+
+    async fn assigned(&self, topic: &TopicName) -> Box<dyn Consumer> {
+        let config = ConsumerConfig {
+            isolation: Isolation::Committed,
+            ..ConsumerConfig::alone("test")
+        };
+        let mut consumer = self.store.consumer(config).await.unwrap();
+        consumer.assign(vec![(topic.clone(), 0)]).await.unwrap();
+        consumer
+    }
+
+    async fn member(&self) -> Box<dyn Consumer> {
+        let config = ConsumerConfig::in_group(self.group(), "test");
+        self.store.consumer(config).await.unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn topics_are_made_told_and_deleted() {
+    let world = world().await;
+    let topic = world.created("t", 3).await;
+    let spec = TopicSpec::of(topic.clone());
+    let refused = world.store.create_topic(spec).await;
+    assert!(
+        matches!(refused, Err(StreamsError::TopicExists(_))),
+        "{refused:?}"
+    );
+    for partitions in [0, -1] {
+        let spec = TopicSpec::of(world.topic("none")).with_partitions(partitions);
+        let refused = world.store.create_topic(spec).await;
+        assert!(
+            matches!(refused, Err(StreamsError::InvalidPartitions { .. })),
+            "{refused:?}"
+        );
+    }
+    let all = world.store.topics().await.unwrap();
+    assert!(
+        all.iter()
+            .any(|info| info.name == topic && info.partitions == 3)
+    );
+    assert!(!all.iter().any(|info| info.name.is_internal()));
+    world.store.create_partitions(&topic, 5).await.unwrap();
+    assert_eq!(world.store.topic(&topic).await.unwrap().partitions, 5);
+    let refused = world.store.create_partitions(&topic, 4).await;
+    assert!(matches!(
+        refused,
+        Err(StreamsError::PartitionsOnlyGrow { now: 5, .. })
+    ));
+    world.produce(&topic, 4, &["in a new partition"]).await;
+    world.store.delete_topic(&topic).await.unwrap();
+    for refused in [
+        world.store.topic(&topic).await.map(drop),
+        world.store.delete_topic(&topic).await,
+        world.store.create_partitions(&topic, 9).await,
+    ] {
+        assert!(
+            matches!(refused, Err(StreamsError::UnknownTopic(_))),
+            "{refused:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_streams_topic_is_one_under_both_its_names() {
+    let world = world().await;
+    let path: TopicName = format!("/streams/{}:t_1", world.run).parse().unwrap();
+    let info = world.store.topic_or_create(&path).await.unwrap();
+    assert_eq!(info.name.display(), path.display());
+    assert_eq!(world.store.partitions_or_create(&path).await.unwrap(), 1);
+    world.produce(&path, 0, &["v"]).await;
+    let alias: TopicName = path.wire_name().parse().unwrap();
+    let again = world.store.topic_or_create(&alias).await.unwrap();
+    assert_eq!(
+        (again.name.display(), again.records_in_total),
+        (path.display(), 1)
+    );
+    let settings = world.store.topic_settings(&alias).await.unwrap();
+    let retention = settings
+        .iter()
+        .find(|setting| setting.name == "retention.ms");
+    assert_eq!(retention.unwrap().value, "604800000");
+    let mut consumer = world.assigned(&alias).await;
+    let records = poll_many(&mut consumer, 1).await;
+    assert_eq!(records[0].topic.display(), path.display());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_are_changed_all_or_none() {
+    let world = world().await;
+    let topic = world.topic("t");
+    let asked = [("retention.ms", "100000"), ("thalweg.durability", "disk")];
+    let spec = TopicSpec {
+        config: TopicConfig::of(asked).unwrap(),
+        ..TopicSpec::of(topic.clone())
+    };
+    world.store.create_topic(spec).await.unwrap();
+    let value = |name: &'static str| {
+        let (store, topic) = (world.store.clone(), topic.clone());
+        async move {
+            let settings = store.topic_settings(&topic).await.unwrap();
+            let found = settings.into_iter().find(|setting| setting.name == name);
+            found
+                .map(|setting| (setting.value, setting.is_set))
+                .unwrap()
+        }
+    };
+    assert_eq!(value("retention.ms").await, ("100000".to_owned(), true));
+    assert_eq!(value("thalweg.durability").await.0, "disk");
+    let set = |name: &str, value: &str| ConfigChange::Set(name.to_owned(), value.to_owned());
+    let append = ConfigChange::Append("cleanup.policy".to_owned(), "compact".to_owned());
+    let changes = vec![set("delete.retention.ms", "7"), append];
+    world.store.alter_topic(&topic, changes).await.unwrap();
+    let unset = ConfigChange::Unset("retention.ms".to_owned());
+    let refused = world
+        .store
+        .alter_topic(&topic, vec![unset.clone(), set("no.such", "1")])
+        .await;
+    assert!(
+        matches!(refused, Err(StreamsError::InvalidConfig(_))),
+        "{refused:?}"
+    );
+    eventually("the change is seen", || async {
+        value("delete.retention.ms").await == ("7".to_owned(), true)
+            && value("retention.ms").await == ("100000".to_owned(), true)
+    })
+    .await;
+    assert!(value("cleanup.policy").await.0.contains("compact"));
+    world.store.alter_topic(&topic, vec![unset]).await.unwrap();
+    eventually("the default holds again", || async {
+        value("retention.ms").await == ("604800000".to_owned(), false)
+    })
+    .await;
+    assert_eq!(value("thalweg.durability").await.0, "disk");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_come_back_as_they_were_produced() {
+    let world = world().await;
+    let topic = world.created("t", 1).await;
+    let now = SystemClock.now();
+    let records = vec![
+        Record::default(),
+        Record::of_value("").with_key(""),
+        Record {
+            key: Some(vec![0, 255].into()),
+            value: Some(vec![7; 100_000].into()),
+            headers: vec![
+                ("h".to_owned(), Some("1".into())),
+                ("h".to_owned(), None),
+                ("e".to_owned(), Some("".into())),
+            ],
+            timestamp: Some(UnixMillis(now.0 - 5_000)),
+        },
+    ];
+    let batch = ProduceBatch {
+        topic: topic.clone(),
+        partition: 0,
+        records: records.clone(),
+        sequence: None,
+    };
+    assert_eq!(world.store.produce(batch).await.unwrap().base_offset, 0);
+    assert_eq!(world.produce(&topic, 0, &["a", "b"]).await, 3);
+    let mut consumer = world.assigned(&topic).await;
+    let read = poll_many(&mut consumer, 5).await;
+    for (offset, (read, sent)) in read.iter().zip(&records).enumerate() {
+        assert_eq!((read.offset, read.partition), (offset as i64, 0));
+        assert_eq!((&read.key, &read.value), (&sent.key, &sent.value));
+        assert_eq!(read.headers, sent.headers);
+        let at = sent.timestamp.unwrap_or(now);
+        assert!((read.timestamp.0 - at.0).abs() < 120_000);
+        assert!(sent.timestamp.is_none() || read.timestamp == at);
+    }
+    assert_eq!(texts(&read[3..]), ["a", "b"]);
+    let info = world.store.topic(&topic).await.unwrap();
+    assert_eq!(
+        (
+            info.partition_offsets[0].start,
+            info.partition_offsets[0].end
+        ),
+        (0, 5)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_stored_is_told_in_the_stores_words() {
+    let world = world().await;
+    let topic = world.created("t", 1).await;
+    let batch = |topic: &TopicName, partition, value: String| ProduceBatch {
+        topic: topic.clone(),
+        partition,
+        records: vec![Record::of_value(value)],
+        sequence: None,
+    };
+    let nowhere = world.topic("nowhere");
+    let refused = world.store.produce(batch(&nowhere, 0, "v".into())).await;
+    assert!(
+        matches!(refused, Err(StreamsError::UnknownTopic(_))),
+        "{refused:?}"
+    );
+    let refused = world.store.produce(batch(&topic, 1, "v".into())).await;
+    assert!(
+        matches!(
+            refused,
+            Err(StreamsError::UnknownPartition { partition: 1, .. })
+        ),
+        "{refused:?}"
+    );
+    let refused = world
+        .store
+        .produce(batch(&topic, 0, "x".repeat(2 << 20)))
+        .await;
+    assert!(
+        matches!(refused, Err(StreamsError::MessageTooLarge { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(world.produce(&topic, 0, &["v"]).await, 0);
+    let mut consumer = world
+        .store
+        .consumer(ConsumerConfig::alone("c"))
+        .await
+        .unwrap();
+    let refused = consumer.assign(vec![(nowhere, 0)]).await;
+    assert!(
+        matches!(refused, Err(StreamsError::UnknownTopic(_))),
+        "{refused:?}"
+    );
+    let refused = consumer.subscribe(vec![topic.clone()]).await;
+    assert!(
+        matches!(refused, Err(StreamsError::IllegalState(_))),
+        "{refused:?}"
+    );
+    consumer.assign(vec![(topic, 0)]).await.unwrap();
+    let refused = consumer.commit(None).await;
+    assert!(
+        matches!(refused, Err(StreamsError::IllegalState(_))),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_producers_at_once_get_each_its_own_offsets() {
+    let world = world().await;
+    let topic = world.created("t", 2).await;
+    let mut producers = tokio::task::JoinSet::new();
+    for producer in 0..50 {
+        let (store, topic) = (world.store.clone(), topic.clone());
+        producers.spawn(async move {
+            let texts: Vec<String> = (0..3).map(|nth| format!("{producer}-{nth}")).collect();
+            let records = texts.iter().map(|text| Record::of_value(text.clone()));
+            let batch = ProduceBatch {
+                topic,
+                partition: producer % 2,
+                records: records.collect(),
+                sequence: None,
+            };
+            (store.produce(batch).await.unwrap(), texts)
+        });
+    }
+    let placed = producers.join_all().await;
+    let mut consumer = world
+        .store
+        .consumer(ConsumerConfig::alone("c"))
+        .await
+        .unwrap();
+    let both = vec![(topic.clone(), 0), (topic.clone(), 1)];
+    consumer.assign(both).await.unwrap();
+    let read = poll_many(&mut consumer, 150).await;
+    for (placed, texts) in placed {
+        for (nth, text) in texts.iter().enumerate() {
+            let at = (placed.partition, placed.base_offset + nth as i64);
+            let found = read
+                .iter()
+                .find(|record| (record.partition, record.offset) == at);
+            assert_eq!(found.unwrap().value.as_ref().unwrap(), text.as_bytes());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_numbered_batch_is_stored_once_whatever_is_retried() {
+    let world = world().await;
+    let topic = world.created("t", 2).await;
+    let producer_id = world.store.producer_id().await.unwrap();
+    assert_ne!(world.store.producer_id().await.unwrap(), producer_id);
+    let numbered = |partition, epoch, first: i32, values: &[&str]| ProduceBatch {
+        topic: topic.clone(),
+        partition,
+        records: values
+            .iter()
+            .map(|value| Record::of_value(value.to_string()))
+            .collect(),
+        sequence: Some(ProducerSequence {
+            producer_id,
+            producer_epoch: epoch,
+            first_sequence: first,
+        }),
+    };
+    let first = world
+        .store
+        .produce(numbered(0, 0, 0, &["a", "b"]))
+        .await
+        .unwrap();
+    let second = world
+        .store
+        .produce(numbered(0, 0, 2, &["c"]))
+        .await
+        .unwrap();
+    assert!(second.base_offset > first.base_offset + 1);
+    for _ in 0..2 {
+        let again = world
+            .store
+            .produce(numbered(0, 0, 0, &["a", "b"]))
+            .await
+            .unwrap();
+        assert_eq!(again, first);
+        let again = world
+            .store
+            .produce(numbered(0, 0, 2, &["c"]))
+            .await
+            .unwrap();
+        assert_eq!(again, second);
+    }
+    let refused = world.store.produce(numbered(0, 0, 9, &["z"])).await;
+    assert!(
+        matches!(
+            refused,
+            Err(StreamsError::OutOfOrderSequence {
+                got: 9,
+                expected: 3,
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+    // Each partition counts for itself, and a newer epoch fences the older.
+    world
+        .store
+        .produce(numbered(1, 0, 0, &["p"]))
+        .await
+        .unwrap();
+    world
+        .store
+        .produce(numbered(0, 1, 0, &["d"]))
+        .await
+        .unwrap();
+    let refused = world.store.produce(numbered(0, 0, 3, &["z"])).await;
+    assert!(
+        matches!(
+            refused,
+            Err(StreamsError::InvalidProducerEpoch { current: 1, .. })
+        ),
+        "{refused:?}"
+    );
+    let mut consumer = world.assigned(&topic).await;
+    assert_eq!(
+        texts(&poll_many(&mut consumer, 4).await),
+        ["a", "b", "c", "d"]
+    );
+    assert!(
+        consumer
+            .poll(Duration::from_millis(300), 1_000)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    let groups = world.store.groups().await.unwrap();
+    assert!(
+        !groups.iter().any(|group| group.group.contains("thalweg.")),
+        "{groups:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_assigned_consumer_reads_everything_within_max_bytes() {
+    let world = world().await;
+    let topic = world.created("t", 1).await;
+    for nth in 0..40 {
+        let texts: Vec<String> = (0..3)
+            .map(|k| format!("{}-{}", nth * 3 + k, "x".repeat(90)))
+            .collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        world.produce(&topic, 0, &texts).await;
+    }
+    let mut consumer = world.assigned(&topic).await;
+    let mut read = Vec::new();
+    while read.len() < 120 {
+        // Less than one record: one at a time all the same; else as many as fit.
+        let max_bytes = if read.len() < 10 { 1 } else { 1_000 };
+        let records = consumer.poll(PATIENCE, max_bytes).await.unwrap();
+        assert!(!records.is_empty());
+        assert!(records.len() == 1 || max_bytes == 1_000 && records.len() <= 10);
+        read.extend(records);
+    }
+    let offsets: Vec<i64> = read.iter().map(|record| record.offset).collect();
+    assert_eq!(offsets, (0..120).collect::<Vec<_>>());
+    assert_eq!(consumer.position(&topic, 0), Some(120));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_poll_is_answered_by_a_record_and_else_ends_in_time() {
+    let world = world().await;
+    let topic = world.created("t", 1).await;
+    let mut consumer = world.assigned(&topic).await;
+    assert!(
+        consumer
+            .poll(Duration::from_millis(20), 1_000)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    let poll = tokio::spawn(async move {
+        let records = consumer.poll(PATIENCE, 1_000).await.unwrap();
+        texts(&records)
+    });
+    tokio::task::yield_now().await;
+    world.produce(&topic, 0, &["now"]).await;
+    assert_eq!(poll.await.unwrap(), ["now"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_poll_that_is_given_up_loses_nothing() {
+    let world = world().await;
+    let topic = world.created("t", 1).await;
+    let texts: Vec<String> = (0..200).map(|nth| nth.to_string()).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    world.produce(&topic, 0, &texts).await;
+    let mut consumer = world.assigned(&topic).await;
+    // Begun in peace: where to begin is asked for at the first poll.
+    let first = consumer.poll(PATIENCE, 1).await.unwrap();
+    let mut offsets: Vec<i64> = first.iter().map(|record| record.offset).collect();
+    let deadline = Instant::now() + PATIENCE;
+    while offsets.len() < 200 {
+        assert!(Instant::now() < deadline, "{} of 200 came", offsets.len());
+        // Both may be ready at once, or either first.
+        tokio::select! {
+            () = tokio::task::yield_now() => {}
+            polled = consumer.poll(PATIENCE, 100) => {
+                offsets.extend(polled.unwrap().iter().map(|record| record.offset));
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(offsets, (0..200).collect::<Vec<i64>>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn positions_can_be_moved() {
+    let world = world().await;
+    let topic = world.created("t", 1).await;
+    world.produce(&topic, 0, &["v0", "v1", "v2"]).await;
+    let config = ConsumerConfig {
+        auto_offset_reset: OffsetReset::Latest,
+        ..ConsumerConfig::alone("c")
+    };
+    let mut consumer = world.store.consumer(config).await.unwrap();
+    consumer.assign(vec![(topic.clone(), 0)]).await.unwrap();
+    assert!(
+        consumer
+            .poll(Duration::ZERO, 1_000)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert_eq!(consumer.position(&topic, 0), Some(3));
+    for _ in 0..10 {
+        for (to, first) in [
+            (SeekTo::Beginning, "v0"),
+            (SeekTo::Offset(1), "v1"),
+            (SeekTo::Offset(2), "v2"),
+        ] {
+            consumer.seek(&topic, 0, to).await.unwrap();
+            let records = consumer.poll(PATIENCE, 1_000).await.unwrap();
+            assert_eq!(texts(&records)[0], first);
+        }
+    }
+    // Out of range falls back to the reset, which is the end here.
+    for to in [SeekTo::Offset(99), SeekTo::End] {
+        consumer.seek(&topic, 0, to).await.unwrap();
+        assert!(
+            consumer
+                .poll(Duration::ZERO, 1_000)
+                .await
+                .unwrap()
+                .is_empty()
+        );
+        assert_eq!(consumer.position(&topic, 0), Some(3));
+    }
+    let elsewhere = world.topic("u");
+    let refused = consumer.seek(&elsewhere, 0, SeekTo::End).await;
+    assert!(
+        matches!(refused, Err(StreamsError::NotAssigned { .. })),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deleted_records_are_gone_and_the_rest_stays() {
+    let world = world().await;
+    let topic = world.created("t", 1).await;
+    world.produce(&topic, 0, &["v0", "v1", "v2"]).await;
+    assert_eq!(
+        world
+            .store
+            .delete_records(&topic, 0, Some(2))
+            .await
+            .unwrap(),
+        2
+    );
+    assert_eq!(
+        world
+            .store
+            .delete_records(&topic, 0, Some(1))
+            .await
+            .unwrap(),
+        2
+    );
+    let refused = world.store.delete_records(&topic, 0, Some(9)).await;
+    assert!(
+        matches!(
+            refused,
+            Err(StreamsError::OffsetOutOfRange {
+                offset: 9,
+                end: 3,
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+    let mut consumer = world.assigned(&topic).await;
+    assert_eq!(texts(&poll_many(&mut consumer, 1).await), ["v2"]);
+    assert_eq!(
+        world.store.delete_records(&topic, 0, None).await.unwrap(),
+        3
+    );
+    let refused = world.store.delete_records(&topic, 7, None).await;
+    assert!(
+        matches!(refused, Err(StreamsError::UnknownPartition { .. })),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_goes_on_from_what_it_committed() {
+    let world = world().await;
+    let topic = world.created("t", 1).await;
+    world.produce(&topic, 0, &["v0", "v1", "v2", "v3"]).await;
+    let mut first = world.member().await;
+    first.subscribe(vec![topic.clone()]).await.unwrap();
+    assert_eq!(
+        texts(&poll_many(&mut first, 4).await),
+        ["v0", "v1", "v2", "v3"]
+    );
+    assert_eq!(first.assignment(), [(topic.clone(), 0)]);
+    let offsets = Some(vec![(topic.clone(), 0, 2, "half".to_owned())]);
+    assert_eq!(
+        first.commit(offsets).await.unwrap(),
+        [(topic.clone(), 0, 2)]
+    );
+    let places = [(topic.clone(), 0), (world.topic("none"), 0)];
+    let committed = world
+        .store
+        .committed(&world.group(), &places)
+        .await
+        .unwrap();
+    let half = committed[0].as_ref().unwrap();
+    assert_eq!((half.offset, half.metadata.as_str()), (2, "half"));
+    assert_eq!(committed[1], None);
+    first.close().await.unwrap();
+
+    let mut second = world.member().await;
+    second.subscribe(vec![topic.clone()]).await.unwrap();
+    assert_eq!(texts(&poll_many(&mut second, 2).await), ["v2", "v3"]);
+    second.seek(&topic, 0, SeekTo::Offset(1)).await.unwrap();
+    assert_eq!(texts(&poll_many(&mut second, 3).await), ["v1", "v2", "v3"]);
+    assert_eq!(second.commit(None).await.unwrap(), [(topic.clone(), 0, 4)]);
+    let groups = world.store.groups().await.unwrap();
+    let group = groups
+        .iter()
+        .find(|group| group.group == world.group())
+        .unwrap();
+    assert_eq!((group.state.as_str(), group.members.len()), ("Stable", 1));
+    assert_eq!(group.members[0].client_id, "test");
+    second.close().await.unwrap();
+
+    // Assigned and outside of its members, a consumer of the group goes on there too.
+    let mut third = world.member().await;
+    third.assign(vec![(topic.clone(), 0)]).await.unwrap();
+    world.produce(&topic, 0, &["v4"]).await;
+    assert_eq!(texts(&poll_many(&mut third, 1).await), ["v4"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_members_share_the_partitions_and_one_takes_over() {
+    let world = world().await;
+    let topic = world.created("t", 4).await;
+    let mut members = [world.member().await, world.member().await];
+    for member in &mut members {
+        member.subscribe(vec![topic.clone()]).await.unwrap();
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while members.iter().any(|member| member.assignment().len() != 2) {
+        assert!(Instant::now() < deadline, "the group did not settle");
+        for member in &mut members {
+            member.poll(Duration::from_millis(20), 1_000).await.unwrap();
+        }
+    }
+    let held: BTreeSet<i32> = members
+        .iter()
+        .flat_map(|member| member.assignment())
+        .map(|(_, index)| index)
+        .collect();
+    assert_eq!(held, (0..4).collect());
+    let [leaver, mut stayer] = members;
+    leaver.close().await.unwrap();
+    for partition in 0..4 {
+        world.produce(&topic, partition, &["v"]).await;
+    }
+    // The stayer's next heartbeat finds out.
+    let records = poll_many(&mut stayer, 4).await;
+    let read: BTreeSet<i32> = records.iter().map(|record| record.partition).collect();
+    assert_eq!((read.len(), stayer.assignment().len()), (4, 4));
+}
+
+/// Polls until `count` records came.
+async fn poll_many(consumer: &mut Box<dyn Consumer>, count: usize) -> Vec<ConsumedRecord> {
+    let mut records = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    while records.len() < count {
+        assert!(
+            Instant::now() < deadline,
+            "only {} of {count} records came",
+            records.len()
+        );
+        records.extend(
+            consumer
+                .poll(Duration::from_secs(1), 1 << 20)
+                .await
+                .unwrap(),
+        );
+    }
+    records
+}
+
+/// Looks at a condition until it holds.
+async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn texts(records: &[ConsumedRecord]) -> Vec<String> {
+    let text = |record: &ConsumedRecord| {
+        String::from_utf8(record.value.clone().unwrap_or_default().to_vec()).unwrap()
+    };
+    records.iter().map(text).collect()
+}
+
+/// Generous, as the machine may be slow and a cluster's first group takes seconds.
+const PATIENCE: Duration = Duration::from_secs(90);

@@ -1,0 +1,221 @@
+//! `thalweg up` with its records in a Kafka cluster.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Up, curl, eventually, folder, post, succeed, text, thalweg_command};
+use crate::kafka_broker::{free_address, kafka};
+
+#[test]
+fn rest_and_the_command_line_work_on_the_cluster() {
+    let dir = folder();
+    let up = on_cluster(&dir.path().join("data"));
+    let log = std::fs::read_to_string(dir.path().join("data.up.log")).unwrap();
+    assert!(
+        log.contains("Kafka cluster; no Kafka listener of its own"),
+        "{log}"
+    );
+    assert!(up.get("/api/v1/status")["endpoints"]["streams"].is_null());
+
+    let url = up.url("rest", "/topics/%2Fcluster%2Frest%3Atopic1");
+    let body = r#"{"records":[{"value":{"foo":"bar"}},{"value":2}]}"#;
+    let answer = post(&url, "application/vnd.kafka.json.v1+json", body);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert_eq!(answer.json()["offsets"][1]["offset"], 1, "{}", answer.body);
+    assert_eq!(
+        kcat_lines(".cluster.rest..topic1"),
+        ["{\"foo\":\"bar\"}", "2"]
+    );
+
+    let rest = up.url("rest", "");
+    let v2 = "application/vnd.kafka.v2+json";
+    let body = json!({"name": "i", "format": "json", "auto.offset.reset": "earliest"});
+    let answer = post(
+        &format!("{rest}/consumers/cluster-rest"),
+        v2,
+        &body.to_string(),
+    );
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let uri = answer.json()["base_uri"].as_str().unwrap().to_owned();
+    let topics = r#"{"topics":["/cluster/rest:topic1"]}"#;
+    assert_eq!(post(&format!("{uri}/subscription"), v2, topics).status, 204);
+    let records = eventually("the instance reads", || {
+        let accept = "Accept: application/vnd.kafka.json.v2+json";
+        let answer = curl(&["--header", accept, &format!("{uri}/records?timeout=5000")]);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        Some(answer.json()).filter(|records| records.as_array().is_some_and(|a| a.len() == 2))
+    });
+    assert_eq!(records[0]["value"]["foo"], "bar", "{records}");
+    assert_eq!(post(&format!("{uri}/offsets"), v2, "").status, 200);
+    let groups = up.get("/api/v1/groups");
+    assert!(groups.to_string().contains("cluster-rest"), "{groups}");
+
+    up.cli_json(&["topics", "create", "cluster-cli", "--partitions", "2"]);
+    let listed = up.cli_json(&["topics", "list"]).to_string();
+    assert!(
+        listed.contains("cluster-cli") && listed.contains("/cluster/rest:topic1"),
+        "{listed}"
+    );
+    let lines = dir.path().join("lines");
+    std::fs::write(&lines, "one\ntwo\n").unwrap();
+    let produced = up.cli(&["produce", "cluster-cli", lines.to_str().unwrap()]);
+    assert!(produced.status.success(), "{}", text(&produced.stderr));
+    let mut read = kcat_lines("cluster-cli");
+    read.sort();
+    assert_eq!(read, ["one", "two"]);
+    let consumed = up.cli(&["consume", "cluster-cli", "--from-beginning", "--max", "2"]);
+    let mut consumed: Vec<String> = text(&consumed.stdout).lines().map(str::to_owned).collect();
+    consumed.sort();
+    assert_eq!(consumed, ["one", "two"]);
+    let refused = up.cli(&["users", "list"]);
+    assert!(
+        text(&refused.stderr).contains("Kafka cluster's own"),
+        "{}",
+        text(&refused.stderr)
+    );
+    assert!(up.stop().success());
+}
+
+#[test]
+fn a_statement_goes_from_topic_to_topic_once_over_a_kill() {
+    let dir = folder();
+    let data = dir.path().join("data");
+    let mut up = on_cluster(&data);
+    for topic in ["cluster-hot", "cluster-alarm"] {
+        up.cli_json(&["topics", "create", topic]);
+    }
+    let statement = "INSERT INTO kafka.\"cluster-alarm\" SELECT id, f FROM kafka.\"cluster-hot\" \
+                     WHERE f > 50";
+    up.cli_json(&["statements", "add", statement]);
+    let produce = |up: &Up, ids: std::ops::Range<i64>| {
+        let records: Vec<Value> = ids
+            .map(|id| json!({"value": {"id": id, "f": if id % 2 == 0 { 99 } else { 1 }}}))
+            .collect();
+        let body = json!({"records": records}).to_string();
+        let url = up.url("rest", "/topics/cluster-hot");
+        let answer = post(&url, "application/vnd.kafka.json.v2+json", &body);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    };
+    produce(&up, 0..100);
+    eventually("rows come out", || {
+        Some(()).filter(|()| !rows("cluster-alarm").is_empty())
+    });
+    up.kill();
+    let up = on_cluster(&data);
+    produce(&up, 100..200);
+    let read = eventually("every row is there", || {
+        let ids = rows("cluster-alarm");
+        Some(ids).filter(|ids| ids.contains(&198))
+    });
+    assert_eq!(read, (0..200).filter(|id| id % 2 == 0).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_import_arrives_whole_and_once() {
+    let dir = folder();
+    let data = dir.path().join("data");
+    let mut up = on_cluster(&data);
+    let file = dir.path().join("many.jsonl");
+    let lines: String = (0..3_000)
+        .map(|n| format!("{{\"id\":\"r{n}\"}}\n"))
+        .collect();
+    std::fs::write(&file, lines).unwrap();
+    let job = up.cli_json(&[
+        "import",
+        file.to_str().unwrap(),
+        "--tenant",
+        "t1",
+        "--key",
+        "id",
+        "--topic",
+        "cluster-import",
+        "--no-wait",
+    ]);
+    let id = job["id"].as_str().unwrap().to_owned();
+    up.kill();
+    let up = on_cluster(&data);
+    eventually("the import ends", || {
+        let job = up.get(&format!("/api/v1/imports/{id}"));
+        Some(()).filter(|()| job["state"] == "completed")
+    });
+    let mut keys = kcat(&["-t", "cluster-import", "-f", "%k\n"]);
+    assert_eq!(keys.len(), 3_000);
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), 3_000);
+}
+
+#[test]
+fn a_cluster_that_is_away_is_told_and_stops_nothing() {
+    let dir = folder();
+    let arguments = [
+        format!("streams.kafka.bootstrap_servers={}", free_address()),
+        "streams.kafka.request_timeout=1s".to_owned(),
+        "streams.kafka.delivery_timeout=2s".to_owned(),
+    ];
+    let arguments: Vec<&str> = arguments.iter().flat_map(|one| ["--set", one]).collect();
+    let up = Up::start_with(&dir.path().join("data"), &arguments);
+    let body = r#"{"records":[{"value":1}]}"#;
+    let url = up.url("rest", "/topics/t");
+    let answer = post(&url, "application/vnd.kafka.json.v2+json", body);
+    assert_eq!(answer.json()["error_code"], 50302, "{}", answer.body);
+    assert!(
+        answer.body.contains("the Kafka cluster cannot be reached"),
+        "{}",
+        answer.body
+    );
+    assert_eq!(up.get("/health")["status"], "UP");
+    assert!(up.stop().success());
+}
+
+#[test]
+fn what_means_the_listener_is_refused_with_a_cluster() {
+    let dir = folder();
+    let mut command = thalweg_command();
+    command.arg("up").arg("--data").arg(dir.path().join("data"));
+    for setting in [
+        "streams.kafka.bootstrap_servers=127.0.0.1:1",
+        "streams.authorization=acl",
+        "streams.kafka.properties.acks=1",
+        "streams.kafka.properties.sasl.password=hush",
+    ] {
+        command.args(["--set", setting]);
+    }
+    let output = command.output().unwrap();
+    let told = text(&output.stderr);
+    assert!(!output.status.success());
+    assert!(
+        told.contains("authorization") && told.contains("acks"),
+        "{told}"
+    );
+    assert!(!told.contains("hush"), "{told}");
+}
+
+fn on_cluster(data: &Path) -> Up {
+    let servers = format!("streams.kafka.bootstrap_servers={}", kafka());
+    Up::start_with(data, &["--set", &servers])
+}
+
+/// What a client of the cluster reads, committed records only.
+fn kcat(arguments: &[&str]) -> Vec<String> {
+    let mut command = Command::new("kcat");
+    command
+        .args(["-b", kafka(), "-C", "-e", "-q"])
+        .args(["-X", "isolation.level=read_committed"])
+        .args(arguments);
+    succeed(&mut command).lines().map(str::to_owned).collect()
+}
+
+fn kcat_lines(topic: &str) -> Vec<String> {
+    kcat(&["-t", topic])
+}
+
+fn rows(topic: &str) -> Vec<i64> {
+    let row = |line: &String| {
+        let row: Value = serde_json::from_str(line).unwrap();
+        row["id"].as_i64().unwrap()
+    };
+    kcat_lines(topic).iter().map(row).collect()
+}
