@@ -14,6 +14,7 @@ mod console;
 mod crash;
 mod fleet;
 mod harness;
+mod hostile;
 mod house;
 mod imports;
 mod kafka;
