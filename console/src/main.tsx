@@ -47,7 +47,7 @@ function Console() {
             <RatePlot rates={rates} unit="events/s" lines={statements.map((one) => ({ key: statementIn(one.id), label: one.name ?? one.id }))} />
           </figure>
         </div>
-        <AgentsTable agents={snapshot.agents} now_ms={snapshot.status.now_ms} />
+        {runsFleet(snapshot) && <AgentsTable agents={snapshot.agents} now_ms={snapshot.status.now_ms} />}
         <TopicsTable topics={snapshot.topics} rates={rates} />
         <StatementsTable statements={snapshot.statements} rates={rates} />
         <JobsTable jobs={snapshot.jobs} rates={rates} />
@@ -62,7 +62,9 @@ function Course({ snapshot, rates }: { snapshot: Snapshot; rates: Rates }) {
   const running = snapshot.jobs.filter((job) => job.state === "running").length;
   return (
     <nav className="course" aria-label="The line">
-      <Station href="#agents" name="Agents" figure={`${online} online`} counter={heartbeats} unit="heartbeats/s" rates={rates} />
+      {runsFleet(snapshot) && (
+        <Station href="#agents" name="Agents" figure={`${online} online`} counter={heartbeats} unit="heartbeats/s" rates={rates} />
+      )}
       {snapshot.status.mqtt !== null && (
         <Station href="#statements" name="MQTT" figure={plural(snapshot.status.mqtt.clients_connected, "client")} counter={mqttIn} unit="messages/s" rates={rates} />
       )}
@@ -71,6 +73,11 @@ function Course({ snapshot, rates }: { snapshot: Snapshot; rates: Rates }) {
       <Station href="#jobs" name="Imports" beside figure={`${running} running`} counter={null} unit="" rates={rates} />
     </nav>
   );
+}
+
+/** A process without the role fleet has no agents to show. */
+function runsFleet(snapshot: Snapshot): boolean {
+  return "fleet" in snapshot.status.endpoints;
 }
 
 function Station(props: { beside?: boolean; href: string; name: string; figure: string; counter: CounterKey | null; unit: string; rates: Rates }) {

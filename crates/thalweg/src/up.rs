@@ -165,7 +165,7 @@ struct Listeners {
     streams_local: Option<TcpListener>,
     rest: Option<TcpListener>,
     mqtt: Option<TcpListener>,
-    fleet: TcpListener,
+    management: TcpListener,
     endpoints: Endpoints,
 }
 
@@ -207,17 +207,25 @@ impl Listeners {
                 &mut endpoints,
             )
             .await?,
-            // Health, metrics and the roles' management APIs are here, whatever the roles.
-            fleet: listen(
-                config.access.allow_remote,
-                "fleet",
-                &config.fleet.listen,
-                &mut endpoints,
-            )
-            .await?,
+            management: management(config, roles, &mut endpoints).await?,
             endpoints,
         })
     }
+}
+
+/// The port of health, metrics and the roles' management APIs, whatever the roles; agents find the
+/// C2 server there too where that role runs, and only then does the port go by its name as well.
+async fn management(
+    config: &Config,
+    roles: &BTreeSet<Role>,
+    endpoints: &mut Endpoints,
+) -> Result<TcpListener, Failure> {
+    let (remote, address) = (config.access.allow_remote, &config.fleet.listen);
+    let listener = listen(remote, MANAGEMENT, address, endpoints).await?;
+    if let (true, Some(bound)) = (roles.contains(&Role::Fleet), endpoints.get(MANAGEMENT)) {
+        endpoints.insert("fleet", bound);
+    }
+    Ok(listener)
 }
 
 async fn optional(
@@ -242,6 +250,7 @@ async fn listen(
 ) -> Result<TcpListener, Failure> {
     let key = match role {
         "streams.local" => "streams.local_listen".to_owned(),
+        MANAGEMENT => "fleet.listen".to_owned(),
         role => format!("{role}.listen"),
     };
     let parsed: SocketAddr = address.parse().map_err(|_| {
@@ -473,7 +482,11 @@ impl Parts {
             management = rest::cluster_rights_asked(management, logins, openings(config));
         }
         let management = guarded(management, config);
-        tasks.spawn(http::serve(listeners.fleet, management, shutdown.clone()));
+        tasks.spawn(http::serve(
+            listeners.management,
+            management,
+            shutdown.clone(),
+        ));
     }
 
     /// Closes what writes before what it writes to.
@@ -621,9 +634,10 @@ fn announce(endpoints: &Endpoints, cluster: Option<&str>, folder: &Path, began: 
             "streams.local" => format!("{address:<22} Kafka protocol, without logins"),
             "rest" => format!("http://{address:<15} Kafka REST proxy"),
             "mqtt" => format!("{address:<22} MQTT"),
-            _ => format!("http://{address:<15} console, C2 for agents, management API, metrics"),
+            "fleet" => format!("http://{address:<15} C2 for agents"),
+            _ => format!("http://{address:<15} console, management API, /metrics, /health"),
         };
-        println!("  {role:<8} {what}");
+        println!("  {role:<10} {what}");
     }
     tracing::info!(ready_ms = began.elapsed().as_millis(), "ready");
 }
@@ -649,10 +663,14 @@ fn lines(head: &str, problems: &[impl std::fmt::Display]) -> String {
 }
 
 const AFTER_HELP: &str = "\
+The port of fleet.listen serves /health, /metrics and the management APIs of the roles that run,
+whatever they are; it serves C2 to agents only with the role fleet.
 Configuration is read from the file, then from variables such as THALWEG_STREAMS_LISTEN, then from
 --set; later ones win. What listens where is printed, and written into DIR/endpoints.json.
 Ctrl-C stops cleanly.";
 /// Calls to a cluster before `up` goes on without it, each as long as `request_timeout`.
 const CLUSTER_TRIES: u32 = 3;
+/// The name under which the port of health, metrics and management APIs is listed.
+const MANAGEMENT: &str = "management";
 /// What a shell reports for a process ended by a second Ctrl-C.
 const FORCED_EXIT: i32 = 130;

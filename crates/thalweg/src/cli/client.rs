@@ -49,7 +49,10 @@ impl Client {
         let management = match server {
             Some(url) => url.trim_end_matches('/').to_owned(),
             None => Endpoints::of_default_folder()
-                .and_then(|endpoints| endpoints.get("fleet"))
+                .and_then(|endpoints| {
+                    // A process of an older version calls it by its role.
+                    endpoints.get("management").or(endpoints.get("fleet"))
+                })
                 .map_or_else(
                     || DEFAULT_SERVER.to_owned(),
                     |address| format!("http://{address}"),

@@ -115,7 +115,7 @@ impl Up {
         let mut command = thalweg_command();
         command
             .arg("--server")
-            .arg(self.url("fleet", ""))
+            .arg(self.url("management", ""))
             .args(arguments);
         command.output().unwrap()
     }
@@ -135,7 +135,7 @@ impl Up {
 
     /// Reads JSON of the management API.
     pub fn get(&self, path: &str) -> Value {
-        let answer = curl(&[&self.url("fleet", path)]);
+        let answer = curl(&[&self.url("management", path)]);
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
         answer.json()
     }

@@ -103,10 +103,38 @@ fn only_the_chosen_roles_run() {
     let up = Up::start_with(&dir.path().join("data"), &["--role", "fleet"]);
     assert_eq!(curl(&[&up.url("fleet", "/api/v1/agents")]).status, 200);
     assert_eq!(curl(&[&up.url("fleet", "/api/v1/topics")]).status, 404);
-    let status = up.get("/api/v1/status");
-    assert_eq!(
-        status["endpoints"].as_object().unwrap().len(),
-        1,
-        "{status}"
-    );
+    assert_eq!(listed(&up), ["fleet", "management"]);
+    assert_eq!(up.address("fleet"), up.address("management"));
+}
+
+#[test]
+fn without_the_role_fleet_its_port_serves_management_and_no_agents() {
+    let dir = folder();
+    let up = Up::start_with(&dir.path().join("data"), &["--role", "streams"]);
+    assert_eq!(listed(&up), ["management", "streams"]);
+    let status = |path: &str| curl(&[&up.url("management", path)]).status;
+    assert_eq!(status("/health"), 200);
+    assert_eq!(status("/metrics"), 200);
+    assert_eq!(status("/api/v1/topics"), 200);
+    for path in [
+        "/api/v1/agents",
+        "/api/v1/classes",
+        "/api/v1/flows",
+        "/efm/api/c2-protocol/heartbeat",
+        "/c2-protocol/heartbeat",
+        "/api/v1/imports",
+        "/api/v1/statements",
+    ] {
+        assert_eq!(status(path), 404, "{path} is served");
+    }
+    let log = std::fs::read_to_string(up.data().with_extension("up.log")).unwrap();
+    assert!(log.contains("  management http://"), "{log}");
+    assert!(!log.contains("C2"), "{log}");
+}
+
+/// What the process says listens.
+fn listed(up: &Up) -> Vec<String> {
+    let status = curl(&[&up.url("management", "/api/v1/status")]).json();
+    let endpoints = status["endpoints"].as_object().unwrap();
+    endpoints.keys().cloned().collect()
 }
