@@ -1,14 +1,19 @@
-//! Shared words of the house: ids, sizes, durations, clock and random seams, error reports.
+//! Shared words of the house: ids, sizes, durations, clock and random seams, error reports, and
+//! how metrics are counted and told.
 //!
 //! Knows no sockets, no files and no protocol; every other crate may use it.
 
 mod clock;
+mod exposition;
+mod histogram;
 mod report;
 mod rng;
 mod tenant;
 mod units;
 
 pub use clock::{Clock, ManualClock, SystemClock, UnixMillis};
+pub use exposition::{Exposition, Family, MetricKind};
+pub use histogram::{Histogram, HistogramReading};
 pub use report::report;
 pub use rng::Rng;
 pub use tenant::{TenantId, TenantIdError};

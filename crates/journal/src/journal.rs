@@ -24,6 +24,7 @@ use crate::mark::Marks;
 use crate::recovery::{self, Recovery};
 use crate::segment::{SegmentInfo, SegmentTable, Stretch};
 use crate::state::{Admit, Batch, Condition, PayloadCrcs, Shared, State};
+use crate::telemetry::Telemetry;
 use crate::writer::Writer;
 
 /// What a completion promises.
@@ -171,6 +172,7 @@ impl Journal {
             room_async: Notify::new(),
             reclaiming: Mutex::new(()),
             marks: Mutex::new(marks),
+            telemetry: Telemetry::default(),
         });
         let mut writer = Writer::new(shared.clone());
         writer.allocate_ahead();
@@ -465,6 +467,25 @@ impl Journal {
     /// Bytes that the segments take on the disk, preallocated ones included.
     pub fn bytes_on_disk(&self) -> u64 {
         self.handle.shared.table.bytes_on_disk()
+    }
+
+    /// Whether a failed write or sync has poisoned it.
+    pub fn is_poisoned(&self) -> bool {
+        let state = self.handle.shared.state.lock();
+        matches!(state.condition, Condition::Poisoned(_))
+    }
+
+    /// What its group commits were like.
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.handle.shared.telemetry
+    }
+
+    /// Bytes that the file system of the folder has, and of those the ones that are free to this
+    /// process.
+    pub fn disk_room(&self) -> std::io::Result<(u64, u64)> {
+        let room = rustix::fs::statvfs(&self.handle.shared.dir)?;
+        let block = room.f_frsize;
+        Ok((room.f_blocks * block, room.f_bavail * block))
     }
 
     /// Writes and syncs what is pending, stops the writer and releases the folder. Blocks; a

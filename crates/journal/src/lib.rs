@@ -79,6 +79,7 @@ mod sim;
 #[cfg(test)]
 mod simulation;
 mod state;
+mod telemetry;
 mod writer;
 
 pub use disk::{Disk, DiskLock, File, LockError, RealDisk};
@@ -89,3 +90,4 @@ pub use journal::{Durability, Journal, JournalOptions, Placed};
 pub use recovery::{Cut, CutReason, Damage, Recovery};
 pub use segment::{SegmentInfo, Stretch};
 pub use sim::SimDisk;
+pub use telemetry::Telemetry;

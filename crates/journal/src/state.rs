@@ -18,6 +18,7 @@ use crate::journal::{Durability, JournalOptions};
 use crate::limits;
 use crate::mark::Marks;
 use crate::segment::{Segment, SegmentTable};
+use crate::telemetry::Telemetry;
 
 /// What callers and the writer share.
 pub(crate) struct Shared {
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     pub room_async: Notify,
     pub reclaiming: Mutex<()>,
     pub marks: Mutex<Marks>,
+    pub telemetry: Telemetry,
 }
 
 impl Shared {

@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base::{Clock, SystemClock};
 
@@ -148,6 +148,10 @@ impl Writer {
 
     /// Brings the batch in hand to the levels that it needs, answering on the way.
     fn carry(&mut self) -> Result<(), JournalError> {
+        let bytes = self.batch.bytes.len() as u64;
+        if bytes > 0 {
+            self.shared.telemetry.commit_bytes.record(bytes);
+        }
         self.write_runs()?;
         for done in &mut self.batch.done {
             if let Some(os) = done.os.take() {
@@ -217,9 +221,14 @@ impl Writer {
         if let Some(tail) = &self.dirty {
             let segment = &tail.segment;
             let written = segment.written.load(Ordering::Acquire);
+            let began = Instant::now();
             tail.file.sync().map_err(|error| {
                 JournalError::io("sync", &self.shared.table.path(segment.base), error)
             })?;
+            let telemetry = &self.shared.telemetry;
+            telemetry.sync_seconds.record_duration(began.elapsed());
+            let calls = self.disk_waiters.len() as u64;
+            telemetry.commit_calls.record(calls);
             let mut state = self.shared.state.lock();
             state.durable = state.durable.max(written);
         }

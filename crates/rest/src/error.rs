@@ -6,6 +6,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use streams::StreamsError;
+use streams::groups::GroupError;
 
 /// A REST call's failure; [`RestError::code`] says whose fault it is (4xx the caller's).
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +83,23 @@ pub enum RestError {
     /// The path exists, the method does not.
     #[error("this path does not take this method")]
     MethodNotAllowed,
+    /// As many topics are being restored as may.
+    #[error("{0} topics are being restored, no more are taken; retry when one is done")]
+    TooManyRestores(usize),
+    /// No such consumer group.
+    #[error("group '{0}' not found; GET /api/v1/groups lists them")]
+    GroupNotFound(String),
+    /// The group's members would commit over what is asked.
+    #[error(
+        "group '{group}' has {members} active members, who would commit over it; stop them, or wait \
+         for their session time-out, and ask again"
+    )]
+    GroupActive {
+        /// The group.
+        group: String,
+        /// How many members it has.
+        members: usize,
+    },
     /// No such user.
     #[error("user '{0}' not found")]
     UserNotFound(String),
@@ -105,7 +123,7 @@ impl RestError {
             RestError::InstanceNotFound { .. } => 40403,
             RestError::InstanceExists(_) => 40902,
             RestError::IllegalState(_) => 40903,
-            RestError::TooManyInstances(_) => 429,
+            RestError::TooManyInstances(_) | RestError::TooManyRestores(_) => 429,
             RestError::FormatMismatch { .. } => 40601,
             RestError::NotAcceptable => 406,
             RestError::UnsupportedMediaType(_) => 415,
@@ -116,6 +134,8 @@ impl RestError {
             RestError::BodyTooLarge(_) => 413,
             RestError::BodyTimeout => 408,
             RestError::NotFound | RestError::UserNotFound(_) => 404,
+            RestError::GroupNotFound(_) => 40405,
+            RestError::GroupActive { .. } => 409,
             RestError::Access(_) => 500,
             RestError::Unauthenticated(_) => 40101,
             RestError::MethodNotAllowed => 405,
@@ -202,6 +222,7 @@ fn store_code(error: &StreamsError) -> u32 {
         StreamsError::Limit { .. } => 429,
         StreamsError::IllegalState(_) | StreamsError::NotAssigned { .. } => 40903,
         StreamsError::Denied(_) => 40301,
+        StreamsError::Group { reason, .. } if *reason == GroupError::NotEmpty => 409,
         StreamsError::Closed | StreamsError::Unavailable(_) => 50302,
         error if retriable(error) => RECORD_RETRIABLE,
         _ => RECORD_FAILED,

@@ -9,10 +9,12 @@
 
 mod access;
 mod answer;
+mod backups;
 mod body;
 mod config;
 mod consumers;
 mod error;
+mod groups;
 mod limits;
 mod login;
 #[cfg(test)]

@@ -67,3 +67,6 @@ pub(crate) const LOGIN_REFUSED_WAIT: Duration = Duration::from_millis(100);
 
 /// Longest `Authorization` header read, in bytes: names and passwords are far shorter.
 pub(crate) const LOGIN_BYTES_MAX: usize = 4 << 10;
+
+/// Bytes of a backup that may wait for who reads it: enough to keep the disk and the socket busy.
+pub(crate) const BACKUP_PIPE_BYTES: usize = 256 << 10;

@@ -1,4 +1,4 @@
-//! The management API of topics and groups, `/api/v1/topics` and `/api/v1/groups`.
+//! The management API of topics, `/api/v1/topics`, with that of groups beside it.
 //!
 //! Plain JSON, for the console, the command line and scripts; the proxy's own paths are for Kafka
 //! REST clients.
@@ -15,13 +15,14 @@ use axum::routing::{get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use streams::{
-    ConfigChange, Durability, EventStore, GroupInfo, StreamsError, TopicConfig, TopicInfo,
-    TopicName, TopicSpec,
+    ConfigChange, Durability, EventStore, StreamsError, TopicConfig, TopicInfo, TopicName,
+    TopicSpec,
 };
 
 use crate::answer::{self, Segments};
 use crate::body::Gate;
 use crate::error::RestError;
+use crate::{backups, groups};
 
 struct Management {
     store: Arc<dyn EventStore>,
@@ -38,11 +39,11 @@ struct Management {
 ///   object; null gives a setting its default back
 /// - `POST /api/v1/topics/{name}/delete-records` with `{"partition", "offset"?}`: `{partition,
 ///   start}`; without an offset all that can be read goes
-/// - `GET /api/v1/groups`: `{"groups": [{group, state, protocol_type, members: [{member_id,
-///   client_id, host}]}]}`
+///
+/// And those of backups and groups, which `backups.rs` and `groups.rs` tell.
 pub fn management(store: Arc<dyn EventStore>) -> Router {
     let management = Arc::new(Management {
-        store,
+        store: Arc::clone(&store),
         gate: Gate::new(BODY_BYTES_MAX),
     });
     Router::new()
@@ -52,8 +53,9 @@ pub fn management(store: Arc<dyn EventStore>) -> Router {
             get(topic).patch(alter).delete(delete),
         )
         .route("/api/v1/topics/{name}/delete-records", post(delete_records))
-        .route("/api/v1/groups", get(groups))
         .with_state(management)
+        .merge(backups::routes(Arc::clone(&store)))
+        .merge(groups::routes(store))
 }
 
 async fn list(State(management): State<Arc<Management>>) -> Result<Response, RestError> {
@@ -188,17 +190,7 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn groups(State(management): State<Arc<Management>>) -> Result<Response, RestError> {
-    let groups = management.store.groups().await?;
-    let groups: Vec<Value> = groups.iter().map(group_object).collect();
-    Ok(answer::json(
-        StatusCode::OK,
-        JSON,
-        &json!({"groups": groups}),
-    ))
-}
-
-fn topic_object(info: &TopicInfo) -> Value {
+pub(crate) fn topic_object(info: &TopicInfo) -> Value {
     let offsets: Vec<Value> = info
         .partition_offsets
         .iter()
@@ -216,26 +208,6 @@ fn topic_object(info: &TopicInfo) -> Value {
         "bytes_stored": info.bytes_stored,
         "durability": info.durability,
         "offsets": offsets,
-    })
-}
-
-fn group_object(info: &GroupInfo) -> Value {
-    let members: Vec<Value> = info
-        .members
-        .iter()
-        .map(|member| {
-            json!({
-                "member_id": member.member_id,
-                "client_id": member.client_id,
-                "host": member.host,
-            })
-        })
-        .collect();
-    json!({
-        "group": info.group,
-        "state": info.state,
-        "protocol_type": info.protocol_type,
-        "members": members,
     })
 }
 

@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use access::{Access, Asking, CLUSTER, Operation, Policy, Principal, ResourceType};
 use async_trait::async_trait;
+use base::UnixMillis;
 
+use crate::backup::{BackupHead, TopicBackup, TopicRestore};
 use crate::error::StreamsError;
 use crate::event_store::{
-    CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupInfo, Placed, ProduceBatch, SeekTo,
-    TopicInfo, TopicSetting, TopicSpec,
+    CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail, GroupInfo, Placed,
+    ProduceBatch, SeekTo, TopicInfo, TopicSetting, TopicSpec,
 };
 use crate::record::ConsumedRecord;
 use crate::topic::TopicName;
@@ -248,6 +250,74 @@ impl EventStore for AsCaller {
             groups.retain(|group| self.caller.may(describe, kind, &group.group));
         }
         Ok(groups)
+    }
+
+    async fn group(&self, group: &str) -> Result<Option<GroupDetail>, StreamsError> {
+        self.caller.check_group(Operation::Describe, group)?;
+        let mut found = self.store.group(group).await?;
+        if let Some(detail) = &mut found {
+            let may_know = |topic: &TopicName| self.caller.may_know(topic);
+            detail.committed.retain(|offset| may_know(&offset.topic));
+            for member in &mut detail.members {
+                member.assigned.retain(|(topic, _)| may_know(topic));
+            }
+        }
+        Ok(found)
+    }
+
+    async fn set_group_offsets(
+        &self,
+        group: &str,
+        offsets: Vec<(TopicName, i32, i64)>,
+    ) -> Result<(), StreamsError> {
+        self.caller.check_group(Operation::Read, group)?;
+        for (topic, ..) in &offsets {
+            self.caller.check_topic(Operation::Read, topic)?;
+        }
+        self.store.set_group_offsets(group, offsets).await
+    }
+
+    async fn delete_group(&self, group: &str) -> Result<(), StreamsError> {
+        self.caller.check_group(Operation::Delete, group)?;
+        self.store.delete_group(group).await
+    }
+
+    async fn back_up(
+        &self,
+        topic: &TopicName,
+        with_groups: bool,
+    ) -> Result<Box<dyn TopicBackup>, StreamsError> {
+        self.caller.check_topic(Operation::Read, topic)?;
+        self.caller.check_topic(Operation::DescribeConfigs, topic)?;
+        if with_groups {
+            // It tells of every group that reads the topic.
+            let (describe, kind) = (Operation::Describe, ResourceType::Cluster);
+            self.caller.check(describe, kind, CLUSTER)?;
+        }
+        self.store.back_up(topic, with_groups).await
+    }
+
+    async fn restore(
+        &self,
+        head: BackupHead,
+        topic: TopicName,
+    ) -> Result<Box<dyn TopicRestore>, StreamsError> {
+        self.caller.check_create(&topic)?;
+        self.caller.check_topic(Operation::Write, &topic)?;
+        // It may bring groups' offsets along, of whatever group.
+        let (alter, kind) = (Operation::Alter, ResourceType::Cluster);
+        self.caller.check(alter, kind, CLUSTER)?;
+        self.store.restore(head, topic).await
+    }
+
+    async fn offset_for_time(
+        &self,
+        topic: &TopicName,
+        partition: i32,
+        at: UnixMillis,
+    ) -> Result<Option<i64>, StreamsError> {
+        self.caller.check_topic(Operation::Describe, topic)?;
+        self.store.offset_for_time(topic, partition, at).await
     }
 }
 

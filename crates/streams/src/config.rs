@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::ClusterConfig;
 use crate::groups::GroupsConfig;
 use crate::limits::{MESSAGE_BYTES_DEFAULT, MESSAGE_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX};
+use crate::observe::MetricsConfig;
 use crate::topic::TopicName;
 
 /// What an acknowledgement promises to survive, and when a record becomes visible.
@@ -86,6 +87,8 @@ pub struct StreamsConfig {
     pub groups: GroupsConfig,
     /// The Kafka cluster that holds the records, when it is not this process.
     pub kafka: ClusterConfig,
+    /// How much the metrics tell.
+    pub metrics: MetricsConfig,
 }
 
 /// How clients of the Kafka listener log in.
@@ -281,6 +284,7 @@ impl Default for StreamsConfig {
             producer_id_expiration: HumanDuration(Duration::from_secs(24 * 3_600)),
             groups: GroupsConfig::default(),
             kafka: ClusterConfig::default(),
+            metrics: MetricsConfig::default(),
         }
     }
 }

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use base::UnixMillis;
 
+use crate::backup::{BackupHead, TopicBackup, TopicRestore};
 use crate::batch;
 use crate::consumer::EmbeddedConsumer;
 use crate::error::StreamsError;
 use crate::event_store::{
-    CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupInfo, GroupMember, Placed,
-    ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
+    CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail, GroupInfo, GroupMember,
+    Placed, ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
 };
 use crate::groups::GroupDescription;
 use crate::partition::Ack;
@@ -163,6 +165,47 @@ impl EventStore for Embedded {
             groups.insert(described.group.clone(), group_info(described));
         }
         Ok(groups.into_values().collect())
+    }
+
+    async fn group(&self, group: &str) -> Result<Option<GroupDetail>, StreamsError> {
+        Ok(self.streams.group_detail(group))
+    }
+
+    async fn set_group_offsets(
+        &self,
+        group: &str,
+        offsets: Vec<(TopicName, i32, i64)>,
+    ) -> Result<(), StreamsError> {
+        self.streams.set_group_offsets(group, offsets).await
+    }
+
+    async fn delete_group(&self, group: &str) -> Result<(), StreamsError> {
+        self.streams.forget_group(group).await
+    }
+
+    async fn back_up(
+        &self,
+        topic: &TopicName,
+        with_groups: bool,
+    ) -> Result<Box<dyn TopicBackup>, StreamsError> {
+        self.streams.back_up(topic, with_groups).await
+    }
+
+    async fn restore(
+        &self,
+        head: BackupHead,
+        topic: TopicName,
+    ) -> Result<Box<dyn TopicRestore>, StreamsError> {
+        self.streams.restore(head, topic).await
+    }
+
+    async fn offset_for_time(
+        &self,
+        topic: &TopicName,
+        partition: i32,
+        at: UnixMillis,
+    ) -> Result<Option<i64>, StreamsError> {
+        self.streams.offset_at(topic, partition, at)
     }
 }
 

@@ -9,8 +9,10 @@ use async_trait::async_trait;
 use base::UnixMillis;
 use uuid::Uuid;
 
+use crate::backup::{BackupHead, TopicBackup, TopicRestore};
 use crate::config::Durability;
 use crate::error::StreamsError;
+use crate::offsets::GroupOffset;
 use crate::record::{ConsumedRecord, Record};
 use crate::topic::TopicName;
 use crate::topic_config::{ConfigChange, TopicConfig};
@@ -93,6 +95,60 @@ pub trait EventStore: Send + Sync + 'static {
 
     /// All groups that have members or committed offsets.
     async fn groups(&self) -> Result<Vec<GroupInfo>, StreamsError>;
+
+    /// One group with its members' partitions and its offsets; none when there is no such group.
+    async fn group(&self, group: &str) -> Result<Option<GroupDetail>, StreamsError> {
+        let _ = group;
+        Err(StreamsError::Unsupported("describing a group"))
+    }
+
+    /// Has a group without members go on from these offsets (topic, partition, next offset to
+    /// read), all or none; durable when this returns.
+    async fn set_group_offsets(
+        &self,
+        group: &str,
+        offsets: Vec<(TopicName, i32, i64)>,
+    ) -> Result<(), StreamsError> {
+        let _ = (group, offsets);
+        Err(StreamsError::Unsupported("resetting a group's offsets"))
+    }
+
+    /// Forgets a group without members and its offsets; durable when this returns.
+    async fn delete_group(&self, group: &str) -> Result<(), StreamsError> {
+        let _ = group;
+        Err(StreamsError::Unsupported("deleting a group"))
+    }
+
+    /// Begins a backup of a topic as it is now, with what groups have committed if wanted.
+    async fn back_up(
+        &self,
+        topic: &TopicName,
+        with_groups: bool,
+    ) -> Result<Box<dyn TopicBackup>, StreamsError> {
+        let _ = (topic, with_groups);
+        Err(StreamsError::Unsupported("backing a topic up"))
+    }
+
+    /// Begins to restore a topic under a name that no topic has.
+    async fn restore(
+        &self,
+        head: BackupHead,
+        topic: TopicName,
+    ) -> Result<Box<dyn TopicRestore>, StreamsError> {
+        let _ = (head, topic);
+        Err(StreamsError::Unsupported("restoring a topic"))
+    }
+
+    /// The offset of the first record at or after `at`; none when all are older.
+    async fn offset_for_time(
+        &self,
+        topic: &TopicName,
+        partition: i32,
+        at: UnixMillis,
+    ) -> Result<Option<i64>, StreamsError> {
+        let _ = (topic, partition, at);
+        Err(StreamsError::Unsupported("finding offsets by time"))
+    }
 }
 
 /// A reader of partitions, alone or as a member of a group.
@@ -306,6 +362,40 @@ pub struct GroupMember {
     pub client_id: String,
     /// Where it connected from; empty for a consumer in this process.
     pub host: String,
+}
+
+/// A consumer group with all that people want to know of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupDetail {
+    /// Its name.
+    pub group: String,
+    /// Which protocol its members speak: `Classic` or `Consumer` (KIP-848).
+    pub kind: String,
+    /// Kafka's word for its state, such as `Stable` or `Empty`.
+    pub state: String,
+    /// Kafka's word for its kind of protocol, `consumer` for consumers; empty when nobody joined.
+    pub protocol_type: String,
+    /// How partitions are shared, such as `range`; empty without members.
+    pub assignor: String,
+    /// Its members.
+    pub members: Vec<GroupInstance>,
+    /// What it has committed.
+    pub committed: Vec<GroupOffset>,
+}
+
+/// A member of a group with its share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupInstance {
+    /// The id that the coordinator gave it.
+    pub member_id: String,
+    /// The name that it keeps over restarts, when it is static.
+    pub instance_id: Option<String>,
+    /// The name that it gave itself.
+    pub client_id: String,
+    /// Where it connected from; empty for a consumer in this process.
+    pub host: String,
+    /// The partitions that it reads.
+    pub assigned: Vec<(TopicName, i32)>,
 }
 
 impl TopicSpec {

@@ -11,6 +11,7 @@
 #[cfg(test)]
 extern crate self as streams;
 
+pub mod backup;
 pub mod batch;
 mod caller;
 mod cluster;
@@ -25,6 +26,7 @@ mod event_store;
 mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
+mod group_view;
 pub mod groups;
 mod index;
 mod inspect;
@@ -35,6 +37,7 @@ mod ledger;
 pub mod limits;
 mod marker;
 mod mover;
+mod observe;
 mod offsets;
 mod partition;
 mod producers;
@@ -42,6 +45,7 @@ mod record;
 mod recovery;
 mod signal;
 mod store;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod topic;
@@ -59,11 +63,15 @@ pub use config::{
 pub use decode::{BatchRecord, BatchRecords};
 pub use error::StreamsError;
 pub use event_store::{
-    CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupInfo, GroupMember, Isolation,
-    OffsetRange, OffsetReset, Placed, ProduceBatch, ProducerSequence, SeekTo, TopicInfo,
-    TopicSetting, TopicSpec,
+    CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail, GroupInfo, GroupInstance,
+    GroupMember, Isolation, OffsetRange, OffsetReset, Placed, ProduceBatch, ProducerSequence,
+    SeekTo, TopicInfo, TopicSetting, TopicSpec,
 };
-pub use inspect::{InspectedBatch, InspectedFrame, Inspection, inspect};
+pub use inspect::{
+    InspectedBatch, InspectedBytes, InspectedFrame, InspectedRecord, Inspection, inspect,
+};
+pub use lag::Lag;
+pub use observe::MetricsConfig;
 pub use offsets::{GroupOffset, OffsetCommit};
 pub use partition::{Ack, AckWait, Append, Partition, Watch};
 pub use record::{ConsumedRecord, Record};

@@ -100,9 +100,6 @@ pub const CONSUMER_PARTITIONS_MAX: usize = 100_000;
 /// Bytes that an in-process consumer asks of one partition per read when the caller allows more.
 pub const CONSUMER_READ_BYTES: usize = 1 << 20;
 
-/// Lags of a group and a topic that metrics tell: each is a series that a collector keeps.
-pub const LAG_SERIES_MAX: usize = 1_000;
-
 /// Calls of an external cluster that wait at once, each on a thread: a crowd of callers waits in
 /// line instead of taking the threads that files need.
 pub const CLUSTER_CALLS_MAX: usize = 64;
@@ -130,3 +127,14 @@ pub const CLUSTER_TOPICS_KNOWN_MAX: usize = 10_000;
 
 /// KiB that a consumer of an external cluster reads ahead: two fetches of the usual size.
 pub const CLUSTER_PREFETCH_KBYTES: u32 = 4_096;
+
+/// Bytes of a block of a backup: the largest batch, or the head of a topic of as many partitions as
+/// there may be.
+pub const BACKUP_BLOCK_BYTES_MAX: usize = 32 << 20;
+
+/// Bytes of batches that a backup reads at once: a disk's sequential speed, and no memory to speak
+/// of.
+pub const BACKUP_PIECE_BYTES: usize = 1 << 20;
+
+/// Restorings at the same time in one process: each holds a few blocks.
+pub const RESTORES_MAX: usize = 4;

@@ -8,14 +8,15 @@ mod append;
 mod compacting;
 mod expiry;
 mod lookup;
+mod restoring;
 mod state;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Clock;
 use bytes::Bytes;
 use journal::{Journal, JournalError};
-use metrics::{Counter, counter};
 use parking_lot::Mutex;
 
 use crate::batch::BatchHeader;
@@ -26,6 +27,7 @@ use crate::keeper::Keeper;
 use crate::limits::{READ_BYTES_MAX, WATCHERS_PER_PARTITION_MAX};
 use crate::producers::Producers;
 use crate::signal::Signal;
+use crate::telemetry::Telemetry;
 use crate::topic::TopicName;
 use crate::topic_config::{Live, TopicSettings};
 use crate::unsettled::Transactions;
@@ -42,6 +44,8 @@ pub struct Partition {
     topic: TopicName,
     live: Arc<Live>,
     shared: Arc<Shared>,
+    /// Bytes that Kafka clients fetched from it since the start.
+    fetched_bytes: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -53,23 +57,6 @@ pub(crate) struct Shared {
     pub(crate) telemetry: Telemetry,
     /// Held while segments are freed; a reader that holds it finds what the indexes tell of.
     pub(crate) freeing: Mutex<()>,
-}
-
-/// Counters of all partitions together; made once, since looking one up costs more than adding.
-pub(crate) struct Telemetry {
-    records: Counter,
-    bytes: Counter,
-    duplicates: Counter,
-}
-
-impl Default for Telemetry {
-    fn default() -> Self {
-        Telemetry {
-            records: counter!("thalweg_streams_appended_records_total"),
-            bytes: counter!("thalweg_streams_appended_bytes_total"),
-            duplicates: counter!("thalweg_streams_duplicate_batches_total"),
-        }
-    }
 }
 
 /// Has a [`Signal`] told of a partition's changes until dropped.
@@ -102,6 +89,7 @@ impl Partition {
             topic,
             live,
             shared,
+            fetched_bytes: AtomicU64::new(0),
             state: Mutex::new(state),
         }
     }
@@ -233,6 +221,17 @@ impl Partition {
     /// Bytes of record batches that it holds.
     pub fn bytes_stored(&self) -> u64 {
         self.state.lock().index.bytes()
+    }
+
+    /// Bytes that Kafka clients fetched from it since the start.
+    pub(crate) fn fetched_bytes(&self) -> u64 {
+        self.fetched_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts what a Kafka client was answered with.
+    pub(crate) fn note_fetched(&self, bytes: usize) {
+        self.fetched_bytes
+            .fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// What holds for its topic.

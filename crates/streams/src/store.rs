@@ -34,12 +34,13 @@ use crate::event_store::EventStore;
 use crate::frames::{Change, VERSION, version_of};
 use crate::groups::Coordinator;
 use crate::keeper::{self, Keeper};
-use crate::lag::ToldLags;
 use crate::ledger::GroupLedger;
 use crate::limits::RESERVE_BYTES;
+use crate::observe::ToldTopics;
 use crate::offsets::Offsets;
-use crate::partition::{Shared, Telemetry, storage};
+use crate::partition::{Shared, storage};
 use crate::recovery::{Recovery, Replay};
+use crate::telemetry::Telemetry;
 use crate::topics::Topics;
 use crate::transactions::{self, Transactions};
 use producer_ids::ProducerIds;
@@ -59,7 +60,7 @@ pub struct Streams {
     /// Held while a block of producer ids is on its way to the disk.
     reserving: tokio::sync::Mutex<()>,
     groups: Arc<Coordinator>,
-    told_lags: ToldLags,
+    told_topics: ToldTopics,
     /// Counts the changes of topics, for those who wait for one.
     topics_version: watch::Sender<u64>,
     reclaiming: Mutex<()>,
@@ -98,8 +99,8 @@ impl Streams {
         let shared = Arc::new(Shared {
             keeper: Arc::new(Keeper::starting_at(journal.end())),
             clock: Arc::clone(&clock),
-            telemetry: Telemetry::default(),
             freeing: Mutex::new(()),
+            telemetry: Telemetry::new(crate::kafka::api_names()),
             journal,
         });
         let cluster_id = match replay.cluster_id.take() {
@@ -122,7 +123,7 @@ impl Streams {
         let ledger = GroupLedger::new(&offsets, &shared, &clock);
         let streams = Arc::new(Streams {
             groups: Coordinator::new(config.groups.clone(), Arc::clone(&clock), Arc::new(ledger)),
-            told_lags: ToldLags::default(),
+            told_topics: ToldTopics::default(),
             config,
             opened_at: clock.now(),
             clock,
@@ -143,6 +144,7 @@ impl Streams {
         keeper::start(&streams)?;
         // What was decided is carried out before anybody looks.
         streams.sweep()?;
+        streams.delete_unfinished()?;
         transactions::start(&streams)?;
         Ok((streams, recovery))
     }
@@ -215,8 +217,12 @@ impl Streams {
         self.opened_at
     }
 
-    pub(crate) fn told_lags(&self) -> &ToldLags {
-        &self.told_lags
+    pub(crate) fn told_topics(&self) -> &ToldTopics {
+        &self.told_topics
+    }
+
+    pub(crate) fn telemetry(&self) -> &Telemetry {
+        &self.shared.telemetry
     }
 
     pub(crate) fn transactions(&self) -> &Transactions {

@@ -71,6 +71,19 @@ impl TopicName {
         }
     }
 
+    /// A name for a topic that is being restored, which nobody else has.
+    pub(crate) fn restoring() -> Self {
+        TopicName {
+            wire: format!("{RESTORING}{}", uuid::Uuid::new_v4().simple()).into(),
+            path: None,
+        }
+    }
+
+    /// Whether it is such a name.
+    pub(crate) fn is_restoring(&self) -> bool {
+        self.wire.starts_with(RESTORING)
+    }
+
     /// The name that Kafka clients see: legal in Kafka whatever form it came in.
     pub fn wire_name(&self) -> &str {
         &self.wire
@@ -87,7 +100,7 @@ impl TopicName {
     /// Whether Kafka keeps its own state under this name. Here such a topic holds nothing: clients
     /// and their tools look for it, and only the node itself may write to it.
     pub fn is_internal(&self) -> bool {
-        [GROUP_OFFSETS, TRANSACTION_STATE].contains(&&*self.wire)
+        [GROUP_OFFSETS, TRANSACTION_STATE].contains(&&*self.wire) || self.is_restoring()
     }
 
     /// The path form when the name is one, else the plain name.
@@ -249,6 +262,9 @@ fn is_plain(byte: u8) -> bool {
 fn shortened(text: &str) -> String {
     text.chars().take(TOPIC_NAME_BYTES_MAX).collect()
 }
+
+/// How the passing names of topics begin that are being restored.
+const RESTORING: &str = "__thalweg_restoring_";
 
 const GROUP_OFFSETS: &str = "__consumer_offsets";
 const TRANSACTION_STATE: &str = "__transaction_state";

@@ -162,6 +162,11 @@ impl Transactions {
         self.some.as_ref()?.open.get(&producer_id).copied()
     }
 
+    /// The producer of an open transaction, the lowest first.
+    pub(crate) fn any_open(&self) -> Option<i64> {
+        self.some.as_ref()?.open.keys().min().copied()
+    }
+
     /// Forgets what lies before `start` altogether.
     pub(crate) fn forget_before(&mut self, start: i64) {
         let Some(known) = &mut self.some else { return };

@@ -10,7 +10,7 @@ use kafka_protocol::messages::api_versions_response::{ApiVersion, ApiVersionsRes
 use kafka_protocol::protocol::StrBytes;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::guard::{self, Field};
 use super::permissions::{AskedPermissions, Asks, cluster, group, topic, transactional_id};
@@ -46,13 +46,39 @@ pub(super) struct Api {
 pub(super) struct Begun {
     pub(super) reply: Reply,
     pub(super) toll: Option<Toll>,
+    pub(super) timing: Timing,
+}
+
+/// When a request came, for the metrics.
+#[derive(Clone, Copy)]
+pub(super) struct Timing {
+    /// Its place in the table; none for a step of a login without Kafka's headers.
+    pub(super) api: Option<usize>,
+    pub(super) began: Instant,
+    /// How long it took until it was read and had its effect in memory.
+    pub(super) local: Duration,
 }
 
 /// Begins the request in `frame`: what it changes has changed on return.
 pub(super) fn begin(context: &Arc<Context>, frame: Bytes) -> Result<Begun, Ending> {
-    let free = |reply| Begun { reply, toll: None };
+    let began = Instant::now();
+    let mut begun = begin_any(context, frame, began)?;
+    begun.timing.local = began.elapsed();
+    Ok(begun)
+}
+
+fn begin_any(context: &Arc<Context>, frame: Bytes, began: Instant) -> Result<Begun, Ending> {
+    let free = |api| {
+        let local = Duration::ZERO;
+        let timing = Timing { api, began, local };
+        move |reply| Begun {
+            reply,
+            toll: None,
+            timing,
+        }
+    };
     if let Some(login) = context.session.raw_login() {
-        return sasl::raw_token(context, login, frame).map(free);
+        return sasl::raw_token(context, login, frame).map(free(None));
     }
     let (header, mut head_bytes) = guard::read_header(&frame)?;
     let found = APIS
@@ -65,7 +91,7 @@ pub(super) fn begin(context: &Arc<Context>, frame: Bytes) -> Result<Begun, Endin
             version: header.version,
         });
     };
-    context.shared.telemetry.count_request(index);
+    context.shared.telemetry().apis[index].requests.increment(1);
     if !api.asks.is_before_login() {
         context.session.admit(api.name)?;
     }
@@ -80,7 +106,7 @@ pub(super) fn begin(context: &Arc<Context>, frame: Bytes) -> Result<Begun, Endin
     };
     if !(api.from..=api.to).contains(&header.version) {
         if api.key == API_VERSIONS_KEY {
-            return answer_unknown_version(&call).map(free);
+            return answer_unknown_version(&call).map(free(Some(index)));
         }
         return Err(Ending::UnknownApi {
             key: header.key,
@@ -94,14 +120,15 @@ pub(super) fn begin(context: &Arc<Context>, frame: Bytes) -> Result<Begun, Endin
     guard::check(api.shape, header.version, is_flexible, &frame[head_bytes..])?;
     call.body = frame.slice(head_bytes..);
     let Some(mut toll) = Toll::of(&call, api, frame.len()) else {
-        return (api.begin)(call).map(free);
+        return (api.begin)(call).map(free(Some(index)));
     };
     let started = Instant::now();
     let reply = (api.begin)(call)?;
     toll.add_time(context, started.elapsed());
+    let begun = free(Some(index))(reply);
     Ok(Begun {
-        reply,
         toll: Some(toll),
+        ..begun
     })
 }
 

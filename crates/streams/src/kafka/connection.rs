@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::Context;
-use super::api::Begun;
+use super::api::{Begun, Timing};
 use super::buffers::Buffers;
 use super::limits::{
     DRAIN_WAIT, FRAME_STALL_MAX, LOGIN_REQUEST_BYTES_MAX, LOGIN_WAIT, READ_STEP_BYTES,
@@ -32,7 +32,9 @@ use super::unsent::Unsent;
 
 /// Serves the client on `socket` until it goes, misbehaves or the listener stops.
 pub(super) async fn run(socket: Socket, context: Arc<Context>) {
-    context.shared.telemetry.connections.increment(1.0);
+    let figures = Arc::clone(&context.shared.figures);
+    figures.accepted.increment(1);
+    let _open = figures.open.hold();
     let mut link = Link {
         context: Arc::clone(&context),
         socket,
@@ -58,11 +60,10 @@ pub(super) async fn run(socket: Socket, context: Arc<Context>) {
             tracing::debug!(client = %context.client_host, %error, "Kafka connection broke");
         }
         Err(ending) => {
-            context.shared.telemetry.refused.increment(1);
+            context.shared.telemetry().refused.increment(1);
             tracing::warn!(client = %context.client_host, "Kafka connection closed: {ending}");
         }
     }
-    context.shared.telemetry.connections.decrement(1.0);
 }
 
 struct Link {
@@ -109,17 +110,17 @@ impl Link {
             match self.next_event().await? {
                 Event::Readable(Ok(0)) => return Ok(()),
                 Event::Readable(Ok(bytes)) => {
-                    self.context
-                        .shared
-                        .telemetry
-                        .bytes_in
-                        .increment(bytes as u64);
+                    self.context.shared.figures.bytes_in.increment(bytes as u64);
                     self.hold();
                 }
                 Event::Readable(Err(error)) => return Err(error.into()),
                 Event::Answered(answer) => {
-                    let toll = self.replies.pop_front().and_then(|begun| begun.toll);
-                    self.settle(answer?, toll);
+                    let begun = self.replies.pop_front();
+                    let (toll, timing) = begun.map(|begun| (begun.toll, begun.timing)).unzip();
+                    if let Some(timing) = timing {
+                        self.note_answer(timing);
+                    }
+                    self.settle(answer?, toll.flatten());
                     self.hold();
                 }
                 Event::Unmuted => self.muted_until = None,
@@ -150,7 +151,11 @@ impl Link {
                 self.send().await?;
                 self.held.settled().await;
             }
-            let Begun { mut reply, toll } = super::api::begin(&self.context, frame)?;
+            let Begun {
+                mut reply,
+                toll,
+                timing,
+            } = super::api::begin(&self.context, frame)?;
             while let Reply::HeldBack(begun) = reply {
                 reply = begun.await?;
             }
@@ -164,7 +169,10 @@ impl Link {
                     self.mute(wait.unwrap_or_default());
                 }
                 Reply::HeldBack(_) | Reply::Last(_) => {}
-                Reply::Now(answer) if self.replies.is_empty() => self.settle(answer, toll),
+                Reply::Now(answer) if self.replies.is_empty() => {
+                    self.note_answer(timing);
+                    self.settle(answer, toll);
+                }
                 Reply::Later(answer) => {
                     let answer = match self.held.lend(waiting_bytes) {
                         None => answer,
@@ -175,13 +183,21 @@ impl Link {
                         }),
                     };
                     let reply = Reply::Later(answer);
-                    self.replies.push_back(Begun { reply, toll });
+                    self.replies.push_back(Begun {
+                        reply,
+                        toll,
+                        timing,
+                    });
                 }
                 reply => {
                     if let Reply::Now(answer) = &reply {
                         self.queued_bytes += answer.len();
                     }
-                    self.replies.push_back(Begun { reply, toll });
+                    self.replies.push_back(Begun {
+                        reply,
+                        toll,
+                        timing,
+                    });
                 }
             }
             self.hold();
@@ -217,11 +233,12 @@ impl Link {
         while self.unsent.bytes() < UNSENT_BYTES_MAX
             && matches!(self.replies.front(), Some(front) if matches!(front.reply, Reply::Now(_)))
         {
-            if let Some(Begun { reply, toll }) = self.replies.pop_front()
-                && let Reply::Now(answer) = reply
+            if let Some(begun) = self.replies.pop_front()
+                && let Reply::Now(answer) = begun.reply
             {
                 self.queued_bytes -= answer.len();
-                self.settle(answer, toll);
+                self.note_answer(begun.timing);
+                self.settle(answer, begun.toll);
             }
         }
         Ok(())
@@ -281,12 +298,13 @@ impl Link {
             .await?;
         self.held.renew();
         self.hold();
-        self.context
-            .shared
-            .telemetry
-            .bytes_out
-            .increment(sent as u64);
+        self.context.shared.figures.bytes_out.increment(sent as u64);
         Ok(())
+    }
+
+    fn note_answer(&self, of: Timing) {
+        let telemetry = self.context.shared.telemetry();
+        telemetry.note_answer(of.api, of.began.elapsed(), of.local);
     }
 
     /// The listener stops: what has been begun is answered, as far as that takes no long wait.

@@ -155,13 +155,15 @@ impl Fetching {
     /// Waits as the request before did, and looks at the partitions only when one has changed.
     async fn resume(mut self, until: Instant, standby: Standby) -> Answer {
         let shared = &self.call.context.shared;
+        let waiting = shared.telemetry().fetches_waiting.hold();
         let changed = standby.changed(until, &shared.shutdown).await;
+        drop(waiting);
         if changed || standby.is_told() {
             let wanted = self.call.context.sessions.lock().wanted(self.session_id);
             self.targets = targets(&self.call, wanted);
             return self.wait(until, Some(standby)).await;
         }
-        shared.telemetry.fetch_waits.increment(1);
+        shared.telemetry().fetch_waits.increment(1);
         let answer = encode(&self.call, 0, self.session_id, &[]);
         self.keep(standby);
         answer
@@ -169,7 +171,7 @@ impl Fetching {
 
     async fn wait(self, until: Instant, standby: Option<Standby>) -> Answer {
         let shared = &self.call.context.shared;
-        shared.telemetry.fetch_waits.increment(1);
+        shared.telemetry().fetch_waits.increment(1);
         let partitions = || {
             self.targets
                 .iter()
@@ -183,6 +185,7 @@ impl Fetching {
                 Err(_) => return self.answer().0,
             },
         };
+        let waiting = shared.telemetry().fetches_waiting.hold();
         loop {
             // Something may have arrived before the watches stood, or since.
             standby.clear();
@@ -190,6 +193,7 @@ impl Fetching {
                 break;
             }
         }
+        drop(waiting);
         let (answer, is_empty) = self.answer();
         if is_empty {
             self.keep(standby);
@@ -215,9 +219,16 @@ impl Fetching {
             is_first: true,
         };
         let mut reads = Vec::with_capacity(self.targets.len());
+        let telemetry = self.call.context.shared.telemetry();
         for target in &self.targets {
             let read = target.read(self.isolation, &left);
-            left.bytes = left.bytes.saturating_sub(read.bytes());
+            let bytes = read.bytes();
+            if let (Ok(partition), true) = (&target.partition, bytes > 0) {
+                telemetry.fetched_bytes.increment(bytes as u64);
+                partition.note_fetched(bytes);
+            }
+            telemetry.fetch_errors.note(read.code);
+            left.bytes = left.bytes.saturating_sub(bytes);
             left.batches = left.batches.saturating_sub(read.batches.len());
             left.is_first &= read.batches.is_empty();
             reads.push((target, read));

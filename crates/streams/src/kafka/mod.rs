@@ -39,7 +39,6 @@ mod sasl;
 mod security;
 mod sessions;
 mod standby;
-mod telemetry;
 #[cfg(test)]
 mod tests;
 mod throttle;
@@ -66,9 +65,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::Streams;
+use crate::telemetry::{ListenerFigures, Telemetry};
 use arrivals::Refused;
 use security::Session;
-use telemetry::Telemetry;
 
 pub use api::asked_permissions;
 pub use permissions::{AskedPermissions, Permission};
@@ -76,6 +75,11 @@ pub use security::{SaslSettings, Security};
 pub use throttle::Usage;
 
 pub use error::{group_error_code, streams_error_code, transaction_error_code};
+
+/// The APIs' names, in the order of their table.
+pub(crate) fn api_names() -> impl Iterator<Item = &'static str> {
+    api::APIS.iter().map(|api| api.name)
+}
 
 /// Serves Kafka clients on `listener` until `shutdown`; returns when all connections have ended,
 /// at most a few seconds later.
@@ -97,12 +101,16 @@ pub async fn serve_secured(
     security: Arc<Security>,
     shutdown: CancellationToken,
 ) {
+    let figures = streams.telemetry().listener(match security.is_local {
+        true => "streams.local",
+        false => "streams",
+    });
     let shared = Arc::new(Shared {
         streams,
         security,
         logins: Arc::new(Semaphore::new(limits::LOGINS_AT_ONCE_MAX)),
         lookups: Arc::new(Semaphore::new(limits::LOOKUPS_AT_ONCE_MAX)),
-        telemetry: Telemetry::new(api::APIS),
+        figures,
         session_room: Arc::default(),
         buffers: Arc::default(),
         began: Instant::now(),
@@ -132,7 +140,7 @@ pub async fn serve_secured(
         let own_place = match shared.arrive(peer.ip()) {
             Ok(own_place) => own_place,
             Err(refused) => {
-                shared.telemetry.refused.increment(1);
+                shared.telemetry().refused.increment(1);
                 turn_away(&connections, &shutdown, socket, place, refused);
                 continue;
             }
@@ -199,7 +207,7 @@ async fn secured(socket: TcpStream, context: &Context) -> Option<Socket> {
             Some(socket)
         }
         Err(error) => {
-            context.shared.telemetry.refused.increment(1);
+            context.shared.telemetry().refused.increment(1);
             tracing::debug!(client = %context.client_host, %error, "TLS handshake failed");
             None
         }
@@ -214,13 +222,20 @@ struct Shared {
     lookups: Arc<Semaphore>,
     /// Places for those who hash a password.
     logins: Arc<Semaphore>,
-    telemetry: Telemetry,
+    /// What this listener counts.
+    figures: Arc<ListenerFigures>,
     session_room: Arc<sessions::Room>,
     buffers: Arc<buffers::Buffers>,
     /// When the listener began: what waits is woken in steps from here.
     began: Instant,
     room: Arc<room::Room>,
     shutdown: CancellationToken,
+}
+
+impl Shared {
+    fn telemetry(&self) -> &Telemetry {
+        self.streams.telemetry()
+    }
 }
 
 /// What a connection's requests need to know.

@@ -150,6 +150,8 @@ impl Production {
                 Some(outcome) => outcome.settle(entry.index, self.call.version).await,
                 None => continue,
             };
+            let telemetry = self.call.context.shared.telemetry();
+            telemetry.produce_errors.note(partition.error_code);
             match topics.last_mut() {
                 Some(topic) if topic.name == entry.topic && topic.topic_id == entry.topic_id => {
                     topic.partition_responses.push(partition);

@@ -165,7 +165,7 @@ impl Speaker {
     fn refuse(self, mechanism: Mechanism, reason: &str) -> Result<Reply, Ending> {
         let context = self.context();
         context.session.enter(Stage::Shut);
-        context.shared.telemetry.refused.increment(1);
+        context.shared.telemetry().refused.increment(1);
         let (client, mechanism) = (&context.client_host, mechanism.name());
         tracing::warn!(%client, mechanism, "Kafka login refused: {reason}");
         Ok(Reply::HeldBack(Box::pin(async move {

@@ -38,6 +38,8 @@ pub struct Security {
     pub advertised: Option<String>,
     /// What clients have used of their quotas, over all listeners that share it.
     pub usage: Arc<Usage>,
+    /// Whether it is the second listener, for this machine; its metrics go by that name.
+    pub is_local: bool,
 }
 
 /// How clients log in.
@@ -71,6 +73,7 @@ impl Security {
             authorization: config.access_policy(),
             advertised: config.advertised.clone(),
             usage: Arc::default(),
+            is_local: false,
         })
     }
 
@@ -84,6 +87,7 @@ impl Security {
             authorization: self.authorization.clone(),
             advertised: config.local_advertised.clone(),
             usage: Arc::clone(&self.usage),
+            is_local: true,
         }
     }
 }

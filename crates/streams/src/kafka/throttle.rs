@@ -85,7 +85,7 @@ impl Toll {
         if wait.is_zero() {
             return (answer, wait);
         }
-        context.shared.telemetry.throttled.increment(1);
+        context.shared.telemetry().throttled.increment(1);
         (self.written(answer, wait), wait)
     }
 

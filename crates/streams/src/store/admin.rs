@@ -1,5 +1,7 @@
 //! Changing topics that are there: their settings, their partitions, where their records begin.
 
+use std::sync::Arc;
+
 use journal::{Done, DurableWait as JournalWait};
 
 use super::{CHANGE_ROOM_BYTES, DurableWait, Streams};
@@ -10,7 +12,7 @@ use crate::frames::Change;
 use crate::limits::{PARTITIONS_MAX, PARTITIONS_PER_TOPIC_MAX};
 use crate::topic::TopicName;
 use crate::topic_config::{
-    ConfigChange, DURABILITY, SETTINGS, Setting, TopicConfig, TopicConfigError,
+    ConfigChange, DURABILITY, Live, SETTINGS, Setting, TopicConfig, TopicConfigError,
 };
 use crate::topics::Topic;
 
@@ -165,6 +167,50 @@ impl Streams {
 
     /// Parts the durability, which topics keep apart, from their other settings; checks what
     /// depends on how the store was opened.
+    /// Gives a restored topic its own name and settings, which shows it; what it holds is on the
+    /// disk. Await the answer for durability.
+    pub(crate) fn rename_restored(
+        &self,
+        topic: &Topic,
+        name: &TopicName,
+        config: &TopicConfig,
+    ) -> Result<(Arc<Topic>, DurableWait), StreamsError> {
+        let (config, durability) = self.split_config(config.clone(), Some(topic.durability()))?;
+        let settings = config.settings(&self.config, name, durability);
+        let mut topics = self.topics.write();
+        if topics.by_name.contains_key(name) {
+            return Err(StreamsError::TopicExists(name.clone()));
+        }
+        if !topics.by_id.contains_key(&topic.id()) {
+            return Err(StreamsError::UnknownTopic(topic.name().clone()));
+        }
+        let wait = self.append_durably(&Change::Topic {
+            id: topic.id(),
+            name: name.clone(),
+            durability,
+            ranges: topic.ranges.clone(),
+            config: config.clone(),
+        })?;
+        let mut states = topic
+            .partitions()
+            .iter()
+            .map(|partition| partition.take_restored());
+        let renamed = Arc::new(Topic::new(
+            topic.id(),
+            name.clone(),
+            Live::new(config, settings),
+            topic.ranges.clone(),
+            &self.shared,
+            |_| states.next().unwrap_or_default(),
+        ));
+        topics.remove(topic);
+        topics.insert(Arc::clone(&renamed));
+        drop(topics);
+        self.shared.keeper.look();
+        self.topics_version.send_modify(|version| *version += 1);
+        Ok((renamed, wait))
+    }
+
     pub(crate) fn split_config(
         &self,
         mut config: TopicConfig,

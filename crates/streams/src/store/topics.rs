@@ -44,6 +44,17 @@ impl Streams {
         &self,
         spec: TopicSpec,
     ) -> Result<(Arc<Topic>, DurableWait), StreamsError> {
+        if spec.name.is_restoring() {
+            return Err(StreamsError::InternalTopic(spec.name));
+        }
+        self.begin_create_any_topic(spec).await
+    }
+
+    /// As [`Streams::begin_create_topic`], whatever the name.
+    pub(crate) async fn begin_create_any_topic(
+        &self,
+        spec: TopicSpec,
+    ) -> Result<(Arc<Topic>, DurableWait), StreamsError> {
         loop {
             match self.try_create(&spec) {
                 Err(StreamsError::Busy) => self.room(CHANGE_ROOM_BYTES).await,
@@ -151,7 +162,7 @@ impl Streams {
         Ok((topic, wait))
     }
 
-    fn try_delete(&self, name: &TopicName) -> Result<DurableWait, StreamsError> {
+    pub(crate) fn try_delete(&self, name: &TopicName) -> Result<DurableWait, StreamsError> {
         let mut transactions = self.transactions.table.lock();
         let mut topics = self.topics.write();
         let topic = topics.by_name.get(name).cloned();

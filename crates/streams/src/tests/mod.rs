@@ -1,6 +1,7 @@
 //! Tests of the store as a whole.
 
 mod admin;
+mod backup;
 mod behavior;
 mod compaction;
 mod consumer;

@@ -364,7 +364,7 @@ fn committed_values(partition: &Partition) -> Vec<String> {
 }
 
 /// A batch of a transaction.
-fn transactional(who: ProducerIdentity, first_sequence: i32, value: &str) -> Bytes {
+pub(super) fn transactional(who: ProducerIdentity, first_sequence: i32, value: &str) -> Bytes {
     let sequence = ProducerSequence {
         producer_id: who.id,
         producer_epoch: who.epoch,

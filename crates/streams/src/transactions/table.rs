@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::UnixMillis;
 
@@ -21,6 +22,16 @@ pub(crate) struct Table {
     idle: BTreeSet<(UnixMillis, Arc<str>)>,
     /// Open ones, by the groups whose offsets they hold.
     by_group: BTreeSet<(Arc<str>, Arc<str>)>,
+}
+
+/// How many transactions stand where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) ids: usize,
+    pub(crate) open: usize,
+    pub(crate) ending: usize,
+    /// Open ones that should have been aborted by now.
+    pub(crate) overdue: usize,
 }
 
 impl Table {
@@ -65,6 +76,20 @@ impl Table {
     /// The id that nobody has used for the longest time, and since when.
     pub(crate) fn longest_idle(&self) -> Option<(UnixMillis, Arc<str>)> {
         self.idle.first().cloned()
+    }
+
+    /// How many transactions stand where.
+    pub(crate) fn counts(&self, now: UnixMillis) -> Counts {
+        Counts {
+            ids: self.by_id.len(),
+            open: self.deadlines.len(),
+            ending: self.ending.len(),
+            overdue: self
+                .deadlines
+                .iter()
+                .take_while(|(at, _)| *at + OVERDUE_AFTER <= now)
+                .count(),
+        }
     }
 
     /// When the first open transaction is aborted.
@@ -130,3 +155,6 @@ impl Table {
         }
     }
 }
+
+/// How long after its time-out an open transaction counts as overdue: the sweeper takes moments.
+const OVERDUE_AFTER: Duration = Duration::from_secs(10);

@@ -3,8 +3,8 @@
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use clap::Subcommand;
-use streams::{InspectedFrame, Inspection, StreamsError};
+use clap::{Args, Subcommand};
+use streams::{InspectedBytes, InspectedFrame, Inspection, StreamsError};
 
 use super::{Failure, Output};
 use crate::endpoints::DEFAULT_FOLDER;
@@ -22,7 +22,8 @@ pub enum Command {
         )]
         data: PathBuf,
     },
-    /// Print every frame of the event store, a line each.
+    /// Print every frame of the event store, a line each: what kafka-dump-log is for.
+    #[command(after_help = DUMP_HELP)]
     Dump {
         /// The data folder.
         #[arg(
@@ -32,48 +33,104 @@ pub enum Command {
             default_value = DEFAULT_FOLDER
         )]
         data: PathBuf,
-        /// Only the record batches of this topic.
-        #[arg(long)]
-        topic: Option<String>,
+        #[command(flatten)]
+        only: Only,
+        /// Also each record of the batches, unpacked.
+        #[arg(long, visible_aliases = ["print-data-log", "deep-iteration"])]
+        records: bool,
     },
+}
+
+/// Which frames are printed; all if nothing is given.
+#[derive(Args)]
+pub struct Only {
+    /// Only the record batches of this topic.
+    #[arg(long, value_name = "TOPIC")]
+    topic: Option<String>,
+    /// Only those of this partition.
+    #[arg(long, value_name = "N", requires = "topic")]
+    partition: Option<u32>,
+    /// Only those with this offset or a later one.
+    #[arg(long, value_name = "OFFSET", requires = "topic")]
+    from_offset: Option<i64>,
+    /// Only those with this offset or an earlier one.
+    #[arg(long, value_name = "OFFSET", requires = "topic")]
+    to_offset: Option<i64>,
+}
+
+impl Only {
+    fn takes(&self, frame: &InspectedFrame) -> bool {
+        let Some(topic) = &self.topic else {
+            return true;
+        };
+        let Some(batch) = &frame.batch else {
+            return false;
+        };
+        batch.topic.as_ref() == Some(topic)
+            && self
+                .partition
+                .is_none_or(|wanted| batch.partition == Some(wanted))
+            && self
+                .from_offset
+                .is_none_or(|from| batch.last_offset >= from)
+            && self.to_offset.is_none_or(|to| batch.base_offset <= to)
+    }
 }
 
 pub fn run(command: Command, output: Output) -> Result<(), Failure> {
     match command {
         Command::Verify { data } => verify(&data, output),
-        Command::Dump { data, topic } => dump(&data, topic.as_deref(), output),
+        Command::Dump {
+            data,
+            only,
+            records,
+        } => dump(&data, &only, records, output),
     }
 }
 
 fn verify(data: &Path, output: Output) -> Result<(), Failure> {
-    let found = inspect(data, &mut |_| {})?;
+    let mut places = Vec::new();
+    let found = inspect(data, false, &mut |frame| {
+        let is_damaged = frame
+            .batch
+            .as_ref()
+            .is_some_and(|batch| batch.damage.is_some());
+        if is_damaged && places.len() < PLACES_MAX {
+            places.push(line_of(frame));
+        }
+    })?;
+    for place in &places {
+        eprintln!("{}", place.trim_start());
+    }
     print_inspection(&found, output);
     if found.is_whole() {
         return Ok(());
     }
     Err(Failure(format!(
-        "the store is damaged: {} batches and {} bytes; what is whole can still be read, so back \
-         up its topics before anything else",
-        found.damaged_batches, found.damaged_bytes
+        "the store is damaged: {} batches, {} bytes and {} frames that cannot be read; what is \
+         whole can still be read: save its topics with `thalweg topics backup TOPIC --to FILE --data \
+         {}` before anything else",
+        found.damaged_batches,
+        found.damaged_bytes,
+        found.unreadable_frames,
+        data.display(),
     )))
 }
 
-fn dump(data: &Path, topic: Option<&str>, output: Output) -> Result<(), Failure> {
+fn dump(data: &Path, only: &Only, records: bool, output: Output) -> Result<(), Failure> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut failed = None;
-    inspect(data, &mut |frame| {
-        let of_topic = frame
-            .batch
-            .as_ref()
-            .and_then(|batch| batch.topic.as_deref());
-        if failed.is_some() || (topic.is_some() && topic != of_topic) {
+    let mut printed = 0_u64;
+    inspect(data, records, &mut |frame| {
+        if failed.is_some() || !only.takes(frame) {
             return;
         }
+        printed += 1;
         let written = match output {
             Output::Json => serde_json::to_string(frame)
                 .map_err(std::io::Error::from)
                 .and_then(|line| writeln!(out, "{line}")),
-            Output::Table => writeln!(out, "{}", line_of(frame)),
+            Output::Table => print_frame(&mut out, frame),
         };
         failed = written.err();
     })?;
@@ -81,7 +138,37 @@ fn dump(data: &Path, topic: Option<&str>, output: Output) -> Result<(), Failure>
         // Whoever reads had enough, `head` for one.
         Some(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         Some(error) => Err(Failure::because("cannot print", &error)),
-        None => Ok(()),
+        None => {
+            if let (0, Some(topic)) = (printed, &only.topic) {
+                eprintln!("no batch of topic '{topic}' is like that");
+            }
+            Ok(())
+        }
+    }
+}
+
+fn print_frame(out: &mut impl Write, frame: &InspectedFrame) -> std::io::Result<()> {
+    writeln!(out, "{}", line_of(frame))?;
+    let records = frame.batch.iter().flat_map(|batch| &batch.record_list);
+    for record in records {
+        write!(out, "{:>16} time {}", record.offset, record.timestamp_ms)?;
+        for (name, value) in &record.headers {
+            write!(out, "  {name}: {}", readable(value.as_ref()))?;
+        }
+        if record.key.is_some() {
+            write!(out, "  key {}", readable(record.key.as_ref()))?;
+        }
+        writeln!(out, "  value {}", readable(record.value.as_ref()))?;
+    }
+    Ok(())
+}
+
+fn readable(bytes: Option<&InspectedBytes>) -> String {
+    match bytes {
+        None => "null".to_owned(),
+        // In quotes and escaped, so that a record stays on its line.
+        Some(InspectedBytes::Text(text)) => format!("{text:?}"),
+        Some(InspectedBytes::Hex { hex }) => format!("0x{hex}"),
     }
 }
 
@@ -96,21 +183,43 @@ fn line_of(frame: &InspectedFrame) -> String {
             .partition
             .map_or_else(|| "-".to_owned(), |n| n.to_string());
         line += &format!(
-            "  {topic}/{partition}  {}..={}  {} records, codec {}, time {}",
+            "  {topic}/{partition}  {}..={}  {} records, {} bytes, codec {}, {} time {}, crc {:08x}",
             batch.base_offset,
             batch.last_offset,
             batch.records,
+            batch.bytes,
             batch.codec,
-            batch.max_timestamp_ms
+            batch.time_type,
+            batch.max_timestamp_ms,
+            batch.crc,
         );
+        if batch.producer_id >= 0 {
+            let (id, epoch) = (batch.producer_id, batch.producer_epoch);
+            line += &format!(", producer {id} epoch {epoch}");
+            if batch.base_sequence >= 0 {
+                line += &format!(" from sequence {}", batch.base_sequence);
+            }
+        }
+        match batch.marker {
+            Some(marker) => line += &format!(", marker: {marker}"),
+            None if batch.is_transactional => line += ", in a transaction",
+            None => {}
+        }
         if let Some(damage) = &batch.damage {
             line += &format!("  DAMAGED: {damage}");
         }
     }
+    if let Some(says) = &frame.says {
+        line += &format!("  {says}");
+    }
     line
 }
 
-fn inspect(data: &Path, show: &mut dyn FnMut(&InspectedFrame)) -> Result<Inspection, Failure> {
+fn inspect(
+    data: &Path,
+    records: bool,
+    show: &mut dyn FnMut(&InspectedFrame),
+) -> Result<Inspection, Failure> {
     let dir = data.join("streams");
     if !dir.is_dir() {
         return Err(Failure(format!(
@@ -121,7 +230,7 @@ fn inspect(data: &Path, show: &mut dyn FnMut(&InspectedFrame)) -> Result<Inspect
     let failed = |error: StreamsError| {
         Failure::because(&format!("cannot look through {}", dir.display()), &error)
     };
-    streams::inspect(&dir, show).map_err(failed)
+    streams::inspect(&dir, records, show).map_err(failed)
 }
 
 fn print_inspection(found: &Inspection, output: Output) {
@@ -149,3 +258,13 @@ fn print_inspection(found: &Inspection, output: Output) {
         }
     }
 }
+
+/// Damaged batches that are named one by one.
+const PLACES_MAX: usize = 20;
+
+const DUMP_HELP: &str = "\
+Examples:
+  thalweg store dump --topic orders --partition 0 --from-offset 100 --records
+  thalweg store dump --topic orders --output json | jq -c 'select(.batch.marker)'
+A line is the frame's position in the journal, its kind, its bytes, and what it says. A batch that
+was moved is printed where it lay and where it lies.";

@@ -56,11 +56,20 @@ async fn metrics(State(process): State<Arc<Process>>) -> impl IntoResponse {
     if let Some(fleet) = &process.fleet {
         fleet.observe();
     }
-    if let Some(streams) = &process.streams {
-        streams.observe_groups();
-    }
     process.metrics.run_upkeep();
-    let text = process.metrics.render() + &telemetry::process_metrics();
+    let mut text = process.metrics.render() + &telemetry::process_metrics();
+    if let Some(streams) = process.streams.clone() {
+        // A hundred thousand topics take a moment to look through.
+        let observed = tokio::task::spawn_blocking(move || {
+            let mut out = base::Exposition::default();
+            streams.observe(&mut out);
+            out.into_text()
+        });
+        match observed.await {
+            Ok(observed) => text += &observed,
+            Err(error) => tracing::error!(%error, "the event store's metrics broke off"),
+        }
+    }
     (
         [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
         text,

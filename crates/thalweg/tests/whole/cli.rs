@@ -79,6 +79,13 @@ fn a_stored_folder_is_verified_and_dumped_and_damage_is_found() {
         .map(|l| l["batch"]["records"].as_i64().unwrap())
         .sum();
     assert_eq!(records, 6, "{dumped}");
+    let unpacked = ["--topic", "/s/kept:t", "--partition", "0", "--records"];
+    let dumped = succeed(store("dump").args(unpacked).args(["--from-offset", "4"]));
+    let last: Value = serde_json::from_str(dumped.lines().last().unwrap()).unwrap();
+    assert_eq!(last["batch"]["codec"], "none", "{last}");
+    assert_eq!(last["batch"]["record_list"][1]["value"], "two", "{last}");
+    let all = succeed(&mut store("dump"));
+    assert!(all.contains(r#""says":"/s/kept:t "#), "{all}");
 
     // One bit of a record on the disk.
     let at = lines[0]["position"].as_u64().unwrap() + lines[0]["bytes"].as_u64().unwrap();
