@@ -293,6 +293,13 @@ fn write_listeners(out: &mut Exposition, telemetry: &Telemetry) {
         help,
         refused,
     );
+    let help = "Requests after which a Kafka client was held back for its quota.";
+    let throttled = telemetry.throttled.get();
+    out.counter(
+        "thalweg_streams_kafka_throttled_requests_total",
+        help,
+        throttled,
+    );
 }
 
 fn write_requests(out: &mut Exposition, telemetry: &Telemetry) {

@@ -1,9 +1,11 @@
 //! The command line: one table of commands, each in a file of its own.
 
 mod acls;
+mod backup;
 mod client;
 mod consume;
 mod fleet;
+mod groups;
 mod import;
 mod lab;
 mod produce;
@@ -84,6 +86,9 @@ enum Command {
     /// List, create, describe and delete topics.
     #[command(subcommand)]
     Topics(topics::Command),
+    /// List, describe, reset and delete consumer groups.
+    #[command(subcommand)]
+    Groups(groups::Command),
     /// List, add and remove the users who may log in to the Kafka listener.
     #[command(subcommand)]
     Users(users::Command),
@@ -160,6 +165,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Topics(command) => block_on(topics::run(client()?, command)),
+        Command::Groups(command) => block_on(groups::run(client()?, command)),
         Command::Users(command) => block_on(users::run(client()?, command)),
         Command::Acls(command) => block_on(acls::run(client()?, command)),
         Command::Produce(args) => block_on(produce::run(client()?, args)),

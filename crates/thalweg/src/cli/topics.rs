@@ -5,7 +5,7 @@ use reqwest::Method;
 use serde_json::{Map, Value, json};
 
 use super::client::segment;
-use super::{Client, Failure};
+use super::{Client, Failure, backup};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -55,6 +55,10 @@ pub enum Command {
         /// The topic's name.
         name: String,
     },
+    /// Write a topic into a file.
+    Backup(Box<backup::Backup>),
+    /// Make a topic from a file that `backup` wrote.
+    Restore(Box<backup::Restore>),
     /// Delete a topic and its records.
     Delete {
         /// The topic's name.
@@ -109,6 +113,8 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
         Command::Describe { name } => {
             print_described(&client, client.get(&path(&name)).await?);
         }
+        Command::Backup(args) => backup::back_up(&client, &args).await?,
+        Command::Restore(args) => backup::restore(&client, &args).await?,
         Command::Delete { name } => {
             client
                 .send(client.request(Method::DELETE, &path(&name)))
