@@ -356,7 +356,9 @@ fn told(change: &Change, names: &HashMap<u32, (String, u32)>) -> String {
         }
         Change::SnapshotEnd { began } => format!("of the snapshot that begins at {began}"),
         Change::Compacted { number, until } => format!("{} before {until}", place(number)),
-        Change::Index { number, chunks } => format!("{} {} chunks", place(number), chunks.len()),
+        Change::Index { number, chunks } | Change::IndexPiece { number, chunks, .. } => {
+            format!("{} {} chunks", place(number), chunks.len())
+        }
     }
 }
 

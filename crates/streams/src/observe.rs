@@ -69,12 +69,12 @@ impl Streams {
             .filter(|topic| !topic.name().is_internal())
         {
             let info = topic.info();
-            stored += info.bytes_stored;
+            stored += info.bytes_stored.unwrap_or_default();
             partitions += info.partition_offsets.len();
             let bytes_out = topic.partitions().iter().map(|p| p.fetched_bytes());
             told.push(Told {
                 records_in: info.records_in_total,
-                bytes_in: info.bytes_in_total,
+                bytes_in: info.bytes_in_total.unwrap_or_default(),
                 bytes_out: bytes_out.sum(),
                 topic,
             });

@@ -72,7 +72,7 @@ impl Streams {
             taken_ms: self.clock().now().0,
             durability: topic.durability(),
             config: config.collect(),
-            bytes: topic.info().bytes_stored,
+            bytes: topic.info().bytes_stored.unwrap_or_default(),
             partitions: ranges,
         };
         Ok(Box::new(Taking {

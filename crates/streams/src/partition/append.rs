@@ -154,7 +154,7 @@ impl Partition {
 
     /// Gives a batch the next offsets and queues it; the caller notes what it means. Answers where
     /// the journal ends then.
-    fn place(
+    pub(super) fn place(
         self: &Arc<Self>,
         state: &mut State,
         batch: &[u8],
