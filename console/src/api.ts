@@ -36,8 +36,9 @@ export interface Topic {
   wire_name: string;
   partitions: number;
   records_in_total: number;
-  bytes_in_total: number;
-  bytes_stored: number;
+  /** Not known of a topic in a Kafka cluster. */
+  bytes_in_total: number | null;
+  bytes_stored: number | null;
   durability: string;
 }
 

@@ -59,7 +59,7 @@ function counters(snapshot: Snapshot): Map<CounterKey, number> {
   let records = 0;
   for (const topic of snapshot.topics) {
     totals.set(topicRecords(topic.name), topic.records_in_total);
-    totals.set(topicBytes(topic.name), topic.bytes_in_total);
+    if (topic.bytes_in_total !== null) totals.set(topicBytes(topic.name), topic.bytes_in_total);
     records += topic.records_in_total;
   }
   let received = 0;

@@ -33,8 +33,18 @@ public class WordCount {
     static final int LINES = 200;
     static String bootstrap;
 
-    public static void main(String[] args) throws Exception {
-        bootstrap = args[0];
+    public static void main(String[] args) {
+        try {
+            run(args[0]);
+        } catch (Throwable error) {
+            error.printStackTrace();
+            // The threads of Kafka Streams would keep the process alive.
+            Runtime.getRuntime().halt(1);
+        }
+    }
+
+    static void run(String address) throws Exception {
+        bootstrap = address;
         try (Admin admin = Admin.create(settings())) {
             admin.createTopics(List.of(
                 new NewTopic("lines", PARTITIONS, (short) 1),
@@ -95,7 +105,7 @@ public class WordCount {
     // Every update comes once and in order, so a word's count goes up one by one.
     static void follow(KafkaConsumer<String, Long> results, Map<String, Long> counts, int round) {
         long expected = (long) round * LINES;
-        long deadline = System.nanoTime() + Duration.ofSeconds(50).toNanos();
+        long deadline = System.nanoTime() + Duration.ofSeconds(110).toNanos();
         while (!WORDS.stream().allMatch(word -> counts.getOrDefault(word, 0L) == expected)) {
             if (System.nanoTime() > deadline) {
                 throw new AssertionError("round " + round + " ended at " + counts);
