@@ -238,6 +238,10 @@ impl BatchIndex {
         let (Some(low), Some(high)) = (offsets().min(), offsets().max()) else {
             return;
         };
+        // The topic may have been deleted, or all of it have expired, since they were made.
+        if self.chunks.is_empty() {
+            return;
+        }
         let mut behind = self.chunks.split_off(self.chunk_of(high) + 1);
         let mut touched = self.chunks.split_off(self.chunk_of(low));
         let mut uncovered: Option<i64> = None;

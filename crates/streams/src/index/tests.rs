@@ -104,6 +104,13 @@ fn a_chunk_goes_away_and_comes_back_and_an_index_stands_as_it_stood() {
 }
 
 #[test]
+fn edits_of_what_is_gone_change_nothing() {
+    let mut index = BatchIndex::default();
+    index.edit(&[((5, Position(64)), None)].into());
+    assert_eq!(index.bytes(), 0);
+}
+
+#[test]
 fn lookups_are_those_of_a_plain_list() {
     for seed in 0..20 {
         let (index, list, end) = sample(seed);
