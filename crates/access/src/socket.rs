@@ -18,6 +18,7 @@ use rustix::net::SendFlags;
 use rustls::{ServerConfig, ServerConnection};
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::TcpStream;
+use tokio::task::unconstrained;
 
 use crate::Principal;
 use crate::limits::HANDSHAKE_WAIT;
@@ -85,9 +86,10 @@ impl Socket {
         match self {
             Socket::Plain(tcp) => {
                 // Unlike `try_read_buf` it notes that a short read has emptied the socket, which
-                // saves asking the system once more only to hear so.
+                // saves asking the system once more only to hear so. Whether the task has had its
+                // turn must not look like an empty socket: `ready` would say otherwise at once.
                 let mut room = buffer.limit(len);
-                let mut read = pin!(tcp.read_buf(&mut room));
+                let mut read = pin!(unconstrained(tcp.read_buf(&mut room)));
                 std::future::poll_fn(|context| {
                     Poll::Ready(match read.as_mut().poll(context) {
                         Poll::Ready(read) => read,
@@ -289,3 +291,33 @@ impl Write for NonBlocking<'_> {
 
 /// Bytes that are encrypted and wait for the socket, at most: four records of TLS.
 const TLS_UNSENT_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+    use tokio::task::consume_budget;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_there_is_read_though_the_task_has_had_its_turn() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let (tcp, _) = listener.accept().await.unwrap();
+        let mut socket = Socket::Plain(tcp);
+        client.write_all(b"request").await.unwrap();
+        socket.ready().await.unwrap();
+        // Uses up what the runtime lets a task do before it has to yield.
+        std::future::poll_fn(|context| {
+            while pin!(consume_budget()).poll(context).is_ready() {}
+            Poll::Ready(())
+        })
+        .await;
+        let mut buffer = BytesMut::with_capacity(64);
+        assert_eq!(socket.read_into(&mut buffer, 64).await.unwrap(), 7);
+        let empty = socket.read_into(&mut buffer, 64).await.unwrap_err();
+        assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
+    }
+}

@@ -97,6 +97,8 @@ enum Event {
 impl Link {
     async fn serve(&mut self) -> Result<(), Ending> {
         loop {
+            // A client that never lets its connection wait must not keep others from their turn.
+            tokio::task::consume_budget().await;
             self.begin_requests().await?;
             self.collect_answers()?;
             if !self.unsent.is_empty() {
