@@ -282,15 +282,7 @@ impl Journal {
         frames: &[Frame<'_>],
         need: Durability,
     ) -> Result<Placed, JournalError> {
-        let bytes = frames.iter().map(Frame::framed_len).sum();
-        loop {
-            let (done, wait) = Done::channel(need);
-            match self.append(frames, need, done) {
-                Ok(placed) => return wait.wait_blocking().map(|()| placed),
-                Err(JournalError::Busy) => self.room_blocking(bytes),
-                Err(error) => return Err(error),
-            }
-        }
+        self.append_blocking_as(false, frames, need)
     }
 
     /// As [`Journal::append_vital`], on a thread that may block, until `need` is reached.
@@ -299,10 +291,19 @@ impl Journal {
         frames: &[Frame<'_>],
         need: Durability,
     ) -> Result<Placed, JournalError> {
+        self.append_blocking_as(true, frames, need)
+    }
+
+    fn append_blocking_as(
+        &self,
+        is_vital: bool,
+        frames: &[Frame<'_>],
+        need: Durability,
+    ) -> Result<Placed, JournalError> {
         let bytes = frames.iter().map(Frame::framed_len).sum();
         loop {
             let (done, wait) = Done::channel(need);
-            match self.append_vital(frames, need, done) {
+            match self.append_as(is_vital, frames, need, done) {
                 Ok(placed) => return wait.wait_blocking().map(|()| placed),
                 Err(JournalError::Busy) => self.room_blocking(bytes),
                 Err(error) => return Err(error),
