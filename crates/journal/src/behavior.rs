@@ -456,3 +456,54 @@ fn a_frame_as_large_as_a_segment_fits_and_a_larger_one_is_refused() {
     let refused = append(&journal, &vec![7; most + 1]);
     assert!(matches!(refused, Err(JournalError::TooLarge { .. })));
 }
+
+#[test]
+fn a_full_disk_with_a_single_segment_gets_free_when_that_is_sealed_early() {
+    let options = JournalOptions {
+        segment_bytes: 64 << 10,
+        preallocate_bytes: 64 << 10,
+        reserve_bytes: 20 << 10,
+        ..SMALL
+    };
+    // Never enough for another segment.
+    for left in [0, 10 << 10, 19 << 10] {
+        let disk = SimDisk::new(left);
+        let (journal, ..) = open_sim(&disk, options);
+        disk.set_capacity(Some(disk.used() + left));
+        let full = loop {
+            match append(&journal, &[7; 900]) {
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(full, JournalError::Full { .. }), "{full}");
+        let [only] = journal.segments()[..] else {
+            panic!("{:?}", journal.segments());
+        };
+        assert_eq!(journal.reclaim(only.end).unwrap(), 0, "it is not sealed");
+
+        journal.seal_early();
+        while journal.segments().len() < 2 {
+            std::thread::yield_now();
+        }
+        let vital = Frame {
+            kind: 1,
+            version: 1,
+            parts: &[b"vital"],
+        };
+        let placed = journal.append_vital_blocking(&[vital], Durability::Disk);
+        assert!(placed.unwrap().first >= only.end);
+        assert!(
+            append(&journal, &[7; 900]).is_err(),
+            "the reserve was taken"
+        );
+        let sealed = journal.segments()[0];
+        assert_eq!(journal.reclaim(sealed.end).unwrap(), 1);
+        while append(&journal, b"after").is_err() {
+            std::thread::yield_now();
+        }
+        journal.close().unwrap();
+        let (_, _, payloads) = open_sim(&disk, options);
+        assert_eq!(payloads, [b"vital".to_vec(), b"after".to_vec()]);
+    }
+}

@@ -159,6 +159,7 @@ impl Journal {
                 in_flight: 0,
                 want: 0,
                 want_is_vital: false,
+                seals_early: false,
                 reserve: options.reserve_bytes,
                 full: None,
                 condition: Condition::Open,
@@ -316,6 +317,22 @@ impl Journal {
     pub fn set_reserve(&self, bytes: u64) {
         let shared = &self.handle.shared;
         shared.state.lock().reserve = bytes.min(shared.options.segment_bytes / 2);
+    }
+
+    /// On a full disk, ends the segment that is appended to and goes on in the next, or where there
+    /// is none in a small one, which takes the room that was left in it: for when only the freeing
+    /// of that segment can make room, since there is no other. Does not wait; nothing happens when
+    /// the disk is not full.
+    pub fn seal_early(&self) {
+        let shared = &self.handle.shared;
+        let mut state = shared.state.lock();
+        if state.full.is_some() && state.check_open().is_ok() {
+            match state.next {
+                Some(_) => state.roll_over(),
+                None => state.seals_early = true,
+            }
+            shared.wake_writer(state);
+        }
     }
 
     /// Whether the disk had no room when the journal last wanted some.

@@ -36,3 +36,9 @@ pub const DAMAGE_LISTED_MAX: usize = 1_024;
 
 /// Bytes of zeros written at a time where the file system cannot preallocate.
 pub const ZERO_FILL_BYTES: usize = 1 << 20;
+
+/// What a disk gives and takes at once, at most, for all that is known here.
+pub(crate) const DISK_BLOCK_BYTES: u64 = 4 << 10;
+
+/// Room that a segment has to have left for being sealed early: less would do nobody any good.
+pub(crate) const SEALED_EARLY_LEFT_MIN: u64 = 4 * DISK_BLOCK_BYTES - 1024;

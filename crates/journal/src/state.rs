@@ -84,6 +84,8 @@ pub(crate) struct State {
     pub want: u64,
     /// Who wants them may take the reserve.
     pub want_is_vital: bool,
+    /// The active segment is to end where it is, and the next to take the room that it has left.
+    pub seals_early: bool,
     /// Allocated bytes that only vital appends may take.
     pub reserve: u64,
     /// Why the last allocation failed, until one succeeds.

@@ -60,6 +60,10 @@ impl Writer {
             return;
         }
         self.batch.clear();
+        if let Err(error) = self.seal_early() {
+            self.poison(error);
+            return;
+        }
         self.allocate_ahead();
     }
 
@@ -120,7 +124,7 @@ impl Writer {
     fn wait_for_work(&mut self) -> bool {
         let mut state = self.shared.state.lock();
         loop {
-            if !state.pending.is_empty() || state.want > 0 {
+            if !state.pending.is_empty() || state.want > 0 || state.seals_early {
                 return true;
             }
             if !matches!(state.condition, Condition::Open) {
@@ -235,6 +239,61 @@ impl Writer {
         self.dirty = None;
         for disk in self.disk_waiters.drain(..) {
             disk(Ok(()));
+        }
+        Ok(())
+    }
+
+    /// Gives the room that the active segment has left to a next one and goes on there, if that
+    /// was asked for.
+    fn seal_early(&mut self) -> Result<(), JournalError> {
+        let (mut tail, kept) = {
+            let mut state = self.shared.state.lock();
+            if !std::mem::take(&mut state.seals_early) || state.next.is_some() {
+                return Ok(());
+            }
+            let kept = state.end + FRAME_OVERHEAD_BYTES;
+            let tail = state.active.clone();
+            if tail.admitted < kept + limits::SEALED_EARLY_LEFT_MIN {
+                return Ok(());
+            }
+            // Nothing is placed in it from here on.
+            state.active.admitted = kept;
+            (tail, kept)
+        };
+        let left = tail.admitted - kept;
+        let segment = &tail.segment;
+        let len = kept - segment.base;
+        tail.file
+            .truncate(len)
+            .and_then(|()| tail.file.sync())
+            .map_err(|error| {
+                JournalError::io("shorten", &self.shared.table.path(segment.base), error)
+            })?;
+        segment.len.store(len, Ordering::Relaxed);
+        let size = self.shared.options.segment_bytes;
+        // A disk gives back whole blocks only, and may need one to tell of a new file.
+        for blocks in [0, 1, 3] {
+            let len = left - blocks * limits::DISK_BLOCK_BYTES;
+            match create_segment(&self.shared, segment.limit(), size, len) {
+                Ok(made) => {
+                    let table = &self.shared.table;
+                    table.insert(made.segment.clone(), Some(made.file.clone()));
+                    let mut state = self.shared.state.lock();
+                    state.next = Some(made);
+                    state.roll_over();
+                    return Ok(());
+                }
+                Err(AllocateError::NoRoom(_)) => {}
+                Err(AllocateError::Broken(error)) => return Err(error),
+            }
+        }
+        // Somebody else was faster; what there is still is taken back.
+        let admitted = tail.admitted;
+        tail.admitted = kept;
+        match self.extend(&tail, admitted) {
+            Ok(admitted) => self.shared.state.lock().active.admitted = admitted,
+            Err(AllocateError::NoRoom(_)) => {}
+            Err(AllocateError::Broken(error)) => return Err(error),
         }
         Ok(())
     }

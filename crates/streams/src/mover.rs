@@ -37,6 +37,19 @@ impl Streams {
         let partitions = || topics.iter().flat_map(|topic| topic.partitions());
         let living: u64 = partitions().map(|p| p.figures().bytes_stored).sum();
         let segments = journal.segments();
+        if let (Some(room), Some(first)) = (vital, segments.first())
+            && !first.sealed
+        {
+            // What is dead in it goes with the whole of it only, and only when it is sealed.
+            let mut needed = ROLLED_BYTES;
+            for partition in partitions() {
+                needed += partition.framed_before(first.end)?;
+            }
+            if needed <= room && first.end.0 - first.base.0 > 2 * living {
+                journal.seal_early();
+            }
+            return Ok(0);
+        }
         let mut taken: u64 = segments.iter().map(|s| s.end.0 - s.base.0).sum();
         let worth = 2 * living + spare_segments * self.config().segment_bytes.0;
         let mut moved = 0;
@@ -108,6 +121,9 @@ impl Partition {
 
 /// Segments that may be dead beyond the half: a small store is not worth the trouble.
 pub(crate) const SPARE_SEGMENTS: u64 = 4;
+
+/// Room that is lost to the blocks and headers of a segment that is sealed early.
+const ROLLED_BYTES: u64 = 13 << 10;
 
 /// Bytes that are moved before the index follows.
 const STEP_BYTES: usize = 1 << 20;

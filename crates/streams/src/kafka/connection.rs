@@ -4,7 +4,8 @@
 //! its order. Answers that have to wait stand in a queue; only its front is sent. While answers
 //! pile up, unsent or unfinished, nothing is read: the client feels it in its own socket.
 //!
-//! A connection without traffic holds no buffer (it borrows one, see [`super::buffers`]) and, once its client is known, no timer.
+//! A connection without traffic holds no buffer (it borrows one, see [`super::buffers`]) and, once
+//! its client is known, no timer.
 
 use std::collections::VecDeque;
 use std::io;
@@ -27,11 +28,12 @@ use super::limits::{
 };
 use super::reply::{Answer, Ending, Reply};
 use super::room::Held;
+use super::seats::Seat;
 use super::throttle::Toll;
 use super::unsent::Unsent;
 
 /// Serves the client on `socket` until it goes, misbehaves or the listener stops.
-pub(super) async fn run(socket: Socket, context: Arc<Context>) {
+pub(super) async fn run(socket: Socket, context: Arc<Context>, seat: Seat) {
     let figures = Arc::clone(&context.shared.figures);
     figures.accepted.increment(1);
     let _open = figures.open.hold();
@@ -47,17 +49,22 @@ pub(super) async fn run(socket: Socket, context: Arc<Context>) {
         stopped: Box::pin(context.shared.shutdown.clone().cancelled_owned()),
         muted_until: None,
         held: context.shared.room.enter(),
+        seat: &seat,
     };
     let give_way = link.held.give_way();
     let served = tokio::select! {
         served = link.serve() => served,
         () = give_way.notified() => Err(Ending::GaveWay),
+        () = seat.lost() => Err(Ending::Idle),
     };
     match served {
         Ok(()) => {}
         // Clients break connections as they please; that is nobody's news.
         Err(Ending::Socket(error)) => {
             tracing::debug!(client = %context.client_host, %error, "Kafka connection broke");
+        }
+        Err(Ending::Idle) => {
+            tracing::debug!(client = %context.client_host, "idle Kafka connection closed");
         }
         Err(ending) => {
             context.shared.telemetry().refused.increment(1);
@@ -66,12 +73,12 @@ pub(super) async fn run(socket: Socket, context: Arc<Context>) {
     }
 }
 
-struct Link {
+struct Link<'a> {
     context: Arc<Context>,
     socket: Socket,
     received: Frames,
     replies: VecDeque<Begun>,
-    /// Bytes of the answers among the replies that are there already.
+    /// What the answers among the replies that are there already take in memory.
     queued_bytes: usize,
     unsent: Unsent,
     /// The last answer is on its way; nothing more is begun.
@@ -84,6 +91,7 @@ struct Link {
     muted_until: Option<Instant>,
     /// The memory that this connection holds beyond what is free.
     held: Held,
+    seat: &'a Seat,
 }
 
 /// What wakes a connection.
@@ -94,7 +102,7 @@ enum Event {
     Stop,
 }
 
-impl Link {
+impl Link<'_> {
     async fn serve(&mut self) -> Result<(), Ending> {
         loop {
             // A client that never lets its connection wait must not keep others from their turn.
@@ -108,6 +116,9 @@ impl Link {
             if self.is_ending && self.replies.is_empty() {
                 self.socket.shutdown().await?;
                 return Ok(());
+            }
+            if self.replies.is_empty() {
+                self.seat.note_idle();
             }
             match self.next_event().await? {
                 Event::Readable(Ok(0)) => return Ok(()),
@@ -145,6 +156,7 @@ impl Link {
             let Some(frame) = self.received.next()? else {
                 break;
             };
+            self.seat.note_busy();
             self.held.renew();
             self.hold();
             let waiting_bytes = waiting_bytes(&frame);
@@ -193,7 +205,7 @@ impl Link {
                 }
                 reply => {
                     if let Reply::Now(answer) = &reply {
-                        self.queued_bytes += answer.len();
+                        self.queued_bytes += answer.held_bytes();
                     }
                     self.replies.push_back(Begun {
                         reply,
@@ -238,7 +250,7 @@ impl Link {
             if let Some(begun) = self.replies.pop_front()
                 && let Reply::Now(answer) = begun.reply
             {
-                self.queued_bytes -= answer.len();
+                self.queued_bytes -= answer.held_bytes();
                 self.note_answer(begun.timing);
                 self.settle(answer, begun.toll);
             }

@@ -9,6 +9,14 @@ pub(super) const REQUEST_BYTES_MAX: usize = 100 << 20;
 /// Connections at one time: each idle one holds a task and a socket, about 4 KiB.
 pub(super) const CONNECTIONS_MAX: usize = 10_000;
 
+/// A connection that asks for nothing for this long is ended: Kafka's default for
+/// `connections.max.idle.ms`.
+pub(super) const IDLE_MAX: Duration = Duration::from_secs(600);
+
+/// A connection that has asked for nothing for this long is ended for a newcomer when there are
+/// [`CONNECTIONS_MAX`]: clients that work ask several times in it.
+pub(super) const IDLE_GRACE: Duration = Duration::from_secs(10);
+
 /// Requests of one connection that were begun and are not answered. Clients pipeline 5 by default;
 /// at the bound the connection is not read any further.
 pub(super) const REQUESTS_IN_FLIGHT_MAX: usize = 256;

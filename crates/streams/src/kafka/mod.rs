@@ -36,6 +36,7 @@ mod quotas;
 mod reply;
 mod room;
 mod sasl;
+mod seats;
 mod security;
 mod sessions;
 mod standby;
@@ -59,7 +60,7 @@ use access::Socket;
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -67,6 +68,7 @@ use tokio_util::task::TaskTracker;
 use crate::Streams;
 use crate::telemetry::{ListenerFigures, Telemetry};
 use arrivals::Refused;
+use seats::{Seat, Seats};
 use security::Session;
 
 pub use api::asked_permissions;
@@ -117,12 +119,17 @@ pub async fn serve_secured(
         room: Arc::default(),
         shutdown: shutdown.clone(),
     });
-    let places = Arc::new(Semaphore::new(limits::CONNECTIONS_MAX));
+    let seats = Seats::new();
+    let mut sweeps = tokio::time::interval(limits::IDLE_MAX / SWEEPS_PER_IDLE_MAX);
     let connections = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
             accepted = listener.accept() => accepted,
+            _ = sweeps.tick() => {
+                seats.sweep();
+                continue;
+            }
         };
         let (socket, peer) = match accepted {
             Ok(accepted) => accepted,
@@ -133,24 +140,24 @@ pub async fn serve_secured(
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            tracing::warn!(%peer, "Kafka connection refused: {} are open", limits::CONNECTIONS_MAX);
+        let Some(seat) = seats.take() else {
+            tracing::warn!(%peer, "Kafka connection refused: {} are at work", limits::CONNECTIONS_MAX);
             continue;
         };
         let own_place = match shared.arrive(peer.ip()) {
             Ok(own_place) => own_place,
             Err(refused) => {
                 shared.telemetry().refused.increment(1);
-                turn_away(&connections, &shutdown, socket, place, refused);
+                turn_away(&connections, &shutdown, socket, seat, refused);
                 continue;
             }
         };
         match Context::new(&shared, &socket, peer) {
             Ok(context) => drop(connections.spawn(async move {
                 if let Some(socket) = secured(socket, &context).await {
-                    connection::run(socket, context).await;
+                    connection::run(socket, context, seat).await;
                 }
-                drop((place, own_place));
+                drop(own_place);
             })),
             Err(error) => tracing::debug!(%peer, %error, "Kafka connection ended at once"),
         }
@@ -170,7 +177,7 @@ fn turn_away(
     connections: &TaskTracker,
     shutdown: &CancellationToken,
     socket: TcpStream,
-    place: OwnedSemaphorePermit,
+    seat: Seat,
     refused: Refused,
 ) {
     let wait = match refused {
@@ -186,7 +193,7 @@ fn turn_away(
             () = tokio::time::sleep(wait) => {}
             () = shutdown.cancelled() => {}
         }
-        drop((socket, place));
+        drop((socket, seat));
     });
 }
 
@@ -295,3 +302,6 @@ fn advertised_address(advertised: Option<&str>, local: SocketAddr) -> (String, i
 
 /// Pause after a failed accept: long enough not to spin, short enough not to be noticed.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+
+/// Idle connections may stay longer by one part of so many.
+const SWEEPS_PER_IDLE_MAX: u32 = 10;

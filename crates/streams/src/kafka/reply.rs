@@ -78,6 +78,8 @@ pub(super) enum Ending {
     Unreadable(String),
     #[error("it held memory for long that others needed")]
     GaveWay,
+    #[error("it asked for nothing for long")]
+    Idle,
     #[error("the socket failed")]
     Socket(#[from] std::io::Error),
 }

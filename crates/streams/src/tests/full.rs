@@ -79,7 +79,11 @@ async fn fill_and_let_go(seed: u64, way: Way) -> u64 {
         streams.reclaim().unwrap();
         rounds += 1;
         std::thread::yield_now();
-        assert!(rounds < 100_000, "{context}: it stays full");
+        assert!(
+            rounds < 100_000,
+            "{context}: it stays full, {}",
+            told(&streams)
+        );
     }
     assert_eq!(
         values(&all_records(&kept.partitions()[0]))[..expected.len()],
@@ -116,6 +120,22 @@ async fn let_go(streams: &Arc<Streams>, way: Way) {
             streams.trim(&topic.partitions()[0]).unwrap();
         }
     }
+}
+
+/// What stands in the way of space.
+fn told(streams: &Streams) -> String {
+    let journal = &streams.shared().journal;
+    format!(
+        "{:?} with {} bytes of room, snapshot of {:?} begun at {:?}, moved until {:?}, living from \
+         {:?}, end {:?}",
+        journal.segments(),
+        journal.room_ahead(),
+        streams.snapshot_estimate(),
+        streams.snapshot_began(),
+        streams.moved_until(),
+        streams.oldest_batch(),
+        journal.end(),
+    )
 }
 
 /// Stores a value; false when the disk is full.

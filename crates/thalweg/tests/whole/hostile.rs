@@ -5,6 +5,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use base::UnixMillis;
@@ -21,7 +22,11 @@ struct Client {
 
 impl Client {
     fn connect(up: &Up) -> Client {
-        let socket = TcpStream::connect(up.address("streams")).unwrap();
+        Client::connect_to(&up.address("streams"))
+    }
+
+    fn connect_to(address: &str) -> Client {
+        let socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
         socket.set_write_timeout(Some(DEADLINE)).unwrap();
         Client { socket }
@@ -42,6 +47,24 @@ impl Client {
     fn call(&mut self, request: &[u8]) -> Vec<u8> {
         self.send(request);
         self.answer()
+    }
+
+    /// Whether a call on this connection is answered at all.
+    fn is_served(&mut self) -> bool {
+        let request = metadata_of(&["t"]);
+        let sent = self.socket.write_all(&request);
+        sent.is_ok() && matches!(self.socket.read(&mut [0; 64]), Ok(read) if read > 0)
+    }
+
+    /// Sends `requests`, many at a time, and reads all answers; each is a whole frame.
+    fn call_all(&mut self, requests: impl Iterator<Item = Vec<u8>>) {
+        let requests: Vec<Vec<u8>> = requests.collect();
+        for requests in requests.chunks(200) {
+            self.send(&requests.concat());
+            for _ in requests {
+                self.answer();
+            }
+        }
     }
 
     /// Whether the other side has ended the connection.
@@ -131,6 +154,84 @@ fn fetch(topic: &str, max_bytes: i32) -> Vec<u8> {
         &int(max_bytes),
     ];
     request(1, 4, &body.concat())
+}
+
+/// A member with a large description of itself joins a group of its own.
+fn join_group(nth: usize) -> Vec<u8> {
+    let metadata = vec![b'm'; 10_000];
+    let body = [
+        &text(&format!("joined-{nth}"))[..],
+        &int(300_000), // session time-out
+        &int(300_000), // rebalance time-out
+        &text(""),
+        &text("consumer"),
+        &int(1),
+        &text("range"),
+        &int(10_000),
+        &metadata,
+    ];
+    request(11, 2, &body.concat())
+}
+
+fn init_producer_id(nth: usize) -> Vec<u8> {
+    let id = text(&format!("transactional-{nth}"));
+    request(22, 0, &[&id[..], &int(60_000)].concat())
+}
+
+fn commit_offset(nth: usize) -> Vec<u8> {
+    let body = [
+        &text(&format!("committed-{nth}"))[..],
+        &int(-1),
+        &text(""),
+        &(-1_i64).to_be_bytes(),
+        &int(1),
+        &text("t"),
+        &int(1),
+        &int(0),
+        &7_i64.to_be_bytes(),
+        &text(&"m".repeat(1_000)),
+    ];
+    request(8, 2, &body.concat())
+}
+
+fn create_topic(nth: usize) -> Vec<u8> {
+    let body = [
+        &int(1)[..],
+        &text(&format!("created-{nth}")),
+        &int(1),
+        &1_i16.to_be_bytes(),
+        &int(0),
+        &int(0),
+        &int(60_000),
+        &[0],
+    ];
+    request(19, 2, &body.concat())
+}
+
+/// A batch of one record that unpacks to `mib` MiB of zeros.
+fn bomb(mib: u64) -> Vec<u8> {
+    let mut gzip = Command::new("gzip");
+    gzip.args(["-9", "-c"]);
+    let mut gzip = gzip
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut zeros = gzip.stdin.take().unwrap();
+    let feeding = std::thread::spawn(move || {
+        std::io::copy(&mut std::io::repeat(0).take(mib << 20), &mut zeros).unwrap();
+    });
+    let packed = gzip.wait_with_output().unwrap().stdout;
+    feeding.join().unwrap();
+    let mut bomb = batch(1);
+    bomb.truncate(RECORDS_AT);
+    bomb.extend(packed);
+    let length = int(i32::try_from(bomb.len() - LENGTH_END).unwrap());
+    bomb[LENGTH_END - 4..LENGTH_END].copy_from_slice(&length);
+    bomb[ATTRIBUTES_AT + 1] = GZIP;
+    let crc = crc32c::crc32c(&bomb[ATTRIBUTES_AT..]);
+    bomb[ATTRIBUTES_AT - 4..ATTRIBUTES_AT].copy_from_slice(&crc.to_be_bytes());
+    bomb
 }
 
 fn batch(bytes: usize) -> Vec<u8> {
@@ -277,6 +378,75 @@ fn idle_half_open_and_slow_connections_cost_next_to_nothing() {
 }
 
 #[test]
+fn ten_thousand_idle_connections_keep_nobody_out() {
+    let mut watched = Watched::start(1);
+    // Where the system gives less handles than that, as many as it gives: they only sit there.
+    let handles = usize::try_from(getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX));
+    let count = handles
+        .unwrap_or(usize::MAX)
+        .saturating_sub(1_000)
+        .min(10_000);
+    let address = watched.up.address("streams");
+    let crowd: Vec<Client> = (0..count).map(|_| Client::connect_to(&address)).collect();
+    watched.check(16 * 1024 * count as u64 + (32 << 20));
+    eventually("a newcomer is served", || {
+        Client::connect_to(&address).is_served().then_some(())
+    });
+    watched.check(16 * 1024 * count as u64 + (32 << 20));
+    drop(crowd);
+}
+
+#[test]
+fn what_unpacks_to_very_much_fails_for_its_reader_alone() {
+    let mut watched = Watched::start(1);
+    let mut client = Client::connect(&watched.up);
+    // 600 MiB in 600 KB; the store keeps it as it came, since nobody has asked for what is in it.
+    client.call(&produce("t", &bomb(600)));
+    client.call(&produce("t", &batch(100)));
+    let rest = watched.up.url("rest", "");
+    let v2 = "application/vnd.kafka.v2+json";
+    let instance = json!({"name": "c", "format": "binary", "auto.offset.reset": "earliest"});
+    let made = post(&format!("{rest}/consumers/g"), v2, &instance.to_string());
+    let uri = made.json()["base_uri"].as_str().unwrap().to_owned();
+    let topics = r#"{"topics":["t"]}"#;
+    post(&format!("{uri}/subscription"), v2, topics);
+    let accept = "Accept: application/vnd.kafka.binary.v2+json";
+    let mut offsets = Vec::new();
+    eventually("what follows it is read", || {
+        let url = format!("{uri}/records?timeout=5000");
+        let read = curl(&["--header", accept, &url]);
+        if read.status == 200 {
+            let read = read.json();
+            let read = read.as_array().unwrap().iter();
+            offsets.extend(read.map(|record| record["offset"].as_i64().unwrap()));
+        }
+        offsets.contains(&2).then_some(())
+    });
+    assert!(!offsets.contains(&1), "the bomb at 1 was read: {offsets:?}");
+    watched.check(256 << 20);
+}
+
+#[test]
+fn floods_of_topics_groups_offsets_and_producers_take_bounded_memory() {
+    let mut watched = Watched::start(1);
+    let count = crowd(3_000, 100_000);
+    for make in [create_topic, commit_offset, init_producer_id] {
+        let mut client = Client::connect(&watched.up);
+        client.call_all((0..count).map(make));
+        watched.check(500 << 20);
+    }
+    // Who joins is answered late, and is not read any further meanwhile.
+    let joins: Vec<u8> = (0..count).flat_map(join_group).collect();
+    let mut clients: Vec<Client> = Vec::new();
+    for _ in 0..crowd(20, 100) {
+        let mut client = Client::connect(&watched.up);
+        client.push(&joins);
+        clients.push(client);
+        watched.check(500 << 20);
+    }
+}
+
+#[test]
 fn answers_that_nobody_reads_hold_a_bounded_part_of_the_memory() {
     let mut watched = Watched::start(20_000);
     let all = metadata_of(&["t"]);
@@ -378,3 +548,11 @@ fn mqtt_packets_that_never_come_whole_are_bounded() {
 
 /// How long an answer may take: the machine is shared.
 const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Places in a record batch.
+const LENGTH_END: usize = 12;
+const ATTRIBUTES_AT: usize = 21;
+const RECORDS_AT: usize = 61;
+
+/// The number of gzip in a batch's attributes.
+const GZIP: u8 = 1;

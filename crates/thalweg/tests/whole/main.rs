@@ -8,6 +8,7 @@
 
 mod access;
 mod agent;
+mod backup;
 mod cli;
 mod clients;
 mod console;
