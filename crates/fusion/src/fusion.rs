@@ -1,6 +1,8 @@
 //! The engine: statements added, listed and removed while it runs, and started again with their
 //! state when it opens.
 
+mod recovered;
+
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ use crate::plan::{Plan, Sink, Source};
 use crate::reader;
 use crate::sql;
 use crate::statement::{Definition, Language, NewStatement, Start, StatementInfo, Status};
-use crate::store::{Recovered, StatementStore};
+use crate::store::StatementStore;
 use crate::writer::Writer;
 
 /// The statement engine.
@@ -95,7 +97,8 @@ impl Fusion {
     /// Opens the engine in `dir` and starts every statement that is there, with its state.
     ///
     /// Call it within a tokio runtime. A statement that cannot be started (its MQTT server or its
-    /// topic is gone) is listed as failed and harms nobody else.
+    /// topic is gone) is listed as failed and harms nobody else; one whose event store is away
+    /// starts when that is back.
     ///
     /// # Errors
     /// The folder cannot be opened or holds what this version does not know; the configuration
@@ -125,7 +128,7 @@ impl Fusion {
             readers: TaskTracker::new(),
             writers: TaskTracker::new(),
         });
-        fusion.start_recovered(recovered).await;
+        fusion.start_again(recovered).await;
         Ok(fusion)
     }
 
@@ -221,33 +224,6 @@ impl Fusion {
         self.writers.close();
         self.writers.wait().await;
         self.journal.close().await;
-    }
-
-    async fn start_recovered(&self, recovered: Vec<Recovered>) {
-        let mut sources = self.sources.lock().await;
-        let mut prepared = Vec::with_capacity(recovered.len());
-        for Recovered {
-            definition,
-            checkpoint,
-        } in recovered
-        {
-            let started = match compile(&definition) {
-                Ok(plan) => {
-                    let checkpoint = Some(checkpoint.unwrap_or_default());
-                    self.prepare(definition.clone(), Arc::new(plan), checkpoint)
-                        .await
-                }
-                Err(error) => Err(error),
-            };
-            match started {
-                Ok(ready) => prepared.push(ready),
-                Err(error) => self.list_failed(definition, &error),
-            }
-        }
-        // All of a source's statements join before it is opened: none misses what another sees.
-        if let Err(error) = self.start(&mut sources, prepared) {
-            tracing::error!(error = %base::report(&error), "statements could not be started");
-        }
     }
 
     fn define(&self, new: NewStatement) -> Result<Definition, FusionError> {

@@ -218,6 +218,14 @@ impl LabError {
     }
 }
 
+/// What an experiment's own requests run on: one thread, so that it takes little from the measured.
+pub fn runtime() -> Result<tokio::runtime::Runtime, LabError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(LabError::system("cannot start the lab's own runtime"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use base::{Clock, SystemClock};
 use serde_json::{Value, json};
 
-use crate::experiment::{Experiment, LabError, Measure, Outcome, Series, Setting};
+use crate::experiment::{Experiment, LabError, Measure, Outcome, Series, Setting, runtime};
 use crate::limits::{POLL, STALL_MAX};
 use crate::process::{Measured, Up, Usage};
 use crate::stats;
@@ -59,10 +59,7 @@ fn measures() -> Vec<Measure> {
 }
 
 fn run(setting: &Setting) -> Result<Outcome, LabError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(LabError::system("cannot start the lab's own runtime"))?;
+    let runtime = runtime()?;
     runtime.block_on(measure(setting))
 }
 

@@ -8,7 +8,7 @@ use base::{Clock, SystemClock};
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use crate::experiment::{Experiment, LabError, Measure, Outcome, Setting};
+use crate::experiment::{Experiment, LabError, Measure, Outcome, Setting, runtime};
 use crate::process::raise_handles;
 use crate::store::{Store, forget};
 use crate::wire::{NewTopic, Wire, batch_of_one};
@@ -39,10 +39,7 @@ fn measures() -> Vec<Measure> {
 
 fn run(setting: &Setting) -> Result<Outcome, LabError> {
     raise_handles()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(LabError::system("cannot start the lab's own runtime"))?;
+    let runtime = runtime()?;
     let bytes = if setting.quick { QUICK } else { FULL };
     let mut outcome = Outcome::default();
     let mut add = |name: &str, value: f64| outcome.values.push((name.to_owned(), value));

@@ -12,7 +12,7 @@ use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::{BrokerId, FetchRequest};
 use tokio::task::JoinSet;
 
-use crate::experiment::{Experiment, LabError, Measure, Outcome, Series, Setting};
+use crate::experiment::{Experiment, LabError, Measure, Outcome, Series, Setting, runtime};
 use crate::host::Host;
 use crate::process::raise_handles;
 use crate::store::Store;
@@ -63,10 +63,7 @@ fn measures() -> Vec<Measure> {
 
 fn run(setting: &Setting) -> Result<Outcome, LabError> {
     raise_handles()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(LabError::system("cannot start the lab's own runtime"))?;
+    let runtime = runtime()?;
     let size = if setting.quick { QUICK } else { FULL };
     let mut outcome = Outcome::default();
     let host = Host::measure(setting.folder())?;

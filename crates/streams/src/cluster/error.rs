@@ -128,6 +128,7 @@ fn group_error(code: Code) -> Option<GroupError> {
         Code::StaleMemberEpoch => GroupError::StaleMemberEpoch,
         Code::FencedMemberEpoch => GroupError::FencedMemberEpoch,
         Code::NonEmptyGroup => GroupError::NotEmpty,
+        Code::GroupIdNotFound => GroupError::NotFound,
         _ => return None,
     })
 }

@@ -14,6 +14,7 @@ mod calls;
 mod config;
 mod consumer;
 mod error;
+mod groups;
 mod ledger;
 mod once;
 mod round;
@@ -29,12 +30,10 @@ use std::thread::JoinHandle;
 use async_trait::async_trait;
 use base::UnixMillis;
 use parking_lot::Mutex;
-use rdkafka::config::FromClientConfigAndContext;
-use rdkafka::consumer::BaseConsumer;
 use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 
-use self::calls::{Calls, Context, Trouble};
+use self::calls::{Calls, Trouble};
 use self::consumer::ClusterConsumer;
 use self::error::About;
 use self::once::OnceWriter;
@@ -44,7 +43,7 @@ use self::writer::Writer;
 use crate::config::StreamsConfig;
 use crate::error::StreamsError;
 use crate::event_store::{
-    CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupInfo, GroupMember, Placed,
+    CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail, GroupInfo, Placed,
     ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
 };
 use crate::limits::{CLUSTER_JOBS_MAX, CLUSTER_PENDING_BYTES};
@@ -169,51 +168,6 @@ impl Cluster {
         }
         outcome
     }
-
-    async fn committed(
-        &self,
-        group: &str,
-        partitions: &[(TopicName, i32)],
-    ) -> Result<Vec<Option<CommittedOffset>>, StreamsError> {
-        if partitions.is_empty() {
-            return Ok(Vec::new());
-        }
-        let places = partitions.to_vec();
-        let mut client = self.calls.config().client();
-        client.set("group.id", group);
-        let context = Context {
-            trouble: self.calls.trouble().clone(),
-        };
-        let found = self.calls.blocking(About::Group(group), move |_, timeout| {
-            // A client of that group, which joins nothing and is gone with the call.
-            let asker = BaseConsumer::from_config_and_context(&client, context)?;
-            topics::committed(&asker, &places, timeout)
-        });
-        let found = found.await?.into_iter();
-        Ok(found
-            .map(|(_, committed)| {
-                committed.map(|(offset, metadata)| CommittedOffset {
-                    offset,
-                    leader_epoch: -1,
-                    metadata,
-                    at: UnixMillis(-1),
-                })
-            })
-            .collect())
-    }
-
-    async fn groups(&self) -> Result<Vec<GroupInfo>, StreamsError> {
-        let listed = self.calls.blocking(About::Cluster, |asker, timeout| {
-            use rdkafka::consumer::Consumer as _;
-            let list = asker.fetch_group_list(None, timeout)?;
-            let groups = list.groups().iter();
-            Ok(groups
-                .filter(|group| !ledger::is_ledger(group.name()))
-                .map(group_info)
-                .collect())
-        });
-        listed.await
-    }
 }
 
 /// [`Cluster`] as an [`EventStore`].
@@ -298,19 +252,30 @@ impl EventStore for ClusterStore {
     async fn groups(&self) -> Result<Vec<GroupInfo>, StreamsError> {
         self.0.groups().await
     }
-}
 
-fn group_info(group: &rdkafka::groups::GroupInfo) -> GroupInfo {
-    let members = group.members().iter().map(|member| GroupMember {
-        member_id: member.id().to_owned(),
-        client_id: member.client_id().to_owned(),
-        host: member.client_host().trim_start_matches('/').to_owned(),
-    });
-    GroupInfo {
-        group: group.name().to_owned(),
-        state: group.state().to_owned(),
-        protocol_type: group.protocol_type().to_owned(),
-        members: members.collect(),
+    async fn group(&self, group: &str) -> Result<Option<GroupDetail>, StreamsError> {
+        self.0.group(group).await
+    }
+
+    async fn set_group_offsets(
+        &self,
+        group: &str,
+        offsets: Vec<(TopicName, i32, i64)>,
+    ) -> Result<(), StreamsError> {
+        self.0.set_group_offsets(group, offsets).await
+    }
+
+    async fn delete_group(&self, group: &str) -> Result<(), StreamsError> {
+        self.0.delete_group(group).await
+    }
+
+    async fn offset_for_time(
+        &self,
+        topic: &TopicName,
+        partition: i32,
+        at: UnixMillis,
+    ) -> Result<Option<i64>, StreamsError> {
+        self.0.topics.offset_for_time(topic, partition, at).await
     }
 }
 

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::UnixMillis;
 use parking_lot::Mutex;
 use rdkafka::admin::{NewPartitions, NewTopic, TopicReplication};
 use rdkafka::consumer::{Consumer, ConsumerContext};
@@ -99,6 +100,48 @@ impl Topics {
 
     /// All topics but Kafka's own.
     pub(super) async fn all(&self) -> Result<Vec<TopicInfo>, StreamsError> {
+        let found = self.partitions_of_all().await?;
+        self.described(found).await
+    }
+
+    /// Every partition of every topic.
+    pub(super) async fn places(&self) -> Result<Vec<Place>, StreamsError> {
+        let topics = self.partitions_of_all().await?.into_iter();
+        let places = topics
+            .flat_map(|(name, partitions)| (0..partitions).map(move |index| (name.clone(), index)));
+        Ok(places.collect())
+    }
+
+    /// The offset of the first record at or after `at`; none when all are older.
+    pub(super) async fn offset_for_time(
+        &self,
+        name: &TopicName,
+        partition: i32,
+        at: UnixMillis,
+    ) -> Result<Option<i64>, StreamsError> {
+        self.check(name, partition).await?;
+        let (about, wire_name) = (
+            About::Partition(name, partition),
+            name.wire_name().to_owned(),
+        );
+        let found = self.calls.blocking(about, move |asker, timeout| {
+            let mut asked = TopicPartitionList::new();
+            // A time stands where offsets do.
+            asked.add_partition_offset(&wire_name, partition, Offset::Offset(at.0.max(0)))?;
+            let found = asker.offsets_for_times(asked, timeout)?;
+            let Some(element) = found.find_partition(&wire_name, partition) else {
+                return Ok(None);
+            };
+            element.error()?;
+            Ok(match element.offset() {
+                Offset::Offset(offset) => Some(offset),
+                _ => None,
+            })
+        });
+        found.await
+    }
+
+    async fn partitions_of_all(&self) -> Result<BTreeMap<TopicName, i32>, StreamsError> {
         let found = self.calls.blocking(About::Cluster, |asker, timeout| {
             let metadata = asker.fetch_metadata(None, timeout)?;
             let topics = metadata.topics().iter();
@@ -111,7 +154,7 @@ impl Topics {
         });
         let mut found = found.await?;
         found.retain(|name, _| !name.is_internal());
-        self.described(found).await
+        Ok(found)
     }
 
     /// One topic; `UnknownTopic` when it is not there.

@@ -8,10 +8,10 @@ use serde_json::Value;
 use crate::harness::{Up, add_offline, curl, folder, kafka_tool, python, succeed, text};
 
 /// A folder with a certificate authority, a certificate of the server and one of a client.
-struct Certificates(PathBuf);
+pub struct Certificates(PathBuf);
 
 impl Certificates {
-    fn make(folder: &Path) -> Self {
+    pub fn make(folder: &Path) -> Self {
         let certificates = Certificates(folder.to_owned());
         certificates.openssl(&[
             "req",
@@ -68,7 +68,7 @@ impl Certificates {
         certificates
     }
 
-    fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.0.join(name).display().to_string()
     }
 

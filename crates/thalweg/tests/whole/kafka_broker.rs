@@ -1,10 +1,11 @@
-//! One real Apache Kafka for all tests: a broker in KRaft mode from its Maven artefacts.
+//! A real Apache Kafka for the tests: a broker in KRaft mode from its Maven artefacts.
 //!
-//! It is started when the first test needs it and shared by all, so tests use names of their own.
-//! A shell holds it by a pipe whose other end is this process: however the tests end, the pipe
+//! It is started when the first test needs it and shared by all, so tests use names of their own;
+//! a test that ends brokers or logs in to them has one for itself. A shell holds it by a pipe whose other end is this process: however the tests end, the pipe
 //! closes, and the shell stops the broker and removes its folder.
 
 use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
@@ -13,50 +14,81 @@ use crate::harness::{eventually, last_lines, test_env};
 /// The address of the broker.
 pub fn kafka() -> &'static str {
     static BROKER: OnceLock<Broker> = OnceLock::new();
-    &BROKER.get_or_init(Broker::start).address
+    &BROKER.get_or_init(|| Broker::start(PLAIN, &[])).address
 }
 
-struct Broker {
-    address: String,
+/// A broker.
+pub struct Broker {
+    /// Where its clients connect.
+    pub address: String,
+    folder: PathBuf,
     /// Holds the pipe.
-    _shell: Child,
+    shell: Child,
 }
 
 impl Broker {
-    fn start() -> Broker {
+    /// Starts a broker whose listener for clients `security` describes; `format` are arguments for
+    /// the tool that makes its folder.
+    pub fn start(security: &str, format: &[&str]) -> Broker {
         let folder = tempfile::tempdir().unwrap().keep();
         let (address, controller) = (free_address(), free_address());
-        let properties = PROPERTIES
+        let properties = [PROPERTIES, security].concat();
+        let properties = properties
             .replace("{address}", &address)
             .replace("{controller}", &controller)
             .replace("{data}", &folder.join("data").display().to_string());
         std::fs::write(folder.join("server.properties"), properties).unwrap();
-        let jars = test_env().join("kafka-broker");
-        assert!(
-            jars.is_dir(),
-            "the broker is not set up; run ./test --only-env"
-        );
-        let mut shell = Command::new("sh")
-            .args(["-c", SHELL])
-            .env("CLASSES", format!("{}/*", jars.display()))
-            .current_dir(&folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let log = folder.join("log");
+        let shell = run(&folder, format);
+        let mut broker = Broker {
+            address,
+            folder,
+            shell,
+        };
+        broker.listens();
+        broker
+    }
+
+    /// Ends the broker as a power switch does, for the process.
+    pub fn kill(&mut self) {
+        std::fs::write(self.folder.join("keep"), "").unwrap();
+        drop(self.shell.stdin.take());
+        self.shell.wait().unwrap();
+        std::fs::remove_file(self.folder.join("keep")).unwrap();
+    }
+
+    /// Starts it again where it was.
+    pub fn start_again(&mut self) {
+        self.shell = run(&self.folder, &[]);
+        self.listens();
+    }
+
+    fn listens(&mut self) {
+        let log = self.folder.join("log");
         eventually("the Kafka broker listens", || {
-            if let Some(status) = shell.try_wait().unwrap() {
+            if let Some(status) = self.shell.try_wait().unwrap() {
                 panic!("the broker ended with {status}:\n{}", last_lines(&log));
             }
-            TcpStream::connect(&address).ok()
+            TcpStream::connect(&self.address).ok()
         });
-        Broker {
-            address,
-            _shell: shell,
-        }
     }
+}
+
+fn run(folder: &Path, format: &[&str]) -> Child {
+    let jars = test_env().join("kafka-broker");
+    assert!(
+        jars.is_dir(),
+        "the broker is not set up; run ./test --only-env"
+    );
+    Command::new("sh")
+        .args(["-c", SHELL, "sh"])
+        .args(format)
+        .env("CLASSES", format!("{}/*", jars.display()))
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 /// A port that is free now.
@@ -65,17 +97,17 @@ pub fn free_address() -> String {
     listener.local_addr().unwrap().to_string()
 }
 
-/// Formats the broker's folder, runs it, and ends it when standard input does.
+/// Formats the broker's folder unless it was, runs it, and ends it when standard input does.
 const SHELL: &str = "
-java -XX:TieredStopAtLevel=1 -cp \"$CLASSES\" kafka.tools.StorageTool format \
-    -t dGVzdC10ZXN0LXRlc3QtdA -c server.properties >log 2>&1 || exit 1
+[ -d data ] || java -XX:TieredStopAtLevel=1 -cp \"$CLASSES\" kafka.tools.StorageTool format \
+    -t dGVzdC10ZXN0LXRlc3QtdA -c server.properties \"$@\" >log 2>&1 || exit 1
 java -Xmx512m -Dorg.slf4j.simpleLogger.defaultLogLevel=warn -cp \"$CLASSES\" \
     kafka.Kafka server.properties >>log 2>&1 &
 broker=$!
 (while kill -0 $broker 2>/dev/null; do sleep 1; done; kill $$ 2>/dev/null) &
 cat >/dev/null
 kill -9 $broker
-cd / && rm -rf \"$OLDPWD\"
+[ -e keep ] || { cd / && rm -rf \"$OLDPWD\"; }
 ";
 
 /// As Kafka ships it, but for what one node with every replica needs.
@@ -83,10 +115,7 @@ const PROPERTIES: &str = "\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@{controller}
-listeners=PLAINTEXT://{address},CONTROLLER://{controller}
-advertised.listeners=PLAINTEXT://{address}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={data}
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=2
@@ -96,4 +125,11 @@ transaction.state.log.num.partitions=2
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+";
+
+/// A listener that asks nobody.
+pub const PLAIN: &str = "\
+listeners=PLAINTEXT://{address},CONTROLLER://{controller}
+advertised.listeners=PLAINTEXT://{address}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 ";

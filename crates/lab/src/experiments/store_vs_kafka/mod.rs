@@ -8,7 +8,7 @@ mod loads;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::experiment::{Experiment, Goal, LabError, Measure, Outcome, Series, Setting};
+use crate::experiment::{Experiment, Goal, LabError, Measure, Outcome, Series, Setting, runtime};
 use crate::host::Host;
 use crate::kafka::{KAFKA, Kafka, ToolLoad};
 use crate::load::{Done, Produce, Sending, Tool};
@@ -53,10 +53,7 @@ fn measures() -> Vec<Measure> {
 }
 
 fn run(setting: &Setting) -> Result<Outcome, LabError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(LabError::system("cannot start the lab's own runtime"))?;
+    let runtime = runtime()?;
     let kafka = Kafka::fetch(setting.folder())?;
     let tool = Tool::compile(setting.folder())?;
     let host = Host::measure(setting.folder())?;

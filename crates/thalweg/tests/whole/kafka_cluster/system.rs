@@ -5,8 +5,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::access::Certificates;
 use crate::harness::{Up, curl, eventually, folder, post, succeed, text, thalweg_command};
-use crate::kafka_broker::{free_address, kafka};
+use crate::kafka_broker::{Broker, PLAIN, free_address, kafka};
 
 #[test]
 fn rest_and_the_command_line_work_on_the_cluster() {
@@ -171,6 +172,146 @@ fn a_cluster_that_is_away_is_told_and_stops_nothing() {
 }
 
 #[test]
+fn a_cluster_behind_tls_and_a_login_is_reached_with_librdkafkas_properties() {
+    let dir = folder();
+    let certificates = Certificates::make(dir.path());
+    let mut keystore = std::fs::read_to_string(certificates.path("server.key")).unwrap();
+    keystore += &std::fs::read_to_string(certificates.path("server.pem")).unwrap();
+    std::fs::write(certificates.path("keystore.pem"), keystore).unwrap();
+    let security = SASL_SSL
+        .replace("{keystore}", &certificates.path("keystore.pem"))
+        .replace("{truststore}", &certificates.path("ca.pem"));
+    let user = "SCRAM-SHA-512=[name=thalweg,password=hush]";
+    let broker = Broker::start(&security, &["--add-scram", user]);
+    let start = |name: &str, password: &str| {
+        let properties = "streams.kafka.properties";
+        let settings = [
+            format!("streams.kafka.bootstrap_servers={}", broker.address),
+            format!("{properties}.security.protocol=SASL_SSL"),
+            format!("{properties}.sasl.mechanism=SCRAM-SHA-512"),
+            format!("{properties}.sasl.username=thalweg"),
+            format!("{properties}.sasl.password={password}"),
+            format!(
+                "{properties}.ssl.ca.location={}",
+                certificates.path("ca.pem")
+            ),
+            "streams.kafka.request_timeout=2s".to_owned(),
+        ];
+        let settings: Vec<&str> = settings.iter().flat_map(|one| ["--set", one]).collect();
+        Up::start_with(&dir.path().join(name), &settings)
+    };
+    let body = r#"{"records":[{"value":{"n":1}}]}"#;
+    let produce = |up: &Up| {
+        let url = up.url("rest", "/topics/secured");
+        post(&url, "application/vnd.kafka.json.v2+json", body)
+    };
+    let up = start("data", "hush");
+    eventually("a record is taken", || {
+        (produce(&up).status == 200).then_some(())
+    });
+    let read = up.cli(&["consume", "secured", "--from-beginning", "--max", "1"]);
+    assert_eq!(text(&read.stdout), "{\"n\":1}\n", "{}", text(&read.stderr));
+    assert!(up.stop().success());
+    let log = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    assert!(!log("data.up.log").contains("hush"));
+
+    // A wrong password is told as what it is, and is in no log.
+    let up = start("other", "wrong-password");
+    let answer = produce(&up);
+    assert_eq!(answer.json()["error_code"], 50302, "{}", answer.body);
+    assert!(up.stop().success());
+    let log = log("other.up.log");
+    assert!(
+        log.contains("uthentication") && !log.contains("wrong-password"),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_broker_that_dies_and_comes_back_loses_and_doubles_nothing() {
+    let dir = folder();
+    let mut broker = Broker::start(PLAIN, &[]);
+    let settings = [
+        format!("streams.kafka.bootstrap_servers={}", broker.address),
+        "streams.kafka.request_timeout=2s".to_owned(),
+        "streams.kafka.delivery_timeout=3s".to_owned(),
+    ];
+    let settings: Vec<&str> = settings.iter().flat_map(|one| ["--set", one]).collect();
+    let up = Up::start_with(&dir.path().join("data"), &settings);
+    for topic in ["hot", "alarm"] {
+        up.cli_json(&["topics", "create", topic]);
+    }
+    let statement = "INSERT INTO kafka.alarm SELECT id, f FROM kafka.hot WHERE f > 50";
+    up.cli_json(&["statements", "add", statement]);
+    // Whether the record was acknowledged; what was not may have been stored.
+    let produce = |id: i64| {
+        let body = json!({"records": [{"value": {"id": id, "f": 99}}]}).to_string();
+        let url = up.url("rest", "/topics/hot");
+        let answer = post(&url, "application/vnd.kafka.json.v2+json", &body);
+        let stored = answer.status == 200 && answer.json()["offsets"][0]["error_code"].is_null();
+        if !stored {
+            let told = answer.body.contains("50302") || answer.body.contains("50003");
+            assert!(told, "{}", answer.body);
+        }
+        stored
+    };
+    let mut acknowledged: Vec<i64> = (0..20).filter(|id| produce(*id)).collect();
+    assert_eq!(acknowledged.len(), 20);
+    broker.kill();
+    assert!(!produce(20), "nobody could have taken it");
+    assert_eq!(up.get("/health")["status"], "UP");
+    broker.start_again();
+    acknowledged.extend((21..40).filter(|id| {
+        // The first ones may come before the cluster is found again.
+        eventually("a record is taken", || produce(*id).then_some(()));
+        true
+    }));
+    let address = broker.address.clone();
+    let rows_of = |topic: &str| -> Vec<i64> {
+        let mut kcat = Command::new("kcat");
+        kcat.args(["-b", &address, "-C", "-e", "-q", "-t", topic]);
+        kcat.args(["-X", "isolation.level=read_committed"]);
+        let rows = succeed(&mut kcat);
+        let row = |line: &str| serde_json::from_str::<Value>(line).unwrap()["id"].clone();
+        rows.lines()
+            .map(|line| row(line).as_i64().unwrap())
+            .collect()
+    };
+    let hot = rows_of("hot");
+    for id in &acknowledged {
+        assert!(hot.contains(id), "{id} was acknowledged and is gone");
+    }
+    // What the statement read, it told once, in order.
+    let alarm = eventually("every row is there", || {
+        Some(rows_of("alarm")).filter(|rows| rows.len() >= hot.len())
+    });
+    assert_eq!(alarm, hot);
+
+    // Started while the cluster is away, the statement goes on when it is back.
+    assert!(up.stop().success());
+    broker.kill();
+    let up = Up::start_with(&dir.path().join("data"), &settings);
+    let state = || up.cli_json(&["statements", "list"]).to_string();
+    assert!(state().contains("failed"), "{}", state());
+    broker.start_again();
+    eventually("the statement runs", || {
+        state().contains("running").then_some(())
+    });
+    let url = up.url("rest", "/topics/hot");
+    let body = r#"{"records":[{"value":{"id":1000,"f":99}}]}"#;
+    eventually("a record is taken", || {
+        let answer = post(&url, "application/vnd.kafka.json.v2+json", body);
+        let stored = answer.status == 200 && answer.json()["offsets"][0]["error_code"].is_null();
+        stored.then_some(())
+    });
+    eventually("its row is there", || {
+        rows_of("alarm").contains(&1_000).then_some(())
+    });
+    let alarm = rows_of("alarm");
+    assert_eq!(alarm[..hot.len()], hot, "nothing is told twice");
+}
+
+#[test]
 fn what_means_the_listener_is_refused_with_a_cluster() {
     let dir = folder();
     let mut command = thalweg_command();
@@ -219,3 +360,20 @@ fn rows(topic: &str) -> Vec<i64> {
     };
     kcat_lines(topic).iter().map(row).collect()
 }
+
+/// A broker's listener with TLS and logins.
+const SASL_SSL: &str = "\
+listeners=SASL_SSL://{address},CONTROLLER://{controller}
+advertised.listeners=SASL_SSL://{address}
+listener.security.protocol.map=SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=SASL_SSL
+sasl.mechanism.inter.broker.protocol=SCRAM-SHA-512
+sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=\
+    org.apache.kafka.common.security.scram.ScramLoginModule required \
+    username=\"thalweg\" password=\"hush\";
+ssl.keystore.type=PEM
+ssl.keystore.location={keystore}
+ssl.truststore.type=PEM
+ssl.truststore.location={truststore}
+";

@@ -1,0 +1,134 @@
+//! Statements that were there when the engine opened: started at once, or when their event store is
+//! back.
+
+use std::sync::{Arc, Weak};
+
+use streams::StreamsError;
+
+use super::{Fusion, Prepared, compile, effective_sink};
+use crate::error::FusionError;
+use crate::limits::RETRY_WAIT;
+use crate::plan::{Plan, Sink, Source};
+use crate::statement::Definition;
+use crate::store::Recovered;
+
+impl Fusion {
+    /// Starts statements with their state, and sees to those that cannot be started yet.
+    pub(super) async fn start_again(self: &Arc<Self>, recovered: Vec<Recovered>) {
+        let away = self.start_recovered(recovered, false).await;
+        if !away.is_empty() {
+            self.readers.spawn(start_later(Arc::downgrade(self), away));
+        }
+    }
+
+    /// Starts statements with their state; answers those whose event store is away. `again` when
+    /// it was tried before: then one that is not listed was removed meanwhile.
+    async fn start_recovered(&self, recovered: Vec<Recovered>, again: bool) -> Vec<Recovered> {
+        let mut sources = self.sources.lock().await;
+        let (mut prepared, mut away) = (Vec::with_capacity(recovered.len()), Vec::new());
+        if sources.is_closed {
+            return away;
+        }
+        // Why the event store is away: the first to wait for it has waited for all.
+        let mut reason = None;
+        for recovered in recovered {
+            if again && !self.waits(&recovered) {
+                continue;
+            }
+            let started = match (&reason, compile(&recovered.definition)) {
+                (Some(reason), Ok(plan)) if needs_store(&recovered.definition, &plan) => {
+                    Err(FusionError::Streams {
+                        doing: "start the statement".to_owned(),
+                        source: Arc::clone(reason),
+                    })
+                }
+                (_, Ok(plan)) => self.prepare_recovered(&recovered, plan).await,
+                (_, Err(error)) => Err(error),
+            };
+            match started {
+                Ok(ready) => prepared.push(ready),
+                Err(error) => {
+                    self.list_failed(recovered.definition.clone(), &error);
+                    if let Some(why) = away_by(&error) {
+                        reason = Some(why);
+                        away.push(recovered);
+                    }
+                }
+            }
+        }
+        // All of a source's statements join before it is opened: none misses what another sees.
+        if let Err(error) = self.start(&mut sources, prepared) {
+            tracing::error!(error = %base::report(&error), "statements could not be started");
+        }
+        away
+    }
+
+    async fn prepare_recovered(
+        &self,
+        recovered: &Recovered,
+        plan: Plan,
+    ) -> Result<Prepared, FusionError> {
+        let checkpoint = recovered.checkpoint.clone().unwrap_or_default();
+        let definition = recovered.definition.clone();
+        self.prepare(definition, Arc::new(plan), Some(checkpoint))
+            .await
+    }
+
+    /// Whether the event store is still away, by a statement that needs it.
+    async fn is_still_away(&self, recovered: &Recovered) -> bool {
+        let Ok(plan) = compile(&recovered.definition) else {
+            return false;
+        };
+        // Prepared for nothing: adding and removing must not wait for a store that is away.
+        let tried = self.prepare_recovered(recovered, plan).await;
+        tried.is_err_and(|error| away_by(&error).is_some())
+    }
+
+    /// Whether a statement is listed as one that could not be started.
+    fn waits(&self, recovered: &Recovered) -> bool {
+        let statements = self.statements.read();
+        let listed = statements.get(&recovered.definition.id);
+        listed.is_some_and(|statement| statement.run.is_err())
+    }
+}
+
+/// Starts the statements when their event store is back, unless they are removed before.
+async fn start_later(fusion: Weak<Fusion>, mut away: Vec<Recovered>) {
+    let mut wait = RETRY_WAIT.0;
+    while let Some(stop) = fusion.upgrade().map(|fusion| fusion.reading.clone()) {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+        wait = (wait * 2).min(RETRY_WAIT.1);
+        let Some(fusion) = fusion.upgrade() else {
+            return;
+        };
+        let Some(first) = away.iter().find(|recovered| fusion.waits(recovered)) else {
+            return;
+        };
+        let is_still_away = tokio::select! {
+            () = stop.cancelled() => return,
+            is_still_away = fusion.is_still_away(first) => is_still_away,
+        };
+        if !is_still_away {
+            tracing::info!("the event store is back: its statements are started");
+            away = fusion.start_recovered(away, true).await;
+        }
+    }
+}
+
+fn needs_store(definition: &Definition, plan: &Plan) -> bool {
+    matches!(plan.source, Source::Kafka(_))
+        || matches!(effective_sink(definition, plan), Sink::Kafka(_))
+}
+
+/// Why the event store is away, if that is the error.
+fn away_by(error: &FusionError) -> Option<Arc<StreamsError>> {
+    match error {
+        FusionError::Streams { source, .. } if matches!(**source, StreamsError::Unavailable(_)) => {
+            Some(Arc::clone(source))
+        }
+        _ => None,
+    }
+}
