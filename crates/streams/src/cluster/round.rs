@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base::UnixMillis;
 use bytes::Bytes;
@@ -109,7 +109,7 @@ impl Deliveries {
                 }
             }
         }
-        producer.flush(timeout)?;
+        flush(producer, timeout)?;
         let jobs = std::mem::take(&mut *self.jobs.lock());
         let trouble = self.trouble.told();
         let outcomes: Vec<_> = jobs
@@ -128,6 +128,31 @@ impl Deliveries {
             job.failed.get_or_insert(code);
         }
     }
+}
+
+/// Has everything that is enqueued sent now and waits until it is answered.
+///
+/// The wrapper's own flush waits in steps of 100 ms, and asks librdkafka's threads to send for so
+/// short a moment that they mostly miss it and go by the linger.
+fn flush(producer: &RoundProducer, timeout: Duration) -> Result<(), KafkaError> {
+    let began = Instant::now();
+    while producer.in_flight_count() > 0 {
+        let waited = began.elapsed();
+        if waited > timeout {
+            return Err(KafkaError::Flush(Code::OperationTimedOut));
+        }
+        have_sent(producer);
+        // A look for answers that always takes its time: little of what has passed already.
+        producer.poll((waited / LOOKS_PER_WAIT).clamp(LOOK_MIN, LOOK_MAX));
+    }
+    Ok(())
+}
+
+/// Has librdkafka's threads send what is enqueued, linger or not.
+#[allow(unsafe_code)]
+fn have_sent(producer: &RoundProducer) {
+    // SAFETY: the pointer is that of a producer which lives; the call takes nothing over.
+    unsafe { rdkafka::bindings::rd_kafka_flush(producer.client().native_ptr(), SENDING_MS) };
 }
 
 impl Delivery {
@@ -268,3 +293,11 @@ const HEADER_OVERHEAD_BYTES: usize = 4;
 
 /// How long to let librdkafka's queue drain before another try.
 const QUEUE_WAIT: Duration = Duration::from_millis(10);
+
+/// How long librdkafka's threads are told to send at once, in ms: they wake within it.
+const SENDING_MS: i32 = 1;
+
+/// A look for answers takes this part of the wait so far, but no less and no more than these.
+const LOOKS_PER_WAIT: u32 = 8;
+const LOOK_MIN: Duration = Duration::from_millis(1);
+const LOOK_MAX: Duration = Duration::from_millis(50);
