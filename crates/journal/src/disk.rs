@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::fs;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -67,16 +67,6 @@ pub trait File: Send + Sync + 'static {
 
     /// Writes all of `buf` at `offset`.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
-
-    /// Writes all of `pieces` one after another from `offset` on.
-    fn write_pieces_at(&self, pieces: &[&[u8]], offset: u64) -> io::Result<()> {
-        let mut at = offset;
-        for piece in pieces {
-            self.write_at(piece, at)?;
-            at += piece.len() as u64;
-        }
-        Ok(())
-    }
 
     /// Reserves space for `offset..offset + len`, which reads as zeros where nothing was written,
     /// and extends the file to it.
@@ -213,26 +203,6 @@ impl File for RealFile {
         self.0.write_all_at(buf, offset)
     }
 
-    fn write_pieces_at(&self, pieces: &[&[u8]], offset: u64) -> io::Result<()> {
-        let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-        let (mut left, mut at) = (&mut slices[..], offset);
-        // Empty ones at the front would look like a write of nothing.
-        IoSlice::advance_slices(&mut left, 0);
-        while !left.is_empty() {
-            let most = left.len().min(PIECES_MAX);
-            match rustix::io::pwritev(&self.0, &left[..most], at) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => {
-                    IoSlice::advance_slices(&mut left, written);
-                    at += written as u64;
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), offset, len) {
             Ok(()) => Ok(()),
@@ -272,9 +242,6 @@ struct RealLock {
 
 impl DiskLock for RealLock {}
 
-/// Pieces that the system takes in one call (`IOV_MAX`).
-const PIECES_MAX: usize = 1024;
-
 /// A process number and a line end fit many times over.
 const LOCK_TEXT_BYTES_MAX: u64 = 32;
 
@@ -293,20 +260,6 @@ mod tests {
         }
         drop(held);
         RealDisk.lock(&path).unwrap();
-    }
-
-    #[test]
-    fn pieces_stand_one_after_another_however_many_they_are() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = RealDisk.create(&dir.path().join("file")).unwrap();
-        let bytes: Vec<u8> = (0..40_000_u32).map(|at| (at % 251) as u8).collect();
-        let mut pieces: Vec<&[u8]> = bytes.chunks(13).collect();
-        pieces.insert(0, &[]);
-        pieces.push(&[]);
-        assert!(pieces.len() > 2 * PIECES_MAX);
-        file.write_pieces_at(&pieces, 5).unwrap();
-        file.write_pieces_at(&[], 0).unwrap();
-        assert_eq!(file.read_new(5, 50_000).unwrap(), bytes);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The journal as its callers see it: opening, appending, reading, reclaiming, closing.
 //!
-//! Appending copies into a pending buffer (large bodies it only holds) under a short lock and makes
-//! no system call but, when the writer thread sleeps, the one that wakes it. All else that touches the disk is the
+//! Appending copies into a pending buffer under a short lock and makes no system call but, when
+//! the writer thread sleeps, the one that wakes it. All else that touches the disk is the
 //! writer's (see `writer`), but for reads and reclamation.
 
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::limits;
 use crate::mark::Marks;
 use crate::recovery::{self, Recovery};
 use crate::segment::{SegmentInfo, SegmentTable, Stretch};
-use crate::state::{Admit, Batch, Condition, Entry, PayloadCrcs, Shared, State};
+use crate::state::{Admit, Batch, Condition, PayloadCrcs, Shared, State};
 use crate::telemetry::Telemetry;
 use crate::writer::Writer;
 
@@ -206,23 +206,7 @@ impl Journal {
         need: Durability,
         done: Done,
     ) -> Result<Placed, JournalError> {
-        self.append_as(false, Entry { frames, body: None }, need, done)
-    }
-
-    /// As [`Journal::append`] of one frame whose payload ends with `body`. A large body is held
-    /// until it is written instead of being copied, with whatever memory it is a part of.
-    pub fn append_with_body(
-        &self,
-        frame: Frame<'_>,
-        body: &Bytes,
-        need: Durability,
-        done: Done,
-    ) -> Result<Placed, JournalError> {
-        let entry = Entry {
-            frames: &[frame],
-            body: Some(body),
-        };
-        self.append_as(false, entry, need, done)
+        self.append_as(false, frames, need, done)
     }
 
     /// As [`Journal::append`], and may take the reserve: for what is needed to free space on a full
@@ -233,20 +217,20 @@ impl Journal {
         need: Durability,
         done: Done,
     ) -> Result<Placed, JournalError> {
-        self.append_as(true, Entry { frames, body: None }, need, done)
+        self.append_as(true, frames, need, done)
     }
 
     fn append_as(
         &self,
         is_vital: bool,
-        entry: Entry<'_>,
+        frames: &[Frame<'_>],
         need: Durability,
         done: Done,
     ) -> Result<Placed, JournalError> {
         let shared = &self.handle.shared;
-        let bytes = entry.framed_len();
+        let bytes: u64 = frames.iter().map(Frame::framed_len).sum();
         shared.options.check_append(bytes)?;
-        let crcs = PayloadCrcs::of(entry);
+        let crcs = PayloadCrcs::of(frames);
         let mut state = shared.state.lock();
         state.check_open()?;
         let reserve = if is_vital { 0 } else { state.reserve };
@@ -266,7 +250,7 @@ impl Journal {
             }
         }
         let first = Position(state.end);
-        state.place(entry, &crcs);
+        state.place(frames, &crcs, bytes);
         let end = Position(state.end);
         state.pending.need = state.pending.need.max(need);
         if done.os.is_some() || done.disk.is_some() {
@@ -320,7 +304,7 @@ impl Journal {
         let bytes = frames.iter().map(Frame::framed_len).sum();
         loop {
             let (done, wait) = Done::channel(need);
-            match self.append_as(is_vital, Entry { frames, body: None }, need, done) {
+            match self.append_as(is_vital, frames, need, done) {
                 Ok(placed) => return wait.wait_blocking().map(|()| placed),
                 Err(JournalError::Busy) => self.room_blocking(bytes),
                 Err(error) => return Err(error),
@@ -545,7 +529,7 @@ impl Journal {
                 .next
                 .as_ref()
                 .map(|next| (next.segment.base, next.admitted)),
-            state.pending.len + state.in_flight,
+            state.pending.bytes.len() as u64 + state.in_flight,
             state.want,
             state.full,
             self.handle.shared.options,

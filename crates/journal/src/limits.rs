@@ -37,10 +37,6 @@ pub const DAMAGE_LISTED_MAX: usize = 1_024;
 /// Bytes of zeros written at a time where the file system cannot preallocate.
 pub const ZERO_FILL_BYTES: usize = 1 << 20;
 
-/// From so many bytes on, a frame's body is held until it is written and not copied. The simulation's
-/// are small.
-pub(crate) const HELD_MIN: usize = if cfg!(test) { 64 } else { 16 << 10 };
-
 /// What a disk gives and takes at once, at most, for all that is known here.
 pub(crate) const DISK_BLOCK_BYTES: u64 = 4 << 10;
 

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::Rng;
-use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::done::Done;
@@ -585,13 +584,6 @@ fn place_as(
     };
     let placed = if is_vital {
         journal.append_vital(&frames, need, done)?
-    } else if let [payload] = payloads {
-        let (left, right) = payload.split_at(payload.len() / 3);
-        let frame = Frame {
-            parts: &[left],
-            ..frames[0]
-        };
-        journal.append_with_body(frame, &Bytes::copy_from_slice(right), need, done)?
     } else {
         journal.append(&frames, need, done)?
     };

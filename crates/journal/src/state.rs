@@ -5,7 +5,6 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
@@ -144,7 +143,7 @@ impl State {
 
     /// Where an append of `bytes` goes that leaves `reserve` allocated bytes behind it.
     pub(crate) fn admit(&self, bytes: u64, reserve: u64, pending_bytes_max: u64) -> Admit {
-        let waiting = self.pending.len + self.in_flight;
+        let waiting = self.pending.bytes.len() as u64 + self.in_flight;
         if self.pending.done.len() >= limits::PENDING_DONE_MAX {
             return Admit::Busy;
         }
@@ -217,26 +216,21 @@ impl State {
             flags: FLAG_SEAL,
         };
         self.pending.run(&self.active, self.end).seals = true;
-        self.pending.copy(&seal.seal(0));
+        self.pending.bytes.extend_from_slice(&seal.seal(0));
         self.end = next.first();
         self.active = next;
     }
 
-    pub(crate) fn place(&mut self, entry: Entry<'_>, crcs: &PayloadCrcs) {
-        let bytes = entry.framed_len();
+    pub(crate) fn place(&mut self, frames: &[Frame<'_>], crcs: &PayloadCrcs, bytes: u64) {
         if bytes == 0 {
             return;
         }
         self.pending.run(&self.active, self.end);
-        let held = entry.body.filter(|body| body.len() >= limits::HELD_MIN);
-        let copied = bytes - held.map_or(0, |body| body.len() as u64);
-        self.pending.bytes.reserve(copied as usize);
-        for (index, (frame, crc)) in entry.frames.iter().zip(crcs.as_slice()).enumerate() {
-            let body = entry.body_of(index);
-            let length = frame.payload_len() + body.map_or(0, |body| body.len() as u64);
+        self.pending.bytes.reserve(bytes as usize);
+        for (frame, crc) in frames.iter().zip(crcs.as_slice()) {
             let header = FrameHeader {
                 // Bounded by the segment's size, which is below 2^32.
-                length: length as u32,
+                length: frame.payload_len() as u32,
                 crc: 0,
                 position: self.end,
                 unsynced: unsynced(self.end, self.durable),
@@ -244,16 +238,11 @@ impl State {
                 version: frame.version,
                 flags: 0,
             };
-            self.pending.copy(&header.seal(*crc));
+            self.pending.bytes.extend_from_slice(&header.seal(*crc));
             for part in frame.parts {
-                self.pending.copy(part);
+                self.pending.bytes.extend_from_slice(part);
             }
-            match body {
-                Some(body) if held.is_some() => self.pending.hold(body.clone()),
-                Some(body) => self.pending.copy(body),
-                None => {}
-            }
-            self.end += FRAME_OVERHEAD_BYTES + length;
+            self.end += frame.framed_len();
         }
     }
 }
@@ -261,11 +250,7 @@ impl State {
 /// What the writer takes at one go; its buffers are used again.
 #[derive(Default)]
 pub(crate) struct Batch {
-    /// What was copied; what is held stands between.
     pub bytes: Vec<u8>,
-    pub held: Vec<Held>,
-    /// Copied and held bytes.
-    pub len: u64,
     pub runs: Vec<Run>,
     pub done: Vec<Done>,
     pub need: NeedLevel,
@@ -287,20 +272,11 @@ impl NeedLevel {
     }
 }
 
-/// A caller's bytes that a batch holds instead of a copy.
-pub(crate) struct Held {
-    /// They stand before this one of the copied bytes.
-    before: usize,
-    bytes: Bytes,
-}
-
 /// Bytes of a batch that stand together in one file.
 pub(crate) struct Run {
     pub tail: Tail,
-    /// Where the run begins in the batch's copied bytes.
+    /// Where the run begins in the batch's bytes.
     pub start: usize,
-    /// The first held bytes that may be its.
-    first_held: usize,
     pub position: u64,
     /// True when the run ends with the seal of its segment.
     pub seals: bool,
@@ -308,48 +284,14 @@ pub(crate) struct Run {
 
 impl Batch {
     pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0 && self.done.is_empty() && self.need.0 == Durability::Memory
+        self.bytes.is_empty() && self.done.is_empty() && self.need.0 == Durability::Memory
     }
 
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
-        self.held.clear();
-        self.len = 0;
         self.runs.clear();
         self.done.clear();
         self.need = NeedLevel::default();
-    }
-
-    fn copy(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-        self.len += bytes.len() as u64;
-    }
-
-    fn hold(&mut self, bytes: Bytes) {
-        self.len += bytes.len() as u64;
-        self.held.push(Held {
-            before: self.bytes.len(),
-            bytes,
-        });
-    }
-
-    /// The bytes of the run at `index`, in order, copied and held ones.
-    pub(crate) fn pieces(&self, index: usize) -> Vec<&[u8]> {
-        let run = &self.runs[index];
-        let next = self.runs.get(index + 1);
-        let end = next.map_or(self.bytes.len(), |next| next.start);
-        let end_held = next.map_or(self.held.len(), |next| next.first_held);
-        let held = &self.held[run.first_held..end_held];
-        let mut pieces: Vec<&[u8]> = Vec::with_capacity(2 * held.len() + 1);
-        let mut at = run.start;
-        for held in held {
-            pieces.push(&self.bytes[at..held.before]);
-            pieces.push(&held.bytes);
-            at = held.before;
-        }
-        pieces.push(&self.bytes[at..end]);
-        pieces.retain(|piece| !piece.is_empty());
-        pieces
     }
 
     /// The run that `position` of `tail` belongs to, begun if need be.
@@ -359,36 +301,16 @@ impl Batch {
             .last()
             .is_some_and(|run| run.tail.segment.base == tail.segment.base);
         if !goes_on {
-            let (start, first_held) = (self.bytes.len(), self.held.len());
+            let start = self.bytes.len();
             self.runs.push(Run {
                 tail: tail.clone(),
                 start,
-                first_held,
                 position,
                 seals: false,
             });
         }
         let last = self.runs.len() - 1;
         &mut self.runs[last]
-    }
-}
-
-/// What one call appends.
-#[derive(Clone, Copy)]
-pub(crate) struct Entry<'a> {
-    pub frames: &'a [Frame<'a>],
-    /// The end of the last frame's payload.
-    pub body: Option<&'a Bytes>,
-}
-
-impl<'a> Entry<'a> {
-    pub(crate) fn framed_len(&self) -> u64 {
-        let frames: u64 = self.frames.iter().map(Frame::framed_len).sum();
-        frames + self.body.map_or(0, |body| body.len() as u64)
-    }
-
-    fn body_of(&self, index: usize) -> Option<&'a Bytes> {
-        self.body.filter(|_| index + 1 == self.frames.len())
     }
 }
 
@@ -399,20 +321,21 @@ pub(crate) enum PayloadCrcs {
 }
 
 impl PayloadCrcs {
-    pub(crate) fn of(entry: Entry<'_>) -> Self {
-        let crcs = entry.frames.iter().enumerate().map(|(index, frame)| {
-            let body = entry.body_of(index).map(|body| &body[..]);
-            let parts = frame.parts.iter().copied().chain(body);
-            parts.fold(0, crc32c::crc32c_append)
-        });
-        if entry.frames.len() > CRCS_INLINE {
-            return PayloadCrcs::Many(crcs.collect());
+    pub(crate) fn of(frames: &[Frame<'_>]) -> Self {
+        let crc = |frame: &Frame<'_>| {
+            frame
+                .parts
+                .iter()
+                .fold(0, |crc, part| crc32c::crc32c_append(crc, part))
+        };
+        if frames.len() > CRCS_INLINE {
+            return PayloadCrcs::Many(frames.iter().map(crc).collect());
         }
-        let mut few = [0; CRCS_INLINE];
-        for (slot, crc) in few.iter_mut().zip(crcs) {
-            *slot = crc;
+        let mut crcs = [0; CRCS_INLINE];
+        for (slot, frame) in crcs.iter_mut().zip(frames) {
+            *slot = crc(frame);
         }
-        PayloadCrcs::Few(few, entry.frames.len())
+        PayloadCrcs::Few(crcs, frames.len())
     }
 
     fn as_slice(&self) -> &[u32] {

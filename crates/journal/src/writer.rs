@@ -53,7 +53,7 @@ impl Writer {
         {
             let mut state = self.shared.state.lock();
             std::mem::swap(&mut state.pending, &mut self.batch);
-            state.in_flight = self.batch.len;
+            state.in_flight = self.batch.bytes.len() as u64;
         }
         if let Err(error) = self.carry() {
             self.poison(error);
@@ -152,7 +152,7 @@ impl Writer {
 
     /// Brings the batch in hand to the levels that it needs, answering on the way.
     fn carry(&mut self) -> Result<(), JournalError> {
-        let bytes = self.batch.len;
+        let bytes = self.batch.bytes.len() as u64;
         if bytes > 0 {
             self.shared.telemetry.commit_bytes.record(bytes);
         }
@@ -173,21 +173,22 @@ impl Writer {
     }
 
     fn write_runs(&mut self) -> Result<(), JournalError> {
-        for (index, run) in self.batch.runs.iter().enumerate() {
-            let pieces = self.batch.pieces(index);
-            let len: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let Batch { bytes, runs, .. } = &self.batch;
+        for (index, run) in runs.iter().enumerate() {
+            let end = runs.get(index + 1).map_or(bytes.len(), |next| next.start);
+            let piece = &bytes[run.start..end];
             let segment = &run.tail.segment;
             run.tail
                 .file
-                .write_pieces_at(&pieces, run.position - segment.base)
+                .write_at(piece, run.position - segment.base)
                 .map_err(|error| {
                     JournalError::io("write", &self.shared.table.path(segment.base), error)
                 })?;
-            segment.written.store(run.position + len, Ordering::Release);
+            segment
+                .written
+                .store(run.position + piece.len() as u64, Ordering::Release);
             self.dirty = Some(run.tail.clone());
         }
-        // What callers still hold of it is theirs alone again.
-        self.batch.held.clear();
         self.shared.state.lock().in_flight = 0;
         self.shared.notify_room();
         Ok(())

@@ -157,7 +157,7 @@ impl Partition {
     pub(super) fn place(
         self: &Arc<Self>,
         state: &mut State,
-        batch: &Bytes,
+        batch: &[u8],
         header: &BatchHeader,
         ack: Ack,
         durability: Durability,
@@ -170,15 +170,13 @@ impl Partition {
         let (done, wait) = self.completions(end, ack, durability);
         let number = self.number.to_le_bytes();
         let head = placed_head(batch, base_offset);
-        let parts: [&[u8]; 2] = [&number, &head];
-        let body = batch.slice(PLACED_HEAD_BYTES..);
+        let parts: [&[u8]; 3] = [&number, &head, &batch[PLACED_HEAD_BYTES..]];
         let frame = Frame {
             kind: kind::BATCH,
             version: VERSION,
             parts: &parts,
         };
-        let journal = &self.shared.journal;
-        let placed = match journal.append_with_body(frame, &body, need(durability), done) {
+        let placed = match self.shared.journal.append(&[frame], need(durability), done) {
             Err(error @ JournalError::Full { .. }) => {
                 self.shared.keeper.note_full();
                 return Err(storage(error));

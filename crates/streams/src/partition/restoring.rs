@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use base::UnixMillis;
-use bytes::Bytes;
 use journal::{Done, Durability, Frame};
 
 use super::{Ack, Partition, State, storage};
@@ -31,7 +30,7 @@ impl Partition {
 
     /// Takes a batch of a backup, marker or not, at its own offset: nobody else appends here, and
     /// what its producer did before is not looked at.
-    pub(crate) fn place_restored(self: &Arc<Self>, batch: &Bytes) -> Result<(), StreamsError> {
+    pub(crate) fn place_restored(self: &Arc<Self>, batch: &[u8]) -> Result<(), StreamsError> {
         let header = BatchHeader::check_stored(batch)?;
         let durability = self.live.settings().durability;
         let mut state = self.state.lock();
