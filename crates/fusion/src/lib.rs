@@ -99,4 +99,3 @@ pub use expression::Expression;
 pub use fusion::Fusion;
 pub use json::FieldPath;
 pub use statement::{Definition, Language, NewStatement, Start, StatementInfo, Status};
-pub use time::parse_rfc3339;

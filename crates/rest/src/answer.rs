@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use streams::TopicName;
 
+use crate::config::RestConfig;
 use crate::error::RestError;
 use crate::media::{self, ApiVersion};
 
@@ -29,7 +30,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Segment
         let found: Result<Path<T>, PathRejection> = Path::from_request_parts(parts, state).await;
         found
             .map(|Path(segments)| Segments(segments))
-            .map_err(|_| RestError::BadRequest("the path is not UTF-8 when decoded".to_owned()))
+            .map_err(|_| not_utf8())
     }
 }
 
@@ -72,6 +73,33 @@ pub(crate) fn text(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&str>
 pub(crate) fn spoken(headers: &HeaderMap) -> ApiVersion {
     media::body_type(text(headers, header::CONTENT_TYPE))
         .map_or(ApiVersion::V2, |body| body.version)
+}
+
+/// The refusal of a path that cannot be read.
+pub(crate) fn not_utf8() -> RestError {
+    RestError::BadRequest("the path is not UTF-8 when decoded".to_owned())
+}
+
+/// Scheme, host and port under which the caller finds the proxy.
+pub(crate) fn authority(config: &RestConfig, headers: &HeaderMap) -> String {
+    let host = || text(headers, header::HOST).unwrap_or(&config.listen);
+    let advertised = config.advertised.clone();
+    advertised.unwrap_or_else(|| format!("http://{}", host()))
+}
+
+/// Percent-encodes a path segment.
+pub(crate) fn segment(text: &str) -> String {
+    use std::fmt::Write;
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a String does not fail.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
 }
 
 /// A topic's name out of the path; a name that no topic can have is a topic that is not there.

@@ -62,6 +62,9 @@ pub enum RestError {
     /// The body is not what the call needs.
     #[error("{0}")]
     InvalidEntity(String),
+    /// A stream of records that has none.
+    #[error("{0}")]
+    Payload(&'static str),
     /// A consumer was configured with a value that it cannot have.
     #[error("{0}")]
     InvalidConsumerConfig(String),
@@ -128,6 +131,7 @@ impl RestError {
             RestError::NotAcceptable => 406,
             RestError::UnsupportedMediaType(_) => 415,
             RestError::InvalidEntity(_) => 422,
+            RestError::Payload(_) => 42206,
             RestError::InvalidConsumerConfig(_) => 42204,
             RestError::Constraint(_) => 40001,
             RestError::BadRequest(_) => 400,
@@ -169,26 +173,30 @@ impl IntoResponse for RestError {
         if status.is_server_error() {
             tracing::warn!(code, message, "a REST call failed");
         }
-        let body = serde_json::json!({"error_code": code, "message": message}).to_string();
-        let mut response = (status, body).into_response();
-        response.headers_mut().insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/json"),
-        );
-        if status == StatusCode::UNAUTHORIZED {
-            // Browsers ask for name and password when they see this.
-            response.headers_mut().insert(
-                header::WWW_AUTHENTICATE,
-                HeaderValue::from_static("Basic realm=\"thalweg\", charset=\"UTF-8\""),
-            );
-        }
-        if status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::SERVICE_UNAVAILABLE {
-            response
-                .headers_mut()
-                .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        response
+        response(code, status, &message)
     }
+}
+
+/// The answer that tells an error.
+pub(crate) fn response(code: u32, status: StatusCode, message: &str) -> Response {
+    let body = serde_json::json!({"error_code": code, "message": message}).to_string();
+    let mut response = (status, body).into_response();
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    if status == StatusCode::UNAUTHORIZED {
+        // Browsers ask for name and password when they see this.
+        headers.insert(
+            header::WWW_AUTHENTICATE,
+            HeaderValue::from_static("Basic realm=\"thalweg\", charset=\"UTF-8\""),
+        );
+    }
+    if status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
 }
 
 /// The code of a record that the store did not take: final failures and those worth a retry.

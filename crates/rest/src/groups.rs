@@ -4,7 +4,7 @@
 //! Where a reset leads is decided here by [`Target::offset`] from what the store says of the
 //! partition; nothing is written unless the caller says `execute`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::Router;
@@ -17,7 +17,8 @@ use base::UnixMillis;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use streams::{
-    EventStore, GroupDetail, GroupInfo, OffsetRange, StreamsError, TopicInfo, TopicName,
+    CommittedOffset, EventStore, GroupDetail, GroupInfo, GroupInstance, OffsetRange, StreamsError,
+    TopicInfo, TopicName,
 };
 
 use crate::answer::{self, Segments};
@@ -70,10 +71,8 @@ async fn describe(
     Segments(group): Segments<String>,
 ) -> Result<Response, RestError> {
     let detail = groups.detail(&group).await?;
-    let topics = groups
-        .topics_of(detail.partitions().map(|(topic, _)| topic))
-        .await?;
-    let object = detail_object(&detail, &topics);
+    let topics = topics_of(&*groups.store, &detail).await?;
+    let object = detail_object(&detail, &shares(&detail, &topics));
     Ok(answer::json(StatusCode::OK, JSON, &object))
 }
 
@@ -201,28 +200,7 @@ type Committed = BTreeMap<(TopicName, i32), i64>;
 
 impl Groups {
     async fn detail(&self, group: &str) -> Result<GroupDetail, RestError> {
-        let found = self.store.group(group).await?;
-        found.ok_or_else(|| RestError::GroupNotFound(group.to_owned()))
-    }
-
-    /// The topics that are there of those named, by name.
-    async fn topics_of<'t>(
-        &self,
-        names: impl Iterator<Item = &'t TopicName>,
-    ) -> Result<BTreeMap<TopicName, TopicInfo>, RestError> {
-        let mut topics = BTreeMap::new();
-        for name in names {
-            if topics.contains_key(name) {
-                continue;
-            }
-            match self.store.topic(name).await {
-                Ok(info) => drop(topics.insert(name.clone(), info)),
-                // Deleted a moment ago; its offsets go with it.
-                Err(StreamsError::UnknownTopic(_)) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(topics)
+        detail_of(&*self.store, group).await
     }
 
     /// The partitions that a reset names, with what they hold.
@@ -269,6 +247,84 @@ impl Groups {
     }
 }
 
+/// A group, which there is.
+pub(crate) async fn detail_of(
+    store: &dyn EventStore,
+    group: &str,
+) -> Result<GroupDetail, RestError> {
+    let found = store.group(group).await?;
+    found.ok_or_else(|| RestError::GroupNotFound(group.to_owned()))
+}
+
+/// The topics of a group's partitions that are there, by name.
+pub(crate) async fn topics_of(
+    store: &dyn EventStore,
+    detail: &GroupDetail,
+) -> Result<BTreeMap<TopicName, TopicInfo>, RestError> {
+    let mut topics = BTreeMap::new();
+    for (name, _) in detail.partitions() {
+        if topics.contains_key(name) {
+            continue;
+        }
+        match store.topic(name).await {
+            Ok(info) => drop(topics.insert(name.clone(), info)),
+            // Deleted a moment ago; its offsets go with it.
+            Err(StreamsError::UnknownTopic(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(topics)
+}
+
+/// A partition that a group reads or has committed an offset for.
+pub(crate) struct Share<'d> {
+    pub topic: &'d TopicName,
+    pub partition: i32,
+    pub range: OffsetRange,
+    pub committed: Option<&'d CommittedOffset>,
+    pub holder: Option<&'d GroupInstance>,
+}
+
+impl Share<'_> {
+    /// Records that the group has still to read; none when it has committed nothing.
+    pub fn lag(&self) -> Option<i64> {
+        let range = self.range;
+        // What has expired cannot be read any more, so it is no lag.
+        let left = |at: &CommittedOffset| (range.end - at.offset.max(range.start)).max(0);
+        self.committed.map(left)
+    }
+}
+
+/// A group's partitions that are there, in order.
+pub(crate) fn shares<'d>(
+    detail: &'d GroupDetail,
+    topics: &BTreeMap<TopicName, TopicInfo>,
+) -> Vec<Share<'d>> {
+    let committed: BTreeMap<(&TopicName, i32), _> = detail
+        .committed
+        .iter()
+        .map(|of| ((&of.topic, of.partition), &of.committed))
+        .collect();
+    let mut holders = BTreeMap::new();
+    for member in &detail.members {
+        for (topic, partition) in &member.assigned {
+            holders.insert((topic, *partition), member);
+        }
+    }
+    let each: BTreeSet<(&TopicName, i32)> = detail.partitions().collect();
+    let each = each.into_iter().filter_map(|(topic, partition)| {
+        let at = usize::try_from(partition).ok()?;
+        Some(Share {
+            topic,
+            partition,
+            range: *topics.get(topic)?.partition_offsets.get(at)?,
+            committed: committed.get(&(topic, partition)).copied(),
+            holder: holders.get(&(topic, partition)).copied(),
+        })
+    });
+    each.collect()
+}
+
 /// What a group's detail tells of its partitions.
 trait Partitions {
     /// Every partition that is assigned or committed, some twice.
@@ -296,47 +352,26 @@ impl Partitions for GroupDetail {
     }
 }
 
-fn detail_object(detail: &GroupDetail, topics: &BTreeMap<TopicName, TopicInfo>) -> Value {
-    let committed: BTreeMap<(&TopicName, i32), _> = detail
-        .committed
+fn detail_object(detail: &GroupDetail, shares: &[Share<'_>]) -> Value {
+    let lag_total: i64 = shares.iter().filter_map(Share::lag).sum();
+    let offsets: Vec<Value> = shares
         .iter()
-        .map(|of| ((&of.topic, of.partition), &of.committed))
+        .map(|share| {
+            let (current, holder) = (share.committed, share.holder);
+            json!({
+                "topic": share.topic.display(),
+                "partition": share.partition,
+                "current": current.map(|at| at.offset),
+                "start": share.range.start,
+                "end": share.range.end,
+                "lag": share.lag(),
+                "member_id": holder.map(|member| &member.member_id),
+                "client_id": holder.map(|member| &member.client_id),
+                "host": holder.map(|member| &member.host),
+                "metadata": current.map(|at| &at.metadata),
+            })
+        })
         .collect();
-    let mut holders = BTreeMap::new();
-    for member in &detail.members {
-        for (topic, partition) in &member.assigned {
-            holders.insert((topic, *partition), member);
-        }
-    }
-    let each: BTreeMap<(&TopicName, i32), ()> = detail
-        .partitions()
-        .map(|partition| (partition, ()))
-        .collect();
-    let mut lag_total = 0;
-    let mut offsets = Vec::new();
-    for (topic, partition) in each.into_keys() {
-        let range = usize::try_from(partition)
-            .ok()
-            .and_then(|at| topics.get(topic)?.partition_offsets.get(at).copied());
-        let Some(range) = range else { continue };
-        let current = committed.get(&(topic, partition));
-        // What has expired cannot be read any more, so it is no lag.
-        let lag = current.map(|at| (range.end - at.offset.max(range.start)).max(0));
-        lag_total += lag.unwrap_or(0);
-        let holder = holders.get(&(topic, partition));
-        offsets.push(json!({
-            "topic": topic.display(),
-            "partition": partition,
-            "current": current.map(|at| at.offset),
-            "start": range.start,
-            "end": range.end,
-            "lag": lag,
-            "member_id": holder.map(|member| &member.member_id),
-            "client_id": holder.map(|member| &member.client_id),
-            "host": holder.map(|member| &member.host),
-            "metadata": current.map(|at| &at.metadata),
-        }));
-    }
     let members: Vec<Value> = detail
         .members
         .iter()

@@ -1,11 +1,12 @@
 //! The Kafka REST proxy over the event store: produce, metadata and consumer instances in kafka-rest's
-//! version 2, its version 1 content types for produce and metadata, and topic management.
+//! versions 2 and 3, its version 1 content types for produce and metadata, and topic management.
 //!
 //! Invariants: a produce is answered when its records have their topic's durability; nothing
 //! lingers, requests of all connections share the store's group commit; every body, instance and
 //! wait has a bound in `limits.rs`; an error is always `{"error_code", "message"}`.
 //!
-//! Left out: Avro, JSON Schema and Protobuf formats (415), consumers of version 1 (415), version 3.
+//! Left out: Avro, JSON Schema and Protobuf formats (415), consumers of version 1 (415); of version 3
+//! ACLs, the settings of brokers, and reassignments.
 
 mod access;
 mod answer;
@@ -24,9 +25,11 @@ mod media;
 mod partitioner;
 mod produce;
 mod routes;
+mod storing;
 #[cfg(test)]
 mod tests;
 mod topics;
+mod v3;
 
 pub use access::{access_elsewhere, access_management};
 pub use config::RestConfig;

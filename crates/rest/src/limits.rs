@@ -70,3 +70,18 @@ pub(crate) const LOGIN_BYTES_MAX: usize = 4 << 10;
 
 /// Bytes of a backup that may wait for who reads it: enough to keep the disk and the socket busy.
 pub(crate) const BACKUP_PIPE_BYTES: usize = 256 << 10;
+
+/// Entries of one batch of version 3: a body is held whole, a stream is not.
+pub(crate) const BATCH_ENTRIES_MAX: usize = 1_000;
+
+/// Characters of a batch entry's id (kafka-rest's own bound).
+pub(crate) const BATCH_ID_CHARS_MAX: usize = 80;
+
+/// Records of a stream that are stored at once: their receipts take some 300 bytes each.
+pub(crate) const STREAM_RECORDS_AT_ONCE: usize = 10_000;
+
+/// Bytes of a stream that are received while what came before is stored.
+pub(crate) const STREAM_READ_AHEAD_BYTES: usize = 1 << 20;
+
+/// Bytes of receipts that may wait for who reads them.
+pub(crate) const RECEIPTS_PIPE_BYTES: usize = 256 << 10;

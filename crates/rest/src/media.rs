@@ -92,6 +92,24 @@ pub(crate) fn body_type(header: Option<&str>) -> Result<BodyType, RestError> {
     }
 }
 
+/// Refuses a body of version 3 that is not plain JSON; no header is taken as JSON.
+pub(crate) fn check_json(header: Option<&str>) -> Result<(), RestError> {
+    let text = header.unwrap_or_default();
+    let essence = text.split(';').next().unwrap_or_default().trim();
+    if essence.is_empty() || essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(RestError::UnsupportedMediaType(text.to_owned()))
+}
+
+/// Whether a caller takes plain JSON.
+pub(crate) fn accepts_json(accept: &str) -> bool {
+    let known = ["*/*", "application/*", "application/json"];
+    let mut ranges = ranges(accept);
+    accept.trim().is_empty()
+        || ranges.any(|(range, quality)| quality > 0 && known.contains(&range.as_str()))
+}
+
 /// Chooses the media type of a metadata or produce answer.
 pub(crate) fn answer_type(
     accept: Option<&str>,

@@ -20,7 +20,7 @@ use crate::consumers::{self, Consumers};
 use crate::error::RestError;
 use crate::login::{self, Logins};
 use crate::media::ApiVersion;
-use crate::{produce, topics};
+use crate::{produce, topics, v3};
 
 /// What the handlers of one proxy share.
 #[derive(Clone)]
@@ -75,6 +75,7 @@ pub fn routes(
             get(topics::offsets),
         )
         .merge(consumer_routes())
+        .merge(v3::routes())
         .fallback(async || RestError::NotFound)
         .method_not_allowed_fallback(async || RestError::MethodNotAllowed)
         .with_state(Arc::new(shared));
@@ -139,10 +140,12 @@ async fn observe(request: Request, next: Next) -> Response {
     let started = Instant::now();
     let operation = operation(&request);
     let spoken = answer::spoken(request.headers());
+    let is_plain = request.uri().path().starts_with("/v3/");
     let mut response = next.run(request).await;
     let status = response.status();
     let plain = HeaderValue::from_static("application/json");
-    if (status.is_client_error() || status.is_server_error())
+    if !is_plain
+        && (status.is_client_error() || status.is_server_error())
         && ![
             StatusCode::NOT_ACCEPTABLE,
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -174,6 +177,7 @@ fn operation(request: &Request) -> &'static str {
     let produces = request.method() == axum::http::Method::POST;
     match path {
         "/topics/{topic}" | "/topics/{topic}/partitions/{partition}" if produces => "produce",
+        path if path.starts_with("/v3/") && path.contains("/records") => "produce",
         path if path.ends_with("/records") => "read",
         path if path.starts_with("/consumers") => "consumer",
         "" => "unknown",

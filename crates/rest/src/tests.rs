@@ -3,7 +3,8 @@
 //! A line `> METHOD path` begins a request, further `>` lines are its headers, then its body; `<`
 //! lines are the answer: status, media type and body. `! topic NAME PARTITIONS` creates a topic,
 //! `! raw TOPIC PARTITION KEY VALUE` stores bytes (`-` is no key), `! show TOPIC PARTITION` prints
-//! what is stored, `! advance SECONDS` moves the clock. `UPDATE_EXPECT=1` rewrites the answers.
+//! what is stored, `! advance SECONDS` moves the clock, `! join GROUP TOPIC` has a consumer read a
+//! topic and commit. `CLUSTER` stands for the cluster's id. `UPDATE_EXPECT=1` rewrites the answers.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -106,6 +107,22 @@ impl Proxy {
         self.store.produce(batch).await.unwrap();
     }
 
+    /// Has a consumer of a group read a topic, commit and leave.
+    async fn read_in_group(&self, group: &str, topic: &str) {
+        let config = ConsumerConfig::in_group(group, "reader");
+        let mut reader = self.store.consumer(config).await.unwrap();
+        let topic = topic.parse().unwrap();
+        reader.subscribe(vec![topic]).await.unwrap();
+        while reader
+            .poll(Duration::from_secs(10), 1 << 20)
+            .await
+            .unwrap()
+            .is_empty()
+        {}
+        reader.commit(None).await.unwrap();
+        reader.close().await.unwrap();
+    }
+
     async fn show(&self, topic: &str, partition: i32) -> String {
         let topic: TopicName = topic.parse().unwrap();
         let mut reader = self
@@ -170,10 +187,14 @@ async fn check(name: &str) {
             for line in &request {
                 writeln!(actual, "> {line}").unwrap();
             }
+            let cluster = proxy.streams.cluster_id();
+            let path = request[0].replace("CLUSTER", cluster);
+            request[0] = &path;
             let (status, media, body) = proxy.send(parsed(&request)).await;
             writeln!(actual, "< {status} {media}").unwrap();
-            if !body.is_empty() {
-                writeln!(actual, "< {body}").unwrap();
+            let body = body.replace(cluster, "CLUSTER");
+            for line in body.split("\r\n").filter(|line| !line.is_empty()) {
+                writeln!(actual, "< {line}").unwrap();
             }
         }
     }
@@ -207,15 +228,21 @@ async fn obey(proxy: &Proxy, order: &str) -> String {
             proxy.handle.expire(proxy.clock.now()).await;
             String::new()
         }
+        ["join", group, topic] => {
+            proxy.read_in_group(group, topic).await;
+            String::new()
+        }
         _ => panic!("no such order: {order}"),
     }
 }
 
 fn is_request_line(line: &str) -> bool {
-    ["GET", "POST", "PUT", "DELETE"].iter().any(|method| {
-        line.strip_prefix(' ')
-            .is_some_and(|l| l.starts_with(&format!("{method} /")))
-    })
+    ["GET", "POST", "PUT", "PATCH", "DELETE"]
+        .iter()
+        .any(|method| {
+            line.strip_prefix(' ')
+                .is_some_and(|l| l.starts_with(&format!("{method} /")))
+        })
 }
 
 fn parsed(lines: &[&str]) -> Request<Body> {
@@ -268,6 +295,16 @@ async fn consumer_calls_that_cannot_be_get_their_codes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn topics_are_managed() {
     check("management.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn version_3_tells_of_the_cluster_and_changes_it() {
+    check("v3-cluster.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn version_3_takes_records_and_gives_receipts() {
+    check("v3-records.txt").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,8 +14,8 @@ use base::UnixMillis;
 use crate::backup::{BackupHead, TopicBackup, TopicRestore};
 use crate::error::StreamsError;
 use crate::event_store::{
-    CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail, GroupInfo, Placed,
-    ProduceBatch, SeekTo, TopicInfo, TopicSetting, TopicSpec,
+    ClusterInfo, CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail, GroupInfo,
+    Placed, ProduceBatch, SeekTo, TopicInfo, TopicSetting, TopicSpec,
 };
 use crate::record::ConsumedRecord;
 use crate::topic::TopicName;
@@ -148,6 +148,10 @@ struct AsCaller {
 
 #[async_trait]
 impl EventStore for AsCaller {
+    async fn cluster(&self) -> Result<ClusterInfo, StreamsError> {
+        self.store.cluster().await
+    }
+
     async fn create_topic(&self, spec: TopicSpec) -> Result<TopicInfo, StreamsError> {
         self.caller.check_create(&spec.name)?;
         self.store.create_topic(spec).await

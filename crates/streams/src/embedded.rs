@@ -11,8 +11,8 @@ use crate::batch;
 use crate::consumer::EmbeddedConsumer;
 use crate::error::StreamsError;
 use crate::event_store::{
-    CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail, GroupInfo, GroupMember,
-    Placed, ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
+    BrokerInfo, ClusterInfo, CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail,
+    GroupInfo, GroupMember, Placed, ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
 };
 use crate::groups::GroupDescription;
 use crate::partition::Ack;
@@ -33,6 +33,18 @@ impl Embedded {
 
 #[async_trait]
 impl EventStore for Embedded {
+    async fn cluster(&self) -> Result<ClusterInfo, StreamsError> {
+        let node = self.streams.node_id();
+        Ok(ClusterInfo {
+            id: self.streams.cluster_id().to_owned(),
+            controller: Some(node),
+            brokers: vec![BrokerInfo {
+                id: node,
+                address: self.streams.listener(),
+            }],
+        })
+    }
+
     async fn create_topic(&self, spec: TopicSpec) -> Result<TopicInfo, StreamsError> {
         self.streams
             .create_topic(spec)

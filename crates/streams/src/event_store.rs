@@ -20,6 +20,9 @@ use crate::topic_config::{ConfigChange, TopicConfig};
 /// A store of topics.
 #[async_trait]
 pub trait EventStore: Send + Sync + 'static {
+    /// Who the store is to Kafka's clients: its id and its servers.
+    async fn cluster(&self) -> Result<ClusterInfo, StreamsError>;
+
     /// Creates a topic; it is durable when this returns. Answers `TopicExists` when it is there.
     async fn create_topic(&self, spec: TopicSpec) -> Result<TopicInfo, StreamsError>;
 
@@ -191,6 +194,26 @@ pub trait Consumer: Send {
 
     /// Leaves the group at once; dropping does the same when it can.
     async fn close(self: Box<Self>) -> Result<(), StreamsError>;
+}
+
+/// A store as Kafka's clients know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterInfo {
+    /// Its id.
+    pub id: String,
+    /// The broker that decides, where the store tells.
+    pub controller: Option<i32>,
+    /// Its servers, by id.
+    pub brokers: Vec<BrokerInfo>,
+}
+
+/// A server of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrokerInfo {
+    /// Its id.
+    pub id: i32,
+    /// Where Kafka's clients connect to; none when nothing listens.
+    pub address: Option<(String, u16)>,
 }
 
 /// A topic to be created.

@@ -63,9 +63,9 @@ pub use config::{
 pub use decode::{BatchRecord, BatchRecords};
 pub use error::StreamsError;
 pub use event_store::{
-    CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail, GroupInfo, GroupInstance,
-    GroupMember, Isolation, OffsetRange, OffsetReset, Placed, ProduceBatch, ProducerSequence,
-    SeekTo, TopicInfo, TopicSetting, TopicSpec,
+    BrokerInfo, ClusterInfo, CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail,
+    GroupInfo, GroupInstance, GroupMember, Isolation, OffsetRange, OffsetReset, Placed,
+    ProduceBatch, ProducerSequence, SeekTo, TopicInfo, TopicSetting, TopicSpec,
 };
 pub use inspect::{
     InspectedBatch, InspectedBytes, InspectedFrame, InspectedRecord, Inspection, inspect,

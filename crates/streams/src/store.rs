@@ -60,6 +60,8 @@ pub struct Streams {
     /// Held while a block of producer ids is on its way to the disk.
     reserving: tokio::sync::Mutex<()>,
     groups: Arc<Coordinator>,
+    /// Where Kafka's clients connect to.
+    listener: Mutex<Option<(String, u16)>>,
     told_topics: ToldTopics,
     /// Counts the changes of topics, for those who wait for one.
     topics_version: watch::Sender<u64>,
@@ -123,6 +125,7 @@ impl Streams {
         let ledger = GroupLedger::new(&offsets, &shared, &clock);
         let streams = Arc::new(Streams {
             groups: Coordinator::new(config.groups.clone(), Arc::clone(&clock), Arc::new(ledger)),
+            listener: Mutex::default(),
             told_topics: ToldTopics::default(),
             config,
             opened_at: clock.now(),
@@ -187,6 +190,16 @@ impl Streams {
     /// The cluster's id, made when the store was created.
     pub fn cluster_id(&self) -> &str {
         &self.cluster_id
+    }
+
+    /// Where Kafka's clients connect to; none while nothing listens.
+    pub fn listener(&self) -> Option<(String, u16)> {
+        self.listener.lock().clone()
+    }
+
+    /// Notes where Kafka's clients connect to.
+    pub(crate) fn note_listener(&self, address: (String, u16)) {
+        *self.listener.lock() = Some(address);
     }
 
     /// This node's id.

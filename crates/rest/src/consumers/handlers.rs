@@ -33,16 +33,11 @@ pub(crate) async fn create(
             )));
         }
     }
-    let host = answer::text(&headers, header::HOST).unwrap_or(&shared.config.listen);
-    let authority = shared
-        .config
-        .advertised
-        .clone()
-        .unwrap_or_else(|| format!("http://{host}"));
+    let authority = answer::authority(&shared.config, &headers);
     let base_uri = format!(
         "{authority}/consumers/{}/instances/{}",
-        segment(&group),
-        segment(&name)
+        answer::segment(&group),
+        answer::segment(&name)
     );
     let key = InstanceKey {
         group,
@@ -339,19 +334,4 @@ struct Created {
 
 fn illegal(reason: &str) -> RestError {
     RestError::IllegalState(reason.to_owned())
-}
-
-/// Percent-encodes a path segment.
-fn segment(text: &str) -> String {
-    use std::fmt::Write;
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            // Writing to a String does not fail.
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
 }

@@ -43,8 +43,8 @@ use self::writer::Writer;
 use crate::config::StreamsConfig;
 use crate::error::StreamsError;
 use crate::event_store::{
-    CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail, GroupInfo, Placed,
-    ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
+    BrokerInfo, ClusterInfo, CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail,
+    GroupInfo, Placed, ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
 };
 use crate::limits::{CLUSTER_JOBS_MAX, CLUSTER_PENDING_BYTES};
 use crate::topic::TopicName;
@@ -114,6 +114,31 @@ impl Cluster {
         brokers.await
     }
 
+    async fn info(&self) -> Result<ClusterInfo, StreamsError> {
+        let info = self.calls.blocking(About::Cluster, |asker, timeout| {
+            use rdkafka::consumer::Consumer as _;
+            let metadata = asker.fetch_metadata(Some(NO_TOPIC), timeout)?;
+            let mut brokers: Vec<BrokerInfo> = metadata
+                .brokers()
+                .iter()
+                .map(|broker| BrokerInfo {
+                    id: broker.id(),
+                    address: u16::try_from(broker.port())
+                        .ok()
+                        .map(|port| (broker.host().to_owned(), port)),
+                })
+                .collect();
+            brokers.sort_by_key(|broker| broker.id);
+            Ok(ClusterInfo {
+                id: asker.client().fetch_cluster_id(timeout).unwrap_or_default(),
+                // The wrapper of librdkafka does not tell it.
+                controller: None,
+                brokers,
+            })
+        });
+        info.await
+    }
+
     /// Ends the writers after what waits is written.
     pub async fn close(&self) {
         *self.queues.lock() = None;
@@ -175,6 +200,10 @@ struct ClusterStore(Arc<Cluster>);
 
 #[async_trait]
 impl EventStore for ClusterStore {
+    async fn cluster(&self) -> Result<ClusterInfo, StreamsError> {
+        self.0.info().await
+    }
+
     async fn create_topic(&self, spec: TopicSpec) -> Result<TopicInfo, StreamsError> {
         self.0.topics.create(spec).await
     }

@@ -119,6 +119,14 @@ pub async fn serve_secured(
         room: Arc::default(),
         shutdown: shutdown.clone(),
     });
+    match listener.local_addr() {
+        Ok(local) if !shared.security.is_local => {
+            let advertised = shared.security.advertised.as_deref();
+            let address = advertised_address(advertised, local);
+            shared.streams.note_listener(address);
+        }
+        _ => {}
+    }
     let seats = Seats::new();
     let mut sweeps = tokio::time::interval(limits::IDLE_MAX / SWEEPS_PER_IDLE_MAX);
     let connections = TaskTracker::new();
@@ -268,7 +276,7 @@ impl Context {
         Ok(Arc::new(Context {
             shared: Arc::clone(shared),
             host: StrBytes::from_string(host),
-            port,
+            port: i32::from(port),
             client_host: format!("/{}", peer.ip()),
             sessions: Mutex::new(sessions::Sessions::new(Arc::clone(&shared.session_room))),
             session: Session::new(&shared.security),
@@ -282,8 +290,8 @@ impl Context {
 }
 
 /// `advertised` may be a host, or host and port; what it leaves out comes from `local`.
-fn advertised_address(advertised: Option<&str>, local: SocketAddr) -> (String, i32) {
-    let port = i32::from(local.port());
+fn advertised_address(advertised: Option<&str>, local: SocketAddr) -> (String, u16) {
+    let port = local.port();
     let Some(advertised) = advertised else {
         return (local.ip().to_string(), port);
     };
@@ -292,7 +300,7 @@ fn advertised_address(advertised: Option<&str>, local: SocketAddr) -> (String, i
         Some((host, text)) if !host.contains(':') || host.ends_with(']') => {
             let host = host.trim_start_matches('[').trim_end_matches(']');
             match text.parse::<u16>() {
-                Ok(port) => (host.to_owned(), i32::from(port)),
+                Ok(port) => (host.to_owned(), port),
                 Err(_) => (advertised.to_owned(), port),
             }
         }

@@ -222,7 +222,7 @@ fn scope(text: &str) -> Result<Scope, String> {
 }
 
 fn datetime(text: &str) -> Result<i64, String> {
-    let parse = fusion::parse_rfc3339;
+    let parse = base::parse_rfc3339;
     let midnight = || parse(&format!("{text}T00:00:00Z"));
     parse(text)
         .or_else(|| parse(&format!("{text}Z")))

@@ -1,0 +1,203 @@
+//! A request's records to the store: which partition each goes to, and what became of it.
+//!
+//! Records for one partition are stored in the request's order. Every request awaits its own
+//! records only; that requests of all connections share a sync is the store's group commit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use streams::{EventStore, ProduceBatch, Record, StreamsError, TopicName};
+use tokio::task::JoinSet;
+
+use crate::error::{RestError, record_code};
+use crate::routes::Shared;
+use crate::{limits, partitioner};
+
+/// A record, and the partition that it is to go to; none lets its key decide.
+pub(crate) struct Asked {
+    pub record: Record,
+    pub partition: Option<i32>,
+}
+
+/// Where a record went, or why it did not.
+#[derive(Clone)]
+pub(crate) enum Outcome {
+    Placed { partition: i32, offset: i64 },
+    Refused { code: u32, reason: Arc<str> },
+}
+
+/// How many partitions a topic has, which its stream's or the store's policy may create.
+pub(crate) async fn partitions_of(shared: &Shared, topic: &TopicName) -> Result<i32, RestError> {
+    let found = shared.store.partitions_or_create(topic).await;
+    found.map_err(|error| match error {
+        StreamsError::AutoCreateOff(name) => RestError::TopicNotFound(name.display().to_owned()),
+        error => RestError::Store(error),
+    })
+}
+
+/// Stores records of one request in a topic of so many partitions; answers what became of each, in
+/// their order.
+pub(crate) async fn store(
+    shared: &Shared,
+    topic: &TopicName,
+    partitions: i32,
+    asked: Vec<Asked>,
+) -> Vec<Outcome> {
+    let (count, bytes) = (asked.len(), asked.iter().map(|it| record_bytes(&it.record)));
+    metrics::counter!("thalweg_rest_bytes_in_total").increment(bytes.sum::<usize>() as u64);
+    let broke_off = Outcome::Refused {
+        // Its task panicked; whether the record was stored is not known.
+        code: 50002,
+        reason: "the store broke off".into(),
+    };
+    let mut outcomes = vec![broke_off; count];
+    let parts = place(shared, partitions, asked, &mut outcomes);
+    store_all(&shared.store, topic, parts, &mut outcomes).await;
+    metrics::counter!("thalweg_rest_records_in_total").increment(count as u64);
+    outcomes
+}
+
+type Part = Vec<(usize, Record)>;
+
+/// Chooses each record's partition; what names a partition that is not there gets its outcome.
+fn place(
+    shared: &Shared,
+    partitions: i32,
+    asked: Vec<Asked>,
+    outcomes: &mut [Outcome],
+) -> BTreeMap<i32, Part> {
+    let turn = shared.turns.fetch_add(1, Ordering::Relaxed);
+    let sticky = partitioner::of_turn(turn, partitions);
+    let mut parts: BTreeMap<i32, Part> = BTreeMap::new();
+    for (index, Asked { record, partition }) in asked.into_iter().enumerate() {
+        let partition = match (partition, &record.key) {
+            (Some(partition), _) => partition,
+            (None, Some(key)) => partitioner::of_key(key, partitions),
+            (None, None) => sticky,
+        };
+        if (0..partitions).contains(&partition) {
+            parts.entry(partition).or_default().push((index, record));
+        } else {
+            let reason = format!("partition {partition} not found; there are {partitions}");
+            outcomes[index] = Outcome::Refused {
+                code: 40402,
+                reason: reason.into(),
+            };
+        }
+    }
+    parts
+}
+
+async fn store_all(
+    store: &Arc<dyn EventStore>,
+    topic: &TopicName,
+    mut parts: BTreeMap<i32, Part>,
+    outcomes: &mut [Outcome],
+) {
+    if parts.len() == 1
+        && let Some((partition, part)) = parts.pop_first()
+    {
+        for (index, outcome) in store_part(&**store, topic.clone(), partition, part).await {
+            outcomes[index] = outcome;
+        }
+        return;
+    }
+    // Tasks, so that the partitions' records meet in one sync. They end with the request.
+    let mut tasks = JoinSet::new();
+    for (partition, part) in parts {
+        let (store, topic) = (store.clone(), topic.clone());
+        tasks.spawn(async move { store_part(&*store, topic, partition, part).await });
+    }
+    while let Some(done) = tasks.join_next().await {
+        for (index, outcome) in done.unwrap_or_default() {
+            outcomes[index] = outcome;
+        }
+    }
+}
+
+/// Stores one partition's records in order, in batches that the store takes.
+async fn store_part(
+    store: &dyn EventStore,
+    topic: TopicName,
+    partition: i32,
+    part: Part,
+) -> Vec<(usize, Outcome)> {
+    let mut outcomes = Vec::with_capacity(part.len());
+    let mut waiting: Vec<Part> = batches(part);
+    waiting.reverse();
+    let mut failure: Option<(u32, Arc<str>)> = None;
+    while let Some(mut batch) = waiting.pop() {
+        if let Some((code, reason)) = &failure {
+            let refused = Outcome::Refused {
+                code: *code,
+                reason: reason.clone(),
+            };
+            outcomes.extend(batch.iter().map(|(index, _)| (*index, refused.clone())));
+            continue;
+        }
+        let indices: Vec<usize> = batch.iter().map(|(index, _)| *index).collect();
+        let records: Vec<Record> = batch.iter_mut().map(|(_, record)| record.clone()).collect();
+        let request = ProduceBatch {
+            topic: topic.clone(),
+            partition,
+            records,
+            sequence: None,
+        };
+        match store.produce(request).await {
+            Ok(placed) => {
+                let offsets = placed.base_offset..;
+                outcomes.extend(indices.into_iter().zip(offsets).map(|(index, offset)| {
+                    (
+                        index,
+                        Outcome::Placed {
+                            partition: placed.partition,
+                            offset,
+                        },
+                    )
+                }));
+            }
+            Err(StreamsError::MessageTooLarge { .. }) if batch.len() > 1 => {
+                let back = batch.split_off(batch.len() / 2);
+                waiting.push(back);
+                waiting.push(batch);
+            }
+            Err(error) => {
+                let (code, reason) = (record_code(&error), Arc::from(base::report(&error)));
+                let refused = Outcome::Refused {
+                    code,
+                    reason: Arc::clone(&reason),
+                };
+                outcomes.extend(indices.into_iter().map(|index| (index, refused.clone())));
+                // One record that is too large says nothing about those after it; any other
+                // failure does, and storing them now would tear the request's order.
+                if !matches!(error, StreamsError::MessageTooLarge { .. }) {
+                    failure = Some((code, reason));
+                }
+            }
+        }
+    }
+    outcomes
+}
+
+fn batches(part: Part) -> Vec<Part> {
+    let mut batches = Vec::new();
+    let (mut batch, mut bytes) = (Part::new(), 0);
+    for (index, record) in part {
+        let more = record_bytes(&record);
+        if !batch.is_empty() && bytes + more > limits::BATCH_BYTES {
+            batches.push(std::mem::take(&mut batch));
+            bytes = 0;
+        }
+        bytes += more;
+        batch.push((index, record));
+    }
+    batches.push(batch);
+    batches
+}
+
+fn record_bytes(record: &Record) -> usize {
+    let part = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
+    part(&record.key) + part(&record.value)
+}
