@@ -57,7 +57,10 @@ pub enum RestError {
     #[error("none of the types in Accept can be answered; use application/vnd.kafka.v2+json")]
     NotAcceptable,
     /// The body's media type is not taken.
-    #[error("content type '{0}' is not supported; use application/vnd.kafka.json.v2+json")]
+    #[error(
+        "content type '{0}' is not supported; use application/vnd.kafka.json.v2+json, or \
+         application/json under /v3"
+    )]
     UnsupportedMediaType(String),
     /// The body is not what the call needs.
     #[error("{0}")]

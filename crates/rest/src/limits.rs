@@ -78,7 +78,7 @@ pub(crate) const BATCH_ENTRIES_MAX: usize = 1_000;
 pub(crate) const BATCH_ID_CHARS_MAX: usize = 80;
 
 /// Records of a stream that are stored at once: their receipts take some 300 bytes each.
-pub(crate) const STREAM_RECORDS_AT_ONCE: usize = 10_000;
+pub(crate) const STREAM_RECORDS_AT_ONCE: usize = 4_000;
 
 /// Bytes of a stream that are received while what came before is stored.
 pub(crate) const STREAM_READ_AHEAD_BYTES: usize = 1 << 20;

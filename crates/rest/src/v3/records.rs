@@ -215,7 +215,10 @@ impl Streaming {
     }
 
     /// Stores records, and receives what comes meanwhile.
-    async fn store(&mut self, read: Vec<Result<Ready, Failed>>) -> Vec<Result<Receipt, Failed>> {
+    async fn store(
+        &mut self,
+        read: Vec<Result<Ready, Failed>>,
+    ) -> Vec<Result<Receipt<'_>, Failed>> {
         let Streaming {
             here,
             topic,
@@ -317,10 +320,10 @@ struct Told {
 }
 
 #[derive(Serialize)]
-struct Receipt {
+struct Receipt<'a> {
     error_code: u32,
-    cluster_id: String,
-    topic_name: String,
+    cluster_id: &'a str,
+    topic_name: &'a str,
     partition_id: i32,
     offset: i64,
     timestamp: String,
@@ -338,16 +341,16 @@ struct Failed {
 }
 
 #[derive(Default, Serialize)]
-struct BatchAnswer {
-    successes: Vec<Success>,
+struct BatchAnswer<'a> {
+    successes: Vec<Success<'a>>,
     failures: Vec<Failure>,
 }
 
 #[derive(Serialize)]
-struct Success {
+struct Success<'a> {
     id: String,
     #[serde(flatten)]
-    receipt: Receipt,
+    receipt: Receipt<'a>,
 }
 
 #[derive(Serialize)]
@@ -450,12 +453,12 @@ impl Datum<'_> {
 
 impl Here {
     /// Stores the records among these that can be; answers the receipts in their order.
-    async fn store(
-        &self,
-        topic: &TopicName,
+    async fn store<'a>(
+        &'a self,
+        topic: &'a TopicName,
         partitions: i32,
         read: Vec<Result<Ready, Failed>>,
-    ) -> Vec<Result<Receipt, Failed>> {
+    ) -> Vec<Result<Receipt<'a>, Failed>> {
         let mut asked = Vec::with_capacity(read.len());
         let mut rest = Vec::with_capacity(read.len());
         for entry in read {
@@ -471,8 +474,8 @@ impl Here {
             match outcomes.next() {
                 Some(Outcome::Placed { partition, offset }) => Ok(Receipt {
                     error_code: 200,
-                    cluster_id: self.cluster.id.clone(),
-                    topic_name: topic.display().to_owned(),
+                    cluster_id: &self.cluster.id,
+                    topic_name: topic.display(),
                     partition_id: partition,
                     offset,
                     timestamp: format_rfc3339(at),
