@@ -45,6 +45,9 @@ pub enum RestError {
     /// The process holds as many consumer instances as it may.
     #[error("{0} consumer instances exist, no more are taken; delete some or retry later")]
     TooManyInstances(usize),
+    /// As many streams of events are open as may be.
+    #[error("too many streams of events are open; close some or retry later")]
+    TooManyEventStreams,
     /// The read's `Accept` names another format than the instance's.
     #[error("this consumer instance reads '{format}'; send Accept: {accept}")]
     FormatMismatch {
@@ -129,7 +132,9 @@ impl RestError {
             RestError::InstanceNotFound { .. } => 40403,
             RestError::InstanceExists(_) => 40902,
             RestError::IllegalState(_) => 40903,
-            RestError::TooManyInstances(_) | RestError::TooManyRestores(_) => 429,
+            RestError::TooManyInstances(_)
+            | RestError::TooManyRestores(_)
+            | RestError::TooManyEventStreams => 429,
             RestError::FormatMismatch { .. } => 40601,
             RestError::NotAcceptable => 406,
             RestError::UnsupportedMediaType(_) => 415,

@@ -71,6 +71,15 @@ pub(crate) const LOGIN_BYTES_MAX: usize = 4 << 10;
 /// Bytes of a backup that may wait for who reads it: enough to keep the disk and the socket busy.
 pub(crate) const BACKUP_PIPE_BYTES: usize = 256 << 10;
 
+/// Streams of events of one process: each has a reader and a connection.
+pub(crate) const EVENT_STREAMS_MAX: usize = 10_000;
+
+/// How long a stream of events is silent at most: below the idle time-outs between here and there.
+pub(crate) const EVENTS_REST: Duration = Duration::from_secs(15);
+
+/// Bytes of events that may wait for who reads them.
+pub(crate) const EVENTS_PIPE_BYTES: usize = 64 << 10;
+
 /// Entries of one batch of version 3: a body is held whole, a stream is not.
 pub(crate) const BATCH_ENTRIES_MAX: usize = 1_000;
 

@@ -110,6 +110,12 @@ pub(crate) fn accepts_json(accept: &str) -> bool {
         || ranges.any(|(range, quality)| quality > 0 && known.contains(&range.as_str()))
 }
 
+/// Whether a caller wants a stream of events.
+pub(crate) fn accepts_events(accept: &str) -> bool {
+    let mut ranges = ranges(accept);
+    ranges.any(|(range, quality)| quality > 0 && range == "text/event-stream")
+}
+
 /// Chooses the media type of a metadata or produce answer.
 pub(crate) fn answer_type(
     accept: Option<&str>,

@@ -12,6 +12,8 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use base::Clock;
 use streams::EventStore;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use crate::answer;
 use crate::body::Gate;
@@ -20,7 +22,7 @@ use crate::consumers::{self, Consumers};
 use crate::error::RestError;
 use crate::login::{self, Logins};
 use crate::media::ApiVersion;
-use crate::{produce, topics, v3};
+use crate::{limits, produce, topics, v3};
 
 /// What the handlers of one proxy share.
 #[derive(Clone)]
@@ -32,11 +34,18 @@ pub(crate) struct Shared {
     pub consumers: Arc<Consumers>,
     /// Counts produce requests, for the partition of records without a key.
     pub turns: Arc<AtomicU64>,
+    /// Places for streams of events.
+    pub event_streams: Arc<Semaphore>,
+    /// Ends streams of events and reads that wait.
+    pub closing: CancellationToken,
 }
 
-/// Holds what a proxy keeps between requests: its consumer instances.
+/// Holds what a proxy keeps between requests: its consumer instances, and streams of events.
 #[derive(Clone)]
-pub struct RestHandle(Arc<Consumers>);
+pub struct RestHandle {
+    consumers: Arc<Consumers>,
+    closing: CancellationToken,
+}
 
 /// The proxy's routes over `store`, to be served on a port of their own, and the handle that
 /// closes its consumer instances. With `logins` every request acts as the user that it names.
@@ -47,7 +56,11 @@ pub fn routes(
     logins: Option<Arc<Logins>>,
 ) -> (Router, RestHandle) {
     let consumers = Arc::new(Consumers::new(&config, clock.clone()));
-    let handle = RestHandle(consumers.clone());
+    let closing = CancellationToken::new();
+    let handle = RestHandle {
+        consumers: consumers.clone(),
+        closing: closing.clone(),
+    };
     let gate = Gate::new(config.body_bytes_max.0);
     let shared = Shared {
         store,
@@ -56,6 +69,8 @@ pub fn routes(
         gate,
         consumers,
         turns: Arc::default(),
+        event_streams: Arc::new(Semaphore::new(limits::EVENT_STREAMS_MAX)),
+        closing: closing.clone(),
     };
     let router = Router::new()
         .route("/", get(topics::root).post(topics::root))
@@ -89,20 +104,21 @@ pub fn routes(
 }
 
 impl RestHandle {
-    /// Closes all consumer instances: they leave their groups at once, reads that wait end with
+    /// Ends streams of events and closes all consumer instances: they leave their groups at once, reads that wait end with
     /// 40403, and what auto-committing instances have answered is committed.
     pub async fn close(&self) {
-        self.0.close().await;
+        self.closing.cancel();
+        self.consumers.close().await;
     }
 
     /// Closes the instances that are past their idle time now; the proxy does so by itself.
     pub async fn expire(&self, now: base::UnixMillis) -> usize {
-        self.0.expire(now).await
+        self.consumers.expire(now).await
     }
 
     /// How many consumer instances there are.
     pub fn consumer_instances(&self) -> usize {
-        self.0.count()
+        self.consumers.count()
     }
 }
 
@@ -177,7 +193,7 @@ fn operation(request: &Request) -> &'static str {
     let produces = request.method() == axum::http::Method::POST;
     match path {
         "/topics/{topic}" | "/topics/{topic}/partitions/{partition}" if produces => "produce",
-        path if path.starts_with("/v3/") && path.contains("/records") => "produce",
+        path if path.starts_with("/v3/") && path.contains("/records") && produces => "produce",
         path if path.ends_with("/records") => "read",
         path if path.starts_with("/consumers") => "consumer",
         "" => "unknown",

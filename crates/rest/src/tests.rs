@@ -308,6 +308,62 @@ async fn version_3_takes_records_and_gives_receipts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn version_3_reads_records_from_where_the_reader_stands() {
+    check("v3-reading.txt").await;
+}
+
+/// The records of a stream of events from its beginning: ids and values.
+async fn events(body: &mut Body, count: usize) -> Vec<(String, String)> {
+    let mut text = String::new();
+    while text.matches("\n\n").count() < count {
+        let frame = body.frame().await.unwrap().unwrap();
+        text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+    }
+    let line = |event: &str, name: &str| {
+        let mut lines = event.lines();
+        let found = lines.find_map(|line| line.strip_prefix(name));
+        found.unwrap_or_default().to_owned()
+    };
+    text.split_terminator("\n\n")
+        .map(|event| {
+            let record: serde_json::Value = serde_json::from_str(&line(event, "data: ")).unwrap();
+            (line(event, "id: "), record["value"]["data"].to_string())
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_go_on_where_their_reader_left_and_end_with_the_proxy() {
+    let proxy = Proxy::open(RestConfig::default());
+    proxy.create("t", 1).await;
+    proxy.store_raw("t", 0, None, "1").await;
+    proxy.store_raw("t", 0, None, "2").await;
+    let cluster = proxy.streams.cluster_id();
+    let open = async |last: Option<&str>| {
+        let path = format!("/v3/clusters/{cluster}/topics/t/records");
+        let mut request = Request::get(path).header("Accept", "text/event-stream");
+        if let Some(last) = last {
+            request = request.header("Last-Event-ID", last);
+        }
+        let request = request.body(Body::empty()).unwrap();
+        let response = proxy.router.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        response.into_body()
+    };
+    let own = |id: &str, value: &str| (id.to_owned(), value.to_owned());
+    let mut body = open(None).await;
+    let first = events(&mut body, 2).await;
+    assert_eq!(first, [own("0:1", "1"), own("0:2", "2")]);
+    proxy.store_raw("t", 0, None, "3").await;
+    assert_eq!(events(&mut body, 1).await, [own("0:3", "3")]);
+    drop(body);
+    let mut again = open(Some("0:2")).await;
+    assert_eq!(events(&mut again, 1).await, [own("0:3", "3")]);
+    proxy.handle.close().await;
+    assert!(again.frame().await.is_none(), "the stream goes on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_exchange_file_is_run() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("exchanges");
     let source = include_str!("tests.rs");

@@ -47,8 +47,15 @@ struct List<T> {
 struct ListMetadata {
     #[serde(rename = "self")]
     url: String,
-    /// Lists come whole.
+    /// Where the list goes on; most come whole.
     next: Option<String>,
+}
+
+impl Related {
+    /// The URL that it points to.
+    pub fn url(self) -> String {
+        self.related
+    }
 }
 
 impl Place {
@@ -117,9 +124,24 @@ impl Place {
 
 /// The answer that is a list of objects of `kind` with this URL.
 pub(super) fn list_at<T: Serialize>(url: String, kind: &str, data: Vec<T>) -> Response {
+    list(ListMetadata { url, next: None }, kind, data)
+}
+
+/// The same of a list that goes on at `next`.
+pub(super) fn list_with_next<T: Serialize>(
+    url: String,
+    kind: &str,
+    data: Vec<T>,
+    next: String,
+) -> Response {
+    let next = Some(next);
+    list(ListMetadata { url, next }, kind, data)
+}
+
+fn list<T: Serialize>(metadata: ListMetadata, kind: &str, data: Vec<T>) -> Response {
     let list = List {
         kind: format!("{kind}List"),
-        metadata: ListMetadata { url, next: None },
+        metadata,
         data,
     };
     json(StatusCode::OK, &list)

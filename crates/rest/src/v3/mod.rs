@@ -7,6 +7,7 @@
 mod clusters;
 mod form;
 mod groups;
+mod reading;
 mod records;
 mod refusal;
 mod splitter;
@@ -71,7 +72,14 @@ pub(crate) fn routes() -> Router<Arc<Shared>> {
             &under("topics/{topic}/partitions/{partition}/replicas/{broker}"),
             get(topics::replica),
         )
-        .route(&under("topics/{topic}/records"), post(records::stream))
+        .route(
+            &under("topics/{topic}/records"),
+            get(reading::of_topic).post(records::stream),
+        )
+        .route(
+            &under("topics/{topic}/partitions/{partition}/records"),
+            get(reading::of_partition),
+        )
         .route(&under("topics/{topic}/records:batch"), post(records::batch))
         .merge(group_routes(&under("consumer-groups")))
 }

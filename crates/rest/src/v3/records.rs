@@ -292,10 +292,10 @@ struct Datum<'a> {
     data: Option<&'a RawValue>,
 }
 
-/// How a key or a value stands in the body.
+/// How a key or a value stands in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
-enum Form {
+pub(super) enum Form {
     Binary,
     Json,
     String,

@@ -72,10 +72,12 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Refuses a caller who takes no plain JSON.
+/// Refuses a caller who takes neither plain JSON nor events.
 pub(super) fn check_accept(accept: Option<&str>) -> Result<(), RestError> {
     match accept {
-        Some(accept) if !media::accepts_json(accept) => Err(RestError::NotAcceptable),
+        Some(accept) if !media::accepts_json(accept) && !media::accepts_events(accept) => {
+            Err(RestError::NotAcceptable)
+        }
         _ => Ok(()),
     }
 }

@@ -33,8 +33,8 @@ pub(super) struct ConfigPath {
 
 #[derive(Deserialize)]
 pub(super) struct PartitionPath {
-    topic: String,
-    partition: String,
+    pub topic: String,
+    pub partition: String,
 }
 
 #[derive(Deserialize)]
@@ -436,7 +436,7 @@ impl Here {
         self.shared.gate.read(headers, body).await
     }
 
-    async fn topic(&self, name: &str) -> Result<TopicInfo, RestError> {
+    pub(super) async fn topic(&self, name: &str) -> Result<TopicInfo, RestError> {
         let name = answer::topic_name(name)?;
         Ok(self.shared.store.topic(&name).await?)
     }
@@ -533,7 +533,7 @@ fn replica_place(partition: &Place, broker: i32) -> Place {
 }
 
 /// The partition that a path names, with what it holds.
-fn in_topic(info: &TopicInfo, partition: &str) -> Result<(i32, OffsetRange), Refusal> {
+pub(super) fn in_topic(info: &TopicInfo, partition: &str) -> Result<(i32, OffsetRange), Refusal> {
     let nothing = || Refusal::nothing("partition", partition);
     let index: i32 = partition.parse().map_err(|_| nothing())?;
     let at = usize::try_from(index).map_err(|_| nothing())?;

@@ -1,0 +1,409 @@
+//! Records out: by long poll, or as an endless stream of events (server-sent events).
+//!
+//! The published API has no way to read; this one is in its style and keeps nothing in the proxy.
+//! Where a reader stands is a text, `positions`, with the next offset of each partition: a list's
+//! `next` link carries it, and every event has it as its `id`, which a browser's `EventSource` sends
+//! back as `Last-Event-ID` when it reconnects.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use base::{UnixMillis, format_rfc3339, parse_rfc3339};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use streams::{ConsumedRecord, Consumer, ConsumerConfig, SeekTo, TopicName};
+use tokio::io::{AsyncWriteExt, DuplexStream};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::io::ReaderStream;
+use tokio_util::sync::CancellationToken;
+
+use super::Here;
+use super::form::list_with_next;
+use super::records::Form;
+use super::refusal::Refusal;
+use super::topics::{PartitionPath, TopicPath, in_topic};
+use crate::answer::{self, Parameters, Segments};
+use crate::error::RestError;
+use crate::limits::{
+    EVENTS_PIPE_BYTES, EVENTS_REST, READ_BYTES_DEFAULT, READ_BYTES_MAX, READ_WAIT_MAX,
+};
+use crate::media;
+
+/// The parameters of a read.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReadParameters {
+    /// Next offset by partition, `0:17,1:4`.
+    positions: Option<String>,
+    /// Where to begin a partition without a position: `earliest`, `latest` or a time.
+    from: Option<String>,
+    /// How long to wait for the first record.
+    timeout_ms: Option<u64>,
+    /// Bytes of keys and values of one answer; a larger record comes alone.
+    max_bytes: Option<usize>,
+    /// How keys and values are to stand; without it as they are best read.
+    format: Option<Format>,
+}
+
+/// How keys and values stand in an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Format {
+    Binary,
+    String,
+    Json,
+}
+
+/// `GET …/topics/{topic}/records`
+pub(super) async fn of_topic(
+    here: Here,
+    Segments(TopicPath { topic }): Segments<TopicPath>,
+    Parameters(asked): Parameters<ReadParameters>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let info = here.topic(&topic).await?;
+    let partitions = (0..info.partitions).collect();
+    let url = here.topic_place(&info.name).related_under("records").url();
+    read(here, url, info.name, partitions, asked, &headers).await
+}
+
+/// `GET …/topics/{topic}/partitions/{partition}/records`
+pub(super) async fn of_partition(
+    here: Here,
+    Segments(PartitionPath { topic, partition }): Segments<PartitionPath>,
+    Parameters(asked): Parameters<ReadParameters>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let info = here.topic(&topic).await?;
+    let (index, _) = in_topic(&info, &partition)?;
+    let path = format!("partitions/{index}/records");
+    let url = here.topic_place(&info.name).related_under(&path).url();
+    read(here, url, info.name, vec![index], asked, &headers).await
+}
+
+async fn read(
+    here: Here,
+    url: String,
+    topic: TopicName,
+    partitions: Vec<i32>,
+    mut asked: ReadParameters,
+    headers: &HeaderMap,
+) -> Result<Response, Refusal> {
+    let accept = answer::joined(headers, header::ACCEPT);
+    let wants_events = accept.is_some_and(|accept| media::accepts_events(&accept));
+    if let Some(last) = answer::text(headers, "last-event-id").filter(|_| wants_events) {
+        asked.positions = Some(last.to_owned());
+    }
+    let max_bytes = asked.max_bytes.unwrap_or(READ_BYTES_DEFAULT);
+    let mut reading = Reading::open(&here, topic, partitions, &asked).await?;
+    reading.max_bytes = max_bytes.clamp(1, READ_BYTES_MAX);
+    if wants_events {
+        let place = Arc::clone(&here.shared.event_streams).try_acquire_owned();
+        let place = place.map_err(|_| RestError::TooManyEventStreams)?;
+        return Ok(reading.events(here.shared.closing.clone(), place));
+    }
+    let default_wait = here.shared.config.consumer_request_timeout.0;
+    let wait = asked.timeout_ms.map_or(default_wait, Duration::from_millis);
+    let records = tokio::select! {
+        records = reading.consumer.poll(wait.min(READ_WAIT_MAX), reading.max_bytes) => records?,
+        () = here.shared.closing.cancelled() => Vec::new(),
+    };
+    let objects: Vec<_> = records.iter().map(|it| reading.object(it)).collect();
+    reading.pass(&records);
+    let at = reading.positions();
+    let mut next = format!("{url}?positions={at}");
+    if let Some(format) = asked.format {
+        // Writing to a String does not fail.
+        let _ = write!(next, "&format={}", format.name());
+    }
+    Ok(list_with_next(url, "KafkaRecord", objects, next))
+}
+
+/// A reader of some partitions of a topic.
+struct Reading {
+    consumer: Box<dyn Consumer>,
+    topic: TopicName,
+    /// The next offset by partition, once it is known.
+    next: BTreeMap<i32, Option<i64>>,
+    format: Option<Format>,
+    max_bytes: usize,
+}
+
+impl Reading {
+    async fn open(
+        here: &Here,
+        topic: TopicName,
+        partitions: Vec<i32>,
+        asked: &ReadParameters,
+    ) -> Result<Reading, Refusal> {
+        let known = match &asked.positions {
+            Some(text) => parse_positions(text)?,
+            None => BTreeMap::new(),
+        };
+        let from = From::parse(asked.from.as_deref())?;
+        let store = &here.shared.store;
+        let mut consumer = store.consumer(ConsumerConfig::alone("rest")).await?;
+        let all = partitions.iter().map(|index| (topic.clone(), *index));
+        consumer.assign(all.collect()).await?;
+        let mut next = BTreeMap::new();
+        for index in partitions {
+            let to = match (known.get(&index), from) {
+                (Some(offset), _) => SeekTo::Offset(*offset),
+                (None, From::Earliest) => SeekTo::Beginning,
+                (None, From::Latest) => SeekTo::End,
+                (None, From::Time(at)) => {
+                    let found = store.offset_for_time(&topic, index, at).await?;
+                    found.map_or(SeekTo::End, SeekTo::Offset)
+                }
+            };
+            consumer.seek(&topic, index, to).await?;
+            next.insert(index, consumer.position(&topic, index));
+        }
+        Ok(Reading {
+            consumer,
+            topic,
+            next,
+            format: asked.format,
+            max_bytes: READ_BYTES_DEFAULT,
+        })
+    }
+
+    /// Notes that records were read.
+    fn pass(&mut self, records: &[ConsumedRecord]) {
+        for record in records {
+            self.next.insert(record.partition, Some(record.offset + 1));
+        }
+        for (index, next) in &mut self.next {
+            if next.is_none() {
+                *next = self.consumer.position(&self.topic, *index);
+            }
+        }
+    }
+
+    /// The next offset of every partition, as a text.
+    fn positions(&self) -> String {
+        let known = self.next.iter();
+        let known = known.filter_map(|(index, next)| Some(format!("{index}:{}", (*next)?)));
+        known.collect::<Vec<_>>().join(",")
+    }
+
+    fn object<'r>(&self, record: &'r ConsumedRecord) -> RecordObject<'r> {
+        let headers = record.headers.iter().map(|(name, value)| HeaderObject {
+            name,
+            value: value.as_ref().map(|value| STANDARD.encode(value)),
+        });
+        RecordObject {
+            kind: "KafkaRecord",
+            topic_name: record.topic.display(),
+            partition_id: record.partition,
+            offset: record.offset,
+            timestamp: format_rfc3339(record.timestamp),
+            headers: headers.collect(),
+            key: record.key.as_ref().map(|key| datum(key, self.format)),
+            value: record.value.as_ref().map(|value| datum(value, self.format)),
+        }
+    }
+
+    /// The answer that is a stream of events.
+    fn events(self, closing: CancellationToken, place: OwnedSemaphorePermit) -> Response {
+        let (out, read) = tokio::io::duplex(EVENTS_PIPE_BYTES);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = closing.cancelled() => {}
+                () = self.tell(out) => {}
+            }
+            drop(place);
+        });
+        let events = Body::from_stream(ReaderStream::with_capacity(read, EVENTS_PIPE_BYTES));
+        let headers = [
+            (header::CONTENT_TYPE, "text/event-stream"),
+            (header::CACHE_CONTROL, "no-store"),
+        ];
+        (headers, events).into_response()
+    }
+
+    /// Tells records until nobody listens any more.
+    async fn tell(mut self, mut out: DuplexStream) {
+        loop {
+            let mut told = String::new();
+            match self.consumer.poll(EVENTS_REST, self.max_bytes).await {
+                // A comment, so that nobody between takes the connection for dead.
+                Ok(records) if records.is_empty() => told.push_str(":\n\n"),
+                Ok(records) => {
+                    for record in &records {
+                        let data = serde_json::to_string(&self.object(record));
+                        self.pass(std::slice::from_ref(record));
+                        event(
+                            &mut told,
+                            "record",
+                            &self.positions(),
+                            &data.unwrap_or_default(),
+                        );
+                    }
+                }
+                Err(error) => {
+                    let refusal = Refusal::from(error);
+                    let (code, _) = refusal.code();
+                    let message = refusal.message();
+                    let data = serde_json::json!({"error_code": code, "message": message});
+                    event(&mut told, "error", &self.positions(), &data.to_string());
+                    let _ = out.write_all(told.as_bytes()).await;
+                    return;
+                }
+            }
+            if out.write_all(told.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Adds an event.
+fn event(out: &mut String, kind: &str, id: &str, data: &str) {
+    // Writing to a String does not fail.
+    let _ = write!(out, "event: {kind}\nid: {id}\n");
+    // JSON is stored as it came, line ends and all.
+    for line in data.split(['\n', '\r']) {
+        let _ = writeln!(out, "data: {line}");
+    }
+    out.push('\n');
+}
+
+/// Where to begin a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    Earliest,
+    Latest,
+    Time(UnixMillis),
+}
+
+impl From {
+    fn parse(text: Option<&str>) -> Result<From, RestError> {
+        match text {
+            None | Some("earliest") => Ok(From::Earliest),
+            Some("latest") => Ok(From::Latest),
+            Some(text) => match parse_rfc3339(text) {
+                Some(at) => Ok(From::Time(UnixMillis(at))),
+                None => Err(RestError::BadRequest(
+                    "from is earliest, latest or a time such as 2026-01-31T12:00:00Z".to_owned(),
+                )),
+            },
+        }
+    }
+}
+
+/// Reads `0:17,1:4`.
+fn parse_positions(text: &str) -> Result<BTreeMap<i32, i64>, RestError> {
+    let pair = |pair: &str| -> Option<(i32, i64)> {
+        let (index, offset) = pair.split_once(':')?;
+        let offset: i64 = offset.trim().parse().ok()?;
+        (offset >= 0).then_some((index.trim().parse().ok()?, offset))
+    };
+    let pairs = text.split(',').filter(|part| !part.trim().is_empty());
+    let positions: Option<BTreeMap<i32, i64>> = pairs.map(pair).collect();
+    positions.ok_or_else(|| {
+        RestError::BadRequest("positions are partition:offset, such as 0:17,1:4".to_owned())
+    })
+}
+
+impl Format {
+    fn name(self) -> &'static str {
+        match self {
+            Format::Binary => "binary",
+            Format::String => "string",
+            Format::Json => "json",
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct RecordObject<'r> {
+    kind: &'static str,
+    topic_name: &'r str,
+    partition_id: i32,
+    offset: i64,
+    timestamp: String,
+    headers: Vec<HeaderObject<'r>>,
+    key: Option<DatumObject<'r>>,
+    value: Option<DatumObject<'r>>,
+}
+
+#[derive(Serialize)]
+struct HeaderObject<'r> {
+    name: &'r str,
+    value: Option<String>,
+}
+
+#[derive(Serialize)]
+struct DatumObject<'r> {
+    r#type: Form,
+    data: Data<'r>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Data<'r> {
+    Json(&'r RawValue),
+    String(&'r str),
+    Binary(String),
+}
+
+/// A key or a value in the form asked for, or else in the first of JSON, text and base64 that it
+/// can have; what cannot have the form asked for is base64, as its type says.
+fn datum(bytes: &Bytes, format: Option<Format>) -> DatumObject<'_> {
+    let is = |wanted: Format| format.is_none_or(|format| format == wanted);
+    if is(Format::Json)
+        && let Ok(raw) = serde_json::from_slice::<&RawValue>(bytes)
+    {
+        return DatumObject {
+            r#type: Form::Json,
+            data: Data::Json(raw),
+        };
+    }
+    if is(Format::String)
+        && let Ok(text) = std::str::from_utf8(bytes)
+    {
+        return DatumObject {
+            r#type: Form::String,
+            data: Data::String(text),
+        };
+    }
+    DatumObject {
+        r#type: Form::Binary,
+        data: Data::Binary(STANDARD.encode(bytes)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_read_and_nonsense_is_refused() {
+        let read = |text| {
+            parse_positions(text)
+                .ok()
+                .map(|map| map.into_iter().collect())
+        };
+        assert_eq!(read("0:17, 2:4"), Some(vec![(0, 17), (2, 4)]));
+        assert_eq!(read(""), Some(vec![]));
+        for text in ["0", "0:-1", "a:1", "0:1;1:2", "0:99999999999999999999"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_event_holds_json_with_line_ends() {
+        let mut out = String::new();
+        event(&mut out, "record", "0:1", "{\n\"a\":1}");
+        assert_eq!(out, "event: record\nid: 0:1\ndata: {\ndata: \"a\":1}\n\n");
+    }
+}
