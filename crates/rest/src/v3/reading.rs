@@ -119,10 +119,21 @@ async fn read(
     let objects: Vec<_> = records.iter().map(|it| reading.object(it)).collect();
     reading.pass(&records);
     let at = reading.positions();
+    // The next read is to be as this one.
     let mut next = format!("{url}?positions={at}");
-    if let Some(format) = asked.format {
-        // Writing to a String does not fail.
-        let _ = write!(next, "&format={}", format.name());
+    let parameters = [
+        ("timeout_ms", asked.timeout_ms.map(|ms| ms.to_string())),
+        ("max_bytes", asked.max_bytes.map(|bytes| bytes.to_string())),
+        (
+            "format",
+            asked.format.map(|format| format.name().to_owned()),
+        ),
+    ];
+    for (name, value) in parameters {
+        if let Some(value) = value {
+            // Writing to a String does not fail.
+            let _ = write!(next, "&{name}={value}");
+        }
     }
     Ok(list_with_next(url, "KafkaRecord", objects, next))
 }

@@ -1,11 +1,12 @@
 //! curl against the REST proxy.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::harness::{Up, curl, folder, post, succeed};
+use crate::harness::{Up, curl, eventually, folder, post, succeed};
 
 #[test]
 fn the_article_call_creates_the_topic_by_its_streams_policy() {
@@ -30,6 +31,98 @@ fn the_article_call_creates_the_topic_by_its_streams_policy() {
         "-q",
     ]);
     assert_eq!(succeed(&mut kcat), "{\"foo\":\"bar\"}\n");
+}
+
+#[test]
+fn version_3_tells_takes_and_reads() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    use_version_3(&up, dir.path());
+}
+
+/// Makes a topic, streams records into it and reads them, all by version 3.
+pub fn use_version_3(up: &Up, dir: &Path) {
+    let clusters = curl(&[&up.url("rest", "/v3/clusters")]).json();
+    let cluster = clusters["data"][0]["metadata"]["self"].as_str().unwrap();
+    let brokers = curl(&[&format!("{cluster}/brokers")]).json();
+    assert!(brokers["data"][0]["port"].is_u64(), "{brokers}");
+    let topic = json!({"topic_name": "version-3", "partitions_count": 2});
+    let topics = format!("{cluster}/topics");
+    let made = post(&topics, "application/json", &topic.to_string());
+    assert_eq!(made.status, 201, "{}", made.body);
+    let topic = made.json()["metadata"]["self"].as_str().unwrap().to_owned();
+    eventually("the topic is listed", || {
+        let listed = curl(&[&topics]).body;
+        listed.contains("\"version-3\"").then_some(())
+    });
+
+    // A file of records, one in the middle of which is none.
+    let count = 20_000;
+    let record = |n: usize| {
+        let data = if n == count / 2 {
+            json!("no base64!")
+        } else {
+            json!("aGVsbG8=")
+        };
+        json!({"partition_id": n % 2, "value": {"type": "BINARY", "data": data}}).to_string()
+    };
+    let lines: Vec<String> = (0..count).map(record).collect();
+    let file = dir.join("records");
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    let answer = curl(&[
+        "--request",
+        "POST",
+        "--header",
+        "Content-Type: application/json",
+        "--header",
+        "Transfer-Encoding: chunked",
+        "--upload-file",
+        file.to_str().unwrap(),
+        &format!("{topic}/records"),
+    ]);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let receipts: Vec<Value> = answer
+        .body
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(receipts.len(), count);
+    let mut next = [0, 0];
+    for (n, receipt) in receipts.iter().enumerate() {
+        if n == count / 2 {
+            assert_eq!(receipt["error_code"], 400, "{receipt}");
+            continue;
+        }
+        assert_eq!(receipt["partition_id"], n % 2, "{receipt}");
+        assert_eq!(receipt["offset"], next[n % 2], "{n}: {receipt}");
+        next[n % 2] += 1;
+    }
+
+    // Read page by page, each record once.
+    let mut seen = [0, 0];
+    let mut page = format!("{topic}/records?max_bytes=10000&timeout_ms=1000");
+    while seen != next {
+        let list = curl(&[&page]).json();
+        for record in list["data"].as_array().unwrap() {
+            let partition = usize::try_from(record["partition_id"].as_u64().unwrap()).unwrap();
+            assert_eq!(record["offset"], seen[partition], "{record}");
+            assert_eq!(record["value"]["data"], "hello", "{record}");
+            seen[partition] += 1;
+        }
+        page = list["metadata"]["next"].as_str().unwrap().to_owned();
+    }
+    // And as events, of which curl prints what comes before it gives up.
+    let mut events = Command::new("curl");
+    events.args(["--silent", "--no-buffer", "--max-time", "3"]);
+    events.args(["--header", "Accept: text/event-stream"]);
+    events.arg(format!(
+        "{topic}/records?positions=0:{},1:{}",
+        next[0] - 1,
+        next[1]
+    ));
+    let told = String::from_utf8(events.output().unwrap().stdout).unwrap();
+    let id = format!("id: 0:{},1:{}\n", next[0], next[1]);
+    assert!(told.contains(&id) && told.contains("\"hello\""), "{told}");
 }
 
 #[test]

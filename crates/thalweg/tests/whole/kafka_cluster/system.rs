@@ -80,6 +80,14 @@ fn rest_and_the_command_line_work_on_the_cluster() {
 }
 
 #[test]
+fn version_3_of_the_rest_proxy_works_on_the_cluster() {
+    let dir = folder();
+    let up = on_cluster(&dir.path().join("data"));
+    crate::rest::use_version_3(&up, dir.path());
+    assert!(up.stop().success());
+}
+
+#[test]
 fn a_statement_goes_from_topic_to_topic_once_over_a_kill() {
     let dir = folder();
     let data = dir.path().join("data");
