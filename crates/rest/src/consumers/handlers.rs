@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use streams::{SeekTo, TopicName};
 
-use super::request::{Found, Offsets, Partitions, V2Body, bounded, instance_config, named};
+use super::request::{
+    Found, Offsets, Partitions, Position, Positions, V2Body, bounded, instance_config, named,
+};
 use super::{Instance, InstanceKey, Interest, read};
 use crate::answer::{self, AnswerType, Parameters, Segments};
 use crate::error::RestError;
@@ -195,16 +197,21 @@ pub(crate) async fn assignments(
 
 /// `POST …/positions`
 pub(crate) async fn seek(
+    Asked(shared): Asked,
     Found(instance): Found,
     V2Body(body): V2Body,
 ) -> Result<Response, RestError> {
-    let offsets = answer::entity::<Offsets>(&body)?.named()?;
+    let positions = answer::entity::<Positions>(&body)?.named()?;
     let mut reader = instance.reader().await?;
-    for (topic, partition, offset, _) in offsets {
-        reader
-            .consumer()?
-            .seek(&topic, partition, SeekTo::Offset(offset))
-            .await?;
+    for (topic, partition, position) in positions {
+        let to = match position {
+            Position::Offset(offset) => SeekTo::Offset(offset),
+            Position::Time(at) => {
+                let found = shared.store.offset_for_time(&topic, partition, at).await?;
+                found.map_or(SeekTo::End, SeekTo::Offset)
+            }
+        };
+        reader.consumer()?.seek(&topic, partition, to).await?;
     }
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::header;
 use axum::http::request::Parts;
+use base::{UnixMillis, parse_rfc3339};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -77,6 +78,27 @@ pub(crate) struct Offsets {
     offsets: Vec<OffsetName>,
 }
 
+/// Where to read on, by offset and by time.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Positions {
+    #[serde(default)]
+    offsets: Vec<OffsetName>,
+    #[serde(default)]
+    timestamps: Vec<TimeName>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TimeName {
+    topic: String,
+    partition: i32,
+    timestamp: String,
+    // What a commit would keep; a position keeps nothing.
+    #[serde(default, rename = "metadata")]
+    _metadata: Option<String>,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OffsetName {
@@ -94,6 +116,35 @@ impl Partitions {
             .iter()
             .map(|entry| Ok((named(&entry.topic)?, entry.partition)))
             .collect()
+    }
+}
+
+/// A place in a partition: an offset, or the first record of a time or later.
+pub(crate) enum Position {
+    Offset(i64),
+    Time(UnixMillis),
+}
+
+impl Positions {
+    pub(super) fn named(self) -> Result<Vec<(TopicName, i32, Position)>, RestError> {
+        let (offsets, times) = (self.offsets, self.timestamps);
+        bounded(offsets.len() + times.len())?;
+        if offsets.is_empty() && times.is_empty() {
+            let text = "name offsets or timestamps to go to";
+            return Err(RestError::InvalidEntity(text.to_owned()));
+        }
+        let offsets = Offsets { offsets }.named()?.into_iter();
+        let offsets = offsets
+            .map(|(topic, partition, offset, _)| Ok((topic, partition, Position::Offset(offset))));
+        let times = times.into_iter().map(|entry| {
+            let at = parse_rfc3339(&entry.timestamp).ok_or_else(|| {
+                let text = "a timestamp is a time such as 2026-01-31T12:00:00Z";
+                RestError::InvalidEntity(text.to_owned())
+            })?;
+            let at = Position::Time(UnixMillis(at));
+            Ok((named(&entry.topic)?, entry.partition, at))
+        });
+        offsets.chain(times).collect()
     }
 }
 
