@@ -6,11 +6,13 @@
 //!
 //! How records find their partitions and the store is in [`crate::storing`].
 
+use std::borrow::Cow;
 use std::fmt;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
+use base::UnixMillis;
 use base64::Engine;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
@@ -77,6 +79,21 @@ struct RecordEntry<'a> {
     value: Option<&'a RawValue>,
     #[serde(default)]
     partition: Option<i32>,
+    #[serde(borrow, default)]
+    headers: Vec<HeaderEntry<'a>>,
+    /// Milliseconds since 1970; the store's clock without it.
+    #[serde(default)]
+    timestamp: Option<i64>,
+}
+
+/// A record's header as Strimzi's bridge takes it; its value is base64.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HeaderEntry<'a> {
+    #[serde(borrow)]
+    key: Cow<'a, str>,
+    #[serde(borrow, default)]
+    value: Option<&'a RawValue>,
 }
 
 struct Records<'a>(Vec<RecordEntry<'a>>);
@@ -153,11 +170,23 @@ fn decode(
     };
     let mut records = Vec::with_capacity(entries.len());
     for (index, entry) in entries.iter().enumerate() {
+        let header = |header: &HeaderEntry<'_>| {
+            let value = header.value.map(from_base64).transpose();
+            let value = value.map_err(|reason| {
+                let name = &header.key;
+                RestError::InvalidEntity(format!("records[{index}].headers '{name}' {reason}"))
+            })?;
+            Ok((header.key.clone().into_owned(), value))
+        };
         records.push(Record {
             key: part(index, "key", entry.key)?,
             value: part(index, "value", entry.value)?,
-            headers: Vec::new(),
-            timestamp: None,
+            headers: entry
+                .headers
+                .iter()
+                .map(header)
+                .collect::<Result<_, RestError>>()?,
+            timestamp: entry.timestamp.map(UnixMillis),
         });
     }
     Ok(records)

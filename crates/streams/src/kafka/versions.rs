@@ -100,8 +100,9 @@ impl Routed {
     fn read(body: &[u8]) -> Option<Self> {
         let mut rest = body;
         Some(Routed {
-            name: compact_text(&mut rest)??,
-            version: compact_text(&mut rest)??,
+            // Null is no name either, and is refused like one.
+            name: compact_text(&mut rest)?.unwrap_or_default(),
+            version: compact_text(&mut rest)?.unwrap_or_default(),
             cluster: compact_text(&mut rest)?,
             node: i32::from_be_bytes(*rest.first_chunk()?),
         })
