@@ -334,7 +334,8 @@ impl BatchIndex {
         (standing, None)
     }
 
-    /// The index that stood so; none when a chunk is not of its shape.
+    /// The index that stood so; none when a chunk is not of its shape, or they tell of more bytes
+    /// than there can be.
     pub(crate) fn restored(chunks: Vec<StandingChunk>) -> Option<Self> {
         let mut index = BatchIndex::default();
         for chunk in chunks {
@@ -342,7 +343,7 @@ impl BatchIndex {
                 StandingChunk::Here(bytes) => Chunk::decode(&bytes)?,
                 StandingChunk::Away(outline, away) => Chunk::put_away(outline, away),
             };
-            index.bytes += chunk.outline.bytes;
+            index.bytes = index.bytes.checked_add(chunk.outline.bytes)?;
             index.chunks.push_back(chunk);
         }
         Some(index)

@@ -66,6 +66,8 @@ pub(super) fn round_trip(
             is_read || std::str::from_utf8(body).is_err(),
             "the guard passed a cut request"
         );
+        // What the codec takes for version 4 ends elsewhere.
+        return Err("it is read without the codec".to_owned());
     }
     let version_read = version.min(codec_version(key));
     let body = match (key, version) {
