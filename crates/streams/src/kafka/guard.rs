@@ -227,7 +227,10 @@ impl<'a> Walk<'a> {
             return Err(Refused::Elements);
         }
         for _ in 0..count {
-            self.varint()?;
+            // Kafka counts tags in 31 bits, and so does the codec.
+            if i32::try_from(self.varint()?).is_err() {
+                return Err(Refused::Number);
+            }
             let length = self.varint()?;
             self.skip(length.into())?;
         }
