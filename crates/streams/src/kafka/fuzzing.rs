@@ -254,6 +254,7 @@ impl<'a> Scribe<'a> {
                     self.fields(shape);
                 }
             }
+            Kind::NoTagsBelow(_) => {}
             Kind::Nullable(shape) => {
                 let is_there = self.below(2) == 1;
                 self.out.push(if is_there { 1 } else { 0xff });

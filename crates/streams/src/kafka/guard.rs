@@ -19,6 +19,9 @@ pub(crate) enum Refused {
     /// More array elements than a request may have.
     #[error("the request has more than {REQUEST_ELEMENTS_MAX} elements")]
     Elements,
+    /// A tagged field that only other servers send.
+    #[error("the request has a tagged field of followers")]
+    Tag,
     /// A variable-length number with too many bytes.
     #[error("a number in the request is malformed")]
     Number,
@@ -45,6 +48,9 @@ pub(crate) enum Kind {
     Array(&'static Kind),
     /// A structure behind a byte that says whether there is one.
     Nullable(&'static [Field]),
+    /// Nothing: from here on, tagged fields below this number are refused. The codec reads those by
+    /// their kind, whatever length they claim, and would go on out of step; only followers send any.
+    NoTagsBelow(u32),
 }
 
 /// The header that stands before every request.
@@ -63,6 +69,7 @@ pub(crate) fn read_header(frame: &[u8]) -> Result<(Header<'_>, usize), Refused> 
         rest: frame,
         elements: 0,
         ids: None,
+        tags_from: 0,
     };
     let key = walk.i16()?;
     let version = walk.i16()?;
@@ -89,6 +96,7 @@ pub(crate) fn header_tags(frame: &[u8]) -> Result<usize, Refused> {
         rest: frame,
         elements: 0,
         ids: None,
+        tags_from: 0,
     };
     walk.tags()?;
     Ok(frame.len() - walk.rest.len())
@@ -105,6 +113,7 @@ pub(crate) fn check(
         rest: body,
         elements: 0,
         ids: None,
+        tags_from: 0,
     };
     walk.fields(shape, version, is_flexible)?;
     Ok(body.len() - walk.rest.len())
@@ -117,6 +126,7 @@ pub(crate) fn ids_as_names(shape: &[Field], version: i16, body: &[u8]) -> Result
         rest: body,
         elements: 0,
         ids: Some(Vec::new()),
+        tags_from: 0,
     };
     walk.fields(shape, version, true)?;
     let mut out = Vec::with_capacity(body.len());
@@ -140,6 +150,8 @@ struct Walk<'a> {
     elements: usize,
     /// How much was left at each topic id, when somebody wants to know.
     ids: Option<Vec<usize>>,
+    /// Tagged fields below this number are refused.
+    tags_from: u32,
 }
 
 impl<'a> Walk<'a> {
@@ -180,6 +192,10 @@ impl<'a> Walk<'a> {
                 for _ in 0..self.count(flexible)? {
                     self.fields(shape, version, flexible)?;
                 }
+                Ok(())
+            }
+            Kind::NoTagsBelow(tag) => {
+                self.tags_from = *tag;
                 Ok(())
             }
             Kind::Nullable(shape) => match self.take(1)? {
@@ -228,8 +244,12 @@ impl<'a> Walk<'a> {
         }
         for _ in 0..count {
             // Kafka counts tags in 31 bits, and so does the codec.
-            if i32::try_from(self.varint()?).is_err() {
+            let tag = self.varint()?;
+            if i32::try_from(tag).is_err() {
                 return Err(Refused::Number);
+            }
+            if tag < self.tags_from {
+                return Err(Refused::Tag);
             }
             let length = self.varint()?;
             self.skip(length.into())?;
@@ -406,6 +426,7 @@ pub(crate) const PRODUCE: &[Field] = &[
 ];
 
 pub(crate) const FETCH: &[Field] = &[
+    always(Kind::NoTagsBelow(2)),
     until(14, I32),
     always(I32),
     always(I32),

@@ -53,6 +53,19 @@ fn shapes_and_codec_agree_on_every_byte_of_every_version() {
 }
 
 #[test]
+fn tags_that_only_followers_send_are_refused_in_a_fetch() {
+    // Waits, sizes and session of zero, and nothing wanted, nothing forgotten, no rack.
+    let mut body = vec![0; 4 + 4 + 4 + 1 + 4 + 4];
+    body.extend([1, 1, 1]);
+    for (tag, expected) in [(0, false), (1, false), (2, true), (9, true)] {
+        // One tagged field of two bytes.
+        let tagged = [&body[..], &[1, tag, 2, 0, 0]].concat();
+        let walked = guard::check(guard::FETCH, 17, true, &tagged);
+        assert_eq!(walked.is_ok(), expected, "tag {tag}: {walked:?}");
+    }
+}
+
+#[test]
 fn every_cut_of_a_request_is_refused() {
     for_each_version(|key, version, flexible, shape| {
         let body = random_body(7, version, flexible, shape);
