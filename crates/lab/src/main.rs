@@ -7,6 +7,7 @@
 mod experiment;
 mod experiments;
 mod host;
+mod http;
 mod kafka;
 mod limits;
 mod load;

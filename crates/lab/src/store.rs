@@ -30,14 +30,28 @@ pub struct Store {
 impl Store {
     /// Starts `thalweg up` with the event store alone on `data`, which may hold topics already.
     pub fn thalweg(binary: &Path, data: &Path, folder: &Path) -> Result<Store, LabError> {
+        Store::thalweg_with(binary, data, folder, "streams", &[])
+    }
+
+    /// The same with more roles, and keys of its configuration.
+    pub fn thalweg_with(
+        binary: &Path,
+        data: &Path,
+        folder: &Path,
+        roles: &str,
+        sets: &[String],
+    ) -> Result<Store, LabError> {
         let address = free_address()?;
         let mut command = Command::new(binary);
         command
-            .args(["up", "--role", "streams", "--data"])
+            .args(["up", "--role", roles, "--data"])
             .arg(data)
             .arg("--set")
             .arg(format!("streams.listen={address}"))
             .args(["--set", "fleet.listen=127.0.0.1:0"]);
+        for set in sets {
+            command.arg("--set").arg(set);
+        }
         Store::start(THALWEG, &mut command, address, data, folder)
     }
 

@@ -1,6 +1,7 @@
 //! The table of experiments, in the order in which `thalweg lab list` prints them.
 
 mod line;
+mod rest_proxy;
 mod store_restart;
 mod store_topics;
 mod store_vs_kafka;
@@ -13,4 +14,5 @@ pub const ALL: &[Experiment] = &[
     store_vs_kafka::EXPERIMENT,
     store_topics::EXPERIMENT,
     store_restart::EXPERIMENT,
+    rest_proxy::EXPERIMENT,
 ];
