@@ -75,6 +75,12 @@ pub(crate) fn spoken(headers: &HeaderMap) -> ApiVersion {
         .map_or(ApiVersion::V2, |body| body.version)
 }
 
+/// The API version that a request names, if it names one.
+pub(crate) fn named(headers: &HeaderMap) -> Option<ApiVersion> {
+    let accept = joined(headers, header::ACCEPT);
+    media::named_version(text(headers, header::CONTENT_TYPE), accept.as_deref())
+}
+
 /// The refusal of a path that cannot be read.
 pub(crate) fn not_utf8() -> RestError {
     RestError::BadRequest("the path is not UTF-8 when decoded".to_owned())

@@ -21,6 +21,9 @@ pub struct RestConfig {
     /// How long a read waits for its first record when the request has no `timeout`
     /// (kafka-rest's `consumer.request.timeout.ms`). An upper bound: data answers at once.
     pub consumer_request_timeout: HumanDuration,
+    /// Whether a read waits until its time is over or `fetch.min.bytes` are there, as kafka-rest's
+    /// reads do, instead of answering as soon as there is something.
+    pub read_waits_for_timeout: bool,
     /// How long a consumer instance may be idle before it is closed
     /// (kafka-rest's `consumer.instance.timeout.ms`).
     pub consumer_instance_timeout: HumanDuration,
@@ -35,6 +38,7 @@ impl Default for RestConfig {
             advertised: None,
             body_bytes_max: ByteSize(limits::BODY_BYTES_MAX),
             consumer_request_timeout: HumanDuration(Duration::from_secs(1)),
+            read_waits_for_timeout: false,
             consumer_instance_timeout: HumanDuration(Duration::from_secs(300)),
             consumer_instances_max: limits::CONSUMER_INSTANCES_MAX,
         }

@@ -36,6 +36,20 @@ pub enum RestError {
         /// The instance.
         instance: String,
     },
+    /// An instance of version 1 reads one topic, and this is another.
+    #[error("the instance reads another topic already; create one for each topic")]
+    SubscribedElsewhere,
+    /// The partition has no leader for the moment.
+    #[error("partition {partition} of topic '{topic}' has no leader now; retry later")]
+    LeaderNotAvailable {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: i32,
+    },
+    /// As many partitions are being read without an instance as may be.
+    #[error("{0} partitions are being read, no more are taken now; retry in a moment")]
+    TooManyPartitionReads(usize),
     /// The group already has an instance of that name.
     #[error("consumer instance '{0}' already exists in its group; choose another name")]
     InstanceExists(String),
@@ -130,6 +144,8 @@ impl RestError {
             RestError::TopicNotFound(_) => 40401,
             RestError::PartitionNotFound { .. } | RestError::PartitionsMissing => 40402,
             RestError::InstanceNotFound { .. } => 40403,
+            RestError::LeaderNotAvailable { .. } => 40404,
+            RestError::SubscribedElsewhere => 40901,
             RestError::InstanceExists(_) => 40902,
             RestError::IllegalState(_) => 40903,
             RestError::TooManyInstances(_)
@@ -149,6 +165,7 @@ impl RestError {
             RestError::GroupNotFound(_) => 40405,
             RestError::GroupActive { .. } => 409,
             RestError::Access(_) => 500,
+            RestError::TooManyPartitionReads(_) => 50301,
             RestError::Unauthenticated(_) => 40101,
             RestError::MethodNotAllowed => 405,
             RestError::Store(error) => store_code(error),

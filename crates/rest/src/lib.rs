@@ -1,12 +1,11 @@
-//! The Kafka REST proxy over the event store: produce, metadata and consumer instances in kafka-rest's
-//! versions 2 and 3, its version 1 content types for produce and metadata, and topic management.
+//! The Kafka REST proxy over the event store, in kafka-rest's versions 1, 2 and 3: produce, metadata,
+//! consumer instances, administration; and topic management.
 //!
 //! Invariants: a produce is answered when its records have their topic's durability; nothing
 //! lingers, requests of all connections share the store's group commit; every body, instance and
 //! wait has a bound in `limits.rs`; an error is always `{"error_code", "message"}`.
 //!
-//! Left out: Avro, JSON Schema and Protobuf formats (415), consumers of version 1 (415); of version 3
-//! ACLs, the settings of brokers, and reassignments.
+//! Left out: Avro, JSON Schema and Protobuf formats (415).
 
 mod access;
 mod answer;
@@ -22,6 +21,7 @@ mod login;
 mod login_tests;
 mod management;
 mod media;
+mod partition_reads;
 mod partitioner;
 mod produce;
 mod routes;

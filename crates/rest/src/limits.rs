@@ -25,6 +25,13 @@ pub(crate) const READ_BYTES_MAX: usize = 64 << 20;
 /// forgetful client must not cost 64 MiB each time.
 pub(crate) const READ_BYTES_DEFAULT: usize = 4 << 20;
 
+/// Partitions read at one time without an instance: each holds an answer in memory (kafka-rest's
+/// `simpleconsumer.pool.size.max`).
+pub(crate) const PARTITION_READS_MAX: usize = 25;
+
+/// How long such a read waits for its place (kafka-rest's `simpleconsumer.pool.timeout.ms`).
+pub(crate) const PARTITION_READ_PLACE_WAIT: Duration = Duration::from_secs(1);
+
 /// How long a read may wait for its first record, whatever it asks for: below the idle time-outs
 /// that usual load balancers have.
 pub(crate) const READ_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -46,7 +53,7 @@ pub(crate) const PATTERN_BYTES_MAX: usize = 1 << 20;
 /// look every five minutes; looking here costs microseconds).
 pub(crate) const PATTERN_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Records of one produce request: a record of three bytes costs some 150 in memory.
+/// Records of one produce request, or of one read without an instance: a record of three bytes costs some 150 in memory.
 pub(crate) const RECORDS_MAX: usize = 200_000;
 
 /// Bytes of records that go to the store as one batch: under the store's message bound as it

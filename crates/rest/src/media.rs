@@ -39,10 +39,12 @@ impl Embedded {
     }
 
     /// The media type of a read's answer.
-    pub fn read_type(self) -> &'static str {
-        match self {
-            Embedded::Binary => "application/vnd.kafka.binary.v2+json",
-            Embedded::Json => "application/vnd.kafka.json.v2+json",
+    pub fn read_type(self, version: ApiVersion) -> &'static str {
+        match (self, version) {
+            (Embedded::Binary, ApiVersion::V1) => "application/vnd.kafka.binary.v1+json",
+            (Embedded::Binary, ApiVersion::V2) => "application/vnd.kafka.binary.v2+json",
+            (Embedded::Json, ApiVersion::V1) => "application/vnd.kafka.json.v1+json",
+            (Embedded::Json, ApiVersion::V2) => "application/vnd.kafka.json.v2+json",
         }
     }
 }
@@ -147,10 +149,47 @@ pub(crate) fn answer_type(
     best.map(|(_, media)| media).ok_or(RestError::NotAcceptable)
 }
 
-/// Checks that a read's `Accept` asks for the instance's format.
-pub(crate) fn read_type(accept: Option<&str>, format: Embedded) -> Result<&'static str, RestError> {
+/// The version that a request names by the type of its body, or else by what it takes in answer.
+pub(crate) fn named_version(body: Option<&str>, accept: Option<&str>) -> Option<ApiVersion> {
+    let of = |text: &str| ranges(text).find_map(|(range, _)| kafka_type(&range)?.version);
+    body.and_then(of).or_else(|| accept.and_then(of))
+}
+
+/// The format of the records that a read without an instance asks for.
+pub(crate) fn read_format(
+    accept: Option<&str>,
+    version: ApiVersion,
+) -> Result<Embedded, RestError> {
     let Some(accept) = accept.filter(|text| !text.trim().is_empty()) else {
-        return Ok(format.read_type());
+        return Ok(Embedded::Binary);
+    };
+    for (range, quality) in ranges(accept) {
+        let embedded = match (range.as_str(), kafka_type(&range)) {
+            ("*/*" | "application/*" | "application/json", _) => None,
+            (_, Some(kafka)) if kafka.version.is_none_or(|named| named == version) => {
+                kafka.embedded
+            }
+            _ => continue,
+        };
+        match embedded {
+            _ if quality == 0 => {}
+            None | Some("binary") => return Ok(Embedded::Binary),
+            Some("json") => return Ok(Embedded::Json),
+            Some(_) => {}
+        }
+    }
+    Err(RestError::NotAcceptable)
+}
+
+/// Checks that a read's `Accept` asks for the instance's format, in the instance's version.
+pub(crate) fn read_type(
+    accept: Option<&str>,
+    format: Embedded,
+    version: ApiVersion,
+) -> Result<&'static str, RestError> {
+    let answered = format.read_type(version);
+    let Some(accept) = accept.filter(|text| !text.trim().is_empty()) else {
+        return Ok(answered);
     };
     let mut names_a_format = false;
     for (range, quality) in ranges(accept) {
@@ -158,11 +197,11 @@ pub(crate) fn read_type(accept: Option<&str>, format: Embedded) -> Result<&'stat
             continue;
         }
         match (range.as_str(), kafka_type(&range)) {
-            ("*/*" | "application/*" | "application/json", _) => return Ok(format.read_type()),
-            (_, Some(KafkaType { embedded, version })) if version != Some(ApiVersion::V1) => {
+            ("*/*" | "application/*" | "application/json", _) => return Ok(answered),
+            (_, Some(kafka)) if kafka.version.is_none_or(|named| named == version) => {
                 names_a_format = true;
-                if embedded.unwrap_or("binary") == format.name() {
-                    return Ok(format.read_type());
+                if kafka.embedded.unwrap_or("binary") == format.name() {
+                    return Ok(answered);
                 }
             }
             _ => {}
@@ -171,7 +210,7 @@ pub(crate) fn read_type(accept: Option<&str>, format: Embedded) -> Result<&'stat
     if names_a_format {
         Err(RestError::FormatMismatch {
             format: format.name(),
-            accept: format.read_type(),
+            accept: answered,
         })
     } else {
         Err(RestError::NotAcceptable)
@@ -305,12 +344,40 @@ mod tests {
     #[test]
     fn a_read_in_another_format_is_40601_and_an_unknown_type_406() {
         let code =
-            |accept| read_type(Some(accept), Embedded::Json).map_or_else(|e| e.code(), |_| 0);
+            |accept| read_type(Some(accept), Embedded::Json, V2).map_or_else(|e| e.code(), |_| 0);
         assert_eq!(code("application/vnd.kafka.json.v2+json"), 0);
         assert_eq!(code("application/vnd.kafka.binary.v2+json, */*;q=0.1"), 0);
+        assert_eq!(code("application/vnd.kafka.json.v1+json"), 406);
         assert_eq!(code("application/vnd.kafka.v2+json"), 40601);
         assert_eq!(code("application/vnd.kafka.avro.v2+json"), 40601);
         assert_eq!(code("text/html"), 406);
-        assert!(read_type(Some("application/vnd.kafka.v2+json"), Embedded::Binary).is_ok());
+        let of_binary = |accept| read_type(Some(accept), Embedded::Binary, V2);
+        assert!(of_binary("application/vnd.kafka.v2+json").is_ok());
     }
+
+    #[test]
+    fn a_request_names_its_version_by_its_body_before_its_answer() {
+        let (v1, v2) = (
+            Some("application/vnd.kafka.v1+json"),
+            Some("application/json, application/vnd.kafka.json.v2+json"),
+        );
+        assert_eq!(named_version(v1, v2), Some(ApiVersion::V1));
+        assert_eq!(named_version(None, v2), Some(V2));
+        assert_eq!(named_version(Some("application/json"), None), None);
+        assert_eq!(named_version(None, Some("*/*")), None);
+    }
+
+    #[test]
+    fn reads_without_an_instance_are_binary_unless_json_is_asked_for() {
+        let format = |accept| read_format(accept, ApiVersion::V1).ok();
+        assert_eq!(format(None), Some(Embedded::Binary));
+        assert_eq!(format(Some("*/*")), Some(Embedded::Binary));
+        let json = "application/vnd.kafka.json.v1+json";
+        assert_eq!(format(Some(json)), Some(Embedded::Json));
+        assert_eq!(format(Some("application/vnd.kafka.json.v2+json")), None);
+        assert_eq!(format(Some("application/vnd.kafka.avro.v1+json")), None);
+        assert_eq!(format(Some("text/html")), None);
+    }
+
+    const V2: ApiVersion = ApiVersion::V2;
 }

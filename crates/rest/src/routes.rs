@@ -22,7 +22,7 @@ use crate::consumers::{self, Consumers};
 use crate::error::RestError;
 use crate::login::{self, Logins};
 use crate::media::ApiVersion;
-use crate::{limits, produce, topics, v3};
+use crate::{limits, partition_reads, produce, topics, v3};
 
 /// What the handlers of one proxy share.
 #[derive(Clone)]
@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     pub consumers: Arc<Consumers>,
     /// Counts produce requests, for the partition of records without a key.
     pub turns: Arc<AtomicU64>,
+    /// Places for reads of partitions without an instance.
+    pub partition_reads: Arc<Semaphore>,
     /// Places for streams of events.
     pub event_streams: Arc<Semaphore>,
     /// Ends streams of events and reads that wait.
@@ -44,6 +46,8 @@ pub(crate) struct Shared {
 #[derive(Clone)]
 pub struct RestHandle {
     consumers: Arc<Consumers>,
+    #[cfg(test)]
+    pub(crate) partition_reads: Arc<Semaphore>,
     closing: CancellationToken,
 }
 
@@ -57,8 +61,11 @@ pub fn routes(
 ) -> (Router, RestHandle) {
     let consumers = Arc::new(Consumers::new(&config, clock.clone()));
     let closing = CancellationToken::new();
+    let partition_reads = Arc::new(Semaphore::new(limits::PARTITION_READS_MAX));
     let handle = RestHandle {
         consumers: consumers.clone(),
+        #[cfg(test)]
+        partition_reads: Arc::clone(&partition_reads),
         closing: closing.clone(),
     };
     let gate = Gate::new(config.body_bytes_max.0);
@@ -69,6 +76,7 @@ pub fn routes(
         gate,
         consumers,
         turns: Arc::default(),
+        partition_reads,
         event_streams: Arc::new(Semaphore::new(limits::EVENT_STREAMS_MAX)),
         closing: closing.clone(),
     };
@@ -88,6 +96,10 @@ pub fn routes(
         .route(
             "/topics/{topic}/partitions/{partition}/offsets",
             get(topics::offsets),
+        )
+        .route(
+            "/topics/{topic}/partitions/{partition}/messages",
+            get(partition_reads::messages),
         )
         .merge(consumer_routes())
         .merge(v3::routes())
@@ -145,6 +157,7 @@ fn consumer_routes() -> Router<Arc<Shared>> {
         )
         .route(&under("positions/end"), post(consumers::seek_to_end))
         .route(&under("records"), get(consumers::records))
+        .route(&under("topics/{topic}"), get(consumers::read_v1))
         .route(
             &under("offsets"),
             get(consumers::committed).post(consumers::commit),
@@ -155,7 +168,7 @@ fn consumer_routes() -> Router<Arc<Shared>> {
 async fn observe(request: Request, next: Next) -> Response {
     let started = Instant::now();
     let operation = operation(&request);
-    let spoken = answer::spoken(request.headers());
+    let spoken = answer::named(request.headers()).unwrap_or(ApiVersion::V2);
     let is_plain = request.uri().path().starts_with("/v3/");
     let mut response = next.run(request).await;
     let status = response.status();

@@ -293,6 +293,11 @@ async fn consumer_calls_that_cannot_be_get_their_codes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn version_1_reads_topic_by_topic() {
+    check("v1.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn topics_are_managed() {
     check("management.txt").await;
 }
@@ -512,6 +517,48 @@ async fn a_waiting_read_answers_when_a_record_comes() {
         started.elapsed() < Duration::from_secs(10),
         "waited out its time"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_wait_their_time_out_where_that_is_asked_for() {
+    let proxy = Proxy::open(RestConfig {
+        read_waits_for_timeout: true,
+        ..RestConfig::default()
+    });
+    proxy.create("t", 1).await;
+    proxy.store_raw("t", 0, None, "1").await;
+    let read = async |name: &str, settings: &str, timeout: u64| {
+        let body = format!("{{\"name\":\"{name}\",\"format\":\"json\"{settings}}}");
+        proxy.post("/consumers/g", body).await;
+        let at = format!("/consumers/g/instances/{name}");
+        let assigned = r#"{"partitions":[{"topic":"t","partition":0}]}"#;
+        proxy.post(&format!("{at}/assignments"), assigned).await;
+        proxy
+            .post(&format!("{at}/positions/beginning"), assigned)
+            .await;
+        let started = Instant::now();
+        let (_, records) = proxy.get(&format!("{at}/records?timeout={timeout}")).await;
+        assert!(records.contains("\"value\":1"), "{records}");
+        started.elapsed()
+    };
+    let waited = read("old", "", 300).await;
+    assert!(waited >= Duration::from_millis(300), "{waited:?}");
+    let waited = read("bytes", ",\"fetch.min.bytes\":1", 20_000).await;
+    assert!(waited < Duration::from_secs(10), "{waited:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_of_a_partition_that_finds_no_place_is_50301() {
+    let proxy = Proxy::open(RestConfig::default());
+    proxy.create("t", 1).await;
+    let places = u32::try_from(crate::limits::PARTITION_READS_MAX).unwrap();
+    let all = proxy.handle.partition_reads.acquire_many(places).await;
+    let path = "/topics/t/partitions/0/messages?offset=0";
+    let (status, body) = proxy.get(path).await;
+    assert_eq!(status, 503, "{body}");
+    assert!(body.starts_with("{\"error_code\":50301,"), "{body}");
+    drop(all);
+    assert_eq!(proxy.get(path).await.0, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,5 @@
-//! The calls on consumer instances, as kafka-rest documents them for version 2.
+//! The calls on consumer instances, as kafka-rest documents them for version 2; version 1 shares
+//! creation, deletion and commits, and has the rest in [`super::v1`].
 
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -8,14 +9,15 @@ use serde_json::{Value, json};
 use streams::{SeekTo, TopicName};
 
 use super::request::{
-    Found, Offsets, Partitions, Position, Positions, V2Body, bounded, instance_config, named,
+    AnyBody, Found, FoundAny, Offsets, Partitions, Position, Positions, V2Body, bounded,
+    instance_config, named,
 };
-use super::{Instance, InstanceKey, Interest, read};
+use super::{Instance, InstanceConfig, InstanceKey, Interest, read, v1};
 use crate::answer::{self, AnswerType, Parameters, Segments};
 use crate::error::RestError;
 use crate::limits;
 use crate::login::{Asked, Owner};
-use crate::media;
+use crate::media::{self, ApiVersion};
 
 /// `POST /consumers/{group}`
 pub(crate) async fn create(
@@ -24,9 +26,9 @@ pub(crate) async fn create(
     Segments(group): Segments<String>,
     headers: HeaderMap,
     Owner(owner): Owner,
-    V2Body(body): V2Body,
+    body: AnyBody,
 ) -> Result<Response, RestError> {
-    let (name, config) = instance_config(&body)?;
+    let (name, config) = instance_config(body.version, &body.bytes)?;
     for name in [&group, &name] {
         if name.is_empty() || name.len() > limits::NAME_BYTES_MAX {
             return Err(RestError::Constraint(format!(
@@ -59,7 +61,7 @@ pub(crate) async fn create(
 /// `DELETE /consumers/{group}/instances/{instance}`
 pub(crate) async fn delete(
     Asked(shared): Asked,
-    Found(instance): Found,
+    FoundAny(instance): FoundAny,
 ) -> Result<Response, RestError> {
     shared.consumers.delete(&instance).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
@@ -249,7 +251,10 @@ pub(crate) async fn records(
     headers: HeaderMap,
 ) -> Result<Response, RestError> {
     let accept = answer::joined(&headers, header::ACCEPT);
-    let media = media::read_type(accept.as_deref(), instance.config.format)?;
+    let InstanceConfig {
+        format, version, ..
+    } = instance.config;
+    let media = media::read_type(accept.as_deref(), format, version)?;
     let body = read::records(&shared, &instance, limits).await?;
     instance.touch(shared.clock.now());
     Ok(answer::bytes(StatusCode::OK, media, body))
@@ -262,9 +267,13 @@ pub(crate) async fn records(
 pub(crate) async fn commit(
     Asked(shared): Asked,
     AnswerType(media): AnswerType,
-    Found(instance): Found,
-    V2Body(body): V2Body,
+    FoundAny(instance): FoundAny,
+    headers: HeaderMap,
+    AnyBody { bytes: body, .. }: AnyBody,
 ) -> Result<Response, RestError> {
+    if instance.config.version == ApiVersion::V1 {
+        return v1::commit(&shared, &instance, &headers, &body).await;
+    }
     let mut reader = instance.reader().await?;
     let offsets = if body.trim_ascii().is_empty() {
         None

@@ -8,6 +8,7 @@
 mod handlers;
 mod read;
 mod request;
+mod v1;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -27,11 +28,13 @@ pub(crate) use handlers::{
     assign, assignments, commit, committed, create, delete, records, seek, seek_to_beginning,
     seek_to_end, subscribe, subscription, unsubscribe,
 };
+pub(crate) use read::{Shape, encoded, record_bytes};
+pub(crate) use v1::read as read_v1;
 
 use crate::config::RestConfig;
 use crate::error::RestError;
 use crate::limits;
-use crate::media::Embedded;
+use crate::media::{ApiVersion, Embedded};
 
 /// All consumer instances of the process.
 pub(crate) struct Consumers {
@@ -59,11 +62,13 @@ pub(crate) struct InstanceKey {
 /// What a new instance is asked to be.
 #[derive(Clone, Debug)]
 pub(crate) struct InstanceConfig {
+    /// The version of the API that made it; calls of the other do not find it.
+    pub version: ApiVersion,
     pub format: Embedded,
     pub reset: OffsetReset,
     pub auto_commit: bool,
-    /// A read goes on until it has this many bytes or its time is over.
-    pub bytes_min: usize,
+    /// A read goes on until it has this many bytes or its time is over; none for the proxy's way.
+    pub bytes_min: Option<usize>,
     /// The instance's own `consumer.request.timeout.ms`: no read of it waits longer.
     pub wait_max: Option<Duration>,
 }

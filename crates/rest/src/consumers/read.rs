@@ -1,7 +1,8 @@
 //! A read: records out of the store into a JSON array.
 //!
 //! A read answers as soon as data is there; its time-out only bounds the wait for the first record
-//! (or for `fetch.min.bytes`). A record larger than `max_bytes` is answered alone.
+//! (or for `fetch.min.bytes`), unless the configuration asks for kafka-rest's way, which waits the
+//! time out. A record larger than `max_bytes` is answered alone.
 //!
 //! In a JSON read, a key or value that is not JSON never blocks what follows: its record is
 //! answered in its place with `null` for that part and two more fields, `error_code` 50002 and
@@ -30,7 +31,42 @@ pub(crate) struct ReadLimits {
     /// Milliseconds.
     timeout: Option<i64>,
     /// Bytes of keys and values.
-    max_bytes: Option<i64>,
+    pub(super) max_bytes: Option<i64>,
+    /// What records are to tell beside the usual: `headers`, `timestamp` or both.
+    include: Option<String>,
+}
+
+/// What the objects of a read tell of their records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub topic: bool,
+    pub timestamp: bool,
+    pub headers: bool,
+}
+
+impl Shape {
+    /// What kafka-rest tells, and no more.
+    pub const USUAL: Shape = Shape {
+        topic: true,
+        timestamp: false,
+        headers: false,
+    };
+
+    /// The usual and what `include` asks for.
+    fn with(include: Option<&str>) -> Result<Shape, RestError> {
+        let mut shape = Shape::USUAL;
+        for word in include.into_iter().flat_map(|text| text.split(',')) {
+            match word.trim() {
+                "timestamp" => shape.timestamp = true,
+                "headers" => shape.headers = true,
+                _ => {
+                    let text = "include is headers, timestamp or headers,timestamp";
+                    return Err(RestError::BadRequest(text.to_owned()));
+                }
+            }
+        }
+        Ok(shape)
+    }
 }
 
 /// Reads the next records as a JSON array.
@@ -39,12 +75,21 @@ pub(crate) async fn records(
     instance: &Instance,
     asked: ReadLimits,
 ) -> Result<Vec<u8>, RestError> {
+    let shape = Shape::with(asked.include.as_deref())?;
     let default_wait = shared.config.consumer_request_timeout.0;
     let wait = match asked.timeout.map(u64::try_from) {
         Some(Ok(ms)) => Duration::from_millis(ms),
         _ => instance.config.wait_max.unwrap_or(default_wait),
     };
     let wait = wait.min(instance.config.wait_max.unwrap_or(limits::READ_WAIT_MAX));
+    let bytes_min = match (
+        instance.config.bytes_min,
+        shared.config.read_waits_for_timeout,
+    ) {
+        (Some(bytes), _) => bytes,
+        (None, false) => 1,
+        (None, true) => usize::MAX,
+    };
     let max_bytes = match asked.max_bytes.map(usize::try_from) {
         Some(Ok(bytes)) => bytes.min(limits::READ_BYTES_MAX),
         _ => limits::READ_BYTES_DEFAULT,
@@ -61,14 +106,14 @@ pub(crate) async fn records(
     refresh_pattern(shared, &mut reader).await?;
     let records = tokio::select! {
         records = collect(
-            reader.consumer()?, deadline, max_bytes, instance.config.bytes_min,
+            reader.consumer()?, deadline, max_bytes, bytes_min,
         ) => records?,
         // Deleting an instance does not wait for its reads.
         () = instance.gone.cancelled() => return Err(not_found(&instance.key)),
     };
     reader.uncommitted |= !records.is_empty();
     drop(reader);
-    let body = encoded(&records, instance.config.format);
+    let body = encoded(&records, instance.config.format, shape);
     metrics::counter!("thalweg_rest_records_out_total").increment(records.len() as u64);
     metrics::counter!("thalweg_rest_bytes_out_total").increment(body.len() as u64);
     Ok(body)
@@ -172,12 +217,14 @@ async fn put_back(
     Ok(())
 }
 
-fn record_bytes(record: &ConsumedRecord) -> usize {
+/// What a record counts towards `max_bytes`.
+pub(crate) fn record_bytes(record: &ConsumedRecord) -> usize {
     let part = |bytes: &Option<bytes::Bytes>| bytes.as_ref().map_or(0, bytes::Bytes::len);
     part(&record.key) + part(&record.value)
 }
 
-fn encoded(records: &[ConsumedRecord], format: Embedded) -> Vec<u8> {
+/// Records as a JSON array.
+pub(crate) fn encoded(records: &[ConsumedRecord], format: Embedded, shape: Shape) -> Vec<u8> {
     let bytes: usize = records.iter().map(record_bytes).sum();
     let mut out = Vec::with_capacity(bytes + bytes / 3 + records.len() * 96 + 2);
     out.push(b'[');
@@ -185,9 +232,13 @@ fn encoded(records: &[ConsumedRecord], format: Embedded) -> Vec<u8> {
         if index > 0 {
             out.push(b',');
         }
-        out.extend_from_slice(b"{\"topic\":");
-        out.extend_from_slice(quoted(record.topic.display()).as_bytes());
-        out.extend_from_slice(b",\"key\":");
+        out.push(b'{');
+        if shape.topic {
+            out.extend_from_slice(b"\"topic\":");
+            out.extend_from_slice(quoted(record.topic.display()).as_bytes());
+            out.push(b',');
+        }
+        out.extend_from_slice(b"\"key\":");
         let key_reads = part(&mut out, record.key.as_deref(), format);
         out.extend_from_slice(b",\"value\":");
         let value_reads = part(&mut out, record.value.as_deref(), format);
@@ -198,6 +249,13 @@ fn encoded(records: &[ConsumedRecord], format: Embedded) -> Vec<u8> {
             )
             .as_bytes(),
         );
+        if shape.timestamp {
+            out.extend_from_slice(format!(",\"timestamp\":{}", record.timestamp.0).as_bytes());
+        }
+        if shape.headers {
+            out.extend_from_slice(b",\"headers\":");
+            out.extend_from_slice(headers(record).as_bytes());
+        }
         let unread = match (key_reads, value_reads) {
             (true, true) => None,
             (false, true) => Some("key is"),
@@ -244,6 +302,15 @@ fn part(out: &mut Vec<u8>, bytes: Option<&[u8]>, format: Embedded) -> bool {
             }
         }
     }
+}
+
+/// A record's headers as produced ones are written.
+fn headers(record: &ConsumedRecord) -> String {
+    let objects = record.headers.iter().map(|(name, value)| {
+        let value = value.as_ref().map(|value| STANDARD.encode(value));
+        serde_json::json!({"key": name, "value": value})
+    });
+    serde_json::Value::Array(objects.collect()).to_string()
 }
 
 fn quoted(text: &str) -> String {

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use streams::{OffsetReset, StreamsError, TopicName};
 use uuid::Uuid;
 
-use super::{Instance, InstanceConfig};
+use super::{Instance, InstanceConfig, not_found};
 use crate::answer::{self, Segments};
 use crate::error::RestError;
 use crate::limits;
@@ -21,11 +21,21 @@ use crate::login::principal_of;
 use crate::media::{self, ApiVersion, Embedded};
 use crate::routes::Shared;
 
-/// The instance that the path names; calls on none are answered 40403 before their body is read.
+/// The instance of version 2 that the path names; calls on none are answered 40403 before their
+/// body is read.
 pub(crate) struct Found(pub Arc<Instance>);
 
-/// The body of a consumer call, which speaks version 2 or nothing in particular.
+/// The instance that the path names, of the version that the call names if it names one.
+pub(crate) struct FoundAny(pub Arc<Instance>);
+
+/// The body of a call of version 2, which speaks that version or nothing in particular.
 pub(crate) struct V2Body(pub Bytes);
+
+/// The body of a call that both versions have.
+pub(crate) struct AnyBody {
+    pub version: ApiVersion,
+    pub bytes: Bytes,
+}
 
 impl FromRequestParts<Arc<Shared>> for Found {
     type Rejection = RestError;
@@ -34,11 +44,40 @@ impl FromRequestParts<Arc<Shared>> for Found {
         parts: &mut Parts,
         shared: &Arc<Shared>,
     ) -> Result<Self, RestError> {
-        let Segments((group, instance)) =
-            Segments::<(String, String)>::from_request_parts(parts, shared).await?;
-        let caller = principal_of(parts);
-        let found = shared.consumers.find(caller.as_ref(), &group, &instance);
-        found.map(Found)
+        find(parts, shared, Some(ApiVersion::V2)).await.map(Found)
+    }
+}
+
+impl FromRequestParts<Arc<Shared>> for FoundAny {
+    type Rejection = RestError;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        shared: &Arc<Shared>,
+    ) -> Result<Self, RestError> {
+        let named = answer::named(&parts.headers);
+        find(parts, shared, named).await.map(FoundAny)
+    }
+}
+
+/// The instance that a path names, if it is of this version.
+pub(super) async fn find(
+    parts: &mut Parts,
+    shared: &Arc<Shared>,
+    version: Option<ApiVersion>,
+) -> Result<Arc<Instance>, RestError> {
+    #[derive(Deserialize)]
+    struct InstancePath {
+        group: String,
+        instance: String,
+    }
+    let Segments(InstancePath { group, instance }) =
+        Segments::from_request_parts(parts, shared).await?;
+    let caller = principal_of(parts);
+    let found = shared.consumers.find(caller.as_ref(), &group, &instance)?;
+    match version.is_none_or(|version| version == found.config.version) {
+        true => Ok(found),
+        false => Err(not_found(&found.key)),
     }
 }
 
@@ -46,16 +85,26 @@ impl FromRequest<Arc<Shared>> for V2Body {
     type Rejection = RestError;
 
     async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Self, RestError> {
+        let content_type = answer::text(request.headers(), header::CONTENT_TYPE);
+        if media::body_type(content_type)?.version == ApiVersion::V1 {
+            // The call is one that the first version does not have.
+            let content_type = content_type.unwrap_or_default().to_owned();
+            return Err(RestError::UnsupportedMediaType(content_type));
+        }
+        let body = AnyBody::from_request(request, shared).await?;
+        Ok(V2Body(body.bytes))
+    }
+}
+
+impl FromRequest<Arc<Shared>> for AnyBody {
+    type Rejection = RestError;
+
+    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Self, RestError> {
         let (parts, body) = request.into_parts();
         let content_type = answer::text(&parts.headers, header::CONTENT_TYPE);
-        match media::body_type(content_type)?.version {
-            ApiVersion::V2 => Ok(V2Body(shared.gate.read(&parts.headers, body).await?.bytes)),
-            ApiVersion::V1 => Err(RestError::UnsupportedMediaType(
-                // Consumers of the first version read by other paths; taking this one's settings
-                // for those of version 2 would turn "smallest" into an error far from its cause.
-                content_type.unwrap_or_default().to_owned(),
-            )),
-        }
+        let version = media::body_type(content_type)?.version;
+        let bytes = shared.gate.read(&parts.headers, body).await?.bytes;
+        Ok(AnyBody { version, bytes })
     }
 }
 
@@ -185,8 +234,17 @@ pub(super) fn bounded(named: usize) -> Result<(), RestError> {
     )))
 }
 
-/// Reads the settings of a new instance; an empty body asks for the defaults.
-pub(super) fn instance_config(body: &[u8]) -> Result<(String, InstanceConfig), RestError> {
+/// Reads the settings of a new instance; an empty body asks for the defaults. Version 1 has other
+/// words for where to begin, no settings of reads, and commits only what it is told to.
+pub(super) fn instance_config(
+    version: ApiVersion,
+    body: &[u8],
+) -> Result<(String, InstanceConfig), RestError> {
+    let is_v2 = version == ApiVersion::V2;
+    let (earliest, latest) = match version {
+        ApiVersion::V1 => ("smallest", "largest"),
+        ApiVersion::V2 => ("earliest", "latest"),
+    };
     let fields: Map<String, Value> = if body.trim_ascii().is_empty() {
         Map::new()
     } else {
@@ -194,10 +252,11 @@ pub(super) fn instance_config(body: &[u8]) -> Result<(String, InstanceConfig), R
     };
     let (mut id, mut name) = (None, None);
     let mut config = InstanceConfig {
+        version,
         format: Embedded::Binary,
         reset: OffsetReset::Latest,
-        auto_commit: true,
-        bytes_min: 1,
+        auto_commit: is_v2,
+        bytes_min: None,
         wait_max: None,
     };
     for (field, value) in &fields {
@@ -226,15 +285,15 @@ pub(super) fn instance_config(body: &[u8]) -> Result<(String, InstanceConfig), R
             }
             "auto.offset.reset" => {
                 config.reset = match text.to_ascii_lowercase().as_str() {
-                    "earliest" => OffsetReset::Earliest,
-                    "latest" => OffsetReset::Latest,
+                    word if word == earliest => OffsetReset::Earliest,
+                    word if word == latest => OffsetReset::Latest,
                     _ => return Err(invalid()),
                 }
             }
             "auto.commit.enable" => {
                 config.auto_commit = text.to_ascii_lowercase().parse().map_err(|_| invalid())?;
             }
-            "fetch.min.bytes" | "responseMinBytes" => {
+            "fetch.min.bytes" | "responseMinBytes" if is_v2 => {
                 let bytes: i64 = text.parse().map_err(|_| invalid())?;
                 if !(-1..=limits::FETCH_MIN_BYTES_MAX).contains(&bytes) {
                     return Err(RestError::Constraint(format!(
@@ -242,9 +301,10 @@ pub(super) fn instance_config(body: &[u8]) -> Result<(String, InstanceConfig), R
                         limits::FETCH_MIN_BYTES_MAX
                     )));
                 }
-                config.bytes_min = usize::try_from(bytes.max(1)).unwrap_or(1);
+                // -1 is kafka-rest's word for no such bound.
+                config.bytes_min = usize::try_from(bytes).ok().map(|bytes| bytes.max(1));
             }
-            "consumer.request.timeout.ms" | "requestWaitMs" => {
+            "consumer.request.timeout.ms" | "requestWaitMs" if is_v2 => {
                 let ms: u64 = text.parse().map_err(|_| invalid())?;
                 config.wait_max = Some(Duration::from_millis(ms).min(limits::READ_WAIT_MAX));
             }

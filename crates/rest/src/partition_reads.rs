@@ -1,0 +1,112 @@
+//! Reads of a partition without an instance, as version 1 has them: from an offset, so many records.
+//!
+//! Nothing is kept between calls and nothing is waited for: what is not there yet is not answered.
+
+use std::time::Duration;
+
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use serde::Deserialize;
+use streams::{ConsumedRecord, ConsumerConfig, SeekTo, StreamsError, TopicName};
+
+use crate::answer::{self, Parameters, Segments};
+use crate::consumers::{Shape, encoded, record_bytes};
+use crate::error::RestError;
+use crate::limits;
+use crate::login::Asked;
+use crate::media::{self, ApiVersion};
+use crate::produce::existing_partition;
+use crate::routes::Shared;
+
+#[derive(Deserialize)]
+pub(crate) struct MessageParameters {
+    #[serde(default)]
+    offset: i64,
+    #[serde(default = "one")]
+    count: i64,
+}
+
+/// `GET /topics/{topic}/partitions/{partition}/messages?offset=&count=`
+pub(crate) async fn messages(
+    Asked(shared): Asked,
+    Segments((topic, partition)): Segments<(String, String)>,
+    Parameters(asked): Parameters<MessageParameters>,
+    headers: HeaderMap,
+) -> Result<Response, RestError> {
+    let accept = answer::joined(&headers, header::ACCEPT);
+    let format = media::read_format(accept.as_deref(), ApiVersion::V1)?;
+    let topic = answer::topic_name(&topic)?;
+    let info = shared.store.topic(&topic).await?;
+    let partition = existing_partition(&topic, info.partitions, &partition)?;
+    let count = usize::try_from(asked.count).ok().filter(|count| *count > 0);
+    let count = count.ok_or_else(|| RestError::BadRequest("count is 1 or more".to_owned()))?;
+    let count = count.min(limits::RECORDS_MAX);
+    let held = usize::try_from(partition).ok();
+    let held = held.and_then(|index| info.partition_offsets.get(index));
+    if let Some(held) = held
+        && !(held.start..=held.end).contains(&asked.offset)
+    {
+        return Err(RestError::Store(StreamsError::OffsetOutOfRange {
+            offset: asked.offset,
+            start: held.start,
+            end: held.end,
+        }));
+    }
+    let end = held.map_or(i64::MAX, |held| held.end);
+    let place = tokio::time::timeout(
+        limits::PARTITION_READ_PLACE_WAIT,
+        shared.partition_reads.acquire(),
+    );
+    let Ok(Ok(_place)) = place.await else {
+        let max = limits::PARTITION_READS_MAX;
+        return Err(RestError::TooManyPartitionReads(max));
+    };
+    let records = read(&shared, &topic, partition, asked.offset..end, count).await?;
+    let shape = Shape {
+        topic: false,
+        ..Shape::USUAL
+    };
+    let media = format.read_type(ApiVersion::V1);
+    let body = encoded(&records, format, shape);
+    Ok(answer::bytes(StatusCode::OK, media, body))
+}
+
+/// The records of these offsets, at most so many, and within the bound of an answer.
+async fn read(
+    shared: &Shared,
+    topic: &TopicName,
+    partition: i32,
+    offsets: std::ops::Range<i64>,
+    count: usize,
+) -> Result<Vec<ConsumedRecord>, StreamsError> {
+    let mut records: Vec<ConsumedRecord> = Vec::new();
+    if offsets.is_empty() {
+        return Ok(records);
+    }
+    let mut consumer = shared.store.consumer(ConsumerConfig::alone("rest")).await?;
+    consumer.assign(vec![(topic.clone(), partition)]).await?;
+    let from = SeekTo::Offset(offsets.start);
+    consumer.seek(topic, partition, from).await?;
+    let mut bytes_left = limits::READ_BYTES_DEFAULT;
+    while records.len() < count && bytes_left > 0 {
+        let more = consumer.poll(POLL_WAIT, bytes_left).await?;
+        let Some(last) = more.last() else { break };
+        let is_end = last.offset + 1 >= offsets.end;
+        let bytes: usize = more.iter().map(record_bytes).sum();
+        bytes_left = bytes_left.saturating_sub(bytes);
+        records.extend(more);
+        if is_end {
+            break;
+        }
+    }
+    records.truncate(count);
+    Ok(records)
+}
+
+fn one() -> i64 {
+    1
+}
+
+/// How long records may take that are known to be there; offsets at the end of a partition may
+/// also belong to none, and then this is waited out.
+const POLL_WAIT: Duration = Duration::from_secs(1);
