@@ -4,6 +4,8 @@
 //! else is given a store by [`as_caller`], which asks the same questions as the listener does for
 //! the same thing.
 
+mod administration;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,6 +113,10 @@ impl Caller {
 
     fn may_cluster(&self, operation: Operation) -> bool {
         self.may(operation, ResourceType::Cluster, CLUSTER)
+    }
+
+    fn check_cluster(&self, operation: Operation) -> Result<(), StreamsError> {
+        self.check(operation, ResourceType::Cluster, CLUSTER)
     }
 
     fn may_know(&self, topic: &TopicName) -> bool {
@@ -295,8 +301,7 @@ impl EventStore for AsCaller {
         self.caller.check_topic(Operation::DescribeConfigs, topic)?;
         if with_groups {
             // It tells of every group that reads the topic.
-            let (describe, kind) = (Operation::Describe, ResourceType::Cluster);
-            self.caller.check(describe, kind, CLUSTER)?;
+            self.caller.check_cluster(Operation::Describe)?;
         }
         self.store.back_up(topic, with_groups).await
     }
@@ -309,8 +314,7 @@ impl EventStore for AsCaller {
         self.caller.check_create(&topic)?;
         self.caller.check_topic(Operation::Write, &topic)?;
         // It may bring groups' offsets along, of whatever group.
-        let (alter, kind) = (Operation::Alter, ResourceType::Cluster);
-        self.caller.check(alter, kind, CLUSTER)?;
+        self.caller.check_cluster(Operation::Alter)?;
         self.store.restore(head, topic).await
     }
 

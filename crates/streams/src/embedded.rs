@@ -3,9 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use access::Operation;
 use async_trait::async_trait;
 use base::UnixMillis;
 
+use crate::administration::{
+    Administration, BrokerSetting, PartitionReplicas, SettingSource, TOPIC_OPERATIONS,
+    node_settings,
+};
 use crate::backup::{BackupHead, TopicBackup, TopicRestore};
 use crate::batch;
 use crate::consumer::EmbeddedConsumer;
@@ -218,6 +223,79 @@ impl EventStore for Embedded {
         at: UnixMillis,
     ) -> Result<Option<i64>, StreamsError> {
         self.streams.offset_at(topic, partition, at)
+    }
+}
+
+#[async_trait]
+impl Administration for Embedded {
+    async fn replicas(
+        &self,
+        topic: Option<&TopicName>,
+    ) -> Result<BTreeMap<TopicName, Vec<PartitionReplicas>>, StreamsError> {
+        let node = self.streams.node_id();
+        let only = PartitionReplicas {
+            leader: Some(node),
+            replicas: vec![node],
+            in_sync: vec![node],
+        };
+        let topics = match topic {
+            Some(topic) => vec![self.topic(topic).await?],
+            None => self.topics().await?,
+        };
+        let lies = |info: TopicInfo| {
+            let count = usize::try_from(info.partitions).unwrap_or(0);
+            (info.name, vec![only.clone(); count])
+        };
+        Ok(topics.into_iter().map(lies).collect())
+    }
+
+    async fn broker_settings(
+        &self,
+        broker: Option<i32>,
+    ) -> Result<Vec<BrokerSetting>, StreamsError> {
+        self.check_broker(broker)?;
+        let settings = node_settings(self.streams.config()).into_iter();
+        let told = settings.map(|setting| BrokerSetting {
+            name: setting.name.to_owned(),
+            value: Some(setting.value),
+            is_read_only: true,
+            is_sensitive: false,
+            source: match setting.is_configured {
+                true => SettingSource::StaticBroker,
+                false => SettingSource::Default,
+            },
+        });
+        Ok(told.collect())
+    }
+
+    async fn alter_broker(
+        &self,
+        broker: Option<i32>,
+        changes: Vec<ConfigChange>,
+        _is_check: bool,
+    ) -> Result<(), StreamsError> {
+        self.check_broker(broker)?;
+        match changes.into_iter().next() {
+            Some(change) => Err(StreamsError::ReadOnlySetting(change.into_name())),
+            None => Ok(()),
+        }
+    }
+
+    async fn topic_operations(
+        &self,
+        topic: &TopicName,
+    ) -> Result<Option<Vec<Operation>>, StreamsError> {
+        self.topic(topic).await?;
+        Ok(Some(TOPIC_OPERATIONS.to_vec()))
+    }
+}
+
+impl Embedded {
+    fn check_broker(&self, broker: Option<i32>) -> Result<(), StreamsError> {
+        match broker {
+            Some(id) if id != self.streams.node_id() => Err(StreamsError::UnknownBroker(id)),
+            _ => Ok(()),
+        }
     }
 }
 

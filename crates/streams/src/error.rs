@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use access::{Operation, Principal, ResourceType};
+use access::{AccessError, Operation, Principal, ResourceType};
 use uuid::Uuid;
 
 use crate::groups::GroupError;
@@ -32,6 +32,9 @@ pub enum StreamsError {
         /// The partition that does not.
         partition: i32,
     },
+    /// The store has no such broker.
+    #[error("there is no broker {0}")]
+    UnknownBroker(i32),
     /// The topic exists already.
     #[error("topic '{0}' exists already")]
     TopicExists(TopicName),
@@ -82,6 +85,9 @@ pub enum StreamsError {
     /// The batch is whole but says what cannot be.
     #[error("record batch is not valid: {0}")]
     InvalidRecord(&'static str),
+    /// A setting of a broker that cannot be changed while it runs.
+    #[error("{0} cannot be changed while the broker runs: it stands in its configuration file")]
+    ReadOnlySetting(String),
     /// Something that this store does not do.
     #[error("{0} is not supported by this store")]
     Unsupported(&'static str),
@@ -152,6 +158,9 @@ pub enum StreamsError {
     /// A stored frame cannot be understood: written by a newer version, or damaged.
     #[error("stored data cannot be read: {0}")]
     Unreadable(&'static str),
+    /// Users or ACLs could not be changed: what was asked cannot be, or the disk failed.
+    #[error(transparent)]
+    Access(#[from] Arc<AccessError>),
     /// The caller may not do this; an administrator can change that.
     #[error("{principal} may not {operation} {kind} '{name}': an ACL has to allow it")]
     NotAllowed {
@@ -193,4 +202,10 @@ pub enum StreamsError {
         /// The partition.
         partition: i32,
     },
+}
+
+impl From<AccessError> for StreamsError {
+    fn from(error: AccessError) -> Self {
+        StreamsError::Access(Arc::new(error))
+    }
 }

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use base::UnixMillis;
 use uuid::Uuid;
 
+use crate::administration::Administration;
 use crate::backup::{BackupHead, TopicBackup, TopicRestore};
 use crate::config::Durability;
 use crate::error::StreamsError;
@@ -19,7 +20,7 @@ use crate::topic_config::{ConfigChange, TopicConfig};
 
 /// A store of topics.
 #[async_trait]
-pub trait EventStore: Send + Sync + 'static {
+pub trait EventStore: Administration {
     /// Who the store is to Kafka's clients: its id and its servers.
     async fn cluster(&self) -> Result<ClusterInfo, StreamsError>;
 

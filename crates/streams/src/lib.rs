@@ -11,6 +11,7 @@
 #[cfg(test)]
 extern crate self as streams;
 
+mod administration;
 pub mod backup;
 pub mod batch;
 mod caller;
@@ -54,6 +55,7 @@ mod topics;
 pub mod transactions;
 mod unsettled;
 
+pub use administration::{Administration, BrokerSetting, PartitionReplicas, SettingSource};
 pub use caller::{Caller, as_caller};
 pub use cluster::{Cluster, ClusterConfig, Properties};
 pub use config::{

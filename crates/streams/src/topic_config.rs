@@ -66,6 +66,18 @@ pub enum ConfigChange {
     Subtract(String, String),
 }
 
+impl ConfigChange {
+    /// The setting that it changes.
+    pub fn into_name(self) -> String {
+        match self {
+            ConfigChange::Set(name, _)
+            | ConfigChange::Unset(name)
+            | ConfigChange::Append(name, _)
+            | ConfigChange::Subtract(name, _) => name,
+        }
+    }
+}
+
 /// A setting that cannot be as asked; the caller's fault, not worth a retry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopicConfigError {

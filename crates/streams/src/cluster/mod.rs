@@ -10,6 +10,7 @@
 //!
 //! Left out: quotas, users, ACLs and TLS of clients, which are the cluster's own.
 
+mod administration;
 mod calls;
 mod config;
 mod consumer;

@@ -113,11 +113,21 @@ pub(super) async fn alter(
     if let Some(durability) = durability {
         set_durability(&mut set, durability)?;
     }
-    let mut altered = AlterConfig::new(ResourceSpecifier::Topic(name.wire_name()));
-    for (name, value) in &set {
+    let resource = ResourceSpecifier::Topic(name.wire_name());
+    replace(calls, resource, About::Topic(name), &set).await
+}
+
+/// Has exactly these settings be set for a topic or a broker.
+pub(super) async fn replace(
+    calls: &Calls,
+    resource: ResourceSpecifier<'_>,
+    about: About<'_>,
+    set: &BTreeMap<String, String>,
+) -> Result<(), StreamsError> {
+    let mut altered = AlterConfig::new(resource);
+    for (name, value) in set {
         altered = altered.set(name, value);
     }
-    let about = About::Topic(name);
     let answered = calls.admin().alter_configs([&altered], &calls.options());
     for result in calls.judged(about, answered.await)? {
         if let Err((_, code)) = result {
@@ -169,20 +179,25 @@ async fn described(
     calls: &Calls,
     name: &TopicName,
 ) -> Result<BTreeMap<String, ConfigEntry>, StreamsError> {
-    let resource = [ResourceSpecifier::Topic(name.wire_name())];
+    let resource = ResourceSpecifier::Topic(name.wire_name());
+    described_resource(calls, resource, About::Topic(name)).await
+}
+
+/// What holds for a topic or a broker, by name.
+pub(super) async fn described_resource(
+    calls: &Calls,
+    resource: ResourceSpecifier<'_>,
+    about: About<'_>,
+) -> Result<BTreeMap<String, ConfigEntry>, StreamsError> {
+    let resource = [resource];
     let described = calls.admin().describe_configs(&resource, &calls.options());
-    let described = calls.judged(About::Topic(name), described.await)?;
+    let described = calls.judged(about, described.await)?;
     let mut entries = BTreeMap::new();
     for resource in described {
         let trouble = calls.trouble().told();
-        let resource = resource
-            .map_err(|code| error::of_code(code, About::Topic(name), trouble.as_deref()))?;
-        entries.extend(
-            resource
-                .entries
-                .into_iter()
-                .map(|entry| (entry.name.clone(), entry)),
-        );
+        let resource = resource.map_err(|code| error::of_code(code, about, trouble.as_deref()))?;
+        let named = resource.entries.into_iter();
+        entries.extend(named.map(|entry| (entry.name.clone(), entry)));
     }
     Ok(entries)
 }

@@ -24,6 +24,7 @@ use super::limits::DESCRIBED_RESOURCES_MAX;
 use super::metadata;
 use super::reply::{Call, Ending, Reply, once, owned, text};
 use super::topics::Refusal;
+use crate::administration::node_settings;
 use crate::{
     ConfigChange, Durability, SETTINGS, Setting, StreamsConfig, StreamsError, TopicConfig,
     TopicName, ValueKind,
@@ -282,58 +283,22 @@ fn configs_of(call: &Call, resource: &DescribeConfigsResource) -> Result<Vec<Con
     }
 }
 
-/// The node's settings: those behind the topics', and a few that only it has.
+/// The node's settings.
 fn of_node(config: &StreamsConfig) -> Vec<Config> {
-    let own = |name, value: String, kind, doc| Config {
-        name,
-        value,
+    let settings = node_settings(config).into_iter();
+    let told = settings.map(|setting| Config {
+        name: setting.name,
+        value: setting.value,
         is_read_only: true,
-        source: OF_NODE,
-        kind: number_of(kind),
-        doc,
+        source: match setting.is_configured {
+            true => OF_NODE,
+            false => DEFAULT,
+        },
+        kind: number_of(setting.kind),
+        doc: setting.doc,
         behind: None,
-    };
-    let behind = SETTINGS.iter().filter_map(|setting| {
-        let value = setting.default(config, None);
-        let source = if setting.is_configured() {
-            OF_NODE
-        } else {
-            DEFAULT
-        };
-        Some(Config {
-            source,
-            ..own(setting.node_name?, value, setting.kind, setting.doc)
-        })
     });
-    let mut configs: Vec<Config> = behind.collect();
-    configs.extend([
-        own(
-            "auto.create.topics.enable",
-            config.auto_create_topics.to_string(),
-            ValueKind::Boolean,
-            "Whether plain topics are created when first asked for.",
-        ),
-        own(
-            "default.replication.factor",
-            "1".to_owned(),
-            ValueKind::Int,
-            "One node keeps one replica.",
-        ),
-        own(
-            "node.id",
-            config.node_id.to_string(),
-            ValueKind::Int,
-            "This node's id.",
-        ),
-        own(
-            "num.partitions",
-            config.default_partitions.to_string(),
-            ValueKind::Int,
-            "Partitions of a plain topic when none are asked for.",
-        ),
-    ]);
-    configs.sort_by_key(|config| config.name);
-    configs
+    told.collect()
 }
 
 fn is_asked(resource: &DescribeConfigsResource, name: &str) -> bool {

@@ -24,6 +24,8 @@ pub fn streams_error_code(error: &StreamsError) -> i16 {
             Code::InvalidPartitions
         }
         StreamsError::InvalidConfig(_) => Code::InvalidConfig,
+        StreamsError::UnknownBroker(_) | StreamsError::ReadOnlySetting(_) => Code::InvalidRequest,
+        StreamsError::Access(_) => Code::UnknownServerError,
         StreamsError::Unsupported(_) => Code::UnsupportedVersion,
         StreamsError::NotDeletable(_) => Code::PolicyViolation,
         StreamsError::OffsetOutOfRange { .. } => Code::OffsetOutOfRange,

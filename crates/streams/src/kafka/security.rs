@@ -19,6 +19,7 @@ use super::Context;
 use super::reply::{Call, Ending};
 use super::throttle::Usage;
 use super::topics::Refusal;
+use crate::administration::TOPIC_OPERATIONS;
 use crate::groups::Sight;
 use crate::{StreamsConfig, TopicName};
 
@@ -319,16 +320,7 @@ impl Call {
 fn operations_of(kind: ResourceType) -> &'static [Operation] {
     use Operation::*;
     match kind {
-        ResourceType::Topic => &[
-            Read,
-            Write,
-            Create,
-            Delete,
-            Alter,
-            Describe,
-            DescribeConfigs,
-            AlterConfigs,
-        ],
+        ResourceType::Topic => TOPIC_OPERATIONS,
         ResourceType::Group => &[Read, Delete, Describe, DescribeConfigs, AlterConfigs],
         ResourceType::Cluster => &[
             Create,
