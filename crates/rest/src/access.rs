@@ -4,10 +4,7 @@
 
 use std::sync::Arc;
 
-use access::{
-    Access, AccessError, Acl, AclFilter, Credential, EVERY_HOST, Operation, PatternFilter,
-    PatternType, Permission, ResourceType, ScramHash, UserChange,
-};
+use access::{Access, AccessError, Acl, AclFilter, Credential, ScramHash, UserChange};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
@@ -16,8 +13,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, put};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use streams::TopicName;
 
+use crate::acl_words::{AclWords, refusal};
 use crate::answer::{self, Parameters, Segments};
 use crate::body::Gate;
 use crate::error::RestError;
@@ -125,7 +122,7 @@ async fn remove_user(
 
 async fn acls(State(management): State<Arc<Management>>) -> Response {
     let snapshot = management.access.snapshot();
-    let acls: Vec<&Acl> = snapshot.acls(&EVERY).collect();
+    let acls: Vec<&Acl> = snapshot.acls(&AclFilter::default()).collect();
     answer::json(StatusCode::OK, JSON, &json!({"acls": acls}))
 }
 
@@ -135,7 +132,7 @@ async fn add_acl(
     body: Body,
 ) -> Result<Response, RestError> {
     let held = management.gate.read(&headers, body).await?;
-    let asked: Written = answer::entity(&held.bytes)?;
+    let asked: AclWords = answer::entity(&held.bytes)?;
     let acl = asked.acl()?;
     let told = json!(acl);
     let access = Arc::clone(&management.access);
@@ -145,13 +142,9 @@ async fn add_acl(
 
 async fn remove_acls(
     State(management): State<Arc<Management>>,
-    Parameters(asked): Parameters<Written>,
+    Parameters(asked): Parameters<AclWords>,
 ) -> Result<Response, RestError> {
-    let filter = asked.filter()?;
-    if filter == EVERY {
-        let text = "name at least one field of the ACLs to remove, such as ?principal=User:ann";
-        return Err(RestError::BadRequest(text.to_owned()));
-    }
+    let filter = asked.filter_of_some()?;
     let access = Arc::clone(&management.access);
     let removed = blocking(move || access.remove_acls(&[filter])).await?;
     let removed: Vec<Acl> = removed.into_iter().flatten().collect();
@@ -160,77 +153,6 @@ async fn remove_acls(
         JSON,
         &json!({"acls": removed}),
     ))
-}
-
-/// An ACL, or a filter of ACLs, as people write it.
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Written {
-    resource_type: Option<String>,
-    resource_name: Option<String>,
-    pattern_type: Option<String>,
-    principal: Option<String>,
-    host: Option<String>,
-    operation: Option<String>,
-    permission: Option<String>,
-}
-
-impl Written {
-    fn acl(&self) -> Result<Acl, RestError> {
-        let missing = |key: &str| RestError::InvalidEntity(format!("'{key}' is missing"));
-        let filter = self.filter()?;
-        let principal = self
-            .principal
-            .as_deref()
-            .ok_or_else(|| missing("principal"))?;
-        Ok(Acl {
-            resource_type: filter
-                .resource_type
-                .ok_or_else(|| missing("resource_type"))?,
-            resource_name: filter
-                .resource_name
-                .ok_or_else(|| missing("resource_name"))?,
-            pattern_type: match filter.pattern {
-                PatternFilter::Only(wanted) => wanted,
-                PatternFilter::Any | PatternFilter::Match => PatternType::Literal,
-            },
-            principal: principal.parse().map_err(refusal)?,
-            host: filter.host.unwrap_or_else(|| EVERY_HOST.to_owned()),
-            operation: filter.operation.ok_or_else(|| missing("operation"))?,
-            permission: filter.permission.unwrap_or(Permission::Allow),
-        })
-    }
-
-    fn filter(&self) -> Result<AclFilter, RestError> {
-        fn word<T>(text: &Option<String>) -> Result<Option<T>, RestError>
-        where
-            T: std::str::FromStr<Err = AccessError>,
-        {
-            text.as_ref()
-                .map(|text| text.parse().map_err(refusal))
-                .transpose()
-        }
-        let resource_type: Option<ResourceType> = word(&self.resource_type)?;
-        let resource_name = self.resource_name.as_ref().map(|name| {
-            // A stream's topic is kept by its name on the wire.
-            let is_path = resource_type == Some(ResourceType::Topic) && name.starts_with('/');
-            match name.parse::<TopicName>() {
-                Ok(topic) if is_path => topic.wire_name().to_owned(),
-                _ => name.clone(),
-            }
-        });
-        let pattern: Option<PatternType> = word(&self.pattern_type)?;
-        let operation: Option<Operation> = word(&self.operation)?;
-        Ok(AclFilter {
-            resource_type,
-            resource_name,
-            pattern: pattern.map_or(PatternFilter::Any, PatternFilter::Only),
-            principal: self.principal.clone(),
-            host: self.host.clone(),
-            operation,
-            permission: word(&self.permission)?,
-        })
-    }
 }
 
 async fn blocking<T: Send + 'static>(
@@ -242,29 +164,9 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-fn refusal(error: AccessError) -> RestError {
-    match error {
-        AccessError::UnknownUser(name) => RestError::UserNotFound(name),
-        AccessError::Invalid { .. } | AccessError::Limit { .. } => {
-            RestError::InvalidEntity(error.to_string())
-        }
-        other => RestError::Access(base::report(&other)),
-    }
-}
-
 fn iterations_default() -> u32 {
     access::limits::ITERATIONS_MIN
 }
-
-const EVERY: AclFilter = AclFilter {
-    resource_type: None,
-    resource_name: None,
-    pattern: PatternFilter::Any,
-    principal: None,
-    host: None,
-    operation: None,
-    permission: None,
-};
 
 const JSON: &str = "application/json";
 

@@ -1,5 +1,6 @@
 //! What the handlers share: path segments, parameters, JSON in and out.
 
+use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::header::AsHeaderName;
@@ -9,6 +10,8 @@ use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use streams::TopicName;
+use tokio::io::DuplexStream;
+use tokio_util::io::ReaderStream;
 
 use crate::config::RestConfig;
 use crate::error::RestError;
@@ -130,9 +133,19 @@ pub(crate) fn json(status: StatusCode, media: &'static str, body: &impl Serializ
 }
 
 /// An answer of JSON text.
-pub(crate) fn bytes(status: StatusCode, media: &'static str, body: Vec<u8>) -> Response {
+pub(crate) fn bytes(status: StatusCode, media: &'static str, body: impl Into<Body>) -> Response {
     let content_type = (header::CONTENT_TYPE, HeaderValue::from_static(media));
-    (status, [content_type], body).into_response()
+    (status, [content_type], body.into()).into_response()
+}
+
+/// A body that a task of its own writes, as fast as its reader takes it; `bytes` may wait between.
+pub(crate) fn piped<F>(bytes: usize, write: impl FnOnce(DuplexStream) -> F) -> Body
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (out, read) = tokio::io::duplex(bytes);
+    tokio::spawn(write(out));
+    Body::from_stream(ReaderStream::with_capacity(read, bytes))
 }
 
 /// How much of a refused name is repeated to the caller, in characters.

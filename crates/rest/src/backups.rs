@@ -19,7 +19,6 @@ use streams::backup::{
 use streams::{EventStore, TopicInfo, TopicName};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::Semaphore;
-use tokio_util::io::ReaderStream;
 
 use crate::answer::{self, Parameters, Segments};
 use crate::error::RestError;
@@ -62,10 +61,8 @@ async fn back_up(
 ) -> Result<Response, RestError> {
     let name = answer::topic_name(&name)?;
     let taking = backups.store.back_up(&name, wanted.groups).await?;
-    let (out, read) = tokio::io::duplex(BACKUP_PIPE_BYTES);
-    tokio::spawn(send(taking, out, name));
+    let body = answer::piped(BACKUP_PIPE_BYTES, |out| send(taking, out, name));
     let content_type = (header::CONTENT_TYPE, "application/octet-stream");
-    let body = Body::from_stream(ReaderStream::with_capacity(read, BACKUP_PIPE_BYTES));
     Ok(([content_type], body).into_response())
 }
 

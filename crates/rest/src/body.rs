@@ -4,6 +4,7 @@
 //! instead of filling memory. The charge is held until the records are stored.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
@@ -20,6 +21,8 @@ pub(crate) struct Gate {
     /// Permits of one KiB.
     room: Arc<Semaphore>,
     body_bytes_max: u64,
+    /// How long a body may take.
+    read_max: Duration,
 }
 
 /// A body that is in memory, and its share of the gate's room.
@@ -34,6 +37,7 @@ impl Gate {
         Gate {
             room: Arc::new(Semaphore::new(kib(all) as usize)),
             body_bytes_max,
+            read_max: limits::BODY_READ_MAX,
         }
     }
 
@@ -88,7 +92,7 @@ impl Gate {
             }
             Ok(first.unwrap_or_else(|| rest.freeze()))
         };
-        let bytes = tokio::time::timeout(limits::BODY_READ_MAX, reading)
+        let bytes = tokio::time::timeout(self.read_max, reading)
             .await
             .map_err(|_| RestError::BodyTimeout)??;
         Ok(HeldBody {
@@ -99,7 +103,7 @@ impl Gate {
 
     async fn share(&self, bytes: u64) -> Result<OwnedSemaphorePermit, RestError> {
         let waiting = self.room.clone().acquire_many_owned(kib(bytes));
-        match tokio::time::timeout(limits::BODY_READ_MAX, waiting).await {
+        match tokio::time::timeout(self.read_max, waiting).await {
             Ok(Ok(permit)) => Ok(permit),
             _ => Err(RestError::BodyTimeout),
         }
@@ -108,4 +112,21 @@ impl Gate {
 
 fn kib(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_that_does_not_come_is_408() {
+        let gate = Gate {
+            read_max: Duration::from_millis(20),
+            ..Gate::new(1_000)
+        };
+        let (_sender, silent) = tokio::io::duplex(1);
+        let body = Body::from_stream(tokio_util::io::ReaderStream::new(silent));
+        let read = gate.read(&HeaderMap::new(), body).await;
+        assert_eq!(read.err().unwrap().code(), 408);
+    }
 }

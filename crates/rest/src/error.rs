@@ -3,6 +3,7 @@
 //! Codes are those of kafka-rest: the HTTP status itself, or the status times 100 plus a number
 //! for a specific case. The body is always `{"error_code": int, "message": text}`.
 
+use access::AccessError;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use streams::StreamsError;
@@ -240,6 +241,7 @@ fn store_code(error: &StreamsError) -> u32 {
         | StreamsError::UnknownTopicId(_)
         | StreamsError::AutoCreateOff(_) => 40401,
         StreamsError::UnknownPartition { .. } => 40402,
+        StreamsError::UnknownBroker(_) => 404,
         StreamsError::NotAllowed { .. } => NOT_ALLOWED,
         StreamsError::TopicExists(_) => 409,
         StreamsError::InvalidTopic(_)
@@ -248,6 +250,7 @@ fn store_code(error: &StreamsError) -> u32 {
         | StreamsError::PartitionsOnlyGrow { .. }
         | StreamsError::InvalidConfig(_)
         | StreamsError::NotDeletable(_)
+        | StreamsError::ReadOnlySetting(_)
         | StreamsError::Unsupported(_)
         | StreamsError::Refused(_)
         | StreamsError::OffsetOutOfRange { .. } => 40002,
@@ -255,6 +258,10 @@ fn store_code(error: &StreamsError) -> u32 {
         StreamsError::Limit { .. } => 429,
         StreamsError::IllegalState(_) | StreamsError::NotAssigned { .. } => 40903,
         StreamsError::Denied(_) => 40301,
+        StreamsError::Access(error) => match **error {
+            AccessError::Invalid { .. } | AccessError::Limit { .. } => 40002,
+            _ => RECORD_FAILED,
+        },
         StreamsError::Group { reason, .. } if *reason == GroupError::NotEmpty => 409,
         StreamsError::Closed | StreamsError::Unavailable(_) => 50302,
         error if retriable(error) => RECORD_RETRIABLE,

@@ -8,6 +8,7 @@
 //! Left out: Avro, JSON Schema and Protobuf formats (415).
 
 mod access;
+mod acl_words;
 mod answer;
 mod backups;
 mod body;
@@ -21,6 +22,9 @@ mod login;
 mod login_tests;
 mod management;
 mod media;
+mod openapi;
+#[cfg(test)]
+mod openapi_tests;
 mod partition_reads;
 mod partitioner;
 mod produce;

@@ -78,6 +78,9 @@ pub(crate) const LOGIN_BYTES_MAX: usize = 4 << 10;
 /// Bytes of a backup that may wait for who reads it: enough to keep the disk and the socket busy.
 pub(crate) const BACKUP_PIPE_BYTES: usize = 256 << 10;
 
+/// ACLs added by one request: they are written to the disk together.
+pub(crate) const ACLS_AT_ONCE_MAX: usize = 1_000;
+
 /// Streams of events of one process: each has a reader and a connection.
 pub(crate) const EVENT_STREAMS_MAX: usize = 10_000;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use serde::Deserialize;
-use streams::{ConsumedRecord, ConsumerConfig, SeekTo, StreamsError, TopicName};
+use streams::{ConsumedRecord, ConsumerConfig, PartitionReplicas, SeekTo, StreamsError, TopicName};
 
 use crate::answer::{self, Parameters, Segments};
 use crate::consumers::{Shape, encoded, record_bytes};
@@ -38,6 +38,8 @@ pub(crate) async fn messages(
     let topic = answer::topic_name(&topic)?;
     let info = shared.store.topic(&topic).await?;
     let partition = existing_partition(&topic, info.partitions, &partition)?;
+    let lying = shared.store.replicas(Some(&topic)).await?;
+    led(lying.values().flatten(), &topic, partition)?;
     let count = usize::try_from(asked.count).ok().filter(|count| *count > 0);
     let count = count.ok_or_else(|| RestError::BadRequest("count is 1 or more".to_owned()))?;
     let count = count.min(limits::RECORDS_MAX);
@@ -103,6 +105,22 @@ async fn read(
     Ok(records)
 }
 
+/// Refuses a partition that has no leader for the moment.
+fn led<'a>(
+    lying: impl IntoIterator<Item = &'a PartitionReplicas>,
+    topic: &TopicName,
+    partition: i32,
+) -> Result<(), RestError> {
+    let mut lying = lying.into_iter().zip(0..);
+    match lying.any(|(lies, index)| index == partition && lies.leader.is_none()) {
+        false => Ok(()),
+        true => Err(RestError::LeaderNotAvailable {
+            topic: topic.display().to_owned(),
+            partition,
+        }),
+    }
+}
+
 fn one() -> i64 {
     1
 }
@@ -110,3 +128,21 @@ fn one() -> i64 {
 /// How long records may take that are known to be there; offsets at the end of a partition may
 /// also belong to none, and then this is waited out.
 const POLL_WAIT: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_without_a_leader_is_40404() {
+        let lies = |leader| PartitionReplicas {
+            leader,
+            replicas: vec![1, 2],
+            in_sync: vec![2],
+        };
+        let lying = [lies(Some(1)), lies(None)];
+        let topic = "t".parse().unwrap();
+        assert!(led(&lying, &topic, 0).is_ok());
+        assert_eq!(led(&lying, &topic, 1).unwrap_err().code(), 40404);
+    }
+}

@@ -9,7 +9,7 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use base::Clock;
 use streams::EventStore;
 use tokio::sync::Semaphore;
@@ -22,7 +22,7 @@ use crate::consumers::{self, Consumers};
 use crate::error::RestError;
 use crate::login::{self, Logins};
 use crate::media::ApiVersion;
-use crate::{limits, partition_reads, produce, topics, v3};
+use crate::{limits, openapi, partition_reads, produce, topics, v3};
 
 /// What the handlers of one proxy share.
 #[derive(Clone)]
@@ -80,29 +80,8 @@ pub fn routes(
         event_streams: Arc::new(Semaphore::new(limits::EVENT_STREAMS_MAX)),
         closing: closing.clone(),
     };
-    let router = Router::new()
-        .route("/", get(topics::root).post(topics::root))
-        .route("/brokers", get(topics::brokers))
-        .route("/topics", get(topics::list))
-        .route(
-            "/topics/{topic}",
-            get(topics::topic).post(produce::to_topic),
-        )
-        .route("/topics/{topic}/partitions", get(topics::partitions))
-        .route(
-            "/topics/{topic}/partitions/{partition}",
-            get(topics::partition).post(produce::to_partition),
-        )
-        .route(
-            "/topics/{topic}/partitions/{partition}/offsets",
-            get(topics::offsets),
-        )
-        .route(
-            "/topics/{topic}/partitions/{partition}/messages",
-            get(partition_reads::messages),
-        )
-        .merge(consumer_routes())
-        .merge(v3::routes())
+    let router = paths()
+        .router
         .fallback(async || RestError::NotFound)
         .method_not_allowed_fallback(async || RestError::MethodNotAllowed)
         .with_state(Arc::new(shared));
@@ -134,34 +113,71 @@ impl RestHandle {
     }
 }
 
-fn consumer_routes() -> Router<Arc<Shared>> {
+/// Paths with their handlers; tests compare what is documented with them.
+#[derive(Default)]
+pub(crate) struct Paths {
+    router: Router<Arc<Shared>>,
+    #[cfg(test)]
+    pub(crate) all: Vec<String>,
+}
+
+impl Paths {
+    /// The same with one more, which may be called with a slash behind it too, as published
+    /// examples do.
+    pub(crate) fn route(mut self, path: &str, methods: MethodRouter<Arc<Shared>>) -> Self {
+        #[cfg(test)]
+        self.all.push(path.to_owned());
+        if !path.ends_with('/') {
+            let slashed = format!("{path}/");
+            self.router = self.router.route(&slashed, methods.clone());
+        }
+        self.router = self.router.route(path, methods);
+        self
+    }
+}
+
+/// Every path of the proxy.
+pub(crate) fn paths() -> Paths {
+    let paths = Paths::default()
+        .route("/", get(topics::root).post(topics::root))
+        .route("/brokers", get(topics::brokers))
+        .route("/openapi.json", get(openapi::document));
+    v3::routes(consumer_routes(topic_routes(paths)))
+}
+
+fn topic_routes(paths: Paths) -> Paths {
+    let topic = get(topics::topic).post(produce::to_topic);
+    let partition = get(topics::partition).post(produce::to_partition);
+    let at = "/topics/{topic}/partitions/{partition}";
+    paths
+        .route("/topics", get(topics::list))
+        .route("/topics/{topic}", topic)
+        .route("/topics/{topic}/partitions", get(topics::partitions))
+        .route(at, partition)
+        .route(&format!("{at}/offsets"), get(topics::offsets))
+        .route(&format!("{at}/messages"), get(partition_reads::messages))
+}
+
+fn consumer_routes(paths: Paths) -> Paths {
     let instance = "/consumers/{group}/instances/{instance}";
     let under = |path: &str| format!("{instance}/{path}");
-    Router::new()
+    let subscription = get(consumers::subscription)
+        .post(consumers::subscribe)
+        .delete(consumers::unsubscribe);
+    let assignments = get(consumers::assignments).post(consumers::assign);
+    let to_beginning = post(consumers::seek_to_beginning);
+    let offsets = get(consumers::committed).post(consumers::commit);
+    paths
         .route("/consumers/{group}", post(consumers::create))
-        .route(instance, axum::routing::delete(consumers::delete))
-        .route(
-            &under("subscription"),
-            get(consumers::subscription)
-                .post(consumers::subscribe)
-                .delete(consumers::unsubscribe),
-        )
-        .route(
-            &under("assignments"),
-            get(consumers::assignments).post(consumers::assign),
-        )
+        .route(instance, delete(consumers::delete))
+        .route(&under("subscription"), subscription)
+        .route(&under("assignments"), assignments)
         .route(&under("positions"), post(consumers::seek))
-        .route(
-            &under("positions/beginning"),
-            post(consumers::seek_to_beginning),
-        )
+        .route(&under("positions/beginning"), to_beginning)
         .route(&under("positions/end"), post(consumers::seek_to_end))
         .route(&under("records"), get(consumers::records))
         .route(&under("topics/{topic}"), get(consumers::read_v1))
-        .route(
-            &under("offsets"),
-            get(consumers::committed).post(consumers::commit),
-        )
+        .route(&under("offsets"), offsets)
 }
 
 /// Counts and times a call, and gives an error the media type that its caller speaks.
@@ -203,13 +219,14 @@ fn operation(request: &Request) -> &'static str {
         .extensions()
         .get::<MatchedPath>()
         .map_or("", MatchedPath::as_str);
+    let path = path.trim_end_matches('/');
     let produces = request.method() == axum::http::Method::POST;
     match path {
         "/topics/{topic}" | "/topics/{topic}/partitions/{partition}" if produces => "produce",
         path if path.starts_with("/v3/") && path.contains("/records") && produces => "produce",
         path if path.ends_with("/records") => "read",
         path if path.starts_with("/consumers") => "consumer",
-        "" => "unknown",
+        "" if request.uri().path() != "/" => "unknown",
         _ => "metadata",
     }
 }

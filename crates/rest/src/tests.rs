@@ -4,36 +4,75 @@
 //! lines are the answer: status, media type and body. `! topic NAME PARTITIONS` creates a topic,
 //! `! raw TOPIC PARTITION KEY VALUE` stores bytes (`-` is no key), `! show TOPIC PARTITION` prints
 //! what is stored, `! advance SECONDS` moves the clock, `! join GROUP TOPIC` has a consumer read a
-//! topic and commit. `CLUSTER` stands for the cluster's id. `UPDATE_EXPECT=1` rewrites the answers.
+//! topic and commit, `! as NAME` has that user call from now on (`nobody`: nobody in particular); a
+//! file that has it runs with access control, and begins as a super user. `CLUSTER` stands for the cluster's id. `UPDATE_EXPECT=1` rewrites the answers.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use access::{Access, Credential, Policy, Principal, ScramHash, UserChange};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, header};
 use base::{ByteSize, Clock, ManualClock, SystemClock, UnixMillis};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt;
 use streams::{
     ConsumerConfig, EventStore, ProduceBatch, Record, Streams, StreamsConfig, TopicName, TopicSpec,
 };
 use tower::ServiceExt;
 
-use crate::{RestConfig, RestHandle, management, routes};
+use crate::{Logins, RestConfig, RestHandle, management, routes};
 
-struct Proxy {
-    router: Router,
+pub(crate) struct Proxy {
+    pub(crate) router: Router,
     handle: RestHandle,
     store: Arc<dyn EventStore>,
     streams: Arc<Streams>,
     clock: ManualClock,
+    /// What callers log in with, where they are asked.
+    credentials: Option<String>,
     _folder: tempfile::TempDir,
 }
 
 impl Proxy {
-    fn open(config: RestConfig) -> Proxy {
+    pub(crate) fn open(config: RestConfig) -> Proxy {
+        Proxy::open_for(config, |_, _| None)
+    }
+
+    /// One that asks its callers who they are: root, who may do everything, or ann.
+    fn open_secured(config: RestConfig) -> Proxy {
+        let logins = |folder: &Path, clock: Arc<dyn Clock>| {
+            let access = Arc::new(Access::open(&folder.join("access")).unwrap());
+            for name in ["ann", "root"] {
+                let credential = Credential::of_password(ScramHash::Sha256, name, 4_096).unwrap();
+                let change = UserChange::Set(name.to_owned(), credential);
+                access.alter_users(&[change]).unwrap();
+            }
+            let policy = Policy {
+                super_users: vec![Principal::user("root")],
+                allow_if_no_acl: false,
+            };
+            Some(Logins::new(access, policy, clock))
+        };
+        let mut proxy = Proxy::open_for(config, logins);
+        proxy.call_as("root");
+        proxy
+    }
+
+    /// Has a user call from now on, whose password is the name.
+    fn call_as(&mut self, name: &str) {
+        let text = STANDARD.encode(format!("{name}:{name}"));
+        self.credentials = (name != "nobody").then(|| format!("Basic {text}"));
+    }
+
+    fn open_for(
+        config: RestConfig,
+        logins: impl Fn(&Path, Arc<dyn Clock>) -> Option<Arc<Logins>>,
+    ) -> Proxy {
         let folder = tempfile::tempdir().unwrap();
         let clock = ManualClock::at(UnixMillis(1_700_000_000_000));
         let settings: StreamsConfig = serde_json::from_str(
@@ -47,7 +86,8 @@ impl Proxy {
         let real = Arc::new(SystemClock);
         let (streams, _) = Streams::open(folder.path(), settings, real).unwrap();
         let store = streams.store();
-        let (router, handle) = routes(store.clone(), config, shared, None);
+        let logins = logins(folder.path(), Arc::clone(&shared));
+        let (router, handle) = routes(store.clone(), config, shared, logins);
         let router = router.merge(management(store.clone()));
         Proxy {
             router,
@@ -55,12 +95,18 @@ impl Proxy {
             store,
             streams,
             clock,
+            credentials: None,
             _folder: folder,
         }
     }
 
     /// Sends a request and answers status, media type and body.
-    async fn send(&self, request: Request<Body>) -> (u16, String, String) {
+    pub(crate) async fn send(&self, mut request: Request<Body>) -> (u16, String, String) {
+        if let Some(credentials) = &self.credentials {
+            let credentials = credentials.parse().unwrap();
+            let headers = request.headers_mut();
+            headers.insert(header::AUTHORIZATION, credentials);
+        }
         let response = self.router.clone().oneshot(request).await.unwrap();
         let status = response.status().as_u16();
         let media = response.headers().get(header::CONTENT_TYPE);
@@ -158,10 +204,14 @@ async fn check(name: &str) {
         .join("exchanges")
         .join(name);
     let expected = std::fs::read_to_string(&path).unwrap();
-    let proxy = Proxy::open(RestConfig {
+    let config = RestConfig {
         consumer_instances_max: 4,
         ..RestConfig::default()
-    });
+    };
+    let mut proxy = match expected.contains("\n! as ") {
+        true => Proxy::open_secured(config),
+        false => Proxy::open(config),
+    };
     let lines: Vec<&str> = expected
         .lines()
         .filter(|line| !line.starts_with('<') && !line.is_empty())
@@ -175,7 +225,7 @@ async fn check(name: &str) {
             writeln!(actual, "\n{line}").unwrap();
         } else if let Some(order) = line.strip_prefix("! ") {
             writeln!(actual, "{line}").unwrap();
-            actual.push_str(&obey(&proxy, order).await);
+            actual.push_str(&obey(&mut proxy, order).await);
         } else {
             let mut request = vec![line.strip_prefix("> ").unwrap()];
             while let Some(more) = lines.get(at).and_then(|line| line.strip_prefix('>'))
@@ -206,7 +256,7 @@ async fn check(name: &str) {
     }
 }
 
-async fn obey(proxy: &Proxy, order: &str) -> String {
+async fn obey(proxy: &mut Proxy, order: &str) -> String {
     let words: Vec<&str> = order.splitn(5, ' ').collect();
     match words[..] {
         ["topic", name, partitions] => {
@@ -230,6 +280,10 @@ async fn obey(proxy: &Proxy, order: &str) -> String {
         }
         ["join", group, topic] => {
             proxy.read_in_group(group, topic).await;
+            String::new()
+        }
+        ["as", name] => {
+            proxy.call_as(name);
             String::new()
         }
         _ => panic!("no such order: {order}"),
@@ -308,6 +362,36 @@ async fn version_3_tells_of_the_cluster_and_changes_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_quick_start_of_version_1_works() {
+    check("quickstart-v1.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_quick_start_of_version_2_works() {
+    check("quickstart-v2.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_quick_start_of_version_3_works() {
+    check("quickstart-v3.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_quick_start_of_mapr_works() {
+    check("quickstart-mapr.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn version_3_tells_of_brokers_and_where_partitions_lie() {
+    check("v3-brokers.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn version_3_keeps_acls_and_follows_them() {
+    check("v3-acls.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn version_3_takes_records_and_gives_receipts() {
     check("v3-records.txt").await;
 }
@@ -366,6 +450,41 @@ async fn events_go_on_where_their_reader_left_and_end_with_the_proxy() {
     assert_eq!(events(&mut again, 1).await, [own("0:3", "3")]);
     proxy.handle.close().await;
     assert!(again.frame().await.is_none(), "the stream goes on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn version_3_tells_of_a_groups_members_and_what_they_read() {
+    let proxy = Proxy::open(RestConfig::default());
+    proxy.create("t", 1).await;
+    proxy.store_raw("t", 0, None, "1").await;
+    let consumer = r#"{"name":"c","format":"json","auto.offset.reset":"earliest"}"#;
+    proxy.post("/consumers/g", consumer).await;
+    let at = "/consumers/g/instances/c";
+    let topics = r#"{"topics":["t"]}"#;
+    proxy.post(&format!("{at}/subscription"), topics).await;
+    // Whoever has read is a member.
+    let (_, records) = proxy.get(&format!("{at}/records?timeout=10000")).await;
+    assert!(records.contains("\"value\":1"), "{records}");
+    let read = async |path: &str| -> serde_json::Value {
+        let (status, body) = proxy.get(path).await;
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    };
+    let group = format!(
+        "/v3/clusters/{}/consumer-groups/g",
+        proxy.streams.cluster_id()
+    );
+    assert_eq!(read(&group).await["state"], "STABLE");
+    let consumers = read(&format!("{group}/consumers")).await;
+    let id = consumers["data"][0]["consumer_id"].as_str().unwrap();
+    let consumer = read(&format!("{group}/consumers/{id}")).await;
+    assert_eq!(consumer["client_id"], "c");
+    let assignments = format!("{group}/consumers/{id}/assignments");
+    let all = read(&assignments).await;
+    assert_eq!(all["data"].as_array().unwrap().len(), 1, "{all}");
+    let one = read(&format!("{assignments}/t/partitions/0")).await;
+    assert_eq!(one, all["data"][0]);
+    assert_eq!(one["partition_id"], 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

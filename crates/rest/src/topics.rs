@@ -1,12 +1,12 @@
 //! Metadata: brokers, topics, partitions, offsets.
-//!
-//! There is one broker and it leads everything: the process itself.
+
+use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
-use serde_json::{Value, json};
-use streams::TopicInfo;
+use serde_json::json;
+use streams::{StreamsError, TopicInfo, TopicName};
 
 use crate::answer::{self, AnswerType, Segments};
 use crate::error::RestError;
@@ -20,8 +20,14 @@ pub(crate) async fn root(AnswerType(media): AnswerType) -> Response {
 }
 
 /// `GET /brokers`
-pub(crate) async fn brokers(AnswerType(media): AnswerType) -> Response {
-    answer::json(StatusCode::OK, media, &json!({"brokers": [BROKER_ID]}))
+pub(crate) async fn brokers(
+    Asked(shared): Asked,
+    AnswerType(media): AnswerType,
+) -> Result<Response, RestError> {
+    let brokers = shared.store.cluster().await?.brokers;
+    let ids: Vec<i32> = brokers.iter().map(|broker| broker.id).collect();
+    let body = json!({"brokers": ids});
+    Ok(answer::json(StatusCode::OK, media, &body))
 }
 
 /// `GET /topics`
@@ -40,11 +46,17 @@ pub(crate) async fn topic(
     AnswerType(media): AnswerType,
     Segments(topic): Segments<String>,
 ) -> Result<Response, RestError> {
-    let info = described(&shared, &topic).await?;
+    let (name, partitions) = lying(&shared, &topic).await?;
+    let settings = match shared.store.topic_settings(&name).await {
+        // Who may know of a topic need not know its settings.
+        Err(StreamsError::NotAllowed { .. }) => Vec::new(),
+        settings => settings?,
+    };
+    let settings = settings.into_iter();
     let body = TopicObject {
-        name: info.name.display(),
-        configs: json!({"cleanup.policy": "delete"}),
-        partitions: (0..info.partitions).map(partition_object).collect(),
+        name: name.display(),
+        configs: settings.map(|it| (it.name, it.value)).collect(),
+        partitions,
     };
     Ok(answer::json(StatusCode::OK, media, &body))
 }
@@ -55,9 +67,8 @@ pub(crate) async fn partitions(
     AnswerType(media): AnswerType,
     Segments(topic): Segments<String>,
 ) -> Result<Response, RestError> {
-    let info = described(&shared, &topic).await?;
-    let objects: Vec<PartitionObject> = (0..info.partitions).map(partition_object).collect();
-    Ok(answer::json(StatusCode::OK, media, &objects))
+    let (_, partitions) = lying(&shared, &topic).await?;
+    Ok(answer::json(StatusCode::OK, media, &partitions))
 }
 
 /// `GET /topics/{topic}/partitions/{partition}`
@@ -66,13 +77,11 @@ pub(crate) async fn partition(
     AnswerType(media): AnswerType,
     Segments((topic, partition)): Segments<(String, String)>,
 ) -> Result<Response, RestError> {
-    let info = described(&shared, &topic).await?;
-    let partition = existing_partition(&info.name, info.partitions, &partition)?;
-    Ok(answer::json(
-        StatusCode::OK,
-        media,
-        &partition_object(partition),
-    ))
+    let (name, partitions) = lying(&shared, &topic).await?;
+    let count = i32::try_from(partitions.len()).unwrap_or(i32::MAX);
+    let index = existing_partition(&name, count, &partition)?;
+    let found = partitions.iter().find(|found| found.partition == index);
+    Ok(answer::json(StatusCode::OK, media, &found))
 }
 
 /// `GET /topics/{topic}/partitions/{partition}/offsets`
@@ -100,17 +109,30 @@ async fn described(shared: &Shared, topic: &str) -> Result<TopicInfo, RestError>
     shared.store.topic(&name).await.map_err(RestError::from)
 }
 
-fn partition_object(partition: i32) -> PartitionObject {
-    let replica = Replica {
-        broker: BROKER_ID,
-        leader: true,
-        in_sync: true,
-    };
-    PartitionObject {
-        partition,
-        leader: BROKER_ID,
-        replicas: [replica],
-    }
+/// Where the partitions of a topic lie.
+async fn lying(
+    shared: &Shared,
+    topic: &str,
+) -> Result<(TopicName, Vec<PartitionObject>), RestError> {
+    let name = answer::topic_name(topic)?;
+    let found = shared.store.replicas(Some(&name)).await?;
+    let (name, lying) = found
+        .into_iter()
+        .next()
+        .ok_or(StreamsError::UnknownTopic(name))?;
+    let objects = lying.iter().zip(0..).map(|(lies, partition)| {
+        let replica = |broker: &i32| Replica {
+            broker: *broker,
+            leader: lies.leader == Some(*broker),
+            in_sync: lies.in_sync.contains(broker),
+        };
+        PartitionObject {
+            partition,
+            leader: lies.leader.unwrap_or(NO_LEADER),
+            replicas: lies.replicas.iter().map(replica).collect(),
+        }
+    });
+    Ok((name, objects.collect()))
 }
 
 // Structures rather than maps: their fields go out in the order in which others document them.
@@ -118,7 +140,7 @@ fn partition_object(partition: i32) -> PartitionObject {
 #[derive(Serialize)]
 struct TopicObject<'a> {
     name: &'a str,
-    configs: Value,
+    configs: BTreeMap<&'static str, String>,
     partitions: Vec<PartitionObject>,
 }
 
@@ -126,7 +148,7 @@ struct TopicObject<'a> {
 struct PartitionObject {
     partition: i32,
     leader: i32,
-    replicas: [Replica; 1],
+    replicas: Vec<Replica>,
 }
 
 #[derive(Serialize)]
@@ -136,5 +158,5 @@ struct Replica {
     in_sync: bool,
 }
 
-/// The node id that the store's Kafka listener gives itself unless configured.
-const BROKER_ID: i32 = 1;
+/// In place of a leader while there is none.
+const NO_LEADER: i32 = -1;

@@ -24,6 +24,10 @@ pub trait Administration: Send + Sync + 'static {
         topic: Option<&TopicName>,
     ) -> Result<BTreeMap<TopicName, Vec<PartitionReplicas>>, StreamsError>;
 
+    /// Answers when no partition is on its way from one broker to another; `Unsupported` where the
+    /// store cannot tell.
+    async fn expect_settled(&self) -> Result<(), StreamsError>;
+
     /// The settings of a broker; without a broker those that are the same for all of them.
     /// Answers `UnknownBroker` when there is no such broker.
     async fn broker_settings(

@@ -249,6 +249,11 @@ impl Administration for Embedded {
         Ok(topics.into_iter().map(lies).collect())
     }
 
+    async fn expect_settled(&self) -> Result<(), StreamsError> {
+        // There is nowhere to go.
+        Ok(())
+    }
+
     async fn broker_settings(
         &self,
         broker: Option<i32>,

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::Here;
 use super::form::{Object, Place, Related, json, list_at};
-use super::refusal::Refusal;
+use super::refusal::{OrNothing, Refusal};
 use crate::answer::Segments;
 use axum::http::StatusCode;
 use serde::Deserialize;
@@ -34,15 +34,13 @@ pub(super) async fn broker(
     here: Here,
     Segments(BrokerPath { broker }): Segments<BrokerPath>,
 ) -> Result<Response, Refusal> {
-    let mut brokers = here.cluster.brokers.iter();
-    let found = brokers.find(|known| known.id.to_string() == broker);
-    let found = found.ok_or_else(|| Refusal::nothing("broker", &broker))?;
+    let found = here.broker_named(&broker)?;
     Ok(json(StatusCode::OK, &here.broker(found)))
 }
 
 #[derive(Deserialize)]
 pub(super) struct BrokerPath {
-    broker: String,
+    pub broker: String,
 }
 
 #[derive(Serialize)]
@@ -85,6 +83,13 @@ impl Here {
                 partition_reassignments: at.related_under("topics/-/partitions/-/reassignment"),
             },
         )
+    }
+
+    /// The broker that a path names.
+    pub(super) fn broker_named(&self, name: &str) -> Result<&BrokerInfo, Refusal> {
+        let mut brokers = self.cluster.brokers.iter();
+        let found = brokers.find(|known| known.id.to_string() == name);
+        found.or_nothing("broker", name)
     }
 
     fn broker(&self, broker: &BrokerInfo) -> Object<Broker> {

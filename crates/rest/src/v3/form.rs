@@ -18,6 +18,7 @@ pub(super) struct Place {
 pub(super) struct Metadata {
     #[serde(rename = "self")]
     url: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     resource_name: String,
 }
 
@@ -33,7 +34,7 @@ pub(super) struct Object<T> {
     kind: &'static str,
     metadata: Metadata,
     #[serde(flatten)]
-    fields: T,
+    pub fields: T,
 }
 
 #[derive(Serialize)]
@@ -81,6 +82,14 @@ impl Place {
         Place {
             url: format!("{}/{path}", self.url),
             resource: format!("{}/{path}", self.resource),
+        }
+    }
+
+    /// That of an object which has a URL and no name as a resource.
+    pub fn elsewhere(&self, url: String) -> Place {
+        Place {
+            url,
+            resource: String::new(),
         }
     }
 

@@ -10,8 +10,8 @@ use streams::{GroupDetail, GroupInstance, TopicInfo, TopicName};
 use super::Here;
 use super::clusters::broker_place;
 use super::form::{Object, Place, Related, json};
-use super::refusal::Refusal;
-use super::topics::partition_place;
+use super::partitions::partition_place;
+use super::refusal::{OrNothing, Refusal};
 use crate::answer::{self, Segments};
 use crate::groups::{Share, detail_of, shares, topics_of};
 
@@ -109,9 +109,7 @@ pub(super) async fn assignment(
     let topic = answer::topic_name(&path.topic)?;
     let mut assigned = member.assigned.iter();
     let index = assigned.find(|(name, at)| *name == topic && at.to_string() == path.partition);
-    let Some((_, index)) = index else {
-        return Err(Refusal::nothing("assigned partition", &path.partition));
-    };
+    let (_, index) = index.or_nothing("assigned partition", &path.partition)?;
     let object = here.assignment(&found, member, &topic, *index);
     Ok(json(StatusCode::OK, &object))
 }
@@ -128,9 +126,8 @@ pub(super) async fn lag_summary(
             .iter()
             .filter_map(|share| Some((share, share.lag()?)))
     };
-    let Some((most, max_lag)) = lags().max_by_key(|(_, lag)| *lag) else {
-        return Err(Refusal::nothing("committed offset of group", &group));
-    };
+    let most = lags().max_by_key(|(_, lag)| *lag);
+    let (most, max_lag) = most.or_nothing("committed offset of group", &group)?;
     let holder = most.holder;
     let partition = partition_place(&here.topic_place(most.topic), most.partition);
     let fields = LagSummary {
@@ -177,7 +174,7 @@ pub(super) async fn lag(
         .iter()
         .find(|share| *share.topic == topic && share.partition.to_string() == path.partition);
     let object = share.and_then(|share| here.lag_object(&found, share));
-    let object = object.ok_or_else(|| Refusal::nothing("lag of partition", &path.partition))?;
+    let object = object.or_nothing("lag of partition", &path.partition)?;
     Ok(json(StatusCode::OK, &object))
 }
 
@@ -206,7 +203,7 @@ impl Found {
     fn member(&self, id: &str) -> Result<&GroupInstance, Refusal> {
         let mut members = self.detail.members.iter();
         let found = members.find(|member| member.member_id == id);
-        found.ok_or_else(|| Refusal::nothing("consumer", id))
+        found.or_nothing("consumer", id)
     }
 
     fn consumer_place(&self, member: &GroupInstance) -> Place {

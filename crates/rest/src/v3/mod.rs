@@ -4,18 +4,22 @@
 //! to it; a list is an object too. There is exactly one cluster, the store. What needs more servers
 //! than one (replicas, reassignments) is told as a cluster of one tells it.
 
+mod acls;
+mod broker_configs;
 mod clusters;
+mod configs;
 mod form;
 mod groups;
+mod partitions;
 mod reading;
 mod records;
 mod refusal;
 mod splitter;
+mod topic_configs;
 mod topics;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::header;
 use axum::http::request::Parts;
@@ -27,83 +31,124 @@ use self::refusal::Refusal;
 use crate::answer;
 use crate::error::RestError;
 use crate::login::Asked;
-use crate::routes::Shared;
+use crate::routes::{Paths, Shared};
 
 /// The paths of version 3.
-pub(crate) fn routes() -> Router<Arc<Shared>> {
-    let cluster = "/v3/clusters/{cluster}";
-    let under = |path: &str| format!("{cluster}/{path}");
-    Router::new()
+pub(crate) fn routes(paths: Paths) -> Paths {
+    let paths = paths
         .route("/v3/clusters", get(clusters::list))
-        .route(cluster, get(clusters::one))
-        .route(&under("brokers"), get(clusters::brokers))
-        .route(&under("brokers/{broker}"), get(clusters::broker))
-        .route(&under("topics"), get(topics::list).post(topics::create))
-        .route(
-            &under("topics/{topic}"),
-            get(topics::one).patch(topics::grow).delete(topics::delete),
-        )
-        .route(&under("topics/-/configs"), get(topics::all_configs))
-        .route(&under("topics/{topic}/configs"), get(topics::configs))
-        .route(
-            &under("topics/{topic}/configs:alter"),
-            post(topics::alter_configs),
-        )
-        .route(
-            &under("topics/{topic}/configs/{name}"),
-            get(topics::config)
-                .put(topics::set_config)
-                .delete(topics::unset_config),
-        )
-        .route(&under("topics/{topic}/partitions"), get(topics::partitions))
-        .route(
-            &under("topics/{topic}/partitions/{partition}"),
-            get(topics::partition),
-        )
-        .route(
-            &under("topics/{topic}/partitions/{partition}/offset"),
-            get(topics::offset),
-        )
-        .route(
-            &under("topics/{topic}/partitions/{partition}/replicas"),
-            get(topics::replicas),
-        )
-        .route(
-            &under("topics/{topic}/partitions/{partition}/replicas/{broker}"),
-            get(topics::replica),
-        )
-        .route(
-            &under("topics/{topic}/records"),
-            get(reading::of_topic).post(records::stream),
-        )
-        .route(
-            &under("topics/{topic}/partitions/{partition}/records"),
-            get(reading::of_partition),
-        )
-        .route(&under("topics/{topic}/records:batch"), post(records::batch))
-        .merge(group_routes(&under("consumer-groups")))
+        .route(CLUSTER, get(clusters::one));
+    let paths = topic_routes(paths);
+    let paths = partition_routes(paths);
+    let paths = broker_routes(paths);
+    let paths = group_routes(paths);
+    let acls = get(acls::list).post(acls::create).delete(acls::delete);
+    paths
+        .route(&under("acls"), acls)
+        .route(&under("acls:batch"), post(acls::create_all))
 }
 
-fn group_routes(groups: &str) -> Router<Arc<Shared>> {
-    let group = format!("{groups}/{{group}}");
-    let under = |path: &str| format!("{group}/{path}");
-    Router::new()
-        .route(groups, get(groups::list))
-        .route(&group, get(groups::one))
-        .route(&under("consumers"), get(groups::consumers))
-        .route(&under("consumers/{consumer}"), get(groups::consumer))
+fn under(path: &str) -> String {
+    format!("{CLUSTER}/{path}")
+}
+
+fn topic_routes(paths: Paths) -> Paths {
+    let topics = get(topics::list).post(topics::create);
+    let topic = get(topics::one).patch(topics::grow).delete(topics::delete);
+    let config = get(topic_configs::one)
+        .put(topic_configs::set)
+        .delete(topic_configs::unset);
+    let records = get(reading::of_topic).post(records::stream);
+    paths
+        .route(&under("topics"), topics)
+        .route(&under("topics/{topic}"), topic)
+        .route(&under("topics/-/configs"), get(topic_configs::all))
+        .route(&under("topics/{topic}/configs"), get(topic_configs::list))
         .route(
-            &under("consumers/{consumer}/assignments"),
+            &under("topics/{topic}/configs:alter"),
+            post(topic_configs::alter),
+        )
+        .route(&under("topics/{topic}/configs/{name}"), config)
+        .route(&under("topics/{topic}/records"), records)
+        .route(&under("topics/{topic}/records:batch"), post(records::batch))
+}
+
+fn partition_routes(paths: Paths) -> Paths {
+    let all = under("topics/{topic}/partitions");
+    let at = |path: &str| format!("{all}/{{partition}}/{path}");
+    paths
+        .route(&all, get(partitions::list))
+        .route(&format!("{all}/{{partition}}"), get(partitions::one))
+        .route(&at("offset"), get(partitions::offset))
+        .route(&at("replicas"), get(partitions::replicas))
+        .route(&at("replicas/{broker}"), get(partitions::replica))
+        .route(&at("reassignment"), get(partitions::reassignment))
+        .route(&at("records"), get(reading::of_partition))
+        .route(
+            &format!("{all}/-/reassignment"),
+            get(partitions::reassignments_of_topic),
+        )
+        .route(
+            &under("topics/-/partitions/-/reassignment"),
+            get(partitions::reassignments),
+        )
+}
+
+fn broker_routes(paths: Paths) -> Paths {
+    let of_all = get(broker_configs::one_of_all)
+        .put(broker_configs::set_of_all)
+        .delete(broker_configs::unset_of_all);
+    let of_one = get(broker_configs::one)
+        .put(broker_configs::set)
+        .delete(broker_configs::unset);
+    paths
+        .route(&under("broker-configs"), get(broker_configs::list_of_all))
+        .route(
+            &under("broker-configs:alter"),
+            post(broker_configs::alter_of_all),
+        )
+        .route(&under("broker-configs/{name}"), of_all)
+        .route(&under("brokers"), get(clusters::brokers))
+        .route(&under("brokers/{broker}"), get(clusters::broker))
+        .route(
+            &under("brokers/-/configs"),
+            get(broker_configs::list_of_each),
+        )
+        .route(
+            &under("brokers/{broker}/configs"),
+            get(broker_configs::list),
+        )
+        .route(
+            &under("brokers/{broker}/configs:alter"),
+            post(broker_configs::alter),
+        )
+        .route(&under("brokers/{broker}/configs/{name}"), of_one)
+        .route(
+            &under("brokers/{broker}/partition-replicas"),
+            get(partitions::replicas_of_broker),
+        )
+}
+
+fn group_routes(paths: Paths) -> Paths {
+    let group = under("consumer-groups/{group}");
+    let under_group = |path: &str| format!("{group}/{path}");
+    paths
+        .route(&under("consumer-groups"), get(groups::list))
+        .route(&group, get(groups::one))
+        .route(&under_group("consumers"), get(groups::consumers))
+        .route(&under_group("consumers/{consumer}"), get(groups::consumer))
+        .route(
+            &under_group("consumers/{consumer}/assignments"),
             get(groups::assignments),
         )
         .route(
-            &under("consumers/{consumer}/assignments/{topic}/partitions/{partition}"),
+            &under_group("consumers/{consumer}/assignments/{topic}/partitions/{partition}"),
             get(groups::assignment),
         )
-        .route(&under("lag-summary"), get(groups::lag_summary))
-        .route(&under("lags"), get(groups::lags))
+        .route(&under_group("lag-summary"), get(groups::lag_summary))
+        .route(&under_group("lags"), get(groups::lags))
         .route(
-            &under("lags/{topic}/partitions/{partition}"),
+            &under_group("lags/{topic}/partitions/{partition}"),
             get(groups::lag),
         )
 }
@@ -150,3 +195,6 @@ impl Here {
         })
     }
 }
+
+/// The path of the only cluster.
+const CLUSTER: &str = "/v3/clusters/{cluster}";

@@ -10,7 +10,6 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use base::{UnixMillis, format_rfc3339, parse_rfc3339};
@@ -22,14 +21,14 @@ use serde_json::value::RawValue;
 use streams::{ConsumedRecord, Consumer, ConsumerConfig, SeekTo, TopicName};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio_util::io::ReaderStream;
 use tokio_util::sync::CancellationToken;
 
 use super::Here;
 use super::form::list_with_next;
+use super::partitions::{PartitionPath, in_topic};
 use super::records::Form;
 use super::refusal::Refusal;
-use super::topics::{PartitionPath, TopicPath, in_topic};
+use super::topics::TopicPath;
 use crate::answer::{self, Parameters, Segments};
 use crate::error::RestError;
 use crate::limits::{
@@ -225,15 +224,13 @@ impl Reading {
 
     /// The answer that is a stream of events.
     fn events(self, closing: CancellationToken, place: OwnedSemaphorePermit) -> Response {
-        let (out, read) = tokio::io::duplex(EVENTS_PIPE_BYTES);
-        tokio::spawn(async move {
+        let events = answer::piped(EVENTS_PIPE_BYTES, async move |out| {
             tokio::select! {
                 () = closing.cancelled() => {}
                 () = self.tell(out) => {}
             }
             drop(place);
         });
-        let events = Body::from_stream(ReaderStream::with_capacity(read, EVENTS_PIPE_BYTES));
         let headers = [
             (header::CONTENT_TYPE, "text/event-stream"),
             (header::CACHE_CONTROL, "no-store"),

@@ -19,7 +19,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use streams::{Record, TopicName};
 use tokio::io::{AsyncWriteExt, DuplexStream};
-use tokio_util::io::ReaderStream;
 
 use super::Here;
 use super::form::{JSON, json};
@@ -50,18 +49,18 @@ pub(super) async fn stream(
         return Err(RestError::Payload("the body has no records").into());
     }
     let object_bytes_max = usize::try_from(here.shared.config.body_bytes_max.0);
-    let (receipts, read) = tokio::io::duplex(RECEIPTS_PIPE_BYTES);
-    let streaming = Streaming {
-        here,
-        topic,
-        partitions,
-        body,
-        arrived: Splitter::new(object_bytes_max.unwrap_or(usize::MAX)),
-        has_all: false,
-        receipts,
-    };
-    tokio::spawn(streaming.run());
-    let receipts = Body::from_stream(ReaderStream::with_capacity(read, RECEIPTS_PIPE_BYTES));
+    let receipts = answer::piped(RECEIPTS_PIPE_BYTES, move |receipts| {
+        let streaming = Streaming {
+            here,
+            topic,
+            partitions,
+            body,
+            arrived: Splitter::new(object_bytes_max.unwrap_or(usize::MAX)),
+            has_all: false,
+            receipts,
+        };
+        streaming.run()
+    });
     Ok(([(header::CONTENT_TYPE, JSON)], receipts).into_response())
 }
 

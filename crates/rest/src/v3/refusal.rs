@@ -59,6 +59,18 @@ impl Refusal {
     }
 }
 
+/// What was looked for under a name of the path.
+pub(super) trait OrNothing<T> {
+    /// What was found, or the refusal that there is no `what` of this name.
+    fn or_nothing(self, what: &'static str, name: &str) -> Result<T, Refusal>;
+}
+
+impl<T> OrNothing<T> for Option<T> {
+    fn or_nothing(self, what: &'static str, name: &str) -> Result<T, Refusal> {
+        self.ok_or_else(|| Refusal::nothing(what, name))
+    }
+}
+
 impl<E: Into<RestError>> From<E> for Refusal {
     fn from(error: E) -> Self {
         Refusal::Rest(error.into())

@@ -28,6 +28,11 @@ impl Administration for AsCaller {
         Ok(found)
     }
 
+    async fn expect_settled(&self) -> Result<(), StreamsError> {
+        self.caller.check_cluster(Operation::Describe)?;
+        self.store.expect_settled().await
+    }
+
     async fn broker_settings(
         &self,
         broker: Option<i32>,

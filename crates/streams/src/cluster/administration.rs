@@ -1,8 +1,8 @@
 //! The cluster to its administrators: where partitions lie, and the brokers' settings.
 //!
-//! The wrapper of librdkafka knows no ACLs and no settings of all brokers together: the former
-//! answer `Unsupported`, the latter are told as far as the brokers show them, and changed broker by
-//! broker only.
+//! The wrapper of librdkafka knows no ACLs, no reassignments and no settings of all brokers together:
+//! the former answer `Unsupported`, the latter are told as far as the brokers show them, and changed
+//! broker by broker only.
 
 use std::collections::BTreeMap;
 
@@ -58,6 +58,12 @@ impl Administration for ClusterStore {
             found.retain(|name, _| !name.is_internal());
         }
         Ok(found)
+    }
+
+    async fn expect_settled(&self) -> Result<(), StreamsError> {
+        Err(StreamsError::Unsupported(
+            "telling of reassignments (the Kafka cluster's own: ask its tools)",
+        ))
     }
 
     async fn broker_settings(

@@ -28,6 +28,8 @@ mod kafka_tools;
 mod lab;
 mod metrics;
 mod mqtt;
+mod openapi;
+mod quickstarts;
 mod refusals;
 mod rest;
 mod transactions;

@@ -172,6 +172,48 @@ async fn a_streams_topic_is_one_under_both_its_names() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn brokers_and_what_lies_on_them_are_told() {
+    let world = world().await;
+    let store = &world.store;
+    let topic = world.created("t", 2).await;
+    let id = store.cluster().await.unwrap().brokers[0].id;
+    let lying = &store.replicas(Some(&topic)).await.unwrap()[&topic];
+    assert_eq!(lying.len(), 2);
+    for lies in lying {
+        assert_eq!(lies.leader, Some(id));
+        assert_eq!((&lies.replicas, &lies.in_sync), (&vec![id], &vec![id]));
+    }
+    assert_eq!(store.replicas(None).await.unwrap()[&topic], *lying);
+    let gone = store.replicas(Some(&world.topic("gone"))).await;
+    assert!(
+        matches!(gone, Err(StreamsError::UnknownTopic(_))),
+        "{gone:?}"
+    );
+
+    let settings = store.broker_settings(Some(id)).await.unwrap();
+    let own = settings.iter().find(|setting| setting.name == "node.id");
+    let own = own.unwrap();
+    assert_eq!(own.value.as_deref(), Some(&*id.to_string()));
+    assert!(own.is_read_only && !own.is_sensitive, "{own:?}");
+    let change = ConfigChange::Set("node.id".to_owned(), "9".to_owned());
+    let refused = store.alter_broker(Some(id), vec![change], false).await;
+    assert!(
+        matches!(&refused, Err(StreamsError::ReadOnlySetting(name)) if name == "node.id"),
+        "{refused:?}"
+    );
+    let nobody = store.broker_settings(Some(id + 1)).await;
+    assert!(
+        matches!(nobody, Err(StreamsError::UnknownBroker(_))),
+        "{nobody:?}"
+    );
+    let nobody = store.alter_broker(Some(id + 1), Vec::new(), true).await;
+    assert!(
+        matches!(nobody, Err(StreamsError::UnknownBroker(_))),
+        "{nobody:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settings_are_changed_all_or_none() {
     let world = world().await;
     let topic = world.topic("t");

@@ -84,7 +84,47 @@ fn version_3_of_the_rest_proxy_works_on_the_cluster() {
     let dir = folder();
     let up = on_cluster(&dir.path().join("data"));
     crate::rest::use_version_3(&up, dir.path());
+    administer(&up);
     assert!(up.stop().success());
+}
+
+/// Asks and changes what is the brokers' own, and is told what only the cluster's tools do.
+fn administer(up: &Up) {
+    let clusters = curl(&[&up.url("rest", "/v3/clusters")]).json();
+    let cluster = clusters["data"][0]["metadata"]["self"].as_str().unwrap();
+    let brokers = curl(&[&format!("{cluster}/brokers")]).json();
+    let broker = brokers["data"][0]["metadata"]["self"].as_str().unwrap();
+    let ids = curl(&[&up.url("rest", "/brokers")]).json();
+    assert_eq!(ids["brokers"][0], brokers["data"][0]["broker_id"], "{ids}");
+    let threads = format!("{broker}/configs/background.threads");
+    let put = |url: &str, value: &str| {
+        let body = json!({"value": value}).to_string();
+        let media = "Content-Type: application/json";
+        curl(&["--request", "PUT", "--header", media, "--data", &body, url])
+    };
+    assert_eq!(put(&threads, "11").status, 204);
+    let source = |wanted: &str| {
+        eventually("the setting is seen", || {
+            let setting = curl(&[&threads]).json();
+            (setting["source"] == wanted).then_some(setting)
+        })
+    };
+    assert_eq!(source("DYNAMIC_BROKER_CONFIG")["value"], "11");
+    assert_eq!(curl(&["--request", "DELETE", &threads]).status, 204);
+    assert_eq!(source("DEFAULT_CONFIG")["is_default"], true);
+    let refused = put(&format!("{broker}/configs/node.id"), "7");
+    assert_eq!(refused.json()["error_code"], 40002, "{}", refused.body);
+    let replicas = curl(&[&format!("{broker}/partition-replicas")]).json();
+    let replica = &replicas["data"][0];
+    assert_eq!(replica["is_leader"], true, "{replicas}");
+    for path in ["acls", "topics/-/partitions/-/reassignment"] {
+        let refused = curl(&[&format!("{cluster}/{path}")]);
+        assert_eq!(refused.status, 400, "{}", refused.body);
+        assert_eq!(refused.json()["error_code"], 40002, "{}", refused.body);
+    }
+    // Nothing is set for all brokers together.
+    let settings = curl(&[&format!("{cluster}/broker-configs")]).json();
+    assert_eq!(settings["data"], json!([]), "{settings}");
 }
 
 #[test]
