@@ -200,7 +200,9 @@ impl<'a> Walk<'a> {
             }
             Kind::Nullable(shape) => match self.take(1)? {
                 [0xff] => Ok(()),
-                _ => self.fields(shape, version, flexible),
+                [1] => self.fields(shape, version, flexible),
+                // Kafka takes it for a structure, the codec for none.
+                _ => Err(Refused::Length),
             },
             Kind::Array(kind) => {
                 for _ in 0..self.count(flexible)? {
