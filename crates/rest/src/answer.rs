@@ -113,12 +113,21 @@ pub(crate) fn segment(text: &str) -> String {
 
 /// A topic's name out of the path; a name that no topic can have is a topic that is not there.
 pub(crate) fn topic_name(name: &str) -> Result<TopicName, RestError> {
-    name.parse()
-        .map_err(|_| RestError::TopicNotFound(name.chars().take(NAME_SHOWN).collect()))
+    name.parse().map_err(|_| no_topic(name))
+}
+
+/// The refusal of a topic that is not there.
+pub(crate) fn no_topic(name: &str) -> RestError {
+    RestError::TopicNotFound(name.chars().take(NAME_SHOWN).collect())
 }
 
 /// Reads a JSON body.
 pub(crate) fn entity<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, RestError> {
+    // An array would pass for an object whose fields stand in their order.
+    if body.trim_ascii_start().first() == Some(&b'[') {
+        let text = "the body does not fit: it is an object, not an array";
+        return Err(RestError::InvalidEntity(text.to_owned()));
+    }
     serde_json::from_slice(body)
         .map_err(|error| RestError::InvalidEntity(format!("the body does not fit: {error}")))
 }

@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use base::{ByteSize, HumanDuration};
 use serde::{Deserialize, Serialize};
+use streams::{Properties, TopicName, TopicNameError};
 
+use crate::answer;
+use crate::error::RestError;
 use crate::limits;
+use crate::properties;
 
 /// The REST proxy's settings; every key has a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +20,9 @@ pub struct RestConfig {
     /// Scheme, host and port written into a consumer instance's `base_uri`; without it the
     /// request's own `Host` header is used, which is right behind most load balancers.
     pub advertised: Option<String>,
+    /// Where other proxies on the same Kafka cluster reach this one, as `host:port`; without it, by
+    /// what it listens on.
+    pub peer_address: Option<String>,
     /// The most bytes of one request body; a larger one is answered 413.
     pub body_bytes_max: ByteSize,
     /// How long a read waits for its first record when the request has no `timeout`
@@ -27,6 +34,12 @@ pub struct RestConfig {
     /// How long a consumer instance may be idle before it is closed
     /// (kafka-rest's `consumer.instance.timeout.ms`).
     pub consumer_instance_timeout: HumanDuration,
+    /// The stream that topics without a path belong to (MapR's `streams.default.stream`): with
+    /// `/streams/test` the topic `t` is `/streams/test:t`. Names that begin with two underscores
+    /// stay as they are.
+    pub default_stream: Option<String>,
+    /// Settings by the names that MapR's and Confluent's proxies give them.
+    pub properties: Properties,
     /// The most consumer instances at a time; creating more is answered 429.
     pub consumer_instances_max: usize,
 }
@@ -36,11 +49,47 @@ impl Default for RestConfig {
         RestConfig {
             listen: "127.0.0.1:8082".to_owned(),
             advertised: None,
+            peer_address: None,
             body_bytes_max: ByteSize(limits::BODY_BYTES_MAX),
             consumer_request_timeout: HumanDuration(Duration::from_secs(1)),
             read_waits_for_timeout: false,
             consumer_instance_timeout: HumanDuration(Duration::from_secs(300)),
+            default_stream: None,
+            properties: Properties::default(),
             consumer_instances_max: limits::CONSUMER_INSTANCES_MAX,
         }
+    }
+}
+
+impl RestConfig {
+    /// The same with what its properties say, in the keys that they stand for.
+    ///
+    /// # Errors
+    /// All that is wrong, one line each; the operator's fault.
+    pub fn settled(self) -> Result<Self, Vec<String>> {
+        properties::settled(self)
+    }
+
+    /// A topic's name as a request writes it, which may leave the default stream out.
+    pub(crate) fn name_of(&self, text: &str) -> Result<TopicName, TopicNameError> {
+        let plain: TopicName = text.parse()?;
+        match &self.default_stream {
+            Some(stream) if plain.stream().is_none() && !text.starts_with("__") => {
+                format!("{stream}:{text}").parse()
+            }
+            _ => Ok(plain),
+        }
+    }
+
+    /// As [`RestConfig::name_of`] for a name in a path: one that no topic can have is a topic that is
+    /// not there.
+    pub(crate) fn topic_name(&self, text: &str) -> Result<TopicName, RestError> {
+        self.name_of(text).map_err(|_| answer::no_topic(text))
+    }
+
+    /// A topic's name without the default stream, if it is in that.
+    pub(crate) fn short<'n>(&self, name: &'n TopicName) -> Option<&'n str> {
+        let stream = self.default_stream.as_deref()?;
+        name.display().strip_prefix(stream)?.strip_prefix(':')
     }
 }

@@ -254,6 +254,7 @@ fn store_code(error: &StreamsError) -> u32 {
         | StreamsError::Unsupported(_)
         | StreamsError::Refused(_)
         | StreamsError::OffsetOutOfRange { .. } => 40002,
+        StreamsError::KeyReused => 422,
         StreamsError::MessageTooLarge { .. } => 413,
         StreamsError::Limit { .. } => 429,
         StreamsError::IllegalState(_) | StreamsError::NotAssigned { .. } => 40903,

@@ -16,6 +16,7 @@ mod config;
 mod consumers;
 mod error;
 mod groups;
+mod idempotency;
 mod limits;
 mod login;
 #[cfg(test)]
@@ -28,6 +29,7 @@ mod openapi_tests;
 mod partition_reads;
 mod partitioner;
 mod produce;
+mod properties;
 mod routes;
 mod storing;
 #[cfg(test)]

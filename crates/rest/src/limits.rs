@@ -60,11 +60,43 @@ pub(crate) const RECORDS_MAX: usize = 200_000;
 /// usually is (a batch that the store still finds too large is halved); a larger record goes alone.
 pub(crate) const BATCH_BYTES: usize = 1_000_000;
 
+/// Bytes of an `Idempotency-Key`: clients send a UUID or a name of their own.
+pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+
+/// Records of a stream under an idempotency key that are stored at once: each is a request of its
+/// own to the store.
+pub(crate) const STREAM_KEYED_AT_ONCE: usize = 256;
+
 /// Largest `fetch.min.bytes` that a consumer may ask for (kafka-rest's own constraint).
 pub(crate) const FETCH_MIN_BYTES_MAX: i64 = 10_000_000;
 
 /// The time between two automatic commits (Kafka's `auto.commit.interval.ms`).
 pub(crate) const AUTO_COMMIT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The time between two entries of where a consumer instance is, while it is read and other proxies
+/// may have to go on with it.
+pub(crate) const ROLL_NOTE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long reading the roll of consumer instances may take before a call is told to come again.
+pub(crate) const ROLL_READ_MAX: Duration = Duration::from_secs(20);
+
+/// How long a look at the roll waits for its last record before it writes one of its own.
+pub(crate) const ROLL_LOOK: Duration = Duration::from_millis(500);
+
+/// How long an instance that was taken over waits for partitions in which to go on where it was.
+pub(crate) const RESUME_MAX: Duration = Duration::from_secs(120);
+
+/// How long a poll lasts while an instance waits for such a partition.
+pub(crate) const RESUME_LOOK: Duration = Duration::from_millis(200);
+
+/// How long a connection to another proxy may take: they are neighbours.
+pub(crate) const PEER_CONNECT_MAX: Duration = Duration::from_secs(2);
+
+/// How long another proxy's answer may take: a read that waits, and what it brings.
+pub(crate) const PEER_ANSWER_MAX: Duration = Duration::from_secs(120);
+
+/// Consumer instances that are closed at once; each commits what it has read.
+pub(crate) const CLOSED_AT_ONCE_MAX: usize = 1_000;
 
 /// Passwords hashed at one time: each takes milliseconds of a core.
 pub(crate) const LOGINS_AT_ONCE_MAX: usize = 4;

@@ -35,7 +35,7 @@ pub(crate) async fn messages(
 ) -> Result<Response, RestError> {
     let accept = answer::joined(&headers, header::ACCEPT);
     let format = media::read_format(accept.as_deref(), ApiVersion::V1)?;
-    let topic = answer::topic_name(&topic)?;
+    let topic = shared.config.topic_name(&topic)?;
     let info = shared.store.topic(&topic).await?;
     let partition = existing_partition(&topic, info.partitions, &partition)?;
     let lying = shared.store.replicas(Some(&topic)).await?;

@@ -23,6 +23,7 @@ use streams::{Record, TopicName};
 
 use crate::answer::{self, AnswerType, Segments};
 use crate::error::{NOT_ALLOWED, RestError};
+use crate::idempotency::{self, Wanted};
 use crate::limits;
 use crate::login;
 use crate::media::{self, Embedded};
@@ -35,10 +36,11 @@ pub(crate) async fn to_topic(
     AnswerType(media): AnswerType,
     Segments(topic): Segments<String>,
     headers: HeaderMap,
+    wanted: Wanted,
     body: Body,
 ) -> Result<Response, RestError> {
-    let topic = answer::topic_name(&topic)?;
-    produce(&shared, media, topic, None, &headers, body).await
+    let topic = shared.config.topic_name(&topic)?;
+    produce(&shared, media, topic, None, &headers, wanted, body).await
 }
 
 /// `POST /topics/{topic}/partitions/{partition}`
@@ -47,10 +49,20 @@ pub(crate) async fn to_partition(
     AnswerType(media): AnswerType,
     Segments((topic, partition)): Segments<(String, String)>,
     headers: HeaderMap,
+    wanted: Wanted,
     body: Body,
 ) -> Result<Response, RestError> {
-    let topic = answer::topic_name(&topic)?;
-    produce(&shared, media, topic, Some(partition), &headers, body).await
+    let topic = shared.config.topic_name(&topic)?;
+    produce(
+        &shared,
+        media,
+        topic,
+        Some(partition),
+        &headers,
+        wanted,
+        body,
+    )
+    .await
 }
 
 #[derive(Deserialize)]
@@ -104,6 +116,7 @@ async fn produce(
     topic: TopicName,
     partition: Option<String>,
     headers: &HeaderMap,
+    Wanted(wanted): Wanted,
     body: Body,
 ) -> Result<Response, RestError> {
     let body_type = media::body_type(answer::text(headers, header::CONTENT_TYPE))?;
@@ -132,12 +145,20 @@ async fn produce(
         record,
         partition: fixed.or(entry.partition),
     });
-    let outcomes = storing::store(shared, &topic, partitions, asked.collect()).await;
-    Ok(answer::bytes(
-        status_of(&outcomes),
-        media,
-        receipts(&outcomes),
-    ))
+    let asked = asked.collect();
+    let (outcomes, is_recalled) = match wanted {
+        None => (
+            storing::store(shared, &topic, partitions, asked).await,
+            false,
+        ),
+        Some(wanted) => {
+            let once = wanted.of(&topic, &held.bytes, shared.clock.now());
+            let stored = storing::store_once(shared, &topic, partitions, asked, &once).await;
+            stored.map(|(outcomes, recalled)| (outcomes, recalled.is_recalled))?
+        }
+    };
+    let answer = answer::bytes(status_of(&outcomes), media, receipts(&outcomes));
+    Ok(idempotency::marked(answer, is_recalled))
 }
 
 /// The partition that a path names, when the topic has it.

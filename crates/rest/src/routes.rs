@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::answer;
 use crate::body::Gate;
 use crate::config::RestConfig;
-use crate::consumers::{self, Consumers};
+use crate::consumers::{self, Consumers, Roll};
 use crate::error::RestError;
 use crate::login::{self, Logins};
 use crate::media::ApiVersion;
@@ -32,6 +32,8 @@ pub(crate) struct Shared {
     pub clock: Arc<dyn Clock>,
     pub gate: Gate,
     pub consumers: Arc<Consumers>,
+    /// For calls on consumer instances of other proxies.
+    pub peers: reqwest::Client,
     /// Counts produce requests, for the partition of records without a key.
     pub turns: Arc<AtomicU64>,
     /// Places for reads of partitions without an instance.
@@ -59,7 +61,20 @@ pub fn routes(
     clock: Arc<dyn Clock>,
     logins: Option<Arc<Logins>>,
 ) -> (Router, RestHandle) {
-    let consumers = Arc::new(Consumers::new(&config, clock.clone()));
+    let roll = store.is_shared().then(|| {
+        let address = config.peer_address.as_deref().unwrap_or(&config.listen);
+        let address = match address.contains("://") {
+            true => address.to_owned(),
+            false => format!("http://{address}"),
+        };
+        let idle_max = config.consumer_instance_timeout.0;
+        Roll::new(store.clone(), clock.clone(), address, idle_max)
+    });
+    let consumers = Arc::new(Consumers::new(&config, clock.clone(), roll.clone()));
+    if let Some(roll) = roll {
+        let consumers = Arc::downgrade(&consumers);
+        tokio::spawn(async move { roll.begin_if_there(&consumers).await });
+    }
     let closing = CancellationToken::new();
     let partition_reads = Arc::new(Semaphore::new(limits::PARTITION_READS_MAX));
     let handle = RestHandle {
@@ -75,16 +90,23 @@ pub fn routes(
         clock,
         gate,
         consumers,
+        peers: consumers::peers(),
         turns: Arc::default(),
         partition_reads,
         event_streams: Arc::new(Semaphore::new(limits::EVENT_STREAMS_MAX)),
         closing: closing.clone(),
     };
+    let shared = Arc::new(shared);
     let router = paths()
         .router
         .fallback(async || RestError::NotFound)
         .method_not_allowed_fallback(async || RestError::MethodNotAllowed)
-        .with_state(Arc::new(shared));
+        .with_state(Arc::clone(&shared));
+    // Only a store that other proxies work on has instances elsewhere.
+    let router = match shared.consumers.roll() {
+        None => router,
+        Some(_) => router.layer(middleware::from_fn_with_state(shared, consumers::located)),
+    };
     let router = match logins {
         Some(logins) => login::identified(router, logins),
         None => router,

@@ -7,15 +7,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use base::UnixMillis;
 use bytes::Bytes;
-use streams::{EventStore, ProduceBatch, Record, StreamsError, TopicName};
+use streams::{EventStore, ProduceBatch, ProduceOnce, Record, StreamsError, TopicName};
 use tokio::task::JoinSet;
 
 use crate::error::{RestError, record_code};
+use crate::idempotency::Once;
 use crate::routes::Shared;
 use crate::{limits, partitioner};
 
 /// A record, and the partition that it is to go to; none lets its key decide.
+#[derive(Clone)]
 pub(crate) struct Asked {
     pub record: Record,
     pub partition: Option<i32>,
@@ -53,22 +56,133 @@ pub(crate) async fn store(
         reason: "the store broke off".into(),
     };
     let mut outcomes = vec![broke_off; count];
-    let parts = place(shared, partitions, asked, &mut outcomes);
+    let turn = shared.turns.fetch_add(1, Ordering::Relaxed);
+    let parts = place(turn, partitions, asked, &mut outcomes);
     store_all(&shared.store, topic, parts, &mut outcomes).await;
     metrics::counter!("thalweg_rest_records_in_total").increment(count as u64);
     outcomes
+}
+
+/// Stores records of one request under its key, all or none, or finds where they were stored under
+/// it before; says which, and when the first request came.
+///
+/// # Errors
+/// The store's, when the key was used for another request.
+pub(crate) async fn store_once(
+    shared: &Shared,
+    topic: &TopicName,
+    partitions: i32,
+    asked: Vec<Asked>,
+    once: &Once,
+) -> Result<(Vec<Outcome>, Recalled), RestError> {
+    let bytes = asked.iter().map(|it| record_bytes(&it.record));
+    metrics::counter!("thalweg_rest_bytes_in_total").increment(bytes.sum::<usize>() as u64);
+    let (count, turn) = (asked.len(), once.turn());
+    let nothing = Outcome::Refused {
+        code: 50002,
+        reason: "the key's answer does not tell of this record".into(),
+    };
+    let mut outcomes = vec![nothing; count];
+    let parts = place(turn, partitions, asked.clone(), &mut outcomes);
+    let fresh = Recalled {
+        is_recalled: false,
+        at: once.at,
+    };
+    if parts.is_empty() {
+        return Ok((outcomes, fresh));
+    }
+    let mut batch_bytes = limits::BATCH_BYTES;
+    let stored = loop {
+        let request = once_of(topic, partitions, &parts, once, batch_bytes);
+        let is_split = request.batches.iter().all(|batch| batch.records.len() == 1);
+        match shared.store.produce_once(request).await {
+            Err(StreamsError::MessageTooLarge { .. }) if !is_split => batch_bytes /= 2,
+            outcome => break outcome,
+        }
+    };
+    let stored = match stored {
+        Err(StreamsError::KeyReused) => return Err(StreamsError::KeyReused.into()),
+        Err(error) => {
+            let (code, reason) = (record_code(&error), Arc::from(base::report(&error)));
+            for (index, _) in parts.values().flatten() {
+                outcomes[*index] = Outcome::Refused {
+                    code,
+                    reason: Arc::clone(&reason),
+                };
+            }
+            return Ok((outcomes, fresh));
+        }
+        Ok(stored) => stored,
+    };
+    // The topic may have got more partitions since: the first request's places count.
+    let then = i32::try_from(stored.partitions).unwrap_or(partitions);
+    let parts = match then == partitions {
+        true => parts,
+        false => place(turn, then, asked, &mut outcomes),
+    };
+    for (partition, part) in &parts {
+        let runs = stored.runs.iter().filter(|run| run.partition == *partition);
+        let offsets = runs.flat_map(|run| (run.base_offset..).take(run.count as usize));
+        for ((index, _), offset) in part.iter().zip(offsets) {
+            outcomes[*index] = Outcome::Placed {
+                partition: *partition,
+                offset,
+            };
+        }
+    }
+    metrics::counter!("thalweg_rest_records_in_total").increment(match stored.is_recalled {
+        true => 0,
+        false => count as u64,
+    });
+    let recalled = Recalled {
+        is_recalled: stored.is_recalled,
+        at: stored.at,
+    };
+    Ok((outcomes, recalled))
+}
+
+/// Whether an answer repeats an earlier one, and when that one's request came.
+#[derive(Clone, Copy)]
+pub(crate) struct Recalled {
+    pub is_recalled: bool,
+    pub at: UnixMillis,
+}
+
+fn once_of(
+    topic: &TopicName,
+    partitions: i32,
+    parts: &BTreeMap<i32, Part>,
+    once: &Once,
+    batch_bytes: usize,
+) -> ProduceOnce {
+    let of_part = |(partition, part): (&i32, &Part)| {
+        let (topic, partition) = (topic.clone(), *partition);
+        let batches = batches(part.clone(), batch_bytes).into_iter();
+        batches.map(move |batch| ProduceBatch {
+            topic: topic.clone(),
+            partition,
+            records: batch.into_iter().map(|(_, record)| record).collect(),
+            sequence: None,
+        })
+    };
+    ProduceOnce {
+        key: once.key,
+        fingerprint: once.fingerprint,
+        partitions: u32::try_from(partitions).unwrap_or(0),
+        at: once.at,
+        batches: parts.iter().flat_map(of_part).collect(),
+    }
 }
 
 type Part = Vec<(usize, Record)>;
 
 /// Chooses each record's partition; what names a partition that is not there gets its outcome.
 fn place(
-    shared: &Shared,
+    turn: u64,
     partitions: i32,
     asked: Vec<Asked>,
     outcomes: &mut [Outcome],
 ) -> BTreeMap<i32, Part> {
-    let turn = shared.turns.fetch_add(1, Ordering::Relaxed);
     let sticky = partitioner::of_turn(turn, partitions);
     let mut parts: BTreeMap<i32, Part> = BTreeMap::new();
     for (index, Asked { record, partition }) in asked.into_iter().enumerate() {
@@ -125,7 +239,7 @@ async fn store_part(
     part: Part,
 ) -> Vec<(usize, Outcome)> {
     let mut outcomes = Vec::with_capacity(part.len());
-    let mut waiting: Vec<Part> = batches(part);
+    let mut waiting: Vec<Part> = batches(part, limits::BATCH_BYTES);
     waiting.reverse();
     let mut failure: Option<(u32, Arc<str>)> = None;
     while let Some(mut batch) = waiting.pop() {
@@ -181,12 +295,12 @@ async fn store_part(
     outcomes
 }
 
-fn batches(part: Part) -> Vec<Part> {
+fn batches(part: Part, bytes_max: usize) -> Vec<Part> {
     let mut batches = Vec::new();
     let (mut batch, mut bytes) = (Part::new(), 0);
     for (index, record) in part {
         let more = record_bytes(&record);
-        if !batch.is_empty() && bytes + more > limits::BATCH_BYTES {
+        if !batch.is_empty() && bytes + more > bytes_max {
             batches.push(std::mem::take(&mut batch));
             bytes = 0;
         }

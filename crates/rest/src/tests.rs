@@ -200,13 +200,18 @@ impl Proxy {
 
 /// Runs a file of exchanges and compares it with what it should be.
 async fn check(name: &str) {
+    check_with(name, RestConfig::default()).await;
+}
+
+/// As [`check`] with another configuration.
+async fn check_with(name: &str, config: RestConfig) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("exchanges")
         .join(name);
     let expected = std::fs::read_to_string(&path).unwrap();
     let config = RestConfig {
         consumer_instances_max: 4,
-        ..RestConfig::default()
+        ..config
     };
     let mut proxy = match expected.contains("\n! as ") {
         true => Proxy::open_secured(config),
@@ -329,6 +334,20 @@ async fn produced_records_are_stored_as_they_came() {
 #[tokio::test(flavor = "multi_thread")]
 async fn stream_topics_are_created_by_their_streams_policy() {
     check("streams.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_again_under_its_key_is_stored_once() {
+    check("idempotency.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn topics_without_a_path_are_the_default_streams() {
+    let config = RestConfig {
+        default_stream: Some("/streams/test".to_owned()),
+        ..RestConfig::default()
+    };
+    check_with("default-stream.txt", config).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -494,7 +513,7 @@ async fn every_exchange_file_is_run() {
     for file in std::fs::read_dir(folder).unwrap() {
         let name = file.unwrap().file_name().into_string().unwrap();
         assert!(
-            source.contains(&format!("check(\"{name}\")")),
+            source.contains(&format!("(\"{name}\"")),
             "{name} is not run"
         );
     }

@@ -105,7 +105,7 @@ pub(crate) async fn offsets(
 }
 
 async fn described(shared: &Shared, topic: &str) -> Result<TopicInfo, RestError> {
-    let name = answer::topic_name(topic)?;
+    let name = shared.config.topic_name(topic)?;
     shared.store.topic(&name).await.map_err(RestError::from)
 }
 
@@ -114,7 +114,7 @@ async fn lying(
     shared: &Shared,
     topic: &str,
 ) -> Result<(TopicName, Vec<PartitionObject>), RestError> {
-    let name = answer::topic_name(topic)?;
+    let name = shared.config.topic_name(topic)?;
     let found = shared.store.replicas(Some(&name)).await?;
     let (name, lying) = found
         .into_iter()

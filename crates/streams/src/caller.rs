@@ -19,6 +19,7 @@ use crate::event_store::{
     ClusterInfo, CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail, GroupInfo,
     Placed, ProduceBatch, SeekTo, TopicInfo, TopicSetting, TopicSpec,
 };
+use crate::once::{ProduceOnce, StoredOnce};
 use crate::record::ConsumedRecord;
 use crate::topic::TopicName;
 use crate::topic_config::ConfigChange;
@@ -222,6 +223,17 @@ impl EventStore for AsCaller {
     async fn produce(&self, batch: ProduceBatch) -> Result<Placed, StreamsError> {
         self.caller.check_topic(Operation::Write, &batch.topic)?;
         self.store.produce(batch).await
+    }
+
+    async fn produce_once(&self, asked: ProduceOnce) -> Result<StoredOnce, StreamsError> {
+        for batch in &asked.batches {
+            self.caller.check_topic(Operation::Write, &batch.topic)?;
+        }
+        self.store.produce_once(asked).await
+    }
+
+    fn is_shared(&self) -> bool {
+        self.store.is_shared()
     }
 
     async fn producer_id(&self) -> Result<i64, StreamsError> {

@@ -20,6 +20,7 @@ use crate::event_store::{
     GroupInfo, GroupMember, Placed, ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
 };
 use crate::groups::GroupDescription;
+use crate::once::{ProduceOnce, StoredOnce};
 use crate::partition::Ack;
 use crate::store::Streams;
 use crate::topic::TopicName;
@@ -136,6 +137,10 @@ impl EventStore for Embedded {
             partition,
             base_offset: append.base_offset,
         })
+    }
+
+    async fn produce_once(&self, asked: ProduceOnce) -> Result<StoredOnce, StreamsError> {
+        self.streams.produce_once(asked).await
     }
 
     async fn producer_id(&self) -> Result<i64, StreamsError> {

@@ -112,6 +112,9 @@ pub enum StreamsError {
         /// The sequence that continues what is stored.
         expected: i32,
     },
+    /// A key under which something else was stored; the caller's fault, no retry helps.
+    #[error("the key was used for another request: a key belongs to one request and its retries")]
+    KeyReused,
     /// A newer instance of the producer has taken over.
     #[error("producer {producer_id} of epoch {got} was replaced by epoch {current}")]
     InvalidProducerEpoch {

@@ -14,6 +14,7 @@ use crate::backup::{BackupHead, TopicBackup, TopicRestore};
 use crate::config::Durability;
 use crate::error::StreamsError;
 use crate::offsets::GroupOffset;
+use crate::once::{ProduceOnce, StoredOnce};
 use crate::record::{ConsumedRecord, Record};
 use crate::topic::TopicName;
 use crate::topic_config::{ConfigChange, TopicConfig};
@@ -83,6 +84,20 @@ pub trait EventStore: Administration {
     /// Stores the records of one batch together; returns when they have the topic's durability.
     /// A batch whose sequence was stored already answers its old offset.
     async fn produce(&self, batch: ProduceBatch) -> Result<Placed, StreamsError>;
+
+    /// Stores records at most once under a key, all or none; returns when they have their topic's
+    /// durability. A key that was stored under before, by whichever process on this store, answers
+    /// where, and `KeyReused` when it came with another request; one that is under way is waited
+    /// for. After an error the same request may be sent again.
+    async fn produce_once(&self, asked: ProduceOnce) -> Result<StoredOnce, StreamsError> {
+        let _ = asked;
+        Err(StreamsError::Unsupported("storing once by a key"))
+    }
+
+    /// Whether other processes may work on the same store.
+    fn is_shared(&self) -> bool {
+        false
+    }
 
     /// A producer id that nobody had before and nobody will get again; its first epoch is 0.
     async fn producer_id(&self) -> Result<i64, StreamsError>;

@@ -40,6 +40,7 @@ mod marker;
 mod mover;
 mod observe;
 mod offsets;
+mod once;
 mod partition;
 mod producers;
 mod record;
@@ -75,6 +76,7 @@ pub use inspect::{
 pub use lag::Lag;
 pub use observe::MetricsConfig;
 pub use offsets::{GroupOffset, OffsetCommit};
+pub use once::{OnceKey, ProduceOnce, Run, StoredOnce};
 pub use partition::{Ack, AckWait, Append, Partition, Watch};
 pub use record::{ConsumedRecord, Record};
 pub use recovery::Recovery;

@@ -1,5 +1,7 @@
 //! Every bound of the event store, with unit and reason.
 
+use std::time::Duration;
+
 /// Longest topic name in its wire form, in bytes: Kafka's own limit.
 pub const TOPIC_NAME_BYTES_MAX: usize = 249;
 
@@ -16,6 +18,20 @@ pub const PRODUCERS_PER_PARTITION_MAX: usize = 10_000;
 /// Batches per producer that are recognized when sent again: as many as an idempotent client may
 /// have in flight, so the number is part of Kafka's protocol.
 pub const PRODUCER_BATCHES_REMEMBERED: usize = 5;
+
+/// How long a key is remembered under which records were stored once: longer than anybody retries,
+/// and not longer than partitions know idempotent producers.
+pub const ONCE_KEY_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Keys that are remembered, by one store or by one partition of a Kafka cluster's topic of keys; the
+/// oldest are forgotten first. At about 200 bytes each this is 20 MB.
+pub const ONCE_KEYS_MAX: usize = 100_000;
+
+/// Partitions of the topic that remembers keys: so many writers may work at once on a cluster.
+pub const ONCE_PARTITIONS: i32 = 8;
+
+/// Batches under one key: bounds the record that tells where they are.
+pub const ONCE_RUNS_MAX: usize = 10_000;
 
 /// Producer ids reserved by one durable frame; a restart skips what is left of the block.
 pub const PRODUCER_ID_BLOCK: i64 = 1_000;

@@ -204,14 +204,30 @@ impl Producer {
     }
 }
 
-/// Forgets the tenth of the producers that wrote longest ago, so that room is made seldom.
+/// Forgets the tenth of the producers that wrote longest ago, so that room is made seldom. Those
+/// that write once make room before anybody who goes on.
 fn forget_silent(by_id: &mut HashMap<i64, Producer>) {
-    let mut offsets: Vec<i64> = by_id.values().map(Producer::last_offset).collect();
-    let nth = offsets.len() / 10;
-    let (_, oldest_kept, _) = offsets.select_nth_unstable(nth);
+    let nth = by_id.len() / 10;
+    let offsets = |by_id: &HashMap<i64, Producer>, is_open: fn(i64) -> bool| -> Vec<i64> {
+        let open = by_id.iter().filter(|(id, _)| is_open(**id));
+        open.map(|(_, producer)| producer.last_offset()).collect()
+    };
+    let once = |id| id >= ONE_SHOT_ID_MIN;
+    let mut open = offsets(by_id, once);
+    let is_open: fn(i64) -> bool = if open.len() > nth {
+        once
+    } else {
+        open = offsets(by_id, |_| true);
+        |_| true
+    };
+    let (_, oldest_kept, _) = open.select_nth_unstable(nth);
     let oldest_kept = *oldest_kept;
-    by_id.retain(|_, producer| producer.last_offset() >= oldest_kept);
+    by_id.retain(|id, producer| !is_open(*id) || producer.last_offset() >= oldest_kept);
 }
+
+/// Producers from this id on write once and never again: their ids follow from what they write, and
+/// ids that are given out in turn never come this far.
+pub(crate) const ONE_SHOT_ID_MIN: i64 = 1 << 62;
 
 #[cfg(test)]
 mod tests {

@@ -38,6 +38,7 @@ use crate::ledger::GroupLedger;
 use crate::limits::RESERVE_BYTES;
 use crate::observe::ToldTopics;
 use crate::offsets::Offsets;
+use crate::once::embedded::Keys;
 use crate::partition::{Shared, storage};
 use crate::recovery::{Recovery, Replay};
 use crate::telemetry::Telemetry;
@@ -60,6 +61,7 @@ pub struct Streams {
     /// Held while a block of producer ids is on its way to the disk.
     reserving: tokio::sync::Mutex<()>,
     groups: Arc<Coordinator>,
+    keys: Keys,
     /// Where Kafka's clients connect to.
     listener: Mutex<Option<(String, u16)>>,
     told_topics: ToldTopics,
@@ -125,6 +127,7 @@ impl Streams {
         let ledger = GroupLedger::new(&offsets, &shared, &clock);
         let streams = Arc::new(Streams {
             groups: Coordinator::new(config.groups.clone(), Arc::clone(&clock), Arc::new(ledger)),
+            keys: Keys::default(),
             listener: Mutex::default(),
             told_topics: ToldTopics::default(),
             config,
@@ -190,6 +193,11 @@ impl Streams {
     /// The cluster's id, made when the store was created.
     pub fn cluster_id(&self) -> &str {
         &self.cluster_id
+    }
+
+    /// Keys under which records are stored once.
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     /// Where Kafka's clients connect to; none while nothing listens.

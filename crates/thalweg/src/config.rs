@@ -204,7 +204,7 @@ impl Layers {
     }
 
     fn read(mut self) -> Result<Config, Vec<Problem>> {
-        let config = Config {
+        let mut config = Config {
             access: self.section("access"),
             log: self.section("log"),
             streams: self.section("streams"),
@@ -216,6 +216,14 @@ impl Layers {
         };
         for problem in config.streams.problems() {
             self.problem("[streams]".to_owned(), problem);
+        }
+        match config.rest.clone().settled() {
+            Ok(settled) => config.rest = settled,
+            Err(problems) => {
+                for problem in problems {
+                    self.problem("[rest]".to_owned(), problem);
+                }
+            }
         }
         if self.problems.is_empty() {
             Ok(config)
@@ -328,7 +336,7 @@ const OTHER_VARIABLES: [&str; 6] = [
 ];
 /// Tables whose names the user chooses, so that `--set TABLE.NAME=VALUE` and variables reach them; a
 /// variable's underscores are the name's dots.
-const OPEN_TABLES: [&str; 1] = ["streams.kafka.properties"];
+const OPEN_TABLES: [&str; 2] = ["streams.kafka.properties", "rest.properties"];
 /// Keys at most this many letters away are suggested.
 const NEAR: usize = 3;
 

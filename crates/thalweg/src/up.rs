@@ -458,7 +458,7 @@ impl Parts {
             if let Some(listener) = listeners.rest {
                 let (routes, handle) = rest::routes(
                     store.clone(),
-                    config.rest.clone(),
+                    with_peer_address(&config.rest, &listener),
                     self.clock.clone(),
                     logins.clone(),
                 );
@@ -510,6 +510,24 @@ impl Parts {
             cluster.close().await;
         }
     }
+}
+
+/// The proxy's settings with the address at which the proxies on other machines find it.
+fn with_peer_address(config: &rest::RestConfig, listener: &TcpListener) -> rest::RestConfig {
+    let mut config = config.clone();
+    if config.peer_address.is_none()
+        && let Ok(bound) = listener.local_addr()
+    {
+        config.peer_address = Some(match bound.ip().is_unspecified() {
+            false => bound.to_string(),
+            true => {
+                let machine = rustix::system::uname();
+                let name = machine.nodename().to_string_lossy();
+                format!("{name}:{}", bound.port())
+            }
+        });
+    }
+    config
 }
 
 /// What of the management port needs no login: what tells that the process lives, what agents

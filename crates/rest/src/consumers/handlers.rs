@@ -3,14 +3,13 @@
 
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use regex::RegexBuilder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use streams::{SeekTo, TopicName};
 
 use super::request::{
     AnyBody, Found, FoundAny, Offsets, Partitions, Position, Positions, V2Body, bounded,
-    instance_config, named,
+    instance_config, named, whole_name,
 };
 use super::{Instance, InstanceConfig, InstanceKey, Interest, read, v1};
 use crate::answer::{self, AnswerType, Parameters, Segments};
@@ -18,6 +17,7 @@ use crate::error::RestError;
 use crate::limits;
 use crate::login::{Asked, Owner};
 use crate::media::{self, ApiVersion};
+use crate::routes::Shared;
 
 /// `POST /consumers/{group}`
 pub(crate) async fn create(
@@ -49,7 +49,7 @@ pub(crate) async fn create(
     };
     shared
         .consumers
-        .create(&shared.store, owner, key, config)
+        .create(&shared.store, owner, key, config, &body.bytes)
         .await?;
     let body = Created {
         instance_id: name,
@@ -91,18 +91,13 @@ pub(crate) async fn subscribe(
             bounded(topics.len())?;
             let topics = topics
                 .iter()
-                .map(|name| named(name))
+                .map(|name| named(&shared.config, name))
                 .collect::<Result<_, _>>()?;
             Interest::Topics(topics)
         }
         (None, Some(pattern)) => {
-            let pattern = RegexBuilder::new(&format!("^(?:{pattern})$"))
-                .size_limit(limits::PATTERN_BYTES_MAX)
-                .build()
-                .map_err(|error| {
-                    RestError::InvalidEntity(format!("topic_pattern is no pattern: {error}"))
-                })?;
-            let topics = read::matching(&*shared.store, &pattern).await?;
+            let pattern = whole_name(&pattern)?;
+            let topics = read::matching(&shared, &pattern).await?;
             Interest::Pattern {
                 pattern,
                 topics,
@@ -125,7 +120,8 @@ pub(crate) async fn subscribe(
         Interest::Nothing | Interest::Partitions => Vec::new(),
     };
     reader.consumer()?.subscribe(topics).await?;
-    reader.interest = interest;
+    reader.begin(interest);
+    shared.consumers.note(&instance, &mut reader).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -149,21 +145,26 @@ pub(crate) async fn subscription(
 }
 
 /// `DELETE …/subscription`: gives up assigned partitions too, as Kafka's unsubscribe does.
-pub(crate) async fn unsubscribe(Found(instance): Found) -> Result<Response, RestError> {
+pub(crate) async fn unsubscribe(
+    Asked(shared): Asked,
+    Found(instance): Found,
+) -> Result<Response, RestError> {
     let mut reader = instance.reader().await?;
     if !matches!(reader.interest, Interest::Nothing) {
         reader.consumer()?.assign(Vec::new()).await?;
-        reader.interest = Interest::Nothing;
+        reader.begin(Interest::Nothing);
+        shared.consumers.note(&instance, &mut reader).await?;
     }
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// `POST …/assignments`
 pub(crate) async fn assign(
+    Asked(shared): Asked,
     Found(instance): Found,
     V2Body(body): V2Body,
 ) -> Result<Response, RestError> {
-    let partitions = answer::entity::<Partitions>(&body)?.named()?;
+    let partitions = answer::entity::<Partitions>(&body)?.named(&shared.config)?;
     let mut reader = instance.reader().await?;
     if matches!(
         reader.interest,
@@ -174,7 +175,8 @@ pub(crate) async fn assign(
         ));
     }
     reader.consumer()?.assign(partitions).await?;
-    reader.interest = Interest::Partitions;
+    reader.begin(Interest::Partitions);
+    shared.consumers.note(&instance, &mut reader).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -203,7 +205,7 @@ pub(crate) async fn seek(
     Found(instance): Found,
     V2Body(body): V2Body,
 ) -> Result<Response, RestError> {
-    let positions = answer::entity::<Positions>(&body)?.named()?;
+    let positions = answer::entity::<Positions>(&body)?.named(&shared.config)?;
     let mut reader = instance.reader().await?;
     for (topic, partition, position) in positions {
         let to = match position {
@@ -213,33 +215,42 @@ pub(crate) async fn seek(
                 found.map_or(SeekTo::End, SeekTo::Offset)
             }
         };
-        reader.consumer()?.seek(&topic, partition, to).await?;
+        reader.seek(topic, partition, to).await?;
     }
+    shared.consumers.note(&instance, &mut reader).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// `POST …/positions/beginning`
 pub(crate) async fn seek_to_beginning(
+    Asked(shared): Asked,
     Found(instance): Found,
     V2Body(body): V2Body,
 ) -> Result<Response, RestError> {
-    seek_all(&instance, &body, SeekTo::Beginning).await
+    seek_all(&shared, &instance, &body, SeekTo::Beginning).await
 }
 
 /// `POST …/positions/end`
 pub(crate) async fn seek_to_end(
+    Asked(shared): Asked,
     Found(instance): Found,
     V2Body(body): V2Body,
 ) -> Result<Response, RestError> {
-    seek_all(&instance, &body, SeekTo::End).await
+    seek_all(&shared, &instance, &body, SeekTo::End).await
 }
 
-async fn seek_all(instance: &Instance, body: &[u8], to: SeekTo) -> Result<Response, RestError> {
-    let partitions = answer::entity::<Partitions>(body)?.named()?;
+async fn seek_all(
+    shared: &Shared,
+    instance: &Instance,
+    body: &[u8],
+    to: SeekTo,
+) -> Result<Response, RestError> {
+    let partitions = answer::entity::<Partitions>(body)?.named(&shared.config)?;
     let mut reader = instance.reader().await?;
     for (topic, partition) in partitions {
-        reader.consumer()?.seek(&topic, partition, to).await?;
+        reader.seek(topic, partition, to).await?;
     }
+    shared.consumers.note(instance, &mut reader).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -278,7 +289,7 @@ pub(crate) async fn commit(
     let offsets = if body.trim_ascii().is_empty() {
         None
     } else {
-        let mut offsets = answer::entity::<Offsets>(&body)?.named()?;
+        let mut offsets = answer::entity::<Offsets>(&body)?.named(&shared.config)?;
         for (_, _, offset, _) in &mut offsets {
             *offset = offset.checked_add(1).ok_or_else(|| {
                 RestError::InvalidEntity("an offset is below 2^63 - 1".to_owned())
@@ -317,7 +328,7 @@ pub(crate) async fn committed(
     if body.trim_ascii().is_empty() {
         return Err(RestError::PartitionsMissing);
     }
-    let partitions = answer::entity::<Partitions>(&body)?.named()?;
+    let partitions = answer::entity::<Partitions>(&body)?.named(&shared.config)?;
     let found = shared
         .store
         .committed(&instance.key.group, &partitions)

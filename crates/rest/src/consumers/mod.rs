@@ -5,12 +5,16 @@
 //! the configured time is closed by the reaper, a task that exists only while there are instances
 //! and sleeps until the first of them can expire.
 
+mod elsewhere;
 mod handlers;
 mod read;
 mod request;
+mod roll;
+mod sharing;
+mod taking;
 mod v1;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,18 +23,23 @@ use access::Principal;
 use base::{Clock, UnixMillis};
 use regex::Regex;
 use streams::{
-    Consumer, ConsumerConfig, EventStore, Isolation, OffsetReset, StreamsError, TopicName,
+    Consumer, ConsumerConfig, EventStore, Isolation, OffsetReset, SeekTo, StreamsError, TopicName,
 };
 use tokio::sync::{Mutex, MutexGuard};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use elsewhere::{located, peers};
 pub(crate) use handlers::{
     assign, assignments, commit, committed, create, delete, records, seek, seek_to_beginning,
     seek_to_end, subscribe, subscription, unsubscribe,
 };
 pub(crate) use read::{Shape, encoded, record_bytes};
+pub(crate) use roll::Roll;
 pub(crate) use v1::read as read_v1;
 
+use self::sharing::Standing;
+use self::taking::Resuming;
 use crate::config::RestConfig;
 use crate::error::RestError;
 use crate::limits;
@@ -42,6 +51,8 @@ pub(crate) struct Consumers {
     idle_max: Duration,
     instances_max: usize,
     registry: parking_lot::Mutex<Registry>,
+    /// Where other proxies on the same store find what this one has.
+    roll: Option<Arc<Roll>>,
     shutdown: CancellationToken,
 }
 
@@ -81,6 +92,8 @@ pub(crate) struct Instance {
     last_used_ms: AtomicI64,
     gone: CancellationToken,
     reader: Mutex<Reader>,
+    /// What the roll says of it, where there is one.
+    standing: Option<Standing>,
 }
 
 /// The instance's consumer and what it has been told.
@@ -91,6 +104,10 @@ struct Reader {
     /// Records were answered and not committed yet.
     uncommitted: bool,
     committed_at: UnixMillis,
+    /// Where its client sent it since it read of a partition.
+    sought: BTreeMap<(TopicName, i32), SeekTo>,
+    /// Where to go on in partitions that come, when it was taken over.
+    resuming: Resuming,
 }
 
 enum Interest {
@@ -105,23 +122,26 @@ enum Interest {
 }
 
 impl Consumers {
-    pub fn new(config: &RestConfig, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(config: &RestConfig, clock: Arc<dyn Clock>, roll: Option<Arc<Roll>>) -> Self {
         Consumers {
             clock,
             idle_max: config.consumer_instance_timeout.0,
             instances_max: config.consumer_instances_max,
             registry: parking_lot::Mutex::default(),
+            roll,
             shutdown: CancellationToken::new(),
         }
     }
 
     /// Makes an instance that reads `store`; it is a member of its group once it subscribes.
+    /// `settings` is what `config` was read from.
     pub async fn create(
         self: &Arc<Self>,
         store: &Arc<dyn EventStore>,
         owner: Option<Principal>,
         key: InstanceKey,
         config: InstanceConfig,
+        settings: &[u8],
     ) -> Result<(), RestError> {
         {
             let mut registry = self.registry.lock();
@@ -139,16 +159,13 @@ impl Consumers {
             key,
         };
         let consumer = store
-            .consumer(ConsumerConfig {
-                group: Some(name.key.group.clone()),
-                client_id: name.key.instance.clone(),
-                auto_offset_reset: config.reset,
-                session_timeout: self.idle_max.clamp(SESSION_MIN, SESSION_MAX),
-                isolation: Isolation::default(),
-            })
+            .consumer(self.consumer_config(&name.key, &config))
+            .await?;
+        let standing = self
+            .claim(owner.as_ref(), &name.key, config.version, settings)
             .await?;
         let now = self.clock.now();
-        let instance = Arc::new(Instance {
+        self.insert(Instance {
             key: name.key.clone(),
             owner,
             config,
@@ -159,15 +176,36 @@ impl Consumers {
                 interest: Interest::Nothing,
                 uncommitted: false,
                 committed_at: now,
+                sought: BTreeMap::new(),
+                resuming: Resuming::default(),
             }),
+            standing,
         });
+        Ok(())
+    }
+
+    fn consumer_config(&self, key: &InstanceKey, config: &InstanceConfig) -> ConsumerConfig {
+        let session_max = match self.roll {
+            Some(_) => SHARED_SESSION_MAX,
+            None => SESSION_MAX,
+        };
+        ConsumerConfig {
+            group: Some(key.group.clone()),
+            client_id: key.instance.clone(),
+            auto_offset_reset: config.reset,
+            session_timeout: self.idle_max.clamp(SESSION_MIN, session_max),
+            isolation: Isolation::default(),
+        }
+    }
+
+    fn insert(self: &Arc<Self>, instance: Instance) {
         let mut registry = self.registry.lock();
-        registry.instances.insert(name.key.clone(), instance);
+        let key = instance.key.clone();
+        registry.instances.insert(key, Arc::new(instance));
         gauge(&registry);
         if !std::mem::replace(&mut registry.reaping, true) {
             tokio::spawn(reap(Arc::downgrade(self), self.shutdown.clone()));
         }
-        Ok(())
     }
 
     /// Finds an instance and keeps it alive for another idle time.
@@ -201,6 +239,7 @@ impl Consumers {
         };
         match found {
             Some(instance) => {
+                self.strike(&[key]).await;
                 instance.close().await;
                 Ok(())
             }
@@ -227,22 +266,19 @@ impl Consumers {
             gauge(&registry);
             expired
         };
-        for instance in &expired {
-            let InstanceKey {
-                group,
-                instance: name,
-            } = &instance.key;
-            tracing::info!(group, instance = name, "closed an idle consumer instance");
-            instance.close().await;
-        }
-        expired.len()
+        let count = expired.len();
+        let keys: Vec<InstanceKey> = expired.iter().map(|it| it.key.clone()).collect();
+        close_all(expired, true).await;
+        self.strike(&keys).await;
+        count
     }
 
     pub fn count(&self) -> usize {
         self.registry.lock().instances.len()
     }
 
-    /// Closes every instance and ends the reaper.
+    /// Closes every instance and ends the reaper. What is on the roll stays there: another proxy
+    /// goes on with it.
     pub async fn close(&self) {
         self.shutdown.cancel();
         let all: Vec<Arc<Instance>> = self
@@ -252,8 +288,18 @@ impl Consumers {
             .drain()
             .map(|(_, instance)| instance)
             .collect();
-        for instance in all {
-            instance.close().await;
+        if self.roll.is_some() {
+            for instance in &all {
+                let mut reader = instance.reader.lock().await;
+                if let Err(error) = self.note(instance, &mut reader).await {
+                    let error = base::report(&error);
+                    tracing::warn!(error, "where a consumer instance was is not on the roll");
+                }
+            }
+        }
+        close_all(all, false).await;
+        if let Some(roll) = &self.roll {
+            roll.close();
         }
     }
 
@@ -320,10 +366,50 @@ impl Instance {
 }
 
 impl Reader {
+    /// Reads something else from now on.
+    fn begin(&mut self, interest: Interest) {
+        self.interest = interest;
+        self.sought.clear();
+        self.resuming = Resuming::default();
+    }
+
+    /// Moves where it is in a partition.
+    async fn seek(
+        &mut self,
+        topic: TopicName,
+        partition: i32,
+        to: SeekTo,
+    ) -> Result<(), StreamsError> {
+        self.consumer()?.seek(&topic, partition, to).await?;
+        self.sought.insert((topic, partition), to);
+        Ok(())
+    }
+
     fn consumer(&mut self) -> Result<&mut Box<dyn Consumer>, StreamsError> {
         // Instance::reader answers only readers that have one.
         self.consumer.as_mut().ok_or(StreamsError::Closed)
     }
+}
+
+/// Closes instances side by side, so that what they commit shares a sync.
+async fn close_all(instances: Vec<Arc<Instance>>, are_idle: bool) {
+    let mut closing = JoinSet::new();
+    for instance in instances {
+        if closing.len() >= limits::CLOSED_AT_ONCE_MAX {
+            closing.join_next().await;
+        }
+        closing.spawn(async move {
+            let InstanceKey {
+                group,
+                instance: name,
+            } = &instance.key;
+            if are_idle {
+                tracing::info!(group, instance = name, "closed an idle consumer instance");
+            }
+            instance.close().await;
+        });
+    }
+    closing.join_all().await;
 }
 
 struct Making<'a> {
@@ -380,3 +466,7 @@ const REAP_INTERVAL_MIN: Duration = Duration::from_millis(200);
 /// what coordinators take. While the process lives the store's consumer keeps the session up.
 const SESSION_MIN: Duration = Duration::from_secs(6);
 const SESSION_MAX: Duration = Duration::from_secs(1_800);
+
+/// Where another proxy may take a member's place, it must not wait for long until the group gives
+/// it the partitions.
+const SHARED_SESSION_MAX: Duration = Duration::from_secs(10);

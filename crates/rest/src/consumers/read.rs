@@ -11,12 +11,13 @@
 
 use std::time::Duration;
 
+use base::UnixMillis;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use regex::Regex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use streams::{ConsumedRecord, Consumer, EventStore, SeekTo, StreamsError, TopicName};
+use streams::{ConsumedRecord, Consumer, SeekTo, StreamsError, TopicName};
 use tokio::time::Instant;
 
 use super::{Instance, Interest, Reader, not_found};
@@ -29,6 +30,7 @@ use crate::routes::Shared;
 #[derive(Debug, Deserialize)]
 pub(crate) struct ReadLimits {
     /// Milliseconds.
+    #[serde(alias = "consumer.request.timeout.ms")]
     timeout: Option<i64>,
     /// Bytes of keys and values.
     pub(super) max_bytes: Option<i64>,
@@ -104,14 +106,29 @@ pub(crate) async fn records(
     }
     commit_when_due(shared, instance, &mut reader).await?;
     refresh_pattern(shared, &mut reader).await?;
+    shared
+        .consumers
+        .note_answered(&*shared.store, instance, &mut reader)
+        .await?;
+    let now = shared.clock.now();
     let records = tokio::select! {
-        records = collect(
-            reader.consumer()?, deadline, max_bytes, bytes_min,
-        ) => records?,
+        records = collect(&mut reader, now, deadline, max_bytes, bytes_min) => records?,
         // Deleting an instance does not wait for its reads.
         () = instance.gone.cancelled() => return Err(not_found(&instance.key)),
     };
     reader.uncommitted |= !records.is_empty();
+    if !reader.sought.is_empty() {
+        for record in &records {
+            let place = (record.topic.clone(), record.partition);
+            reader.sought.remove(&place);
+        }
+    }
+    let noted = shared.consumers.note_begun(instance, &mut reader, &records);
+    if let Err(error) = noted.await {
+        // What is not answered is read again.
+        put_back(reader.consumer()?, &records).await?;
+        return Err(error);
+    }
     drop(reader);
     let body = encoded(&records, instance.config.format, shape);
     metrics::counter!("thalweg_rest_records_out_total").increment(records.len() as u64);
@@ -119,16 +136,25 @@ pub(crate) async fn records(
     Ok(body)
 }
 
-/// The topics that a pattern matches now, by either form of their names.
+/// The topics that a pattern matches now, by either form of their names, or without the default
+/// stream.
 pub(crate) async fn matching(
-    store: &dyn EventStore,
+    shared: &Shared,
     pattern: &Regex,
 ) -> Result<Vec<TopicName>, StreamsError> {
-    let topics = store.topics().await?;
+    let topics = shared.store.topics().await?;
+    let is_short = |name: &TopicName| {
+        shared
+            .config
+            .short(name)
+            .is_some_and(|it| pattern.is_match(it))
+    };
     Ok(topics
         .into_iter()
         .map(|info| info.name)
-        .filter(|name| pattern.is_match(name.display()) || pattern.is_match(name.wire_name()))
+        .filter(|name| {
+            pattern.is_match(name.display()) || pattern.is_match(name.wire_name()) || is_short(name)
+        })
         .collect())
 }
 
@@ -161,7 +187,7 @@ async fn refresh_pattern(shared: &Shared, reader: &mut Reader) -> Result<(), Str
     if now.since(*looked_at) < limits::PATTERN_AGE_MAX {
         return Ok(());
     }
-    let found = matching(&*shared.store, pattern).await?;
+    let found = matching(shared, pattern).await?;
     *looked_at = now;
     if found != *topics {
         topics.clone_from(&found);
@@ -171,25 +197,36 @@ async fn refresh_pattern(shared: &Shared, reader: &mut Reader) -> Result<(), Str
 }
 
 async fn collect(
-    consumer: &mut Box<dyn Consumer>,
+    reader: &mut Reader,
+    now: UnixMillis,
     deadline: Instant,
     max_bytes: usize,
     bytes_min: usize,
-) -> Result<Vec<ConsumedRecord>, StreamsError> {
+) -> Result<Vec<ConsumedRecord>, RestError> {
     let mut records: Vec<ConsumedRecord> = Vec::new();
     let mut bytes = 0;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let more = consumer
-            .poll(left, max_bytes.saturating_sub(bytes).max(1))
-            .await?;
+        let bytes_left = max_bytes.saturating_sub(bytes).max(1);
+        let mut more;
+        if reader.is_resuming(now) {
+            // A partition that comes meanwhile is to be moved before it is read.
+            let look = left.min(limits::RESUME_LOOK);
+            more = reader.consumer()?.poll(look, bytes_left).await?;
+            more = reader.resume(more).await?;
+            if more.is_empty() && left > look {
+                continue;
+            }
+        } else {
+            more = reader.consumer()?.poll(left, bytes_left).await?;
+        }
         if more.is_empty() {
             return Ok(records);
         }
         let more_bytes: usize = more.iter().map(record_bytes).sum();
         if !records.is_empty() && bytes + more_bytes > max_bytes {
             // A large record came as the first of its poll; it waits for the next read.
-            put_back(consumer, &more).await?;
+            put_back(reader.consumer()?, &more).await?;
             return Ok(records);
         }
         bytes += more_bytes;

@@ -8,6 +8,7 @@ use axum::http::header;
 use axum::http::request::Parts;
 use base::{UnixMillis, parse_rfc3339};
 use bytes::Bytes;
+use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use streams::{OffsetReset, StreamsError, TopicName};
@@ -15,10 +16,12 @@ use uuid::Uuid;
 
 use super::{Instance, InstanceConfig, not_found};
 use crate::answer::{self, Segments};
+use crate::config::RestConfig;
 use crate::error::RestError;
 use crate::limits;
 use crate::login::principal_of;
 use crate::media::{self, ApiVersion, Embedded};
+use crate::properties;
 use crate::routes::Shared;
 
 /// The instance of version 2 that the path names; calls on none are answered 40403 before their
@@ -159,11 +162,11 @@ struct OffsetName {
 }
 
 impl Partitions {
-    pub(super) fn named(self) -> Result<Vec<(TopicName, i32)>, RestError> {
+    pub(super) fn named(self, config: &RestConfig) -> Result<Vec<(TopicName, i32)>, RestError> {
         bounded(self.partitions.len())?;
         self.partitions
             .iter()
-            .map(|entry| Ok((named(&entry.topic)?, entry.partition)))
+            .map(|entry| Ok((named(config, &entry.topic)?, entry.partition)))
             .collect()
     }
 }
@@ -175,14 +178,17 @@ pub(crate) enum Position {
 }
 
 impl Positions {
-    pub(super) fn named(self) -> Result<Vec<(TopicName, i32, Position)>, RestError> {
+    pub(super) fn named(
+        self,
+        config: &RestConfig,
+    ) -> Result<Vec<(TopicName, i32, Position)>, RestError> {
         let (offsets, times) = (self.offsets, self.timestamps);
         bounded(offsets.len() + times.len())?;
         if offsets.is_empty() && times.is_empty() {
             let text = "name offsets or timestamps to go to";
             return Err(RestError::InvalidEntity(text.to_owned()));
         }
-        let offsets = Offsets { offsets }.named()?.into_iter();
+        let offsets = Offsets { offsets }.named(config)?.into_iter();
         let offsets = offsets
             .map(|(topic, partition, offset, _)| Ok((topic, partition, Position::Offset(offset))));
         let times = times.into_iter().map(|entry| {
@@ -191,14 +197,17 @@ impl Positions {
                 RestError::InvalidEntity(text.to_owned())
             })?;
             let at = Position::Time(UnixMillis(at));
-            Ok((named(&entry.topic)?, entry.partition, at))
+            Ok((named(config, &entry.topic)?, entry.partition, at))
         });
         offsets.chain(times).collect()
     }
 }
 
 impl Offsets {
-    pub(super) fn named(self) -> Result<Vec<(TopicName, i32, i64, String)>, RestError> {
+    pub(super) fn named(
+        self,
+        config: &RestConfig,
+    ) -> Result<Vec<(TopicName, i32, i64, String)>, RestError> {
         bounded(self.offsets.len())?;
         let one = |entry: OffsetName| {
             if entry.offset < 0 {
@@ -208,7 +217,7 @@ impl Offsets {
             }
             let metadata = entry.metadata.unwrap_or_default();
             Ok((
-                named(&entry.topic)?,
+                named(config, &entry.topic)?,
                 entry.partition,
                 entry.offset,
                 metadata,
@@ -218,9 +227,9 @@ impl Offsets {
     }
 }
 
-pub(super) fn named(topic: &str) -> Result<TopicName, RestError> {
-    topic
-        .parse()
+pub(super) fn named(config: &RestConfig, topic: &str) -> Result<TopicName, RestError> {
+    config
+        .name_of(topic)
         .map_err(|error| RestError::Store(StreamsError::InvalidTopic(error)))
 }
 
@@ -232,6 +241,19 @@ pub(super) fn bounded(named: usize) -> Result<(), RestError> {
         "more than {} topics or partitions in one request",
         limits::NAMED_PARTITIONS_MAX
     )))
+}
+
+/// A pattern that whole names match.
+pub(super) fn whole_name(pattern: &str) -> Result<Regex, RestError> {
+    pattern_of(&format!("^(?:{pattern})$"))
+}
+
+/// A pattern as it stands.
+pub(super) fn pattern_of(text: &str) -> Result<Regex, RestError> {
+    RegexBuilder::new(text)
+        .size_limit(limits::PATTERN_BYTES_MAX)
+        .build()
+        .map_err(|error| RestError::InvalidEntity(format!("topic_pattern is no pattern: {error}")))
 }
 
 /// Reads the settings of a new instance; an empty body asks for the defaults. Version 1 has other
@@ -307,6 +329,9 @@ pub(super) fn instance_config(
             "consumer.request.timeout.ms" | "requestWaitMs" if is_v2 => {
                 let ms: u64 = text.parse().map_err(|_| invalid())?;
                 config.wait_max = Some(Duration::from_millis(ms).min(limits::READ_WAIT_MAX));
+            }
+            name if properties::has_no_effect(name) => {
+                text.parse::<i64>().map_err(|_| invalid())?;
             }
             _ => {
                 return Err(RestError::InvalidEntity(format!(

@@ -48,13 +48,14 @@ pub(crate) async fn read(
         format, version, ..
     } = instance.config;
     let media = media::read_type(accept.as_deref(), format, version)?;
-    let topic = answer::topic_name(&topic)?;
+    let topic = shared.config.topic_name(&topic)?;
     let mut reader = instance.reader().await?;
     match &reader.interest {
         Interest::Nothing => {
             shared.store.topic(&topic).await?;
             reader.consumer()?.subscribe(vec![topic.clone()]).await?;
-            reader.interest = Interest::Topics(vec![topic]);
+            reader.begin(Interest::Topics(vec![topic]));
+            shared.consumers.note(&instance, &mut reader).await?;
         }
         Interest::Topics(topics) if *topics == [topic] => {}
         _ => return Err(RestError::SubscribedElsewhere),

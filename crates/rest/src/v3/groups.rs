@@ -12,7 +12,7 @@ use super::clusters::broker_place;
 use super::form::{Object, Place, Related, json};
 use super::partitions::partition_place;
 use super::refusal::{OrNothing, Refusal};
-use crate::answer::{self, Segments};
+use crate::answer::Segments;
 use crate::groups::{Share, detail_of, shares, topics_of};
 
 #[derive(Deserialize)]
@@ -106,7 +106,7 @@ pub(super) async fn assignment(
 ) -> Result<Response, Refusal> {
     let found = Found::group(&here, &path.group).await?;
     let member = found.member(&path.consumer)?;
-    let topic = answer::topic_name(&path.topic)?;
+    let topic = here.shared.config.topic_name(&path.topic)?;
     let mut assigned = member.assigned.iter();
     let index = assigned.find(|(name, at)| *name == topic && at.to_string() == path.partition);
     let (_, index) = index.or_nothing("assigned partition", &path.partition)?;
@@ -168,7 +168,7 @@ pub(super) async fn lag(
     Segments(path): Segments<LagPath>,
 ) -> Result<Response, Refusal> {
     let found = Found::group(&here, &path.group).await?;
-    let topic = answer::topic_name(&path.topic)?;
+    let topic = here.shared.config.topic_name(&path.topic)?;
     let shares = found.shares();
     let share = shares
         .iter()

@@ -12,6 +12,7 @@ mod form;
 mod groups;
 mod partitions;
 mod reading;
+mod receipts;
 mod records;
 mod refusal;
 mod splitter;

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use base::{UnixMillis, format_rfc3339, parse_rfc3339};
+use base::{UnixMillis, parse_rfc3339};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
@@ -27,23 +27,25 @@ use super::splitter::{SplitError, Splitter};
 use super::topics::TopicPath;
 use crate::answer::{self, Segments};
 use crate::error::RestError;
+use crate::idempotency::{self, Wanted, WantedKey};
 use crate::limits::{
-    BATCH_BYTES, BATCH_ENTRIES_MAX, BATCH_ID_CHARS_MAX, RECEIPTS_PIPE_BYTES,
+    BATCH_BYTES, BATCH_ENTRIES_MAX, BATCH_ID_CHARS_MAX, RECEIPTS_PIPE_BYTES, STREAM_KEYED_AT_ONCE,
     STREAM_READ_AHEAD_BYTES, STREAM_RECORDS_AT_ONCE,
 };
 use crate::media;
 use crate::produce::from_base64;
-use crate::storing::{self, Asked, Outcome};
+use crate::storing::{self, Asked};
 
 /// `POST …/topics/{topic}/records`
 pub(super) async fn stream(
     here: Here,
     Segments(TopicPath { topic }): Segments<TopicPath>,
     headers: HeaderMap,
+    Wanted(wanted): Wanted,
     body: Body,
 ) -> Result<Response, Refusal> {
     media::check_json(answer::text(&headers, header::CONTENT_TYPE))?;
-    let topic = answer::topic_name(&topic)?;
+    let topic = here.shared.config.topic_name(&topic)?;
     let partitions = storing::partitions_of(&here.shared, &topic).await?;
     if body.is_end_stream() {
         return Err(RestError::Payload("the body has no records").into());
@@ -54,6 +56,7 @@ pub(super) async fn stream(
             here,
             topic,
             partitions,
+            wanted,
             body,
             arrived: Splitter::new(object_bytes_max.unwrap_or(usize::MAX)),
             has_all: false,
@@ -69,6 +72,7 @@ pub(super) async fn batch(
     here: Here,
     Segments(TopicPath { topic }): Segments<TopicPath>,
     headers: HeaderMap,
+    Wanted(wanted): Wanted,
     body: Body,
 ) -> Result<Response, Refusal> {
     #[derive(Deserialize)]
@@ -78,7 +82,7 @@ pub(super) async fn batch(
         entries: Vec<&'a RawValue>,
     }
     let held = here.entity(&headers, body).await?;
-    let topic = answer::topic_name(&topic)?;
+    let topic = here.shared.config.topic_name(&topic)?;
     let Batch { entries } = answer::entity(&held.bytes)?;
     if entries.is_empty() || entries.len() > BATCH_ENTRIES_MAX {
         let reason = format!("a batch has 1 to {BATCH_ENTRIES_MAX} entries");
@@ -102,7 +106,11 @@ pub(super) async fn batch(
         read.push(entry.decode(&text, here.shared.clock.now()));
     }
     let partitions = storing::partitions_of(&here.shared, &topic).await?;
-    let receipts = here.store(&topic, partitions, read).await;
+    let once = wanted.map(|wanted| wanted.of(&topic, &held.bytes, here.shared.clock.now()));
+    let (receipts, is_recalled) = match &once {
+        None => (here.store(&topic, partitions, read).await, false),
+        Some(once) => here.store_once(&topic, partitions, read, once).await?,
+    };
     let mut answer = BatchAnswer::default();
     for (id, receipt) in ids.into_iter().zip(receipts) {
         match receipt {
@@ -117,7 +125,8 @@ pub(super) async fn batch(
             }),
         }
     }
-    Ok(json(StatusCode::MULTI_STATUS, &answer))
+    let answer = json(StatusCode::MULTI_STATUS, &answer);
+    Ok(idempotency::marked(answer, is_recalled))
 }
 
 /// A stream of records under way.
@@ -125,6 +134,8 @@ struct Streaming {
     here: Here,
     topic: TopicName,
     partitions: i32,
+    /// With a key, each record is stored under it and the record's number in the stream.
+    wanted: Option<WantedKey>,
     body: Body,
     arrived: Splitter,
     /// The body has ended.
@@ -158,9 +169,10 @@ impl Streaming {
                     break;
                 }
             }
+            let first = total as u64;
             total += next.read.len();
             let mut told = Vec::new();
-            for receipt in self.store(next.read).await {
+            for receipt in self.store(first, next.read).await {
                 match receipt {
                     Ok(receipt) => tell(&mut told, &receipt),
                     Err(failed) => tell(&mut told, &failed),
@@ -180,7 +192,11 @@ impl Streaming {
     fn take(&mut self) -> Next {
         let mut next = Next::default();
         let mut bytes = 0;
-        while next.read.len() < STREAM_RECORDS_AT_ONCE && bytes < BATCH_BYTES {
+        let count_max = match self.wanted {
+            Some(_) => STREAM_KEYED_AT_ONCE,
+            None => STREAM_RECORDS_AT_ONCE,
+        };
+        while next.read.len() < count_max && bytes < BATCH_BYTES {
             match self.arrived.next() {
                 Ok(None) => break,
                 Ok(Some(text)) => {
@@ -216,18 +232,28 @@ impl Streaming {
     /// Stores records, and receives what comes meanwhile.
     async fn store(
         &mut self,
+        first: u64,
         read: Vec<Result<Ready, Failed>>,
     ) -> Vec<Result<Receipt<'_>, Failed>> {
         let Streaming {
             here,
             topic,
             partitions,
+            wanted,
             body,
             arrived,
             has_all,
             ..
         } = self;
-        let storing = here.store(topic, *partitions, read);
+        let storing = async {
+            match wanted {
+                None => here.store(topic, *partitions, read).await,
+                Some(wanted) => {
+                    here.store_each_once(topic, *partitions, first, read, wanted)
+                        .await
+                }
+            }
+        };
         tokio::pin!(storing);
         loop {
             let has_room = !*has_all && arrived.len() < STREAM_READ_AHEAD_BYTES;
@@ -304,39 +330,41 @@ pub(super) enum Form {
 }
 
 /// A record that can be stored, and what its receipt says of it.
-struct Ready {
-    asked: Asked,
-    at: UnixMillis,
-    key: Option<Told>,
-    value: Option<Told>,
+pub(super) struct Ready {
+    /// Its JSON text.
+    pub(super) text: Bytes,
+    pub(super) asked: Asked,
+    pub(super) at: UnixMillis,
+    pub(super) key: Option<Told>,
+    pub(super) value: Option<Told>,
 }
 
 /// What a receipt says of a key or a value.
 #[derive(Serialize)]
-struct Told {
-    r#type: Form,
-    size: usize,
+pub(super) struct Told {
+    pub(super) r#type: Form,
+    pub(super) size: usize,
 }
 
 #[derive(Serialize)]
-struct Receipt<'a> {
-    error_code: u32,
-    cluster_id: &'a str,
-    topic_name: &'a str,
-    partition_id: i32,
-    offset: i64,
-    timestamp: String,
+pub(super) struct Receipt<'a> {
+    pub(super) error_code: u32,
+    pub(super) cluster_id: &'a str,
+    pub(super) topic_name: &'a str,
+    pub(super) partition_id: i32,
+    pub(super) offset: i64,
+    pub(super) timestamp: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<Told>,
+    pub(super) key: Option<Told>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<Told>,
+    pub(super) value: Option<Told>,
 }
 
 /// The receipt of a record that was not stored.
 #[derive(Serialize)]
-struct Failed {
-    error_code: u32,
-    message: String,
+pub(super) struct Failed {
+    pub(super) error_code: u32,
+    pub(super) message: String,
 }
 
 #[derive(Default, Serialize)]
@@ -360,7 +388,7 @@ struct Failure {
 }
 
 impl Failed {
-    fn of(error_code: u32, message: &str) -> Failed {
+    pub(super) fn of(error_code: u32, message: &str) -> Failed {
         Failed {
             error_code,
             message: message.to_owned(),
@@ -397,6 +425,7 @@ impl Entry<'_> {
             timestamp: self.timestamp.map(|_| at),
         };
         Ok(Ready {
+            text: text.clone(),
             asked: Asked {
                 record,
                 partition: self.partition_id,
@@ -447,49 +476,6 @@ impl Datum<'_> {
         };
         let size = bytes.len();
         Ok((Some(bytes), Some(Told { r#type: form, size })))
-    }
-}
-
-impl Here {
-    /// Stores the records among these that can be; answers the receipts in their order.
-    async fn store<'a>(
-        &'a self,
-        topic: &'a TopicName,
-        partitions: i32,
-        read: Vec<Result<Ready, Failed>>,
-    ) -> Vec<Result<Receipt<'a>, Failed>> {
-        let mut asked = Vec::with_capacity(read.len());
-        let mut rest = Vec::with_capacity(read.len());
-        for entry in read {
-            rest.push(entry.map(|ready| {
-                asked.push(ready.asked);
-                (ready.at, ready.key, ready.value)
-            }));
-        }
-        let outcomes = storing::store(&self.shared, topic, partitions, asked).await;
-        let mut outcomes = outcomes.into_iter();
-        let receipts = rest.into_iter().map(|entry| {
-            let (at, key, value) = entry?;
-            match outcomes.next() {
-                Some(Outcome::Placed { partition, offset }) => Ok(Receipt {
-                    error_code: 200,
-                    cluster_id: &self.cluster.id,
-                    topic_name: topic.display(),
-                    partition_id: partition,
-                    offset,
-                    timestamp: format_rfc3339(at),
-                    key,
-                    value,
-                }),
-                Some(Outcome::Refused { code, reason }) => Err(Failed::of(
-                    // Here it is the broker that does not know the partition.
-                    if code == 40402 { 40403 } else { code },
-                    &reason,
-                )),
-                None => Err(Failed::of(50002, "the store broke off")),
-            }
-        });
-        receipts.collect()
     }
 }
 

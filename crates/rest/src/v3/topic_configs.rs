@@ -36,7 +36,7 @@ pub(super) async fn list(
     here: Here,
     Segments(TopicPath { topic }): Segments<TopicPath>,
 ) -> Result<Response, Refusal> {
-    let name = answer::topic_name(&topic)?;
+    let name = here.shared.config.topic_name(&topic)?;
     let settings = here.shared.store.topic_settings(&name).await?;
     let objects = settings.iter().map(|it| here.config_object(&name, it));
     let at = here.topic_place(&name);
@@ -48,7 +48,7 @@ pub(super) async fn one(
     here: Here,
     Segments(path): Segments<ConfigPath>,
 ) -> Result<Response, Refusal> {
-    let topic = answer::topic_name(&path.topic)?;
+    let topic = here.shared.config.topic_name(&path.topic)?;
     let settings = here.shared.store.topic_settings(&topic).await?;
     let found = settings.iter().find(|setting| setting.name == path.name);
     let found = found.or_nothing("setting", &path.name)?;
@@ -100,7 +100,7 @@ struct OfTopic {
 
 impl Here {
     async fn alter(&self, topic: &str, changes: Vec<ConfigChange>) -> Result<Response, Refusal> {
-        let topic = answer::topic_name(topic)?;
+        let topic = self.shared.config.topic_name(topic)?;
         self.shared.store.alter_topic(&topic, changes).await?;
         Ok(StatusCode::NO_CONTENT.into_response())
     }

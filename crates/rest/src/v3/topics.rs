@@ -73,14 +73,16 @@ pub(super) async fn create(
     }
     let held = here.entity(&headers, body).await?;
     let asked: NewTopic = answer::entity(&held.bytes)?;
-    let name: TopicName = asked
-        .topic_name
-        .parse()
-        .map_err(StreamsError::InvalidTopic)?;
+    let named = here.shared.config.name_of(&asked.topic_name);
+    let name: TopicName = named.map_err(StreamsError::InvalidTopic)?;
     let leader = here.leader()?;
     let assigned = &asked.replicas_assignments;
     let on_leader = assigned.values().all(|replicas| replicas[..] == [leader]);
-    if asked.replication_factor.is_some_and(|factor| ![1, -1].contains(&factor)) || !on_leader {
+    if asked
+        .replication_factor
+        .is_some_and(|factor| ![1, -1].contains(&factor))
+        || !on_leader
+    {
         let reason = "there is one broker: one replica of each partition, on that broker";
         return Err(StreamsError::Unsupported(reason).into());
     }
@@ -120,7 +122,7 @@ pub(super) async fn one(
     Segments(TopicPath { topic }): Segments<TopicPath>,
     Parameters(asked): Parameters<TopicParameters>,
 ) -> Result<Response, Refusal> {
-    let name = answer::topic_name(&topic)?;
+    let name = here.shared.config.topic_name(&topic)?;
     let mut object = here.topic_object(&name).await?;
     if asked.include_authorized_operations {
         object.fields.authorized_operations = here.operations(&name).await?;
@@ -155,7 +157,7 @@ pub(super) async fn delete(
     here: Here,
     Segments(TopicPath { topic }): Segments<TopicPath>,
 ) -> Result<Response, Refusal> {
-    let name = answer::topic_name(&topic)?;
+    let name = here.shared.config.topic_name(&topic)?;
     here.shared.store.delete_topic(&name).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -186,7 +188,7 @@ impl Here {
     }
 
     pub(super) async fn topic(&self, name: &str) -> Result<TopicInfo, RestError> {
-        let name = answer::topic_name(name)?;
+        let name = self.shared.config.topic_name(name)?;
         Ok(self.shared.store.topic(&name).await?)
     }
 

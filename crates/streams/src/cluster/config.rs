@@ -32,7 +32,7 @@ pub struct ClusterConfig {
 }
 
 /// Properties by name; values of those that hold secrets are never shown.
-#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<String, Written>")]
 pub struct Properties(BTreeMap<String, String>);
 
@@ -167,6 +167,13 @@ impl Default for ClusterConfig {
             request_timeout: HumanDuration(Duration::from_secs(10)),
             properties: Properties::default(),
         }
+    }
+}
+
+impl Properties {
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 }
 

@@ -16,6 +16,7 @@ mod config;
 mod consumer;
 mod error;
 mod groups;
+mod keyed;
 mod ledger;
 mod once;
 mod round;
@@ -31,12 +32,13 @@ use std::thread::JoinHandle;
 use async_trait::async_trait;
 use base::UnixMillis;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use uuid::Uuid;
 
 use self::calls::{Calls, Trouble};
 use self::consumer::ClusterConsumer;
 use self::error::About;
+use self::keyed::{KeyedJob, KeyedWriter, Slots};
 use self::once::OnceWriter;
 use self::round::{Job, batch_bytes};
 use self::topics::Topics;
@@ -48,6 +50,7 @@ use crate::event_store::{
     GroupInfo, Placed, ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
 };
 use crate::limits::{CLUSTER_JOBS_MAX, CLUSTER_PENDING_BYTES};
+use crate::once::{ProduceOnce, StoredOnce};
 use crate::topic::TopicName;
 use crate::topic_config::ConfigChange;
 
@@ -62,6 +65,7 @@ pub struct Cluster {
     queues: Mutex<Option<Queues>>,
     room: Arc<Semaphore>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    slots: Arc<Slots>,
 }
 
 #[derive(Clone)]
@@ -97,6 +101,7 @@ impl Cluster {
             queues: Mutex::new(Some(Queues { plain, numbered })),
             room: Arc::new(Semaphore::new(CLUSTER_PENDING_BYTES)),
             threads: Mutex::new(threads),
+            slots: Slots::new(),
         }))
     }
 
@@ -143,6 +148,7 @@ impl Cluster {
     /// Ends the writers after what waits is written.
     pub async fn close(&self) {
         *self.queues.lock() = None;
+        self.slots.close();
         let threads = std::mem::take(&mut *self.threads.lock());
         let joined = tokio::task::spawn_blocking(move || {
             for thread in threads {
@@ -166,11 +172,7 @@ impl Cluster {
             return Err(StreamsError::MessageTooLarge { bytes, max });
         }
         self.topics.check(&batch.topic, batch.partition).await?;
-        // Small ones take the room of a share each, so that their number is bounded too.
-        let units = bytes.max((CLUSTER_PENDING_BYTES / CLUSTER_JOBS_MAX) as u64);
-        let units = u32::try_from(units).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.room).acquire_many_owned(units).await;
-        let room = room.map_err(|_| StreamsError::Closed)?;
+        let room = self.room(bytes).await?;
         let queues = self.queues.lock().clone().ok_or(StreamsError::Closed)?;
         let queue = match batch.sequence {
             Some(_) => queues.numbered,
@@ -193,6 +195,48 @@ impl Cluster {
             self.topics.forget(&topic);
         }
         outcome
+    }
+
+    async fn produce_once(&self, asked: ProduceOnce) -> Result<StoredOnce, StreamsError> {
+        crate::once::check(&asked)?;
+        let max = self.batch_bytes_max;
+        for batch in &asked.batches {
+            if batch.topic.is_internal() {
+                return Err(StreamsError::InternalTopic(batch.topic.clone()));
+            }
+            let bytes = batch_bytes(&batch.records);
+            if bytes > max {
+                return Err(StreamsError::MessageTooLarge { bytes, max });
+            }
+            self.topics.check(&batch.topic, batch.partition).await?;
+        }
+        self.slots.ready(&self.topics).await?;
+        // A request larger than all room waits for all of it.
+        let bytes = keyed::bytes_of(&asked).min(CLUSTER_PENDING_BYTES as u64);
+        let room = self.room(bytes).await?;
+        let (answer, answered) = oneshot::channel();
+        let job = KeyedJob {
+            asked,
+            answer,
+            room,
+        };
+        self.slots.send(job, |slot| {
+            let (queue, jobs) = sync_channel(CLUSTER_JOBS_MAX);
+            let writer = KeyedWriter::new(self.calls.clone(), max, slot);
+            let started = thread("kafka-write-keyed", move || writer.run(jobs))?;
+            self.threads.lock().push(started);
+            Ok(queue)
+        })?;
+        answered.await.unwrap_or(Err(StreamsError::Closed))
+    }
+
+    /// Waits for room among what waits to be written.
+    async fn room(&self, bytes: u64) -> Result<OwnedSemaphorePermit, StreamsError> {
+        // Small ones take the room of a share each, so that their number is bounded too.
+        let units = bytes.max((CLUSTER_PENDING_BYTES / CLUSTER_JOBS_MAX) as u64);
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room).acquire_many_owned(units).await;
+        room.map_err(|_| StreamsError::Closed)
     }
 }
 
@@ -256,6 +300,14 @@ impl EventStore for ClusterStore {
 
     async fn produce(&self, batch: ProduceBatch) -> Result<Placed, StreamsError> {
         self.0.produce(batch).await
+    }
+
+    async fn produce_once(&self, asked: ProduceOnce) -> Result<StoredOnce, StreamsError> {
+        self.0.produce_once(asked).await
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 
     async fn producer_id(&self) -> Result<i64, StreamsError> {

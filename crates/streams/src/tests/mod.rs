@@ -8,6 +8,7 @@ mod consumer;
 mod corpus;
 mod full;
 mod groups;
+mod once;
 mod seeds;
 mod simulation;
 mod store;

@@ -32,5 +32,8 @@ mod openapi;
 mod quickstarts;
 mod refusals;
 mod rest;
+mod rest_hostile;
+mod rest_kills;
+mod rest_survival;
 mod transactions;
 mod up;

@@ -20,6 +20,8 @@ use super::world;
 
 #[path = "cases/consumers.rs"]
 mod consumers;
+#[path = "cases/once.rs"]
+mod once;
 
 /// A store, and names in it that no other test uses.
 pub struct World {

@@ -1,0 +1,172 @@
+//! Calls on instances that another proxy on the same store has.
+//!
+//! Such a call is sent on to the owner as it came, with the caller's own credentials, and its answer
+//! is handed back. A call that was sent on is not sent on again: a proxy that has not got the
+//! instance says so (421), and the sender reads the roll again. Where the owner is not to be reached,
+//! this proxy takes the instance over and serves it: it joins the group, and goes on where its
+//! client was by the owner's last entry, or by what is committed where that is further.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use serde::Deserialize;
+use streams::StreamsError;
+
+use super::{InstanceKey, roll::Roll};
+use crate::answer::Segments;
+use crate::error::{self, RestError};
+use crate::limits;
+use crate::login::{Asked, principal_of};
+use crate::routes::Shared;
+
+/// Has a call on an instance reach the proxy that has it.
+pub(crate) async fn located(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match locate(&shared, request, next).await {
+        Ok(response) => response,
+        Err(error) => error.into_response(),
+    }
+}
+
+async fn locate(shared: &Arc<Shared>, request: Request, next: Next) -> Result<Response, RestError> {
+    #[derive(Deserialize)]
+    struct InstancePath {
+        group: String,
+        instance: String,
+    }
+    let (mut parts, body) = request.into_parts();
+    let path = parts.extensions.get::<MatchedPath>();
+    let is_of_instance = path.is_some_and(|path| path.as_str().starts_with(INSTANCE_PATH));
+    let Some(roll) = shared.consumers.roll().filter(|_| is_of_instance) else {
+        return Ok(next.run(Request::from_parts(parts, body)).await);
+    };
+    let Segments(InstancePath { group, instance }) =
+        Segments::from_request_parts(&mut parts, shared).await?;
+    let key = InstanceKey { group, instance };
+    if shared.consumers.has(&key) {
+        return Ok(next.run(Request::from_parts(parts, body)).await);
+    }
+    shared.consumers.begin_roll().await?;
+    let held = shared.gate.read(&parts.headers, body).await?;
+    for _ in 0..TRIES {
+        let mut entry = roll.entry(&key);
+        if entry.is_none() {
+            roll.catch_up().await?;
+            entry = roll.entry(&key);
+        }
+        let is_here = shared.consumers.has(&key);
+        let Some(entry) = entry.filter(|_| !is_here) else {
+            let request = Request::from_parts(parts, Body::from(held.bytes.clone()));
+            return Ok(next.run(request).await);
+        };
+        if entry.owner != roll.me() {
+            if parts.headers.contains_key(FORWARDED) {
+                return Ok(not_here());
+            }
+            match send_on(shared, roll, &entry.address, &parts, &held.bytes).await {
+                Ok(answer) if answer.status() == StatusCode::MISDIRECTED_REQUEST => {
+                    // It was taken over meanwhile, or is about to be told so.
+                    roll.catch_up().await?;
+                    continue;
+                }
+                Ok(answer) => return Ok(handed_back(answer)),
+                Err(error) if error.is_connect() => {}
+                // It may have gone while it answered; then the next try does not reach it.
+                Err(_) => continue,
+            }
+        }
+        let caller = principal_of(&parts);
+        let Asked(asked) = Asked::from_request_parts(&mut parts, shared).await?;
+        asked
+            .consumers
+            .take_over(&asked, caller, &key, &entry)
+            .await?;
+    }
+    let gone = format!(
+        "the proxy that has consumer instance '{}' does not answer; retry later",
+        key.instance
+            .chars()
+            .take(limits::NAME_BYTES_MAX)
+            .collect::<String>()
+    );
+    Err(StreamsError::Unavailable(gone).into())
+}
+
+async fn send_on(
+    shared: &Shared,
+    roll: &Roll,
+    address: &str,
+    parts: &Parts,
+    body: &Bytes,
+) -> Result<reqwest::Response, reqwest::Error> {
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut headers = parts.headers.clone();
+    for name in OF_THE_CONNECTION {
+        headers.remove(name);
+    }
+    let sent = shared
+        .peers
+        .request(parts.method.clone(), format!("{address}{path}"))
+        .headers(headers)
+        .header(FORWARDED, roll.me().to_string())
+        .body(body.clone());
+    metrics::counter!("thalweg_rest_requests_sent_on_total").increment(1);
+    sent.send().await
+}
+
+fn handed_back(answer: reqwest::Response) -> Response {
+    let (status, mut headers): (StatusCode, HeaderMap) =
+        (answer.status(), answer.headers().clone());
+    for name in OF_THE_CONNECTION {
+        headers.remove(name);
+    }
+    let body = Body::from_stream(answer.bytes_stream());
+    (status, headers, body).into_response()
+}
+
+fn not_here() -> Response {
+    let status = StatusCode::MISDIRECTED_REQUEST;
+    error::response(421, status, "another proxy has this consumer instance")
+}
+
+/// A client for the other proxies.
+pub(crate) fn peers() -> reqwest::Client {
+    let client = reqwest::Client::builder()
+        .connect_timeout(limits::PEER_CONNECT_MAX)
+        .timeout(limits::PEER_ANSWER_MAX)
+        // What is between proxies is not between this machine and the world.
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none());
+    // Without TLS there is nothing that could fail.
+    client.build().unwrap_or_default()
+}
+
+/// How the paths of calls on instances begin.
+const INSTANCE_PATH: &str = "/consumers/{group}/instances/{instance}";
+
+/// Says of a request that another proxy sent it on.
+const FORWARDED: HeaderName = HeaderName::from_static("thalweg-forwarded");
+
+/// What belongs to one connection and not to what goes over it.
+const OF_THE_CONNECTION: [HeaderName; 8] = [
+    header::HOST,
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::TRANSFER_ENCODING,
+    header::TE,
+    header::TRAILER,
+    header::UPGRADE,
+    header::EXPECT,
+];
+
+/// How often an owner is looked for: it may change while it is.
+const TRIES: usize = 5;
