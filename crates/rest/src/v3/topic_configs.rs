@@ -11,7 +11,7 @@ use super::configs::{Alteration, Config, Synonym};
 use super::form::{Object, json};
 use super::refusal::{OrNothing, Refusal};
 use super::topics::TopicPath;
-use crate::answer::{self, Segments};
+use crate::answer::Segments;
 
 #[derive(Deserialize)]
 pub(super) struct ConfigPath {
