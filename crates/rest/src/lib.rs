@@ -31,6 +31,7 @@ mod partitioner;
 mod produce;
 mod properties;
 mod routes;
+mod schemas;
 mod storing;
 #[cfg(test)]
 mod tests;

@@ -136,3 +136,38 @@ pub(crate) const STREAM_READ_AHEAD_BYTES: usize = 1 << 20;
 
 /// Bytes of receipts that may wait for who reads them.
 pub(crate) const RECEIPTS_PIPE_BYTES: usize = 256 << 10;
+
+/// Levels of nesting in a schema's or an embedded value's JSON: what recurses over it keeps within
+/// a small part of a thread's stack, and readers elsewhere stop at some hundred levels too.
+pub(crate) const JSON_DEPTH_MAX: usize = 128;
+
+/// Values in one schema's or one embedded value's JSON: each takes some 50 bytes while it is read.
+pub(crate) const JSON_VALUES_MAX: usize = 1_000_000;
+
+/// Bytes of one schema's text, its references not counted: the largest that are published have a
+/// few megabytes.
+pub(crate) const SCHEMA_BYTES_MAX: usize = 4 << 20;
+
+/// Schemas that one schema may refer to, over however many steps.
+pub(crate) const SCHEMA_REFERENCES_MAX: usize = 1_000;
+
+/// Bytes of JSON that one payload may become, for each of its bytes: field names and branches of
+/// unions make it grow, an array of nulls must not make it endless.
+pub(crate) const DECODED_GROWTH_MAX: usize = 64;
+
+/// Bytes of JSON that a payload may become however small it is.
+pub(crate) const DECODED_BYTES_FREE: usize = 64 << 10;
+
+/// Types of one Avro schema: the largest in use have some thousands.
+pub(crate) const AVRO_NODES_MAX: usize = 20_000;
+
+/// Levels of nesting in one Avro value, defaults and branches of unions counted: recursive types
+/// nest as deep as a payload says.
+pub(crate) const AVRO_DEPTH_MAX: usize = 256;
+
+/// Pairs of types that a comparison of two Avro schemas looks at: more only come of schemas that are
+/// made for it.
+pub(crate) const AVRO_PAIRS_MAX: usize = 200_000;
+
+/// Reasons that a comparison of two schemas tells.
+pub(crate) const FINDINGS_MAX: usize = 100;

@@ -1,0 +1,167 @@
+//! The formats of schemas: Avro, JSON Schema and Protobuf, as a library without IO.
+//!
+//! A schema is parsed once ([`ParsedSchema::parse`]) and then serves any number of values: JSON to
+//! the payload that stands behind the magic byte and the id on the wire, and back; and comparisons
+//! of two schemas. Texts and payloads may come from anybody: depth, size and growth are bounded, and
+//! nothing panics.
+//!
+//! Left out: the wire's magic byte and id, and where schemas come from (the registry).
+
+mod avro;
+mod tree;
+
+use std::sync::Arc;
+
+/// Which language a schema is written in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum SchemaType {
+    #[default]
+    Avro,
+    Json,
+    Protobuf,
+}
+
+/// A schema that others refer to by name: an Avro full name, a JSON Schema's URI, a Protobuf import.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedSource {
+    pub name: String,
+    pub text: Arc<str>,
+}
+
+/// A schema's text and what it refers to.
+#[derive(Clone, Debug)]
+pub(crate) struct SchemaSource {
+    pub kind: SchemaType,
+    pub text: Arc<str>,
+    /// All that are referred to over any number of steps; what one depends on stands before it.
+    pub references: Vec<NamedSource>,
+}
+
+/// Why a schema cannot be used, or a value not be read or written with it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SchemaFault {
+    /// The schema's text is none.
+    #[error("{0}")]
+    Schema(String),
+    /// The JSON does not fit the schema.
+    #[error("{0}")]
+    Value(String),
+    /// The payload was not written with the schema.
+    #[error("{0}")]
+    Payload(String),
+}
+
+/// A schema that can be used. Cheap to share behind an [`Arc`].
+#[derive(Debug)]
+pub(crate) struct ParsedSchema {
+    canonical: String,
+    format: Format,
+}
+
+#[derive(Debug)]
+enum Format {
+    Avro(avro::AvroSchema),
+}
+
+impl SchemaType {
+    /// The name in the registry's API.
+    pub fn name(self) -> &'static str {
+        match self {
+            SchemaType::Avro => "AVRO",
+            SchemaType::Json => "JSON",
+            SchemaType::Protobuf => "PROTOBUF",
+        }
+    }
+
+    /// The type of a name in the registry's API.
+    pub fn of_name(name: &str) -> Option<SchemaType> {
+        let all = [SchemaType::Avro, SchemaType::Json, SchemaType::Protobuf];
+        all.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+impl ParsedSchema {
+    /// Parses a schema.
+    ///
+    /// # Errors
+    /// [`SchemaFault::Schema`]: the text is no schema of its type, refers to what is not there, or is
+    /// beyond a bound.
+    pub fn parse(source: &SchemaSource) -> Result<ParsedSchema, SchemaFault> {
+        let too_large = |text: &str| text.len() > SCHEMA_BYTES_MAX;
+        if too_large(&source.text) || source.references.iter().any(|it| too_large(&it.text)) {
+            let reason = format!("a schema has at most {SCHEMA_BYTES_MAX} bytes");
+            return Err(SchemaFault::Schema(reason));
+        }
+        if source.references.len() > SCHEMA_REFERENCES_MAX {
+            let reason = format!("a schema refers to at most {SCHEMA_REFERENCES_MAX} others");
+            return Err(SchemaFault::Schema(reason));
+        }
+        match source.kind {
+            SchemaType::Avro => {
+                let schema = avro::AvroSchema::parse(source)?;
+                Ok(ParsedSchema {
+                    canonical: schema.canonical(),
+                    format: Format::Avro(schema),
+                })
+            }
+            SchemaType::Json | SchemaType::Protobuf => {
+                let reason = format!("schemas of type {} are not taken", source.kind.name());
+                Err(SchemaFault::Schema(reason))
+            }
+        }
+    }
+
+    pub fn kind(&self) -> SchemaType {
+        match &self.format {
+            Format::Avro(_) => SchemaType::Avro,
+        }
+    }
+
+    /// The text that the registry stores, and compares where nobody asks for more.
+    pub fn canonical(&self) -> &str {
+        &self.canonical
+    }
+
+    /// The text that schemas of one meaning have in common, as far as it can be told.
+    pub fn normalized(&self) -> String {
+        match &self.format {
+            Format::Avro(schema) => schema.normalized(),
+        }
+    }
+
+    /// The full name of what the schema describes, where it has one.
+    pub fn record_name(&self) -> Option<&str> {
+        match &self.format {
+            Format::Avro(schema) => schema.record_name(),
+        }
+    }
+
+    /// Why `reader` cannot read everything that `writer` wrote; empty when it can.
+    pub fn incompatibilities(reader: &ParsedSchema, writer: &ParsedSchema) -> Vec<String> {
+        match (&reader.format, &writer.format) {
+            (Format::Avro(reader), Format::Avro(writer)) => avro::incompatibilities(reader, writer),
+        }
+    }
+
+    /// The payload of a value: what stands on the wire behind the magic byte and the id.
+    ///
+    /// # Errors
+    /// [`SchemaFault::Value`]: `json` is no JSON or does not fit.
+    pub fn encode(&self, json: &[u8]) -> Result<Vec<u8>, SchemaFault> {
+        match &self.format {
+            Format::Avro(schema) => schema.encode(json),
+        }
+    }
+
+    /// The JSON of a payload.
+    ///
+    /// # Errors
+    /// [`SchemaFault::Payload`]: it was not written with this schema, or would grow beyond bounds.
+    pub fn decode(&self, payload: &[u8]) -> Result<Vec<u8>, SchemaFault> {
+        match &self.format {
+            Format::Avro(schema) => schema.decode(payload),
+        }
+    }
+}
+
+use crate::limits::{SCHEMA_BYTES_MAX, SCHEMA_REFERENCES_MAX};

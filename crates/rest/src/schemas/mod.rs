@@ -1,0 +1,3 @@
+//! Schemas: their formats, and the registry that keeps them.
+
+pub(crate) mod format;
