@@ -171,3 +171,10 @@ pub(crate) const AVRO_PAIRS_MAX: usize = 200_000;
 
 /// Reasons that a comparison of two schemas tells.
 pub(crate) const FINDINGS_MAX: usize = 100;
+
+/// Steps that a pattern with look-around or back-references may take on one text before it counts as
+/// not matching: other patterns run in linear time.
+pub(crate) const PATTERN_STEPS_MAX: usize = 10_000;
+
+/// Bytes of one payload's Protobuf that are taken: a message in memory is up to sixty times larger.
+pub(crate) const PROTOBUF_BYTES_MAX: usize = 16 << 20;

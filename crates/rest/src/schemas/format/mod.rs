@@ -8,6 +8,10 @@
 //! Left out: the wire's magic byte and id, and where schemas come from (the registry).
 
 mod avro;
+mod json;
+mod proto;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use std::sync::Arc;
@@ -61,6 +65,8 @@ pub(crate) struct ParsedSchema {
 #[derive(Debug)]
 enum Format {
     Avro(avro::AvroSchema),
+    Json(Box<json::JsonSchema>),
+    Protobuf(proto::ProtobufSchema),
 }
 
 impl SchemaType {
@@ -104,9 +110,19 @@ impl ParsedSchema {
                     format: Format::Avro(schema),
                 })
             }
-            SchemaType::Json | SchemaType::Protobuf => {
-                let reason = format!("schemas of type {} are not taken", source.kind.name());
-                Err(SchemaFault::Schema(reason))
+            SchemaType::Json => {
+                let schema = json::JsonSchema::parse(source)?;
+                Ok(ParsedSchema {
+                    canonical: schema.canonical(),
+                    format: Format::Json(Box::new(schema)),
+                })
+            }
+            SchemaType::Protobuf => {
+                let schema = proto::ProtobufSchema::parse(source)?;
+                Ok(ParsedSchema {
+                    canonical: schema.canonical().to_owned(),
+                    format: Format::Protobuf(schema),
+                })
             }
         }
     }
@@ -114,6 +130,8 @@ impl ParsedSchema {
     pub fn kind(&self) -> SchemaType {
         match &self.format {
             Format::Avro(_) => SchemaType::Avro,
+            Format::Json(_) => SchemaType::Json,
+            Format::Protobuf(_) => SchemaType::Protobuf,
         }
     }
 
@@ -126,6 +144,9 @@ impl ParsedSchema {
     pub fn normalized(&self) -> String {
         match &self.format {
             Format::Avro(schema) => schema.normalized(),
+            Format::Json(schema) => schema.normalized(),
+            // It is printed from the descriptor, which has one form.
+            Format::Protobuf(_) => self.canonical.clone(),
         }
     }
 
@@ -133,6 +154,16 @@ impl ParsedSchema {
     pub fn record_name(&self) -> Option<&str> {
         match &self.format {
             Format::Avro(schema) => schema.record_name(),
+            Format::Json(schema) => schema.record_name(),
+            Format::Protobuf(schema) => schema.record_name(),
+        }
+    }
+
+    /// The base64 descriptor of a Protobuf schema, as the registry answers `format=serialized`.
+    pub fn serialized(&self) -> Option<String> {
+        match &self.format {
+            Format::Protobuf(schema) => Some(schema.serialized()),
+            _ => None,
         }
     }
 
@@ -140,6 +171,15 @@ impl ParsedSchema {
     pub fn incompatibilities(reader: &ParsedSchema, writer: &ParsedSchema) -> Vec<String> {
         match (&reader.format, &writer.format) {
             (Format::Avro(reader), Format::Avro(writer)) => avro::incompatibilities(reader, writer),
+            (Format::Json(reader), Format::Json(writer)) => json::incompatibilities(reader, writer),
+            (Format::Protobuf(reader), Format::Protobuf(writer)) => {
+                proto::incompatibilities(reader, writer)
+            }
+            _ => vec![format!(
+                "{{errorType:'TYPE_MISMATCH', description:'reader is {}, writer is {}'}}",
+                reader.kind().name(),
+                writer.kind().name()
+            )],
         }
     }
 
@@ -150,6 +190,8 @@ impl ParsedSchema {
     pub fn encode(&self, json: &[u8]) -> Result<Vec<u8>, SchemaFault> {
         match &self.format {
             Format::Avro(schema) => schema.encode(json),
+            Format::Json(schema) => schema.encode(json),
+            Format::Protobuf(schema) => schema.encode(json),
         }
     }
 
@@ -160,6 +202,8 @@ impl ParsedSchema {
     pub fn decode(&self, payload: &[u8]) -> Result<Vec<u8>, SchemaFault> {
         match &self.format {
             Format::Avro(schema) => schema.decode(payload),
+            Format::Json(schema) => schema.decode(payload),
+            Format::Protobuf(schema) => schema.decode(payload),
         }
     }
 }
