@@ -213,7 +213,7 @@ impl Up {
         let data = folder.join("up");
         let mut command = Command::new(thalweg);
         command.arg("up").arg("--data").arg(&data);
-        for role in ["streams", "rest", "mqtt", "fleet"] {
+        for role in ["streams", "rest", "schemas", "mqtt", "fleet"] {
             command
                 .arg("--set")
                 .arg(format!("{role}.listen=127.0.0.1:0"));

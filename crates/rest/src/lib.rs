@@ -44,3 +44,5 @@ pub use error::RestError;
 pub use login::{Logins, Openings, Peer, cluster_rights_asked};
 pub use management::management;
 pub use routes::{RestHandle, routes};
+pub use schemas::routes as schema_routes;
+pub use schemas::{Level, SchemaError, SchemaRegistry, SchemasConfig};

@@ -254,7 +254,7 @@ fn kafka_type(essence: &str) -> Option<KafkaType<'_>> {
 }
 
 /// The media ranges of an `Accept` header in lower case, each with its quality in thousandths.
-fn ranges(accept: &str) -> impl Iterator<Item = (String, u32)> + '_ {
+pub(crate) fn ranges(accept: &str) -> impl Iterator<Item = (String, u32)> + '_ {
     accept.split(',').map(|range| {
         let mut parts = range.split(';');
         let essence = parts.next().unwrap_or_default().trim().to_ascii_lowercase();

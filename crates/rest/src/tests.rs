@@ -1,11 +1,14 @@
 //! REST exchanges: files of requests with the answers they get, run against the embedded store.
 //!
 //! A line `> METHOD path` begins a request, further `>` lines are its headers, then its body; `<`
-//! lines are the answer: status, media type and body. `! topic NAME PARTITIONS` creates a topic,
+//! lines are the answer: status, media type and body. `! topic NAME PARTITIONS` creates a topic, `! compacted NAME` one
+//! that is compacted,
 //! `! raw TOPIC PARTITION KEY VALUE` stores bytes (`-` is no key), `! show TOPIC PARTITION` prints
-//! what is stored, `! advance SECONDS` moves the clock, `! join GROUP TOPIC` has a consumer read a
-//! topic and commit, `! as NAME` has that user call from now on (`nobody`: nobody in particular); a
-//! file that has it runs with access control, and begins as a super user. `CLUSTER` stands for the cluster's id. `UPDATE_EXPECT=1` rewrites the answers.
+//! what is stored, files `schemas-*.txt` are of the schema registry, `! advance SECONDS` moves the
+//! clock, `! join GROUP TOPIC` has a consumer read a topic and commit, `! as NAME` has that user call
+//! from now on (`nobody`: nobody in particular); a file that has it runs with access control, and
+//! begins as a super user. `CLUSTER` stands for the cluster's id. `UPDATE_EXPECT=1` rewrites the
+//! answers.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -21,14 +24,19 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt;
 use streams::{
-    ConsumerConfig, EventStore, ProduceBatch, Record, Streams, StreamsConfig, TopicName, TopicSpec,
+    ConsumerConfig, EventStore, ProduceBatch, Record, Streams, StreamsConfig, TopicConfig, TopicName,
+    TopicSpec,
 };
 use tower::ServiceExt;
 
-use crate::{Logins, RestConfig, RestHandle, management, routes};
+use crate::{
+    Logins, RestConfig, RestHandle, SchemaRegistry, SchemasConfig, management, routes,
+    schema_routes,
+};
 
 pub(crate) struct Proxy {
     pub(crate) router: Router,
+    schemas: Router,
     handle: RestHandle,
     store: Arc<dyn EventStore>,
     streams: Arc<Streams>,
@@ -89,8 +97,10 @@ impl Proxy {
         let logins = logins(folder.path(), Arc::clone(&shared));
         let (router, handle) = routes(store.clone(), config, shared, logins);
         let router = router.merge(management(store.clone()));
+        let registry = SchemaRegistry::new(store.clone(), SchemasConfig::default()).unwrap();
         Proxy {
             router,
+            schemas: schema_routes(registry, None),
             handle,
             store,
             streams,
@@ -101,13 +111,17 @@ impl Proxy {
     }
 
     /// Sends a request and answers status, media type and body.
-    pub(crate) async fn send(&self, mut request: Request<Body>) -> (u16, String, String) {
+    pub(crate) async fn send(&self, request: Request<Body>) -> (u16, String, String) {
+        self.ask(&self.router, request).await
+    }
+
+    async fn ask(&self, router: &Router, mut request: Request<Body>) -> (u16, String, String) {
         if let Some(credentials) = &self.credentials {
             let credentials = credentials.parse().unwrap();
             let headers = request.headers_mut();
             headers.insert(header::AUTHORIZATION, credentials);
         }
-        let response = self.router.clone().oneshot(request).await.unwrap();
+        let response = router.clone().oneshot(request).await.unwrap();
         let status = response.status().as_u16();
         let media = response.headers().get(header::CONTENT_TYPE);
         let media = media
@@ -245,7 +259,11 @@ async fn check_with(name: &str, config: RestConfig) {
             let cluster = proxy.streams.cluster_id();
             let path = request[0].replace("CLUSTER", cluster);
             request[0] = &path;
-            let (status, media, body) = proxy.send(parsed(&request)).await;
+            let router = match name.starts_with("schemas-") {
+                true => &proxy.schemas,
+                false => &proxy.router,
+            };
+            let (status, media, body) = proxy.ask(router, parsed(&request)).await;
             writeln!(actual, "< {status} {media}").unwrap();
             let body = body.replace(cluster, "CLUSTER");
             for line in body.split("\r\n").filter(|line| !line.is_empty()) {
@@ -266,6 +284,13 @@ async fn obey(proxy: &mut Proxy, order: &str) -> String {
     match words[..] {
         ["topic", name, partitions] => {
             proxy.create(name, partitions.parse().unwrap()).await;
+            String::new()
+        }
+        ["compacted", name] => {
+            let config = TopicConfig::of([("cleanup.policy", "compact")]).unwrap();
+            let spec = TopicSpec::of(name.parse().unwrap()).with_partitions(1);
+            let spec = TopicSpec { config, ..spec };
+            proxy.store.create_topic(spec).await.unwrap();
             String::new()
         }
         ["raw", topic, partition, key, value] => {
@@ -418,6 +443,41 @@ async fn version_3_takes_records_and_gives_receipts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn version_3_reads_records_from_where_the_reader_stands() {
     check("v3-reading.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn schemas_are_registered_found_and_kept_as_records() {
+    check("schemas-subjects.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn schemas_are_held_against_those_before() {
+    check("schemas-compatibility.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn schemas_are_deleted_softly_and_for_good() {
+    check("schemas-deletion.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn schemas_name_others() {
+    check("schemas-references.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn modes_and_contexts_of_schemas_hold() {
+    check("schemas-modes.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_of_another_registry_is_taken_over() {
+    check("schemas-taken-over.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_would_lose_schemas_is_refused() {
+    check("schemas-unfit.txt").await;
 }
 
 /// The records of a stream of events from its beginning: ids and values.

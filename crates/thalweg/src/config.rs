@@ -27,6 +27,8 @@ pub struct Config {
     pub streams: streams::StreamsConfig,
     /// The REST proxy.
     pub rest: rest::RestConfig,
+    /// The schema registry.
+    pub schemas: rest::SchemasConfig,
     /// The MQTT server.
     pub mqtt: mqtt::MqttConfig,
     /// Statements.
@@ -209,6 +211,7 @@ impl Layers {
             log: self.section("log"),
             streams: self.section("streams"),
             rest: self.section("rest"),
+            schemas: self.section("schemas"),
             mqtt: self.section("mqtt"),
             fusion: self.section("fusion"),
             fleet: self.section("fleet"),

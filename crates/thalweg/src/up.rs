@@ -56,6 +56,8 @@ pub enum Role {
     Streams,
     /// The Kafka REST proxy.
     Rest,
+    /// The schema registry.
+    Schemas,
     /// The MQTT server.
     Mqtt,
     /// Statements over streams and MQTT.
@@ -164,6 +166,7 @@ struct Listeners {
     streams: Option<TcpListener>,
     streams_local: Option<TcpListener>,
     rest: Option<TcpListener>,
+    schemas: Option<TcpListener>,
     mqtt: Option<TcpListener>,
     management: TcpListener,
     endpoints: Endpoints,
@@ -197,6 +200,13 @@ impl Listeners {
                 guard(Role::Rest),
                 "rest",
                 &config.rest.listen,
+                &mut endpoints,
+            )
+            .await?,
+            schemas: optional(
+                guard(Role::Schemas),
+                "schemas",
+                &config.schemas.listen,
                 &mut endpoints,
             )
             .await?,
@@ -289,6 +299,7 @@ struct Parts {
     cluster: Option<Arc<streams::Cluster>>,
     security: Option<Arc<streams::kafka::Security>>,
     store: Option<Arc<dyn EventStore>>,
+    registry: Option<Arc<rest::SchemaRegistry>>,
     mqtt: Option<mqtt::Server>,
     fusion: Option<Arc<fusion::Fusion>>,
     fleet: Option<Arc<fleet::Fleet>>,
@@ -328,7 +339,13 @@ impl Parts {
         } else {
             None
         };
-        let needs_store = [Role::Streams, Role::Rest, Role::Fusion, Role::Imports];
+        let needs_store = [
+            Role::Streams,
+            Role::Rest,
+            Role::Schemas,
+            Role::Fusion,
+            Role::Imports,
+        ];
         let cluster = if !is_here && needs_store.into_iter().any(runs) {
             let (dir, config) = (folder.join("streams"), config.streams.clone());
             Some(
@@ -377,8 +394,14 @@ impl Parts {
         } else {
             None
         };
-        let (mut fusion, mut imports) = (None, None);
+        let (mut fusion, mut imports, mut registry) = (None, None, None);
         if let Some(store) = &store {
+            // The proxy looks schemas up by itself, on whatever port they are served.
+            if runs(Role::Schemas) || runs(Role::Rest) {
+                let (store, config) = (as_service(store, "schemas"), config.schemas.clone());
+                let opened = rest::SchemaRegistry::new(store, config);
+                registry = Some(opened.map_err(cannot_open("the schema registry"))?);
+            }
             if runs(Role::Fusion) {
                 let dir = folder.join("fusion");
                 let opened = fusion::Fusion::open(
@@ -406,6 +429,7 @@ impl Parts {
             cluster,
             security,
             store,
+            registry,
             mqtt,
             fusion,
             fleet,
@@ -469,6 +493,11 @@ impl Parts {
                 });
             }
         }
+        if let (Some(listener), Some(registry)) = (listeners.schemas, &self.registry) {
+            let routes = rest::schema_routes(registry.clone(), logins.clone());
+            let (routes, shutdown) = (guarded(routes, config), shutdown.clone());
+            tasks.spawn(http::serve(listener, routes, shutdown));
+        }
         if let Some(fusion) = &self.fusion {
             management = management.merge(fusion::http::routes(fusion.clone()));
         }
@@ -502,6 +531,9 @@ impl Parts {
         }
         if let Some(mqtt) = self.mqtt {
             mqtt.close().await;
+        }
+        if let Some(registry) = self.registry {
+            registry.close();
         }
         if let Some(streams) = self.streams {
             streams.close().await;
@@ -558,7 +590,7 @@ fn chosen(roles: &[Role], has_cluster: bool) -> Result<BTreeSet<Role>, Failure> 
     } else {
         roles.iter().copied().collect()
     };
-    for role in [Role::Rest, Role::Fusion, Role::Imports] {
+    for role in [Role::Rest, Role::Schemas, Role::Fusion, Role::Imports] {
         if chosen.contains(&role) && !chosen.contains(&Role::Streams) && !has_cluster {
             let name = role
                 .to_possible_value()
@@ -651,6 +683,7 @@ fn announce(endpoints: &Endpoints, cluster: Option<&str>, folder: &Path, began: 
             "streams" => format!("{address:<22} Kafka protocol"),
             "streams.local" => format!("{address:<22} Kafka protocol, without logins"),
             "rest" => format!("http://{address:<15} Kafka REST proxy"),
+            "schemas" => format!("http://{address:<15} schema registry"),
             "mqtt" => format!("{address:<22} MQTT"),
             "fleet" => format!("http://{address:<15} C2 for agents"),
             _ => format!("http://{address:<15} console, management API, /metrics, /health"),

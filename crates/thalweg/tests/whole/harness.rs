@@ -406,4 +406,4 @@ pub fn last_lines(log: &Path) -> String {
 
 /// Long enough for a cold JVM on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
-const PORTS: [&str; 4] = ["streams", "rest", "mqtt", "fleet"];
+const PORTS: [&str; 5] = ["streams", "rest", "schemas", "mqtt", "fleet"];

@@ -1,0 +1,516 @@
+//! The registry's API: paths, media types, who may call what, and the form of answers.
+//!
+//! Where access control is on, a caller needs rights on the topic that holds the schemas: `READ` to
+//! read, look up and compare, `WRITE` to register, `DELETE` to delete, `ALTER_CONFIGS` to change
+//! compatibilities and modes.
+
+mod compatibility;
+mod ids;
+mod settings;
+mod subjects;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ::access::{Operation, ResourceType};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value, json};
+use streams::Caller;
+
+use super::error::SchemaError;
+use super::format::SchemaType;
+use super::limits::ANSWER_BYTES_MAX;
+use super::record::Reference;
+use super::registering::NewSchema;
+use super::state::{Version, object};
+use super::subject::checked;
+use super::{AskedVersion, SchemaRegistry};
+use crate::answer::{self, Parameters, Segments};
+use crate::body::Gate;
+use crate::error::RestError;
+use crate::login::{self, Logins};
+use crate::media;
+
+/// What the handlers share.
+pub(super) struct Served {
+    registry: Arc<SchemaRegistry>,
+    gate: Gate,
+}
+
+type Here = State<Arc<Served>>;
+
+/// The registry's routes, to be served on a port of their own. With `logins` every request acts as
+/// the user that it names.
+pub fn routes(registry: Arc<SchemaRegistry>, logins: Option<Arc<Logins>>) -> Router {
+    let gate = Gate::new(registry.config.body_bytes_max.0);
+    let served = Arc::new(Served { registry, gate });
+    let router = Router::new()
+        .route("/", get(root).post(root))
+        .merge(schema_routes())
+        .merge(subject_routes())
+        .merge(setting_routes())
+        .fallback(async || not_found())
+        .method_not_allowed_fallback(async || RestError::MethodNotAllowed)
+        .layer(middleware::from_fn_with_state(served.clone(), admitted))
+        .with_state(served);
+    let router = match logins {
+        Some(logins) => login::identified(router, logins),
+        None => router,
+    };
+    // Around the logins, so that refusals are counted and written like all errors.
+    let router = router.layer(middleware::from_fn(observe));
+    // Around the routes, so that they are found under what the path is made into.
+    let in_context = |request, next: Next| next.run(in_context(request));
+    Router::new()
+        .fallback_service(router)
+        .layer(middleware::from_fn(in_context))
+}
+
+fn schema_routes() -> Router<Arc<Served>> {
+    Router::new()
+        .route("/schemas", get(ids::list))
+        .route("/schemas/types", get(ids::types))
+        .route("/schemas/ids/{id}", get(ids::one))
+        .route("/schemas/ids/{id}/schema", get(ids::text))
+        .route("/schemas/ids/{id}/subjects", get(ids::subjects))
+        .route("/schemas/ids/{id}/versions", get(ids::versions))
+        .route("/contexts", get(subjects::contexts))
+}
+
+fn subject_routes() -> Router<Arc<Served>> {
+    let version = "/subjects/{subject}/versions/{version}";
+    Router::new()
+        .route("/subjects", get(subjects::list))
+        .route(
+            "/subjects/{subject}",
+            post(subjects::look_up).delete(subjects::delete),
+        )
+        .route(
+            "/subjects/{subject}/versions",
+            get(subjects::versions).post(subjects::register),
+        )
+        .route(
+            version,
+            get(subjects::version).delete(subjects::delete_version),
+        )
+        .route(&format!("{version}/schema"), get(subjects::text))
+        .route(&format!("{version}/referencedby"), get(subjects::referrers))
+        .route("/subjects/{subject}/metadata", get(subjects::by_metadata))
+        .route(
+            "/compatibility/subjects/{subject}/versions",
+            post(compatibility::against_all),
+        )
+        .route(
+            "/compatibility/subjects/{subject}/versions/{version}",
+            post(compatibility::against_one),
+        )
+}
+
+fn setting_routes() -> Router<Arc<Served>> {
+    Router::new()
+        .route(
+            "/config",
+            get(settings::config)
+                .put(settings::set_config)
+                .delete(settings::unset_config),
+        )
+        .route(
+            "/config/{subject}",
+            get(settings::subject_config)
+                .put(settings::set_subject_config)
+                .delete(settings::unset_subject_config),
+        )
+        .route(
+            "/mode",
+            get(settings::mode)
+                .put(settings::set_mode)
+                .delete(settings::unset_mode),
+        )
+        .route(
+            "/mode/{subject}",
+            get(settings::subject_mode)
+                .put(settings::set_subject_mode)
+                .delete(settings::unset_subject_mode),
+        )
+}
+
+/// `GET /` and `POST /`: the registry is alive.
+async fn root() -> Response {
+    told(&json!({}))
+}
+
+/// Reads `/contexts/{context}/…` as the same call on subjects of that context.
+fn in_context(mut request: Request) -> Request {
+    let Some(path) = request.uri().path().strip_prefix("/contexts/") else {
+        return request;
+    };
+    let Some((context, rest)) = path.split_once('/') else {
+        return request;
+    };
+    let query = request.uri().query().map(str::to_owned);
+    let (first, rest) = rest.split_once('/').unwrap_or((rest, ""));
+    // `:.context:` before a name; the default context may be written with it too.
+    let qualifier = format!("%3A{context}%3A");
+    let has = |name: &str| {
+        let parameters = query.as_deref().unwrap_or_default().split('&');
+        parameters.into_iter().any(|part| part.split('=').next() == Some(name))
+    };
+    let (path, parameter) = match first {
+        "subjects" | "config" | "mode" if !rest.is_empty() => {
+            (format!("/{first}/{qualifier}{rest}"), None)
+        }
+        "config" | "mode" => (format!("/{first}/{qualifier}"), None),
+        "compatibility" => match rest.strip_prefix("subjects/") {
+            Some(rest) => (format!("/{first}/subjects/{qualifier}{rest}"), None),
+            None => return request,
+        },
+        "subjects" => ("/subjects".to_owned(), Some("subjectPrefix")),
+        "schemas" if rest.is_empty() => ("/schemas".to_owned(), Some("subjectPrefix")),
+        "schemas" => (format!("/schemas/{rest}"), Some("subject")),
+        _ => return request,
+    };
+    let added = parameter.filter(|name| !has(name));
+    let added = added.map(|name| format!("{name}={qualifier}"));
+    let query: Vec<String> = query.into_iter().chain(added).collect();
+    let uri = match query.is_empty() {
+        true => path,
+        false => format!("{path}?{}", query.join("&")),
+    };
+    if let Ok(uri) = uri.parse::<Uri>() {
+        *request.uri_mut() = uri;
+    }
+    request
+}
+
+/// Lets those in who may call, once the topic was read.
+async fn admitted(State(served): Here, request: Request, next: Next) -> Response {
+    let path = request.extensions().get::<MatchedPath>();
+    let path = path.map_or("", MatchedPath::as_str);
+    if ["", "/", "/schemas/types"].contains(&path) {
+        return next.run(request).await;
+    }
+    let registry = &served.registry;
+    if let Some(caller) = request.extensions().get::<Caller>() {
+        let topic = registry.log.topic().wire_name();
+        let operation = right(request.method(), path);
+        if let Err(error) = caller.check(operation, ResourceType::Topic, topic) {
+            return SchemaError::from(RestError::from(error)).into_response();
+        }
+    }
+    match registry.log.ready().await {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+/// What a caller does to the topic.
+fn right(method: &Method, path: &str) -> Operation {
+    let is_setting = path.starts_with("/config") || path.starts_with("/mode");
+    match *method {
+        Method::GET | Method::HEAD => Operation::Read,
+        Method::POST if path != "/subjects/{subject}/versions" => Operation::Read,
+        Method::POST => Operation::Write,
+        _ if is_setting => Operation::AlterConfigs,
+        _ => Operation::Delete,
+    }
+}
+
+/// Counts and times a call, refuses bodies of other kinds, and answers in the type that its caller
+/// wants.
+async fn observe(request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let operation = operation(&request);
+    let accept = answer::joined(request.headers(), header::ACCEPT);
+    let media = answer_type(accept.as_deref());
+    let has_body = [Method::POST, Method::PUT].contains(request.method());
+    let mut response = match media {
+        None => RestError::NotAcceptable.into_response(),
+        Some(_) if has_body && !is_json(request.headers()) => {
+            let given = answer::text(request.headers(), header::CONTENT_TYPE);
+            RestError::UnsupportedMediaType(given.unwrap_or_default().to_owned()).into_response()
+        }
+        Some(_) => next.run(request).await,
+    };
+    if response.headers().contains_key(header::CONTENT_TYPE) {
+        let media = HeaderValue::from_static(media.unwrap_or(JSON));
+        response.headers_mut().insert(header::CONTENT_TYPE, media);
+    }
+    let class = match response.status().as_u16() {
+        ..400 => "ok",
+        400..500 => "refused",
+        _ => "failed",
+    };
+    let labels = [("operation", operation), ("outcome", class)];
+    metrics::counter!("thalweg_schemas_requests_total", &labels).increment(1);
+    metrics::histogram!("thalweg_schemas_request_seconds", "operation" => operation)
+        .record(started.elapsed().as_secs_f64());
+    response
+}
+
+/// The call's name in metrics, from a closed set.
+fn operation(request: &Request) -> &'static str {
+    let path = request.extensions().get::<MatchedPath>();
+    let path = path.map_or("", MatchedPath::as_str);
+    match (request.method(), path) {
+        (&Method::POST, "/subjects/{subject}/versions") => "register",
+        (&Method::POST, "/subjects/{subject}") => "look_up",
+        (&Method::DELETE, path) if path.starts_with("/subjects") => "delete",
+        (_, path) if path.starts_with("/compatibility") => "compatibility",
+        (_, path) if path.starts_with("/config") => "config",
+        (_, path) if path.starts_with("/mode") => "mode",
+        (_, path) if path.starts_with("/schemas") => "schema",
+        (_, path) if path.starts_with("/subjects") => "subject",
+        _ => "other",
+    }
+}
+
+/// The media type to answer in; none when the caller takes none of ours.
+fn answer_type(accept: Option<&str>) -> Option<&'static str> {
+    let Some(accept) = accept.filter(|text| !text.trim().is_empty()) else {
+        return Some(TYPES[0]);
+    };
+    let mut best: Option<(u32, &'static str)> = None;
+    for (range, quality) in media::ranges(accept) {
+        let candidate = match range.as_str() {
+            "*/*" | "application/*" => TYPES[0],
+            other => match TYPES.into_iter().find(|known| *known == other) {
+                Some(known) => known,
+                None => continue,
+            },
+        };
+        if quality > 0 && best.is_none_or(|(most, _)| quality > most) {
+            best = Some((quality, candidate));
+        }
+    }
+    best.map(|(_, media)| media)
+}
+
+/// Whether a body is of a kind that is read; one without a type is.
+fn is_json(headers: &HeaderMap) -> bool {
+    let text = answer::text(headers, header::CONTENT_TYPE).unwrap_or_default();
+    let essence = text.split(';').next().unwrap_or_default().trim();
+    let essence = essence.to_ascii_lowercase();
+    essence.is_empty() || essence == "application/octet-stream" || TYPES.contains(&&*essence)
+}
+
+fn not_found() -> Response {
+    let text = "no such path; see GET /subjects, POST /subjects/{subject}/versions and GET /schemas/ids/{id}";
+    crate::error::response(404, StatusCode::NOT_FOUND, text)
+}
+
+/// A JSON answer; the type that the caller wants is written by [`observe`].
+fn told(body: &impl Serialize) -> Response {
+    answer::json(StatusCode::OK, JSON, body)
+}
+
+/// A list's answer, unless it is too long to be built.
+fn list(body: &impl Serialize) -> Result<Response, SchemaError> {
+    let text = serde_json::to_vec(body).map_err(|error| SchemaError::Limit(error.to_string()))?;
+    if text.len() > ANSWER_BYTES_MAX {
+        let text = format!(
+            "the answer has more than {ANSWER_BYTES_MAX} bytes; ask with subjectPrefix, offset and limit"
+        );
+        return Err(SchemaError::Limit(text));
+    }
+    Ok(answer::bytes(StatusCode::OK, JSON, text))
+}
+
+/// A subject of the path.
+struct SubjectPath(String);
+
+/// A subject and a version of the path.
+struct VersionPath(String, AskedVersion);
+
+/// A registered version as it is told.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Told<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schema_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    references: &'a [Reference],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<Map<String, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule_set: Option<Map<String, Value>>,
+    schema: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_id: Option<i32>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    deleted: bool,
+}
+
+impl<'a> Told<'a> {
+    /// A version of a subject.
+    fn version(subject: &'a str, number: i32, version: &'a Version) -> Self {
+        Told {
+            subject: Some(subject),
+            version: Some(number),
+            id: Some(version.schema.id),
+            deleted: version.is_deleted,
+            ..Told::schema(&version.schema)
+        }
+    }
+
+    /// A schema by itself.
+    fn schema(schema: &'a super::Schema) -> Self {
+        let content = &schema.content;
+        Told {
+            subject: None,
+            version: None,
+            id: None,
+            // The usual type goes without saying, as old clients want it.
+            schema_type: Some(content.kind)
+                .filter(|kind| *kind != SchemaType::Avro)
+                .map(SchemaType::name),
+            references: &content.references,
+            metadata: object(content.metadata.as_deref()),
+            rule_set: object(content.rule_set.as_deref()),
+            schema: &content.text,
+            max_id: None,
+            deleted: false,
+        }
+    }
+}
+
+/// A schema as it is sent.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SchemaBody {
+    schema: Option<String>,
+    schema_type: Option<String>,
+    references: Option<Vec<Reference>>,
+    metadata: Option<Map<String, Value>>,
+    rule_set: Option<Map<String, Value>>,
+    id: Option<i32>,
+    version: Option<i32>,
+}
+
+impl SchemaBody {
+    fn new_schema(self) -> Result<NewSchema, SchemaError> {
+        let kind = match self.schema_type.as_deref() {
+            None | Some("") => SchemaType::Avro,
+            Some(name) => SchemaType::of_name(name).ok_or_else(|| {
+                let known = "AVRO, JSON or PROTOBUF";
+                SchemaError::InvalidSchema(format!("'{name}' is no schema type: write {known}"))
+            })?,
+        };
+        let text = self.schema.filter(|text| !text.trim().is_empty());
+        let text = text.ok_or_else(|| SchemaError::InvalidSchema("it is empty".to_owned()))?;
+        Ok(NewSchema {
+            kind,
+            text,
+            references: self.references.unwrap_or_default(),
+            metadata: self.metadata,
+            rule_set: self.rule_set,
+            id: self.id.filter(|id| *id >= 0),
+            version: self.version.filter(|version| *version > 0),
+        })
+    }
+}
+
+impl Served {
+    /// Reads a JSON body.
+    async fn entity<T: DeserializeOwned>(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<T, Response> {
+        let held = self.gate.read(headers, body).await;
+        let held = held.map_err(IntoResponse::into_response)?;
+        serde_json::from_slice(&held.bytes).map_err(|error| {
+            let text = format!("the body does not fit: {error}");
+            match error.classify() {
+                serde_json::error::Category::Data => SchemaError::InvalidEntity(text),
+                _ => SchemaError::BadRequest(text),
+            }
+            .into_response()
+        })
+    }
+
+    /// Reads a schema.
+    async fn schema(&self, headers: &HeaderMap, body: Body) -> Result<NewSchema, Response> {
+        let body: SchemaBody = self.entity(headers, body).await?;
+        body.new_schema().map_err(IntoResponse::into_response)
+    }
+}
+
+/// A version as a path or a parameter writes it.
+fn asked_version(text: &str) -> Result<AskedVersion, SchemaError> {
+    if ["latest", "-1"].contains(&text) {
+        return Ok(AskedVersion::Last);
+    }
+    let number = text.parse().ok().filter(|number| *number > 0);
+    let invalid = || SchemaError::InvalidVersion(text.chars().take(VERSION_SHOWN).collect());
+    number.map(AskedVersion::Number).ok_or_else(invalid)
+}
+
+/// A parameter that is there or not; everything but `true` is not.
+fn flag<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
+    let text = String::deserialize(value)?;
+    Ok(text.eq_ignore_ascii_case("true"))
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for SubjectPath {
+    type Rejection = SchemaError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, SchemaError> {
+        let found = Segments::<String>::from_request_parts(parts, state).await;
+        Ok(SubjectPath(checked(&found?.0)?))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for VersionPath {
+    type Rejection = SchemaError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, SchemaError> {
+        let found = Segments::<(String, String)>::from_request_parts(parts, state).await;
+        let (subject, version) = found?.0;
+        Ok(VersionPath(checked(&subject)?, asked_version(&version)?))
+    }
+}
+
+/// Parameters that many calls take.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Switches {
+    #[serde(deserialize_with = "flag")]
+    deleted: bool,
+    #[serde(deserialize_with = "flag")]
+    permanent: bool,
+    #[serde(deserialize_with = "flag")]
+    normalize: bool,
+    #[serde(deserialize_with = "flag")]
+    verbose: bool,
+    #[serde(deserialize_with = "flag")]
+    force: bool,
+    #[serde(rename = "defaultToGlobal", deserialize_with = "flag")]
+    default_to_global: bool,
+}
+
+type Switched = Parameters<Switches>;
+
+/// What the registry speaks, best first.
+const TYPES: [&str; 3] = [
+    "application/vnd.schemaregistry.v1+json",
+    "application/vnd.schemaregistry+json",
+    JSON,
+];
+const JSON: &str = "application/json";
+/// How much of a refused version is repeated, in characters.
+const VERSION_SHOWN: usize = 100;

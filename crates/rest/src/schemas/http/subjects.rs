@@ -1,0 +1,209 @@
+//! Subjects and their versions over HTTP.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Here, JSON, SubjectPath, Switched, Told, VersionPath, flag, list as list_answer, told};
+use crate::answer::{self, Parameters};
+use crate::schemas::error::SchemaError;
+use crate::schemas::found_version;
+use crate::schemas::state::object;
+use crate::schemas::subject::wanted;
+
+/// Parameters of the list of subjects.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Listing {
+    subject_prefix: Option<String>,
+    #[serde(deserialize_with = "flag")]
+    deleted: bool,
+    #[serde(deserialize_with = "flag")]
+    deleted_only: bool,
+    offset: Option<i64>,
+    limit: Option<i64>,
+}
+
+/// Parameters of a subject's versions.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct VersionListing {
+    #[serde(deserialize_with = "flag")]
+    deleted: bool,
+    #[serde(deserialize_with = "flag")]
+    deleted_only: bool,
+    offset: Option<i64>,
+    limit: Option<i64>,
+}
+
+/// `GET /contexts`
+pub(super) async fn contexts(State(served): Here) -> Result<Response, SchemaError> {
+    list_answer(&served.registry.log.state().contexts())
+}
+
+/// `GET /subjects`
+pub(super) async fn list(
+    State(served): Here,
+    Parameters(asked): Parameters<Listing>,
+) -> Result<Response, SchemaError> {
+    let wanted = wanted(asked.subject_prefix.as_deref());
+    let state = served.registry.log.state();
+    let found = state.subjects().filter(|(name, versions)| {
+        let is_deleted = versions.values().all(|version| version.is_deleted);
+        let is_shown = match (asked.deleted_only, asked.deleted) {
+            (true, _) => is_deleted,
+            (false, true) => true,
+            (false, false) => !is_deleted,
+        };
+        is_shown && wanted.has(name)
+    });
+    list_answer(&page(found.map(|(name, _)| name), asked.offset, asked.limit))
+}
+
+/// `POST /subjects/{subject}`: whether a subject has a schema, and as which version.
+pub(super) async fn look_up(
+    State(served): Here,
+    SubjectPath(subject): SubjectPath,
+    Parameters(switches): Switched,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Response> {
+    let new = served.schema(&headers, body).await?;
+    let (normalize, deleted) = (switches.normalize, switches.deleted);
+    let found = served.registry.look_up(&subject, new, normalize, deleted);
+    let (number, version) = found.await.map_err(IntoResponse::into_response)?;
+    Ok(told(&Told::version(&subject, number, &version)))
+}
+
+/// `DELETE /subjects/{subject}`
+pub(super) async fn delete(
+    State(served): Here,
+    SubjectPath(subject): SubjectPath,
+    Parameters(switches): Switched,
+) -> Result<Response, SchemaError> {
+    let deleted = served.registry.delete_subject(&subject, switches.permanent);
+    Ok(told(&deleted.await?))
+}
+
+/// `GET /subjects/{subject}/versions`
+pub(super) async fn versions(
+    State(served): Here,
+    SubjectPath(subject): SubjectPath,
+    Parameters(asked): Parameters<VersionListing>,
+) -> Result<Response, SchemaError> {
+    let state = served.registry.log.state();
+    let found = state.versions(&subject).into_iter().flatten();
+    let shown = found.filter(|(_, version)| match (asked.deleted_only, asked.deleted) {
+        (true, _) => version.is_deleted,
+        (false, true) => true,
+        (false, false) => !version.is_deleted,
+    });
+    let mut numbers = shown.map(|(number, _)| *number).peekable();
+    if numbers.peek().is_none() {
+        return Err(SchemaError::SubjectNotFound(subject));
+    }
+    list_answer(&page(numbers, asked.offset, asked.limit))
+}
+
+/// `POST /subjects/{subject}/versions`
+pub(super) async fn register(
+    State(served): Here,
+    SubjectPath(subject): SubjectPath,
+    Parameters(switches): Switched,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Response> {
+    let new = served.schema(&headers, body).await?;
+    let registered = served.registry.register_new(&subject, new, switches.normalize);
+    let registered = registered.await.map_err(IntoResponse::into_response)?;
+    Ok(told(&json!({"id": registered.id})))
+}
+
+/// `GET /subjects/{subject}/versions/{version}`
+pub(super) async fn version(
+    State(served): Here,
+    VersionPath(subject, asked): VersionPath,
+    Parameters(switches): Switched,
+) -> Result<Response, SchemaError> {
+    let state = served.registry.log.state();
+    let (number, version) = found_version(&state, &subject, asked, switches.deleted)?;
+    Ok(told(&Told::version(&subject, number, &version)))
+}
+
+/// `GET /subjects/{subject}/versions/{version}/schema`
+pub(super) async fn text(
+    State(served): Here,
+    VersionPath(subject, asked): VersionPath,
+    Parameters(switches): Switched,
+) -> Result<Response, SchemaError> {
+    let state = served.registry.log.state();
+    let (_, version) = found_version(&state, &subject, asked, switches.deleted)?;
+    let text = version.schema.content.text.as_bytes().to_vec();
+    Ok(answer::bytes(StatusCode::OK, JSON, text))
+}
+
+/// `GET /subjects/{subject}/versions/{version}/referencedby`: the ids of schemas that name it.
+pub(super) async fn referrers(
+    State(served): Here,
+    VersionPath(subject, asked): VersionPath,
+    Parameters(switches): Switched,
+) -> Result<Response, SchemaError> {
+    let state = served.registry.log.state();
+    let (number, _) = found_version(&state, &subject, asked, switches.deleted)?;
+    let referrers = state.referrers(&subject, number).into_iter();
+    let mut ids: Vec<i32> = referrers.map(|schema| schema.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    list_answer(&ids)
+}
+
+/// `DELETE /subjects/{subject}/versions/{version}`
+pub(super) async fn delete_version(
+    State(served): Here,
+    VersionPath(subject, asked): VersionPath,
+    Parameters(switches): Switched,
+) -> Result<Response, SchemaError> {
+    let registry = &served.registry;
+    let deleted = registry.delete_version(&subject, asked, switches.permanent);
+    Ok(told(&deleted.await?))
+}
+
+/// `GET /subjects/{subject}/metadata?key=…&value=…`: the last version whose properties have these.
+pub(super) async fn by_metadata(
+    State(served): Here,
+    SubjectPath(subject): SubjectPath,
+    Parameters(asked): Parameters<Vec<(String, String)>>,
+) -> Result<Response, SchemaError> {
+    let all = |name: &str| -> Vec<&str> {
+        let named = asked.iter().filter(|(key, _)| key == name);
+        named.map(|(_, value)| value.as_str()).collect()
+    };
+    let (keys, values) = (all("key"), all("value"));
+    let with_deleted = all("deleted").first() == Some(&"true");
+    let state = served.registry.log.state();
+    let versions = state.versions(&subject);
+    let versions = versions.ok_or_else(|| SchemaError::SubjectNotFound(subject.clone()))?;
+    let mut shown = versions.iter().rev();
+    let found = shown.find(|(_, version)| {
+        let metadata = object(version.schema.content.metadata.as_deref()).unwrap_or_default();
+        let properties = metadata.get("properties");
+        let has = |(key, value): (&&str, &&str)| {
+            properties.and_then(|of| of.get(*key)).and_then(|of| of.as_str()) == Some(*value)
+        };
+        (with_deleted || !version.is_deleted) && keys.iter().zip(&values).all(has)
+    });
+    let (number, version) = found.ok_or_else(|| {
+        SchemaError::SchemaNotFound(format!("no version of '{subject}' has these properties"))
+    })?;
+    Ok(told(&Told::version(&subject, *number, version)))
+}
+
+/// A part of a list.
+fn page<T>(all: impl Iterator<Item = T>, offset: Option<i64>, limit: Option<i64>) -> Vec<T> {
+    let skipped = usize::try_from(offset.unwrap_or(0)).unwrap_or(0);
+    let taken = limit.and_then(|limit| usize::try_from(limit).ok());
+    all.skip(skipped).take(taken.unwrap_or(usize::MAX)).collect()
+}

@@ -1,0 +1,327 @@
+//! New versions of subjects: looked up, held against those before, written.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::compatibility::{Earlier, Level, reasons};
+use super::error::SchemaError;
+use super::format::{ParsedSchema, SchemaType};
+use super::limits::{SCHEMA_BYTES_MAX, TEXTS_BYTES_MAX, TRIES_MAX, VERSIONS_MAX};
+use super::parsed::{parse, source};
+use super::record::{Entry, Expected, Mode, Reference};
+use super::state::{Content, Schema, State, Versions, last_live, next_version, object_text, resolved};
+use super::subject::context_of;
+use super::{AskedVersion, SchemaRegistry, found_version, not_found};
+
+/// A schema as somebody sent it.
+#[derive(Debug)]
+pub(super) struct NewSchema {
+    pub kind: SchemaType,
+    pub text: String,
+    /// A version of -1 is the last one.
+    pub references: Vec<Reference>,
+    pub metadata: Option<Map<String, Value>>,
+    pub rule_set: Option<Map<String, Value>>,
+    /// For imports alone.
+    pub id: Option<i32>,
+    /// The same; elsewhere it may only say what would come anyway.
+    pub version: Option<i32>,
+}
+
+/// A schema that was read, and the form in which it is kept.
+#[derive(Clone)]
+pub(super) struct Prepared {
+    pub content: Content,
+    pub parsed: Arc<ParsedSchema>,
+}
+
+/// A version that is registered.
+pub(super) struct Registered {
+    pub id: i32,
+    pub schema: Arc<ParsedSchema>,
+}
+
+/// What is to be done for a registration.
+enum Plan {
+    /// Nothing: it has this id already.
+    Done(i32),
+    /// To write a version, when it fits these.
+    Write {
+        id: i32,
+        version: i32,
+        held_against: Option<(Level, Vec<(i32, Arc<Schema>)>)>,
+    },
+}
+
+impl NewSchema {
+    /// A schema without anything around it.
+    pub fn of(kind: SchemaType, text: &str) -> Self {
+        NewSchema {
+            kind,
+            text: text.to_owned(),
+            references: Vec::new(),
+            metadata: None,
+            rule_set: None,
+            id: None,
+            version: None,
+        }
+    }
+}
+
+impl SchemaRegistry {
+    /// Reads a schema and brings it into the form in which it is kept and compared.
+    pub(super) async fn prepare(
+        &self,
+        subject: &str,
+        new: &mut NewSchema,
+        normalize: bool,
+    ) -> Result<Prepared, SchemaError> {
+        if new.text.len() > SCHEMA_BYTES_MAX {
+            return Err(SchemaError::TooLarge(new.text.len()));
+        }
+        let (source, normalize) = {
+            let state = self.log.state();
+            let context = context_of(subject);
+            let mut references = std::mem::take(&mut new.references);
+            for reference in references.iter_mut().filter(|of| of.version == LAST) {
+                let subject = resolved(context, &reference.subject);
+                // One that is not there is told by its number, when its text is looked for.
+                if let Ok((last, _)) = found_version(&state, &subject, AskedVersion::Last, false) {
+                    reference.version = last;
+                }
+            }
+            let content = Content {
+                kind: new.kind,
+                text: new.text.as_str().into(),
+                references,
+                metadata: None,
+                rule_set: None,
+            };
+            let source = source(&state, context, &content)?;
+            new.references = content.references;
+            (source, normalize || state.normalizes(subject))
+        };
+        let parsed = parse(source).await?;
+        let mut references = std::mem::take(&mut new.references);
+        let text: Arc<str> = match normalize {
+            true => {
+                references.sort_by(|a, b| a.name.cmp(&b.name));
+                references.dedup();
+                parsed.normalized().into()
+            }
+            false => parsed.canonical().into(),
+        };
+        if text.len() > SCHEMA_BYTES_MAX {
+            return Err(SchemaError::TooLarge(text.len()));
+        }
+        let content = Content {
+            kind: new.kind,
+            text,
+            references,
+            metadata: object_text(new.metadata.take()),
+            rule_set: object_text(new.rule_set.take()),
+        };
+        Ok(Prepared { content, parsed })
+    }
+
+    /// Registers a schema unless the subject has it.
+    pub(super) async fn register_new(
+        &self,
+        subject: &str,
+        mut new: NewSchema,
+        normalize: bool,
+    ) -> Result<Registered, SchemaError> {
+        let Prepared { content, parsed } = self.prepare(subject, &mut new, normalize).await?;
+        let _turn = self.writing.lock().await;
+        for _ in 0..TRIES_MAX {
+            let plan = self.plan(&self.log.state(), subject, &content, &new)?;
+            let (id, version, held_against) = match plan {
+                Plan::Done(id) => return Ok(Registered { id, schema: parsed }),
+                Plan::Write {
+                    id,
+                    version,
+                    held_against,
+                } => (id, version, held_against),
+            };
+            if let Some((level, earlier)) = held_against {
+                let reasons = self.reasons(level, &parsed, earlier).await?;
+                if !reasons.is_empty() {
+                    let subject = subject.to_owned();
+                    return Err(SchemaError::Incompatible { subject, reasons });
+                }
+            }
+            // A version that was deleted for good is nothing; every other is passed over by `plan`.
+            let value = content.value(subject, version, id, false);
+            let entry = Entry::schema(&value, Expected::Nothing);
+            if self.log.write(vec![entry]).await? {
+                metrics::counter!("thalweg_schemas_registered_total").increment(1);
+                return Ok(Registered { id, schema: parsed });
+            }
+        }
+        Err(SchemaError::Contended(TRIES_MAX))
+    }
+
+    /// Decides what a registration comes to, by what is known now.
+    fn plan(
+        &self,
+        state: &State,
+        subject: &str,
+        content: &Content,
+        new: &NewSchema,
+    ) -> Result<Plan, SchemaError> {
+        let context = context_of(subject);
+        let versions = state.versions(subject);
+        let id = state.id_of(context, content);
+        let mode = state.mode_of(Some(subject));
+        let is_import = mode == Mode::Import;
+        if let Some(found) = versions.and_then(|versions| found_content(versions, content, false)) {
+            let (version, id) = found;
+            if new.version.is_none_or(|given| given == version) {
+                return match new.id {
+                    Some(given) if given != id => Err(SchemaError::OtherId { found: id, given }),
+                    _ => Ok(Plan::Done(id)),
+                };
+            }
+        }
+        check_mode(subject, mode, new)?;
+        let (versions_count, bytes) = state.size();
+        if versions_count >= VERSIONS_MAX || bytes + content.text.len() > TEXTS_BYTES_MAX {
+            let text = format!("{versions_count} versions of {bytes} bytes are all that fit");
+            return Err(SchemaError::Limit(text));
+        }
+        let next = next_version(versions);
+        let version = new.version.unwrap_or(next);
+        let id = match (new.id, id) {
+            (Some(given), Some(found)) if given != found => {
+                return Err(SchemaError::OtherId { found, given });
+            }
+            (Some(given), None) if state.schema(context, given).is_some() => {
+                let text = format!("the id {given} is another schema's, which cannot be replaced");
+                return Err(SchemaError::NotPermitted(text));
+            }
+            (Some(given), _) => given,
+            (None, Some(found)) => found,
+            (None, None) => state.id_max(context).saturating_add(1),
+        };
+        if state.version(subject, version).is_some() || !is_import && version != next {
+            let text = format!("version {version} of subject '{subject}' cannot be written; {next} is next");
+            return Err(SchemaError::NotPermitted(text));
+        }
+        let level = state.level_of(Some(subject), self.config.compatibility);
+        let held_against = match is_import || level == Level::None {
+            true => None,
+            false => Some((level, earlier(versions, level))),
+        };
+        Ok(Plan::Write {
+            id,
+            version,
+            held_against,
+        })
+    }
+
+    /// Why a schema does not fit earlier ones.
+    async fn reasons(
+        &self,
+        level: Level,
+        new: &Arc<ParsedSchema>,
+        earlier: Vec<(i32, Arc<Schema>)>,
+    ) -> Result<Vec<String>, SchemaError> {
+        let mut parsed = Vec::with_capacity(earlier.len());
+        for (version, schema) in earlier {
+            let schema = self.parse(&schema).await?;
+            parsed.push(Earlier { version, schema });
+        }
+        let new = new.clone();
+        let found = tokio::task::spawn_blocking(move || reasons(level, &new, &parsed)).await;
+        found.map_err(|_| SchemaError::InvalidSchema("comparing it broke off".to_owned()))
+    }
+
+    /// Why a schema may not follow a version of a subject, or those that its compatibility is
+    /// about.
+    pub(super) async fn compare(
+        &self,
+        subject: &str,
+        mut new: NewSchema,
+        against: Option<AskedVersion>,
+        normalize: bool,
+    ) -> Result<Vec<String>, SchemaError> {
+        let (level, earlier) = {
+            let state = self.log.state();
+            let level = state.level_of(Some(subject), self.config.compatibility);
+            let earlier = match against {
+                None => earlier(state.versions(subject), level),
+                Some(asked) => match found_version(&state, subject, asked, false) {
+                    Ok((number, version)) => vec![(number, version.schema)],
+                    // A subject's first schema fits.
+                    Err(_) if asked == AskedVersion::Last => Vec::new(),
+                    Err(SchemaError::SubjectNotFound(_)) => return Err(not_found(subject, asked)),
+                    Err(error) => return Err(error),
+                },
+            };
+            (level, earlier)
+        };
+        let prepared = self.prepare(subject, &mut new, normalize).await?;
+        self.reasons(level, &prepared.parsed, earlier).await
+    }
+
+    /// The version and id under which a subject has a schema.
+    pub(super) async fn look_up(
+        &self,
+        subject: &str,
+        mut new: NewSchema,
+        normalize: bool,
+        with_deleted: bool,
+    ) -> Result<(i32, super::Version), SchemaError> {
+        let prepared = self.prepare(subject, &mut new, normalize).await;
+        let state = self.log.state();
+        found_version(&state, subject, AskedVersion::Last, with_deleted)?;
+        let content = prepared?.content;
+        let versions = state.versions(subject);
+        let found = versions.and_then(|versions| found_content(versions, &content, with_deleted));
+        let (number, _) = found.ok_or_else(|| {
+            SchemaError::SchemaNotFound(format!("subject '{subject}' has no version of it"))
+        })?;
+        found_version(&state, subject, AskedVersion::Number(number), true)
+    }
+}
+
+/// Whether a subject takes new versions, sent with an id or without.
+fn check_mode(subject: &str, mode: Mode, new: &NewSchema) -> Result<(), SchemaError> {
+    match mode {
+        Mode::Import if new.id.is_some() => Ok(()),
+        Mode::Import => Err(SchemaError::NotPermitted(format!(
+            "subject '{subject}' is in mode IMPORT: a schema needs its id"
+        ))),
+        Mode::Readwrite if new.id.is_some() => Err(SchemaError::NotPermitted(format!(
+            "subject '{subject}' is not in mode IMPORT: a schema gets its id from the registry"
+        ))),
+        Mode::Readwrite => Ok(()),
+        Mode::Readonly | Mode::ReadonlyOverride => Err(super::settings::read_only(subject)),
+    }
+}
+
+/// The newest version that has a schema, with its id; one that is not deleted before all.
+fn found_content(versions: &Versions, content: &Content, with_deleted: bool) -> Option<(i32, i32)> {
+    let same = |(_, version): &(&i32, &super::Version)| *version.schema.content == *content;
+    let mut live = versions.iter().rev().filter(|(_, version)| !version.is_deleted);
+    let deleted = || versions.iter().rev().filter(|_| with_deleted).find(same);
+    let (number, version) = live.find(same).or_else(deleted)?;
+    Some((*number, version.schema.id))
+}
+
+/// The versions that a new one is held against.
+fn earlier(versions: Option<&Versions>, level: Level) -> Vec<(i32, Arc<Schema>)> {
+    let Some(versions) = versions else {
+        return Vec::new();
+    };
+    if level.asks_last_only() {
+        let last = last_live(versions).into_iter();
+        return last.map(|(number, of)| (number, of.schema.clone())).collect();
+    }
+    let live = versions.iter().filter(|(_, version)| !version.is_deleted);
+    live.map(|(number, of)| (*number, of.schema.clone())).collect()
+}
+
+/// A reference's version that stands for the last one.
+const LAST: i32 = -1;

@@ -1,0 +1,262 @@
+//! The registry as several processes share it, over restarts, and what callers may do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use access::{
+    Access, Acl, Credential, EVERY_HOST, Operation, PatternType, Permission, Policy, Principal,
+    ResourceType, ScramHash, UserChange,
+};
+use axum::body::Body;
+use axum::http::{Request, header};
+use base::SystemClock;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use streams::{EventStore, Streams, StreamsConfig};
+use tower::ServiceExt;
+
+use super::format::SchemaType;
+use super::subject::DEFAULT_CONTEXT;
+use super::{AskedVersion, SchemaError, SchemaRegistry, SchemasConfig, routes};
+use crate::Logins;
+
+struct Store {
+    streams: Arc<Streams>,
+    _folder: tempfile::TempDir,
+}
+
+impl Store {
+    fn open() -> Store {
+        let folder = tempfile::tempdir().unwrap();
+        let (config, clock) = (StreamsConfig::default(), Arc::new(SystemClock));
+        let (streams, _) = Streams::open(folder.path(), config, clock).unwrap();
+        Store {
+            streams,
+            _folder: folder,
+        }
+    }
+
+    /// A registry as another process would have it.
+    fn registry(&self) -> Arc<SchemaRegistry> {
+        let config = SchemasConfig {
+            compatibility: super::Level::None,
+            ..SchemasConfig::default()
+        };
+        SchemaRegistry::new(self.streams.store(), config).unwrap()
+    }
+}
+
+/// An Avro schema that differs by a number.
+fn fixed(size: usize) -> String {
+    format!("{{\"type\":\"fixed\",\"name\":\"F\",\"size\":{size}}}")
+}
+
+/// Every version with its id and text.
+fn all(registry: &SchemaRegistry) -> BTreeMap<(String, i32), (i32, String)> {
+    let state = registry.log.state();
+    let versions = state.subjects().flat_map(|(name, versions)| {
+        let told = versions.iter().map(move |(number, version)| {
+            let schema = &version.schema;
+            let told = (schema.id, schema.content.text.to_string());
+            ((name.to_owned(), *number), told)
+        });
+        told
+    });
+    versions.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_register_at_once_never_share_an_id_between_schemas() {
+    let store = Store::open();
+    let registries = [store.registry(), store.registry(), store.registry()];
+    let mut tasks = tokio::task::JoinSet::new();
+    for (process, registry) in registries.iter().enumerate() {
+        for n in 0..20 {
+            let registry = registry.clone();
+            tasks.spawn(async move {
+                // Schemas of its own, schemas that all have, and subjects that all write to.
+                let own = fixed(1_000 * (process + 1) + n);
+                let subject = format!("own-{process}-{}", n % 5);
+                let first = registry.register(&subject, SchemaType::Avro, &own).await;
+                let (subject, common) = (format!("common-{}", n % 3), fixed(10 + n));
+                let second = registry.register(&subject, SchemaType::Avro, &common).await;
+                [(own, first.unwrap().0), (common, second.unwrap().0)]
+            });
+        }
+    }
+    let mut ids: BTreeMap<i32, String> = BTreeMap::new();
+    let mut texts: BTreeMap<String, i32> = BTreeMap::new();
+    while let Some(answered) = tasks.join_next().await {
+        for (text, id) in answered.unwrap() {
+            assert_eq!(ids.entry(id).or_insert_with(|| text.clone()), &text, "id {id}");
+            assert_eq!(*texts.entry(text.clone()).or_insert(id), id, "{text}");
+        }
+    }
+    assert_eq!(texts.len(), 3 * 20 + 20);
+    // Everybody comes to the same, and so does one who reads it from the beginning.
+    let late = store.registry();
+    late.log.ready().await.unwrap();
+    let expected = all(&late);
+    assert_eq!(expected.len(), 3 * 20 + 20);
+    for registry in &registries {
+        registry.log.catch_up().await.unwrap();
+        assert_eq!(all(registry), expected);
+    }
+    for (id, text) in ids {
+        assert_eq!(late.by_id(id).await.unwrap().canonical(), text);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_process_registered_is_found_at_once() {
+    let store = Store::open();
+    let (one, other) = (store.registry(), store.registry());
+    other.log.ready().await.unwrap();
+    for n in 1..50 {
+        let (id, _) = one.register("s", SchemaType::Avro, &fixed(n)).await.unwrap();
+        assert_eq!(other.by_id(id).await.unwrap().canonical(), fixed(n));
+        let version = i32::try_from(n).unwrap();
+        let (found, _) = other.version("s", version).await.unwrap();
+        assert_eq!(found, id);
+    }
+    let (last, _) = other.latest("s").await.unwrap();
+    assert_eq!(last, 49);
+    let missing = other.by_id(50).await.unwrap_err();
+    assert_eq!(missing.code(), 40403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_go_on_after_what_was_deleted_for_good() {
+    let store = Store::open();
+    let registry = store.registry();
+    for n in 1..=3 {
+        registry.register("s", SchemaType::Avro, &fixed(n)).await.unwrap();
+    }
+    registry.delete_subject("s", false).await.unwrap();
+    registry.delete_subject("s", true).await.unwrap();
+    assert!(all(&registry).is_empty());
+    // A compacted topic has lost the schemas; what is left tells of their ids.
+    let kept = registry.log.state().id_maxima();
+    assert_eq!(kept.id_max[DEFAULT_CONTEXT], 3);
+    let again = store.registry();
+    let (id, _) = again.register("s", SchemaType::Avro, &fixed(9)).await.unwrap();
+    assert_eq!(id, 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_was_deleted_is_made_anew() {
+    let store = Store::open();
+    let registry = store.registry();
+    registry.register("s", SchemaType::Avro, &fixed(1)).await.unwrap();
+    let topic = "_schemas".parse().unwrap();
+    store.streams.store().delete_topic(&topic).await.unwrap();
+    // Whatever the first call is answered, the registry comes back.
+    let mut answered = registry.register("s", SchemaType::Avro, &fixed(2)).await;
+    for _ in 0..3 {
+        if answered.is_err() {
+            answered = registry.register("s", SchemaType::Avro, &fixed(2)).await;
+        }
+    }
+    answered.unwrap();
+    assert_eq!(all(&registry).len(), 1);
+    let found = registry.version("s", 1).await.unwrap();
+    assert_eq!(found.1.canonical(), fixed(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_registry_says_so() {
+    let store = Store::open();
+    let registry = store.registry();
+    registry.close();
+    let refused = registry.register("s", SchemaType::Avro, &fixed(1)).await;
+    assert!(matches!(refused, Err(SchemaError::Closed)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_deleted_by_two_processes_at_once_are_deleted() {
+    let store = Store::open();
+    let (one, other) = (store.registry(), store.registry());
+    for n in 1..=10 {
+        one.register("s", SchemaType::Avro, &fixed(n)).await.unwrap();
+    }
+    other.log.ready().await.unwrap();
+    for version in 1..=10 {
+        let asked = AskedVersion::Number(version);
+        let (first, second) = tokio::join!(
+            one.delete_version("s", asked, false),
+            other.delete_version("s", asked, false)
+        );
+        // Both may have deleted it, or one was told that it was deleted already.
+        let is_told = |outcome: &Result<i32, SchemaError>| {
+            outcome.as_ref().map_or_else(|error| error.code() == 40406, |n| *n == version)
+        };
+        assert!(is_told(&first) && is_told(&second), "{first:?} {second:?}");
+        assert!(first.is_ok() || second.is_ok());
+    }
+    let state = one.log.state();
+    assert!(state.versions("s").unwrap().values().all(|version| version.is_deleted));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_need_rights_on_the_topic_of_schemas() {
+    let store = Store::open();
+    let folder = tempfile::tempdir().unwrap();
+    let access = Arc::new(Access::open(folder.path()).unwrap());
+    for name in ["reader", "writer", "keeper", "nobody"] {
+        let credential = Credential::of_password(ScramHash::Sha256, name, 4_096).unwrap();
+        let change = UserChange::Set(name.to_owned(), credential);
+        access.alter_users(&[change]).unwrap();
+    }
+    let rights = [
+        ("reader", Operation::Read),
+        ("writer", Operation::Read),
+        ("writer", Operation::Write),
+        ("keeper", Operation::Delete),
+        ("keeper", Operation::AlterConfigs),
+    ];
+    for (name, operation) in rights {
+        let acl = Acl {
+            resource_type: ResourceType::Topic,
+            resource_name: "_schemas".to_owned(),
+            pattern_type: PatternType::Literal,
+            principal: Principal::user(name),
+            host: EVERY_HOST.to_owned(),
+            operation,
+            permission: Permission::Allow,
+        };
+        access.add_acls(vec![acl]).unwrap();
+    }
+    let policy = Policy {
+        super_users: Vec::new(),
+        allow_if_no_acl: false,
+    };
+    let logins = Logins::new(access, policy, Arc::new(SystemClock));
+    let router = routes(store.registry(), Some(logins));
+    let ask = async |user: &str, method: &str, path: &str, body: &str| {
+        let credentials = STANDARD.encode(format!("{user}:{user}"));
+        let request = Request::builder().method(method).uri(path);
+        let request = match user {
+            "" => request,
+            _ => request.header(header::AUTHORIZATION, format!("Basic {credentials}")),
+        };
+        let request = request.body(Body::from(body.to_owned())).unwrap();
+        let response = router.clone().oneshot(request).await.unwrap();
+        response.status().as_u16()
+    };
+    let (versions, schema) = ("/subjects/s/versions", r#"{"schema": "\"int\""}"#);
+    let level = r#"{"compatibility": "NONE"}"#;
+    assert_eq!(ask("", "GET", "/subjects", "").await, 401);
+    assert_eq!(ask("nobody", "GET", "/subjects", "").await, 403);
+    assert_eq!(ask("reader", "GET", "/subjects", "").await, 200);
+    assert_eq!(ask("reader", "POST", versions, schema).await, 403);
+    assert_eq!(ask("writer", "POST", versions, schema).await, 200);
+    assert_eq!(ask("reader", "POST", "/subjects/s", schema).await, 200);
+    let compare = "/compatibility/subjects/s/versions/latest";
+    assert_eq!(ask("reader", "POST", compare, schema).await, 200);
+    assert_eq!(ask("writer", "PUT", "/config", level).await, 403);
+    assert_eq!(ask("keeper", "PUT", "/config", level).await, 200);
+    assert_eq!(ask("writer", "DELETE", "/subjects/s", "").await, 403);
+    assert_eq!(ask("keeper", "DELETE", "/subjects/s", "").await, 200);
+    assert_eq!(ask("keeper", "PUT", "/mode", r#"{"mode": "READONLY"}"#).await, 200);
+    assert_eq!(ask("writer", "DELETE", "/mode", "").await, 403);
+}
