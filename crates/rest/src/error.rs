@@ -83,6 +83,21 @@ pub enum RestError {
     /// The body is not what the call needs.
     #[error("{0}")]
     InvalidEntity(String),
+    /// Keys came without a schema in a format that needs one.
+    #[error("the keys need a schema: send key_schema or key_schema_id")]
+    KeySchemaMissing,
+    /// Values came without a schema in a format that needs one.
+    #[error("the values need a schema: send value_schema or value_schema_id")]
+    ValueSchemaMissing,
+    /// A key's or value's JSON does not fit its schema.
+    #[error("{0}")]
+    Conversion(String),
+    /// A schema's text is none.
+    #[error("{0}")]
+    InvalidSchema(String),
+    /// The schema registry did not find or did not take a schema.
+    #[error("{0}")]
+    SchemaRegistry(String),
     /// A stream of records that has none.
     #[error("{0}")]
     Payload(&'static str),
@@ -156,6 +171,11 @@ impl RestError {
             RestError::NotAcceptable => 406,
             RestError::UnsupportedMediaType(_) => 415,
             RestError::InvalidEntity(_) => 422,
+            RestError::KeySchemaMissing => 42201,
+            RestError::ValueSchemaMissing => 42202,
+            RestError::Conversion(_) => 42203,
+            RestError::InvalidSchema(_) => 42205,
+            RestError::SchemaRegistry(_) => 40801,
             RestError::Payload(_) => 42206,
             RestError::InvalidConsumerConfig(_) => 42204,
             RestError::Constraint(_) => 40001,

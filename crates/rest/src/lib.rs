@@ -14,6 +14,7 @@ mod backups;
 mod body;
 mod config;
 mod consumers;
+mod embedded;
 mod error;
 mod groups;
 mod idempotency;

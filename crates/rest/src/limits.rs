@@ -178,3 +178,29 @@ pub(crate) const PATTERN_STEPS_MAX: usize = 10_000;
 
 /// Bytes of one payload's Protobuf that are taken: a message in memory is up to sixty times larger.
 pub(crate) const PROTOBUF_BYTES_MAX: usize = 16 << 20;
+
+/// Schemas that may apply to one value one within another, by references and combinations.
+pub(crate) const JSON_REFERENCES_DEEP_MAX: usize = 256;
+
+/// Levels of a value times schemas that apply to one value one within another: validating recurses as
+/// deep as both together.
+pub(crate) const VALIDATION_DEPTH_MAX: usize = 2_048;
+
+/// Schemas that validating one value may apply: a second of work or so.
+pub(crate) const VALIDATION_STEPS_MAX: u64 = 2_000_000;
+
+/// Pairs of schemas that a comparison of two JSON Schemas looks at.
+pub(crate) const JSON_PAIRS_MAX: usize = 100_000;
+
+/// Values in a JSON Schema with its references written out, up to which a value's faults are told in
+/// detail: looking for all of them does not stop at the first.
+pub(crate) const JSON_EXPANDED_MAX: usize = 20_000;
+
+/// Schemas of which an answer's keys and values may be: more are answered as not looked up.
+pub(crate) const ANSWER_SCHEMAS_MAX: usize = 1_000;
+
+/// Schemas that are kept by the text that they were produced with.
+pub(crate) const TEXTS_KEPT_MAX: usize = 10_000;
+
+/// Bytes of the same texts.
+pub(crate) const TEXTS_KEPT_BYTES_MAX: usize = 16 << 20;

@@ -196,6 +196,7 @@ impl FromRequestParts<Arc<Shared>> for Asked {
         };
         Ok(Asked(Arc::new(Shared {
             store: as_caller(Arc::clone(&shared.store), caller.clone()),
+            caller: Some(caller.clone()),
             ..Shared::clone(shared)
         })))
     }

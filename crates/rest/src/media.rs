@@ -5,6 +5,7 @@
 //! taken too, as servers of the first API version took them.
 
 use crate::error::RestError;
+use crate::schemas::format::SchemaType;
 
 /// The API version that a request speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub(crate) enum Embedded {
     Binary,
     /// JSON as it is.
     Json,
+    /// JSON that stands for a value of a schema.
+    Schema(SchemaType),
 }
 
 /// What a body's `Content-Type` says.
@@ -35,7 +38,15 @@ impl Embedded {
         match self {
             Embedded::Binary => "binary",
             Embedded::Json => "json",
+            Embedded::Schema(SchemaType::Avro) => "avro",
+            Embedded::Schema(SchemaType::Json) => "jsonschema",
+            Embedded::Schema(SchemaType::Protobuf) => "protobuf",
         }
+    }
+
+    /// The format of a name in consumer configurations and media types.
+    pub fn of_name(name: &str) -> Option<Embedded> {
+        EMBEDDED.into_iter().find(|format| format.name() == name)
     }
 
     /// The media type of a read's answer.
@@ -45,6 +56,16 @@ impl Embedded {
             (Embedded::Binary, ApiVersion::V2) => "application/vnd.kafka.binary.v2+json",
             (Embedded::Json, ApiVersion::V1) => "application/vnd.kafka.json.v1+json",
             (Embedded::Json, ApiVersion::V2) => "application/vnd.kafka.json.v2+json",
+            (Embedded::Schema(kind), ApiVersion::V1) => match kind {
+                SchemaType::Avro => "application/vnd.kafka.avro.v1+json",
+                SchemaType::Json => "application/vnd.kafka.jsonschema.v1+json",
+                SchemaType::Protobuf => "application/vnd.kafka.protobuf.v1+json",
+            },
+            (Embedded::Schema(kind), ApiVersion::V2) => match kind {
+                SchemaType::Avro => "application/vnd.kafka.avro.v2+json",
+                SchemaType::Json => "application/vnd.kafka.jsonschema.v2+json",
+                SchemaType::Protobuf => "application/vnd.kafka.protobuf.v2+json",
+            },
         }
     }
 }
@@ -81,9 +102,8 @@ pub(crate) fn body_type(header: Option<&str>) -> Result<BodyType, RestError> {
     match kafka_type(&essence) {
         Some(KafkaType { embedded, version }) => Ok(BodyType {
             embedded: match embedded {
-                None | Some("binary") => Embedded::Binary,
-                Some("json") => Embedded::Json,
-                Some(_) => return Err(unsupported()),
+                None => Embedded::Binary,
+                Some(name) => Embedded::of_name(name).ok_or_else(unsupported)?,
             },
             version: version.unwrap_or(ApiVersion::V2),
         }),
@@ -217,6 +237,15 @@ pub(crate) fn read_type(
     }
 }
 
+/// All formats.
+const EMBEDDED: [Embedded; 5] = [
+    Embedded::Binary,
+    Embedded::Json,
+    Embedded::Schema(SchemaType::Avro),
+    Embedded::Schema(SchemaType::Json),
+    Embedded::Schema(SchemaType::Protobuf),
+];
+
 struct KafkaType<'a> {
     embedded: Option<&'a str>,
     version: Option<ApiVersion>,
@@ -243,8 +272,7 @@ fn kafka_type(essence: &str) -> Option<KafkaType<'_>> {
         "v2" => ApiVersion::V2,
         _ => return None,
     };
-    let known = ["binary", "json", "avro", "jsonschema", "protobuf"];
-    if embedded.is_some_and(|name| !known.contains(&name)) {
+    if embedded.is_some_and(|name| Embedded::of_name(name).is_none()) {
         return None;
     }
     Some(KafkaType {
@@ -274,7 +302,7 @@ mod tests {
     #[test]
     fn content_types_name_format_and_version() {
         type Case = (Option<&'static str>, Option<(Embedded, ApiVersion)>);
-        let cases: [Case; 11] = [
+        let cases: [Case; 12] = [
             (None, Some((Embedded::Binary, ApiVersion::V2))),
             (
                 Some("application/json; charset=UTF-8"),
@@ -300,7 +328,11 @@ mod tests {
                 Some("application/vnd.kafka.binary.v1+json"),
                 Some((Embedded::Binary, ApiVersion::V1)),
             ),
-            (Some("application/vnd.kafka.avro.v2+json"), None),
+            (
+                Some("application/vnd.kafka.avro.v2+json"),
+                Some((Embedded::Schema(SchemaType::Avro), ApiVersion::V2)),
+            ),
+            (Some("application/vnd.kafka.thrift.v2+json"), None),
             (Some("application/vnd.kafka.json.v3+json"), None),
             (Some("application/json; charset=latin1"), None),
             (Some("text/plain"), None),

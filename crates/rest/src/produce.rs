@@ -1,7 +1,7 @@
 //! Produce: a body's records to the store, answered when they are as durable as their topic asks.
 //!
 //! JSON keys and values are cut out of the body and stored as they came: a large integer or a space
-//! survives. Binary ones are base64. `null` or nothing is no key, or a tombstone. An unknown topic
+//! survives. Binary ones are base64. With a schema, JSON becomes the payload of its format. `null` or nothing is no key, or a tombstone. An unknown topic
 //! is created by its stream's or the store's policy; where that says no, the answer is 40401.
 //!
 //! How records find their partitions and the store is in [`crate::storing`].
@@ -17,17 +17,19 @@ use base64::Engine;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use serde::Deserialize;
-use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::de::{SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use streams::{Record, TopicName};
 
 use crate::answer::{self, AnswerType, Segments};
+use crate::embedded::{Given, Writer};
 use crate::error::{NOT_ALLOWED, RestError};
 use crate::idempotency::{self, Wanted};
 use crate::limits;
 use crate::login;
 use crate::media::{self, Embedded};
 use crate::routes::Shared;
+use crate::schemas::format::SchemaType;
 use crate::storing::{self, Asked, Outcome};
 
 /// `POST /topics/{topic}`
@@ -70,16 +72,22 @@ pub(crate) async fn to_partition(
 struct ProduceRequest<'a> {
     #[serde(borrow)]
     records: Records<'a>,
-    // Schemas belong to formats that are refused by their content type; clients send the keys
-    // empty with the other formats too, so they are known and not read.
-    #[serde(default, rename = "key_schema")]
-    _key_schema: IgnoredAny,
-    #[serde(default, rename = "key_schema_id")]
-    _key_schema_id: IgnoredAny,
-    #[serde(default, rename = "value_schema")]
-    _value_schema: IgnoredAny,
-    #[serde(default, rename = "value_schema_id")]
-    _value_schema_id: IgnoredAny,
+    // Clients send these empty with the formats without schemas too, which don't read them.
+    #[serde(borrow, default)]
+    key_schema: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    key_schema_id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    value_schema: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    value_schema_id: Option<&'a RawValue>,
+}
+
+/// What keys and values are written with, in formats with schemas.
+#[derive(Default)]
+struct Writers {
+    key: Option<Writer>,
+    value: Option<Writer>,
 }
 
 #[derive(Deserialize)]
@@ -122,6 +130,10 @@ async fn produce(
     let body_type = media::body_type(answer::text(headers, header::CONTENT_TYPE))?;
     let held = shared.gate.read(headers, body).await?;
     let request: ProduceRequest<'_> = answer::entity(&held.bytes)?;
+    let writers = match body_type.embedded {
+        Embedded::Schema(kind) => Writers::of(shared, &topic, &request, kind).await?,
+        Embedded::Binary | Embedded::Json => Writers::default(),
+    };
     let entries = request.records.0;
     if entries.is_empty() {
         return Err(RestError::InvalidEntity(
@@ -135,7 +147,7 @@ async fn produce(
         ));
     }
     // Every record is decoded before any is stored: a request that does not fit stores nothing.
-    let records = decode(&held.bytes, &entries, body_type.embedded)?;
+    let records = decode(&held.bytes, &entries, body_type.embedded, &writers)?;
     let partitions = storing::partitions_of(shared, &topic).await?;
     let fixed = match &partition {
         Some(text) => Some(existing_partition(&topic, partitions, text)?),
@@ -157,8 +169,45 @@ async fn produce(
             stored.map(|(outcomes, recalled)| (outcomes, recalled.is_recalled))?
         }
     };
-    let answer = answer::bytes(status_of(&outcomes), media, receipts(&outcomes));
+    let answer = answer::bytes(status_of(&outcomes), media, receipts(&outcomes, &writers));
     Ok(idempotency::marked(answer, is_recalled))
+}
+
+impl Writers {
+    /// The writers that a request names. Missing ones are told where a key or a value needs them.
+    async fn of(
+        shared: &Shared,
+        topic: &TopicName,
+        request: &ProduceRequest<'_>,
+        kind: SchemaType,
+    ) -> Result<Writers, RestError> {
+        let records = &request.records.0;
+        let (embedding, caller) = (&shared.embedding, shared.caller.as_ref());
+        let key = Given {
+            text: request.key_schema,
+            id: request.key_schema_id,
+        };
+        let value = Given {
+            text: request.value_schema,
+            id: request.value_schema_id,
+        };
+        if key.is_nothing() && records.iter().any(|record| record.key.is_some()) {
+            return Err(RestError::KeySchemaMissing);
+        }
+        if value.is_nothing() && records.iter().any(|record| record.value.is_some()) {
+            return Err(RestError::ValueSchemaMissing);
+        }
+        // What cannot be produced to registers nothing.
+        storing::partitions_of(shared, topic).await?;
+        let name = topic.display();
+        let (key_subject, value_subject) = (format!("{name}-key"), format!("{name}-value"));
+        Ok(Writers {
+            key: key.writer(embedding, caller, &key_subject, kind).await?,
+            value: value
+                .writer(embedding, caller, &value_subject, kind)
+                .await?,
+        })
+    }
 }
 
 /// The partition that a path names, when the topic has it.
@@ -181,6 +230,7 @@ fn decode(
     body: &Bytes,
     entries: &[RecordEntry<'_>],
     embedded: Embedded,
+    writers: &Writers,
 ) -> Result<Vec<Record>, RestError> {
     let part = |index: usize, name: &str, raw: Option<&RawValue>| match (raw, embedded) {
         (None, _) => Ok(None),
@@ -188,6 +238,17 @@ fn decode(
         (Some(raw), Embedded::Binary) => from_base64(raw).map(Some).map_err(|reason| {
             RestError::InvalidEntity(format!("records[{index}].{name} {reason}"))
         }),
+        (Some(raw), Embedded::Schema(_)) => {
+            let (writer, missing) = match name {
+                "key" => (&writers.key, RestError::KeySchemaMissing),
+                _ => (&writers.value, RestError::ValueSchemaMissing),
+            };
+            let writer = writer.as_ref().ok_or(missing)?;
+            let written = writer.write(raw.get().as_bytes());
+            written
+                .map(Some)
+                .map_err(|fault| RestError::Conversion(format!("records[{index}].{name}: {fault}")))
+        }
     };
     let mut records = Vec::with_capacity(entries.len());
     for (index, entry) in entries.iter().enumerate() {
@@ -238,7 +299,7 @@ fn status_of(outcomes: &[Outcome]) -> StatusCode {
     }
 }
 
-fn receipts(outcomes: &[Outcome]) -> Vec<u8> {
+fn receipts(outcomes: &[Outcome], writers: &Writers) -> Vec<u8> {
     use std::fmt::Write;
     let mut text = String::with_capacity(outcomes.len() * 64 + 64);
     text.push_str("{\"offsets\":[");
@@ -260,7 +321,15 @@ fn receipts(outcomes: &[Outcome]) -> Vec<u8> {
             ),
         };
     }
-    text.push_str("],\"key_schema_id\":null,\"value_schema_id\":null}");
+    let id = |writer: &Option<Writer>| match writer {
+        Some(writer) => writer.id.to_string(),
+        None => "null".to_owned(),
+    };
+    let (key, value) = (id(&writers.key), id(&writers.value));
+    let _ = write!(
+        text,
+        "],\"key_schema_id\":{key},\"value_schema_id\":{value}}}"
+    );
     text.into_bytes()
 }
 

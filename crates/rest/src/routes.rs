@@ -11,7 +11,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{MethodRouter, delete, get, post};
 use base::Clock;
-use streams::EventStore;
+use streams::{Caller, EventStore};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -19,9 +19,11 @@ use crate::answer;
 use crate::body::Gate;
 use crate::config::RestConfig;
 use crate::consumers::{self, Consumers, Roll};
+use crate::embedded::Embedding;
 use crate::error::RestError;
 use crate::login::{self, Logins};
 use crate::media::ApiVersion;
+use crate::schemas::SchemaRegistry;
 use crate::{limits, openapi, partition_reads, produce, topics, v3};
 
 /// What the handlers of one proxy share.
@@ -34,6 +36,10 @@ pub(crate) struct Shared {
     pub consumers: Arc<Consumers>,
     /// For calls on consumer instances of other proxies.
     pub peers: reqwest::Client,
+    /// Schemas of keys and values.
+    pub embedding: Arc<Embedding>,
+    /// Who calls, where callers are asked.
+    pub caller: Option<Caller>,
     /// Counts produce requests, for the partition of records without a key.
     pub turns: Arc<AtomicU64>,
     /// Places for reads of partitions without an instance.
@@ -54,12 +60,14 @@ pub struct RestHandle {
 }
 
 /// The proxy's routes over `store`, to be served on a port of their own, and the handle that
-/// closes its consumer instances. With `logins` every request acts as the user that it names.
+/// closes its consumer instances. With `logins` every request acts as the user that it names. Formats
+/// with schemas need a `registry`.
 pub fn routes(
     store: Arc<dyn EventStore>,
     config: RestConfig,
     clock: Arc<dyn Clock>,
     logins: Option<Arc<Logins>>,
+    registry: Option<Arc<SchemaRegistry>>,
 ) -> (Router, RestHandle) {
     let roll = store.is_shared().then(|| {
         let address = config.peer_address.as_deref().unwrap_or(&config.listen);
@@ -91,6 +99,8 @@ pub fn routes(
         gate,
         consumers,
         peers: consumers::peers(),
+        embedding: Arc::new(Embedding::new(registry)),
+        caller: None,
         turns: Arc::default(),
         partition_reads,
         event_streams: Arc::new(Semaphore::new(limits::EVENT_STREAMS_MAX)),

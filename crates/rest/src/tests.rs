@@ -24,8 +24,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt;
 use streams::{
-    ConsumerConfig, EventStore, ProduceBatch, Record, Streams, StreamsConfig, TopicConfig, TopicName,
-    TopicSpec,
+    ConsumerConfig, EventStore, ProduceBatch, Record, Streams, StreamsConfig, TopicConfig,
+    TopicName, TopicSpec,
 };
 use tower::ServiceExt;
 

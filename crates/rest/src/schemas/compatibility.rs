@@ -113,7 +113,10 @@ pub(super) fn reasons(level: Level, new: &ParsedSchema, earlier: &[Earlier]) -> 
         }
         if !reasons.is_empty() {
             let version = old.version;
-            reasons.push(format!("compared with version {version} by {}", level.name()));
+            reasons.push(format!(
+                "compared with version {version} by {}",
+                level.name()
+            ));
             return reasons;
         }
     }

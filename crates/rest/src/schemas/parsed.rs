@@ -79,7 +79,9 @@ pub(super) async fn parse(source: SchemaSource) -> Result<Arc<ParsedSchema>, Sch
         Ok(parsed) => parsed
             .map(Arc::new)
             .map_err(|fault| SchemaError::InvalidSchema(base::report(&fault))),
-        Err(_) => Err(SchemaError::InvalidSchema("reading it broke off".to_owned())),
+        Err(_) => Err(SchemaError::InvalidSchema(
+            "reading it broke off".to_owned(),
+        )),
     }
 }
 

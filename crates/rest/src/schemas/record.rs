@@ -81,7 +81,11 @@ pub(super) struct SchemaValue {
     pub id: i32,
     #[serde(default, with = "type_name", skip_serializing_if = "is_avro")]
     pub schema_type: SchemaType,
-    #[serde(default, deserialize_with = "or_none", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "or_none",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub references: Vec<Reference>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
@@ -374,7 +378,10 @@ mod tests {
             assert_eq!(serde_json::from_str::<Key>(text).unwrap(), key);
         }
         let odd = r#"{"magic":1,"version":1,"subject":"s","keytype":"SCHEMA"}"#;
-        assert_eq!(serde_json::from_str::<Key>(odd).unwrap(), Key::schema("s", 1));
+        assert_eq!(
+            serde_json::from_str::<Key>(odd).unwrap(),
+            Key::schema("s", 1)
+        );
         let unknown = r#"{"keytype":"CONTEXT","tenant":"default","context":".","magic":0}"#;
         assert_eq!(serde_json::from_str::<Key>(unknown).unwrap(), Key::Unknown);
     }

@@ -10,7 +10,9 @@ use super::format::{ParsedSchema, SchemaType};
 use super::limits::{SCHEMA_BYTES_MAX, TEXTS_BYTES_MAX, TRIES_MAX, VERSIONS_MAX};
 use super::parsed::{parse, source};
 use super::record::{Entry, Expected, Mode, Reference};
-use super::state::{Content, Schema, State, Versions, last_live, next_version, object_text, resolved};
+use super::state::{
+    Content, Schema, State, Versions, last_live, next_version, object_text, resolved,
+};
 use super::subject::context_of;
 use super::{AskedVersion, SchemaRegistry, found_version, not_found};
 
@@ -205,7 +207,9 @@ impl SchemaRegistry {
             (None, None) => state.id_max(context).saturating_add(1),
         };
         if state.version(subject, version).is_some() || !is_import && version != next {
-            let text = format!("version {version} of subject '{subject}' cannot be written; {next} is next");
+            let text = format!(
+                "version {version} of subject '{subject}' cannot be written; {next} is next"
+            );
             return Err(SchemaError::NotPermitted(text));
         }
         let level = state.level_of(Some(subject), self.config.compatibility);
@@ -304,7 +308,10 @@ fn check_mode(subject: &str, mode: Mode, new: &NewSchema) -> Result<(), SchemaEr
 /// The newest version that has a schema, with its id; one that is not deleted before all.
 fn found_content(versions: &Versions, content: &Content, with_deleted: bool) -> Option<(i32, i32)> {
     let same = |(_, version): &(&i32, &super::Version)| *version.schema.content == *content;
-    let mut live = versions.iter().rev().filter(|(_, version)| !version.is_deleted);
+    let mut live = versions
+        .iter()
+        .rev()
+        .filter(|(_, version)| !version.is_deleted);
     let deleted = || versions.iter().rev().filter(|_| with_deleted).find(same);
     let (number, version) = live.find(same).or_else(deleted)?;
     Some((*number, version.schema.id))
@@ -317,10 +324,13 @@ fn earlier(versions: Option<&Versions>, level: Level) -> Vec<(i32, Arc<Schema>)>
     };
     if level.asks_last_only() {
         let last = last_live(versions).into_iter();
-        return last.map(|(number, of)| (number, of.schema.clone())).collect();
+        return last
+            .map(|(number, of)| (number, of.schema.clone()))
+            .collect();
     }
     let live = versions.iter().filter(|(_, version)| !version.is_deleted);
-    live.map(|(number, of)| (*number, of.schema.clone())).collect()
+    live.map(|(number, of)| (*number, of.schema.clone()))
+        .collect()
 }
 
 /// A reference's version that stands for the last one.

@@ -71,7 +71,8 @@ impl SchemaRegistry {
                 return Err(SchemaError::NotPermitted(text.to_owned()));
             }
             if mode == Mode::Import && !force && has_schemas(&state, subject) {
-                let text = "there are schemas already, whose ids an import could meet; add force=true";
+                let text =
+                    "there are schemas already, whose ids an import could meet; add force=true";
                 return Err(SchemaError::NotPermitted(text.to_owned()));
             }
         }

@@ -160,7 +160,10 @@ impl State {
         expected: Option<Expected>,
     ) -> Result<(), TooMuch> {
         let Ok(read) = serde_json::from_slice::<Key>(key) else {
-            tracing::warn!(offset, "a record of the schema registry's topic has no known key");
+            tracing::warn!(
+                offset,
+                "a record of the schema registry's topic has no known key"
+            );
             return Ok(());
         };
         let read = read.usual();
@@ -168,7 +171,12 @@ impl State {
             self.odd_keys.insert(read.clone(), key.clone());
         }
         let applied = match (&read, value) {
-            (Key::Schema { subject, version, .. }, value) => {
+            (
+                Key::Schema {
+                    subject, version, ..
+                },
+                value,
+            ) => {
                 return self.apply_schema(offset, &read, (subject, *version), value, expected);
             }
             (Key::Config { subject, .. }, value) => {
@@ -339,7 +347,10 @@ impl State {
     /// What has to be written again so that no record that lost outlives one that counts.
     pub fn repairs(&self) -> Vec<Entry> {
         let repairs = self.shadowed.iter().filter_map(|key| {
-            let Key::Schema { subject, version, .. } = key else {
+            let Key::Schema {
+                subject, version, ..
+            } = key
+            else {
                 return None;
             };
             let found = self.version(subject, *version)?;
@@ -351,15 +362,17 @@ impl State {
 
     /// The bytes under which a key lies in the topic.
     pub fn key_bytes(&self, key: &Key) -> Bytes {
-        self.odd_keys.get(key).cloned().unwrap_or_else(|| key.bytes())
+        self.odd_keys
+            .get(key)
+            .cloned()
+            .unwrap_or_else(|| key.bytes())
     }
 
     /// The names of contexts that hold something.
     pub fn contexts(&self) -> Vec<&str> {
         let used = self.contexts.iter();
-        let used = used.filter(|(name, context)| {
-            &***name != DEFAULT_CONTEXT && !context.by_id.is_empty()
-        });
+        let used =
+            used.filter(|(name, context)| &***name != DEFAULT_CONTEXT && !context.by_id.is_empty());
         std::iter::once(DEFAULT_CONTEXT)
             .chain(used.map(|(name, _)| &**name))
             .collect()
@@ -463,7 +476,9 @@ impl State {
         part: impl Fn(&ConfigValue) -> Option<T>,
     ) -> Option<T> {
         let scopes = subject.map(scopes).unwrap_or_default();
-        let mut of_scopes = scopes.iter().filter_map(|scope| part(self.config(Some(scope))?));
+        let mut of_scopes = scopes
+            .iter()
+            .filter_map(|scope| part(self.config(Some(scope))?));
         of_scopes.next().or_else(|| part(self.config(None)?))
     }
 }
@@ -539,6 +554,9 @@ pub(super) fn next_version(versions: Option<&Versions>) -> i32 {
 
 /// The last version that is not deleted.
 pub(super) fn last_live(versions: &Versions) -> Option<(i32, &Version)> {
-    let mut live = versions.iter().rev().filter(|(_, version)| !version.is_deleted);
+    let mut live = versions
+        .iter()
+        .rev()
+        .filter(|(_, version)| !version.is_deleted);
     live.next().map(|(number, version)| (*number, version))
 }

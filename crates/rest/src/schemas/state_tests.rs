@@ -18,7 +18,9 @@ impl Applying {
     fn apply(&mut self, entry: Entry) -> bool {
         let (offset, expected) = (self.next, entry.expected);
         let key = entry.key.bytes();
-        let applied = self.state.apply(offset, &key, entry.value.as_deref(), expected);
+        let applied = self
+            .state
+            .apply(offset, &key, entry.value.as_deref(), expected);
         applied.unwrap();
         self.next += 1;
         !self.state.has_lost(offset)
@@ -38,7 +40,10 @@ fn version(subject: &str, version: i32, id: i32, text: &str) -> Entry {
         metadata: None,
         rule_set: None,
     };
-    Entry::schema(&content.value(subject, version, id, false), Expected::Nothing)
+    Entry::schema(
+        &content.value(subject, version, id, false),
+        Expected::Nothing,
+    )
 }
 
 fn theirs(entry: Entry) -> Entry {
@@ -162,12 +167,23 @@ fn what_is_no_record_of_ours_is_passed_over() {
         (b"", None),
         (b"\xff\xff", Some(b"\xff")),
         (b"{\"keytype\":\"SCHEMA\"}", Some(b"{}")),
-        (br#"{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}"#, Some(b"{}")),
-        (br#"{"keytype":"CONFIG","subject":"s","magic":0}"#, Some(b"[1]")),
-        (br#"{"keytype":"DELETE_SUBJECT","subject":"s","magic":0}"#, Some(b"1")),
+        (
+            br#"{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}"#,
+            Some(b"{}"),
+        ),
+        (
+            br#"{"keytype":"CONFIG","subject":"s","magic":0}"#,
+            Some(b"[1]"),
+        ),
+        (
+            br#"{"keytype":"DELETE_SUBJECT","subject":"s","magic":0}"#,
+            Some(b"1"),
+        ),
     ];
     for (offset, (key, value)) in (0_i64..).zip(records) {
-        state.apply(offset, &Bytes::from_static(key), value, None).unwrap();
+        state
+            .apply(offset, &Bytes::from_static(key), value, None)
+            .unwrap();
     }
     assert_eq!(state.size(), (0, 0));
     assert!(state.config(Some("s")).is_none());

@@ -88,7 +88,11 @@ async fn processes_that_register_at_once_never_share_an_id_between_schemas() {
     let mut texts: BTreeMap<String, i32> = BTreeMap::new();
     while let Some(answered) = tasks.join_next().await {
         for (text, id) in answered.unwrap() {
-            assert_eq!(ids.entry(id).or_insert_with(|| text.clone()), &text, "id {id}");
+            assert_eq!(
+                ids.entry(id).or_insert_with(|| text.clone()),
+                &text,
+                "id {id}"
+            );
             assert_eq!(*texts.entry(text.clone()).or_insert(id), id, "{text}");
         }
     }
@@ -113,7 +117,10 @@ async fn what_another_process_registered_is_found_at_once() {
     let (one, other) = (store.registry(), store.registry());
     other.log.ready().await.unwrap();
     for n in 1..50 {
-        let (id, _) = one.register("s", SchemaType::Avro, &fixed(n)).await.unwrap();
+        let (id, _) = one
+            .register("s", SchemaType::Avro, &fixed(n))
+            .await
+            .unwrap();
         assert_eq!(other.by_id(id).await.unwrap().canonical(), fixed(n));
         let version = i32::try_from(n).unwrap();
         let (found, _) = other.version("s", version).await.unwrap();
@@ -130,7 +137,10 @@ async fn ids_go_on_after_what_was_deleted_for_good() {
     let store = Store::open();
     let registry = store.registry();
     for n in 1..=3 {
-        registry.register("s", SchemaType::Avro, &fixed(n)).await.unwrap();
+        registry
+            .register("s", SchemaType::Avro, &fixed(n))
+            .await
+            .unwrap();
     }
     registry.delete_subject("s", false).await.unwrap();
     registry.delete_subject("s", true).await.unwrap();
@@ -139,7 +149,10 @@ async fn ids_go_on_after_what_was_deleted_for_good() {
     let kept = registry.log.state().id_maxima();
     assert_eq!(kept.id_max[DEFAULT_CONTEXT], 3);
     let again = store.registry();
-    let (id, _) = again.register("s", SchemaType::Avro, &fixed(9)).await.unwrap();
+    let (id, _) = again
+        .register("s", SchemaType::Avro, &fixed(9))
+        .await
+        .unwrap();
     assert_eq!(id, 4);
 }
 
@@ -147,7 +160,10 @@ async fn ids_go_on_after_what_was_deleted_for_good() {
 async fn a_topic_that_was_deleted_is_made_anew() {
     let store = Store::open();
     let registry = store.registry();
-    registry.register("s", SchemaType::Avro, &fixed(1)).await.unwrap();
+    registry
+        .register("s", SchemaType::Avro, &fixed(1))
+        .await
+        .unwrap();
     let topic = "_schemas".parse().unwrap();
     store.streams.store().delete_topic(&topic).await.unwrap();
     // Whatever the first call is answered, the registry comes back.
@@ -177,7 +193,9 @@ async fn versions_deleted_by_two_processes_at_once_are_deleted() {
     let store = Store::open();
     let (one, other) = (store.registry(), store.registry());
     for n in 1..=10 {
-        one.register("s", SchemaType::Avro, &fixed(n)).await.unwrap();
+        one.register("s", SchemaType::Avro, &fixed(n))
+            .await
+            .unwrap();
     }
     other.log.ready().await.unwrap();
     for version in 1..=10 {
@@ -188,13 +206,21 @@ async fn versions_deleted_by_two_processes_at_once_are_deleted() {
         );
         // Both may have deleted it, or one was told that it was deleted already.
         let is_told = |outcome: &Result<i32, SchemaError>| {
-            outcome.as_ref().map_or_else(|error| error.code() == 40406, |n| *n == version)
+            outcome
+                .as_ref()
+                .map_or_else(|error| error.code() == 40406, |n| *n == version)
         };
         assert!(is_told(&first) && is_told(&second), "{first:?} {second:?}");
         assert!(first.is_ok() || second.is_ok());
     }
     let state = one.log.state();
-    assert!(state.versions("s").unwrap().values().all(|version| version.is_deleted));
+    assert!(
+        state
+            .versions("s")
+            .unwrap()
+            .values()
+            .all(|version| version.is_deleted)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -257,6 +283,9 @@ async fn callers_need_rights_on_the_topic_of_schemas() {
     assert_eq!(ask("keeper", "PUT", "/config", level).await, 200);
     assert_eq!(ask("writer", "DELETE", "/subjects/s", "").await, 403);
     assert_eq!(ask("keeper", "DELETE", "/subjects/s", "").await, 200);
-    assert_eq!(ask("keeper", "PUT", "/mode", r#"{"mode": "READONLY"}"#).await, 200);
+    assert_eq!(
+        ask("keeper", "PUT", "/mode", r#"{"mode": "READONLY"}"#).await,
+        200
+    );
     assert_eq!(ask("writer", "DELETE", "/mode", "").await, 403);
 }

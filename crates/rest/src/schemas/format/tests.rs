@@ -328,7 +328,7 @@ fn protobuf_imports_are_its_references() {
             "syntax = \"proto3\"; message M { int32 a = 1; int32 b = 1; }",
             "1",
         ),
-        ("message", "line 1"),
+        ("message M {", "line 1"),
         ("{}", "line 1"),
         ("AAAA", ""),
     ] {

@@ -162,7 +162,9 @@ fn in_context(mut request: Request) -> Request {
     let qualifier = format!("%3A{context}%3A");
     let has = |name: &str| {
         let parameters = query.as_deref().unwrap_or_default().split('&');
-        parameters.into_iter().any(|part| part.split('=').next() == Some(name))
+        parameters
+            .into_iter()
+            .any(|part| part.split('=').next() == Some(name))
     };
     let (path, parameter) = match first {
         "subjects" | "config" | "mode" if !rest.is_empty() => {

@@ -7,7 +7,9 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Here, JSON, SubjectPath, Switched, Told, VersionPath, flag, list as list_answer, told};
+use super::{
+    Here, JSON, SubjectPath, Switched, Told, VersionPath, flag, list as list_answer, told,
+};
 use crate::answer::{self, Parameters};
 use crate::schemas::error::SchemaError;
 use crate::schemas::found_version;
@@ -60,7 +62,11 @@ pub(super) async fn list(
         };
         is_shown && wanted.has(name)
     });
-    list_answer(&page(found.map(|(name, _)| name), asked.offset, asked.limit))
+    list_answer(&page(
+        found.map(|(name, _)| name),
+        asked.offset,
+        asked.limit,
+    ))
 }
 
 /// `POST /subjects/{subject}`: whether a subject has a schema, and as which version.
@@ -117,7 +123,9 @@ pub(super) async fn register(
     body: Body,
 ) -> Result<Response, Response> {
     let new = served.schema(&headers, body).await?;
-    let registered = served.registry.register_new(&subject, new, switches.normalize);
+    let registered = served
+        .registry
+        .register_new(&subject, new, switches.normalize);
     let registered = registered.await.map_err(IntoResponse::into_response)?;
     Ok(told(&json!({"id": registered.id})))
 }
@@ -191,7 +199,10 @@ pub(super) async fn by_metadata(
         let metadata = object(version.schema.content.metadata.as_deref()).unwrap_or_default();
         let properties = metadata.get("properties");
         let has = |(key, value): (&&str, &&str)| {
-            properties.and_then(|of| of.get(*key)).and_then(|of| of.as_str()) == Some(*value)
+            properties
+                .and_then(|of| of.get(*key))
+                .and_then(|of| of.as_str())
+                == Some(*value)
         };
         (with_deleted || !version.is_deleted) && keys.iter().zip(&values).all(has)
     });
@@ -205,5 +216,7 @@ pub(super) async fn by_metadata(
 fn page<T>(all: impl Iterator<Item = T>, offset: Option<i64>, limit: Option<i64>) -> Vec<T> {
     let skipped = usize::try_from(offset.unwrap_or(0)).unwrap_or(0);
     let taken = limit.and_then(|limit| usize::try_from(limit).ok());
-    all.skip(skipped).take(taken.unwrap_or(usize::MAX)).collect()
+    all.skip(skipped)
+        .take(taken.unwrap_or(usize::MAX))
+        .collect()
 }

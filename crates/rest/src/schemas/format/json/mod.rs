@@ -6,7 +6,10 @@
 //! is ever fetched. Patterns run in linear time; those that need looking around or back run with a
 //! bound on their steps.
 
+mod budget;
 mod compare;
+mod keywords;
+mod walk;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,9 +18,10 @@ use jsonschema::{Draft, PatternOptions, Retrieve, Uri, Validator};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use self::walk::Documents;
 use super::tree::Tree;
 use super::{SchemaFault, SchemaSource};
-use crate::limits::{PATTERN_BYTES_MAX, PATTERN_STEPS_MAX};
+use crate::limits::{PATTERN_BYTES_MAX, PATTERN_STEPS_MAX, VALIDATION_DEPTH_MAX};
 
 pub(super) use compare::incompatibilities;
 
@@ -28,6 +32,10 @@ pub(super) struct JsonSchema {
     references: HashMap<String, Tree<'static>>,
     validator: Validator,
     title: Option<String>,
+    /// Schemas that apply to one value one within another.
+    depth_in_place: usize,
+    /// Reasons can be told without bounds on looking for them.
+    is_moderate: bool,
 }
 
 impl std::fmt::Debug for JsonSchema {
@@ -59,6 +67,12 @@ impl JsonSchema {
             references.insert(name.clone(), tree);
             texts.insert(name.clone(), value);
         }
+        let documents = Documents {
+            root: &tree,
+            references: &references,
+        };
+        let depth_in_place = documents.depth_in_place()?;
+        let is_moderate = documents.is_moderate();
         let validator = validator(&value, texts)?;
         let title = tree.get("title").and_then(Tree::text).map(str::to_owned);
         Ok(JsonSchema {
@@ -66,6 +80,8 @@ impl JsonSchema {
             references,
             validator,
             title,
+            depth_in_place,
+            is_moderate,
         })
     }
 
@@ -86,15 +102,33 @@ impl JsonSchema {
     pub fn encode(&self, json: &[u8]) -> Result<Vec<u8>, SchemaFault> {
         let value: Value = serde_json::from_slice(json)
             .map_err(|error| SchemaFault::Value(format!("not JSON: {error}")))?;
-        match self.validator.validate(&value) {
-            Ok(()) => Ok(json.to_vec()),
-            Err(error) => {
-                let place = error.instance_path().to_string();
-                let place = if place.is_empty() { "/" } else { &place };
-                let told: String = error.to_string().chars().take(REASON_SHOWN).collect();
-                Err(SchemaFault::Value(format!("at {place}: {told}")))
-            }
+        let too_complex = || {
+            let reason = "the schema and the value together are too complex to be validated";
+            SchemaFault::Value(reason.to_owned())
+        };
+        if (depth(&value) + 1).saturating_mul(self.depth_in_place) > VALIDATION_DEPTH_MAX {
+            return Err(too_complex());
         }
+        let is_valid = budget::bounded(|| self.validator.is_valid(&value));
+        match is_valid.ok_or_else(too_complex)? {
+            true => Ok(json.to_vec()),
+            false => Err(SchemaFault::Value(self.told(&value))),
+        }
+    }
+
+    /// Where and why a value does not fit.
+    fn told(&self, value: &Value) -> String {
+        let unknown = || "the value does not fit the schema".to_owned();
+        if !self.is_moderate {
+            return unknown();
+        }
+        let Some(Err(error)) = budget::bounded(|| self.validator.validate(value)) else {
+            return unknown();
+        };
+        let place = error.instance_path().to_string();
+        let place = if place.is_empty() { "/" } else { &place };
+        let told: String = error.to_string().chars().take(REASON_SHOWN).collect();
+        format!("at {place}: {told}")
     }
 
     pub fn decode(&self, payload: &[u8]) -> Result<Vec<u8>, SchemaFault> {
@@ -105,7 +139,14 @@ impl JsonSchema {
     }
 }
 
-fn validator(schema: &Value, references: HashMap<String, Value>) -> Result<Validator, SchemaFault> {
+fn validator(
+    schema: &Value,
+    mut references: HashMap<String, Value>,
+) -> Result<Validator, SchemaFault> {
+    let mut schema = schema.clone();
+    budget::count_steps(&mut schema);
+    references.values_mut().for_each(budget::count_steps);
+    let schema = &schema;
     let named = schema.get("$schema").and_then(Value::as_str);
     let is_known = named.is_some_and(|uri| {
         // Whether it is one of the drafts that have a meaning here.
@@ -113,7 +154,9 @@ fn validator(schema: &Value, references: HashMap<String, Value>) -> Result<Valid
     });
     let references = Known(Arc::new(references));
     let options = || {
-        let options = jsonschema::options().with_retriever(references.clone());
+        let options = jsonschema::options()
+            .with_retriever(references.clone())
+            .with_keyword(budget::KEYWORD, budget::keyword);
         match is_known {
             true => options,
             false => options.with_draft(Draft::Draft7),
@@ -132,6 +175,15 @@ fn validator(schema: &Value, references: HashMap<String, Value>) -> Result<Valid
         let told: String = first.to_string().chars().take(REASON_SHOWN).collect();
         SchemaFault::Schema(format!("not a JSON Schema: {told}"))
     })
+}
+
+/// Levels of nesting; what reads JSON into values bounds them.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(entries) => 1 + entries.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
 }
 
 /// Finds references among those that came with the schema.
