@@ -5,14 +5,14 @@
 //! producing with either costs no lookup. Who may register a schema by producing is who may write to
 //! the topic that holds the schemas.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use access::{Operation, ResourceType};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
-use streams::{Caller, StreamsError};
+use streams::{Caller, ConsumedRecord, StreamsError};
 
 use crate::error::RestError;
 use crate::limits::{ANSWER_SCHEMAS_MAX, TEXTS_KEPT_BYTES_MAX, TEXTS_KEPT_MAX};
@@ -151,19 +151,13 @@ impl Embedding {
         Ok(writer)
     }
 
-    /// The readers of payloads that begin with a schema's id.
-    pub async fn readers<'a>(&self, payloads: impl Iterator<Item = &'a [u8]>) -> Readers {
+    /// The readers of keys and values that begin with a schema's id.
+    pub async fn readers(&self, records: &[ConsumedRecord]) -> Readers {
         let mut readers = Readers::default();
         let Some(registry) = &self.registry else {
             return readers;
         };
-        for payload in payloads {
-            let Some((id, _)) = framed(payload) else {
-                continue;
-            };
-            if readers.0.contains_key(&id) || readers.0.len() >= ANSWER_SCHEMAS_MAX {
-                continue;
-            }
+        for id in ids(records) {
             let found = registry.by_id(id).await;
             readers
                 .0
@@ -183,6 +177,13 @@ pub(crate) struct Decoded {
     pub id: i32,
     /// A text that is JSON.
     pub json: Vec<u8>,
+}
+
+impl Decoded {
+    /// The JSON, to stand within other JSON.
+    pub fn raw(&self) -> Option<Box<RawValue>> {
+        serde_json::from_slice(&self.json).ok()
+    }
 }
 
 impl Readers {
@@ -281,6 +282,21 @@ fn of_type(
             asked: asked.name(),
         }),
     }
+}
+
+/// The ids that keys and values begin with, each once.
+fn ids(records: &[ConsumedRecord]) -> HashSet<i32> {
+    let mut ids = HashSet::new();
+    for record in records {
+        for bytes in [&record.key, &record.value].into_iter().flatten() {
+            if let Some((id, _)) = framed(bytes)
+                && ids.len() < ANSWER_SCHEMAS_MAX
+            {
+                ids.insert(id);
+            }
+        }
+    }
+    ids
 }
 
 /// The id of a payload's schema, and what stands behind it.

@@ -47,3 +47,8 @@ pub use management::management;
 pub use routes::{RestHandle, routes};
 pub use schemas::routes as schema_routes;
 pub use schemas::{Level, SchemaError, SchemaRegistry, SchemasConfig};
+
+/// What fuzz targets drive.
+pub mod fuzzing {
+    pub use crate::schemas::format::fuzzing::schema_payload;
+}

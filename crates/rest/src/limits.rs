@@ -204,3 +204,7 @@ pub(crate) const TEXTS_KEPT_MAX: usize = 10_000;
 
 /// Bytes of the same texts.
 pub(crate) const TEXTS_KEPT_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of a read's answer behind which it begins no further record: JSON of schemas may be much
+/// larger than the records that it was read from.
+pub(crate) const READ_ANSWER_BYTES_MAX: usize = 128 << 20;

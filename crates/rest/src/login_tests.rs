@@ -57,7 +57,7 @@ impl Doors {
         };
         let logins = Logins::new(Arc::clone(&access), policy, clock.clone());
         let config = RestConfig::default();
-        let (proxy, handle) = routes(store.clone(), config, clock, Some(logins.clone()));
+        let (proxy, handle) = routes(store.clone(), config, clock, Some(logins.clone()), None);
         let openings = Openings {
             paths: vec!["/health"],
             prefixes: vec!["/c2/"],

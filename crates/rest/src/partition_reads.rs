@@ -10,7 +10,7 @@ use serde::Deserialize;
 use streams::{ConsumedRecord, ConsumerConfig, PartitionReplicas, SeekTo, StreamsError, TopicName};
 
 use crate::answer::{self, Parameters, Segments};
-use crate::consumers::{Shape, encoded, record_bytes};
+use crate::consumers::{Shape, encoded, readers, record_bytes};
 use crate::error::RestError;
 use crate::limits;
 use crate::login::Asked;
@@ -69,7 +69,9 @@ pub(crate) async fn messages(
         ..Shape::USUAL
     };
     let media = format.read_type(ApiVersion::V1);
-    let body = encoded(&records, format, shape);
+    let readers = readers(&shared.embedding, &records, format).await;
+    // What does not fit into one answer is not answered: whoever reads on asks for it again.
+    let (body, _) = encoded(&records, format, shape, &readers);
     Ok(answer::bytes(StatusCode::OK, media, body))
 }
 

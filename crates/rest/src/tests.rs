@@ -4,11 +4,12 @@
 //! lines are the answer: status, media type and body. `! topic NAME PARTITIONS` creates a topic, `! compacted NAME` one
 //! that is compacted,
 //! `! raw TOPIC PARTITION KEY VALUE` stores bytes (`-` is no key), `! show TOPIC PARTITION` prints
-//! what is stored, files `schemas-*.txt` are of the schema registry, `! advance SECONDS` moves the
-//! clock, `! join GROUP TOPIC` has a consumer read a topic and commit, `! as NAME` has that user call
-//! from now on (`nobody`: nobody in particular); a file that has it runs with access control, and
-//! begins as a super user. `CLUSTER` stands for the cluster's id. `UPDATE_EXPECT=1` rewrites the
-//! answers.
+//! what is stored, `! base64 TOPIC PARTITION VALUE` stores bytes that are no text, files
+//! `schemas-*.txt` and paths that begin with `registry:` are of the schema registry,
+//! `! advance SECONDS` moves the clock, `! join GROUP TOPIC` has a consumer read a topic and commit,
+//! `! as NAME` has that user call from now on (`nobody`: nobody in particular); a file that has it
+//! runs with access control, and begins as a super user. `CLUSTER` stands for the cluster's id.
+//! `UPDATE_EXPECT=1` rewrites the answers.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -95,9 +96,15 @@ impl Proxy {
         let (streams, _) = Streams::open(folder.path(), settings, real).unwrap();
         let store = streams.store();
         let logins = logins(folder.path(), Arc::clone(&shared));
-        let (router, handle) = routes(store.clone(), config, shared, logins);
-        let router = router.merge(management(store.clone()));
         let registry = SchemaRegistry::new(store.clone(), SchemasConfig::default()).unwrap();
+        let (router, handle) = routes(
+            store.clone(),
+            config,
+            shared,
+            logins,
+            Some(Arc::clone(&registry)),
+        );
+        let router = router.merge(management(store.clone()));
         Proxy {
             router,
             schemas: schema_routes(registry, None),
@@ -162,6 +169,16 @@ impl Proxy {
             topic,
             partition,
             records: vec![record],
+            sequence: None,
+        };
+        self.store.produce(batch).await.unwrap();
+    }
+
+    async fn store_bytes(&self, topic: &str, partition: i32, value: Vec<u8>) {
+        let batch = ProduceBatch {
+            topic: topic.parse().unwrap(),
+            partition,
+            records: vec![Record::of_value(value)],
             sequence: None,
         };
         self.store.produce(batch).await.unwrap();
@@ -259,10 +276,12 @@ async fn check_with(name: &str, config: RestConfig) {
             let cluster = proxy.streams.cluster_id();
             let path = request[0].replace("CLUSTER", cluster);
             request[0] = &path;
-            let router = match name.starts_with("schemas-") {
+            let to_registry = request[0].replace(" registry:", " ");
+            let router = match name.starts_with("schemas-") || request[0] != to_registry {
                 true => &proxy.schemas,
                 false => &proxy.router,
             };
+            request[0] = &to_registry;
             let (status, media, body) = proxy.ask(router, parsed(&request)).await;
             writeln!(actual, "< {status} {media}").unwrap();
             let body = body.replace(cluster, "CLUSTER");
@@ -291,6 +310,13 @@ async fn obey(proxy: &mut Proxy, order: &str) -> String {
             let spec = TopicSpec::of(name.parse().unwrap()).with_partitions(1);
             let spec = TopicSpec { config, ..spec };
             proxy.store.create_topic(spec).await.unwrap();
+            String::new()
+        }
+        ["base64", topic, partition, value] => {
+            let value = STANDARD.decode(value).unwrap();
+            proxy
+                .store_bytes(topic, partition.parse().unwrap(), value)
+                .await;
             String::new()
         }
         ["raw", topic, partition, key, value] => {
@@ -443,6 +469,16 @@ async fn version_3_takes_records_and_gives_receipts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn version_3_reads_records_from_where_the_reader_stands() {
     check("v3-reading.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn formats_with_schemas_are_produced_and_read_in_versions_1_and_2() {
+    check("formats-v2.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn formats_with_schemas_are_produced_and_read_in_version_3() {
+    check("formats-v3.txt").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -485,6 +485,7 @@ impl Parts {
                     with_peer_address(&config.rest, &listener),
                     self.clock.clone(),
                     logins.clone(),
+                    self.registry.clone(),
                 );
                 let (routes, shutdown) = (guarded(routes, config), shutdown.clone());
                 tasks.spawn(async move {

@@ -34,7 +34,7 @@ pub(crate) use handlers::{
     assign, assignments, commit, committed, create, delete, records, seek, seek_to_beginning,
     seek_to_end, subscribe, subscription, unsubscribe,
 };
-pub(crate) use read::{Shape, encoded, record_bytes};
+pub(crate) use read::{Shape, encoded, readers, record_bytes};
 pub(crate) use roll::Roll;
 pub(crate) use v1::read as read_v1;
 

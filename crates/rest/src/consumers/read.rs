@@ -4,9 +4,9 @@
 //! (or for `fetch.min.bytes`), unless the configuration asks for kafka-rest's way, which waits the
 //! time out. A record larger than `max_bytes` is answered alone.
 //!
-//! In a JSON read, a key or value that is not JSON never blocks what follows: its record is
-//! answered in its place with `null` for that part and two more fields, `error_code` 50002 and
-//! `error`, so that a reader can tell it from a tombstone and fetch its bytes with a binary
+//! A key or value that is not JSON in a JSON read, or not of its schema in a read with schemas, never
+//! blocks what follows: its record is answered in its place with `null` for that part and two more
+//! fields, `error_code` 50002 and `error`, so that a reader can tell it from a tombstone and fetch its bytes with a binary
 //! instance.
 
 use std::time::Duration;
@@ -21,6 +21,7 @@ use streams::{ConsumedRecord, Consumer, SeekTo, StreamsError, TopicName};
 use tokio::time::Instant;
 
 use super::{Instance, Interest, Reader, not_found};
+use crate::embedded::{Embedding, Readers};
 use crate::error::RestError;
 use crate::limits;
 use crate::media::Embedded;
@@ -116,6 +117,10 @@ pub(crate) async fn records(
         // Deleting an instance does not wait for its reads.
         () = instance.gone.cancelled() => return Err(not_found(&instance.key)),
     };
+    let format = instance.config.format;
+    let readers = readers(&shared.embedding, &records, format).await;
+    let (body, told) = encoded(&records, format, shape, &readers);
+    put_back(reader.consumer()?, &records[told..]).await?;
     reader.uncommitted |= !records.is_empty();
     if !reader.sought.is_empty() {
         for record in &records {
@@ -130,8 +135,7 @@ pub(crate) async fn records(
         return Err(error);
     }
     drop(reader);
-    let body = encoded(&records, instance.config.format, shape);
-    metrics::counter!("thalweg_rest_records_out_total").increment(records.len() as u64);
+    metrics::counter!("thalweg_rest_records_out_total").increment(told as u64);
     metrics::counter!("thalweg_rest_bytes_out_total").increment(body.len() as u64);
     Ok(body)
 }
@@ -260,12 +264,35 @@ pub(crate) fn record_bytes(record: &ConsumedRecord) -> usize {
     part(&record.key) + part(&record.value)
 }
 
-/// Records as a JSON array.
-pub(crate) fn encoded(records: &[ConsumedRecord], format: Embedded, shape: Shape) -> Vec<u8> {
+/// The schemas that records' keys and values have, in formats with schemas.
+pub(crate) async fn readers(
+    embedding: &Embedding,
+    records: &[ConsumedRecord],
+    format: Embedded,
+) -> Readers {
+    if !matches!(format, Embedded::Schema(_)) {
+        return Readers::default();
+    }
+    embedding.readers(records).await
+}
+
+/// Records as a JSON array, and how many of them it has: JSON of a schema may be much larger than its
+/// payload, so that not all may fit into one answer.
+pub(crate) fn encoded(
+    records: &[ConsumedRecord],
+    format: Embedded,
+    shape: Shape,
+    readers: &Readers,
+) -> (Vec<u8>, usize) {
     let bytes: usize = records.iter().map(record_bytes).sum();
     let mut out = Vec::with_capacity(bytes + bytes / 3 + records.len() * 96 + 2);
     out.push(b'[');
+    let mut told = records.len();
     for (index, record) in records.iter().enumerate() {
+        if index > 0 && out.len() > limits::READ_ANSWER_BYTES_MAX {
+            told = index;
+            break;
+        }
         if index > 0 {
             out.push(b',');
         }
@@ -276,9 +303,9 @@ pub(crate) fn encoded(records: &[ConsumedRecord], format: Embedded, shape: Shape
             out.push(b',');
         }
         out.extend_from_slice(b"\"key\":");
-        let key_reads = part(&mut out, record.key.as_deref(), format);
+        let key = part(&mut out, record.key.as_deref(), format, readers);
         out.extend_from_slice(b",\"value\":");
-        let value_reads = part(&mut out, record.value.as_deref(), format);
+        let value = part(&mut out, record.value.as_deref(), format, readers);
         out.extend_from_slice(
             format!(
                 ",\"partition\":{},\"offset\":{}",
@@ -293,14 +320,17 @@ pub(crate) fn encoded(records: &[ConsumedRecord], format: Embedded, shape: Shape
             out.extend_from_slice(b",\"headers\":");
             out.extend_from_slice(headers(record).as_bytes());
         }
-        let unread = match (key_reads, value_reads) {
-            (true, true) => None,
-            (false, true) => Some("key is"),
-            (true, false) => Some("value is"),
-            (false, false) => Some("key and value are"),
+        let unread = match (key, value) {
+            (Ok(()), Ok(())) => None,
+            (Err(reason), Ok(())) => Some(format!("key {reason}")),
+            (Ok(()), Err(reason)) => Some(format!("value {reason}")),
+            (Err(key), Err(value)) if key == NOT_JSON && value == NOT_JSON => {
+                Some("key and value are not JSON".to_owned())
+            }
+            (Err(key), Err(value)) => Some(format!("key {key}; value {value}")),
         };
         if let Some(unread) = unread {
-            let error = format!("{unread} not JSON; read this offset with a binary instance");
+            let error = format!("{unread}; read this offset with a binary instance");
             out.extend_from_slice(
                 format!(",\"error_code\":50002,\"error\":{}", quoted(&error)).as_bytes(),
             );
@@ -308,37 +338,43 @@ pub(crate) fn encoded(records: &[ConsumedRecord], format: Embedded, shape: Shape
         out.push(b'}');
     }
     out.push(b']');
-    out
+    (out, told)
 }
 
-/// Writes a key or value; false when it is not JSON in a JSON read, and `null` stands for it.
-fn part(out: &mut Vec<u8>, bytes: Option<&[u8]>, format: Embedded) -> bool {
+/// Writes a key or value. What does not have the format has `null` for it, and a reason.
+fn part(
+    out: &mut Vec<u8>,
+    bytes: Option<&[u8]>,
+    format: Embedded,
+    readers: &Readers,
+) -> Result<(), String> {
     match (bytes, format) {
-        (None, _) => {
-            out.extend_from_slice(b"null");
-            true
-        }
+        (None, _) => out.extend_from_slice(b"null"),
         (Some(bytes), Embedded::Binary) => {
             out.push(b'"');
             out.extend_from_slice(STANDARD.encode(bytes).as_bytes());
             out.push(b'"');
-            true
         }
         (Some(bytes), Embedded::Json) => {
             // As stored, so that a large integer or a space survives the way back too. The walk
             // does not recurse, so that deep nesting costs nothing.
             match serde_json::from_slice::<&RawValue>(bytes) {
-                Ok(raw) => {
-                    out.extend_from_slice(raw.get().as_bytes());
-                    true
-                }
+                Ok(raw) => out.extend_from_slice(raw.get().as_bytes()),
                 Err(_) => {
                     out.extend_from_slice(b"null");
-                    false
+                    return Err(NOT_JSON.to_owned());
                 }
             }
         }
+        (Some(bytes), Embedded::Schema(kind)) => match readers.read(bytes, Some(kind)) {
+            Ok(decoded) => out.extend_from_slice(&decoded.json),
+            Err(reason) => {
+                out.extend_from_slice(b"null");
+                return Err(reason);
+            }
+        },
     }
+    Ok(())
 }
 
 /// A record's headers as produced ones are written.
@@ -353,3 +389,5 @@ fn headers(record: &ConsumedRecord) -> String {
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
+
+const NOT_JSON: &str = "is not JSON";

@@ -295,15 +295,13 @@ pub(super) fn instance_config(
             "id" => id = Some(text),
             "name" => name = Some(text),
             "format" => {
-                config.format = match text.to_ascii_lowercase().as_str() {
-                    "binary" => Embedded::Binary,
-                    "json" => Embedded::Json,
-                    _ => {
-                        return Err(RestError::InvalidEntity(format!(
-                            "format '{text}' is not served; choose binary or json"
-                        )));
-                    }
-                }
+                let format = Embedded::of_name(&text.to_ascii_lowercase());
+                config.format = format.ok_or_else(|| {
+                    RestError::InvalidEntity(format!(
+                        "format '{text}' is not served; choose binary, json, avro, jsonschema or \
+                         protobuf"
+                    ))
+                })?;
             }
             "auto.offset.reset" => {
                 config.reset = match text.to_ascii_lowercase().as_str() {

@@ -84,6 +84,11 @@ impl SchemaRegistry {
         self.log.close();
     }
 
+    /// The topic that holds the schemas.
+    pub(crate) fn topic(&self) -> &TopicName {
+        self.log.topic()
+    }
+
     /// The schema of an id, in the default context.
     pub(crate) async fn by_id(&self, id: i32) -> Result<Arc<ParsedSchema>, SchemaError> {
         if let Some(known) = self.parsed.known(DEFAULT_CONTEXT, id) {

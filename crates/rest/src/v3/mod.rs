@@ -15,6 +15,7 @@ mod reading;
 mod receipts;
 mod records;
 mod refusal;
+mod schemas;
 mod splitter;
 mod topic_configs;
 mod topics;

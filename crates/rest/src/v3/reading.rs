@@ -30,11 +30,14 @@ use super::records::Form;
 use super::refusal::Refusal;
 use super::topics::TopicPath;
 use crate::answer::{self, Parameters, Segments};
+use crate::embedded::{Embedding, Readers};
 use crate::error::RestError;
 use crate::limits::{
-    EVENTS_PIPE_BYTES, EVENTS_REST, READ_BYTES_DEFAULT, READ_BYTES_MAX, READ_WAIT_MAX,
+    EVENTS_PIPE_BYTES, EVENTS_REST, READ_ANSWER_BYTES_MAX, READ_BYTES_DEFAULT, READ_BYTES_MAX,
+    READ_WAIT_MAX,
 };
 use crate::media;
+use crate::schemas::format::SchemaType;
 
 /// The parameters of a read.
 #[derive(Deserialize)]
@@ -59,6 +62,9 @@ enum Format {
     Binary,
     String,
     Json,
+    Avro,
+    Jsonschema,
+    Protobuf,
 }
 
 /// `GET …/topics/{topic}/records`
@@ -115,8 +121,19 @@ async fn read(
         records = reading.consumer.poll(wait.min(READ_WAIT_MAX), reading.max_bytes) => records?,
         () = here.shared.closing.cancelled() => Vec::new(),
     };
-    let objects: Vec<_> = records.iter().map(|it| reading.object(it)).collect();
-    reading.pass(&records);
+    let readers = readers(&reading.embedding, reading.format, &records).await;
+    let mut objects = Vec::with_capacity(records.len());
+    let mut bytes = 0;
+    for record in &records {
+        // JSON of schemas may be much larger than its records; the rest is for the next read.
+        if bytes > READ_ANSWER_BYTES_MAX {
+            break;
+        }
+        let object = reading.object(record, &readers);
+        bytes += object.bytes();
+        objects.push(object);
+    }
+    reading.pass(&records[..objects.len()]);
     let at = reading.positions();
     // The next read is to be as this one.
     let mut next = format!("{url}?positions={at}");
@@ -139,6 +156,7 @@ async fn read(
 
 /// A reader of some partitions of a topic.
 struct Reading {
+    embedding: Arc<Embedding>,
     consumer: Box<dyn Consumer>,
     topic: TopicName,
     /// The next offset by partition, once it is known.
@@ -178,6 +196,7 @@ impl Reading {
             next.insert(index, consumer.position(&topic, index));
         }
         Ok(Reading {
+            embedding: Arc::clone(&here.shared.embedding),
             consumer,
             topic,
             next,
@@ -205,7 +224,7 @@ impl Reading {
         known.collect::<Vec<_>>().join(",")
     }
 
-    fn object<'r>(&self, record: &'r ConsumedRecord) -> RecordObject<'r> {
+    fn object<'r>(&self, record: &'r ConsumedRecord, readers: &Readers) -> RecordObject<'r> {
         let headers = record.headers.iter().map(|(name, value)| HeaderObject {
             name,
             value: value.as_ref().map(|value| STANDARD.encode(value)),
@@ -217,8 +236,14 @@ impl Reading {
             offset: record.offset,
             timestamp: format_rfc3339(record.timestamp),
             headers: headers.collect(),
-            key: record.key.as_ref().map(|key| datum(key, self.format)),
-            value: record.value.as_ref().map(|value| datum(value, self.format)),
+            key: record
+                .key
+                .as_ref()
+                .map(|key| datum(key, self.format, readers)),
+            value: record
+                .value
+                .as_ref()
+                .map(|value| datum(value, self.format, readers)),
         }
     }
 
@@ -246,8 +271,15 @@ impl Reading {
                 // A comment, so that nobody between takes the connection for dead.
                 Ok(records) if records.is_empty() => told.push_str(":\n\n"),
                 Ok(records) => {
+                    let readers = readers(&self.embedding, self.format, &records).await;
                     for record in &records {
-                        let data = serde_json::to_string(&self.object(record));
+                        if told.len() > EVENTS_PIPE_BYTES {
+                            if out.write_all(told.as_bytes()).await.is_err() {
+                                return;
+                            }
+                            told.clear();
+                        }
+                        let data = serde_json::to_string(&self.object(record, &readers));
                         self.pass(std::slice::from_ref(record));
                         event(
                             &mut told,
@@ -271,6 +303,18 @@ impl Reading {
                 return;
             }
         }
+    }
+}
+
+/// The schemas of records' keys and values, where they may be answered with them.
+async fn readers(
+    embedding: &Embedding,
+    format: Option<Format>,
+    records: &[ConsumedRecord],
+) -> Readers {
+    match format {
+        Some(Format::Binary | Format::String | Format::Json) => Readers::default(),
+        _ => embedding.readers(records).await,
     }
 }
 
@@ -328,6 +372,19 @@ impl Format {
             Format::Binary => "binary",
             Format::String => "string",
             Format::Json => "json",
+            Format::Avro => "avro",
+            Format::Jsonschema => "jsonschema",
+            Format::Protobuf => "protobuf",
+        }
+    }
+
+    /// The type of schemas that is asked for.
+    fn schema_type(self) -> Option<SchemaType> {
+        match self {
+            Format::Binary | Format::String | Format::Json => None,
+            Format::Avro => Some(SchemaType::Avro),
+            Format::Jsonschema => Some(SchemaType::Json),
+            Format::Protobuf => Some(SchemaType::Protobuf),
         }
     }
 }
@@ -353,6 +410,8 @@ struct HeaderObject<'r> {
 #[derive(Serialize)]
 struct DatumObject<'r> {
     r#type: Form,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schema_id: Option<i32>,
     data: Data<'r>,
 }
 
@@ -360,19 +419,46 @@ struct DatumObject<'r> {
 #[serde(untagged)]
 enum Data<'r> {
     Json(&'r RawValue),
+    Embedded(Box<RawValue>),
     String(&'r str),
     Binary(String),
 }
 
-/// A key or a value in the form asked for, or else in the first of JSON, text and base64 that it
-/// can have; what cannot have the form asked for is base64, as its type says.
-fn datum(bytes: &Bytes, format: Option<Format>) -> DatumObject<'_> {
+impl RecordObject<'_> {
+    /// About as many as it takes in an answer.
+    fn bytes(&self) -> usize {
+        let parts = [&self.key, &self.value].into_iter().flatten();
+        let bytes = parts.map(|it| match &it.data {
+            Data::Json(raw) => raw.get().len(),
+            Data::Embedded(raw) => raw.get().len(),
+            Data::String(text) => text.len(),
+            Data::Binary(text) => text.len(),
+        });
+        bytes.sum()
+    }
+}
+
+/// A key or a value in the form asked for, or else in the first of its schema's, JSON, text and base64
+/// that it can have; what cannot have the form asked for is base64, as its type says.
+fn datum<'r>(bytes: &'r Bytes, format: Option<Format>, readers: &Readers) -> DatumObject<'r> {
     let is = |wanted: Format| format.is_none_or(|format| format == wanted);
+    let kind = format.and_then(Format::schema_type);
+    if (format.is_none() || kind.is_some())
+        && let Ok(decoded) = readers.read(bytes, kind)
+        && let Some(json) = decoded.raw()
+    {
+        return DatumObject {
+            r#type: Form::of_schema(decoded.kind),
+            schema_id: Some(decoded.id),
+            data: Data::Embedded(json),
+        };
+    }
     if is(Format::Json)
         && let Ok(raw) = serde_json::from_slice::<&RawValue>(bytes)
     {
         return DatumObject {
             r#type: Form::Json,
+            schema_id: None,
             data: Data::Json(raw),
         };
     }
@@ -381,11 +467,13 @@ fn datum(bytes: &Bytes, format: Option<Format>) -> DatumObject<'_> {
     {
         return DatumObject {
             r#type: Form::String,
+            schema_id: None,
             data: Data::String(text),
         };
     }
     DatumObject {
         r#type: Form::Binary,
+        schema_id: None,
         data: Data::Binary(STANDARD.encode(bytes)),
     }
 }

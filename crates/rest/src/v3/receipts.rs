@@ -20,7 +20,7 @@ impl Here {
         partitions: i32,
         read: Vec<Result<Ready, Failed>>,
     ) -> Vec<Result<Receipt<'a>, Failed>> {
-        let (asked, rest) = parted(read);
+        let (asked, rest) = parted(self.with_schemas(topic, read).await);
         let outcomes = storing::store(&self.shared, topic, partitions, asked).await;
         self.receipts(topic, rest, outcomes, None)
     }
@@ -33,7 +33,7 @@ impl Here {
         read: Vec<Result<Ready, Failed>>,
         once: &Once,
     ) -> Result<(Vec<Result<Receipt<'a>, Failed>>, bool), RestError> {
-        let (asked, rest) = parted(read);
+        let (asked, rest) = parted(self.with_schemas(topic, read).await);
         let stored = storing::store_once(&self.shared, topic, partitions, asked, once).await;
         let (outcomes, recalled) = stored?;
         let receipts = self.receipts(topic, rest, outcomes, Some(recalled.at));
@@ -49,6 +49,8 @@ impl Here {
         read: Vec<Result<Ready, Failed>>,
         wanted: &WantedKey,
     ) -> Vec<Result<Receipt<'a>, Failed>> {
+        // Before any is begun, as looking schemas up would change their order.
+        let read = self.with_schemas(topic, read).await;
         let each = (first..).zip(read).map(|(number, ready)| async move {
             let ready = ready?;
             let once = wanted.nth(topic, &ready.text, Some(number), ready.at);

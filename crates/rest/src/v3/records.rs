@@ -23,6 +23,7 @@ use tokio::io::{AsyncWriteExt, DuplexStream};
 use super::Here;
 use super::form::{JSON, json};
 use super::refusal::Refusal;
+use super::schemas::{Named, Waiting};
 use super::splitter::{SplitError, Splitter};
 use super::topics::TopicPath;
 use crate::answer::{self, Segments};
@@ -34,6 +35,7 @@ use crate::limits::{
 };
 use crate::media;
 use crate::produce::from_base64;
+use crate::schemas::format::SchemaType;
 use crate::storing::{self, Asked};
 
 /// `POST …/topics/{topic}/records`
@@ -309,12 +311,14 @@ struct Header<'a> {
     value: Option<&'a RawValue>,
 }
 
-/// A key or a value. What names a schema is not taken yet.
+/// A key or a value.
 #[derive(Deserialize)]
 struct Datum<'a> {
     r#type: Option<Form>,
     #[serde(borrow)]
     data: Option<&'a RawValue>,
+    #[serde(flatten)]
+    schema: Named,
 }
 
 /// How a key or a value stands in a body.
@@ -337,13 +341,20 @@ pub(super) struct Ready {
     pub(super) at: UnixMillis,
     pub(super) key: Option<Told>,
     pub(super) value: Option<Told>,
+    /// Keys and values that wait for their schemas.
+    pub(super) key_schema: Option<Waiting>,
+    pub(super) value_schema: Option<Waiting>,
 }
 
 /// What a receipt says of a key or a value.
 #[derive(Serialize)]
 pub(super) struct Told {
-    pub(super) r#type: Form,
-    pub(super) size: usize,
+    pub r#type: Form,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema_id: Option<i32>,
+    pub size: usize,
 }
 
 #[derive(Serialize)]
@@ -405,8 +416,8 @@ impl Entry<'_> {
                 Failed::of(400, "timestamp is no time: write 2026-01-31T12:00:00Z")
             })?,
         };
-        let (key, key_told) = Datum::decode(self.key, "key", text)?;
-        let (value, value_told) = Datum::decode(self.value, "value", text)?;
+        let key = Datum::decode(self.key, "key", text)?;
+        let value = Datum::decode(self.value, "value", text)?;
         let mut headers = Vec::with_capacity(self.headers.len());
         for header in self.headers {
             let value = match header.value {
@@ -418,8 +429,8 @@ impl Entry<'_> {
             headers.push((header.name.into_owned(), value));
         }
         let record = Record {
-            key,
-            value,
+            key: key.bytes,
+            value: value.bytes,
             headers,
             // Otherwise the store's clock, which is the proxy's but for a moment.
             timestamp: self.timestamp.map(|_| at),
@@ -431,51 +442,93 @@ impl Entry<'_> {
                 partition: self.partition_id,
             },
             at,
-            key: key_told,
-            value: value_told,
+            key: key.told,
+            value: value.told,
+            key_schema: key.waiting,
+            value_schema: value.waiting,
         })
     }
 }
 
+/// A key or a value as far as it is known without schemas.
+#[derive(Default)]
+struct Part {
+    bytes: Option<Bytes>,
+    told: Option<Told>,
+    waiting: Option<Waiting>,
+}
+
 impl Datum<'_> {
     /// The bytes of a key or a value, and what the receipt says of it.
-    fn decode(
-        datum: Option<Datum<'_>>,
-        name: &str,
-        text: &Bytes,
-    ) -> Result<(Option<Bytes>, Option<Told>), Failed> {
+    fn decode(datum: Option<Datum<'_>>, name: &'static str, text: &Bytes) -> Result<Part, Failed> {
         let Some(datum) = datum else {
-            return Ok((None, None));
+            return Ok(Part::default());
         };
-        let form = datum.r#type.ok_or_else(|| {
-            Failed::of(400, &format!("{name} needs a type: BINARY, JSON or STRING"))
-        })?;
-        let Some(raw) = datum.data else {
-            return Ok((
-                None,
-                Some(Told {
-                    r#type: form,
-                    size: 0,
-                }),
-            ));
-        };
-        let bytes = match form {
-            Form::Json => text.slice_ref(raw.get().as_bytes()),
-            Form::Binary => {
-                from_base64(raw).map_err(|reason| Failed::of(400, &format!("{name} {reason}")))?
+        let form = match (datum.r#type, datum.schema.is_nothing()) {
+            (Some(form @ (Form::Binary | Form::Json | Form::String)), true) => form,
+            (Some(Form::Binary | Form::Json | Form::String), false) => {
+                let reason = format!("{name} has a schema, which its type does not have");
+                return Err(Failed::of(400, &reason));
             }
-            Form::String => {
+            (None, true) => {
+                let reason = format!("{name} needs a type or a schema");
+                return Err(Failed::of(400, &reason));
+            }
+            (form, _) => {
+                let kind = form.and_then(Form::schema_type);
+                let data = datum.data.map(|raw| text.slice_ref(raw.get().as_bytes()));
+                return Ok(Part {
+                    waiting: Some(Waiting::of(name, kind, datum.schema, data)?),
+                    ..Part::default()
+                });
+            }
+        };
+        let bytes = match (datum.data, form) {
+            (None, _) => None,
+            (Some(raw), Form::Json) => Some(text.slice_ref(raw.get().as_bytes())),
+            (Some(raw), Form::Binary) => {
+                let bytes = from_base64(raw);
+                let failed = |reason| Failed::of(400, &format!("{name} {reason}"));
+                Some(bytes.map_err(failed)?)
+            }
+            (Some(raw), _) => {
                 let text: Cow<'_, str> = serde_json::from_str(raw.get())
                     .map_err(|_| Failed::of(400, &format!("{name} is no text")))?;
-                Bytes::from(text.into_owned())
-            }
-            Form::Avro | Form::Jsonschema | Form::Protobuf => {
-                let reason = format!("{name} needs a schema registry, which is not there yet");
-                return Err(Failed::of(42207, &reason));
+                Some(Bytes::from(text.into_owned()))
             }
         };
-        let size = bytes.len();
-        Ok((Some(bytes), Some(Told { r#type: form, size })))
+        let told = Told {
+            r#type: form,
+            subject: None,
+            schema_id: None,
+            size: bytes.as_ref().map_or(0, Bytes::len),
+        };
+        Ok(Part {
+            bytes,
+            told: Some(told),
+            waiting: None,
+        })
+    }
+}
+
+impl Form {
+    /// The type of schemas whose values stand in this form.
+    pub fn schema_type(self) -> Option<SchemaType> {
+        match self {
+            Form::Binary | Form::Json | Form::String => None,
+            Form::Avro => Some(SchemaType::Avro),
+            Form::Jsonschema => Some(SchemaType::Json),
+            Form::Protobuf => Some(SchemaType::Protobuf),
+        }
+    }
+
+    /// The form of values of a type of schemas.
+    pub fn of_schema(kind: SchemaType) -> Form {
+        match kind {
+            SchemaType::Avro => Form::Avro,
+            SchemaType::Json => Form::Jsonschema,
+            SchemaType::Protobuf => Form::Protobuf,
+        }
     }
 }
 

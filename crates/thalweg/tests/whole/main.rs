@@ -32,6 +32,7 @@ mod openapi;
 mod quickstarts;
 mod refusals;
 mod rest;
+mod rest_formats;
 mod rest_hostile;
 mod rest_kills;
 mod rest_survival;

@@ -8,6 +8,9 @@
 //! Left out: the wire's magic byte and id, and where schemas come from (the registry).
 
 mod avro;
+#[cfg(test)]
+mod compare_tests;
+pub mod fuzzing;
 mod json;
 mod proto;
 #[cfg(test)]
