@@ -63,10 +63,17 @@ nifi_c2() {
             -d "$env_dir/nifi-c2/classes" crates/thalweg/tests/interop/nifi-c2/Main.java
 }
 
+schema_clients() {
+    mkdir -p "$env_dir/schema-clients" &&
+        cp "$schemas_dir/package.json" "$schemas_dir/package-lock.json" "$env_dir/schema-clients" &&
+        (cd "$env_dir/schema-clients" && npm ci --silent --ignore-scripts --no-audit --no-fund)
+}
+
 console_packages() {
     (cd console && npm ci --silent --no-audit --no-fund)
 }
 
+schemas_dir=crates/thalweg/tests/interop/schemas
 step python_clients crates/thalweg/tests/interop/requirements.txt
 step kafka_clients crates/thalweg/tests/interop/kafka/pom.xml
 step kafka_broker crates/lab/src/load/kafka.pom.xml
@@ -75,5 +82,6 @@ step go_clients "$go_dir"/go.mod "$go_dir"/go.sum "$go_dir"/*.go
 step kgo_suite "$kgo_dir"/go.mod "$kgo_dir"/go.sum
 step nifi_c2 crates/thalweg/tests/interop/nifi-c2/pom.xml \
     crates/thalweg/tests/interop/nifi-c2/Main.java
+step schema_clients "$schemas_dir/package.json" "$schemas_dir/package-lock.json"
 step console_packages console/package-lock.json
 [ -d console/node_modules ] || console_packages

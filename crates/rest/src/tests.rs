@@ -497,6 +497,11 @@ async fn schemas_are_deleted_softly_and_for_good() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn schemas_are_of_three_types() {
+    check("schemas-types.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn schemas_name_others() {
     check("schemas-references.txt").await;
 }

@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 
 use super::SchemaRegistry;
 use super::error::SchemaError;
-use super::format::{NamedSource, ParsedSchema, SchemaSource};
+use super::format::{NamedSource, ParsedSchema, SchemaSource, SchemaType};
 use super::limits::{PARSED_BYTES_MAX, PARSED_MAX, REFERENCES_MAX};
 use super::record::Reference;
 use super::state::{Content, Schema, State, resolved};
@@ -69,6 +69,20 @@ impl SchemaRegistry {
             self.parsed.keep(schema, parsed.clone());
         }
         Ok(parsed)
+    }
+
+    /// A schema's text in another format; none for the usual one, and where there is no such format
+    /// for it.
+    pub(super) async fn formatted(
+        &self,
+        schema: &Schema,
+        format: Option<&str>,
+    ) -> Result<Option<String>, SchemaError> {
+        let is_wanted = format == Some("serialized") && schema.content.kind == SchemaType::Protobuf;
+        match is_wanted {
+            true => Ok(self.parse(schema).await?.serialized()),
+            false => Ok(None),
+        }
     }
 }
 

@@ -12,7 +12,8 @@ use axum::http::{Request, header};
 use base::SystemClock;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use streams::{EventStore, Streams, StreamsConfig};
+use http_body_util::BodyExt;
+use streams::{Streams, StreamsConfig};
 use tower::ServiceExt;
 
 use super::format::SchemaType;
@@ -221,6 +222,30 @@ async fn versions_deleted_by_two_processes_at_once_are_deleted() {
             .values()
             .all(|version| version.is_deleted)
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_and_schemas_have_bounds() {
+    let store = Store::open();
+    let config = SchemasConfig {
+        body_bytes_max: base::ByteSize::mib(2),
+        ..SchemasConfig::default()
+    };
+    let registry = SchemaRegistry::new(store.streams.store(), config).unwrap();
+    let router = routes(registry, None);
+    let register = async |bytes: usize| {
+        let text = format!("\"int\"{}", " ".repeat(bytes));
+        let body = serde_json::json!({"schema": text}).to_string();
+        let request = Request::post("/subjects/s/versions").body(Body::from(body));
+        let response = router.clone().oneshot(request.unwrap()).await.unwrap();
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        (status, body["error_code"].as_u64())
+    };
+    assert_eq!(register(999_000).await, (200, None));
+    assert_eq!(register(1_000_000).await, (422, Some(42209)));
+    assert_eq!(register(2 << 20).await, (413, Some(413)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

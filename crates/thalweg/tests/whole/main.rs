@@ -36,5 +36,6 @@ mod rest_formats;
 mod rest_hostile;
 mod rest_kills;
 mod rest_survival;
+mod schemas;
 mod transactions;
 mod up;

@@ -196,7 +196,7 @@ fn a_full_disk_refuses_writes_and_keeps_what_was_acknowledged() {
         .arg("up")
         .arg("--data")
         .arg(&data);
-    for role in ["streams", "rest", "mqtt", "fleet"] {
+    for role in ["streams", "rest", "schemas", "mqtt", "fleet"] {
         command
             .arg("--set")
             .arg(format!("{role}.listen=127.0.0.1:0"));

@@ -12,7 +12,7 @@ fn up_is_ready_well_within_a_second_and_says_where() {
     let began = Instant::now();
     let up = Up::start(&dir.path().join("data"));
     eprintln!("ready after {:?}", began.elapsed());
-    for role in ["streams", "rest", "mqtt", "fleet"] {
+    for role in ["streams", "rest", "schemas", "mqtt", "fleet"] {
         assert!(
             up.address(role).starts_with("127.0.0.1:"),
             "{role} listens beyond loopback"

@@ -1,12 +1,11 @@
 //! Schemas by their ids, and all of them.
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::{Here, JSON, Told, flag, list as list_answer, told};
-use crate::answer::{self, Parameters, Segments};
+use super::{Here, Told, flag, list as list_answer, raw, told};
+use crate::answer::{Parameters, Segments};
 use crate::schemas::error::SchemaError;
 use crate::schemas::state::{Version, last_live};
 use crate::schemas::subject::{DEFAULT_CONTEXT, context_of, parts, wanted};
@@ -17,6 +16,8 @@ use crate::schemas::subject::{DEFAULT_CONTEXT, context_of, parts, wanted};
 pub(super) struct ById {
     /// Its context is where the id counts.
     subject: Option<String>,
+    /// `serialized` asks for a Protobuf schema's descriptor in base64.
+    format: Option<String>,
     #[serde(deserialize_with = "flag")]
     fetch_max_id: bool,
     #[serde(deserialize_with = "flag")]
@@ -49,7 +50,9 @@ pub(super) async fn one(
 ) -> Result<Response, SchemaError> {
     let context = context(&asked);
     let schema = served.registry.schema_by_id(context, number(&id)?).await?;
-    let mut found = Told::schema(&schema);
+    let text = served.registry.formatted(&schema, asked.format.as_deref());
+    let text = text.await?;
+    let mut found = Told::schema(&schema).with_text(text.as_deref());
     if asked.fetch_max_id {
         found.max_id = Some(served.registry.log.state().id_max(context));
     }
@@ -63,8 +66,9 @@ pub(super) async fn text(
     Parameters(asked): Parameters<ById>,
 ) -> Result<Response, SchemaError> {
     let found = served.registry.schema_by_id(context(&asked), number(&id)?);
-    let text = found.await?.content.text.as_bytes().to_vec();
-    Ok(answer::bytes(StatusCode::OK, JSON, text))
+    let schema = found.await?;
+    let text = served.registry.formatted(&schema, asked.format.as_deref());
+    Ok(raw(text.await?.as_deref().unwrap_or(&schema.content.text)))
 }
 
 /// `GET /schemas/ids/{id}/subjects`

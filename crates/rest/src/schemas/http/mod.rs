@@ -36,7 +36,7 @@ use super::subject::checked;
 use super::{AskedVersion, SchemaRegistry};
 use crate::answer::{self, Parameters, Segments};
 use crate::body::Gate;
-use crate::error::RestError;
+use crate::error::{self, RestError};
 use crate::login::{self, Logins};
 use crate::media;
 
@@ -235,10 +235,16 @@ async fn observe(request: Request, next: Next) -> Response {
     let media = answer_type(accept.as_deref());
     let has_body = [Method::POST, Method::PUT].contains(request.method());
     let mut response = match media {
-        None => RestError::NotAcceptable.into_response(),
+        None => {
+            let text = format!(
+                "none of the types in Accept can be answered; use {}",
+                TYPES[0]
+            );
+            error::response(406, StatusCode::NOT_ACCEPTABLE, &text)
+        }
         Some(_) if has_body && !is_json(request.headers()) => {
-            let given = answer::text(request.headers(), header::CONTENT_TYPE);
-            RestError::UnsupportedMediaType(given.unwrap_or_default().to_owned()).into_response()
+            let text = format!("the content type is not supported; use {}", TYPES[0]);
+            error::response(415, StatusCode::UNSUPPORTED_MEDIA_TYPE, &text)
         }
         Some(_) => next.run(request).await,
     };
@@ -306,12 +312,17 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 fn not_found() -> Response {
     let text = "no such path; see GET /subjects, POST /subjects/{subject}/versions and GET /schemas/ids/{id}";
-    crate::error::response(404, StatusCode::NOT_FOUND, text)
+    error::response(404, StatusCode::NOT_FOUND, text)
 }
 
 /// A JSON answer; the type that the caller wants is written by [`observe`].
 fn told(body: &impl Serialize) -> Response {
     answer::json(StatusCode::OK, JSON, body)
+}
+
+/// A schema's text by itself.
+fn raw(text: &str) -> Response {
+    answer::bytes(StatusCode::OK, JSON, text.as_bytes().to_vec())
 }
 
 /// A list's answer, unless it is too long to be built.
@@ -366,6 +377,14 @@ impl<'a> Told<'a> {
             id: Some(version.schema.id),
             deleted: version.is_deleted,
             ..Told::schema(&version.schema)
+        }
+    }
+
+    /// The same in another format, where there is one.
+    fn with_text(self, text: Option<&'a str>) -> Self {
+        Told {
+            schema: text.unwrap_or(self.schema),
+            ..self
         }
     }
 

@@ -2,19 +2,19 @@
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    Here, JSON, SubjectPath, Switched, Told, VersionPath, flag, list as list_answer, told,
+    Here, Served, SubjectPath, Switched, Told, VersionPath, flag, list as list_answer, raw, told,
 };
-use crate::answer::{self, Parameters};
+use crate::answer::Parameters;
 use crate::schemas::error::SchemaError;
-use crate::schemas::found_version;
-use crate::schemas::state::object;
+use crate::schemas::state::{Version, object};
 use crate::schemas::subject::wanted;
+use crate::schemas::{AskedVersion, found_version};
 
 /// Parameters of the list of subjects.
 #[derive(Default, Deserialize)]
@@ -39,6 +39,16 @@ pub(super) struct VersionListing {
     deleted_only: bool,
     offset: Option<i64>,
     limit: Option<i64>,
+}
+
+/// Parameters of one version.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Formatting {
+    #[serde(deserialize_with = "flag")]
+    deleted: bool,
+    /// `serialized` asks for a Protobuf schema's descriptor in base64.
+    format: Option<String>,
 }
 
 /// `GET /contexts`
@@ -134,23 +144,36 @@ pub(super) async fn register(
 pub(super) async fn version(
     State(served): Here,
     VersionPath(subject, asked): VersionPath,
-    Parameters(switches): Switched,
+    Parameters(formatting): Parameters<Formatting>,
 ) -> Result<Response, SchemaError> {
-    let state = served.registry.log.state();
-    let (number, version) = found_version(&state, &subject, asked, switches.deleted)?;
-    Ok(told(&Told::version(&subject, number, &version)))
+    let (number, version, text) = one(&served, &subject, asked, formatting).await?;
+    let found = Told::version(&subject, number, &version);
+    Ok(told(&found.with_text(text.as_deref())))
 }
 
 /// `GET /subjects/{subject}/versions/{version}/schema`
 pub(super) async fn text(
     State(served): Here,
     VersionPath(subject, asked): VersionPath,
-    Parameters(switches): Switched,
+    Parameters(formatting): Parameters<Formatting>,
 ) -> Result<Response, SchemaError> {
-    let state = served.registry.log.state();
-    let (_, version) = found_version(&state, &subject, asked, switches.deleted)?;
-    let text = version.schema.content.text.as_bytes().to_vec();
-    Ok(answer::bytes(StatusCode::OK, JSON, text))
+    let (_, version, text) = one(&served, &subject, asked, formatting).await?;
+    let text = text.as_deref().unwrap_or(&version.schema.content.text);
+    Ok(raw(text))
+}
+
+async fn one(
+    served: &Served,
+    subject: &str,
+    asked: AskedVersion,
+    formatting: Formatting,
+) -> Result<(i32, Version, Option<String>), SchemaError> {
+    let registry = &served.registry;
+    let found = found_version(&registry.log.state(), subject, asked, formatting.deleted);
+    let (number, version) = found?;
+    let text = registry.formatted(&version.schema, formatting.format.as_deref());
+    let text = text.await?;
+    Ok((number, version, text))
 }
 
 /// `GET /subjects/{subject}/versions/{version}/referencedby`: the ids of schemas that name it.
