@@ -134,7 +134,10 @@ fn a_process_of_the_registry_alone_needs_a_store() {
     let output = command.arg(dir.path().join("data")).output().unwrap();
     let told = text(&output.stderr);
     assert!(!output.status.success());
-    assert!(told.contains("the role schemas needs an event store"), "{told}");
+    assert!(
+        told.contains("the role schemas needs an event store"),
+        "{told}"
+    );
 }
 
 /// Confluent's serializers in JavaScript.
@@ -181,7 +184,14 @@ fn try_register(up: &Up, subject: &str, size: u32) -> Option<i64> {
     let url = up.url("schemas", &format!("/subjects/{subject}/versions"));
     let body = json!({"schema": fixed(size)}).to_string();
     let output = Command::new("curl")
-        .args(["--silent", "--fail", "--max-time", "30", "--data-binary", &body])
+        .args([
+            "--silent",
+            "--fail",
+            "--max-time",
+            "30",
+            "--data-binary",
+            &body,
+        ])
         .args(["--header", "Content-Type: application/json", &url])
         .output()
         .unwrap();
