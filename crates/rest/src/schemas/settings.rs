@@ -1,10 +1,11 @@
 //! Compatibilities and modes: those of subjects, of contexts, and of all.
 
 use super::SchemaRegistry;
+use super::compatibility::Level;
 use super::error::SchemaError;
 use super::record::{ConfigValue, Entry, Mode};
 use super::state::{State, last_live};
-use super::subject::parts;
+use super::subject::{DEFAULT_CONTEXT, parts, qualified};
 
 impl SchemaRegistry {
     /// Changes what is set for a subject, or for all: what is not named stays.
@@ -95,6 +96,53 @@ impl SchemaRegistry {
     }
 }
 
+impl State {
+    /// What was set for exactly this subject, or for all.
+    pub fn config(&self, subject: Option<&str>) -> Option<&ConfigValue> {
+        self.configs.get(&subject.map(str::to_owned))
+    }
+
+    /// The mode that was set for exactly this subject, or for all.
+    pub fn mode(&self, subject: Option<&str>) -> Option<Mode> {
+        self.modes.get(&subject.map(str::to_owned)).copied()
+    }
+
+    /// The mode that holds for a subject.
+    pub fn mode_of(&self, subject: Option<&str>) -> Mode {
+        let global = self.mode(None);
+        if global == Some(Mode::ReadonlyOverride) {
+            return Mode::ReadonlyOverride;
+        }
+        let scopes = subject.map(scopes).unwrap_or_default();
+        let mut modes = scopes.iter().filter_map(|scope| self.mode(Some(scope)));
+        modes.next().or(global).unwrap_or(Mode::Readwrite)
+    }
+
+    /// The compatibility that holds for a subject.
+    pub fn level_of(&self, subject: Option<&str>, default: Level) -> Level {
+        let level = self.first_config(subject, |config| config.compatibility_level);
+        level.unwrap_or(default)
+    }
+
+    /// Whether schemas of a subject are normalized without being asked to.
+    pub fn normalizes(&self, subject: &str) -> bool {
+        self.first_config(Some(subject), |config| config.normalize)
+            .unwrap_or(false)
+    }
+
+    fn first_config<T>(
+        &self,
+        subject: Option<&str>,
+        part: impl Fn(&ConfigValue) -> Option<T>,
+    ) -> Option<T> {
+        let scopes = subject.map(scopes).unwrap_or_default();
+        let mut of_scopes = scopes
+            .iter()
+            .filter_map(|scope| part(self.config(Some(scope))?));
+        of_scopes.next().or_else(|| part(self.config(None)?))
+    }
+}
+
 /// Refuses a change of what may only be read.
 pub(super) fn check_writable(state: &State, subject: Option<&str>) -> Result<(), SchemaError> {
     match state.mode_of(subject) {
@@ -121,4 +169,13 @@ fn has_schemas(state: &State, subject: Option<&str>) -> bool {
         Some(wanted) => parts(name) == wanted,
     });
     matching.any(|(_, versions)| last_live(versions).is_some())
+}
+
+/// Where settings of a subject are looked for, before those of all.
+fn scopes(subject: &str) -> Vec<String> {
+    match parts(subject) {
+        (DEFAULT_CONTEXT, name) => vec![name.to_owned()],
+        (context, "") => vec![qualified(context, "")],
+        (context, name) => vec![qualified(context, name), qualified(context, "")],
+    }
 }

@@ -20,7 +20,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::compatibility::Level;
 use super::format::SchemaType;
 use super::limits::{LOST_REMEMBERED, TEXTS_BYTES_MAX, VERSIONS_MAX};
 use super::record::{
@@ -65,8 +64,8 @@ pub(super) type Versions = BTreeMap<i32, Version>;
 pub(super) struct State {
     contexts: BTreeMap<Arc<str>, Context>,
     subjects: BTreeMap<String, Versions>,
-    configs: BTreeMap<Option<String>, ConfigValue>,
-    modes: BTreeMap<Option<String>, Mode>,
+    pub(super) configs: BTreeMap<Option<String>, ConfigValue>,
+    pub(super) modes: BTreeMap<Option<String>, Mode>,
     /// Bytes of keys that are written otherwise than we would.
     odd_keys: HashMap<Key, Bytes>,
     /// Keys whose last record has lost and lies over one that counts.
@@ -236,11 +235,15 @@ impl State {
             return Ok(());
         };
         let (content, id, deleted) = Content::of(value);
+        let context: Arc<str> = context_of(subject).into();
         let text_bytes = content.text.len();
-        if self.versions_count >= VERSIONS_MAX || self.text_bytes + text_bytes > TEXTS_BYTES_MAX {
+        let known = self.schema(&context, id);
+        let is_known = known.is_some_and(|known| *known.content == content);
+        let added = if is_known { 0 } else { text_bytes };
+        let is_full = found == Expected::Nothing && self.versions_count >= VERSIONS_MAX;
+        if is_full || self.text_bytes + added > TEXTS_BYTES_MAX {
             return Err(TooMuch);
         }
-        let context: Arc<str> = context_of(subject).into();
         let (schema, is_new) = self.context_mut(&context).bind(&context, id, content);
         counts &= self.bound_mut(&schema).is_some() || expected.is_none();
         if is_new {
@@ -436,51 +439,6 @@ impl State {
         });
         naming.map(|(_, found)| &found.schema).collect()
     }
-
-    /// What was set for exactly this subject, or for all.
-    pub fn config(&self, subject: Option<&str>) -> Option<&ConfigValue> {
-        self.configs.get(&subject.map(str::to_owned))
-    }
-
-    /// The mode that was set for exactly this subject, or for all.
-    pub fn mode(&self, subject: Option<&str>) -> Option<Mode> {
-        self.modes.get(&subject.map(str::to_owned)).copied()
-    }
-
-    /// The mode that holds for a subject.
-    pub fn mode_of(&self, subject: Option<&str>) -> Mode {
-        let global = self.mode(None);
-        if global == Some(Mode::ReadonlyOverride) {
-            return Mode::ReadonlyOverride;
-        }
-        let scopes = subject.map(scopes).unwrap_or_default();
-        let mut modes = scopes.iter().filter_map(|scope| self.mode(Some(scope)));
-        modes.next().or(global).unwrap_or(Mode::Readwrite)
-    }
-
-    /// The compatibility that holds for a subject.
-    pub fn level_of(&self, subject: Option<&str>, default: Level) -> Level {
-        let level = self.first_config(subject, |config| config.compatibility_level);
-        level.unwrap_or(default)
-    }
-
-    /// Whether schemas of a subject are normalized without being asked to.
-    pub fn normalizes(&self, subject: &str) -> bool {
-        self.first_config(Some(subject), |config| config.normalize)
-            .unwrap_or(false)
-    }
-
-    fn first_config<T>(
-        &self,
-        subject: Option<&str>,
-        part: impl Fn(&ConfigValue) -> Option<T>,
-    ) -> Option<T> {
-        let scopes = subject.map(scopes).unwrap_or_default();
-        let mut of_scopes = scopes
-            .iter()
-            .filter_map(|scope| part(self.config(Some(scope))?));
-        of_scopes.next().or_else(|| part(self.config(None)?))
-    }
 }
 
 impl Context {
@@ -515,15 +473,6 @@ pub(super) fn resolved(context: &str, subject: &str) -> String {
     match parts(subject) {
         (DEFAULT_CONTEXT, name) if name == subject => qualified(context, name),
         (found, name) => qualified(found, name),
-    }
-}
-
-/// Where settings of a subject are looked for, before those of all.
-fn scopes(subject: &str) -> Vec<String> {
-    match parts(subject) {
-        (DEFAULT_CONTEXT, name) => vec![name.to_owned()],
-        (context, "") => vec![qualified(context, "")],
-        (context, name) => vec![qualified(context, name), qualified(context, "")],
     }
 }
 

@@ -6,7 +6,8 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::{Here, SubjectPath, Switched, Switches, VersionPath, told};
+use super::Here;
+use super::form::{SubjectPath, Switched, Switches, VersionPath, told};
 use crate::answer::Parameters;
 use crate::schemas::AskedVersion;
 

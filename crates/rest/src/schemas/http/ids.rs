@@ -4,7 +4,8 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::{Here, Told, flag, list as list_answer, raw, told};
+use super::Here;
+use super::form::{Told, flag, list as list_answer, raw, told};
 use crate::answer::{Parameters, Segments};
 use crate::schemas::error::SchemaError;
 use crate::schemas::state::{Version, last_live};

@@ -7,7 +7,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Here, SubjectPath, Switched, told};
+use super::Here;
+use super::form::{SubjectPath, Switched, told};
 use crate::answer::Parameters;
 use crate::schemas::compatibility::Level;
 use crate::schemas::error::SchemaError;

@@ -7,9 +7,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{
-    Here, Served, SubjectPath, Switched, Told, VersionPath, flag, list as list_answer, raw, told,
-};
+use super::form::{SubjectPath, Switched, Told, VersionPath, flag, list as list_answer, raw, told};
+use super::{Here, Served};
 use crate::answer::Parameters;
 use crate::schemas::error::SchemaError;
 use crate::schemas::state::{Version, object};

@@ -1,0 +1,258 @@
+//! The form of what the registry is sent and answers: parameters, bodies, versions.
+
+use std::io::{ErrorKind, Write};
+
+use axum::body::Body;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+use super::{JSON, Served};
+use crate::answer::{self, Parameters, Segments};
+use crate::schemas::AskedVersion;
+use crate::schemas::error::SchemaError;
+use crate::schemas::format::SchemaType;
+use crate::schemas::limits::ANSWER_BYTES_MAX;
+use crate::schemas::record::Reference;
+use crate::schemas::registering::NewSchema;
+use crate::schemas::state::{Schema, Version, object};
+use crate::schemas::subject::checked;
+
+/// A JSON answer; the type that the caller wants is written around the routes.
+pub(super) fn told(body: &impl Serialize) -> Response {
+    answer::json(StatusCode::OK, JSON, body)
+}
+
+/// A schema's text by itself.
+pub(super) fn raw(text: &str) -> Response {
+    answer::bytes(StatusCode::OK, JSON, text.as_bytes().to_vec())
+}
+
+/// A list's answer, unless it is too long to be built.
+pub(super) fn list(body: &impl Serialize) -> Result<Response, SchemaError> {
+    let mut text = Bounded(Vec::new());
+    serde_json::to_writer(&mut text, body).map_err(|_| {
+        SchemaError::Limit(format!(
+            "the answer has more than {ANSWER_BYTES_MAX} bytes; ask with subjectPrefix, offset \
+             and limit"
+        ))
+    })?;
+    Ok(answer::bytes(StatusCode::OK, JSON, text.0))
+}
+
+/// Takes as many bytes as an answer may have.
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > ANSWER_BYTES_MAX {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A subject of the path.
+pub(super) struct SubjectPath(pub String);
+
+/// A subject and a version of the path.
+pub(super) struct VersionPath(pub String, pub AskedVersion);
+
+/// A registered version as it is told.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Told<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schema_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    references: &'a [Reference],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<Map<String, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule_set: Option<Map<String, Value>>,
+    schema: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_id: Option<i32>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
+}
+
+impl<'a> Told<'a> {
+    /// A version of a subject.
+    pub(super) fn version(subject: &'a str, number: i32, version: &'a Version) -> Self {
+        Told {
+            subject: Some(subject),
+            version: Some(number),
+            id: Some(version.schema.id),
+            deleted: version.is_deleted,
+            ..Told::schema(&version.schema)
+        }
+    }
+
+    /// The same in another format, where there is one.
+    pub(super) fn with_text(self, text: Option<&'a str>) -> Self {
+        Told {
+            schema: text.unwrap_or(self.schema),
+            ..self
+        }
+    }
+
+    /// A schema by itself.
+    pub(super) fn schema(schema: &'a Schema) -> Self {
+        let content = &schema.content;
+        Told {
+            subject: None,
+            version: None,
+            id: None,
+            // The usual type goes without saying, as old clients want it.
+            schema_type: Some(content.kind)
+                .filter(|kind| *kind != SchemaType::Avro)
+                .map(SchemaType::name),
+            references: &content.references,
+            metadata: object(content.metadata.as_deref()),
+            rule_set: object(content.rule_set.as_deref()),
+            schema: &content.text,
+            max_id: None,
+            deleted: false,
+        }
+    }
+}
+
+/// A schema as it is sent.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SchemaBody {
+    schema: Option<String>,
+    schema_type: Option<String>,
+    references: Option<Vec<Reference>>,
+    metadata: Option<Map<String, Value>>,
+    rule_set: Option<Map<String, Value>>,
+    id: Option<i32>,
+    version: Option<i32>,
+}
+
+impl SchemaBody {
+    fn new_schema(self) -> Result<NewSchema, SchemaError> {
+        let kind = match self.schema_type.as_deref() {
+            None | Some("") => SchemaType::Avro,
+            Some(name) => SchemaType::of_name(name).ok_or_else(|| {
+                let known = "AVRO, JSON or PROTOBUF";
+                SchemaError::InvalidSchema(format!("'{name}' is no schema type: write {known}"))
+            })?,
+        };
+        let text = self.schema.filter(|text| !text.trim().is_empty());
+        let text = text.ok_or_else(|| SchemaError::InvalidSchema("it is empty".to_owned()))?;
+        Ok(NewSchema {
+            kind,
+            text,
+            references: self.references.unwrap_or_default(),
+            metadata: self.metadata,
+            rule_set: self.rule_set,
+            id: self.id.filter(|id| *id >= 0),
+            version: self.version.filter(|version| *version > 0),
+        })
+    }
+}
+
+impl Served {
+    /// Reads a JSON body.
+    pub(super) async fn entity<T: DeserializeOwned>(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<T, Response> {
+        let held = self.gate.read(headers, body).await;
+        let held = held.map_err(IntoResponse::into_response)?;
+        serde_json::from_slice(&held.bytes).map_err(|error| {
+            let text = format!("the body does not fit: {error}");
+            match error.classify() {
+                serde_json::error::Category::Data => SchemaError::InvalidEntity(text),
+                _ => SchemaError::BadRequest(text),
+            }
+            .into_response()
+        })
+    }
+
+    /// Reads a schema.
+    pub(super) async fn schema(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<NewSchema, Response> {
+        let body: SchemaBody = self.entity(headers, body).await?;
+        body.new_schema().map_err(IntoResponse::into_response)
+    }
+}
+
+/// A version as a path or a parameter writes it.
+fn asked_version(text: &str) -> Result<AskedVersion, SchemaError> {
+    if ["latest", "-1"].contains(&text) {
+        return Ok(AskedVersion::Last);
+    }
+    let number = text.parse().ok().filter(|number| *number > 0);
+    let invalid = || SchemaError::InvalidVersion(text.chars().take(VERSION_SHOWN).collect());
+    number.map(AskedVersion::Number).ok_or_else(invalid)
+}
+
+/// A parameter that is there or not; everything but `true` is not.
+pub(super) fn flag<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
+    let text = String::deserialize(value)?;
+    Ok(text.eq_ignore_ascii_case("true"))
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for SubjectPath {
+    type Rejection = SchemaError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, SchemaError> {
+        let found = Segments::<String>::from_request_parts(parts, state).await;
+        Ok(SubjectPath(checked(&found?.0)?))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for VersionPath {
+    type Rejection = SchemaError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, SchemaError> {
+        let found = Segments::<(String, String)>::from_request_parts(parts, state).await;
+        let (subject, version) = found?.0;
+        Ok(VersionPath(checked(&subject)?, asked_version(&version)?))
+    }
+}
+
+/// Parameters that many calls take.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Switches {
+    #[serde(deserialize_with = "flag")]
+    pub deleted: bool,
+    #[serde(deserialize_with = "flag")]
+    pub permanent: bool,
+    #[serde(deserialize_with = "flag")]
+    pub normalize: bool,
+    #[serde(deserialize_with = "flag")]
+    pub verbose: bool,
+    #[serde(deserialize_with = "flag")]
+    pub force: bool,
+    #[serde(rename = "defaultToGlobal", deserialize_with = "flag")]
+    pub default_to_global: bool,
+}
+
+pub(super) type Switched = Parameters<Switches>;
+
+/// How much of a refused version is repeated, in characters.
+const VERSION_SHOWN: usize = 100;
