@@ -1,11 +1,12 @@
 //! The Kafka REST proxy over the event store, in kafka-rest's versions 1, 2 and 3: produce, metadata,
-//! consumer instances, administration; and topic management.
+//! consumer instances, administration, in binary, JSON, Avro, JSON Schema and Protobuf; a schema
+//! registry; and topic management.
 //!
 //! Invariants: a produce is answered when its records have their topic's durability; nothing
 //! lingers, requests of all connections share the store's group commit; every body, instance and
 //! wait has a bound in `limits.rs`; an error is always `{"error_code", "message"}`.
 //!
-//! Left out: Avro, JSON Schema and Protobuf formats (415).
+//! Left out: a registry elsewhere.
 
 mod access;
 mod acl_words;
