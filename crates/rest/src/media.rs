@@ -193,9 +193,12 @@ pub(crate) fn read_format(
         };
         match embedded {
             _ if quality == 0 => {}
-            None | Some("binary") => return Ok(Embedded::Binary),
-            Some("json") => return Ok(Embedded::Json),
-            Some(_) => {}
+            None => return Ok(Embedded::Binary),
+            Some(name) => {
+                if let Some(format) = Embedded::of_name(name) {
+                    return Ok(format);
+                }
+            }
         }
     }
     Err(RestError::NotAcceptable)
@@ -407,7 +410,9 @@ mod tests {
         let json = "application/vnd.kafka.json.v1+json";
         assert_eq!(format(Some(json)), Some(Embedded::Json));
         assert_eq!(format(Some("application/vnd.kafka.json.v2+json")), None);
-        assert_eq!(format(Some("application/vnd.kafka.avro.v1+json")), None);
+        let avro = Some(Embedded::Schema(SchemaType::Avro));
+        assert_eq!(format(Some("application/vnd.kafka.avro.v1+json")), avro);
+        assert_eq!(format(Some("application/vnd.kafka.thrift.v1+json")), None);
         assert_eq!(format(Some("text/html")), None);
     }
 

@@ -23,7 +23,7 @@ use tokio::io::{AsyncWriteExt, DuplexStream};
 use super::Here;
 use super::form::{JSON, json};
 use super::refusal::Refusal;
-use super::schemas::{Named, Waiting};
+use super::schemas::{Named, Strategy, Waiting};
 use super::splitter::{SplitError, Splitter};
 use super::topics::TopicPath;
 use crate::answer::{self, Segments};
@@ -317,8 +317,12 @@ struct Datum<'a> {
     r#type: Option<Form>,
     #[serde(borrow)]
     data: Option<&'a RawValue>,
-    #[serde(flatten)]
-    schema: Named,
+    // What names a schema, see `Named`; a flattened struct would lose the borrowing of `data`.
+    subject: Option<String>,
+    subject_name_strategy: Option<Strategy>,
+    schema_id: Option<i32>,
+    schema_version: Option<i32>,
+    schema: Option<String>,
 }
 
 /// How a key or a value stands in a body.
@@ -464,7 +468,14 @@ impl Datum<'_> {
         let Some(datum) = datum else {
             return Ok(Part::default());
         };
-        let form = match (datum.r#type, datum.schema.is_nothing()) {
+        let named = Named {
+            subject: datum.subject,
+            subject_name_strategy: datum.subject_name_strategy,
+            schema_id: datum.schema_id,
+            schema_version: datum.schema_version,
+            schema: datum.schema,
+        };
+        let form = match (datum.r#type, named.is_nothing()) {
             (Some(form @ (Form::Binary | Form::Json | Form::String)), true) => form,
             (Some(Form::Binary | Form::Json | Form::String), false) => {
                 let reason = format!("{name} has a schema, which its type does not have");
@@ -478,7 +489,7 @@ impl Datum<'_> {
                 let kind = form.and_then(Form::schema_type);
                 let data = datum.data.map(|raw| text.slice_ref(raw.get().as_bytes()));
                 return Ok(Part {
-                    waiting: Some(Waiting::of(name, kind, datum.schema, data)?),
+                    waiting: Some(Waiting::of(name, kind, named, data)?),
                     ..Part::default()
                 });
             }

@@ -14,19 +14,19 @@ use crate::embedded::{self, NoWriter, Writer};
 use crate::schemas::format::SchemaType;
 
 /// What a key or a value says of its schema.
-#[derive(Default, Deserialize)]
+#[derive(Default)]
 pub(super) struct Named {
-    subject: Option<String>,
-    subject_name_strategy: Option<Strategy>,
-    schema_id: Option<i32>,
-    schema_version: Option<i32>,
-    schema: Option<String>,
+    pub subject: Option<String>,
+    pub subject_name_strategy: Option<Strategy>,
+    pub schema_id: Option<i32>,
+    pub schema_version: Option<i32>,
+    pub schema: Option<String>,
 }
 
 /// How a subject follows from a topic and a schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-enum Strategy {
+pub(super) enum Strategy {
     #[default]
     TopicName,
     RecordName,
