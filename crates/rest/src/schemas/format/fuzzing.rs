@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn random_payloads_and_schemas_neither_panic_nor_change_on_the_way_back() {
         let mut numbers = Numbers(7);
-        for round in 0..30_000 {
+        for round in 0..1_500 {
             let mut input = vec![u8::try_from(round % 3).unwrap()];
             for _ in 0..numbers.below(24) {
                 // Small numbers are lengths, branches and ends, which lead further.
@@ -104,7 +104,7 @@ mod tests {
             }
             schema_payload(&input);
         }
-        for round in 0..3_000_usize {
+        for round in 0..300_usize {
             let mut text = KNOWN[round % 3].as_bytes().to_vec();
             for _ in 0..=numbers.below(3) {
                 let at = numbers.below(text.len());

@@ -150,6 +150,44 @@ fn endless_json_schemas_neither_hang_nor_overflow() {
     }
 }
 
+#[test]
+fn deep_schemas_are_compared_without_overflowing() {
+    let chain = |levels: usize, leaf: &str| {
+        let mut text = String::from("{\"$ref\":\"#/definitions/d0\",\"definitions\":{");
+        for level in 0..levels {
+            let next = level + 1;
+            text.push_str(&format!(
+                r##""d{level}":{{"properties":{{"a":{{"$ref":"#/definitions/d{next}"}}}}}},"##
+            ));
+        }
+        json(&format!("{text}\"d{levels}\":{leaf}}}}}"))
+    };
+    let (whole, number) = ("{\"type\":\"integer\"}", "{\"type\":\"number\"}");
+    let compared = |levels| {
+        let (reader, writer) = (chain(levels, number), chain(levels, whole));
+        let narrower = ParsedSchema::incompatibilities(&writer, &reader);
+        (
+            ParsedSchema::incompatibilities(&reader, &writer).len(),
+            narrower.len(),
+        )
+    };
+    assert_eq!(compared(30), (0, 1));
+    // Beyond the bound the answer is that they do not fit.
+    assert_eq!(compared(1_000), (1, 1));
+    let mut types = String::from("{\"type\":\"record\",\"name\":\"R0\",\"fields\":[]}");
+    for level in 1..1_000 {
+        let inner = level - 1;
+        types.push_str(&format!(
+            r#",{{"type":"record","name":"R{level}","fields":[{{"name":"a","type":"R{inner}"}}]}}"#
+        ));
+    }
+    let text = format!("[{types}]");
+    let avro = parse_with(SchemaType::Avro, &text, &[]).unwrap();
+    let again = parse_with(SchemaType::Avro, &text, &[]).unwrap();
+    // Each record was compared when the next one needs it, so none is too deep.
+    assert_eq!(ParsedSchema::incompatibilities(&avro, &again), [""; 0]);
+}
+
 const ORDER: &str = r#"syntax = "proto3";
 package shop;
 import "google/protobuf/timestamp.proto";
@@ -328,7 +366,7 @@ fn protobuf_imports_are_its_references() {
             "syntax = \"proto3\"; message M { int32 a = 1; int32 b = 1; }",
             "1",
         ),
-        ("message M {", "line 1"),
+        ("message M {", "reached end of file"),
         ("{}", "line 1"),
         ("AAAA", ""),
     ] {

@@ -145,13 +145,15 @@ impl<'a> Comparison<'a> {
             return findings;
         }
         for part in parts {
+            if depth >= JSON_REFERENCES_DEEP_MAX || !self.counts() {
+                return findings;
+            }
             // With all that the part has of its own.
             let inner = self.parts(self.writer, *part).unwrap_or_default();
-            if depth < JSON_REFERENCES_DEEP_MAX
-                && self.counts()
-                && self.own(to, *part, &inner, depth + 1).is_empty()
-            {
-                return Vec::new();
+            let of_part = self.own(to, *part, &inner, depth + 1);
+            // What only refers to another schema is told of as that.
+            if of_part.is_empty() || parts.len() == 1 {
+                return of_part;
             }
         }
         if let Some(branches) = Self::branches(from) {

@@ -14,7 +14,7 @@ mod print;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use prost_reflect::prost::Message;
-use prost_reflect::prost_types::FileDescriptorProto;
+use prost_reflect::prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorProto};
 use prost_reflect::{
     DescriptorPool, DeserializeOptions, DynamicMessage, FileDescriptor, MessageDescriptor,
     SerializeOptions,
@@ -41,23 +41,19 @@ impl ProtobufSchema {
             if pool.get_file_by_name(&reference.name).is_some() {
                 continue;
             }
-            let mut proto = read(&reference.name, &reference.text).map_err(|reason| {
+            add(&mut pool, &reference.name, &reference.text).map_err(|reason| {
                 SchemaFault::Schema(format!("reference '{}': {reason}", reference.name))
             })?;
-            proto.name = Some(reference.name.clone());
-            add(&mut pool, proto)?;
         }
         let text = source.text.trim();
-        let proto = read(ROOT, text).map_err(SchemaFault::Schema)?;
-        let base = pool.clone();
-        let file = add_root(pool, proto)?;
+        let mut again = pool.clone();
+        let file = add(&mut pool, ROOT, text).map_err(SchemaFault::Schema)?;
         let record_name = file.messages().next();
         let record_name = record_name.map(|message| message.full_name().to_owned());
         let canonical = print::text(&file);
-        let again = protox_parse::parse(ROOT, &canonical)
-            .ok()
-            .and_then(|proto| add_root(base, proto).ok());
-        let is_faithful = again.is_some_and(|again| bare(&again) == bare(&file));
+        let again = add(&mut again, ROOT, &canonical);
+        let is_faithful = again
+            .is_ok_and(|again| bare(&again) == bare(&file) && print::text(&again) == canonical);
         Ok(ProtobufSchema {
             canonical: if is_faithful {
                 canonical
@@ -80,7 +76,7 @@ impl ProtobufSchema {
 
     /// The descriptor as base64, as the registry answers `format=serialized`.
     pub fn serialized(&self) -> String {
-        STANDARD.encode(bare(&self.file))
+        STANDARD.encode(self.file.encode_to_vec())
     }
 
     pub fn encode(&self, json: &[u8]) -> Result<Vec<u8>, SchemaFault> {
@@ -157,44 +153,54 @@ impl ProtobufSchema {
     }
 }
 
-/// Reads a schema's text or its base64 descriptor.
-fn read(name: &str, text: &str) -> Result<FileDescriptorProto, String> {
+/// Adds a schema's text, or its base64 descriptor, under a name.
+fn add(pool: &mut DescriptorPool, name: &str, text: &str) -> Result<FileDescriptor, String> {
     let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
     if !text.is_empty() && text.bytes().all(is_base64) {
-        let bytes = STANDARD.decode(text).map_err(|error| error.to_string())?;
-        return FileDescriptorProto::decode(&*bytes).map_err(|error| error.to_string());
+        let mut bytes = STANDARD.decode(text).map_err(|error| error.to_string())?;
+        // The bytes stay, as options of extensions would be lost otherwise; of a field that comes
+        // twice the last counts, so this is its name.
+        bytes.push(NAME_TAG);
+        prost_reflect::prost::encode_length_delimiter(name.len(), &mut bytes)
+            .map_err(|error| error.to_string())?;
+        bytes.extend_from_slice(name.as_bytes());
+        pool.decode_file_descriptor_proto(&*bytes)
+            .map_err(|error| error.to_string())?;
+    } else {
+        let mut proto = protox_parse::parse(name, text).map_err(|error| {
+            let place = error.span().and_then(|span| text.get(..span.start));
+            match place {
+                Some(before) => format!("line {}: {error}", before.matches('\n').count() + 1),
+                None => error.to_string(),
+            }
+        })?;
+        proto.name = Some(name.to_owned());
+        proto.source_code_info = None;
+        pool.add_file_descriptor_proto(proto)
+            .map_err(|error| error.to_string())?;
     }
-    protox_parse::parse(name, text).map_err(|error| {
-        let place = error
-            .span()
-            .map(|span| text[..span.start.min(text.len())].lines().count());
-        match place {
-            Some(line) => format!("line {}: {error}", line.max(1)),
-            None => error.to_string(),
+    let file = pool.get_file_by_name(name);
+    file.ok_or_else(|| "the schema has no file".to_owned())
+}
+
+/// The descriptor without what says nothing about payloads and without names that follow from others.
+fn bare(file: &FileDescriptor) -> FileDescriptorProto {
+    fn fields(all: &mut [FieldDescriptorProto]) {
+        for field in all {
+            let usual = print::usual_json_name(field.name());
+            field.json_name.take_if(|name| *name == usual);
         }
-    })
-}
-
-fn add(pool: &mut DescriptorPool, proto: FileDescriptorProto) -> Result<(), SchemaFault> {
-    pool.add_file_descriptor_proto(proto)
-        .map_err(|error| SchemaFault::Schema(error.to_string()))
-}
-
-/// Adds the schema itself, under a name that no import has.
-fn add_root(
-    mut pool: DescriptorPool,
-    mut proto: FileDescriptorProto,
-) -> Result<FileDescriptor, SchemaFault> {
-    proto.name = Some(ROOT.to_owned());
+    }
+    fn message(it: &mut DescriptorProto) {
+        fields(&mut it.field);
+        fields(&mut it.extension);
+        it.nested_type.iter_mut().for_each(message);
+    }
+    let mut proto = file.file_descriptor_proto().clone();
     proto.source_code_info = None;
-    add(&mut pool, proto)?;
-    pool.get_file_by_name(ROOT)
-        .ok_or_else(|| SchemaFault::Schema("the schema has no file".to_owned()))
-}
-
-/// The descriptor without what says nothing about payloads.
-fn bare(file: &FileDescriptor) -> Vec<u8> {
-    file.encode_to_vec()
+    fields(&mut proto.extension);
+    proto.message_type.iter_mut().for_each(message);
+    proto
 }
 
 /// A signed number, as Kafka's own format writes it.
@@ -235,5 +241,7 @@ impl std::io::Write for Bounded {
 
 /// The schema's own name among its imports.
 const ROOT: &str = "default";
+/// The tag of a file's name in its descriptor.
+const NAME_TAG: u8 = 0x0a;
 /// Levels of messages within messages (protoc's own bound).
 const NESTING_MAX: i64 = 32;

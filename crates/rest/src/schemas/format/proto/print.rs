@@ -319,7 +319,7 @@ fn default_of(proto: &FieldDescriptorProto) -> Option<Setting> {
     Some(("default".to_owned(), text))
 }
 
-fn usual_json_name(name: &str) -> String {
+pub(super) fn usual_json_name(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut is_upper = false;
     for it in name.chars() {
