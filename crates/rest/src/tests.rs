@@ -5,7 +5,7 @@
 //! that is compacted,
 //! `! raw TOPIC PARTITION KEY VALUE` stores bytes (`-` is no key), `! show TOPIC PARTITION` prints
 //! what is stored, `! base64 TOPIC PARTITION VALUE` stores bytes that are no text, files
-//! `schemas-*.txt` and paths that begin with `registry:` are of the schema registry,
+//! `schemas-*.txt` and paths that begin with `/registry:` are of the schema registry,
 //! `! advance SECONDS` moves the clock, `! join GROUP TOPIC` has a consumer read a topic and commit,
 //! `! as NAME` has that user call from now on (`nobody`: nobody in particular); a file that has it
 //! runs with access control, and begins as a super user. `CLUSTER` stands for the cluster's id.
@@ -276,7 +276,7 @@ async fn check_with(name: &str, config: RestConfig) {
             let cluster = proxy.streams.cluster_id();
             let path = request[0].replace("CLUSTER", cluster);
             request[0] = &path;
-            let to_registry = request[0].replace(" registry:", " ");
+            let to_registry = request[0].replace(" /registry:", " ");
             let router = match name.starts_with("schemas-") || request[0] != to_registry {
                 true => &proxy.schemas,
                 false => &proxy.router,

@@ -93,9 +93,12 @@ impl Resolver<'_> {
             (Shape::Array(to), Shape::Array(from)) => self.within("items", *to, *from, depth),
             (Shape::Map(to), Shape::Map(from)) => self.within("values", *to, *from, depth),
             (Shape::Record(to), Shape::Record(from)) => {
-                let mut findings = self.names(&to.named, &from.named);
-                findings.extend(self.fields(to, from, depth));
-                findings
+                let findings = self.names(&to.named, &from.named);
+                // Others are not looked into: a union may try many.
+                match findings.is_empty() {
+                    true => self.fields(to, from, depth),
+                    false => findings,
+                }
             }
             (Shape::Enum(to), Shape::Enum(from)) => {
                 let mut findings = self.names(&to.named, &from.named);
