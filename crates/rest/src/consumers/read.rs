@@ -112,7 +112,7 @@ pub(crate) async fn records(
         .note_answered(&*shared.store, instance, &mut reader)
         .await?;
     let now = shared.clock.now();
-    let records = tokio::select! {
+    let mut records = tokio::select! {
         records = collect(&mut reader, now, deadline, max_bytes, bytes_min) => records?,
         // Deleting an instance does not wait for its reads.
         () = instance.gone.cancelled() => return Err(not_found(&instance.key)),
@@ -120,7 +120,8 @@ pub(crate) async fn records(
     let format = instance.config.format;
     let readers = readers(&shared.embedding, &records, format).await;
     let (body, told) = encoded(&records, format, shape, &readers);
-    put_back(reader.consumer()?, &records[told..]).await?;
+    let untold = records.split_off(told);
+    put_back(reader.consumer()?, &untold).await?;
     reader.uncommitted |= !records.is_empty();
     if !reader.sought.is_empty() {
         for record in &records {

@@ -8,6 +8,7 @@ mod acls;
 mod broker_configs;
 mod clusters;
 mod configs;
+mod datum;
 mod form;
 mod groups;
 mod partitions;

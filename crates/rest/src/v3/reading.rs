@@ -24,9 +24,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::Here;
+use super::datum::Form;
 use super::form::list_with_next;
 use super::partitions::{PartitionPath, in_topic};
-use super::records::Form;
 use super::refusal::Refusal;
 use super::topics::TopicPath;
 use crate::answer::{self, Parameters, Segments};

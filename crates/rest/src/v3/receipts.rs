@@ -7,7 +7,8 @@ use base::{UnixMillis, format_rfc3339};
 use streams::TopicName;
 
 use super::Here;
-use super::records::{Failed, Ready, Receipt, Told};
+use super::datum::Told;
+use super::records::{Failed, Ready, Receipt};
 use crate::error::RestError;
 use crate::idempotency::{Once, WantedKey};
 use crate::storing::{self, Asked, Outcome};

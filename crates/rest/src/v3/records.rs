@@ -21,9 +21,10 @@ use streams::{Record, TopicName};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 
 use super::Here;
+use super::datum::{Datum, Told};
 use super::form::{JSON, json};
 use super::refusal::Refusal;
-use super::schemas::{Named, Strategy, Waiting};
+use super::schemas::Waiting;
 use super::splitter::{SplitError, Splitter};
 use super::topics::TopicPath;
 use crate::answer::{self, Segments};
@@ -35,7 +36,6 @@ use crate::limits::{
 };
 use crate::media;
 use crate::produce::from_base64;
-use crate::schemas::format::SchemaType;
 use crate::storing::{self, Asked};
 
 /// `POST …/topics/{topic}/records`
@@ -311,32 +311,6 @@ struct Header<'a> {
     value: Option<&'a RawValue>,
 }
 
-/// A key or a value.
-#[derive(Deserialize)]
-struct Datum<'a> {
-    r#type: Option<Form>,
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
-    // What names a schema, see `Named`; a flattened struct would lose the borrowing of `data`.
-    subject: Option<String>,
-    subject_name_strategy: Option<Strategy>,
-    schema_id: Option<i32>,
-    schema_version: Option<i32>,
-    schema: Option<String>,
-}
-
-/// How a key or a value stands in a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub(super) enum Form {
-    Binary,
-    Json,
-    String,
-    Avro,
-    Jsonschema,
-    Protobuf,
-}
-
 /// A record that can be stored, and what its receipt says of it.
 pub(super) struct Ready {
     /// Its JSON text.
@@ -348,17 +322,6 @@ pub(super) struct Ready {
     /// Keys and values that wait for their schemas.
     pub(super) key_schema: Option<Waiting>,
     pub(super) value_schema: Option<Waiting>,
-}
-
-/// What a receipt says of a key or a value.
-#[derive(Serialize)]
-pub(super) struct Told {
-    pub r#type: Form,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub subject: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub schema_id: Option<i32>,
-    pub size: usize,
 }
 
 #[derive(Serialize)]
@@ -451,95 +414,6 @@ impl Entry<'_> {
             key_schema: key.waiting,
             value_schema: value.waiting,
         })
-    }
-}
-
-/// A key or a value as far as it is known without schemas.
-#[derive(Default)]
-struct Part {
-    bytes: Option<Bytes>,
-    told: Option<Told>,
-    waiting: Option<Waiting>,
-}
-
-impl Datum<'_> {
-    /// The bytes of a key or a value, and what the receipt says of it.
-    fn decode(datum: Option<Datum<'_>>, name: &'static str, text: &Bytes) -> Result<Part, Failed> {
-        let Some(datum) = datum else {
-            return Ok(Part::default());
-        };
-        let named = Named {
-            subject: datum.subject,
-            subject_name_strategy: datum.subject_name_strategy,
-            schema_id: datum.schema_id,
-            schema_version: datum.schema_version,
-            schema: datum.schema,
-        };
-        let form = match (datum.r#type, named.is_nothing()) {
-            (Some(form @ (Form::Binary | Form::Json | Form::String)), true) => form,
-            (Some(Form::Binary | Form::Json | Form::String), false) => {
-                let reason = format!("{name} has a schema, which its type does not have");
-                return Err(Failed::of(400, &reason));
-            }
-            (None, true) => {
-                let reason = format!("{name} needs a type or a schema");
-                return Err(Failed::of(400, &reason));
-            }
-            (form, _) => {
-                let kind = form.and_then(Form::schema_type);
-                let data = datum.data.map(|raw| text.slice_ref(raw.get().as_bytes()));
-                return Ok(Part {
-                    waiting: Some(Waiting::of(name, kind, named, data)?),
-                    ..Part::default()
-                });
-            }
-        };
-        let bytes = match (datum.data, form) {
-            (None, _) => None,
-            (Some(raw), Form::Json) => Some(text.slice_ref(raw.get().as_bytes())),
-            (Some(raw), Form::Binary) => {
-                let bytes = from_base64(raw);
-                let failed = |reason| Failed::of(400, &format!("{name} {reason}"));
-                Some(bytes.map_err(failed)?)
-            }
-            (Some(raw), _) => {
-                let text: Cow<'_, str> = serde_json::from_str(raw.get())
-                    .map_err(|_| Failed::of(400, &format!("{name} is no text")))?;
-                Some(Bytes::from(text.into_owned()))
-            }
-        };
-        let told = Told {
-            r#type: form,
-            subject: None,
-            schema_id: None,
-            size: bytes.as_ref().map_or(0, Bytes::len),
-        };
-        Ok(Part {
-            bytes,
-            told: Some(told),
-            waiting: None,
-        })
-    }
-}
-
-impl Form {
-    /// The type of schemas whose values stand in this form.
-    pub fn schema_type(self) -> Option<SchemaType> {
-        match self {
-            Form::Binary | Form::Json | Form::String => None,
-            Form::Avro => Some(SchemaType::Avro),
-            Form::Jsonschema => Some(SchemaType::Json),
-            Form::Protobuf => Some(SchemaType::Protobuf),
-        }
-    }
-
-    /// The form of values of a type of schemas.
-    pub fn of_schema(kind: SchemaType) -> Form {
-        match kind {
-            SchemaType::Avro => Form::Avro,
-            SchemaType::Json => Form::Jsonschema,
-            SchemaType::Protobuf => Form::Protobuf,
-        }
     }
 }
 

@@ -9,7 +9,8 @@ use serde::Deserialize;
 use streams::TopicName;
 
 use super::Here;
-use super::records::{Failed, Form, Ready, Told};
+use super::datum::{Form, Told};
+use super::records::{Failed, Ready};
 use crate::embedded::{self, NoWriter, Writer};
 use crate::schemas::format::SchemaType;
 
@@ -25,12 +26,14 @@ pub(super) struct Named {
 
 /// How a subject follows from a topic and a schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(super) enum Strategy {
     #[default]
-    TopicName,
-    RecordName,
-    TopicRecordName,
+    #[serde(rename = "TOPIC_NAME")]
+    Topic,
+    #[serde(rename = "RECORD_NAME")]
+    Record,
+    #[serde(rename = "TOPIC_RECORD_NAME")]
+    TopicAndRecord,
 }
 
 /// A key or a value that waits for its schema.
@@ -119,7 +122,7 @@ impl Waiting {
             return refused("has a schema and no type: AVRO, JSONSCHEMA or PROTOBUF");
         }
         let strategy = named.subject_name_strategy.unwrap_or_default();
-        if strategy != Strategy::TopicName && named.schema.is_none() && named.schema_id.is_none() {
+        if strategy != Strategy::Topic && named.schema.is_none() && named.schema_id.is_none() {
             return refused("has no schema whose name could tell the subject");
         }
         Ok(Waiting {
@@ -189,7 +192,7 @@ impl Waiting {
         }
         let topic = topic.display();
         let strategy = self.named.subject_name_strategy.unwrap_or_default();
-        if strategy == Strategy::TopicName {
+        if strategy == Strategy::Topic {
             return Ok(format!("{topic}-{}", self.name));
         }
         let (Some(text), Some(kind)) = (&self.named.schema, self.kind) else {
@@ -197,7 +200,7 @@ impl Waiting {
         };
         let record = embedded::record_name(kind, text)?;
         Ok(match strategy {
-            Strategy::TopicRecordName => format!("{topic}-{record}"),
+            Strategy::TopicAndRecord => format!("{topic}-{record}"),
             _ => record,
         })
     }

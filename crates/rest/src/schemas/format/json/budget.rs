@@ -52,7 +52,6 @@ pub(super) fn bounded<T>(validate: impl FnOnce() -> T) -> Option<T> {
 /// Makes the keyword's check.
 #[expect(
     clippy::unnecessary_wraps,
-    clippy::result_large_err,
     reason = "the shape that the library asks for"
 )]
 pub(super) fn keyword<'a>(

@@ -9,6 +9,7 @@
 mod budget;
 mod compare;
 mod keywords;
+mod model;
 mod walk;
 
 use std::collections::HashMap;
