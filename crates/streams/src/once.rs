@@ -123,7 +123,7 @@ impl Outcome {
             return None;
         }
         let runs = value.get(HEAD_BYTES..)?;
-        if runs.len() % RUN_BYTES != 0 || runs.len() / RUN_BYTES > ONCE_RUNS_MAX {
+        if !runs.len().is_multiple_of(RUN_BYTES) || runs.len() / RUN_BYTES > ONCE_RUNS_MAX {
             return None;
         }
         let run = |bytes: &[u8]| {
@@ -286,7 +286,7 @@ mod tests {
             let read = Outcome::of_record(Some(&key), Some(&part));
             assert_eq!(
                 read.is_some(),
-                (cut >= HEAD_BYTES) && (cut - HEAD_BYTES) % RUN_BYTES == 0
+                cut >= HEAD_BYTES && (cut - HEAD_BYTES).is_multiple_of(RUN_BYTES)
             );
         }
         assert_eq!(Outcome::of_record(None, Some(&value)), None);

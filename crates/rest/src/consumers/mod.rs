@@ -235,21 +235,40 @@ impl Consumers {
             let mut registry = self.registry.lock();
             let found = registry.instances.remove(&key);
             gauge(&registry);
-            found
+            found.map(|instance| (instance, self.leaving(&mut registry, [&key])))
         };
         match found {
-            Some(instance) => {
-                self.strike(&[key]).await;
+            Some((instance, _leaving)) => {
                 instance.close().await;
+                self.strike(&[key]).await;
                 Ok(())
             }
             None => Err(not_found(&key)),
         }
     }
 
+    /// Has nobody take instances for lost that are on their way off the roll.
+    fn leaving<'k>(
+        &self,
+        registry: &mut Registry,
+        keys: impl IntoIterator<Item = &'k InstanceKey>,
+    ) -> Vec<Making<'_>> {
+        if self.roll.is_none() {
+            return Vec::new();
+        }
+        let reserved = keys.into_iter().map(|key| {
+            registry.making.insert(key.clone(), ());
+            Making {
+                consumers: self,
+                key: key.clone(),
+            }
+        });
+        reserved.collect()
+    }
+
     /// Closes what has been idle for too long at `now`; answers how many that were.
     pub async fn expire(&self, now: UnixMillis) -> usize {
-        let expired: Vec<Arc<Instance>> = {
+        let (expired, _leaving) = {
             let mut registry = self.registry.lock();
             let idle: Vec<InstanceKey> = registry
                 .instances
@@ -259,12 +278,13 @@ impl Consumers {
                 .filter(|instance| instance.reader.try_lock().is_ok())
                 .map(|instance| instance.key.clone())
                 .collect();
-            let expired = idle
+            let expired: Vec<Arc<Instance>> = idle
                 .iter()
                 .filter_map(|key| registry.instances.remove(key))
                 .collect();
             gauge(&registry);
-            expired
+            let leaving = self.leaving(&mut registry, &idle);
+            (expired, leaving)
         };
         let count = expired.len();
         let keys: Vec<InstanceKey> = expired.iter().map(|it| it.key.clone()).collect();

@@ -226,16 +226,18 @@ impl Roll {
             .is_some_and(|it| (it.life, it.term, it.owner) == (entry.life, entry.term, self.me)))
     }
 
-    /// Takes instances off the roll.
-    pub(crate) async fn remove(&self, keys: &[InstanceKey]) -> Result<(), RestError> {
+    /// Takes instances off the roll; answers the offset up to which that has to be read.
+    pub(crate) async fn remove(&self, keys: &[InstanceKey]) -> Result<i64, RestError> {
+        let mut end = 0;
         for part in keys.chunks(REMOVED_AT_ONCE) {
             let gone = part.iter().map(|key| Record {
                 key: Some(written(key)),
                 ..Record::default()
             });
-            self.append(gone.collect()).await?;
+            let first = self.append(gone.collect()).await?;
+            end = first.saturating_add(i64::try_from(part.len()).unwrap_or(0));
         }
-        Ok(())
+        Ok(end)
     }
 
     async fn append(&self, records: Vec<Record>) -> Result<i64, RestError> {
@@ -248,7 +250,8 @@ impl Roll {
         Ok(self.store.produce(batch).await?.base_offset)
     }
 
-    async fn read_to(&self, end: i64) -> Result<(), RestError> {
+    /// Returns when the roll is read up to an offset.
+    pub(super) async fn read_to(&self, end: i64) -> Result<(), RestError> {
         let mut read_until = self.read_until.subscribe();
         let reached = read_until.wait_for(|read| *read >= end);
         match tokio::time::timeout(limits::ROLL_READ_MAX, reached).await {

@@ -102,12 +102,16 @@ impl Consumers {
         Ok(Some(Standing::new(entry, self.clock.now())))
     }
 
-    /// Takes instances off the roll that are gone.
+    /// Takes instances off the roll that are gone; when this returns they are not found any more.
     pub(super) async fn strike(&self, keys: &[InstanceKey]) {
-        if let Some(roll) = &self.roll
-            && !keys.is_empty()
-            && let Err(error) = roll.remove(keys).await
-        {
+        let Some(roll) = self.roll.as_ref().filter(|_| !keys.is_empty()) else {
+            return;
+        };
+        let struck = async {
+            let end = roll.remove(keys).await?;
+            roll.read_to(end).await
+        };
+        if let Err(error) = struck.await {
             let error = base::report(&error);
             tracing::warn!(
                 error,
