@@ -25,7 +25,7 @@ use super::form::{JSON, json};
 use super::refusal::Refusal;
 use super::splitter::{SplitError, Splitter};
 use super::topics::TopicPath;
-use crate::answer::{self, Segments};
+use crate::answer::{self, JsonObject, Segments};
 use crate::error::RestError;
 use crate::idempotency::{self, Wanted, WantedKey};
 use crate::limits::{
@@ -291,11 +291,11 @@ struct Entry<'a> {
     id: Option<Cow<'a, str>>,
     partition_id: Option<i32>,
     #[serde(borrow, default)]
-    headers: Vec<Header<'a>>,
+    headers: Vec<JsonObject<Header<'a>>>,
     #[serde(borrow)]
-    key: Option<Datum<'a>>,
+    key: Option<JsonObject<Datum<'a>>>,
     #[serde(borrow)]
-    value: Option<Datum<'a>>,
+    value: Option<JsonObject<Datum<'a>>>,
     #[serde(borrow)]
     timestamp: Option<Cow<'a, str>>,
 }
@@ -401,14 +401,19 @@ impl Entry<'_> {
     fn decode(self, text: &Bytes, now: UnixMillis) -> Result<Ready, Failed> {
         let at = match &self.timestamp {
             None => now,
-            Some(at) => parse_rfc3339(at).map(UnixMillis).ok_or_else(|| {
-                Failed::of(400, "timestamp is no time: write 2026-01-31T12:00:00Z")
-            })?,
+            Some(at) => match parse_rfc3339(at) {
+                Some(at) if at >= 0 => UnixMillis(at),
+                Some(_) => return Err(Failed::of(400, "timestamp is before 1970")),
+                None => {
+                    let text = "timestamp is no time: write 2026-01-31T12:00:00Z";
+                    return Err(Failed::of(400, text));
+                }
+            },
         };
         let (key, key_told) = Datum::decode(self.key, "key", text)?;
         let (value, value_told) = Datum::decode(self.value, "value", text)?;
         let mut headers = Vec::with_capacity(self.headers.len());
-        for header in self.headers {
+        for JsonObject(header) in self.headers {
             let value = match header.value {
                 None => None,
                 Some(raw) => Some(from_base64(raw).map_err(|reason| {
@@ -440,11 +445,11 @@ impl Entry<'_> {
 impl Datum<'_> {
     /// The bytes of a key or a value, and what the receipt says of it.
     fn decode(
-        datum: Option<Datum<'_>>,
+        datum: Option<JsonObject<Datum<'_>>>,
         name: &str,
         text: &Bytes,
     ) -> Result<(Option<Bytes>, Option<Told>), Failed> {
-        let Some(datum) = datum else {
+        let Some(JsonObject(datum)) = datum else {
             return Ok((None, None));
         };
         let form = datum.r#type.ok_or_else(|| {
