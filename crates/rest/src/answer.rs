@@ -1,5 +1,8 @@
 //! What the handlers share: path segments, parameters, JSON in and out.
 
+use std::fmt;
+use std::marker::PhantomData;
+
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequestParts, Path, Query};
@@ -7,8 +10,9 @@ use axum::http::header::AsHeaderName;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use streams::TopicName;
 use tokio::io::DuplexStream;
 use tokio_util::io::ReaderStream;
@@ -121,7 +125,30 @@ pub(crate) fn no_topic(name: &str) -> RestError {
     RestError::TopicNotFound(name.chars().take(NAME_SHOWN).collect())
 }
 
-/// Reads a JSON body.
+/// A value that is read from a JSON object only; left to itself serde takes an array of the fields in
+/// their order too, which nobody means.
+pub(crate) struct JsonObject<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(fields))
+            }
+        }
+        let fields = deserializer.deserialize_map(Fields(PhantomData));
+        fields.map(JsonObject)
+    }
+}
+
+/// Reads a JSON body, which is an object.
 pub(crate) fn entity<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, RestError> {
     // An array would pass for an object whose fields stand in their order.
     if body.trim_ascii_start().first() == Some(&b'[') {
@@ -129,6 +156,7 @@ pub(crate) fn entity<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, RestEr
         return Err(RestError::InvalidEntity(text.to_owned()));
     }
     serde_json::from_slice(body)
+        .map(|JsonObject(entity)| entity)
         .map_err(|error| RestError::InvalidEntity(format!("the body does not fit: {error}")))
 }
 

@@ -44,9 +44,11 @@ impl<S: Sync> FromRequestParts<S> for Wanted {
     type Rejection = RestError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, RestError> {
-        let Some(header) = answer::text(&parts.headers, IDEMPOTENCY_KEY) else {
+        let Some(header) = parts.headers.get(IDEMPOTENCY_KEY) else {
             return Ok(Wanted(None));
         };
+        // What is not ASCII is no key, and not one key for all such texts.
+        let header = header.to_str().unwrap_or_default();
         let text = header
             .strip_prefix('"')
             .and_then(|text| text.strip_suffix('"'))

@@ -21,7 +21,7 @@ use serde::de::{SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use streams::{Record, TopicName};
 
-use crate::answer::{self, AnswerType, Segments};
+use crate::answer::{self, AnswerType, JsonObject, Segments};
 use crate::embedded::{Given, Writer};
 use crate::error::{NOT_ALLOWED, RestError};
 use crate::idempotency::{self, Wanted};
@@ -100,7 +100,7 @@ struct RecordEntry<'a> {
     #[serde(default)]
     partition: Option<i32>,
     #[serde(borrow, default)]
-    headers: Vec<HeaderEntry<'a>>,
+    headers: Vec<JsonObject<HeaderEntry<'a>>>,
     /// Milliseconds since 1970; the store's clock without it.
     #[serde(default)]
     timestamp: Option<i64>,
@@ -252,7 +252,11 @@ fn decode(
     };
     let mut records = Vec::with_capacity(entries.len());
     for (index, entry) in entries.iter().enumerate() {
-        let header = |header: &HeaderEntry<'_>| {
+        if entry.timestamp.is_some_and(|at| at < 0) {
+            let text = format!("records[{index}].timestamp is before 1970");
+            return Err(RestError::InvalidEntity(text));
+        }
+        let header = |JsonObject(header): &JsonObject<HeaderEntry<'_>>| {
             let value = header.value.map(from_base64).transpose();
             let value = value.map_err(|reason| {
                 let name = &header.key;
@@ -345,7 +349,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Records<'a> {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
                 let mut entries = Vec::new();
-                while let Some(entry) = seq.next_element()? {
+                while let Some(JsonObject(entry)) = seq.next_element()? {
                     if entries.len() == limits::RECORDS_MAX {
                         return Err(serde::de::Error::custom(format_args!(
                             "more than {} records in one request",

@@ -15,7 +15,7 @@ use streams::{OffsetReset, StreamsError, TopicName};
 use uuid::Uuid;
 
 use super::{Instance, InstanceConfig, not_found};
-use crate::answer::{self, Segments};
+use crate::answer::{self, JsonObject, Segments};
 use crate::config::RestConfig;
 use crate::error::RestError;
 use crate::limits;
@@ -114,7 +114,7 @@ impl FromRequest<Arc<Shared>> for AnyBody {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Partitions {
-    partitions: Vec<PartitionName>,
+    partitions: Vec<JsonObject<PartitionName>>,
 }
 
 #[derive(Deserialize)]
@@ -127,7 +127,7 @@ struct PartitionName {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Offsets {
-    offsets: Vec<OffsetName>,
+    offsets: Vec<JsonObject<OffsetName>>,
 }
 
 /// Where to read on, by offset and by time.
@@ -135,9 +135,9 @@ pub(crate) struct Offsets {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Positions {
     #[serde(default)]
-    offsets: Vec<OffsetName>,
+    offsets: Vec<JsonObject<OffsetName>>,
     #[serde(default)]
-    timestamps: Vec<TimeName>,
+    timestamps: Vec<JsonObject<TimeName>>,
 }
 
 #[derive(Deserialize)]
@@ -166,7 +166,7 @@ impl Partitions {
         bounded(self.partitions.len())?;
         self.partitions
             .iter()
-            .map(|entry| Ok((named(config, &entry.topic)?, entry.partition)))
+            .map(|JsonObject(entry)| Ok((named(config, &entry.topic)?, entry.partition)))
             .collect()
     }
 }
@@ -191,7 +191,7 @@ impl Positions {
         let offsets = Offsets { offsets }.named(config)?.into_iter();
         let offsets = offsets
             .map(|(topic, partition, offset, _)| Ok((topic, partition, Position::Offset(offset))));
-        let times = times.into_iter().map(|entry| {
+        let times = times.into_iter().map(|JsonObject(entry)| {
             let at = parse_rfc3339(&entry.timestamp).ok_or_else(|| {
                 let text = "a timestamp is a time such as 2026-01-31T12:00:00Z";
                 RestError::InvalidEntity(text.to_owned())
@@ -209,7 +209,7 @@ impl Offsets {
         config: &RestConfig,
     ) -> Result<Vec<(TopicName, i32, i64, String)>, RestError> {
         bounded(self.offsets.len())?;
-        let one = |entry: OffsetName| {
+        let one = |JsonObject(entry): JsonObject<OffsetName>| {
             if entry.offset < 0 {
                 return Err(RestError::InvalidEntity(
                     "an offset is 0 or more".to_owned(),

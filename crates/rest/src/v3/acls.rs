@@ -13,7 +13,7 @@ use super::Here;
 use super::form::{Object, json};
 use super::refusal::Refusal;
 use crate::acl_words::AclWords;
-use crate::answer::{self, Parameters};
+use crate::answer::{self, JsonObject, Parameters};
 use crate::error::RestError;
 use crate::limits;
 
@@ -53,7 +53,7 @@ pub(super) async fn create_all(
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Batch {
-        data: Vec<AclWords>,
+        data: Vec<JsonObject<AclWords>>,
     }
     let held = here.entity(&headers, body).await?;
     let Batch { data } = answer::entity(&held.bytes)?;
@@ -62,7 +62,7 @@ pub(super) async fn create_all(
         let text = format!("send 1 to {max} ACLs at a time");
         return Err(RestError::InvalidEntity(text).into());
     }
-    let acls = data.iter().map(AclWords::acl);
+    let acls = data.iter().map(|JsonObject(words)| words.acl());
     let acls = acls.collect::<Result<Vec<Acl>, RestError>>()?;
     here.shared.store.add_acls(acls).await?;
     Ok(StatusCode::CREATED.into_response())

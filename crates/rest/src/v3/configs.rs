@@ -7,7 +7,7 @@ use streams::ConfigChange;
 
 use super::Here;
 use super::refusal::Refusal;
-use crate::answer;
+use crate::answer::{self, JsonObject};
 use crate::error::RestError;
 
 /// A setting as it is told; `O` says whose it is.
@@ -70,7 +70,7 @@ impl Here {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Asked {
-            data: Vec<Entry>,
+            data: Vec<JsonObject<Entry>>,
             #[serde(default)]
             validate_only: bool,
         }
@@ -93,7 +93,7 @@ impl Here {
         }
         let held = self.entity(headers, body).await?;
         let asked: Asked = answer::entity(&held.bytes)?;
-        let change = |entry: Entry| {
+        let change = |JsonObject(entry): JsonObject<Entry>| {
             let Entry { name, value, .. } = entry;
             match (entry.operation, value) {
                 (Operation::Delete, _) | (Operation::Set, None) => Ok(ConfigChange::Unset(name)),

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use super::records::Failed;
 use super::schemas::{Named, Strategy, Waiting};
+use crate::answer::JsonObject;
 use crate::produce::from_base64;
 use crate::schemas::format::SchemaType;
 
@@ -60,11 +61,11 @@ pub(super) struct Part {
 impl Datum<'_> {
     /// The bytes of a key or a value, and what the receipt says of it.
     pub fn decode(
-        datum: Option<Datum<'_>>,
+        datum: Option<JsonObject<Datum<'_>>>,
         name: &'static str,
         text: &Bytes,
     ) -> Result<Part, Failed> {
-        let Some(datum) = datum else {
+        let Some(JsonObject(datum)) = datum else {
             return Ok(Part::default());
         };
         let named = Named {

@@ -27,7 +27,7 @@ use super::refusal::Refusal;
 use super::schemas::Waiting;
 use super::splitter::{SplitError, Splitter};
 use super::topics::TopicPath;
-use crate::answer::{self, Segments};
+use crate::answer::{self, JsonObject, Segments};
 use crate::error::RestError;
 use crate::idempotency::{self, Wanted, WantedKey};
 use crate::limits::{
@@ -293,11 +293,11 @@ struct Entry<'a> {
     id: Option<Cow<'a, str>>,
     partition_id: Option<i32>,
     #[serde(borrow, default)]
-    headers: Vec<Header<'a>>,
+    headers: Vec<JsonObject<Header<'a>>>,
     #[serde(borrow)]
-    key: Option<Datum<'a>>,
+    key: Option<JsonObject<Datum<'a>>>,
     #[serde(borrow)]
-    value: Option<Datum<'a>>,
+    value: Option<JsonObject<Datum<'a>>>,
     #[serde(borrow)]
     timestamp: Option<Cow<'a, str>>,
 }
@@ -379,14 +379,19 @@ impl Entry<'_> {
     fn decode(self, text: &Bytes, now: UnixMillis) -> Result<Ready, Failed> {
         let at = match &self.timestamp {
             None => now,
-            Some(at) => parse_rfc3339(at).map(UnixMillis).ok_or_else(|| {
-                Failed::of(400, "timestamp is no time: write 2026-01-31T12:00:00Z")
-            })?,
+            Some(at) => match parse_rfc3339(at) {
+                Some(at) if at >= 0 => UnixMillis(at),
+                Some(_) => return Err(Failed::of(400, "timestamp is before 1970")),
+                None => {
+                    let text = "timestamp is no time: write 2026-01-31T12:00:00Z";
+                    return Err(Failed::of(400, text));
+                }
+            },
         };
         let key = Datum::decode(self.key, "key", text)?;
         let value = Datum::decode(self.value, "value", text)?;
         let mut headers = Vec::with_capacity(self.headers.len());
-        for header in self.headers {
+        for JsonObject(header) in self.headers {
             let value = match header.value {
                 None => None,
                 Some(raw) => Some(from_base64(raw).map_err(|reason| {

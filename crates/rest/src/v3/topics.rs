@@ -12,7 +12,7 @@ use streams::{PartitionReplicas, StreamsError, TopicConfig, TopicInfo, TopicName
 use super::Here;
 use super::form::{Object, Place, Related, json};
 use super::refusal::Refusal;
-use crate::answer::{self, Parameters, Segments};
+use crate::answer::{self, JsonObject, Parameters, Segments};
 use crate::body::HeldBody;
 use crate::error::RestError;
 use crate::media;
@@ -61,7 +61,7 @@ pub(super) async fn create(
         #[serde(default)]
         replicas_assignments: BTreeMap<String, Vec<i32>>,
         #[serde(default)]
-        configs: Vec<Setting>,
+        configs: Vec<JsonObject<Setting>>,
         #[serde(default)]
         validate_only: bool,
     }
@@ -90,7 +90,7 @@ pub(super) async fn create(
         0 => asked.partitions_count,
         count => i32::try_from(count).ok(),
     };
-    let set = asked.configs.iter();
+    let set = asked.configs.iter().map(|JsonObject(setting)| setting);
     let set = set.filter_map(|setting| Some((&*setting.name, setting.value.as_deref()?)));
     let spec = TopicSpec {
         name: name.clone(),

@@ -2,7 +2,6 @@
 //! data that it does not, and what the proxy answers to each.
 
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::json;
 
@@ -32,11 +31,7 @@ fn schemathesis_finds_nothing() {
     let told = succeed(&mut command);
     assert!(told.contains("No issues found"), "{told}");
     // It still serves.
-    let topics = curl(&[
-        "--max-time",
-        &LONG.as_secs().to_string(),
-        &format!("{rest}/topics"),
-    ]);
+    let topics = curl(&[&format!("{rest}/topics")]);
     assert_eq!(topics.status, 200, "{}", topics.body);
 }
 
@@ -62,5 +57,3 @@ fn furnish(rest: &str) {
     let answer = post(&subscription, v2, r#"{"topics":["orders"]}"#);
     assert_eq!(answer.status, 204, "{}", answer.body);
 }
-
-const LONG: Duration = Duration::from_secs(10);

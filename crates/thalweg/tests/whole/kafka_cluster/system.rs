@@ -122,9 +122,18 @@ fn administer(up: &Up) {
         assert_eq!(refused.status, 400, "{}", refused.body);
         assert_eq!(refused.json()["error_code"], 40002, "{}", refused.body);
     }
-    // Nothing is set for all brokers together.
+    // Kafka itself sets one for all brokers together.
     let settings = curl(&[&format!("{cluster}/broker-configs")]).json();
-    assert_eq!(settings["data"], json!([]), "{settings}");
+    let settings = settings["data"].as_array().unwrap();
+    let names: Vec<&Value> = settings.iter().map(|setting| &setting["name"]).collect();
+    assert!(names.contains(&&json!("min.insync.replicas")), "{names:?}");
+    let mut sources = settings.iter().map(|setting| &setting["source"]);
+    assert!(sources.all(|source| source == "DYNAMIC_DEFAULT_BROKER_CONFIG"));
+    let refused = put(
+        &format!("{cluster}/broker-configs/min.insync.replicas"),
+        "1",
+    );
+    assert_eq!(refused.json()["error_code"], 40002, "{}", refused.body);
 }
 
 #[test]
