@@ -73,6 +73,8 @@ impl Control {
         config: ControlConfig,
         supervisor: Arc<Supervisor>,
     ) -> Result<Self, AgentError> {
+        // Whoever did it before did the same.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT_WAIT)
             .timeout(CALL_WAIT)
