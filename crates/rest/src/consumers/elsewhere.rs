@@ -140,6 +140,8 @@ fn not_here() -> Response {
 
 /// A client for the other proxies.
 pub(crate) fn peers() -> reqwest::Client {
+    // Whoever did it before did the same.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder()
         .connect_timeout(limits::PEER_CONNECT_MAX)
         .timeout(limits::PEER_ANSWER_MAX)
