@@ -214,13 +214,21 @@ pub fn http_client(ca: Option<&Path>) -> Result<reqwest::Client, Failure> {
     };
     // Whoever did it before did the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut builder = reqwest::Client::builder();
-    if let Some(ca) = ca {
-        let pem = std::fs::read(ca).map_err(|error| unusable(&error))?;
-        let roots = reqwest::Certificate::from_pem_bundle(&pem);
-        builder = builder.tls_certs_only(roots.map_err(|error| unusable(&error))?);
+    let only = |roots: Vec<reqwest::Certificate>| {
+        let builder = reqwest::Client::builder().tls_certs_only(roots);
+        builder.build().map_err(|error| unusable(&error))
+    };
+    match ca {
+        Some(ca) => {
+            let pem = std::fs::read(ca).map_err(|error| unusable(&error))?;
+            let roots = reqwest::Certificate::from_pem_bundle(&pem);
+            only(roots.map_err(|error| unusable(&error))?)
+        }
+        // A machine that believes nobody can still call a server without TLS.
+        None => reqwest::Client::builder()
+            .build()
+            .or_else(|_| only(Vec::new())),
     }
-    builder.build().map_err(|error| unusable(&error))
 }
 
 /// One path segment, percent-encoded so that a stream path stays one segment.
