@@ -1,4 +1,4 @@
-//! The users and ACLs of one data folder: asked from memory, changed on the disk first.
+//! The users, their tokens and ACLs of one data folder: asked from memory, changed on the disk first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use crate::credential::random_bytes;
-use crate::limits::{ACLS_MAX, NAME_BYTES_MAX, QUOTAS_MAX, USERS_MAX};
+use crate::limits::{ACLS_MAX, NAME_BYTES_MAX, QUOTAS_MAX, TOKENS_MAX, USERS_MAX};
 use crate::store::{self, Stored};
-use crate::{AccessError, Acl, AclFilter, Credential, Quota, QuotaEntity, ScramHash, Snapshot};
+use crate::{
+    AccessError, Acl, AclFilter, Credential, Quota, QuotaEntity, ScramHash, Snapshot, Token,
+};
 
-/// Users, ACLs and quotas.
+/// Users, their API tokens, ACLs and quotas.
 ///
 /// Questions go to a [`Snapshot`], which never changes. A change is durable when its call returns,
 /// and seen by every snapshot taken after that.
@@ -72,7 +74,7 @@ impl Access {
     }
 
     /// Sets and removes credentials, all or none: what each of `changes` holds for a user replaces
-    /// the credential of the same hash.
+    /// the credential of the same hash. A user who is removed loses their tokens.
     ///
     /// # Errors
     /// [`AccessError::Invalid`], [`AccessError::UnknownUser`] for a removal of what is not there,
@@ -98,11 +100,39 @@ impl Access {
                         }
                         if credentials.is_empty() {
                             stored.users.remove(name);
+                            // Who is gone must not come back by a token.
+                            stored.tokens.retain(|_, token| token.user != *name);
                         }
                     }
                 }
             }
             within("users", stored.users.len(), USERS_MAX)
+        })
+    }
+
+    /// Adds an API token of a user.
+    ///
+    /// # Errors
+    /// [`AccessError::UnknownUser`], [`AccessError::Limit`], [`AccessError::File`].
+    pub fn add_token(&self, token: Token) -> Result<(), AccessError> {
+        self.change(|stored| {
+            if !stored.users.contains_key(&token.user) {
+                return Err(AccessError::UnknownUser(token.user));
+            }
+            stored.tokens.insert(token.id.clone(), token);
+            within("tokens", stored.tokens.len(), TOKENS_MAX)
+        })
+    }
+
+    /// Removes an API token; whoever holds it is refused from now on.
+    ///
+    /// # Errors
+    /// [`AccessError::UnknownToken`], [`AccessError::File`].
+    pub fn remove_token(&self, id: &str) -> Result<(), AccessError> {
+        self.change(|stored| {
+            let removed = stored.tokens.remove(id);
+            let unknown = || AccessError::UnknownToken(id.chars().take(40).collect());
+            removed.map(drop).ok_or_else(unknown)
         })
     }
 
@@ -208,7 +238,7 @@ fn within(what: &'static str, count: usize, max: usize) -> Result<(), AccessErro
 
 impl Stored {
     fn into_snapshot(self) -> Snapshot {
-        Snapshot::new(self.users, self.acls, self.quotas)
+        Snapshot::new(self.users, self.acls, self.quotas).with_tokens(self.tokens)
     }
 
     fn of_snapshot(snapshot: &Snapshot) -> Self {
@@ -216,6 +246,7 @@ impl Stored {
             users: snapshot.users.clone(),
             acls: snapshot.acls.clone(),
             quotas: snapshot.quotas.clone(),
+            tokens: snapshot.tokens.clone(),
         }
     }
 
@@ -224,11 +255,14 @@ impl Stored {
         same(&self.users, &snapshot.users)
             && self.acls == snapshot.acls
             && self.quotas == snapshot.quotas
+            && self.tokens == snapshot.tokens
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use base::UnixMillis;
+
     use super::*;
     use crate::limits::ITERATIONS_MIN;
     use crate::{EVERY_HOST, Operation, PatternType, Permission, Principal, ResourceType};
@@ -306,6 +340,40 @@ mod tests {
         let snapshot = access.snapshot();
         assert_eq!(snapshot.acls(&AclFilter::default()).count(), 1);
         assert_eq!(snapshot.quotas().count(), 0);
+    }
+
+    #[test]
+    fn tokens_are_of_users_and_go_with_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let access = Access::open(dir.path()).unwrap();
+        let issue = |user: &str| Token::issue(user, "", UnixMillis(0), None).unwrap();
+        let refused = access.add_token(issue("ann").0);
+        assert!(matches!(refused, Err(AccessError::UnknownUser(_))));
+        for name in ["ann", "bob"] {
+            let set = UserChange::Set(name.to_owned(), credential(ScramHash::Sha256));
+            access.alter_users(&[set]).unwrap();
+        }
+        let (anns, bobs) = (issue("ann"), issue("bob"));
+        let secret = anns.1.clone();
+        access.add_token(anns.0).unwrap();
+        access.add_token(bobs.0.clone()).unwrap();
+        drop(access);
+        let access = Access::open(dir.path()).unwrap();
+        let known = |text: &str| {
+            let token = access.snapshot().token_of(text)?.clone();
+            Some(token.user)
+        };
+        assert_eq!(known(&secret), Some("ann".to_owned()));
+        assert_eq!(known(&bobs.1), Some("bob".to_owned()));
+        let text = std::fs::read_to_string(dir.path().join("access.json")).unwrap();
+        assert!(!text.contains(&secret) && !text.contains(&bobs.1));
+        let gone = UserChange::Remove("ann".to_owned(), None);
+        access.alter_users(&[gone]).unwrap();
+        assert_eq!(known(&secret), None);
+        access.remove_token(&bobs.0.id).unwrap();
+        assert_eq!(known(&bobs.1), None);
+        let again = access.remove_token(&bobs.0.id);
+        assert!(matches!(again, Err(AccessError::UnknownToken(_))));
     }
 
     #[test]

@@ -18,6 +18,9 @@ pub enum AccessError {
     /// There is no such user, or not with such a credential.
     #[error("user '{0}' has no such credential")]
     UnknownUser(String),
+    /// There is no API token of this id.
+    #[error("there is no token '{0}'")]
+    UnknownToken(String),
     /// A bound is reached; nothing was changed.
     #[error("{what} would exceed {max}")]
     Limit {
@@ -48,6 +51,14 @@ pub enum AccessError {
     Tls {
         /// The setting.
         key: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The keys that sign JSON Web Tokens cannot be used; the operator's to mend.
+    #[error("access.jwt.jwks = {} cannot be used: {reason}", path.display())]
+    Jwks {
         /// The file.
         path: PathBuf,
         /// Why.

@@ -1,10 +1,11 @@
 //! Who is it and what may they do: users, ACLs, quotas, certificates; TLS.
 //!
 //! [`Access`] holds what one data folder knows; a [`Snapshot`] of it answers questions without a
-//! lock or a copy. [`Login`] is a SASL conversation without IO, [`Tls`] what a listener needs for
-//! TLS, [`Socket`] a connection with or without it.
+//! lock or a copy. [`Login`] is a SASL conversation without IO, [`Token`] what is kept of an API
+//! token, [`Jwts`] checks tokens that somebody else issued, [`Tls`] is what a listener needs for
+//! TLS, [`Socket`] a connection with or without it, [`Meters`] count what somebody uses.
 //!
-//! Invariants: a password is never kept, written or logged; what cannot be read opens nothing; a
+//! Invariants: neither a password nor a token is ever kept, written or logged; what cannot be read opens nothing; a
 //! change is seen only when it is durable. Knows no protocol but TLS and SASL.
 
 mod access;
@@ -13,8 +14,10 @@ mod credential;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod jwt;
 pub mod limits;
 mod login;
+mod meters;
 mod password;
 mod principal;
 mod quota;
@@ -23,6 +26,7 @@ mod socket;
 mod store;
 mod subject;
 mod tls;
+mod token;
 
 pub use access::{Access, Secret, UserChange};
 pub use acl::{
@@ -31,10 +35,13 @@ pub use acl::{
 };
 pub use credential::{Credential, ScramHash};
 pub use error::AccessError;
+pub use jwt::{JwtConfig, Jwts};
 pub use login::{Login, Mechanism, Refusal, Step};
+pub use meters::Meters;
 pub use password::Passwords;
 pub use principal::Principal;
 pub use quota::{Bound, Quota, QuotaEntity, Sharing};
 pub use snapshot::{Asking, Policy, Snapshot};
 pub use socket::{Socket, TlsSocket};
 pub use tls::{ClientAuth, PrincipalName, Tls, TlsConfig};
+pub use token::{Token, TokenHash};

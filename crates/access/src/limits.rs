@@ -44,3 +44,33 @@ pub const VERIFIED_FOR: Duration = Duration::from_secs(60);
 
 /// How many names with passwords are remembered as right, about 150 bytes each.
 pub const VERIFIED_MAX: usize = 1_000;
+
+/// API tokens, about 300 bytes each in the file.
+pub const TOKENS_MAX: usize = 10_000;
+
+/// How long an API token is good for unless somebody says how long: one that is lost does not open
+/// doors for ever.
+pub const TOKEN_GOOD_FOR: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+
+/// Longest description of an API token, in bytes.
+pub const TOKEN_DESCRIPTION_BYTES_MAX: usize = 256;
+
+/// Longest time for which somebody is held back at once; who is still over is held back again by
+/// what they send next.
+pub const THROTTLE_MAX: Duration = Duration::from_secs(300);
+
+/// Callers with a bound whose use is known at one time, about 150 bytes each; more share a meter.
+pub const METERS_MAX: usize = 10_000;
+
+/// Longest JSON Web Token read, in bytes: those with many claims are a few KiB.
+pub const JWT_BYTES_MAX: usize = 16 << 10;
+
+/// Largest file of keys (JWKS) read, in bytes, and the most keys taken from it: an issuer has a
+/// handful.
+pub const JWKS_BYTES_MAX: u64 = 1 << 20;
+/// See [`JWKS_BYTES_MAX`].
+pub const JWKS_KEYS_MAX: usize = 100;
+
+/// JSON Web Tokens remembered as good, about 200 bytes each: checking a signature takes some 50
+/// microseconds.
+pub const JWTS_VERIFIED_MAX: usize = 10_000;

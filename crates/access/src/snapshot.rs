@@ -1,4 +1,4 @@
-//! Users, ACLs and quotas as they are at one moment, laid out for asking.
+//! Users, tokens, ACLs and quotas as they are at one moment, laid out for asking.
 //!
 //! A question costs one look into a table of names and one for each length that prefixes have;
 //! nothing is allocated.
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::acl::EVERY_NAME;
 use crate::quota::QuotaIndex;
 use crate::{Acl, AclFilter, Credential, Operation, PatternType, Permission, Principal};
-use crate::{Bound, Quota, QuotaEntity, ResourceType, ScramHash, Sharing};
+use crate::{Bound, Quota, QuotaEntity, ResourceType, ScramHash, Sharing, Token, TokenHash};
 
 /// Everything known at one moment.
 #[derive(Default)]
@@ -16,6 +16,9 @@ pub struct Snapshot {
     pub(crate) users: BTreeMap<String, Vec<Credential>>,
     pub(crate) acls: BTreeSet<Acl>,
     pub(crate) quotas: BTreeMap<QuotaEntity, Quota>,
+    pub(crate) tokens: BTreeMap<String, Token>,
+    /// The ids of the tokens by their hashes.
+    ids: HashMap<TokenHash, String>,
     by_type: HashMap<ResourceType, OfType>,
     bounds: QuotaIndex,
 }
@@ -73,7 +76,15 @@ impl Snapshot {
             quotas,
             by_type,
             bounds,
+            ..Snapshot::default()
         }
+    }
+
+    pub(crate) fn with_tokens(mut self, tokens: BTreeMap<String, Token>) -> Self {
+        let ids = tokens.values().map(|token| (token.hash, token.id.clone()));
+        self.ids = ids.collect();
+        self.tokens = tokens;
+        self
     }
 
     /// Whether the caller may do `operation` to the resource of this type and name.
@@ -178,6 +189,18 @@ impl Snapshot {
         credentials
             .iter()
             .find(|credential| credential.hash == hash)
+    }
+
+    /// Every API token, in the order of the ids.
+    pub fn tokens(&self) -> impl Iterator<Item = &Token> {
+        self.tokens.values()
+    }
+
+    /// The API token that reads like this, expired or not.
+    pub fn token_of(&self, text: &str) -> Option<&Token> {
+        // The hash of a guess tells nothing of the hashes that are there, so that looking it up
+        // needs no constant time.
+        self.tokens.get(self.ids.get(&TokenHash::of(text))?)
     }
 
     /// The ACLs that a filter means, in order.

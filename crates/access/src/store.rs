@@ -1,7 +1,7 @@
 //! The file that holds users, ACLs and quotas: `access.json` in the data folder's `access/`.
 //!
-//! A JSON object `{"version": 1, "users": {…}, "acls": […], "quotas": […]}`, readable by its owner
-//! only. It is written whole into `access.json.new`, synced and renamed over the old one, and the
+//! A JSON object `{"version": 1, "users": {…}, "acls": […], "quotas": […], "tokens": […]}`, readable
+//! by its owner only; `tokens` is left out while there are none. It is written whole into `access.json.new`, synced and renamed over the old one, and the
 //! folder is synced: whatever moment the machine stops at, one of the two is there whole. A left
 //! over `.new` file is overwritten by the next change.
 
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::FILE_BYTES_MAX;
-use crate::{AccessError, Acl, Credential, Quota, QuotaEntity};
+use crate::{AccessError, Acl, Credential, Quota, QuotaEntity, Token};
 
 /// What the file holds.
 #[derive(Default)]
@@ -22,6 +22,8 @@ pub(crate) struct Stored {
     pub(crate) users: BTreeMap<String, Vec<Credential>>,
     pub(crate) acls: BTreeSet<Acl>,
     pub(crate) quotas: BTreeMap<QuotaEntity, Quota>,
+    /// By their ids.
+    pub(crate) tokens: BTreeMap<String, Token>,
 }
 
 /// Reads the file of `folder`; no file holds nothing.
@@ -78,6 +80,11 @@ fn understand(bytes: &[u8]) -> Result<Stored, String> {
             .into_iter()
             .map(|of| (of.entity, of.quota))
             .collect(),
+        tokens: whole
+            .tokens
+            .into_iter()
+            .map(|token| (token.id.clone(), token))
+            .collect(),
     })
 }
 
@@ -94,6 +101,7 @@ fn replace(folder: &Path, path: &PathBuf, stored: &Stored) -> io::Result<()> {
                 quota: quota.clone(),
             })
             .collect(),
+        tokens: stored.tokens.values().cloned().collect(),
     };
     let text = serde_json::to_vec_pretty(&whole)?;
     let temporary = folder.join(format!("{NAME}.new"));
@@ -121,6 +129,8 @@ struct Whole {
     users: BTreeMap<String, Vec<Credential>>,
     acls: Vec<Acl>,
     quotas: Vec<OfEntity>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tokens: Vec<Token>,
 }
 
 #[derive(Serialize, Deserialize)]

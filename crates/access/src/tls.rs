@@ -61,6 +61,7 @@ pub enum PrincipalName {
 /// TLS of one listener.
 pub struct Tls {
     config: TlsConfig,
+    protocols: &'static [&'static str],
     now: RwLock<Arc<ServerConfig>>,
 }
 
@@ -87,13 +88,21 @@ impl TlsConfig {
 }
 
 impl Tls {
-    /// Reads the files.
+    /// Reads the files. Clients that ask which protocol to speak (ALPN) are told the first of
+    /// `protocols` that they know; a listener with one protocol names none.
     ///
     /// # Errors
     /// [`AccessError::Tls`] names the setting and the file.
-    pub fn open(config: TlsConfig) -> Result<Self, AccessError> {
-        let now = RwLock::new(Arc::new(server_config(&config)?));
-        Ok(Tls { config, now })
+    pub fn open(
+        config: TlsConfig,
+        protocols: &'static [&'static str],
+    ) -> Result<Self, AccessError> {
+        let now = RwLock::new(Arc::new(server_config(&config, protocols)?));
+        Ok(Tls {
+            config,
+            protocols,
+            now,
+        })
     }
 
     /// Reads the files again; what is wrong with them changes nothing.
@@ -101,7 +110,7 @@ impl Tls {
     /// # Errors
     /// As [`Tls::open`].
     pub fn reload(&self) -> Result<(), AccessError> {
-        let fresh = Arc::new(server_config(&self.config)?);
+        let fresh = Arc::new(server_config(&self.config, self.protocols)?);
         *self.now.write() = fresh;
         Ok(())
     }
@@ -114,6 +123,11 @@ impl Tls {
     /// What of a certificate becomes the caller's name.
     pub fn naming(&self) -> PrincipalName {
         self.config.principal
+    }
+
+    /// Who a client is whose chain of certificates was verified; none without one.
+    pub fn principal_of(&self, chain: Option<&[CertificateDer<'_>]>) -> Option<Principal> {
+        subject_principal(chain?.first()?, self.naming())
     }
 }
 
@@ -131,7 +145,7 @@ pub(crate) fn subject_principal(
     Some(Principal::user(&name))
 }
 
-fn server_config(config: &TlsConfig) -> Result<ServerConfig, AccessError> {
+fn server_config(config: &TlsConfig, protocols: &[&str]) -> Result<ServerConfig, AccessError> {
     let certificate = file_of("tls.certificate", &config.certificate)?;
     let key_file = file_of("tls.key", &config.key)?;
     let chain = certificates("tls.certificate", certificate)?;
@@ -162,12 +176,15 @@ fn server_config(config: &TlsConfig) -> Result<ServerConfig, AccessError> {
                 .map_err(|error| refused(error.to_string()))?
         }
     };
-    ServerConfig::builder_with_provider(provider)
+    let mut made = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| key_refused(error.to_string()))?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)
-        .map_err(|error| key_refused(error.to_string()))
+        .map_err(|error| key_refused(error.to_string()))?;
+    let names = protocols.iter().map(|name| name.as_bytes().to_vec());
+    made.alpn_protocols = names.collect();
+    Ok(made)
 }
 
 fn certificates(
@@ -237,7 +254,7 @@ mod tests {
             if let Some(text) = text {
                 std::fs::write(&path, text).unwrap();
             }
-            let Err(error) = Tls::open(config.clone()) else {
+            let Err(error) = Tls::open(config.clone(), &[]) else {
                 panic!("{text:?} was taken");
             };
             let said = error.to_string();

@@ -249,9 +249,13 @@ fn control(
 }
 
 fn heartbeat_url(url: &str) -> Result<String, AgentError> {
-    let Some(rest) = url.strip_prefix("http://") else {
+    let schemes = ["http://", "https://"];
+    let rest = schemes
+        .into_iter()
+        .find_map(|scheme| url.strip_prefix(scheme));
+    let Some(rest) = rest else {
         return Err(AgentError::Setting(format!(
-            "--c2-url '{url}' must be an http:// address; TLS is not supported yet"
+            "--c2-url '{url}' must be an http:// or https:// address"
         )));
     };
     match rest.trim_end_matches('/').split_once('/') {

@@ -37,6 +37,9 @@ pub struct FleetConfig {
     pub deployed_timeout: HumanDuration,
     /// How long an agent may take to describe itself before another one of its build is asked.
     pub describe_timeout: HumanDuration,
+    /// The port speaks TLS: whoever serves it says so, for the URLs that agents are told.
+    #[serde(skip)]
+    pub is_tls: bool,
 }
 
 impl Default for FleetConfig {
@@ -54,6 +57,7 @@ impl Default for FleetConfig {
             queued_timeout: seconds(300),
             deployed_timeout: seconds(300),
             describe_timeout: seconds(90),
+            is_tls: false,
         }
     }
 }

@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-/// Bytes of a request's body as sent: a manifest has up to 1.1 MB, a flow rarely more.
-pub const BODY_BYTES_MAX: usize = 32 << 20;
-
-/// Bytes of a request's body after decompression: a gzip bomb stops here.
-pub const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
+/// Bytes of a request's body, unpacked: a manifest has up to 1.1 MB, a flow rarely more. A gzip bomb
+/// stops here.
+pub const BODY_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes up to which a body is read without a place among the large ones: every light heartbeat.
 pub const SMALL_BODY_BYTES_MAX: usize = 64 << 10;
 
-/// Large bodies read and decoded at once; the others wait. Bounds their memory to 8 times the
-/// two limits above.
+/// Large bodies read and decoded at once; the others wait. Bounds their memory to 8 times
+/// [`BODY_BYTES_MAX`].
 pub const LARGE_BODIES_MAX: usize = 8;
 
 /// How long a sender may take over its body; agents themselves give up after 10 s.

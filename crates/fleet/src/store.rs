@@ -186,7 +186,7 @@ impl Store {
         let mut text = Vec::new();
         // What stands there went through the same bound when it came.
         GzDecoder::new(content.as_slice())
-            .take(limits::DECOMPRESSED_BYTES_MAX as u64)
+            .take(limits::BODY_BYTES_MAX as u64)
             .read_to_end(&mut text)
             .map_err(|e| {
                 self.database

@@ -32,11 +32,13 @@ mod partition_reads;
 mod partitioner;
 mod produce;
 mod properties;
+mod rate;
 mod routes;
 mod schemas;
 mod storing;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod topics;
 mod v3;
 
@@ -45,6 +47,7 @@ pub use config::RestConfig;
 pub use error::RestError;
 pub use login::{Logins, Openings, Peer, cluster_rights_asked};
 pub use management::management;
+pub use rate::{RateLimit, RateLimitConfig, rate_limited};
 pub use routes::{RestHandle, routes};
 pub use schemas::routes as schema_routes;
 pub use schemas::{Level, SchemaError, SchemaRegistry, SchemasConfig};

@@ -65,7 +65,7 @@ impl Proxy {
                 super_users: vec![Principal::user("root")],
                 allow_if_no_acl: false,
             };
-            Some(Logins::new(access, policy, clock))
+            Some(Logins::new(access, policy, None, clock))
         };
         let mut proxy = Proxy::open_for(config, logins);
         proxy.call_as("root");
@@ -103,11 +103,12 @@ impl Proxy {
             shared,
             logins,
             Some(Arc::clone(&registry)),
+            None,
         );
         let router = router.merge(management(store.clone()));
         Proxy {
             router,
-            schemas: schema_routes(registry, None),
+            schemas: schema_routes(registry, None, None),
             handle,
             store,
             streams,

@@ -127,10 +127,12 @@ fn origin(fleet: &Fleet, headers: &HeaderMap) -> String {
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || b".-_:[]".contains(&b))
     };
-    format!(
-        "http://{}",
-        host.filter(clean).unwrap_or(&fleet.config().listen)
-    )
+    let scheme = match fleet.config().is_tls {
+        true => "https",
+        false => "http",
+    };
+    let host = host.filter(clean).unwrap_or(&fleet.config().listen);
+    format!("{scheme}://{host}")
 }
 
 /// What the paths that agents call begin with.

@@ -108,13 +108,6 @@ pub(super) const DESCRIBED_PARTITIONS_MAX: usize = 2_000;
 /// second.
 pub(super) const QUOTA_WINDOW: Duration = Duration::from_secs(10);
 
-/// Longest time for which a client is held back at once; one that is still over is held back again
-/// by its next request.
-pub(super) const THROTTLE_MAX: Duration = Duration::from_secs(300);
-
-/// Clients with a quota whose use is known at one time, about 150 bytes each; more share a meter.
-pub(super) const METERS_MAX: usize = 10_000;
-
 /// Bytes that all connections together may hold of requests that have not arrived whole, of
 /// requests that wait and of answers that nobody has read; two requests of the largest size fit.
 pub(super) const ROOM_BYTES_MAX: usize = 256 << 20;

@@ -28,7 +28,6 @@ mod guard;
 mod limits;
 mod markers;
 mod metadata;
-mod meters;
 mod offsets;
 mod permissions;
 mod produce;

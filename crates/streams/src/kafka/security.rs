@@ -59,7 +59,7 @@ impl Security {
     /// [`AccessError::Tls`] for certificates that cannot be used.
     pub fn of(config: &StreamsConfig, access: Arc<Access>) -> Result<Self, AccessError> {
         let tls = match config.tls.is_on() {
-            true => Some(Arc::new(Tls::open(config.tls.clone())?)),
+            true => Some(Arc::new(Tls::open(config.tls.clone(), &[])?)),
             false => None,
         };
         let lifetime = config.sasl.session_lifetime.0;

@@ -2,12 +2,12 @@
 //! its answer says so.
 //!
 //! As with Kafka since KIP-219 the answer goes out first, with the time in it; then the connection
-//! is not read until that time is over. What decides is in [`super::meters`].
+//! is not read until that time is over. What decides is in [`access::Meters`].
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use access::Bound;
+use access::{Bound, Sharing};
 use base::UnixMillis;
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::protocol::StrBytes;
@@ -15,15 +15,46 @@ use parking_lot::Mutex;
 
 use super::Context;
 use super::arrivals::Connections;
-use super::meters::{Meters, Who};
+use super::limits::QUOTA_WINDOW;
 use super::reply::{Answer, Call};
 use super::unsent::Piece;
 
 /// What all listeners of a store count against quotas.
-#[derive(Default)]
 pub struct Usage {
     meters: Mutex<Meters>,
     pub(super) connections: Mutex<Connections>,
+}
+
+/// A meter for each bound and everybody who shares it.
+type Meters = access::Meters<(Bound, Who)>;
+
+/// Whom a meter is for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Who {
+    /// Clients of a user, of a client id, or of both.
+    Client(Option<Box<str>>, Option<Box<str>>),
+    /// An address.
+    Address(Box<str>),
+    /// All for whom there is no room: they share.
+    Others,
+}
+
+impl Default for Usage {
+    fn default() -> Self {
+        let others = |(bound, _)| (bound, Who::Others);
+        Usage {
+            meters: Mutex::new(Meters::new(QUOTA_WINDOW, others)),
+            connections: Mutex::default(),
+        }
+    }
+}
+
+impl Who {
+    /// Whom a bound is for that is shared like this.
+    fn sharing(sharing: Sharing, user: &str, client: &str) -> Self {
+        let user = sharing.by_user.then(|| user.into());
+        Who::Client(user, sharing.by_client.then(|| client.into()))
+    }
 }
 
 /// Where an API's answer says for how long its client is held back.
@@ -145,7 +176,7 @@ impl Context {
     /// Counts `amount` for the client; answers how long it is to be held back.
     fn charge(&self, bound: Bound, client_id: &str, amount: f64) -> Duration {
         self.metered(bound, client_id, |meters, now, who, rate| {
-            meters.charge(now, bound, who, rate, amount)
+            meters.charge(now, (bound, who), rate, amount)
         })
         .unwrap_or_default()
     }
@@ -178,7 +209,7 @@ impl super::Shared {
         };
         let now = self.streams.clock().now();
         let mut meters = self.security.usage.meters.lock();
-        meters.charge(now, bound, Who::Address(ip.into()), rate, 1.0)
+        meters.charge(now, (bound, Who::Address(ip.into())), rate, 1.0)
     }
 }
 
@@ -188,13 +219,13 @@ impl Call {
     pub(super) fn may_mutate(&self, partitions: usize, knows_error: bool) -> bool {
         let bound = Bound::ControllerMutationRate;
         let count = |meters: &mut Meters, now: UnixMillis, who: Who, rate: f64| {
-            let wait = meters.wait(now, bound, who.clone(), rate);
+            let wait = meters.wait(now, (bound, who.clone()), rate);
             if knows_error && !wait.is_zero() {
                 return (false, wait);
             }
             (
                 true,
-                meters.charge(now, bound, who, rate, partitions as f64),
+                meters.charge(now, (bound, who), rate, partitions as f64),
             )
         };
         let counted = self.context.metered(bound, &self.client_id, count);
@@ -214,7 +245,7 @@ impl Call {
         if !self.context.has_quotas() {
             return usize::MAX;
         }
-        let window = super::limits::QUOTA_WINDOW.as_secs_f64();
+        let window = QUOTA_WINDOW.as_secs_f64();
         let of_rate = |_: &mut Meters, _, _, rate: f64| (rate * window) as usize;
         let bounded = self.context.metered(bound, &self.client_id, of_rate);
         bounded.unwrap_or(usize::MAX)

@@ -38,4 +38,7 @@ mod rest_kills;
 mod rest_survival;
 mod schemas;
 mod transactions;
+mod transport;
+mod transport_peers;
+mod transport_tls;
 mod up;

@@ -31,6 +31,7 @@ use crate::body::Gate;
 use crate::error::{self, RestError};
 use crate::login::{self, Logins};
 use crate::media;
+use crate::rate::{RateLimit, rate_limited};
 
 /// What the handlers share.
 pub(super) struct Served {
@@ -41,8 +42,12 @@ pub(super) struct Served {
 type Here = State<Arc<Served>>;
 
 /// The registry's routes, to be served on a port of their own. With `logins` every request acts as
-/// the user that it names.
-pub fn routes(registry: Arc<SchemaRegistry>, logins: Option<Arc<Logins>>) -> Router {
+/// the user that it names; with `rates` each caller is held to them.
+pub fn routes(
+    registry: Arc<SchemaRegistry>,
+    logins: Option<Arc<Logins>>,
+    rates: Option<Arc<RateLimit>>,
+) -> Router {
     let gate = Gate::new(registry.config.body_bytes_max.0);
     let served = Arc::new(Served { registry, gate });
     let router = Router::new()
@@ -54,6 +59,11 @@ pub fn routes(registry: Arc<SchemaRegistry>, logins: Option<Arc<Logins>>) -> Rou
         .method_not_allowed_fallback(async || RestError::MethodNotAllowed)
         .layer(middleware::from_fn_with_state(served.clone(), admitted))
         .with_state(served);
+    // Within the logins, as it asks who calls.
+    let router = match rates {
+        Some(rates) => rate_limited(router, rates),
+        None => router,
+    };
     let router = match logins {
         Some(logins) => login::identified(router, logins),
         None => router,

@@ -1,34 +1,25 @@
-//! How fast clients go against what they may: meters without IO, in memory only.
+//! How fast callers go against what they may: meters without IO, in memory only.
 //!
-//! A meter fills with what its clients use and drains at their rate. It holds what the rate gives
-//! in [`QUOTA_WINDOW`], as Kafka's ten windows of a second do, so short bursts pass; what is above
-//! has to be waited for. A meter that has run dry knows nothing and is dropped.
+//! A meter fills with what its callers use and drains at their rate. It holds what the rate gives
+//! in a window, so short bursts pass; what is above has to be waited for. A meter that has run dry
+//! knows nothing and is dropped.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::Duration;
 
-use access::{Bound, Sharing};
 use base::UnixMillis;
 
-use super::limits::{METERS_MAX, QUOTA_WINDOW, THROTTLE_MAX};
+use crate::limits::{METERS_MAX, THROTTLE_MAX};
 
-/// The meters of all clients with a quota.
-#[derive(Default)]
-pub(super) struct Meters {
-    meters: HashMap<(Bound, Who), Meter>,
+/// The meters of all callers who are bounded, each under a key that says whom and what it is for.
+pub struct Meters<K> {
+    window: Duration,
+    /// The key that all share for whom there is no room.
+    others: fn(K) -> K,
+    meters: HashMap<K, Meter>,
     /// How many meters there may be before dry ones are looked for.
     sweep_at: usize,
-}
-
-/// Whom a meter is for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Who {
-    /// Clients of a user, of a client id, or of both.
-    Client(Option<Box<str>>, Option<Box<str>>),
-    /// An address.
-    Address(Box<str>),
-    /// All for whom there is no room: they share.
-    Others,
 }
 
 struct Meter {
@@ -38,36 +29,33 @@ struct Meter {
     rate: f64,
 }
 
-impl Who {
-    /// Whom a bound is for that is shared like this.
-    pub(super) fn sharing(sharing: Sharing, user: &str, client: &str) -> Self {
-        let user = sharing.by_user.then(|| user.into());
-        Who::Client(user, sharing.by_client.then(|| client.into()))
+impl<K: Eq + Hash> Meters<K> {
+    /// Meters that each hold what their rate gives in `window`; `others` makes of a key the one
+    /// that is shared when there are too many.
+    pub fn new(window: Duration, others: fn(K) -> K) -> Self {
+        Meters {
+            window,
+            others,
+            meters: HashMap::new(),
+            sweep_at: 0,
+        }
     }
-}
 
-impl Meters {
     /// Counts `amount`; answers how long to wait before more.
-    pub(super) fn charge(
-        &mut self,
-        now: UnixMillis,
-        bound: Bound,
-        who: Who,
-        rate: f64,
-        amount: f64,
-    ) -> Duration {
-        let meter = self.meter(now, bound, who, rate);
+    pub fn charge(&mut self, now: UnixMillis, key: K, rate: f64, amount: f64) -> Duration {
+        let window = self.window;
+        let meter = self.meter(now, key, rate);
         meter.level += amount;
-        meter.wait()
+        meter.wait(window)
     }
 
     /// How long to wait before anything more may be used; nothing is counted.
-    pub(super) fn wait(&mut self, now: UnixMillis, bound: Bound, who: Who, rate: f64) -> Duration {
-        self.meter(now, bound, who, rate).wait()
+    pub fn wait(&mut self, now: UnixMillis, key: K, rate: f64) -> Duration {
+        let window = self.window;
+        self.meter(now, key, rate).wait(window)
     }
 
-    fn meter(&mut self, now: UnixMillis, bound: Bound, who: Who, rate: f64) -> &mut Meter {
-        let mut key = (bound, who);
+    fn meter(&mut self, now: UnixMillis, mut key: K, rate: f64) -> &mut Meter {
         if !self.meters.contains_key(&key) && self.meters.len() >= self.sweep_at {
             self.meters.retain(|_, meter| {
                 meter.drain(now);
@@ -76,7 +64,7 @@ impl Meters {
             // So that looking through all of them costs each newcomer little.
             self.sweep_at = (2 * self.meters.len()).clamp(SWEEP_FROM, METERS_MAX);
             if self.meters.len() >= METERS_MAX {
-                key.1 = Who::Others;
+                key = (self.others)(key);
             }
         }
         let fresh = Meter {
@@ -98,8 +86,8 @@ impl Meter {
         self.at = now;
     }
 
-    fn wait(&self) -> Duration {
-        let over = self.level - self.rate * QUOTA_WINDOW.as_secs_f64();
+    fn wait(&self, window: Duration) -> Duration {
+        let over = self.level - self.rate * window.as_secs_f64();
         if over <= 0.0 {
             return Duration::ZERO;
         }
@@ -114,58 +102,58 @@ const SWEEP_FROM: usize = 64;
 mod tests {
     use super::*;
 
-    const RATE: Bound = Bound::ProducerByteRate;
+    const WINDOW: Duration = Duration::from_secs(10);
 
-    fn of(user: &str) -> Who {
-        Who::Client(Some(user.into()), None)
+    fn meters() -> Meters<String> {
+        Meters::new(WINDOW, |_| "others".to_owned())
     }
 
     #[test]
     fn a_burst_passes_and_then_the_rate_holds() {
-        let mut meters = Meters::default();
+        let mut meters = meters();
         let mut now = UnixMillis(1_000_000);
         // A client that waits as told, for a hundred seconds at a thousand bytes a second.
         let (begun, mut bytes) = (now, 0.0);
         while now.since(begun) < Duration::from_secs(100) {
-            let wait = meters.charge(now, RATE, of("ann"), 1_000.0, 700.0);
+            let wait = meters.charge(now, "ann".to_owned(), 1_000.0, 700.0);
             bytes += 700.0;
             now = now + wait.max(Duration::from_millis(1));
         }
-        let most = 1_000.0 * (100.0 + QUOTA_WINDOW.as_secs_f64()) + 700.0;
+        let most = 1_000.0 * (100.0 + WINDOW.as_secs_f64()) + 700.0;
         assert!((most - 2_000.0..=most).contains(&bytes), "{bytes}");
         // Somebody else is not held back.
-        let wait = meters.charge(now, RATE, of("bob"), 1_000.0, 700.0);
+        let wait = meters.charge(now, "bob".to_owned(), 1_000.0, 700.0);
         assert_eq!(wait, Duration::ZERO);
     }
 
     #[test]
     fn a_meter_counts_by_the_rate_of_the_moment() {
-        let mut meters = Meters::default();
-        let now = UnixMillis(1_000_000);
-        let window = QUOTA_WINDOW.as_secs_f64();
-        let wait = meters.charge(now, RATE, of("ann"), 10.0, 10.0 * window + 50.0);
+        let mut meters = meters();
+        let (now, ann) = (UnixMillis(1_000_000), || "ann".to_owned());
+        let amount = 10.0 * WINDOW.as_secs_f64() + 50.0;
+        let wait = meters.charge(now, ann(), 10.0, amount);
         assert_eq!(wait, Duration::from_secs(5));
-        assert_eq!(meters.wait(now, RATE, of("ann"), 10.0), wait);
-        let wait = meters.charge(now, RATE, of("ann"), 1_000.0, 0.0);
+        assert_eq!(meters.wait(now, ann(), 10.0), wait);
+        let wait = meters.charge(now, ann(), 1_000.0, 0.0);
         assert_eq!(wait, Duration::ZERO);
         // However far over, nobody waits for ever; and a clock that goes back harms nothing.
-        let wait = meters.charge(UnixMillis(1), RATE, of("ann"), 1e-300, f64::MAX);
+        let wait = meters.charge(UnixMillis(1), ann(), 1e-300, f64::MAX);
         assert_eq!(wait, THROTTLE_MAX);
     }
 
     #[test]
     fn meters_are_bounded_and_dry_ones_are_dropped() {
-        let mut meters = Meters::default();
+        let mut meters = meters();
         let now = UnixMillis(1_000_000);
         for user in 0..METERS_MAX + 100 {
-            meters.charge(now, RATE, of(&user.to_string()), 1.0, 5.0);
+            meters.charge(now, user.to_string(), 1.0, 5.0);
         }
         assert!(meters.meters.len() <= METERS_MAX + 1);
         // Those for whom there was no room shared one meter.
-        let wait = meters.charge(now, RATE, of("late"), 1.0, 0.0);
+        let wait = meters.charge(now, "late".to_owned(), 1.0, 0.0);
         assert_ne!(wait, Duration::ZERO);
         let later = now + Duration::from_secs(1_000);
-        meters.charge(later, RATE, of("new"), 1.0, 1.0);
+        meters.charge(later, "new".to_owned(), 1.0, 1.0);
         assert_eq!(meters.meters.len(), 1);
     }
 }
