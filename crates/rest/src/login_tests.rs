@@ -60,7 +60,14 @@ impl Doors {
         };
         let logins = Logins::new(Arc::clone(&access), policy, None, clock.clone());
         let config = RestConfig::default();
-        let (proxy, handle) = routes(store.clone(), config, clock, Some(logins.clone()), None);
+        let (proxy, handle) = routes(
+            store.clone(),
+            config,
+            clock,
+            Some(logins.clone()),
+            None,
+            None,
+        );
         let openings = Openings {
             paths: vec!["/health"],
             prefixes: vec!["/c2/"],

@@ -232,7 +232,7 @@ async fn bodies_and_schemas_have_bounds() {
         ..SchemasConfig::default()
     };
     let registry = SchemaRegistry::new(store.streams.store(), config).unwrap();
-    let router = routes(registry, None);
+    let router = routes(registry, None, None);
     let register = async |bytes: usize| {
         let text = format!("\"int\"{}", " ".repeat(bytes));
         let body = serde_json::json!({"schema": text}).to_string();
@@ -281,8 +281,8 @@ async fn callers_need_rights_on_the_topic_of_schemas() {
         super_users: Vec::new(),
         allow_if_no_acl: false,
     };
-    let logins = Logins::new(access, policy, Arc::new(SystemClock));
-    let router = routes(store.registry(), Some(logins));
+    let logins = Logins::new(access, policy, None, Arc::new(SystemClock));
+    let router = routes(store.registry(), Some(logins), None);
     let ask = async |user: &str, method: &str, path: &str, body: &str| {
         let credentials = STANDARD.encode(format!("{user}:{user}"));
         let request = Request::builder().method(method).uri(path);

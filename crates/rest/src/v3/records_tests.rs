@@ -35,7 +35,7 @@ impl Proxy {
         let clock = Arc::new(SystemClock);
         let opened = Streams::open(folder.path(), StreamsConfig::default(), clock.clone());
         let (streams, _) = opened.unwrap();
-        let (router, handle) = routes(streams.store(), config, clock, None, None);
+        let (router, handle) = routes(streams.store(), config, clock, None, None, None);
         Proxy {
             router,
             handle,
