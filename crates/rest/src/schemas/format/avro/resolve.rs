@@ -145,12 +145,16 @@ impl Resolver<'_> {
     }
 
     fn reader_union(&mut self, branches: &[NodeId], writer: NodeId, depth: usize) -> Vec<Finding> {
-        for branch in branches {
-            if self.compare(*branch, writer, depth + 1).is_empty() {
+        let name = self.writer.branch_name(writer);
+        // The branch of the same name mostly fits, and a union may have many others.
+        let (named, others): (Vec<NodeId>, Vec<NodeId>) = branches
+            .iter()
+            .partition(|branch| self.reader.branch_name(**branch) == name);
+        for branch in named.into_iter().chain(others) {
+            if self.compare(branch, writer, depth + 1).is_empty() {
                 return Vec::new();
             }
         }
-        let name = self.writer.branch_name(writer);
         let text = format!("the reader's union has no branch for the writer's {name}");
         vec![self.finding("MISSING_UNION_BRANCH", text)]
     }
