@@ -151,11 +151,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
 
 /// Reads a JSON body, which is an object.
 pub(crate) fn entity<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, RestError> {
-    // An array would pass for an object whose fields stand in their order.
-    if body.trim_ascii_start().first() == Some(&b'[') {
-        let text = "the body does not fit: it is an object, not an array";
-        return Err(RestError::InvalidEntity(text.to_owned()));
-    }
     serde_json::from_slice(body)
         .map(|JsonObject(entity)| entity)
         .map_err(|error| RestError::InvalidEntity(format!("the body does not fit: {error}")))

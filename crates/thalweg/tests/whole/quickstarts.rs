@@ -118,7 +118,12 @@ fn masked(value: Value) -> Value {
             let fields = fields.into_iter().filter(|(key, _)| !OWN.contains(&&**key));
             Value::Object(fields.map(|(key, value)| (key, masked(value))).collect())
         }
-        Value::Array(items) => Value::Array(items.into_iter().map(masked).collect()),
+        Value::Array(items) => {
+            // Proxies on one cluster keep topics of their own there.
+            let is_ours = |item: &Value| item.as_str().is_some_and(|it| it.starts_with("__"));
+            let items = items.into_iter().filter(|item| !is_ours(item));
+            Value::Array(items.map(masked).collect())
+        }
         other => other,
     }
 }

@@ -61,7 +61,9 @@ impl Senders {
             let record = |name: &String| json!({"key": name, "value": name});
             let records: Vec<Value> = names.iter().map(record).collect();
             let body = json!({"records": records}).to_string();
-            let key = (number % 2 == 0).then(|| format!("sender-{number}-{nth}"));
+            let key = number
+                .is_multiple_of(2)
+                .then(|| format!("sender-{number}-{nth}"));
             loop {
                 let url = {
                     let urls = self.urls.lock().unwrap();

@@ -103,15 +103,16 @@ fn administer(up: &Up) {
         curl(&["--request", "PUT", "--header", media, "--data", &body, url])
     };
     assert_eq!(put(&threads, "11").status, 204);
-    let source = |wanted: &str| {
-        eventually("the setting is seen", || {
+    // A broker tells of a change before it follows it.
+    let holds = |source: &str, value: &str| {
+        eventually("the setting holds", || {
             let setting = curl(&[&threads]).json();
-            (setting["source"] == wanted).then_some(setting)
+            (setting["source"] == source && setting["value"] == value).then_some(setting)
         })
     };
-    assert_eq!(source("DYNAMIC_BROKER_CONFIG")["value"], "11");
+    holds("DYNAMIC_BROKER_CONFIG", "11");
     assert_eq!(curl(&["--request", "DELETE", &threads]).status, 204);
-    assert_eq!(source("DEFAULT_CONFIG")["is_default"], true);
+    assert_eq!(holds("DEFAULT_CONFIG", "10")["is_default"], true);
     let refused = put(&format!("{broker}/configs/node.id"), "7");
     assert_eq!(refused.json()["error_code"], 40002, "{}", refused.body);
     let replicas = curl(&[&format!("{broker}/partition-replicas")]).json();
