@@ -61,7 +61,9 @@ impl Senders {
             let record = |name: &String| json!({"key": name, "value": name});
             let records: Vec<Value> = names.iter().map(record).collect();
             let body = json!({"records": records}).to_string();
-            let key = (number % 2 == 0).then(|| format!("sender-{number}-{nth}"));
+            let key = number
+                .is_multiple_of(2)
+                .then(|| format!("sender-{number}-{nth}"));
             loop {
                 let url = {
                     let urls = self.urls.lock().unwrap();
@@ -187,7 +189,7 @@ async fn keys_hold_over_two_proxies(streams: &str, dir: &Path) {
     let (mut proxies, urls): (Vec<Up>, Vec<String>) = [start(0), start(1)].into_iter().unzip();
     let senders = Arc::new(Senders::default());
     *senders.urls.lock().unwrap() = urls;
-    let sending = senders.start(|number| number % 2 == 0);
+    let sending = senders.start(|number| number.is_multiple_of(2));
     for nth in 0..kills().min(10) {
         senders.more_answered(20).await;
         let of = (nth % 2) as usize;
