@@ -189,7 +189,7 @@ async fn keys_hold_over_two_proxies(streams: &str, dir: &Path) {
     let (mut proxies, urls): (Vec<Up>, Vec<String>) = [start(0), start(1)].into_iter().unzip();
     let senders = Arc::new(Senders::default());
     *senders.urls.lock().unwrap() = urls;
-    let sending = senders.start(|number| number % 2 == 0);
+    let sending = senders.start(|number| number.is_multiple_of(2));
     for nth in 0..kills().min(10) {
         senders.more_answered(20).await;
         let of = (nth % 2) as usize;
