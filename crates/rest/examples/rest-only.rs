@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = args.next().unwrap_or_else(|| config.listen.clone());
     let clock = Arc::new(SystemClock);
     let (streams, _) = Streams::open(&folder, StreamsConfig::default(), clock.clone())?;
-    let (router, handle) = rest::routes(streams.store(), config, clock, None);
+    let (router, handle) = rest::routes(streams.store(), config, clock, None, None);
     let router = router.merge(rest::management(streams.store()));
     let listener = tokio::net::TcpListener::bind(&address).await?;
     println!("rest listens on {}", listener.local_addr()?);

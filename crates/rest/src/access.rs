@@ -1,4 +1,5 @@
-//! The management API of users and ACLs, `/api/v1/users` and `/api/v1/acls`.
+//! The management API of users and ACLs, `/api/v1/users` and `/api/v1/acls`; that of tokens is in
+//! [`crate::tokens`].
 //!
 //! A password comes in, is hashed and forgotten: no answer and no log holds it.
 
@@ -19,12 +20,13 @@ use crate::answer::{self, Parameters, Segments};
 use crate::body::Gate;
 use crate::error::RestError;
 
-struct Management {
-    access: Arc<Access>,
-    gate: Gate,
+pub(crate) struct Management {
+    pub access: Arc<Access>,
+    pub gate: Gate,
 }
 
-/// The management routes over `access`; the caller mounts them beside those of other roles.
+/// The management routes over `access`; the caller mounts them beside those of other roles. Those of
+/// tokens stand with [`crate::tokens::routes`].
 ///
 /// - `GET /api/v1/users`: `{"users": [{name, credentials: [{mechanism, iterations}]}]}`
 /// - `PUT /api/v1/users/{name}` with `{"password", "mechanisms"?, "iterations"?}`: 204; sets the
@@ -45,6 +47,7 @@ pub fn access_management(access: Arc<Access>) -> Router {
         .route("/api/v1/users", get(users))
         .route("/api/v1/users/{name}", put(set_user).delete(remove_user))
         .route("/api/v1/acls", get(acls).post(add_acl).delete(remove_acls))
+        .merge(crate::tokens::routes())
         .with_state(management)
 }
 
@@ -59,6 +62,8 @@ pub fn access_elsewhere() -> Router {
     Router::new()
         .route("/api/v1/users", any(refused))
         .route("/api/v1/users/{name}", any(refused))
+        .route("/api/v1/tokens", any(refused))
+        .route("/api/v1/tokens/{id}", any(refused))
         .route("/api/v1/acls", any(refused))
 }
 
@@ -155,7 +160,7 @@ async fn remove_acls(
     ))
 }
 
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, AccessError> + Send + 'static,
 ) -> Result<T, RestError> {
     match tokio::task::spawn_blocking(work).await {
@@ -168,7 +173,7 @@ fn iterations_default() -> u32 {
     access::limits::ITERATIONS_MIN
 }
 
-const JSON: &str = "application/json";
+pub(crate) const JSON: &str = "application/json";
 
 /// Bytes of a request: names and a password are short.
 const BODY_BYTES_MAX: u64 = 64 << 10;

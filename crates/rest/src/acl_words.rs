@@ -107,6 +107,7 @@ impl AclWords {
 pub(crate) fn refusal(error: AccessError) -> RestError {
     match error {
         AccessError::UnknownUser(name) => RestError::UserNotFound(name),
+        AccessError::UnknownToken(id) => RestError::TokenNotFound(id),
         AccessError::Invalid { .. } | AccessError::Limit { .. } => {
             RestError::InvalidEntity(error.to_string())
         }

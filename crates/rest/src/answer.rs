@@ -93,7 +93,8 @@ pub(crate) fn not_utf8() -> RestError {
 pub(crate) fn authority(config: &RestConfig, headers: &HeaderMap) -> String {
     let host = || text(headers, header::HOST).unwrap_or(&config.listen);
     let advertised = config.advertised.clone();
-    advertised.unwrap_or_else(|| format!("http://{}", host()))
+    let scheme = if config.is_tls { "https" } else { "http" };
+    advertised.unwrap_or_else(|| format!("{scheme}://{}", host()))
 }
 
 /// Percent-encodes a path segment.

@@ -42,6 +42,14 @@ pub struct RestConfig {
     pub properties: Properties,
     /// The most consumer instances at a time; creating more is answered 429.
     pub consumer_instances_max: usize,
+    /// How long a stream of records may be open, for ever when zero (kafka-rest's
+    /// `streaming.connection.max.duration.ms`).
+    pub streaming_connection_max_duration: HumanDuration,
+    /// How long a stream of records may be silent, for ever when zero.
+    pub streaming_connection_idle_timeout: HumanDuration,
+    /// The port speaks TLS: whoever serves it says so, for the URLs in answers.
+    #[serde(skip)]
+    pub is_tls: bool,
 }
 
 impl Default for RestConfig {
@@ -57,6 +65,9 @@ impl Default for RestConfig {
             default_stream: None,
             properties: Properties::default(),
             consumer_instances_max: limits::CONSUMER_INSTANCES_MAX,
+            streaming_connection_max_duration: HumanDuration(limits::STREAM_OPEN_MAX),
+            streaming_connection_idle_timeout: HumanDuration(limits::STREAM_IDLE_MAX),
+            is_tls: false,
         }
     }
 }

@@ -3,6 +3,8 @@
 //! Codes are those of kafka-rest: the HTTP status itself, or the status times 100 plus a number
 //! for a specific case. The body is always `{"error_code": int, "message": text}`.
 
+use std::time::Duration;
+
 use access::AccessError;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -130,6 +132,12 @@ pub enum RestError {
     /// The caller did not show who they are.
     #[error("{0}")]
     Unauthenticated(&'static str),
+    /// The caller asks for more than they may at a time.
+    #[error("this is more than you may ask for in a second; go on in {} s", seconds(*.0))]
+    RateLimited(Duration),
+    /// No such API token.
+    #[error("there is no token '{0}'; GET /api/v1/tokens lists them")]
+    TokenNotFound(String),
     /// Users or ACLs could not be changed.
     #[error("{0}")]
     Access(String),
@@ -151,7 +159,8 @@ impl RestError {
             RestError::IllegalState(_) => 40903,
             RestError::TooManyInstances(_)
             | RestError::TooManyRestores(_)
-            | RestError::TooManyEventStreams => 429,
+            | RestError::TooManyEventStreams
+            | RestError::RateLimited(_) => 429,
             RestError::FormatMismatch { .. } => 40601,
             RestError::NotAcceptable => 406,
             RestError::UnsupportedMediaType(_) => 415,
@@ -162,7 +171,7 @@ impl RestError {
             RestError::BadRequest(_) => 400,
             RestError::BodyTooLarge(_) => 413,
             RestError::BodyTimeout => 408,
-            RestError::NotFound | RestError::UserNotFound(_) => 404,
+            RestError::NotFound | RestError::UserNotFound(_) | RestError::TokenNotFound(_) => 404,
             RestError::GroupNotFound(_) => 40405,
             RestError::GroupActive { .. } => 409,
             RestError::Access(_) => 500,
@@ -199,8 +208,21 @@ impl IntoResponse for RestError {
         if status.is_server_error() {
             tracing::warn!(code, message, "a REST call failed");
         }
-        response(code, status, &message)
+        let mut response = response(code, status, &message);
+        if let RestError::RateLimited(wait) = self {
+            let seconds = HeaderValue::from(seconds(wait));
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        response
     }
+}
+
+/// Whole seconds, rounded up, as `Retry-After` has them.
+fn seconds(wait: Duration) -> u64 {
+    wait.as_millis()
+        .div_ceil(1_000)
+        .try_into()
+        .unwrap_or(u64::MAX)
 }
 
 /// The answer that tells an error.
@@ -217,6 +239,10 @@ pub(crate) fn response(code: u32, status: StatusCode, message: &str) -> Response
         headers.insert(
             header::WWW_AUTHENTICATE,
             HeaderValue::from_static("Basic realm=\"thalweg\", charset=\"UTF-8\""),
+        );
+        headers.append(
+            header::WWW_AUTHENTICATE,
+            HeaderValue::from_static("Bearer realm=\"thalweg\""),
         );
     }
     if status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::SERVICE_UNAVAILABLE {

@@ -30,10 +30,12 @@ mod partition_reads;
 mod partitioner;
 mod produce;
 mod properties;
+mod rate;
 mod routes;
 mod storing;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod topics;
 mod v3;
 
@@ -42,4 +44,5 @@ pub use config::RestConfig;
 pub use error::RestError;
 pub use login::{Logins, Openings, Peer, cluster_rights_asked};
 pub use management::management;
+pub use rate::{RateLimit, RateLimitConfig, rate_limited};
 pub use routes::{RestHandle, routes};

@@ -104,8 +104,23 @@ pub(crate) const LOGINS_AT_ONCE_MAX: usize = 4;
 /// How long a wrong password waits for its answer, so that passwords cannot be tried fast.
 pub(crate) const LOGIN_REFUSED_WAIT: Duration = Duration::from_millis(100);
 
-/// Longest `Authorization` header read, in bytes: names and passwords are far shorter.
-pub(crate) const LOGIN_BYTES_MAX: usize = 4 << 10;
+/// Longest `Authorization` header read, in bytes: tokens of other issuers have a few KiB.
+pub(crate) const LOGIN_BYTES_MAX: usize = ::access::limits::JWT_BYTES_MAX;
+
+/// What a rate allows in this time may be used at once.
+pub(crate) const RATE_WINDOW: Duration = Duration::from_secs(1);
+
+/// Unless configured, how long a stream of records may be silent: longer than the idle time-outs
+/// between here and there, which would close it anyway.
+pub(crate) const STREAM_IDLE_MAX: Duration = Duration::from_secs(300);
+
+/// Unless configured, how long a stream of records may be open (kafka-rest's
+/// `streaming.connection.max.duration.ms`).
+pub(crate) const STREAM_OPEN_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long the end of a stream waits for its sender to stop (kafka-rest's grace period): bytes that
+/// nobody reads would cost them the last receipt.
+pub(crate) const STREAM_END_GRACE: Duration = Duration::from_millis(500);
 
 /// Bytes of a backup that may wait for who reads it: enough to keep the disk and the socket busy.
 pub(crate) const BACKUP_PIPE_BYTES: usize = 256 << 10;

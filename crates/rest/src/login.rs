@@ -1,7 +1,8 @@
 //! Who calls over HTTP, and what that lets them do.
 //!
-//! Where access control is on, a request brings a user's name and password (HTTP's Basic scheme)
-//! and acts as that user: in the proxy on topics and groups, by the same ACLs as over Kafka's
+//! Where access control is on, a request brings a user's name and password (HTTP's Basic scheme) or
+//! a token (Bearer): one of ours, or one that an issuer signed whose keys are configured. Without
+//! either, the certificate of its connection says who calls. It acts as that user: in the proxy on topics and groups, by the same ACLs as over Kafka's
 //! protocol; in the management API by rights on the cluster, `DESCRIBE` to read and `ALTER` to
 //! change. Where it is off, nobody is asked.
 //!
@@ -11,7 +12,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use ::access::{Access, CLUSTER, Operation, Passwords, Policy, Principal, ResourceType};
+use ::access::{
+    Access, CLUSTER, Jwts, Operation, Passwords, Policy, Principal, ResourceType, Token,
+};
 use axum::Router;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
@@ -28,27 +31,40 @@ use crate::error::RestError;
 use crate::limits::{LOGIN_BYTES_MAX, LOGIN_REFUSED_WAIT, LOGINS_AT_ONCE_MAX};
 use crate::routes::Shared;
 
-/// The address that a request comes from; whoever serves connections puts it into their requests.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer(pub IpAddr);
+/// Whom a request comes from; whoever serves connections puts it into their requests.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// The address.
+    pub ip: IpAddr,
+    /// Who the connection's certificate says it is.
+    pub certificate: Option<Principal>,
+}
 
 /// Finds out who calls.
 pub struct Logins {
     access: Arc<Access>,
     policy: Arc<Policy>,
     passwords: Arc<Passwords>,
+    jwts: Option<Arc<Jwts>>,
     clock: Arc<dyn Clock>,
     /// Places for those who hash a password.
     places: Semaphore,
 }
 
 impl Logins {
-    /// By the users and ACLs of `access`, and what `policy` adds to them.
-    pub fn new(access: Arc<Access>, policy: Policy, clock: Arc<dyn Clock>) -> Arc<Self> {
+    /// By the users and ACLs of `access`, and what `policy` adds to them; `jwts` checks tokens that
+    /// somebody else issued.
+    pub fn new(
+        access: Arc<Access>,
+        policy: Policy,
+        jwts: Option<Arc<Jwts>>,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
         Arc::new(Logins {
             passwords: Arc::new(Passwords::new(Arc::clone(&access))),
             access,
             policy: Arc::new(policy),
+            jwts,
             clock,
             places: Semaphore::new(LOGINS_AT_ONCE_MAX),
         })
@@ -60,24 +76,66 @@ impl Logins {
     }
 
     async fn caller(&self, headers: &HeaderMap, peer: Option<Peer>) -> Result<Caller, RestError> {
-        let principal = self.principal(headers).await?;
-        // One host, whichever way its address is written.
-        let ip = peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| {
-            peer.0.to_canonical()
-        });
+        let (ip, certificate) = match peer {
+            // One host, whichever way its address is written.
+            Some(peer) => (peer.ip.to_canonical(), peer.certificate),
+            None => (IpAddr::V4(Ipv4Addr::LOCALHOST), None),
+        };
+        let principal = self.principal(headers, certificate).await?;
         let (access, policy) = (Arc::clone(&self.access), Arc::clone(&self.policy));
         Ok(Caller::new(access, policy, principal, ip.to_string()))
     }
 
-    async fn principal(&self, headers: &HeaderMap) -> Result<Principal, RestError> {
+    async fn principal(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<Principal>,
+    ) -> Result<Principal, RestError> {
         let refused = RestError::Unauthenticated;
-        let credentials = headers
-            .get(header::AUTHORIZATION)
-            .ok_or(RestError::Unauthenticated(
-                "log in: send a user's name and password (HTTP Basic)",
-            ))?;
-        let (name, password) = basic(credentials.as_bytes())
-            .ok_or(refused("the Authorization header is not one of HTTP Basic"))?;
+        match (headers.get(header::AUTHORIZATION), certificate) {
+            (Some(shown), _) => match shown_by(shown.as_bytes()) {
+                Some(Shown::Password(name, password)) => self.user(name, password).await,
+                Some(Shown::Token(token)) => self.holder(token).await,
+                None => Err(refused(
+                    "the Authorization header is neither one of HTTP Basic nor a Bearer token",
+                )),
+            },
+            (None, Some(principal)) => Ok(principal),
+            (None, None) => Err(refused(
+                "log in: send a user's name and password (HTTP Basic), or a token (Bearer)",
+            )),
+        }
+    }
+
+    /// Whom a token stands for.
+    async fn holder(&self, token: &str) -> Result<Principal, RestError> {
+        let now = self.clock.now();
+        let refusal = if Token::looks_like(token) {
+            let snapshot = self.access.snapshot();
+            let found = snapshot.token_of(token);
+            match found.and_then(|token| token.principal(now)) {
+                Some(principal) => return Ok(principal),
+                None => "the token is not known, or has expired",
+            }
+        } else if let Some(jwts) = &self.jwts {
+            match jwts.check(now, token) {
+                Ok(principal) => return Ok(principal),
+                Err(refusal) => refusal,
+            }
+        } else {
+            "the token is not one of this server"
+        };
+        Err(self.refuse(refusal).await)
+    }
+
+    /// Refuses late, so that nobody tries many.
+    async fn refuse(&self, reason: &'static str) -> RestError {
+        metrics::counter!("thalweg_rest_logins_refused_total").increment(1);
+        tokio::time::sleep(LOGIN_REFUSED_WAIT).await;
+        RestError::Unauthenticated(reason)
+    }
+
+    async fn user(&self, name: String, password: String) -> Result<Principal, RestError> {
         let now = self.clock.now();
         if let Some(principal) = self.passwords.known(now, &name, &password) {
             return Ok(principal);
@@ -94,24 +152,34 @@ impl Logins {
         if let Ok(Some(principal)) = checked {
             return Ok(principal);
         }
-        metrics::counter!("thalweg_rest_logins_refused_total").increment(1);
-        tokio::time::sleep(LOGIN_REFUSED_WAIT).await;
-        Err(refused("user or password is wrong"))
+        Err(self.refuse("user or password is wrong").await)
     }
 }
 
-/// Name and password of an `Authorization: Basic` header.
-fn basic(header: &[u8]) -> Option<(String, String)> {
+/// What an `Authorization` header shows.
+#[derive(Debug, PartialEq, Eq)]
+enum Shown<'a> {
+    /// A name and a password.
+    Password(String, String),
+    Token(&'a str),
+}
+
+/// Reads `Authorization: Basic …` or `Authorization: Bearer …`.
+fn shown_by(header: &[u8]) -> Option<Shown<'_>> {
     if header.len() > LOGIN_BYTES_MAX {
         return None;
     }
     let (scheme, credentials) = std::str::from_utf8(header).ok()?.split_once(' ')?;
+    let credentials = credentials.trim();
+    if scheme.eq_ignore_ascii_case("Bearer") {
+        return (!credentials.is_empty()).then_some(Shown::Token(credentials));
+    }
     if !scheme.eq_ignore_ascii_case("Basic") {
         return None;
     }
-    let decoded = String::from_utf8(STANDARD.decode(credentials.trim()).ok()?).ok()?;
+    let decoded = String::from_utf8(STANDARD.decode(credentials).ok()?).ok()?;
     let (name, password) = decoded.split_once(':')?;
-    Some((name.to_owned(), password.to_owned()))
+    Some(Shown::Password(name.to_owned(), password.to_owned()))
 }
 
 /// Has every request to `routes` say who calls; handlers find the [`Caller`] in the request.
@@ -121,7 +189,7 @@ pub(crate) fn identified(routes: Router, logins: Arc<Logins>) -> Router {
 
 async fn identify(State(logins): State<Arc<Logins>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let peer = parts.extensions.get::<Peer>().copied();
+    let peer = parts.extensions.get::<Peer>().cloned();
     match logins.caller(&parts.headers, peer).await {
         Ok(caller) => {
             parts.extensions.insert(caller);
@@ -168,15 +236,18 @@ async fn ask_cluster_rights(
         Method::GET | Method::HEAD => Operation::Describe,
         _ => Operation::Alter,
     };
-    let (parts, body) = request.into_parts();
-    let peer = parts.extensions.get::<Peer>().copied();
+    let (mut parts, body) = request.into_parts();
+    let peer = parts.extensions.get::<Peer>().cloned();
     let caller = gatekeeper.logins.caller(&parts.headers, peer).await;
     let allowed = caller.and_then(|caller| {
         let checked = caller.check(operation, ResourceType::Cluster, CLUSTER);
-        checked.map_err(RestError::from)
+        checked.map_err(RestError::from).map(|()| caller)
     });
     match allowed {
-        Ok(()) => next.run(Request::from_parts(parts, body)).await,
+        Ok(caller) => {
+            parts.extensions.insert(caller);
+            next.run(Request::from_parts(parts, body)).await
+        }
         Err(refused) => refused.into_response(),
     }
 }
@@ -223,27 +294,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_basic_scheme_is_read() {
+    fn only_the_basic_and_the_bearer_scheme_are_read() {
         let good = [
             ("Basic YW5uOnB3", ("ann", "pw")),
             ("basic YW5uOnA6dw==", ("ann", "p:w")),
             ("BASIC  Og==", ("", "")),
         ];
         for (text, (name, password)) in good {
-            let expected = Some((name.to_owned(), password.to_owned()));
-            assert_eq!(basic(text.as_bytes()), expected, "{text}");
+            let expected = Shown::Password(name.to_owned(), password.to_owned());
+            assert_eq!(shown_by(text.as_bytes()), Some(expected), "{text}");
+        }
+        for text in ["Bearer a.b-c", "bearer  a.b-c "] {
+            assert_eq!(shown_by(text.as_bytes()), Some(Shown::Token("a.b-c")));
         }
         for bad in [
             "",
             "Basic",
             "Basic !",
-            "Bearer YW5uOnB3",
+            "Bearer",
+            "Bearer ",
+            "Digest YW5uOnB3",
             "Basic YW5u",
             "Basic /w==",
         ] {
-            assert_eq!(basic(bad.as_bytes()), None, "{bad}");
+            assert_eq!(shown_by(bad.as_bytes()), None, "{bad}");
         }
-        let long = format!("Basic {}", "A".repeat(LOGIN_BYTES_MAX));
-        assert_eq!(basic(long.as_bytes()), None);
+        for scheme in ["Basic", "Bearer"] {
+            let long = format!("{scheme} {}", "A".repeat(LOGIN_BYTES_MAX));
+            assert_eq!(shown_by(long.as_bytes()), None);
+        }
     }
 }

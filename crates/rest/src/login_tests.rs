@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use access::{
     Access, Acl, Credential, EVERY_HOST, Operation, PatternType, Permission, Policy, Principal,
-    ResourceType, ScramHash, UserChange,
+    ResourceType, ScramHash, Token, UserChange,
 };
 use axum::Router;
 use axum::body::Body;
@@ -17,7 +17,10 @@ use http_body_util::BodyExt;
 use streams::{EventStore, Streams, StreamsConfig};
 use tower::ServiceExt;
 
-use crate::{Logins, Openings, RestConfig, RestHandle, cluster_rights_asked, management, routes};
+use crate::{
+    Logins, Openings, Peer, RestConfig, RestHandle, access_management, cluster_rights_asked,
+    management, routes,
+};
 
 struct Doors {
     proxy: Router,
@@ -55,9 +58,9 @@ impl Doors {
             super_users: vec![Principal::user("root")],
             allow_if_no_acl: false,
         };
-        let logins = Logins::new(Arc::clone(&access), policy, clock.clone());
+        let logins = Logins::new(Arc::clone(&access), policy, None, clock.clone());
         let config = RestConfig::default();
-        let (proxy, handle) = routes(store.clone(), config, clock, Some(logins.clone()));
+        let (proxy, handle) = routes(store.clone(), config, clock, Some(logins.clone()), None);
         let openings = Openings {
             paths: vec!["/health"],
             prefixes: vec!["/c2/"],
@@ -123,6 +126,117 @@ async fn send(to: &Router, who: &str, method: &str, path: &str, body: &str) -> T
         body: String::from_utf8(body.to_vec()).unwrap(),
         asks,
     }
+}
+
+/// Sends a request with an `Authorization` header and from somebody with a certificate.
+async fn send_shown(to: &Router, shown: &str, certificate: Option<&str>, path: &str) -> u16 {
+    let peer = Peer {
+        ip: "10.0.0.1".parse().unwrap(),
+        certificate: certificate.map(Principal::user),
+    };
+    let mut request = Request::get(path).extension(peer);
+    if !shown.is_empty() {
+        request = request.header(header::AUTHORIZATION, shown);
+    }
+    let request = request.body(Body::empty()).unwrap();
+    let response = to.clone().oneshot(request).await.unwrap();
+    response.status().as_u16()
+}
+
+#[tokio::test]
+async fn a_token_stands_for_its_user_until_it_is_removed() {
+    let doors = Doors::open();
+    let tokens = access_management(Arc::clone(&doors.access));
+    let asked = r#"{"user": "ann", "description": "nightly"}"#;
+    let issued = send(&tokens, "", "POST", "/api/v1/tokens", asked).await;
+    assert_eq!(issued.status, 201, "{}", issued.body);
+    let issued: serde_json::Value = serde_json::from_str(&issued.body).unwrap();
+    let (id, text) = (
+        issued["id"].as_str().unwrap(),
+        issued["token"].as_str().unwrap(),
+    );
+    let good_for = issued["expires_ms"].as_i64().unwrap() - issued["created_ms"].as_i64().unwrap();
+    assert_eq!(good_for, 90 * 24 * 3_600_000);
+    let bearer = format!("Bearer {text}");
+    doors.allow("ann", Operation::Describe, ResourceType::Topic, "t");
+    assert_eq!(
+        send_shown(&doors.proxy, &bearer, None, "/topics").await,
+        200
+    );
+    // The list tells everything but the token.
+    let listed = send(&tokens, "", "GET", "/api/v1/tokens?user=ann", "").await;
+    assert!(
+        listed.body.contains(id) && listed.body.contains("nightly"),
+        "{}",
+        listed.body
+    );
+    assert!(!listed.body.contains(text));
+    let none = send(&tokens, "", "GET", "/api/v1/tokens?user=bob", "").await;
+    assert_eq!(none.body, r#"{"tokens":[]}"#);
+    for wrong in [
+        &bearer[..bearer.len() - 1],
+        "Bearer thalweg_",
+        "Bearer a.b.c",
+        "Bearer x",
+    ] {
+        assert_eq!(
+            send_shown(&doors.proxy, wrong, None, "/topics").await,
+            401,
+            "{wrong}"
+        );
+    }
+    let path = format!("/api/v1/tokens/{id}");
+    assert_eq!(send(&tokens, "", "DELETE", &path, "").await.status, 204);
+    assert_eq!(send(&tokens, "", "DELETE", &path, "").await.status, 404);
+    assert_eq!(
+        send_shown(&doors.proxy, &bearer, None, "/topics").await,
+        401
+    );
+    let unknown = send(&tokens, "", "POST", "/api/v1/tokens", r#"{"user": "eve"}"#).await;
+    assert_eq!(unknown.status, 404, "{}", unknown.body);
+    doors.streams.close().await;
+}
+
+#[tokio::test]
+async fn a_token_expires() {
+    let doors = Doors::open();
+    let [second, hour] = [1, 3_600].map(std::time::Duration::from_secs);
+    let now = base::Clock::now(&SystemClock);
+    let (old, old_text) = Token::issue("root", "", now - second, Some(second)).unwrap();
+    let (fresh, fresh_text) = Token::issue("root", "", now, Some(hour)).unwrap();
+    for token in [old, fresh] {
+        doors.access.add_token(token).unwrap();
+    }
+    for (text, status) in [(old_text, 401), (fresh_text, 200)] {
+        let shown = format!("Bearer {text}");
+        assert_eq!(
+            send_shown(&doors.proxy, &shown, None, "/topics").await,
+            status
+        );
+        assert_eq!(
+            send_shown(&doors.management, &shown, None, "/api/v1/topics").await,
+            status
+        );
+    }
+    doors.streams.close().await;
+}
+
+#[tokio::test]
+async fn a_certificate_says_who_calls_unless_the_request_does() {
+    let doors = Doors::open();
+    let (management, path) = (&doors.management, "/api/v1/topics");
+    assert_eq!(send_shown(management, "", Some("root"), path).await, 200);
+    assert_eq!(send_shown(management, "", Some("ann"), path).await, 403);
+    let as_ann = format!("Basic {}", STANDARD.encode("ann:annann"));
+    assert_eq!(
+        send_shown(management, &as_ann, Some("root"), path).await,
+        403
+    );
+    assert_eq!(
+        send_shown(management, "Basic x", Some("root"), path).await,
+        401
+    );
+    doors.streams.close().await;
 }
 
 const RECORD: &str = r#"{"records": [{"value": 1}]}"#;

@@ -22,7 +22,7 @@ async fn routes() -> Routes {
     let proxy = Proxy::open(RestConfig::default());
     let mut routes = Routes::new();
     for path in paths().all {
-        let uri = path.replace('{', "").replace('}', "");
+        let uri = path.replace(['{', '}'], "");
         let request = Request::builder().method("BREW").uri(uri);
         let request = request.body(Body::empty()).unwrap();
         let response = proxy.router.clone().oneshot(request).await.unwrap();

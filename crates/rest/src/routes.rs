@@ -22,6 +22,7 @@ use crate::consumers::{self, Consumers, Roll};
 use crate::error::RestError;
 use crate::login::{self, Logins};
 use crate::media::ApiVersion;
+use crate::rate::{RateLimit, rate_limited};
 use crate::{limits, openapi, partition_reads, produce, topics, v3};
 
 /// What the handlers of one proxy share.
@@ -40,7 +41,7 @@ pub(crate) struct Shared {
     pub partition_reads: Arc<Semaphore>,
     /// Places for streams of events.
     pub event_streams: Arc<Semaphore>,
-    /// Ends streams of events and reads that wait.
+    /// Ends streams of events and of records, and reads that wait.
     pub closing: CancellationToken,
 }
 
@@ -54,17 +55,20 @@ pub struct RestHandle {
 }
 
 /// The proxy's routes over `store`, to be served on a port of their own, and the handle that
-/// closes its consumer instances. With `logins` every request acts as the user that it names.
+/// closes its consumer instances. With `logins` every request acts as the user that it names; with
+/// `rates` each caller is held to them.
 pub fn routes(
     store: Arc<dyn EventStore>,
     config: RestConfig,
     clock: Arc<dyn Clock>,
     logins: Option<Arc<Logins>>,
+    rates: Option<Arc<RateLimit>>,
 ) -> (Router, RestHandle) {
     let roll = store.is_shared().then(|| {
         let address = config.peer_address.as_deref().unwrap_or(&config.listen);
         let address = match address.contains("://") {
             true => address.to_owned(),
+            false if config.is_tls => format!("https://{address}"),
             false => format!("http://{address}"),
         };
         let idle_max = config.consumer_instance_timeout.0;
@@ -107,6 +111,11 @@ pub fn routes(
         None => router,
         Some(_) => router.layer(middleware::from_fn_with_state(shared, consumers::located)),
     };
+    // Within the logins, as it asks who calls.
+    let router = match rates {
+        Some(rates) => rate_limited(router, rates),
+        None => router,
+    };
     let router = match logins {
         Some(logins) => login::identified(router, logins),
         None => router,
@@ -117,6 +126,11 @@ pub fn routes(
 }
 
 impl RestHandle {
+    /// Ends streams of events and of records, which would not end by themselves: each is told so.
+    pub fn end_streams(&self) {
+        self.closing.cancel();
+    }
+
     /// Ends streams of events and closes all consumer instances: they leave their groups at once, reads that wait end with
     /// 40403, and what auto-committing instances have answered is committed.
     pub async fn close(&self) {

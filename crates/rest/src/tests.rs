@@ -56,7 +56,7 @@ impl Proxy {
                 super_users: vec![Principal::user("root")],
                 allow_if_no_acl: false,
             };
-            Some(Logins::new(access, policy, clock))
+            Some(Logins::new(access, policy, None, clock))
         };
         let mut proxy = Proxy::open_for(config, logins);
         proxy.call_as("root");
@@ -87,7 +87,7 @@ impl Proxy {
         let (streams, _) = Streams::open(folder.path(), settings, real).unwrap();
         let store = streams.store();
         let logins = logins(folder.path(), Arc::clone(&shared));
-        let (router, handle) = routes(store.clone(), config, shared, logins);
+        let (router, handle) = routes(store.clone(), config, shared, logins, None);
         let router = router.merge(management(store.clone()));
         Proxy {
             router,

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::http::{HttpConfig, Section};
 use crate::telemetry::LogConfig;
 
 /// The default configuration as a file, every key with its meaning.
@@ -26,13 +27,13 @@ pub struct Config {
     /// The event store and its Kafka listener.
     pub streams: streams::StreamsConfig,
     /// The REST proxy.
-    pub rest: rest::RestConfig,
+    pub rest: Section<rest::RestConfig>,
     /// The MQTT server.
     pub mqtt: mqtt::MqttConfig,
     /// Statements.
     pub fusion: fusion::FusionConfig,
     /// The C2 server and the management port.
-    pub fleet: fleet::FleetConfig,
+    pub fleet: Section<fleet::FleetConfig>,
     /// Bulk imports.
     pub imports: imports::ImportsConfig,
 }
@@ -45,6 +46,22 @@ pub struct AccessConfig {
     pub allow_remote: bool,
     /// Lets anybody read the metrics where ACLs are followed.
     pub open_metrics: bool,
+    /// Whose JSON Web Tokens are taken over HTTP.
+    pub jwt: access::JwtConfig,
+}
+
+impl Config {
+    /// Whether every caller of a port that asks for logins shows who they are, and no password
+    /// travels in the clear.
+    pub fn knows_callers_of(&self, http: &HttpConfig) -> bool {
+        let asks_for_logins = self.streams.access_policy().is_some();
+        http.asks_for_certificates() || (http.tls.is_on() && asks_for_logins)
+    }
+
+    /// The same of the management port, where agents and `/health` need no login.
+    pub fn knows_callers_of_management(&self) -> bool {
+        self.fleet.http.asks_for_certificates()
+    }
 }
 
 /// One thing that is wrong with what was written.
@@ -208,21 +225,34 @@ impl Layers {
             access: self.section("access"),
             log: self.section("log"),
             streams: self.section("streams"),
-            rest: self.section("rest"),
+            rest: self.port_section("rest"),
             mqtt: self.section("mqtt"),
             fusion: self.section("fusion"),
-            fleet: self.section("fleet"),
+            fleet: self.port_section("fleet"),
             imports: self.section("imports"),
         };
         for problem in config.streams.problems() {
             self.problem("[streams]".to_owned(), problem);
         }
-        match config.rest.clone().settled() {
-            Ok(settled) => config.rest = settled,
+        match config.rest.role.clone().settled() {
+            Ok(settled) => config.rest.role = settled,
             Err(problems) => {
                 for problem in problems {
                     self.problem("[rest]".to_owned(), problem);
                 }
+            }
+        }
+        if config.access.jwt.jwks.is_some() && config.streams.access_policy().is_none() {
+            let text = "jwt.jwks needs streams.authorization = \"acl\": nobody is asked without it";
+            self.problem("[access]".to_owned(), text.to_owned());
+        }
+        let ports = [
+            ("[rest]", &config.rest.http),
+            ("[fleet]", &config.fleet.http),
+        ];
+        for (section, http) in ports {
+            for problem in http.problems() {
+                self.problem(section.to_owned(), problem);
             }
         }
         if self.problems.is_empty() {
@@ -238,6 +268,20 @@ impl Layers {
             Err(error) => {
                 self.problem(format!("[{name}]"), error.to_string());
                 T::default()
+            }
+        }
+    }
+
+    /// A section of a role with an HTTP port.
+    fn port_section<T>(&mut self, name: &str) -> Section<T>
+    where
+        T: DeserializeOwned + Default,
+    {
+        match Section::read(self.merged[name].clone()) {
+            Ok(section) => section,
+            Err(error) => {
+                self.problem(format!("[{name}]"), error.to_string());
+                Section::default()
             }
         }
     }
@@ -326,7 +370,9 @@ fn distance(a: &str, b: &str) -> usize {
 
 const VARIABLE_PREFIX: &str = "THALWEG_";
 /// Variables that are read elsewhere: command line options, and the agent's own.
-const OTHER_VARIABLES: [&str; 6] = [
+const OTHER_VARIABLES: [&str; 8] = [
+    "THALWEG_CA",
+    "THALWEG_TOKEN_FILE",
     "THALWEG_LOGIN",
     "THALWEG_LOGIN_PASSWORD_FILE",
     "THALWEG_DATA",
@@ -368,6 +414,54 @@ mod tests {
                 "defaults.toml does not name {key}"
             );
         }
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_http_port_is_told_in_its_section() {
+        let settings = [
+            "rest.tls.certificate=c.pem",
+            "fleet.cors.allowed_origins=[\"example.org\"]",
+            "access.jwt.jwks=keys.json",
+            "rest.rate_limit.requests_per_second=-1",
+        ];
+        let settings = settings.map(str::to_owned);
+        let problems = texts(load(None, std::iter::empty(), &settings[..3]));
+        assert_eq!(problems.len(), 3, "{problems:?}");
+        for (problem, part) in
+            problems
+                .iter()
+                .zip(["[access]: jwt.jwks", "[rest]: tls.", "[fleet]: cors."])
+        {
+            assert!(problem.starts_with(part), "{problem}");
+        }
+        let problems = texts(load(None, std::iter::empty(), &settings[3..]));
+        assert!(
+            problems.len() == 1 && problems[0].starts_with("[rest]"),
+            "{problems:?}"
+        );
+    }
+
+    #[test]
+    fn only_ports_that_ask_everybody_know_their_callers() {
+        let tls = "tls.certificate=c\ntls.key=k\ntls.client_ca=a";
+        let known = |settings: &str| {
+            let settings: Vec<String> = settings.split_whitespace().map(str::to_owned).collect();
+            let config = load(None, std::iter::empty(), &settings).unwrap();
+            (
+                config.knows_callers_of(&config.rest.http),
+                config.knows_callers_of_management(),
+            )
+        };
+        let of = |role: &str| tls.replace("tls.", &format!("{role}.tls."));
+        let (rest, fleet) = (of("rest"), of("fleet"));
+        assert_eq!(known("streams.authorization=acl"), (false, false));
+        assert_eq!(known(&rest), (false, false));
+        assert_eq!(
+            known(&format!("{rest} {fleet} streams.authorization=acl")),
+            (true, false)
+        );
+        let required = "rest.tls.client_auth=required fleet.tls.client_auth=required";
+        assert_eq!(known(&format!("{rest} {fleet} {required}")), (true, true));
     }
 
     #[test]

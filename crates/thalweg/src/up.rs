@@ -25,7 +25,7 @@ use crate::config::{self, Config};
 use crate::demo;
 use crate::endpoints::{DEFAULT_FOLDER, Endpoints};
 use crate::folder::DataFolder;
-use crate::http::{self, Process};
+use crate::http::{self, Ports, Process};
 use crate::telemetry;
 
 /// Runs the roles in one process; everything they keep lies under one folder.
@@ -119,6 +119,7 @@ async fn serve(
         mqtt: parts.mqtt.clone(),
         fleet: parts.fleet.clone(),
         streams: parts.streams.clone(),
+        tls: parts.ports.with_tls(),
     });
     parts.serve(listeners, http::routes(process), &config, &tasks, &shutdown);
     endpoints
@@ -129,7 +130,7 @@ async fn serve(
         .kafka
         .servers()
         .filter(|_| parts.cluster.is_some());
-    announce(&endpoints, cluster, folder.path(), began);
+    announce(&endpoints, &config, cluster, folder.path(), began);
     let demo = if with_demo {
         match demo::start(folder.path(), &endpoints).await {
             Ok(demo) => Some(demo),
@@ -194,7 +195,10 @@ impl Listeners {
             )
             .await?,
             rest: optional(
-                guard(Role::Rest),
+                (
+                    roles.contains(&Role::Rest),
+                    config.access.allow_remote || config.knows_callers_of(&config.rest.http),
+                ),
                 "rest",
                 &config.rest.listen,
                 &mut endpoints,
@@ -220,8 +224,8 @@ async fn management(
     roles: &BTreeSet<Role>,
     endpoints: &mut Endpoints,
 ) -> Result<TcpListener, Failure> {
-    let (remote, address) = (config.access.allow_remote, &config.fleet.listen);
-    let listener = listen(remote, MANAGEMENT, address, endpoints).await?;
+    let known = config.access.allow_remote || config.knows_callers_of_management();
+    let listener = listen(known, MANAGEMENT, &config.fleet.listen, endpoints).await?;
     if let (true, Some(bound)) = (roles.contains(&Role::Fleet), endpoints.get(MANAGEMENT)) {
         endpoints.insert("fleet", bound);
     }
@@ -260,8 +264,8 @@ async fn listen(
     })?;
     if !parsed.ip().is_loopback() && !allow_remote {
         return Err(Failure(format!(
-            "{key} = {address} is open beyond this machine, and nothing asks callers who they are; \
-             if the network is trusted, add --set access.allow_remote=true"
+            "{key} = {address} is open beyond this machine, and not everybody is asked there who they \
+             are; if the network is trusted, add --set access.allow_remote=true"
         )));
     }
     let listener = TcpListener::bind(parsed).await.map_err(|error| {
@@ -295,6 +299,7 @@ struct Parts {
     imports: Option<Arc<imports::Imports>>,
     /// Who calls over HTTP, where access control is on.
     logins: Option<Arc<rest::Logins>>,
+    ports: Arc<Ports>,
     clock: Arc<dyn Clock>,
 }
 
@@ -346,6 +351,11 @@ impl Parts {
             true => Some(Arc::new(security_of(folder, config).await?)),
             false => None,
         };
+        let ports = {
+            let (config, clock) = (config.clone(), clock.clone());
+            let opened = blocking(move || Ports::open(&config, &clock)).await?;
+            Arc::new(opened.map_err(cannot_open("the HTTP ports"))?)
+        };
         let store = match (&streams, &cluster) {
             (Some(streams), _) => Some(streams.store()),
             (None, Some(cluster)) => Some(cluster.store()),
@@ -353,7 +363,8 @@ impl Parts {
         };
         let logins = security.as_ref().and_then(|security| {
             let (access, policy) = (security.access.clone()?, security.authorization.clone()?);
-            Some(rest::Logins::new(access, policy, clock.clone()))
+            let jwts = ports.jwts.clone();
+            Some(rest::Logins::new(access, policy, jwts, clock.clone()))
         });
         // Parts of the process act under names of their own, so that ACLs can keep them off.
         let as_service = |store: &Arc<dyn EventStore>, name| match &logins {
@@ -372,7 +383,11 @@ impl Parts {
         };
         let fleet = if runs(Role::Fleet) {
             let dir = folder.join("fleet");
-            let opened = fleet::Fleet::open(&dir, config.fleet.clone(), clock.clone());
+            let settings = fleet::FleetConfig {
+                is_tls: config.fleet.http.tls.is_on(),
+                ..config.fleet.role.clone()
+            };
+            let opened = fleet::Fleet::open(&dir, settings, clock.clone());
             Some(opened.await.map_err(cannot_open("the fleet"))?)
         } else {
             None
@@ -411,6 +426,7 @@ impl Parts {
             fleet,
             imports,
             logins,
+            ports,
             clock,
         })
     }
@@ -438,9 +454,6 @@ impl Parts {
                     shutdown.clone(),
                 ));
             }
-            if let Some(tls) = &security.tls {
-                tasks.spawn(reload_on_hangup(tls.clone(), shutdown.clone()));
-            }
             if let Some(access) = &security.access {
                 management = management.merge(rest::access_management(access.clone()));
             }
@@ -452,21 +465,16 @@ impl Parts {
             let (mqtt, shutdown) = (mqtt.clone(), shutdown.clone());
             tasks.spawn(async move { mqtt.serve(listener, shutdown).await });
         }
+        let kafka_tls = self.security.as_ref().and_then(|s| s.tls.clone());
+        if kafka_tls.is_some() || self.ports.has_files() {
+            let reload = reload_on_hangup(kafka_tls, self.ports.clone(), shutdown.clone());
+            tasks.spawn(reload);
+        }
         let logins = self.logins.clone();
         if let Some(store) = &self.store {
             management = management.merge(rest::management(store.clone()));
             if let Some(listener) = listeners.rest {
-                let (routes, handle) = rest::routes(
-                    store.clone(),
-                    with_peer_address(&config.rest, &listener),
-                    self.clock.clone(),
-                    logins.clone(),
-                );
-                let (routes, shutdown) = (guarded(routes, config), shutdown.clone());
-                tasks.spawn(async move {
-                    http::serve(listener, routes, shutdown).await;
-                    handle.close().await;
-                });
+                tasks.spawn(self.serve_rest(listener, store, config, shutdown));
             }
         }
         if let Some(fusion) = &self.fusion {
@@ -478,15 +486,52 @@ impl Parts {
         if let Some(imports) = &self.imports {
             management = management.merge(imports::http::routes(imports.clone()));
         }
+        let port = &self.ports.management;
+        if let Some(rates) = &port.rates {
+            management = rest::rate_limited(management, rates.clone());
+        }
         if let Some(logins) = logins {
             management = rest::cluster_rights_asked(management, logins, openings(config));
         }
-        let management = guarded(management, config);
         tasks.spawn(http::serve(
             listeners.management,
-            management,
+            port.guarded(management),
+            port.transport(),
             shutdown.clone(),
         ));
+    }
+
+    /// The REST proxy, until the shutdown is done.
+    fn serve_rest(
+        &self,
+        listener: TcpListener,
+        store: &Arc<dyn EventStore>,
+        config: &Config,
+        shutdown: &CancellationToken,
+    ) -> impl Future<Output = ()> + use<> {
+        let port = &self.ports.rest;
+        let settings = rest::RestConfig {
+            is_tls: config.rest.http.tls.is_on(),
+            ..with_peer_address(&config.rest, &listener)
+        };
+        let (routes, handle) = rest::routes(
+            store.clone(),
+            settings,
+            self.clock.clone(),
+            self.logins.clone(),
+            port.rates.clone(),
+        );
+        let (routes, transport) = (port.guarded(routes), port.transport());
+        let shutdown = shutdown.clone();
+        async move {
+            let stopping = async {
+                shutdown.cancelled().await;
+                handle.end_streams();
+            };
+            let serving = http::serve(listener, routes, transport, shutdown.clone());
+            tokio::join!(serving, stopping);
+            handle.close().await;
+        }
     }
 
     /// Closes what writes before what it writes to.
@@ -543,15 +588,6 @@ fn openings(config: &Config) -> rest::Openings {
     }
 }
 
-/// A port on loopback is guarded against pages of other sites; who opens it further says so.
-fn guarded(routes: Router, config: &Config) -> Router {
-    if config.access.allow_remote {
-        routes
-    } else {
-        routes.layer(axum::middleware::from_fn(http::same_site_only))
-    }
-}
-
 fn chosen(roles: &[Role], has_cluster: bool) -> Result<BTreeSet<Role>, Failure> {
     let chosen: BTreeSet<Role> = if roles.is_empty() {
         Role::value_variants().iter().copied().collect()
@@ -584,7 +620,11 @@ async fn security_of(folder: &Path, config: &Config) -> Result<streams::kafka::S
 }
 
 /// Reads certificates and keys again whenever the process gets SIGHUP.
-async fn reload_on_hangup(tls: Arc<access::Tls>, shutdown: CancellationToken) {
+async fn reload_on_hangup(
+    kafka: Option<Arc<access::Tls>>,
+    ports: Arc<Ports>,
+    shutdown: CancellationToken,
+) {
     use tokio::signal::unix::{SignalKind, signal};
     let mut hangup = match signal(SignalKind::hangup()) {
         Ok(hangup) => hangup,
@@ -598,10 +638,14 @@ async fn reload_on_hangup(tls: Arc<access::Tls>, shutdown: CancellationToken) {
             () = shutdown.cancelled() => return,
             _ = hangup.recv() => {}
         }
-        let tls = tls.clone();
-        match tokio::task::spawn_blocking(move || tls.reload()).await {
+        let (kafka, ports) = (kafka.clone(), ports.clone());
+        let reload = move || {
+            let of_kafka = kafka.map_or(Ok(()), |tls| tls.reload());
+            ports.reload().and(of_kafka)
+        };
+        match tokio::task::spawn_blocking(reload).await {
             Ok(Ok(())) => tracing::info!("certificates were read again"),
-            Ok(Err(error)) => tracing::error!("the old certificates stay: {error}"),
+            Ok(Err(error)) => tracing::error!("an old certificate or key stays: {error}"),
             Err(error) => tracing::error!(%error, "reading certificates again broke off"),
         }
     }
@@ -637,7 +681,15 @@ async fn look_for(cluster: &streams::Cluster, servers: &str) {
     }
 }
 
-fn announce(endpoints: &Endpoints, cluster: Option<&str>, folder: &Path, began: Instant) {
+fn announce(
+    endpoints: &Endpoints,
+    config: &Config,
+    cluster: Option<&str>,
+    folder: &Path,
+    began: Instant,
+) {
+    let scheme = |http: &http::HttpConfig| if http.tls.is_on() { "https" } else { "http" };
+    let (rest, fleet) = (scheme(&config.rest.http), scheme(&config.fleet.http));
     println!(
         "thalweg {} is up, data in {}",
         env!("CARGO_PKG_VERSION"),
@@ -650,10 +702,10 @@ fn announce(endpoints: &Endpoints, cluster: Option<&str>, folder: &Path, began: 
         let what = match role {
             "streams" => format!("{address:<22} Kafka protocol"),
             "streams.local" => format!("{address:<22} Kafka protocol, without logins"),
-            "rest" => format!("http://{address:<15} Kafka REST proxy"),
+            "rest" => format!("{rest}://{address:<15} Kafka REST proxy"),
             "mqtt" => format!("{address:<22} MQTT"),
-            "fleet" => format!("http://{address:<15} C2 for agents"),
-            _ => format!("http://{address:<15} console, management API, /metrics, /health"),
+            "fleet" => format!("{fleet}://{address:<15} C2 for agents"),
+            _ => format!("{fleet}://{address:<15} console, management API, /metrics, /health"),
         };
         println!("  {role:<10} {what}");
     }

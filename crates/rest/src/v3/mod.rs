@@ -5,6 +5,7 @@
 //! than one (replicas, reassignments) is told as a cluster of one tells it.
 
 mod acls;
+mod bounds;
 mod broker_configs;
 mod clusters;
 mod configs;
@@ -14,6 +15,8 @@ mod partitions;
 mod reading;
 mod receipts;
 mod records;
+#[cfg(test)]
+mod records_tests;
 mod refusal;
 mod splitter;
 mod topic_configs;

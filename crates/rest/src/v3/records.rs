@@ -4,7 +4,9 @@
 //! sender likes. What has arrived while the records before were stored is stored together; the
 //! receipts leave in the order of the records. A record that cannot be stored has its error for a
 //! receipt and holds up nobody; text that is no JSON ends the stream, since nobody can tell where
-//! the next record begins. Who does not read receipts is not read from either.
+//! the next record begins. Who does not read receipts is not read from either. A stream that is
+//! silent or open for too long, or open when the proxy stops, ends with a receipt that says so;
+//! records behind the last receipt are not stored.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -21,6 +23,7 @@ use streams::{Record, TopicName};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 
 use super::Here;
+use super::bounds::Bounds;
 use super::form::{JSON, json};
 use super::refusal::Refusal;
 use super::splitter::{SplitError, Splitter};
@@ -29,8 +32,8 @@ use crate::answer::{self, Segments};
 use crate::error::RestError;
 use crate::idempotency::{self, Wanted, WantedKey};
 use crate::limits::{
-    BATCH_BYTES, BATCH_ENTRIES_MAX, BATCH_ID_CHARS_MAX, RECEIPTS_PIPE_BYTES, STREAM_KEYED_AT_ONCE,
-    STREAM_READ_AHEAD_BYTES, STREAM_RECORDS_AT_ONCE,
+    BATCH_BYTES, BATCH_ENTRIES_MAX, BATCH_ID_CHARS_MAX, RECEIPTS_PIPE_BYTES, STREAM_END_GRACE,
+    STREAM_KEYED_AT_ONCE, STREAM_READ_AHEAD_BYTES, STREAM_RECORDS_AT_ONCE,
 };
 use crate::media;
 use crate::produce::from_base64;
@@ -53,6 +56,7 @@ pub(super) async fn stream(
     let object_bytes_max = usize::try_from(here.shared.config.body_bytes_max.0);
     let receipts = answer::piped(RECEIPTS_PIPE_BYTES, move |receipts| {
         let streaming = Streaming {
+            bounds: Bounds::of(&here.shared),
             here,
             topic,
             partitions,
@@ -60,6 +64,7 @@ pub(super) async fn stream(
             body,
             arrived: Splitter::new(object_bytes_max.unwrap_or(usize::MAX)),
             has_all: false,
+            broken: None,
             receipts,
         };
         streaming.run()
@@ -140,6 +145,9 @@ struct Streaming {
     arrived: Splitter,
     /// The body has ended.
     has_all: bool,
+    /// Why the body ended before its end.
+    broken: Option<String>,
+    bounds: Bounds,
     receipts: DuplexStream,
 }
 
@@ -154,19 +162,23 @@ impl Streaming {
     async fn run(mut self) {
         let mut total = 0_usize;
         loop {
-            let mut next = self.take();
+            let mut next = match self.bounds.reached() {
+                Some(end) => Next {
+                    read: Vec::new(),
+                    end: Some(end),
+                },
+                None => self.take(),
+            };
             if next.read.is_empty() && next.end.is_none() {
                 if !self.has_all {
-                    self.receive().await;
-                    continue;
+                    next.end = self.receive().await;
+                } else if let Some(end) = self.end(total) {
+                    next.end = Some(end);
+                } else {
+                    return;
                 }
-                next.end = match (self.arrived.is_within(), total) {
-                    (true, _) => Some(Failed::of(400, "the body ends within a record")),
-                    (false, 0) => Some(Failed::of(42206, "the body has no records")),
-                    (false, _) => None,
-                };
                 if next.end.is_none() {
-                    break;
+                    continue;
                 }
             }
             let first = total as u64;
@@ -182,10 +194,33 @@ impl Streaming {
                 tell(&mut told, failed);
             }
             // The caller may have gone; what is stored stays stored.
-            if self.receipts.write_all(&told).await.is_err() || next.end.is_some() {
+            if self.receipts.write_all(&told).await.is_err() {
+                return;
+            }
+            if next.end.is_some() {
+                self.see_off().await;
                 return;
             }
         }
+    }
+
+    /// What is wrong with the end of the body, after so many records.
+    fn end(&mut self, total: usize) -> Option<Failed> {
+        if let Some(reason) = self.broken.take() {
+            return Some(Failed::of(400, &format!("the body broke off: {reason}")));
+        }
+        match (self.arrived.is_within(), total) {
+            (true, _) => Some(Failed::of(400, "the body ends within a record")),
+            (false, 0) => Some(Failed::of(42206, "the body has no records")),
+            (false, _) => None,
+        }
+    }
+
+    /// Lets a sender that goes on read the last receipt.
+    async fn see_off(mut self) {
+        let reading = async { while let Some(Ok(_)) = self.body.frame().await {} };
+        // Whoever still sends after that is cut off.
+        let _ = tokio::time::timeout(STREAM_END_GRACE, reading).await;
     }
 
     /// Takes the records that have arrived, as many as are stored at once.
@@ -243,6 +278,7 @@ impl Streaming {
             body,
             arrived,
             has_all,
+            broken,
             ..
         } = self;
         let storing = async {
@@ -259,27 +295,57 @@ impl Streaming {
             let has_room = !*has_all && arrived.len() < STREAM_READ_AHEAD_BYTES;
             tokio::select! {
                 receipts = &mut storing => return receipts,
-                more = receive(body, arrived), if has_room => *has_all = !more,
+                more = receive(body, arrived), if has_room => (*has_all, *broken) = more.ended(),
             }
         }
     }
 
-    async fn receive(&mut self) {
-        self.has_all = !receive(&mut self.body, &mut self.arrived).await;
+    /// Receives what comes next, or answers why nobody waits for it any longer.
+    async fn receive(&mut self) -> Option<Failed> {
+        tokio::select! {
+            biased;
+            more = receive(&mut self.body, &mut self.arrived) => {
+                (self.has_all, self.broken) = more.ended();
+                None
+            }
+            end = self.bounds.wait() => Some(end),
+        }
     }
 }
 
-/// Takes what comes next; false when that is the end.
-async fn receive(body: &mut Body, arrived: &mut Splitter) -> bool {
+/// What came of a body.
+enum Came {
+    /// Bytes, or nothing that matters.
+    Some,
+    /// The end.
+    All,
+    /// The end before its time.
+    Broken(String),
+}
+
+impl Came {
+    /// Whether this is the end, and what was wrong with it.
+    fn ended(self) -> (bool, Option<String>) {
+        match self {
+            Came::Some => (false, None),
+            Came::All => (true, None),
+            Came::Broken(reason) => (true, Some(reason)),
+        }
+    }
+}
+
+/// Takes what comes next.
+async fn receive(body: &mut Body, arrived: &mut Splitter) -> Came {
     match body.frame().await {
         Some(Ok(frame)) => {
             if let Some(bytes) = frame.data_ref() {
                 arrived.push(bytes);
             }
-            true
+            Came::Some
         }
-        // A body that breaks off has an end too: what came whole is stored and told.
-        Some(Err(_)) | None => false,
+        // What came whole before it breaks off is stored and told.
+        Some(Err(error)) => Came::Broken(base::report(&error)),
+        None => Came::All,
     }
 }
 

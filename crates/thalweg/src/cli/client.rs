@@ -18,10 +18,12 @@ pub struct Client {
     login: Option<Login>,
 }
 
-/// A user's name and password.
-pub struct Login {
-    name: String,
-    password: String,
+/// How somebody shows who they are.
+pub enum Login {
+    /// By a user's name and password.
+    Password { name: String, password: String },
+    /// By an API token.
+    Token(String),
 }
 
 impl Login {
@@ -34,7 +36,17 @@ impl Login {
             return Err(Failure(text.to_owned()));
         }
         let password = super::users::password(&name, password_file)?;
-        Ok(Login { name, password })
+        Ok(Login::Password { name, password })
+    }
+
+    /// Takes the token in the first line of a file.
+    pub fn by_token(file: &Path) -> Result<Self, Failure> {
+        let read = std::fs::read_to_string(file);
+        let text = read.map_err(|error| Failure::because("cannot read the token", &error))?;
+        match text.lines().next().map(str::trim) {
+            Some(token) if !token.is_empty() => Ok(Login::Token(token.to_owned())),
+            _ => Err(Failure("there is no token in the first line".to_owned())),
+        }
     }
 }
 
@@ -45,6 +57,7 @@ impl Client {
         server: Option<String>,
         output: Output,
         login: Option<Login>,
+        ca: Option<&Path>,
     ) -> Result<Self, Failure> {
         let management = match server {
             Some(url) => url.trim_end_matches('/').to_owned(),
@@ -58,9 +71,7 @@ impl Client {
                     |address| format!("http://{address}"),
                 ),
         };
-        let http = reqwest::Client::builder()
-            .build()
-            .map_err(|error| Failure::because("cannot make an HTTP client", &error))?;
+        let http = http_client(ca)?;
         Ok(Client {
             http,
             management,
@@ -83,7 +94,8 @@ impl Client {
     pub fn request_url(&self, method: Method, url: &str) -> RequestBuilder {
         let request = self.http.request(method, url);
         match &self.login {
-            Some(login) => request.basic_auth(&login.name, Some(&login.password)),
+            Some(Login::Password { name, password }) => request.basic_auth(name, Some(password)),
+            Some(Login::Token(token)) => request.bearer_auth(token),
             None => request,
         }
     }
@@ -119,7 +131,7 @@ impl Client {
         let status = response.status();
         if status.as_u16() == 401 && self.login.is_none() {
             let text = "the server asks who you are: name a user with --login, and a file with the \
-                        password with --login-password-file";
+                        password with --login-password-file, or one with a token with --token-file";
             return Err(Failure(text.to_owned()));
         }
         let body = response.text().await.unwrap_or_default();
@@ -129,9 +141,13 @@ impl Client {
     /// Base URL of the REST proxy of the same process.
     pub async fn rest_url(&self) -> Result<String, Failure> {
         let status = self.get("/api/v1/status").await?;
+        let speaks_tls = status["tls"]
+            .as_array()
+            .is_some_and(|all| all.contains(&"rest".into()));
+        let scheme = if speaks_tls { "https" } else { "http" };
         status["endpoints"]["rest"]
             .as_str()
-            .map(|address| format!("http://{address}"))
+            .map(|address| format!("{scheme}://{address}"))
             .ok_or_else(|| {
                 Failure(format!(
                     "{} runs no role rest; start `up` with it",
@@ -184,6 +200,34 @@ impl Client {
         } else {
             Failure::because("the request failed", error)
         }
+    }
+}
+
+/// A client that believes who signed the certificates in a file, or whom this machine believes.
+pub fn http_client(ca: Option<&Path>) -> Result<reqwest::Client, Failure> {
+    let unusable = |error: &dyn std::fmt::Display| {
+        let path = ca.map(Path::display);
+        Failure(match path {
+            Some(path) => format!("cannot use the certificates in {path}: {error}"),
+            None => format!("cannot make an HTTP client: {error}"),
+        })
+    };
+    // Whoever did it before did the same.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let only = |roots: Vec<reqwest::Certificate>| {
+        let builder = reqwest::Client::builder().tls_certs_only(roots);
+        builder.build().map_err(|error| unusable(&error))
+    };
+    match ca {
+        Some(ca) => {
+            let pem = std::fs::read(ca).map_err(|error| unusable(&error))?;
+            let roots = reqwest::Certificate::from_pem_bundle(&pem);
+            only(roots.map_err(|error| unusable(&error))?)
+        }
+        // A machine that believes nobody can still call a server without TLS.
+        None => reqwest::Client::builder()
+            .build()
+            .or_else(|_| only(Vec::new())),
     }
 }
 

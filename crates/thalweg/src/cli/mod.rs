@@ -13,6 +13,7 @@ mod statements;
 mod store;
 mod table;
 mod tenants;
+mod tokens;
 mod topics;
 mod users;
 
@@ -23,7 +24,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::up;
 
-pub use client::Client;
+pub use client::{Client, http_client};
 
 /// Carries data from the edge to the core: fleet, agent, streams, statements, imports.
 #[derive(Parser)]
@@ -60,6 +61,28 @@ pub struct Cli {
     )]
     login_password_file: Option<PathBuf>,
 
+    /// File that holds an API token in its first line, to log in with instead of a user's password.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        conflicts_with = "login",
+        env = "THALWEG_TOKEN_FILE",
+        help_heading = "Client"
+    )]
+    token_file: Option<PathBuf>,
+
+    /// File with the certificates of those who sign the server's, in PEM; by default those that this
+    /// machine believes.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "THALWEG_CA",
+        help_heading = "Client"
+    )]
+    ca: Option<PathBuf>,
+
     /// What to print: a table for people or JSON for scripts.
     #[arg(long, global = true, default_value = "table", help_heading = "Client")]
     output: Output,
@@ -92,6 +115,9 @@ enum Command {
     /// List, add and remove the users who may log in to the Kafka listener.
     #[command(subcommand)]
     Users(users::Command),
+    /// List, issue and remove the tokens that stand for users over HTTP.
+    #[command(subcommand)]
+    Tokens(tokens::Command),
     /// List, add and remove what users may do.
     #[command(subcommand)]
     Acls(acls::Command),
@@ -141,8 +167,12 @@ enum Command {
 pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let client = || {
         let file = cli.login_password_file.as_deref();
-        let login = cli.login.clone().map(|name| client::Login::of(name, file));
-        Client::new(cli.server.clone(), cli.output, login.transpose()?)
+        let login = match (&cli.token_file, cli.login.clone()) {
+            (Some(token), _) => Some(client::Login::by_token(token)?),
+            (None, Some(name)) => Some(client::Login::of(name, file)?),
+            (None, None) => None,
+        };
+        Client::new(cli.server.clone(), cli.output, login, cli.ca.as_deref())
     };
     match cli.command {
         Command::Up(args) => up::run(*args),
@@ -167,6 +197,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Topics(command) => block_on(topics::run(client()?, command)),
         Command::Groups(command) => block_on(groups::run(client()?, command)),
         Command::Users(command) => block_on(users::run(client()?, command)),
+        Command::Tokens(command) => block_on(tokens::run(client()?, command)),
         Command::Acls(command) => block_on(acls::run(client()?, command)),
         Command::Produce(args) => block_on(produce::run(client()?, args)),
         Command::Consume(args) => block_on(consume::run(client()?, args)),

@@ -37,7 +37,7 @@ pub async fn start(folder: &Path, endpoints: &Endpoints) -> Result<Demo, Failure
             })
     };
     let api = Api {
-        http: reqwest::Client::new(),
+        http: crate::cli::http_client(None)?,
         base: format!("http://{}", address("fleet")?),
     };
     let log = machine_log().unwrap_or_else(|| absolute(&folder.join(LOG_FILE)));

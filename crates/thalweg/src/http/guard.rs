@@ -1,45 +1,64 @@
-//! Keeps web pages of others away from ports that ask nobody who they are.
+//! Keeps web pages of others away from ports that open nothing to them.
 //!
-//! A page that someone on this machine opens may send requests to 127.0.0.1. Two checks stop it:
-//! a request that a browser marks with another page's `Origin` is refused, and so is one whose
-//! `Host` is a name instead of this machine's address (DNS rebinding). Programs such as curl send
-//! no `Origin` and reach the port by its address, so they notice nothing.
+//! A page that someone on this machine opens may send requests to 127.0.0.1, and with a password
+//! that the browser remembers. Two checks stop it: a request that a browser marks with another page's
+//! `Origin` is refused, and, where nobody is asked who they are, so is one whose `Host` is a name
+//! instead of this machine's address (DNS rebinding). Programs such as curl send no `Origin` and
+//! reach the port by its address, so they notice nothing.
 
-use axum::Json;
-use axum::extract::Request;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use axum::middleware::{self, Next};
+use axum::response::Response;
 
-/// Refuses requests that come from another site's page.
-pub async fn same_site_only(request: Request, next: Next) -> Response {
-    match refusal(request.headers()) {
+use super::cors::Cors;
+use super::door::Manners;
+use super::refused;
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// Whose page it is.
+    Origin,
+    /// That, and by which name the port is called.
+    OriginAndHost,
+}
+
+/// Has `routes` refuse requests that come from another site's page, unless that site is let in.
+pub(super) fn guarded(routes: Router, guard: Guard, manners: Arc<Manners>) -> Router {
+    routes.layer(middleware::from_fn_with_state(
+        (guard, manners),
+        same_site_only,
+    ))
+}
+
+async fn same_site_only(
+    State((guard, manners)): State<(Guard, Arc<Manners>)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match refusal(guard, request.headers(), manners.cors.as_ref()) {
         None => next.run(request).await,
-        Some(message) => {
-            let body = Json(json!({"error_code": 403, "message": message}));
-            (StatusCode::FORBIDDEN, body).into_response()
-        }
+        Some(message) => refused(StatusCode::FORBIDDEN, message),
     }
 }
 
-fn refusal(headers: &HeaderMap) -> Option<&'static str> {
+fn refusal(guard: Guard, headers: &HeaderMap, cors: Option<&Cors>) -> Option<&'static str> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let host = text(HOST).unwrap_or_default();
-    if !is_this_machine(host) {
+    if guard == Guard::OriginAndHost && !is_this_machine(host) {
         return Some("this port is reached by its address; use 127.0.0.1 or localhost as host");
     }
-    match text(ORIGIN) {
-        None => None,
-        Some(origin)
-            if origin
-                .split_once("://")
-                .is_some_and(|(_, site)| site == host) =>
-        {
-            None
-        }
-        Some(_) => Some("requests from pages of other sites are refused"),
+    let origin = text(ORIGIN)?;
+    let site = origin.split_once("://").map(|(_, site)| site);
+    let is_let_in = || cors.is_some_and(|cors| cors.allows(origin));
+    match site == Some(host) || is_let_in() {
+        true => None,
+        false => Some("requests from pages of other sites are refused"),
     }
 }
 
@@ -63,7 +82,7 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(ORIGIN, origin.parse().unwrap());
         }
-        refusal(&headers).is_none()
+        refusal(Guard::OriginAndHost, &headers, None).is_none()
     }
 
     #[test]
@@ -71,7 +90,29 @@ mod tests {
         assert!(check("127.0.0.1:10090", None));
         assert!(check("localhost:10090", Some("http://localhost:10090")));
         assert!(check("[::1]:10090", Some("http://[::1]:10090")));
-        assert!(refusal(&HeaderMap::new()).is_none());
+        assert!(refusal(Guard::OriginAndHost, &HeaderMap::new(), None).is_none());
+    }
+
+    #[test]
+    fn sites_that_are_let_in_pass() {
+        let config = super::super::cors::CorsConfig {
+            allowed_origins: vec!["https://app.example.org".to_owned()],
+            ..Default::default()
+        };
+        let cors = Cors::of(&config);
+        for (origin, passes) in [
+            ("https://app.example.org", true),
+            ("https://evil.org", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, "127.0.0.1:8082".parse().unwrap());
+            headers.insert(ORIGIN, origin.parse().unwrap());
+            assert_eq!(
+                refusal(Guard::OriginAndHost, &headers, cors.as_ref()).is_none(),
+                passes,
+                "{origin}"
+            );
+        }
     }
 
     #[test]
@@ -80,5 +121,13 @@ mod tests {
         assert!(!check("127.0.0.1:10090", Some("http://127.0.0.1:3000")));
         assert!(!check("127.0.0.1:10090", Some("null")));
         assert!(!check("rebound.example.org:10090", None));
+        // Where callers log in, the port may have a name; pages of others stay out.
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, "proxy.example.org".parse().unwrap());
+        assert_eq!(refusal(Guard::Origin, &headers, None), None);
+        headers.insert(ORIGIN, "https://proxy.example.org".parse().unwrap());
+        assert_eq!(refusal(Guard::Origin, &headers, None), None);
+        headers.insert(ORIGIN, "https://example.org".parse().unwrap());
+        assert!(refusal(Guard::Origin, &headers, None).is_some());
     }
 }

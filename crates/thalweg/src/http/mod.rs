@@ -1,13 +1,27 @@
-//! What the management port serves beside the roles' own APIs: health, metrics, status, console.
+//! How the HTTP ports are served, and what the management port serves beside the roles' own APIs:
+//! health, metrics, status, console.
+//!
+//! Transport in the order of a request's way: `serve` (connections), `link` (bytes, TLS), `watch`
+//! (slow peers of HTTP/2), `door` (one request), `cors`, `gzip`, `guard`.
 
+mod config;
+mod cors;
+mod door;
 mod guard;
+mod gzip;
+mod limits;
+mod link;
+mod ports;
 mod serve;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{Response, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
@@ -18,7 +32,8 @@ use serde_json::{Value, json};
 use crate::endpoints::Endpoints;
 use crate::telemetry;
 
-pub use guard::same_site_only;
+pub use config::{HttpConfig, Section};
+pub use ports::Ports;
 pub use serve::serve;
 
 /// What the status answers are made of.
@@ -35,6 +50,8 @@ pub struct Process {
     pub fleet: Option<Arc<fleet::Fleet>>,
     /// The event store, if that role runs here.
     pub streams: Option<Arc<streams::Streams>>,
+    /// The HTTP ports that speak TLS, by the names of their endpoints.
+    pub tls: Vec<&'static str>,
 }
 
 /// Routes of the process itself.
@@ -45,6 +62,12 @@ pub fn routes(process: Arc<Process>) -> Router {
         .route("/api/v1/status", get(status))
         .with_state(process)
         .merge(crate::console::routes())
+}
+
+/// An answer to what never gets to the routes.
+fn refused(status: StatusCode, message: &str) -> Response<Body> {
+    let body = Json(json!({"error_code": status.as_u16(), "message": message}));
+    (status, body).into_response()
 }
 
 async fn health() -> Json<Value> {
@@ -93,6 +116,7 @@ async fn status(State(process): State<Arc<Process>>) -> Json<Value> {
         "uptime_ms": u64::try_from(process.started.elapsed().as_millis()).unwrap_or(u64::MAX),
         "now_ms": SystemClock.now(),
         "endpoints": process.endpoints,
+        "tls": process.tls,
         "mqtt": mqtt,
     }))
 }

@@ -1,31 +1,56 @@
-//! Serves a router on a listener, with bounds on connections and on slow senders.
+//! Serves a router on a listener, by HTTP/1.1 and HTTP/2, with TLS or without, with bounds on
+//! connections and on slow peers.
 
+use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
+use access::Tls;
 use axum::Router;
-use hyper::Request;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use super::door::{Door, Manners};
+use super::limits::{
+    CONNECTION_COUNT_MAX, DRAIN_MAX, HEADER_BYTES_MAX, HEADER_READ_MAX,
+    HTTP2_CONNECTION_WINDOW_BYTES, HTTP2_LOCAL_RESETS_MAX, HTTP2_LOOK, HTTP2_PENDING_RESETS_MAX,
+    HTTP2_STREAM_WINDOW_BYTES, HTTP2_STREAMS_MAX,
+};
+use super::link::Link;
+use super::watch::{Found, Watch};
+
+/// How one port is served.
+#[derive(Default)]
+pub struct Transport {
+    /// TLS, when the port speaks it; made with [`super::PROTOCOLS`].
+    pub tls: Option<Arc<Tls>>,
+    /// What is done to its requests.
+    pub manners: Arc<Manners>,
+}
 
 /// Serves until `shutdown`, then lets running requests end, for a bounded time.
 ///
 /// At the bound of connections new ones wait in the kernel's queue: the sender is held back.
-pub async fn serve(listener: TcpListener, routes: Router, shutdown: CancellationToken) {
+pub async fn serve(
+    listener: TcpListener,
+    routes: Router,
+    transport: Transport,
+    shutdown: CancellationToken,
+) {
     let places = Arc::new(Semaphore::new(CONNECTION_COUNT_MAX));
     let graceful = GracefulShutdown::new();
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_READ_MAX)
-        .pipeline_flush(true);
+    let port = Arc::new(Port {
+        http1: http1_builder(),
+        http2: http2_builder(),
+        routes,
+        transport,
+    });
     loop {
         let Ok(place) = places.clone().acquire_owned().await else {
             break;
@@ -43,19 +68,17 @@ pub async fn serve(listener: TcpListener, routes: Router, shutdown: Cancellation
                 continue;
             }
         };
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot set TCP_NODELAY");
-        }
-        let routes = TowerToHyperService::new(routes.clone());
-        let peer = rest::Peer(peer.ip());
-        let service = service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(peer);
-            routes.call(request)
-        });
-        let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
+        let (port, watcher) = (port.clone(), graceful.watcher());
+        let shutdown = shutdown.clone();
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(error = base::report(&error), "connection ended");
+            // Who has not said anything at a stop is not waited for.
+            let link = tokio::select! {
+                link = port.establish(stream) => link,
+                () = shutdown.cancelled() => return,
+            };
+            match link {
+                Ok(link) => port.converse(link, peer.ip(), watcher, &shutdown).await,
+                Err(error) => tracing::debug!(%error, "a connection came to nothing"),
             }
             drop(place);
         });
@@ -69,10 +92,113 @@ pub async fn serve(listener: TcpListener, routes: Router, shutdown: Cancellation
     }
 }
 
-/// Open connections per HTTP port; each idle one costs a few KiB.
-const CONNECTION_COUNT_MAX: usize = 10_000;
-/// A request's head must be there within this time, or a slow sender holds a place for ever.
-const HEADER_READ_MAX: Duration = Duration::from_secs(30);
-/// How long running requests may take to end at a stop; long polls end by themselves before.
-const DRAIN_MAX: Duration = Duration::from_secs(3);
-const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+/// What the connections of a port share.
+struct Port {
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+    routes: Router,
+    transport: Transport,
+}
+
+impl Port {
+    async fn establish(&self, stream: TcpStream) -> std::io::Result<Link> {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "cannot set TCP_NODELAY");
+        }
+        Link::establish(stream, self.transport.tls.as_deref()).await
+    }
+
+    /// Serves a connection to its end.
+    async fn converse(
+        &self,
+        mut link: Link,
+        ip: IpAddr,
+        watcher: Watcher,
+        shutdown: &CancellationToken,
+    ) {
+        let watch = link.is_http2.then(Arc::<Watch>::default);
+        let door = Door {
+            routes: self.routes.clone(),
+            manners: self.transport.manners.clone(),
+            peer: rest::Peer {
+                ip,
+                certificate: link.principal.take(),
+            },
+            watch: watch.clone(),
+        };
+        let service = service_fn(move |request| door.take(request).done());
+        let ended = match watch {
+            None => {
+                let connection = self.http1.serve_connection(TokioIo::new(link), service);
+                watcher.watch(connection).await
+            }
+            Some(watch) => {
+                let connection = self.http2.serve_connection(TokioIo::new(link), service);
+                let mut connection = pin!(connection);
+                let ended = tokio::select! {
+                    ended = &mut connection => ended,
+                    why = watched(&watch) => match why {
+                        // The client is told first, so that no request gets lost.
+                        Found::Idle => {
+                            connection.as_mut().graceful_shutdown();
+                            let ending = tokio::time::timeout(HTTP2_LOOK, connection);
+                            ending.await.unwrap_or(Ok(()))
+                        }
+                        // Dropping the connection closes it.
+                        Found::Stalled | Found::Busy => {
+                            tracing::debug!("a peer does not read an answer");
+                            Ok(())
+                        }
+                    },
+                    () = shutdown.cancelled() => {
+                        connection.as_mut().graceful_shutdown();
+                        connection.await
+                    }
+                };
+                // Held until here, as the stop waits for those who watch.
+                drop(watcher);
+                ended
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(error = base::report(&error), "connection ended");
+        }
+    }
+}
+
+/// Looks at an HTTP/2 connection now and then; answers when it is not worth going on with.
+async fn watched(watch: &Watch) -> Found {
+    let mut seen = 0;
+    loop {
+        tokio::time::sleep(HTTP2_LOOK).await;
+        match watch.look(Instant::now(), &mut seen) {
+            Found::Busy => {}
+            found => return found,
+        }
+    }
+}
+
+fn http1_builder() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_READ_MAX)
+        .max_header_size(HEADER_BYTES_MAX)
+        .pipeline_flush(true);
+    builder
+}
+
+fn http2_builder() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(HTTP2_STREAMS_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX as u32)
+        .max_pending_accept_reset_streams(HTTP2_PENDING_RESETS_MAX)
+        .max_local_error_reset_streams(HTTP2_LOCAL_RESETS_MAX)
+        .initial_stream_window_size(HTTP2_STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(HTTP2_CONNECTION_WINDOW_BYTES);
+    builder
+}
+
+const ACCEPT_RETRY: std::time::Duration = std::time::Duration::from_millis(50);

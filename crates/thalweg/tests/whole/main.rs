@@ -36,4 +36,7 @@ mod rest_hostile;
 mod rest_kills;
 mod rest_survival;
 mod transactions;
+mod transport;
+mod transport_peers;
+mod transport_tls;
 mod up;

@@ -1,0 +1,220 @@
+//! The way of one request from its connection to the routes, and of the answer back.
+//!
+//! What a port or a request does not use costs it nothing: a request by HTTP/1.1 that is neither
+//! compressed nor asks for it goes straight to the routes.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, HttpBody};
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::{HeaderValue, Request, Response, StatusCode};
+use axum::routing::future::RouteFuture;
+use bytes::Bytes;
+use hyper::body::{Frame, Incoming, SizeHint};
+use tokio::time::{Instant, Sleep};
+use tower_service::Service;
+
+use super::cors::Cors;
+use super::gzip::{self, Coding, Unpacked};
+use super::refused;
+use super::watch::{Progress, Watch, Watched};
+
+/// What is done to the requests of a port, beside routing them.
+#[derive(Default)]
+pub struct Manners {
+    /// Which other sites' pages may call; none when absent.
+    pub cors: Option<Cors>,
+    /// Whether answers are packed for those who ask for it.
+    pub compression: bool,
+    /// How long a body may be silent; its handler's to bound when absent.
+    pub body_idle_max: Option<Duration>,
+}
+
+/// Takes the requests of one connection.
+pub(super) struct Door {
+    pub routes: Router,
+    pub manners: Arc<Manners>,
+    pub peer: rest::Peer,
+    /// Of a connection by HTTP/2.
+    pub watch: Option<Arc<Watch>>,
+}
+
+/// An answer under way.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would cost every request on the straight way an allocation"
+)]
+pub(super) enum Answering {
+    Straight(RouteFuture<Infallible>),
+    Dressed(Pin<Box<dyn Future<Output = Response<Body>> + Send>>),
+}
+
+impl Answering {
+    /// The answer.
+    pub async fn done(self) -> Result<Response<Body>, Infallible> {
+        match self {
+            Answering::Straight(answer) => answer.await,
+            Answering::Dressed(answer) => Ok(answer.await),
+        }
+    }
+}
+
+impl Door {
+    /// Answers a request.
+    pub fn take(&self, mut request: Request<Incoming>) -> Answering {
+        request.extensions_mut().insert(self.peer.clone());
+        let headers = request.headers();
+        let asks = Asks {
+            coding: gzip::coding(headers),
+            wants_gzip: self.manners.compression && gzip::is_accepted(headers),
+        };
+        let is_plain = asks.coding == Coding::Identity && !asks.wants_gzip;
+        let has_manners = self.manners.cors.is_some() || self.manners.body_idle_max.is_some();
+        let mut routes = self.routes.clone();
+        if is_plain && !has_manners && self.watch.is_none() {
+            return Answering::Straight(routes.call(request));
+        }
+        let manners = Arc::clone(&self.manners);
+        let progress = self.watch.as_ref().map(|watch| watch.begin());
+        Answering::Dressed(Box::pin(async move {
+            let answer = manners.answer(routes, request, asks).await;
+            match progress {
+                Some(progress) => watched(answer, progress),
+                None => answer,
+            }
+        }))
+    }
+}
+
+/// What a request asks of the transport.
+#[derive(Clone, Copy)]
+struct Asks {
+    coding: Coding,
+    wants_gzip: bool,
+}
+
+impl Manners {
+    async fn answer(
+        &self,
+        routes: Router,
+        mut request: Request<Incoming>,
+        asks: Asks,
+    ) -> Response<Body> {
+        let origin = request.headers().get(ORIGIN).cloned();
+        let preflight = self.cors.as_ref();
+        let preflight =
+            preflight.and_then(|cors| cors.preflight(request.method(), request.headers()));
+        let mut answer = match preflight {
+            Some(answer) => answer,
+            None => {
+                name_host(&mut request);
+                self.route(routes, request, asks.coding).await
+            }
+        };
+        if asks.wants_gzip {
+            answer = gzip::pack(answer).await;
+        }
+        if let Some(cors) = &self.cors {
+            cors.mark(origin.as_ref(), answer.headers_mut());
+        }
+        answer
+    }
+
+    async fn route(
+        &self,
+        mut routes: Router,
+        request: Request<Incoming>,
+        coding: Coding,
+    ) -> Response<Body> {
+        let (mut parts, body) = request.into_parts();
+        let body = Timed::new(body, self.body_idle_max);
+        let answering = match coding {
+            Coding::Identity => routes.call(Request::from_parts(parts, body)),
+            Coding::Gzip => {
+                gzip::forget_coding(&mut parts.headers);
+                routes.call(Request::from_parts(parts, Unpacked::new(body)))
+            }
+            Coding::Unknown => {
+                let message = "this Content-Encoding is not known: send gzip or none";
+                return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
+            }
+        };
+        match answering.await {
+            Ok(answer) => answer,
+            Err(never) => match never {},
+        }
+    }
+}
+
+/// By HTTP/2 the host is part of the request's target; handlers look for it among the headers.
+fn name_host(request: &mut Request<Incoming>) {
+    if request.headers().contains_key(HOST) {
+        return;
+    }
+    let host = request.uri().authority().map(|host| host.as_str());
+    if let Some(host) = host.and_then(|host| HeaderValue::from_str(host).ok()) {
+        request.headers_mut().insert(HOST, host);
+    }
+}
+
+fn watched(answer: Response<Body>, progress: Arc<Progress>) -> Response<Body> {
+    // One without a body is over when it is sent.
+    if answer.body().is_end_stream() {
+        return answer;
+    }
+    answer.map(|body| Body::new(Watched::new(body, progress)))
+}
+
+/// A request's body that must not be silent for long.
+struct Timed {
+    body: Incoming,
+    idle_max: Option<Duration>,
+    /// Set while the body is silent.
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl Timed {
+    fn new(body: Incoming, idle_max: Option<Duration>) -> Self {
+        Timed {
+            body,
+            idle_max,
+            deadline: None,
+        }
+    }
+}
+
+impl HttpBody for Timed {
+    type Data = Bytes;
+    type Error = axum::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            self.deadline = None;
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        let Some(idle_max) = self.idle_max else {
+            return Poll::Pending;
+        };
+        let fresh = || Box::pin(tokio::time::sleep_until(Instant::now() + idle_max));
+        let deadline = self.deadline.get_or_insert_with(fresh);
+        ready!(deadline.as_mut().poll(cx));
+        let reason = format!("nothing of it came for {idle_max:?}");
+        Poll::Ready(Some(Err(reason.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,119 @@
+//! The HTTP ports as the configuration has them: what each is served with, and what is read again
+//! on SIGHUP.
+
+use std::sync::Arc;
+
+use access::{AccessError, Jwts, Tls};
+use axum::Router;
+use base::Clock;
+
+use super::config::HttpConfig;
+use super::door::Manners;
+use super::guard::{self, Guard};
+use super::limits::BODY_IDLE_MAX;
+use super::serve::Transport;
+use crate::config::Config;
+
+/// All HTTP ports of the process, and whose tokens they take.
+pub struct Ports {
+    /// The REST proxy's.
+    pub rest: Port,
+    /// That of the management APIs, the console and the agents.
+    pub management: Port,
+    /// Checks tokens that somebody else issued.
+    pub jwts: Option<Arc<Jwts>>,
+}
+
+/// One HTTP port.
+pub struct Port {
+    tls: Option<Arc<Tls>>,
+    manners: Arc<Manners>,
+    guard: Option<Guard>,
+    /// Holds callers to what they may ask for; within the logins, as it asks who calls.
+    pub rates: Option<Arc<rest::RateLimit>>,
+}
+
+impl Ports {
+    /// Reads certificates and keys.
+    ///
+    /// # Errors
+    /// [`AccessError::Tls`], [`AccessError::Jwks`].
+    pub fn open(config: &Config, clock: &Arc<dyn Clock>) -> Result<Self, AccessError> {
+        let port = |http: &HttpConfig, knows_everybody, body_idle_max| {
+            let manners = Manners {
+                body_idle_max,
+                ..http.manners()
+            };
+            Ok(Port {
+                tls: http.open_tls()?,
+                manners: Arc::new(manners),
+                guard: match (config.access.allow_remote, knows_everybody) {
+                    (true, _) => None,
+                    (false, true) => Some(Guard::Origin),
+                    (false, false) => Some(Guard::OriginAndHost),
+                },
+                rates: rest::RateLimit::of(&http.rate_limit, clock.clone()),
+            })
+        };
+        Ok(Ports {
+            // The proxy bounds its bodies itself: a stream of records may be silent for longer.
+            rest: port(
+                &config.rest.http,
+                config.knows_callers_of(&config.rest.http),
+                None,
+            )?,
+            management: port(
+                &config.fleet.http,
+                config.knows_callers_of_management(),
+                Some(BODY_IDLE_MAX),
+            )?,
+            jwts: Jwts::open(config.access.jwt.clone())?.map(Arc::new),
+        })
+    }
+
+    /// The ports that speak TLS, by the names of their endpoints.
+    pub fn with_tls(&self) -> Vec<&'static str> {
+        let ports = [
+            ("rest", &self.rest),
+            ("management", &self.management),
+            ("fleet", &self.management),
+        ];
+        let with_tls = ports.into_iter().filter(|(_, port)| port.tls.is_some());
+        with_tls.map(|(name, _)| name).collect()
+    }
+
+    /// Whether anything is read again by [`Ports::reload`].
+    pub fn has_files(&self) -> bool {
+        let ports = [&self.rest, &self.management];
+        self.jwts.is_some() || ports.iter().any(|port| port.tls.is_some())
+    }
+
+    /// Reads certificates and keys again; what is wrong with some changes nothing of them.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn reload(&self) -> Result<(), AccessError> {
+        let tls = [&self.rest, &self.management].map(|port| &port.tls);
+        let mut done: Vec<_> = tls.into_iter().flatten().map(|tls| tls.reload()).collect();
+        done.extend(self.jwts.as_ref().map(|jwts| jwts.reload()));
+        done.into_iter().collect()
+    }
+}
+
+impl Port {
+    /// What [`super::serve`] needs for it.
+    pub fn transport(&self) -> Transport {
+        Transport {
+            tls: self.tls.clone(),
+            manners: self.manners.clone(),
+        }
+    }
+
+    /// Keeps pages of other sites away from `routes`.
+    pub fn guarded(&self, routes: Router) -> Router {
+        match self.guard {
+            Some(guard) => guard::guarded(routes, guard, self.manners.clone()),
+            None => routes,
+        }
+    }
+}
