@@ -53,8 +53,9 @@ pub(super) const CATCH_UP_MAX: Duration = Duration::from_secs(2);
 /// How long the reader rests after the store answered an error.
 pub(super) const READER_RETRY: Duration = Duration::from_secs(1);
 
-/// How often a write that lost against other processes' is tried again.
-pub(super) const TRIES_MAX: usize = 50;
+/// How often a write that lost against other processes' is tried again: each time one of theirs came
+/// through, so it ends when they rest, which they do long before.
+pub(super) const TRIES_MAX: usize = 1_000;
 
 /// Records that are written as one batch: tombstones of a subject with many versions.
 pub(super) const BATCH_RECORDS_MAX: usize = 1_000;

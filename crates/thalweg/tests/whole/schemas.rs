@@ -55,9 +55,8 @@ fn the_registry_works_on_a_kafka_cluster_and_from_two_processes() {
     }
     // Both register at once: schemas of their own, and the same ones.
     let ids = std::thread::scope(|scope| {
-        let both = [&one, &other].map(|up| {
+        let both = [(&one, 0), (&other, 10)].map(|(up, offset)| {
             scope.spawn(move || {
-                let offset = if std::ptr::eq(up, &one) { 0 } else { 10 };
                 let sizes = (1..=20).map(|n| (n, format!("at-once-{}", (n + offset) % 5)));
                 let id = |(size, subject): (u32, String)| (size, register(up, &subject, size));
                 sizes.map(id).collect::<Vec<_>>()
