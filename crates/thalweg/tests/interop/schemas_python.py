@@ -131,6 +131,7 @@ def manage():
     except SchemaRegistryError as error:
         assert (error.http_status_code, error.error_code) == (404, 40402), error
     assert registry.delete_subject(f"{prefix}-naming") == [1]
+    assert registry.delete_subject(subject) == [1]
     assert registry.delete_subject(subject, permanent=True) == [1, 2]
     subjects = registry.get_subjects()
     assert subject not in subjects and f"{prefix}-avro-value" in subjects, subjects
