@@ -18,9 +18,12 @@ pub(super) struct Parsed {
     kept: RwLock<Kept>,
 }
 
+/// A context's schemas, each with its bytes.
+type ById = HashMap<i32, (Arc<ParsedSchema>, usize)>;
+
 #[derive(Default)]
 struct Kept {
-    contexts: HashMap<Arc<str>, HashMap<i32, (Arc<ParsedSchema>, usize)>>,
+    contexts: HashMap<Arc<str>, ById>,
     order: VecDeque<(Arc<str>, i32)>,
     bytes: usize,
 }

@@ -44,6 +44,9 @@ pub(super) struct Registered {
     pub schema: Arc<ParsedSchema>,
 }
 
+/// Versions of a subject, each with its number.
+type Numbered = Vec<(i32, Arc<Schema>)>;
+
 /// What is to be done for a registration.
 enum Plan {
     /// Nothing: it has this id already.
@@ -52,7 +55,7 @@ enum Plan {
     Write {
         id: i32,
         version: i32,
-        held_against: Option<(Level, Vec<(i32, Arc<Schema>)>)>,
+        held_against: Option<(Level, Numbered)>,
     },
 }
 
@@ -229,7 +232,7 @@ impl SchemaRegistry {
         &self,
         level: Level,
         new: &Arc<ParsedSchema>,
-        earlier: Vec<(i32, Arc<Schema>)>,
+        earlier: Numbered,
     ) -> Result<Vec<String>, SchemaError> {
         let mut parsed = Vec::with_capacity(earlier.len());
         for (version, schema) in earlier {
@@ -318,7 +321,7 @@ fn found_content(versions: &Versions, content: &Content, with_deleted: bool) -> 
 }
 
 /// The versions that a new one is held against.
-fn earlier(versions: Option<&Versions>, level: Level) -> Vec<(i32, Arc<Schema>)> {
+fn earlier(versions: Option<&Versions>, level: Level) -> Numbered {
     let Some(versions) = versions else {
         return Vec::new();
     };

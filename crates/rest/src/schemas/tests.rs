@@ -56,12 +56,11 @@ fn fixed(size: usize) -> String {
 fn all(registry: &SchemaRegistry) -> BTreeMap<(String, i32), (i32, String)> {
     let state = registry.log.state();
     let versions = state.subjects().flat_map(|(name, versions)| {
-        let told = versions.iter().map(move |(number, version)| {
+        versions.iter().map(move |(number, version)| {
             let schema = &version.schema;
             let told = (schema.id, schema.content.text.to_string());
             ((name.to_owned(), *number), told)
-        });
-        told
+        })
     });
     versions.collect()
 }
