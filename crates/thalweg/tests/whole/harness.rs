@@ -407,3 +407,10 @@ pub fn last_lines(log: &Path) -> String {
 /// Long enough for a cold JVM on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 const PORTS: [&str; 5] = ["streams", "rest", "schemas", "mqtt", "fleet"];
+
+/// An HTTP client of Rust's.
+pub fn http_client() -> reqwest::Client {
+    // The client asks for a provider even where it speaks no TLS; who came first has set the same.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::new()
+}

@@ -12,7 +12,7 @@ use reqwest::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::harness::{Up, folder};
+use crate::harness::{Up, folder, http_client};
 use crate::kafka_broker::kafka;
 use crate::rest_survival::{JSON_V2, lines, proxy_before, until};
 
@@ -50,7 +50,7 @@ impl Senders {
 
     /// Posts three records at a time, of several partitions.
     async fn send(self: Arc<Self>, number: usize) -> Sent {
-        let client = reqwest::Client::new();
+        let client = http_client();
         let mut rng = Rng::from_entropy();
         let mut sent = Sent::default();
         for nth in 0.. {

@@ -10,7 +10,7 @@ use reqwest::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::harness::{Up, eventually, folder, succeed};
+use crate::harness::{Up, eventually, folder, http_client, succeed};
 use crate::kafka_broker::kafka;
 
 pub const JSON_V2: &str = "application/vnd.kafka.json.v2+json";
@@ -45,7 +45,7 @@ impl Pair {
         Pair {
             proxies: [Some(proxy("a")), Some(proxy("b"))],
             only: None,
-            client: reqwest::Client::new(),
+            client: http_client(),
             rng: Rng::from_entropy(),
         }
     }
@@ -213,7 +213,7 @@ async fn ten_thousand_forgotten_instances_leave_nothing_behind() {
         &["--set", "rest.consumer_instance_timeout=4s"],
     );
     up.cli_json(&["topics", "create", "t", "--partitions", "4"]);
-    let client = reqwest::Client::new();
+    let client = http_client();
     let call = |path: String, body: Value| {
         let request = client.post(up.url("rest", &path)).header(CONTENT_TYPE, V2);
         let request = request.body(body.to_string());
@@ -277,7 +277,7 @@ async fn instances_of_a_proxy_that_is_gone_leave_the_roll_after_their_time() {
     let short = ["--set", "rest.consumer_instance_timeout=2s"];
     let [mut first, second] =
         ["a", "b"].map(|name| proxy_before(&streams, &dir.path().join(name), &short));
-    let client = reqwest::Client::new();
+    let client = http_client();
     for n in 0..50 {
         let up = if n % 2 == 0 { &first } else { &second };
         let request = client
