@@ -209,11 +209,7 @@ impl RestError {
             RestError::Constraint(_) => 422,
             _ => self.code(),
         };
-        let status = if code >= 10_000 { code / 100 } else { code };
-        u16::try_from(status)
-            .ok()
-            .and_then(|status| StatusCode::from_u16(status).ok())
-            .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        status_of(code)
     }
 
     /// The text of the body's `message`: the error and its causes.
@@ -243,6 +239,15 @@ fn seconds(wait: Duration) -> u64 {
         .div_ceil(1_000)
         .try_into()
         .unwrap_or(u64::MAX)
+}
+
+/// The HTTP status that an error code belongs to.
+pub(crate) fn status_of(code: u32) -> StatusCode {
+    let status = if code >= 10_000 { code / 100 } else { code };
+    u16::try_from(status)
+        .ok()
+        .and_then(|status| StatusCode::from_u16(status).ok())
+        .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 /// The answer that tells an error.

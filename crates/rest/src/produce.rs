@@ -1,8 +1,9 @@
 //! Produce: a body's records to the store, answered when they are as durable as their topic asks.
 //!
 //! JSON keys and values are cut out of the body and stored as they came: a large integer or a space
-//! survives. Binary ones are base64. With a schema, JSON becomes the payload of its format. `null` or nothing is no key, or a tombstone. An unknown topic
-//! is created by its stream's or the store's policy; where that says no, the answer is 40401.
+//! survives. Binary ones are base64. With a schema, JSON becomes the payload of its format. `null` or
+//! nothing is no key, or a tombstone. An unknown topic is created by its stream's or the store's
+//! policy; where that says no, the answer is 40401.
 //!
 //! How records find their partitions and the store is in [`crate::storing`].
 

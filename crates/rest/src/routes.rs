@@ -1,7 +1,7 @@
 //! The paths of the proxy, and what surrounds every call: metrics and the form of errors.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use axum::Router;
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     pub gate: Gate,
     pub consumers: Arc<Consumers>,
     /// For calls on consumer instances of other proxies.
-    pub peers: reqwest::Client,
+    pub peers: Arc<LazyLock<reqwest::Client>>,
     /// Schemas of keys and values.
     pub embedding: Arc<Embedding>,
     /// Who calls, where callers are asked.
@@ -101,7 +101,8 @@ pub fn routes(
         clock,
         gate,
         consumers,
-        peers: consumers::peers(),
+        // Reading the system's certificates takes a while, and most proxies have no peers.
+        peers: Arc::new(LazyLock::new(consumers::peers)),
         embedding: Arc::new(Embedding::new(registry)),
         caller: None,
         turns: Arc::default(),
@@ -246,16 +247,20 @@ async fn observe(request: Request, next: Next) -> Response {
         let media = HeaderValue::from_static(ApiVersion::answer_type(spoken));
         response.headers_mut().insert(header::CONTENT_TYPE, media);
     }
-    let class = match status.as_u16() {
-        ..400 => "ok",
-        400..500 => "refused",
-        _ => "failed",
-    };
-    let labels = [("operation", operation), ("outcome", class)];
+    let labels = [("operation", operation), ("outcome", outcome_of(status))];
     metrics::counter!("thalweg_rest_requests_total", &labels).increment(1);
     metrics::histogram!("thalweg_rest_request_seconds", "operation" => operation)
         .record(started.elapsed().as_secs_f64());
     response
+}
+
+/// What became of a call, in metrics.
+pub(crate) fn outcome_of(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        ..400 => "ok",
+        400..500 => "refused",
+        _ => "failed",
+    }
 }
 
 /// The call's name in metrics, from a closed set.

@@ -184,12 +184,7 @@ impl SchemaError {
 
     /// The HTTP status.
     pub fn status(&self) -> StatusCode {
-        let code = self.code();
-        let status = if code >= 10_000 { code / 100 } else { code };
-        u16::try_from(status)
-            .ok()
-            .and_then(|status| StatusCode::from_u16(status).ok())
-            .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        error::status_of(self.code())
     }
 
     /// The text of the body's `message`: the error and its causes.

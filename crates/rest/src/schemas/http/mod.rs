@@ -32,6 +32,7 @@ use crate::error::{self, RestError};
 use crate::login::{self, Logins};
 use crate::media;
 use crate::rate::{RateLimit, rate_limited};
+use crate::routes::outcome_of;
 
 /// What the handlers share.
 pub(super) struct Served {
@@ -254,12 +255,8 @@ async fn observe(request: Request, next: Next) -> Response {
         let media = HeaderValue::from_static(media.unwrap_or(JSON));
         response.headers_mut().insert(header::CONTENT_TYPE, media);
     }
-    let class = match response.status().as_u16() {
-        ..400 => "ok",
-        400..500 => "refused",
-        _ => "failed",
-    };
-    let labels = [("operation", operation), ("outcome", class)];
+    let outcome = outcome_of(response.status());
+    let labels = [("operation", operation), ("outcome", outcome)];
     metrics::counter!("thalweg_schemas_requests_total", &labels).increment(1);
     metrics::histogram!("thalweg_schemas_request_seconds", "operation" => operation)
         .record(started.elapsed().as_secs_f64());
