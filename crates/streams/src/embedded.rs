@@ -85,6 +85,11 @@ impl EventStore for Embedded {
             .map(|topic| topic.info())
     }
 
+    async fn partitions_or_create(&self, topic: &TopicName) -> Result<i32, StreamsError> {
+        let found = self.streams.topic_or_create(topic).await?;
+        Ok(i32::try_from(found.partitions().len()).unwrap_or(i32::MAX))
+    }
+
     async fn topic_settings(&self, topic: &TopicName) -> Result<Vec<TopicSetting>, StreamsError> {
         let found = self.streams.topic_by_name(topic);
         let found = found.ok_or_else(|| StreamsError::UnknownTopic(topic.clone()))?;
@@ -127,7 +132,7 @@ impl EventStore for Embedded {
         let batch = batch::build(&records, self.streams.clock().now(), sequence)?;
         drop(records);
         let append = loop {
-            match found.append(batch.clone(), Ack::All) {
+            match found.append_built(batch.clone(), Ack::All) {
                 Err(StreamsError::Busy) => self.streams.room(batch.len() as u64).await,
                 outcome => break outcome?,
             }
