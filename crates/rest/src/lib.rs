@@ -36,6 +36,7 @@ mod rate;
 mod routes;
 mod schemas;
 mod storing;
+mod straight;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -51,6 +52,7 @@ pub use rate::{RateLimit, RateLimitConfig, rate_limited};
 pub use routes::{RestHandle, routes};
 pub use schemas::routes as schema_routes;
 pub use schemas::{Level, SchemaError, SchemaRegistry, SchemasConfig};
+pub use straight::Straight;
 
 /// What fuzz targets drive.
 pub mod fuzzing {

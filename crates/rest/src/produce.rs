@@ -17,6 +17,7 @@ use base::UnixMillis;
 use base64::Engine;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
+use http_body::Body as HttpBody;
 use serde::Deserialize;
 use serde::de::{SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -28,7 +29,7 @@ use crate::error::{NOT_ALLOWED, RestError};
 use crate::idempotency::{self, Wanted};
 use crate::limits;
 use crate::login;
-use crate::media::{self, Embedded};
+use crate::media::{self, BodyType, Embedded};
 use crate::routes::Shared;
 use crate::schemas::format::SchemaType;
 use crate::storing::{self, Asked, Outcome};
@@ -42,8 +43,11 @@ pub(crate) async fn to_topic(
     wanted: Wanted,
     body: Body,
 ) -> Result<Response, RestError> {
-    let topic = shared.config.topic_name(&topic)?;
-    produce(&shared, media, topic, None, &headers, wanted, body).await
+    let to = To {
+        topic: shared.config.topic_name(&topic)?,
+        partition: None,
+    };
+    produce(&shared, media, to, &headers, wanted, body).await
 }
 
 /// `POST /topics/{topic}/partitions/{partition}`
@@ -55,17 +59,18 @@ pub(crate) async fn to_partition(
     wanted: Wanted,
     body: Body,
 ) -> Result<Response, RestError> {
-    let topic = shared.config.topic_name(&topic)?;
-    produce(
-        &shared,
-        media,
-        topic,
-        Some(partition),
-        &headers,
-        wanted,
-        body,
-    )
-    .await
+    let to = To {
+        topic: shared.config.topic_name(&topic)?,
+        partition: Some(partition),
+    };
+    produce(&shared, media, to, &headers, wanted, body).await
+}
+
+/// Where a path has its records go.
+pub(crate) struct To {
+    pub topic: TopicName,
+    /// As it is written.
+    pub partition: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -119,18 +124,32 @@ struct HeaderEntry<'a> {
 
 struct Records<'a>(Vec<RecordEntry<'a>>);
 
-async fn produce(
+/// Stores a body's records and answers in `media`.
+pub(crate) async fn produce<B>(
     shared: &Shared,
     media: &'static str,
-    topic: TopicName,
-    partition: Option<String>,
+    to: To,
     headers: &HeaderMap,
-    Wanted(wanted): Wanted,
-    body: Body,
-) -> Result<Response, RestError> {
+    wanted: Wanted,
+    body: B,
+) -> Result<Response, RestError>
+where
+    B: HttpBody<Data = Bytes, Error: fmt::Display> + Unpin,
+{
     let body_type = media::body_type(answer::text(headers, header::CONTENT_TYPE))?;
     let held = shared.gate.read(headers, body).await?;
-    let request: ProduceRequest<'_> = answer::entity(&held.bytes)?;
+    store(shared, media, to, body_type, wanted, &held.bytes).await
+}
+
+async fn store(
+    shared: &Shared,
+    media: &'static str,
+    To { topic, partition }: To,
+    body_type: BodyType,
+    Wanted(wanted): Wanted,
+    body: &Bytes,
+) -> Result<Response, RestError> {
+    let request: ProduceRequest<'_> = answer::entity(body)?;
     let writers = match body_type.embedded {
         Embedded::Schema(kind) => Writers::of(shared, &topic, &request, kind).await?,
         Embedded::Binary | Embedded::Json => Writers::default(),
@@ -148,7 +167,7 @@ async fn produce(
         ));
     }
     // Every record is decoded before any is stored: a request that does not fit stores nothing.
-    let records = decode(&held.bytes, &entries, body_type.embedded, &writers)?;
+    let records = decode(body, &entries, body_type.embedded, &writers)?;
     let partitions = storing::partitions_of(shared, &topic).await?;
     let fixed = match &partition {
         Some(text) => Some(existing_partition(&topic, partitions, text)?),
@@ -165,7 +184,7 @@ async fn produce(
             false,
         ),
         Some(wanted) => {
-            let once = wanted.of(&topic, &held.bytes, shared.clock.now());
+            let once = wanted.of(&topic, body, shared.clock.now());
             let stored = storing::store_once(shared, &topic, partitions, asked, &once).await;
             stored.map(|(outcomes, recalled)| (outcomes, recalled.is_recalled))?
         }

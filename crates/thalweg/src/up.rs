@@ -507,7 +507,7 @@ impl Parts {
         if let (Some(listener), Some(registry)) = (listeners.schemas, &self.registry) {
             let port = &self.ports.schemas;
             let (logins, rates) = (logins.clone(), port.rates.clone());
-            let routes = port.guarded(rest::schema_routes(registry.clone(), logins, rates));
+            let routes = rest::schema_routes(registry.clone(), logins, rates);
             tasks.spawn(http::serve(
                 listener,
                 routes,
@@ -533,7 +533,7 @@ impl Parts {
         }
         tasks.spawn(http::serve(
             listeners.management,
-            port.guarded(management),
+            management,
             port.transport(),
             shutdown.clone(),
         ));
@@ -560,7 +560,11 @@ impl Parts {
             self.registry.clone(),
             port.rates.clone(),
         );
-        let (routes, transport) = (port.guarded(routes), port.transport());
+        let routes = http::Routes {
+            straight: handle.straight(),
+            ..routes.into()
+        };
+        let transport = port.transport();
         let shutdown = shutdown.clone();
         async move {
             let stopping = async {

@@ -33,6 +33,7 @@ use crate::endpoints::Endpoints;
 use crate::telemetry;
 
 pub use config::{HttpConfig, Section};
+pub use door::Routes;
 pub use ports::Ports;
 pub use serve::serve;
 
