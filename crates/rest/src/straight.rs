@@ -6,6 +6,7 @@
 //! /topics/{topic}/partitions/{partition}` and does what the routes would, by the same handler, with
 //! the same metrics and form of errors; all else it hands back.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -63,7 +64,7 @@ impl Straight {
     pub fn take<B>(
         &self,
         request: Request<B>,
-    ) -> Result<impl Future<Output = Response> + Send + use<B>, Request<B>>
+    ) -> Result<impl Future<Output = Result<Response, Infallible>> + Send + use<B>, Request<B>>
     where
         B: HttpBody<Data = Bytes, Error: std::fmt::Display + Send> + Send + Unpin,
     {
@@ -85,7 +86,7 @@ impl Straight {
                 _ => metrics.failed.increment(1),
             }
             metrics.seconds.record(started.elapsed().as_secs_f64());
-            answer
+            Ok(answer)
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The way of one request from its connection to the routes, and of the answer back.
 //!
 //! What a port or a request does not use costs it nothing: a request by HTTP/1.1 that is neither
-//! compressed nor asks for it goes straight to the routes.
+//! compressed nor asks for it goes straight to the routes, or past them ([`rest::Straight`]).
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -13,7 +13,6 @@ use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
-use axum::routing::future::RouteFuture;
 use bytes::Bytes;
 use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
@@ -65,36 +64,13 @@ pub(super) struct Door {
     pub watch: Option<Arc<Watch>>,
 }
 
-/// An answer under way.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a box would cost every request on the straight way an allocation"
-)]
-pub(super) enum Answering<F> {
-    Refused(Response<Body>),
-    Straight(F),
-    Routed(RouteFuture<Infallible>),
-    Dressed(Pin<Box<dyn Future<Output = Response<Body>> + Send>>),
-}
-
-impl<F: Future<Output = Response<Body>>> Answering<F> {
-    /// The answer.
-    pub async fn done(self) -> Result<Response<Body>, Infallible> {
-        match self {
-            Answering::Refused(answer) => Ok(answer),
-            Answering::Straight(answer) => Ok(answer.await),
-            Answering::Routed(answer) => answer.await,
-            Answering::Dressed(answer) => Ok(answer.await),
-        }
-    }
-}
+/// An answer under way. It is moved several times before it runs, and is large: a box is cheaper.
+pub(super) type Answering =
+    Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 impl Door {
     /// Answers a request.
-    pub fn take(
-        &self,
-        mut request: Request<Incoming>,
-    ) -> Answering<impl Future<Output = Response<Body>> + Send + use<>> {
+    pub fn take(&self, mut request: Request<Incoming>) -> Answering {
         let headers = request.headers();
         let asks = Asks {
             coding: gzip::coding(headers),
@@ -104,28 +80,28 @@ impl Door {
         let has_manners = self.manners.cors.is_some() || self.manners.body_idle_max.is_some();
         if is_plain && !has_manners && self.watch.is_none() {
             if let Some(refusal) = self.manners.refusal(headers) {
-                return Answering::Refused(refusal);
+                return Box::pin(std::future::ready(Ok(refusal)));
             }
             if let Some(straight) = &self.routes.straight {
                 match straight.take(request) {
-                    Ok(answer) => return Answering::Straight(answer),
+                    Ok(answer) => return Box::pin(answer),
                     Err(other) => request = other,
                 }
             }
             request.extensions_mut().insert(self.peer.clone());
-            return Answering::Routed(self.routes.router.clone().call(request));
+            return Box::pin(self.routes.router.clone().call(request));
         }
         request.extensions_mut().insert(self.peer.clone());
         let routes = self.routes.router.clone();
         let manners = Arc::clone(&self.manners);
         let progress = self.watch.as_ref().map(|watch| watch.begin());
-        Answering::Dressed(Box::pin(async move {
+        Box::pin(async move {
             let answer = manners.answer(routes, request, asks).await;
-            match progress {
+            Ok(match progress {
                 Some(progress) => watched(answer, progress),
                 None => answer,
-            }
-        }))
+            })
+        })
     }
 }
 

@@ -126,7 +126,7 @@ impl Port {
             },
             watch: watch.clone(),
         };
-        let service = service_fn(move |request| door.take(request).done());
+        let service = service_fn(move |request| door.take(request));
         let ended = match watch {
             None => {
                 let connection = self.http1.serve_connection(TokioIo::new(link), service);
