@@ -34,6 +34,7 @@ mod produce;
 mod properties;
 mod rate;
 mod routes;
+mod scan;
 mod schemas;
 mod storing;
 mod straight;

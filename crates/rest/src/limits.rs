@@ -53,7 +53,12 @@ pub(crate) const PATTERN_BYTES_MAX: usize = 1 << 20;
 /// look every five minutes; looking here costs microseconds).
 pub(crate) const PATTERN_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Records of one produce request, or of one read without an instance: a record of three bytes costs some 150 in memory.
+/// Bytes of a produce request from which on it is worth trying whether it holds plain text only: the
+/// parser takes some microseconds for as much.
+pub const SCANNED_BYTES_MIN: usize = 4 << 10;
+
+/// Records of one produce request, or of one read without an instance: a record of three bytes costs
+/// some 150 in memory.
 pub(crate) const RECORDS_MAX: usize = 200_000;
 
 /// Bytes of records that go to the store as one batch: under the store's message bound as it

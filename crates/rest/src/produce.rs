@@ -31,6 +31,7 @@ use crate::limits;
 use crate::login;
 use crate::media::{self, BodyType, Embedded};
 use crate::routes::Shared;
+use crate::scan;
 use crate::schemas::format::SchemaType;
 use crate::storing::{self, Asked, Outcome};
 
@@ -73,7 +74,7 @@ pub(crate) struct To {
     pub partition: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProduceRequest<'a> {
     #[serde(borrow)]
@@ -96,13 +97,13 @@ struct Writers {
     value: Option<Writer>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RecordEntry<'a> {
-    #[serde(borrow, default)]
-    key: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    value: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    key: Option<&'a str>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    value: Option<&'a str>,
     #[serde(default)]
     partition: Option<i32>,
     #[serde(borrow, default)]
@@ -122,6 +123,7 @@ struct HeaderEntry<'a> {
     value: Option<&'a RawValue>,
 }
 
+#[derive(Default)]
 struct Records<'a>(Vec<RecordEntry<'a>>);
 
 /// Stores a body's records and answers in `media`.
@@ -149,7 +151,7 @@ async fn store(
     Wanted(wanted): Wanted,
     body: &Bytes,
 ) -> Result<Response, RestError> {
-    let request: ProduceRequest<'_> = answer::entity(body)?;
+    let request = ProduceRequest::read(body)?;
     let writers = match body_type.embedded {
         Embedded::Schema(kind) => Writers::of(shared, &topic, &request, kind).await?,
         Embedded::Binary | Embedded::Json => Writers::default(),
@@ -191,6 +193,31 @@ async fn store(
     };
     let answer = answer::bytes(status_of(&outcomes), media, receipts(&outcomes, &writers));
     Ok(idempotency::marked(answer, is_recalled))
+}
+
+impl<'a> ProduceRequest<'a> {
+    fn read(body: &'a [u8]) -> Result<Self, RestError> {
+        let is_large = body.len() >= limits::SCANNED_BYTES_MIN;
+        let scanned = is_large.then(|| scan::records(body, limits::RECORDS_MAX));
+        let Some(records) = scanned.flatten() else {
+            return answer::entity(body);
+        };
+        let entry = |scan::Strings { key, value }| RecordEntry {
+            key,
+            value,
+            ..RecordEntry::default()
+        };
+        Ok(ProduceRequest {
+            records: Records(records.into_iter().map(entry).collect()),
+            ..ProduceRequest::default()
+        })
+    }
+}
+
+/// A value as it stands in the body.
+fn raw<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<&'de str>, D::Error> {
+    let raw = Option::<&RawValue>::deserialize(deserializer)?;
+    Ok(raw.map(RawValue::get))
 }
 
 impl Writers {
@@ -252,9 +279,9 @@ fn decode(
     embedded: Embedded,
     writers: &Writers,
 ) -> Result<Vec<Record>, RestError> {
-    let part = |index: usize, name: &str, raw: Option<&RawValue>| match (raw, embedded) {
+    let part = |index: usize, name: &str, raw: Option<&str>| match (raw, embedded) {
         (None, _) => Ok(None),
-        (Some(raw), Embedded::Json) => Ok(Some(body.slice_ref(raw.get().as_bytes()))),
+        (Some(raw), Embedded::Json) => Ok(Some(body.slice_ref(raw.as_bytes()))),
         (Some(raw), Embedded::Binary) => from_base64(raw).map(Some).map_err(|reason| {
             RestError::InvalidEntity(format!("records[{index}].{name} {reason}"))
         }),
@@ -264,7 +291,7 @@ fn decode(
                 _ => (&writers.value, RestError::ValueSchemaMissing),
             };
             let writer = writer.as_ref().ok_or(missing)?;
-            let written = writer.write(raw.get().as_bytes());
+            let written = writer.write(raw.as_bytes());
             written
                 .map(Some)
                 .map_err(|fault| RestError::Conversion(format!("records[{index}].{name}: {fault}")))
@@ -277,7 +304,10 @@ fn decode(
             return Err(RestError::InvalidEntity(text));
         }
         let header = |JsonObject(header): &JsonObject<HeaderEntry<'_>>| {
-            let value = header.value.map(from_base64).transpose();
+            let value = header
+                .value
+                .map(|value| from_base64(value.get()))
+                .transpose();
             let value = value.map_err(|reason| {
                 let name = &header.key;
                 RestError::InvalidEntity(format!("records[{index}].headers '{name}' {reason}"))
@@ -298,8 +328,8 @@ fn decode(
     Ok(records)
 }
 
-pub(crate) fn from_base64(raw: &RawValue) -> Result<Bytes, &'static str> {
-    let text = raw.get();
+/// The bytes of JSON text in base64.
+pub(crate) fn from_base64(text: &str) -> Result<Bytes, &'static str> {
     let inner = text
         .strip_prefix('"')
         .and_then(|text| text.strip_suffix('"'))
