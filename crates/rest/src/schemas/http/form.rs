@@ -7,12 +7,12 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::{JSON, Served};
-use crate::answer::{self, Parameters, Segments};
+use crate::answer::{self, JsonObject, Parameters, Segments};
 use crate::schemas::AskedVersion;
 use crate::schemas::error::SchemaError;
 use crate::schemas::format::SchemaType;
@@ -178,7 +178,8 @@ impl Served {
     ) -> Result<T, Response> {
         let held = self.gate.read(headers, body).await;
         let held = held.map_err(IntoResponse::into_response)?;
-        serde_json::from_slice(&held.bytes).map_err(|error| {
+        let read = serde_json::from_slice(&held.bytes).map(|JsonObject(entity)| entity);
+        read.map_err(|error| {
             let text = format!("the body does not fit: {error}");
             match error.classify() {
                 serde_json::error::Category::Data => SchemaError::InvalidEntity(text),
@@ -209,10 +210,20 @@ fn asked_version(text: &str) -> Result<AskedVersion, SchemaError> {
     number.map(AskedVersion::Number).ok_or_else(invalid)
 }
 
-/// A parameter that is there or not; everything but `true` is not.
+/// A parameter that is `true`, `false` or there without a value, which is false as well. Others are
+/// refused: a typing error in `permanent` or `deleted` is better told than taken for one of both.
 pub(super) fn flag<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
     let text = String::deserialize(value)?;
-    Ok(text.eq_ignore_ascii_case("true"))
+    flag_of(&text).map_err(D::Error::custom)
+}
+
+/// As [`flag`], of a value by itself.
+pub(super) fn flag_of(text: &str) -> Result<bool, &'static str> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" => Ok(true),
+        "false" | "" => Ok(false),
+        _ => Err("write true or false"),
+    }
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for SubjectPath {
