@@ -52,6 +52,10 @@ impl EventStore for Embedded {
     }
 
     async fn create_topic(&self, spec: TopicSpec) -> Result<TopicInfo, StreamsError> {
+        if !spec.replication.fits_one(self.streams.node_id()) {
+            let reason = "there is one broker: one replica of each partition, on that broker";
+            return Err(StreamsError::Unsupported(reason));
+        }
         self.streams
             .create_topic(spec)
             .await
