@@ -11,6 +11,7 @@
 mod access;
 mod acl_words;
 mod answer;
+mod answers;
 mod backups;
 mod body;
 mod config;
@@ -46,6 +47,7 @@ mod v3;
 
 pub use access::{access_elsewhere, access_management};
 pub use config::RestConfig;
+pub use consumers::PeersError;
 pub use error::RestError;
 pub use login::{Logins, Openings, Peer, cluster_rights_asked};
 pub use management::management;

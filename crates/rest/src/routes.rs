@@ -1,7 +1,7 @@
 //! The paths of the proxy, and what surrounds every call: metrics and the form of errors.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use axum::Router;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::answer;
 use crate::body::Gate;
 use crate::config::RestConfig;
-use crate::consumers::{self, Consumers, Roll};
+use crate::consumers::{self, Consumers, Peers, Roll};
 use crate::embedded::Embedding;
 use crate::error::RestError;
 use crate::login::{self, Logins};
@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     pub gate: Gate,
     pub consumers: Arc<Consumers>,
     /// For calls on consumer instances of other proxies.
-    pub peers: Arc<LazyLock<reqwest::Client>>,
+    pub peers: Arc<Peers>,
     /// Schemas of keys and values.
     pub embedding: Arc<Embedding>,
     /// Who calls, where callers are asked.
@@ -97,14 +97,14 @@ pub fn routes(
     #[cfg(test)]
     let all_partition_reads = Arc::clone(&partition_reads);
     let gate = Gate::new(config.body_bytes_max.0);
+    let peers = Peers::new(&config);
     let shared = Shared {
         store,
         config: Arc::new(config),
         clock,
         gate,
         consumers,
-        // Reading the system's certificates takes a while, and most proxies have no peers.
-        peers: Arc::new(LazyLock::new(consumers::peers)),
+        peers: Arc::new(peers),
         embedding: Arc::new(Embedding::new(registry)),
         caller: None,
         turns: Arc::default(),

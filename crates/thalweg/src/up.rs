@@ -376,6 +376,8 @@ impl Parts {
             let opened = blocking(move || Ports::open(&config, &clock)).await?;
             Arc::new(opened.map_err(cannot_open("the HTTP ports"))?)
         };
+        let checked = config.rest.check_peers();
+        checked.map_err(cannot_open("the way to other proxies"))?;
         let store = match (&streams, &cluster) {
             (Some(streams), _) => Some(streams.store()),
             (None, Some(cluster)) => Some(cluster.store()),
@@ -550,6 +552,7 @@ impl Parts {
         let port = &self.ports.rest;
         let settings = rest::RestConfig {
             is_tls: config.rest.http.tls.is_on(),
+            peer_identity: own_certificate(config),
             ..with_peer_address(&config.rest, &listener)
         };
         let (routes, handle) = rest::routes(
@@ -601,6 +604,12 @@ impl Parts {
             cluster.close().await;
         }
     }
+}
+
+/// The REST proxy's own certificate and its key, where it speaks TLS.
+fn own_certificate(config: &Config) -> Option<(PathBuf, PathBuf)> {
+    let tls = &config.rest.http.tls;
+    tls.certificate.clone().zip(tls.key.clone())
 }
 
 /// The proxy's settings with the address at which the proxies on other machines find it.

@@ -13,6 +13,8 @@ use serde_json::{Map, Value};
 
 use super::{JSON, Served};
 use crate::answer::{self, JsonObject, Parameters, Segments};
+use crate::answers::{Answers, kept};
+use crate::limits::ANSWER_BYTES_FREE;
 use crate::schemas::AskedVersion;
 use crate::schemas::error::SchemaError;
 use crate::schemas::format::SchemaType;
@@ -41,7 +43,16 @@ pub(super) fn list(body: &impl Serialize) -> Result<Response, SchemaError> {
              and limit"
         ))
     })?;
-    Ok(answer::bytes(StatusCode::OK, JSON, text.0))
+    let text = text.0;
+    if text.len() <= ANSWER_BYTES_FREE {
+        return Ok(answer::bytes(StatusCode::OK, JSON, text));
+    }
+    let share = Answers::of_process().for_answer(text.len());
+    let share = share.ok_or_else(|| {
+        SchemaError::Limit("large answers fill their room; ask again, or with limit".to_owned())
+    })?;
+    let answer = answer::bytes(StatusCode::OK, JSON, text);
+    Ok(kept(answer, Some(share)))
 }
 
 /// Takes as many bytes as an answer may have.
