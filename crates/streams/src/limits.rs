@@ -127,10 +127,6 @@ pub const CLUSTER_JOBS_MAX: usize = 4_096;
 /// what one round takes.
 pub const CLUSTER_PENDING_BYTES: usize = 64 << 20;
 
-/// Writers to a cluster, each with a producer of its own that has one round under way: with one, a
-/// large round waits for the answer to the one before it.
-pub(crate) const CLUSTER_WRITERS: usize = 4;
-
 /// Batches in one round of writing to an external cluster.
 pub const CLUSTER_ROUND_BATCHES_MAX: usize = 1_024;
 

@@ -24,7 +24,6 @@ mod settings;
 mod topics;
 mod writer;
 
-use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -50,7 +49,7 @@ use crate::event_store::{
     BrokerInfo, ClusterInfo, CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail,
     GroupInfo, Placed, ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
 };
-use crate::limits::{CLUSTER_JOBS_MAX, CLUSTER_PENDING_BYTES, CLUSTER_WRITERS};
+use crate::limits::{CLUSTER_JOBS_MAX, CLUSTER_PENDING_BYTES};
 use crate::once::{ProduceOnce, StoredOnce};
 use crate::topic::TopicName;
 use crate::topic_config::ConfigChange;
@@ -71,21 +70,8 @@ pub struct Cluster {
 
 #[derive(Clone)]
 struct Queues {
-    /// One a writer; a partition's batches always go to the same.
-    plain: Arc<[SyncSender<Job>]>,
+    plain: SyncSender<Job>,
     numbered: SyncSender<Job>,
-}
-
-impl Queues {
-    fn of(&self, batch: &ProduceBatch) -> &SyncSender<Job> {
-        if batch.sequence.is_some() {
-            return &self.numbered;
-        }
-        let mut hasher = std::hash::DefaultHasher::new();
-        (batch.topic.wire_name(), batch.partition).hash(&mut hasher);
-        let lane = hasher.finish() % self.plain.len() as u64;
-        &self.plain[lane as usize]
-    }
 }
 
 impl Cluster {
@@ -100,19 +86,14 @@ impl Cluster {
         let batch_bytes_max = config.max_message_bytes.0;
         let calls = Calls::new(config.kafka.clone(), Trouble::default())?;
         let topics = Topics::new(calls.clone(), Arc::new(config));
-        let mut threads = Vec::new();
-        let mut plain = Vec::new();
-        for _ in 0..CLUSTER_WRITERS {
-            let (queue, jobs) = sync_channel(CLUSTER_JOBS_MAX);
-            let writer = Writer::new(calls.clone(), batch_bytes_max);
-            threads.push(thread("kafka-write", move || writer.run(jobs))?);
-            plain.push(queue);
-        }
+        let (plain, plain_jobs) = sync_channel(CLUSTER_JOBS_MAX);
         let (numbered, numbered_jobs) = sync_channel(CLUSTER_JOBS_MAX);
+        let writer = Writer::new(calls.clone(), batch_bytes_max);
         let once = OnceWriter::new(calls.clone(), batch_bytes_max, transactional_id);
-        let name = "kafka-write-once";
-        threads.push(thread(name, move || once.run(numbered_jobs))?);
-        let plain = plain.into();
+        let threads = vec![
+            thread("kafka-write", move || writer.run(plain_jobs))?,
+            thread("kafka-write-once", move || once.run(numbered_jobs))?,
+        ];
         Ok(Arc::new(Cluster {
             calls,
             topics,
@@ -193,6 +174,10 @@ impl Cluster {
         self.topics.check(&batch.topic, batch.partition).await?;
         let room = self.room(bytes).await?;
         let queues = self.queues.lock().clone().ok_or(StreamsError::Closed)?;
+        let queue = match batch.sequence {
+            Some(_) => queues.numbered,
+            None => queues.plain,
+        };
         let (answer, answered) = oneshot::channel();
         let topic = batch.topic.clone();
         let job = Job {
@@ -201,10 +186,9 @@ impl Cluster {
             answer,
             room,
         };
-        // There is a place in each queue for every share of the room.
-        let queued = queues.of(&job.batch).try_send(job);
-        queued.map_err(|_| StreamsError::Closed)?;
-        drop(queues);
+        // There is a place in the queue for every share of the room.
+        queue.try_send(job).map_err(|_| StreamsError::Closed)?;
+        drop(queue);
         let outcome = answered.await.unwrap_or(Err(StreamsError::Closed));
         if let Err(StreamsError::UnknownTopic(_) | StreamsError::UnknownPartition { .. }) = outcome
         {

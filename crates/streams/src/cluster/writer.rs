@@ -1,8 +1,7 @@
-//! The threads that write what has no sequence of its own.
+//! The thread that writes what has no sequence of its own.
 //!
-//! Each takes all that waits for it, sends it as one round ([`super::round`]), and answers; then the
-//! next. So a lone batch waits for one round trip and a crowd shares it. A partition has one writer,
-//! so its order is that of the calls; several writers have several rounds under way. librdkafka is idempotent beneath:
+//! It takes all that waits, sends it as one round ([`super::round`]), and answers; then the next. So
+//! a lone batch waits for one round trip and a crowd shares it. librdkafka is idempotent beneath:
 //! what it retries is stored once, in order. While the cluster is away the round waits for it, up
 //! to the delivery's time-out, and everybody behind it waits for room.
 
@@ -24,7 +23,7 @@ use crate::event_store::Placed;
 /// What became of a batch.
 pub(super) type Outcome = Result<Placed, StreamsError>;
 
-/// A writer's state.
+/// The writer's state.
 pub(super) struct Writer {
     calls: Calls,
     partition_bytes_max: u64,
