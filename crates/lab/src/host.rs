@@ -67,6 +67,28 @@ pub fn disk_sync_us(folder: &Path, rest: Duration) -> std::io::Result<f64> {
     Ok(stats::quantile(&stats::sorted(&times), 0.5).unwrap_or(0.0))
 }
 
+/// 4 KiB appended and synced at this rate for so long: the 99th percentile, in milliseconds from when
+/// each was due.
+pub fn disk_sync_paced_p99_ms(folder: &Path, rate: u32, length: Duration) -> std::io::Result<f64> {
+    let path = folder.join("disk-sync-paced");
+    let mut file = File::create(&path)?;
+    let block = [7_u8; 4096];
+    let mut times = Vec::new();
+    let began = Instant::now();
+    for index in 0.. {
+        let due = Duration::from_secs(1) * index / rate;
+        if due >= length {
+            break;
+        }
+        std::thread::sleep(due.saturating_sub(began.elapsed()));
+        file.write_all(&block)?;
+        file.sync_data()?;
+        times.push(began.elapsed().saturating_sub(due).as_secs_f64() * 1e3);
+    }
+    std::fs::remove_file(path)?;
+    Ok(stats::quantile(&stats::sorted(&times), 0.99).unwrap_or(0.0))
+}
+
 fn disk_write_bytes_per_s(folder: &Path) -> std::io::Result<f64> {
     let path = folder.join("disk-write");
     let mut file = File::create(&path)?;

@@ -190,7 +190,9 @@ const SMALL: usize = 100;
 const LARGE: usize = 100_000;
 /// From here on a record's bytes cost more than its handling.
 const LARGE_BYTES: usize = 10_000;
-const PACE: Sending = Sending::Paced(1_000);
+/// Records a second of the loads at a fixed rate.
+pub const PACE_PER_S: u32 = 1_000;
+const PACE: Sending = Sending::Paced(PACE_PER_S);
 
 /// Every load, in the order in which a server gets them. What a load reads was sent before it.
 pub const LOADS: &[Load] = &[
