@@ -7,6 +7,7 @@
 mod body;
 mod c2_routes;
 mod management;
+mod rollouts;
 
 use std::sync::Arc;
 
@@ -54,7 +55,9 @@ impl From<FleetError> for Failure {
             | FleetError::NoIdentifier
             | FleetError::NoOperation
             | FleetError::BadName { .. }
-            | FleetError::BadFlow { .. } => StatusCode::BAD_REQUEST,
+            | FleetError::BadFlow { .. }
+            | FleetError::BadRollout(_) => StatusCode::BAD_REQUEST,
+            FleetError::RolloutState { .. } => StatusCode::CONFLICT,
             FleetError::Unknown { .. } => StatusCode::NOT_FOUND,
             FleetError::Full { .. } | FleetError::NotStored => StatusCode::SERVICE_UNAVAILABLE,
             FleetError::Store(error) if error.may_retry() => StatusCode::SERVICE_UNAVAILABLE,

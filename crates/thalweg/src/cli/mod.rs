@@ -138,6 +138,11 @@ enum Command {
     /// Publish a flow to a class; list and show flows.
     #[command(subcommand)]
     Flows(fleet::FlowsCommand),
+    /// Roll a flow out to a class in batches, and steer that.
+    #[command(subcommand)]
+    Rollouts(fleet::RolloutsCommand),
+    /// List what happened in the fleet, newest first.
+    Events(fleet::EventsArgs),
     /// Add, list, show and remove statements.
     #[command(subcommand)]
     Statements(statements::Command),
@@ -209,6 +214,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Agents(command) => block_on(fleet::agents(client()?, command)),
         Command::Classes(command) => block_on(fleet::classes(client()?, command)),
         Command::Flows(command) => block_on(fleet::flows(client()?, command)),
+        Command::Events(args) => block_on(fleet::events(client()?, args)),
+        Command::Rollouts(command) => block_on(fleet::rollouts(client()?, command)),
         Command::Statements(command) => block_on(statements::run(client()?, command)),
         Command::Tenants(command) => block_on(tenants::run(client()?, command)),
         Command::Import(args) => block_on(import::run(client()?, args)),
