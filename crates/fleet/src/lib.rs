@@ -12,25 +12,37 @@
 //! mounted by the binary.
 
 mod agent;
+mod asking;
+mod bundle;
 mod capability;
 mod config;
 mod error;
+mod files;
 mod fleet;
 mod flow;
 pub mod http;
 mod limits;
 mod manifest;
 mod operation;
+mod parameter;
+mod publishing;
 mod registry;
+mod request;
+mod resource;
+mod seal;
+mod shape;
 mod store;
+mod tables;
 mod views;
 mod writer;
 
-pub use config::FleetConfig;
+pub use config::{CertificateBinding, FleetConfig};
 pub use error::FleetError;
 pub use fleet::Fleet;
 pub use flow::FlowShape;
 pub use operation::OperationStatus;
+pub use resource::{Resource, ResourceKind};
 pub use views::{
-    AgentDetail, AgentView, AgentsPage, ClassView, FlowView, OperationView, Published,
+    AgentDetail, AgentView, AgentsPage, AskedView, BundleView, Checked, ClassResourcesView,
+    ClassView, FlowView, OperationView, Published, RefusedView, ResourceView,
 };

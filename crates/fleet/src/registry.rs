@@ -3,6 +3,9 @@
 //! Changes gather in a [`Batch`] of a numbered generation; whoever needs a change durable waits
 //! until its generation is committed. A batch that could not be written is put back whole.
 
+mod asked;
+mod resourced;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -17,6 +20,11 @@ use crate::flow::FlowShape;
 use crate::limits;
 use crate::manifest::{self, NewManifest};
 use crate::operation::{AckEffect, FleetOperation, Policy};
+use crate::request::Request;
+use crate::resource::{Resource, ResourceSet};
+
+pub use asked::{unknown_agent, unknown_operation};
+pub use resourced::ResourceState;
 
 /// The fleet's memory.
 #[derive(Debug, Default)]
@@ -25,6 +33,12 @@ pub struct Registry {
     pub(crate) classes: BTreeMap<Arc<str>, Class>,
     pub(crate) flows: HashMap<Arc<str>, Arc<Flow>>,
     pub(crate) manifests: HashMap<Arc<str>, Arc<AgentManifest>>,
+    /// What operators asked for.
+    pub(crate) requests: HashMap<Arc<str>, Arc<Request>>,
+    /// What can be assigned to classes.
+    pub(crate) resources: HashMap<Arc<str>, Arc<Resource>>,
+    /// What classes have, once they were ever given any.
+    pub(crate) resource_sets: HashMap<Arc<str>, Arc<ResourceSet>>,
     /// Which agent an operation belongs to.
     owners: HashMap<Arc<str>, Arc<str>>,
     /// Which agent is asked to describe an unknown manifest, and by which operation.
@@ -107,6 +121,16 @@ pub struct Handout {
     pub kind: OperationKind,
     pub operand: Operand,
     pub flow: Option<Arc<str>>,
+    /// The operator's request that it came from.
+    pub request: Option<Arc<str>>,
+    /// That request, if it is in memory.
+    pub asked: Option<Arc<Request>>,
+    /// The resources of a SYNC.
+    pub resources: Option<Arc<ResourceSet>>,
+    /// What the agent can do.
+    pub head: Option<Arc<AgentManifest>>,
+    /// Whether it may be handed out again; what may not has to be durable as handed out first.
+    pub repeats: bool,
 }
 
 impl Registry {
@@ -124,6 +148,7 @@ impl Registry {
             .filter(|operation| operation.is_active())
         {
             if operation.kind == OperationKind::Describe
+                && operation.operand == Operand::Manifest
                 && let Some(key) = agent.manifest.clone()
             {
                 self.describing
@@ -168,6 +193,7 @@ impl Registry {
             heartbeat.flow_info.as_ref(),
             now,
         );
+        agent.observe_resources(heartbeat.resource_info.as_ref());
         agent.heartbeats += 1;
         let grown = agent.remember(heartbeat, bytes, room);
         self.kept_bytes = self.kept_bytes.saturating_add_signed(grown);
@@ -258,10 +284,21 @@ impl Registry {
         ))
     }
 
-    /// The operations for the response to `agent`, which calls now.
-    pub fn hand_out(&mut self, now: UnixMillis, policy: &Policy, agent: &str) -> Vec<Handout> {
+    /// The operations for the response to `agent`, which calls now, and the generation in which
+    /// they are durable as handed out.
+    pub fn hand_out(
+        &mut self,
+        now: UnixMillis,
+        policy: &Policy,
+        agent: &str,
+    ) -> (Vec<Handout>, u64) {
+        let found = self.agents.get(agent);
+        let (head, resources) = match found {
+            Some(agent) => (self.head_of(agent), self.resources_of(agent)),
+            None => return (Vec::new(), self.generation),
+        };
         let Some(agent) = self.agents.get_mut(agent) else {
-            return Vec::new();
+            return (Vec::new(), self.generation);
         };
         let class = agent
             .class
@@ -275,11 +312,18 @@ impl Registry {
             // What timed out is sent again only while it is still what the class wants.
             let wanted = operation.flow.is_none() || operation.flow == desired;
             if wanted && operation.hand_out(now, policy) {
+                let asked = operation.request.as_ref();
+                let asked = asked.and_then(|id| self.requests.get(id)).cloned();
                 handouts.push(Handout {
                     id: operation.id.clone(),
                     kind: operation.kind.clone(),
                     operand: operation.operand.clone(),
                     flow: operation.flow.clone(),
+                    request: operation.request.clone(),
+                    asked,
+                    resources: resources.clone().filter(|_| operation.goal.is_some()),
+                    head: head.clone(),
+                    repeats: operation.repeats(),
                 });
                 self.dirty_operations.insert(operation.id.clone());
             }
@@ -289,7 +333,7 @@ impl Registry {
             self.mark(&id);
             self.active.insert(id);
         }
-        handouts
+        (handouts, self.generation)
     }
 
     /// Times out what waited too long; returns how many.
@@ -472,7 +516,8 @@ impl Registry {
         let desired = class
             .and_then(|class| class.desired.as_ref())
             .map(|flow| flow.id.clone());
-        if agent.settle(desired.as_deref(), now) {
+        let silent = agent.settle_silent(now);
+        if agent.settle(desired.as_deref(), now) || silent {
             let ids = agent
                 .operations
                 .iter()
@@ -514,18 +559,32 @@ impl Registry {
             .operations
             .iter()
             .any(|op| op.is_active() && !op.stored);
-        let created = !fresh.is_empty();
+        let mut created = !fresh.is_empty();
         for operation in fresh {
-            self.dirty_operations.insert(operation.id.clone());
-            self.owners.insert(operation.id.clone(), id.clone());
-            for removed in agent.add_operation(operation) {
-                self.owners.remove(&removed);
-                self.dirty_operations.remove(&removed);
-                self.removed_operations.push(removed);
-            }
+            self.add(id, operation);
         }
+        created |= self.plan_resources(id, now, policy);
         self.refresh_active(id);
         created || waits
+    }
+
+    /// Gives the agent an operation; the bound may push old ones out.
+    fn add(&mut self, id: &Arc<str>, operation: FleetOperation) {
+        let Some(agent) = self.agents.get_mut(id) else {
+            return;
+        };
+        self.dirty_operations.insert(operation.id.clone());
+        self.owners.insert(operation.id.clone(), id.clone());
+        for removed in agent.add_operation(operation) {
+            self.owners.remove(&removed);
+            self.dirty_operations.remove(&removed);
+            self.removed_operations.push(removed);
+        }
+    }
+
+    /// What the agent's manifest says of operations, where it is known.
+    pub fn head_of(&self, agent: &Agent) -> Option<Arc<AgentManifest>> {
+        self.manifests.get(agent.manifest.as_ref()?).cloned()
     }
 
     fn mark(&mut self, id: &Arc<str>) {
@@ -609,6 +668,7 @@ fn row_of(agent: &Agent) -> Agent {
         hostname: agent.hostname.clone(),
         device: agent.device.clone(),
         flow: agent.flow.clone(),
+        resources: agent.resources.clone(),
         first_seen: agent.first_seen,
         last_seen: agent.last_seen,
         heartbeats: agent.heartbeats,

@@ -38,6 +38,11 @@ impl Store {
         })
     }
 
+    /// The database.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
     /// Waits for what is under way and closes the database.
     pub async fn close(&self) {
         self.database.close().await;
@@ -294,6 +299,8 @@ impl Store {
         operation.attempts = u32::try_from(self.number(row, "attempts")?).unwrap_or(u32::MAX);
         operation.acknowledged = self.number(row, "acknowledged")? != 0;
         operation.details = self.text(row, "details")?;
+        operation.request = self.maybe(row, "request_id")?.map(Arc::from);
+        operation.goal = self.maybe(row, "goal")?.map(Arc::from);
         operation.stored = true;
         Ok(operation)
     }
@@ -347,7 +354,7 @@ fn agents_query(agents: &[Agent]) -> QueryBuilder<Sqlite> {
 fn operations_query(operations: &[(Arc<str>, FleetOperation)]) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::new(
         "INSERT INTO operations (id, agent_id, operation, operand, flow_id, state, created_ms,
-         updated_ms, handed_out_ms, attempts, acknowledged, details) ",
+         updated_ms, handed_out_ms, attempts, acknowledged, details, request_id, goal) ",
     );
     query.push_values(operations, |mut row, (agent, operation)| {
         row.push_bind(operation.id.to_string())
@@ -361,7 +368,9 @@ fn operations_query(operations: &[(Arc<str>, FleetOperation)]) -> QueryBuilder<S
             .push_bind(operation.handed_out.map(|at| at.0))
             .push_bind(i64::from(operation.attempts))
             .push_bind(i64::from(operation.acknowledged))
-            .push_bind(operation.details.clone());
+            .push_bind(operation.details.clone())
+            .push_bind(operation.request.as_deref().map(str::to_owned))
+            .push_bind(operation.goal.as_deref().map(str::to_owned));
     });
     query.push(
         " ON CONFLICT (id) DO UPDATE SET state = excluded.state,

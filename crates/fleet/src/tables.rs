@@ -1,0 +1,193 @@
+//! The tables that operators' requests, resources, debug bundles and parameters lie in.
+//!
+//! Statements keep to what SQLite, PostgreSQL and MySQL share: a row that may be there is deleted
+//! and inserted in one transaction.
+
+use sql::{Database, Migration, Schema, SqlError};
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::{Row, Sqlite};
+
+/// A value for a statement's mark.
+#[derive(Clone, Debug)]
+pub enum Value {
+    Text(String),
+    Number(i64),
+    Bytes(Vec<u8>),
+}
+
+/// A statement with the values for its marks.
+pub type Statement = (&'static str, Vec<Value>);
+
+/// Runs statements.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    database: Database,
+}
+
+/// A row that was read.
+#[derive(Debug)]
+pub struct Found<'t> {
+    tables: &'t Tables,
+    row: SqliteRow,
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::Text(text.to_owned())
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Value {
+        Value::Number(number)
+    }
+}
+
+impl Tables {
+    /// Brings the tables up to date.
+    pub async fn open(database: Database) -> Result<Tables, SqlError> {
+        database.migrate(&SCHEMA).await?;
+        Ok(Tables { database })
+    }
+
+    /// Reads rows.
+    pub async fn rows(
+        &self,
+        what: &'static str,
+        (text, values): Statement,
+    ) -> Result<Vec<Found<'_>>, SqlError> {
+        let rows = bound(text, values).fetch_all(self.database.readers()).await;
+        let rows = rows.map_err(|e| self.database.error(what, e))?;
+        let found = |row| Found { tables: self, row };
+        Ok(rows.into_iter().map(found).collect())
+    }
+
+    /// Runs statements in one transaction, durable when this returns; tells how many rows the last
+    /// one changed.
+    pub async fn write(
+        &self,
+        what: &'static str,
+        statements: Vec<Statement>,
+    ) -> Result<u64, SqlError> {
+        let mut tx = self.database.begin().await?;
+        let mut changed = 0;
+        for (text, values) in statements {
+            let done = bound(text, values).execute(&mut *tx).await;
+            changed = done
+                .map_err(|e| self.database.error(what, e))?
+                .rows_affected();
+        }
+        self.database.commit(tx, what).await?;
+        Ok(changed)
+    }
+}
+
+impl Found<'_> {
+    pub fn text(&self, column: &str) -> Result<String, SqlError> {
+        self.column(column)
+    }
+
+    pub fn number(&self, column: &str) -> Result<i64, SqlError> {
+        self.column(column)
+    }
+
+    pub fn bytes(&self, column: &str) -> Result<Vec<u8>, SqlError> {
+        self.column(column)
+    }
+
+    fn column<'r, T>(&'r self, column: &str) -> Result<T, SqlError>
+    where
+        T: sqlx::Decode<'r, Sqlite> + sqlx::Type<Sqlite>,
+    {
+        self.row
+            .try_get(column)
+            .map_err(|e| self.tables.database.error("read a column", e))
+    }
+}
+
+fn bound(
+    text: &'static str,
+    values: Vec<Value>,
+) -> sqlx::query::Query<'static, Sqlite, SqliteArguments> {
+    let mut query = sqlx::query(text);
+    for value in values {
+        query = match value {
+            Value::Text(text) => query.bind(text),
+            Value::Number(number) => query.bind(number),
+            Value::Bytes(bytes) => query.bind(bytes),
+        };
+    }
+    query
+}
+
+const SCHEMA: Schema = Schema {
+    name: "fleet_operations",
+    migrations: &[Migration {
+        number: 1,
+        name: "requests, resources, bundles, parameters",
+        text: FIRST,
+    }],
+};
+
+const FIRST: &str = "
+ALTER TABLE operations ADD COLUMN request_id VARCHAR(36);
+ALTER TABLE operations ADD COLUMN goal VARCHAR(64);
+CREATE TABLE operation_requests (
+    id VARCHAR(36) NOT NULL PRIMARY KEY,
+    scope VARCHAR(8) NOT NULL,
+    target VARCHAR(255) NOT NULL,
+    operation VARCHAR(32) NOT NULL,
+    operand VARCHAR(64) NOT NULL,
+    args BLOB NOT NULL,
+    created_ms BIGINT NOT NULL
+);
+CREATE TABLE operation_results (
+    operation_id VARCHAR(36) NOT NULL PRIMARY KEY,
+    content BLOB NOT NULL,
+    created_ms BIGINT NOT NULL
+);
+CREATE TABLE resources (
+    id VARCHAR(36) NOT NULL PRIMARY KEY,
+    name VARCHAR(255) NOT NULL,
+    type VARCHAR(16) NOT NULL,
+    path VARCHAR(255) NOT NULL,
+    notes TEXT NOT NULL,
+    bytes BIGINT NOT NULL,
+    sha512 VARCHAR(128) NOT NULL,
+    created_ms BIGINT NOT NULL
+);
+CREATE TABLE resource_sets (
+    class VARCHAR(255) NOT NULL PRIMARY KEY,
+    digest VARCHAR(64) NOT NULL,
+    changed_ms BIGINT NOT NULL
+);
+CREATE TABLE class_resources (
+    class VARCHAR(255) NOT NULL,
+    resource_id VARCHAR(36) NOT NULL,
+    PRIMARY KEY (class, resource_id)
+);
+CREATE TABLE file_chunks (
+    file_id VARCHAR(36) NOT NULL,
+    number BIGINT NOT NULL,
+    created_ms BIGINT NOT NULL,
+    content BLOB NOT NULL,
+    PRIMARY KEY (file_id, number)
+);
+CREATE TABLE debug_bundles (
+    id VARCHAR(36) NOT NULL PRIMARY KEY,
+    agent_id VARCHAR(255) NOT NULL,
+    name VARCHAR(255) NOT NULL,
+    bytes BIGINT NOT NULL,
+    sha512 VARCHAR(128) NOT NULL,
+    created_ms BIGINT NOT NULL
+);
+CREATE TABLE parameters (
+    level VARCHAR(8) NOT NULL,
+    owner VARCHAR(255) NOT NULL,
+    name VARCHAR(255) NOT NULL,
+    sensitive BIGINT NOT NULL,
+    value BLOB NOT NULL,
+    changed_ms BIGINT NOT NULL,
+    PRIMARY KEY (level, owner, name)
+);
+";
