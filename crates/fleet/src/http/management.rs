@@ -163,6 +163,8 @@ async fn events(
     json(StatusCode::OK, &EventsPage { events, next })
 }
 
+/// The parameters of a request's address.
+pub(super) fn asked<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Failure> {
     query
         .map(|Query(query)| query)
         .map_err(|rejection| Failure::new(StatusCode::BAD_REQUEST, rejection.body_text()))
