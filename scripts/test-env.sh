@@ -59,12 +59,21 @@ kafka_3_client() {
 }
 
 # The C2 client library's classes are for Java 21; this compiler reads them on any Java.
+# c2_driver NAME FOLDER: the library that FOLDER names with our driver for it, put under NAME.
+c2_driver() {
+    mvn -q -B -f "$2/pom.xml" dependency:copy-dependencies \
+        -DoutputDirectory="$env_dir/$1/lib" &&
+        java -jar "$env_dir/$1"/lib/ecj-*.jar --release 17 -nowarn \
+            -cp "$(echo "$env_dir/$1"/lib/*.jar | tr ' ' ':')" \
+            -d "$env_dir/$1/classes" "$2/Main.java"
+}
+
 nifi_c2() {
-    mvn -q -B -f crates/thalweg/tests/interop/nifi-c2/pom.xml dependency:copy-dependencies \
-        -DoutputDirectory="$env_dir/nifi-c2/lib" &&
-        java -jar "$env_dir"/nifi-c2/lib/ecj-*.jar --release 17 -nowarn \
-            -cp "$(echo "$env_dir"/nifi-c2/lib/*.jar | tr ' ' ':')" \
-            -d "$env_dir/nifi-c2/classes" crates/thalweg/tests/interop/nifi-c2/Main.java
+    c2_driver nifi-c2 crates/thalweg/tests/interop/nifi-c2
+}
+
+nifi_c2_oldest() {
+    c2_driver nifi-c2-1.18 crates/thalweg/tests/interop/nifi-c2/1.18
 }
 
 schema_clients() {
@@ -86,6 +95,8 @@ step go_clients "$go_dir"/go.mod "$go_dir"/go.sum "$go_dir"/*.go
 step kgo_suite "$kgo_dir"/go.mod "$kgo_dir"/go.sum
 step nifi_c2 crates/thalweg/tests/interop/nifi-c2/pom.xml \
     crates/thalweg/tests/interop/nifi-c2/Main.java
+step nifi_c2_oldest crates/thalweg/tests/interop/nifi-c2/1.18/pom.xml \
+    crates/thalweg/tests/interop/nifi-c2/1.18/Main.java
 step schema_clients "$schemas_dir/package.json" "$schemas_dir/package-lock.json"
 step console_packages console/package-lock.json
 [ -d console/node_modules ] || console_packages

@@ -12,6 +12,7 @@
 
 mod acknowledge;
 mod error;
+pub mod fuzzing;
 mod heartbeat;
 mod manifest;
 mod operation;
@@ -28,5 +29,7 @@ pub use manifest::{AgentManifest, BuildInfo, SupportedOperation};
 pub use operation::{HeartbeatResponse, Operand, Operation, OperationKind};
 pub use wire::RawJson;
 
+#[cfg(test)]
+mod corpus_tests;
 #[cfg(test)]
 mod message_tests;

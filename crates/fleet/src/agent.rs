@@ -26,6 +26,8 @@ pub struct Agent {
     pub device: Option<String>,
     /// The flow that it says it runs.
     pub flow: Option<Arc<str>>,
+    /// What it says of its resources.
+    pub resources: Told,
     /// Its first call.
     pub first_seen: UnixMillis,
     /// Its last call.
@@ -50,6 +52,18 @@ pub struct Agent {
     pub rival: Option<Box<Rival>>,
     /// Numbers of the bulletins that its last heartbeat told, sorted.
     pub bulletins: Box<[i64]>,
+}
+
+/// What an agent says of its resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Told {
+    /// Nothing was heard of them.
+    #[default]
+    Unknown,
+    /// It has none.
+    Nothing,
+    /// It has those of this digest.
+    Hash(Arc<str>),
 }
 
 /// How an agent stands to the flow of its class.
@@ -84,6 +98,7 @@ impl Agent {
             hostname: None,
             device: None,
             flow: None,
+            resources: Told::Unknown,
             first_seen: now,
             last_seen: now,
             heartbeats: 0,
@@ -136,6 +151,31 @@ impl Agent {
                 self.flow = reported.filter(|id| !id.is_empty()).map(Arc::from);
                 changed = true;
             }
+        }
+        changed
+    }
+
+    /// Takes over what a message says of the agent's resources; an absent section says nothing.
+    pub fn observe_resources(&mut self, info: Option<&ResourceInfo>) {
+        let Some(info) = info else {
+            return;
+        };
+        let hash = info
+            .digest()
+            .filter(|hash| hash.len() <= limits::HASH_BYTES_MAX);
+        self.resources = match (hash, &self.resources) {
+            (None, _) => Told::Nothing,
+            (Some(hash), Told::Hash(known)) if **known == *hash => return,
+            (Some(hash), _) => Told::Hash(Arc::from(hash)),
+        };
+    }
+
+    /// Marks operations done that agents do not answer, once their agent calls again; tells whether
+    /// anything changed.
+    pub fn settle_silent(&mut self, now: UnixMillis) -> bool {
+        let mut changed = false;
+        for operation in &mut self.operations {
+            changed |= operation.settle_silent(now);
         }
         changed
     }

@@ -1,13 +1,10 @@
-//! Which agent takes which operation, from one table.
+//! Which agent takes which operation, with which arguments, from one table.
 //!
 //! A Java agent throws a whole response away for one operation or operand that its version does
 //! not know, so what is not in the table for an agent's kind and version is never sent to it,
 //! whatever its manifest says; and what its manifest leaves out is not sent either.
 
-use std::collections::BTreeMap;
-
-use c2::{AgentManifest, Operand, Operation, OperationKind};
-use serde_json::Value;
+use c2::{AgentManifest, Operand, OperationKind};
 
 /// The kinds of agents that differ in what they can parse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,17 +25,74 @@ pub struct Profile<'m> {
     manifest: Option<&'m AgentManifest>,
 }
 
-/// Where an agent finds a flow.
+/// An operation that agents know.
+#[derive(Debug)]
+pub struct Row {
+    pub kind: OperationKind,
+    /// None for those that stand alone, such as RESTART.
+    pub operand: Option<Operand>,
+    /// The first Java version that has the operation's and the operand's words and a handler.
+    java_since: Option<(u32, u32)>,
+    cpp: bool,
+    /// Taken by every agent that speaks C2, also one that lists nothing.
+    always: bool,
+    /// Whether it may be handed out again when no answer came. What destroys or restarts is handed
+    /// out once at most.
+    pub repeats: bool,
+    /// Whether agents answer it at all.
+    pub acknowledged: bool,
+    /// What an operator may give with it.
+    pub args: Args,
+}
+
+/// The arguments of an operation, as an operator gives them.
 #[derive(Clone, Copy, Debug)]
-pub struct FlowPlace<'a> {
-    /// Scheme and host with port, such as `http://127.0.0.1:10090`.
-    pub origin: &'a str,
-    /// The path before `/flows/…`, such as `/efm/api/c2-protocol`.
-    pub prefix: &'a str,
-    /// The flow.
-    pub flow: &'a str,
-    /// The agent that will ask.
-    pub agent: &'a str,
+pub enum Args {
+    /// These, by name.
+    Named(&'static [Arg]),
+    /// Any names: an agent's properties.
+    Properties,
+}
+
+/// An argument.
+#[derive(Clone, Copy, Debug)]
+pub struct Arg {
+    pub name: &'static str,
+    pub shape: Shape,
+    pub is_required: bool,
+}
+
+/// What an argument's value may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// A text that is not empty.
+    Text,
+    /// true or false.
+    Flag,
+    /// The name of a file, perhaps in folders, that stays in the folder that it is relative to.
+    File,
+    /// An address of http or https, or a path on this fleet.
+    Url,
+    /// A list of texts, none of them empty.
+    Names,
+}
+
+impl Row {
+    /// The operation's words, such as `UPDATE asset`.
+    pub fn words(&self) -> String {
+        match &self.operand {
+            Some(operand) => format!("{} {operand}", self.kind),
+            None => self.kind.to_string(),
+        }
+    }
+}
+
+/// The table's row of an operation; the empty operand stands for none.
+pub fn row_of(kind: &OperationKind, operand: &Operand) -> Option<&'static Row> {
+    let operand = (*operand != Operand::default()).then_some(operand);
+    TABLE
+        .iter()
+        .find(|row| row.kind == *kind && row.operand.as_ref() == operand)
 }
 
 impl<'m> Profile<'m> {
@@ -65,43 +119,94 @@ impl<'m> Profile<'m> {
     }
 
     /// Checks that the agent can parse and do this; the error says why not.
-    pub fn check(&self, kind: &OperationKind, operand: &Operand) -> Result<(), String> {
-        let what = || format!("{kind} {operand}");
-        let Some(row) = TABLE
-            .iter()
-            .find(|row| row.kind == *kind && row.operand == *operand)
-        else {
-            return Err(format!("{} is no operation that agents know", what()));
+    pub fn check(&self, kind: &OperationKind, operand: &Operand) -> Result<&'static Row, String> {
+        let Some(row) = row_of(kind, operand) else {
+            return Err(format!("{kind} {operand} is no operation that agents know"));
         };
+        let what = row.words();
         match self.family() {
             Family::Unknown if !row.always => {
                 return Err(format!(
-                    "the agent has not yet said whether it takes {}",
-                    what()
+                    "the agent has not yet said whether it takes {what}"
                 ));
             }
             Family::Cpp if !row.cpp => {
-                return Err(format!("C++ agents do not take {}", what()));
+                return Err(format!("C++ agents do not take {what}"));
             }
-            Family::Java if row.java_since.is_none_or(|since| self.version() < since) => {
-                return Err(format!(
-                    "Java agents of this version do not take {}",
-                    what()
-                ));
-            }
+            Family::Java => match row.java_since {
+                None => return Err(format!("Java agents do not take {what}")),
+                Some((major, minor)) if self.version() < (major, minor) => {
+                    let said = self.said_version();
+                    return Err(format!(
+                        "Java agents take {what} from {major}.{minor} on, and this one is {said}"
+                    ));
+                }
+                Some(_) => {}
+            },
             _ => {}
         }
-        match self
-            .manifest
-            .and_then(|manifest| manifest.supports(kind, Some(operand)))
-        {
-            Some(false) => Err(format!("the agent's manifest does not list {}", what())),
+        match self.lists(row) {
+            Some(false) => Err(format!("the agent's manifest does not list {what}")),
             None if !row.always => Err(format!(
-                "the agent's manifest lists no operations, so no {}",
-                what()
+                "the agent's manifest lists no operations, so no {what}"
             )),
-            Some(true) | None => Ok(()),
+            Some(true) | None => Ok(row),
         }
+    }
+
+    /// Whether the manifest lists `word` among the operands of an operation.
+    pub fn lists_operand(&self, kind: &OperationKind, word: &str) -> bool {
+        self.operands(kind)
+            .any(|operand| operand.eq_ignore_ascii_case(word))
+    }
+
+    /// The names that UPDATE properties takes, where the manifest tells them.
+    pub fn properties(&self) -> Vec<String> {
+        let Some(manifest) = self.manifest else {
+            return Vec::new();
+        };
+        let updates = manifest.supported_operations.iter();
+        updates
+            .filter(|operation| operation.kind == Some(OperationKind::Update))
+            .flat_map(|operation| &operation.properties)
+            .filter(|(operand, _)| Operand::from(operand.as_str()) == Operand::Properties)
+            .flat_map(|(_, told)| property_names(told))
+            .collect()
+    }
+
+    /// Whether the agent is of a Java version from this one on.
+    pub fn is_java_since(&self, version: (u32, u32)) -> bool {
+        self.family() == Family::Java && self.version() >= version
+    }
+
+    fn operands(&self, kind: &OperationKind) -> impl Iterator<Item = &'m str> {
+        let supported = self
+            .manifest
+            .map_or(&[][..], |manifest| &manifest.supported_operations);
+        supported
+            .iter()
+            .filter(move |operation| operation.kind.as_ref() == Some(kind))
+            .flat_map(|operation| operation.properties.keys().map(String::as_str))
+            .collect::<Vec<_>>()
+            .into_iter()
+    }
+
+    /// What the manifest says of a row; `None` when it says nothing of operations at all.
+    fn lists(&self, row: &Row) -> Option<bool> {
+        let manifest = self.manifest?;
+        let starts = matches!(row.kind, OperationKind::Start | OperationKind::Stop);
+        // C++ agents list the components that can be started, not the words flow and processor.
+        let operand = match starts && self.family() == Family::Cpp {
+            true => None,
+            false => row.operand.as_ref(),
+        };
+        manifest.supports(&row.kind, operand)
+    }
+
+    fn said_version(&self) -> &'m str {
+        self.manifest
+            .and_then(AgentManifest::agent_version)
+            .unwrap_or("of no version")
     }
 
     /// Major and minor version; the oldest that speaks C2 where the agent does not say.
@@ -118,182 +223,132 @@ impl<'m> Profile<'m> {
     }
 }
 
-/// The DESCRIBE manifest operation.
-pub fn describe_manifest(id: &str) -> Operation {
-    Operation {
-        identifier: id.to_owned(),
-        kind: OperationKind::Describe,
-        operand: Some(Operand::Manifest),
-        args: BTreeMap::new(),
-        dependencies: Vec::new(),
-    }
-}
-
-/// The UPDATE configuration operation, in the one shape that every agent takes: all of the
-/// addresses, since NiFi 1.18 goes silent for ever without `location`, newer Java agents prefer
-/// `relativeFlowUrl` or `flowUrl`; all of them strings; `persist` so that the flow outlives a
-/// restart of a C++ agent; `flowId` since the agents cut it out of the address differently.
-pub fn update_configuration(id: &str, place: FlowPlace<'_>) -> Operation {
-    let relative = format!("/flows/{}?aid={}", place.flow, percent_encode(place.agent));
-    let absolute = format!("{}{}{relative}", place.origin, place.prefix);
-    let operation = Operation {
-        identifier: id.to_owned(),
-        kind: OperationKind::Update,
-        operand: Some(Operand::Configuration),
-        args: BTreeMap::from([("flowUrl".to_owned(), Value::String(absolute.clone()))]),
-        dependencies: Vec::new(),
-    };
-    operation
-        .with_arg("flowId", place.flow)
-        .with_arg("location", absolute)
-        .with_arg("relativeFlowUrl", relative)
-        .with_arg("persist", "true")
-}
-
-/// Escapes everything but RFC 3986's unreserved characters.
-fn percent_encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
-}
-
-struct Row {
-    kind: OperationKind,
-    operand: Operand,
-    /// The first Java version that has the operation's and the operand's words and a handler.
-    java_since: Option<(u32, u32)>,
-    cpp: bool,
-    /// Taken by every agent that speaks C2, also one that lists nothing.
-    always: bool,
+/// The names under `availableProperties`, as both agents tell them.
+fn property_names(told: &c2::RawJson) -> Vec<String> {
+    let told: serde_json::Value = serde_json::from_str(told.as_str()).unwrap_or_default();
+    let list = &told["availableProperties"];
+    let one = std::slice::from_ref(list);
+    let items = list.as_array().map_or(one, Vec::as_slice);
+    items
+        .iter()
+        .filter_map(|item| item["propertyName"].as_str())
+        .map(str::to_owned)
+        .collect()
 }
 
 const JAVA_OLDEST: (u32, u32) = (1, 18);
 
-const fn row(
-    kind: OperationKind,
-    operand: Operand,
-    java_since: Option<(u32, u32)>,
-    cpp: bool,
-    always: bool,
-) -> Row {
+/// A row that C++ agents take, without arguments; what differs is said after it.
+const fn row(kind: OperationKind, operand: Option<Operand>) -> Row {
     Row {
         kind,
         operand,
-        java_since,
-        cpp,
-        always,
+        java_since: None,
+        cpp: true,
+        always: false,
+        repeats: true,
+        acknowledged: true,
+        args: Args::Named(&[]),
     }
 }
 
-const TABLE: &[Row] = &[
-    row(
-        OperationKind::Describe,
-        Operand::Manifest,
-        Some(JAVA_OLDEST),
-        true,
-        true,
-    ),
-    row(
-        OperationKind::Update,
-        Operand::Configuration,
-        Some(JAVA_OLDEST),
-        true,
-        true,
-    ),
-    row(OperationKind::Describe, Operand::Metrics, None, true, false),
-    row(
-        OperationKind::Describe,
-        Operand::Configuration,
-        None,
-        true,
-        false,
-    ),
-    row(OperationKind::Describe, Operand::Jstack, None, true, false),
-    row(
-        OperationKind::Describe,
-        Operand::CoreComponentState,
-        None,
-        true,
-        false,
-    ),
-    row(
-        OperationKind::Update,
-        Operand::Properties,
-        Some((1, 20)),
-        true,
-        false,
-    ),
-    row(
-        OperationKind::Update,
-        Operand::Asset,
-        Some((1, 22)),
-        true,
-        false,
-    ),
-    row(
-        OperationKind::Transfer,
-        Operand::Debug,
-        Some(JAVA_OLDEST),
-        true,
-        false,
-    ),
-    row(
-        OperationKind::Sync,
-        Operand::Resource,
-        Some((2, 0)),
-        true,
-        false,
-    ),
-    row(
-        OperationKind::Start,
-        Operand::Flow,
-        Some((2, 3)),
-        true,
-        false,
-    ),
-    row(
-        OperationKind::Stop,
-        Operand::Flow,
-        Some((2, 3)),
-        true,
-        false,
-    ),
-    row(
-        OperationKind::Start,
-        Operand::Processor,
-        Some((2, 7)),
-        true,
-        false,
-    ),
-    row(
-        OperationKind::Stop,
-        Operand::Processor,
-        Some((2, 7)),
-        true,
-        false,
-    ),
-    row(OperationKind::Clear, Operand::Connection, None, true, false),
-    row(
-        OperationKind::Clear,
-        Operand::Repositories,
-        None,
-        true,
-        false,
-    ),
-    row(
-        OperationKind::Clear,
-        Operand::CoreComponentState,
-        None,
-        true,
-        false,
-    ),
-];
+impl Row {
+    const fn java(mut self, major: u32, minor: u32) -> Row {
+        self.java_since = Some((major, minor));
+        self
+    }
+
+    const fn by_all(mut self) -> Row {
+        self.java_since = Some(JAVA_OLDEST);
+        self.always = true;
+        self
+    }
+
+    const fn once(mut self) -> Row {
+        self.repeats = false;
+        self
+    }
+
+    const fn silent(mut self) -> Row {
+        self.acknowledged = false;
+        self
+    }
+
+    const fn with(mut self, args: Args) -> Row {
+        self.args = args;
+        self
+    }
+}
+
+const fn must(name: &'static str, shape: Shape) -> Arg {
+    Arg {
+        name,
+        shape,
+        is_required: true,
+    }
+}
+
+const fn may(name: &'static str, shape: Shape) -> Arg {
+    Arg {
+        name,
+        shape,
+        is_required: false,
+    }
+}
+
+const TABLE: &[Row] = {
+    use c2::Operand as Of;
+    use c2::OperationKind::{
+        Clear, Describe, Pause, Restart, Resume, Start, Stop, Sync, Transfer, Update,
+    };
+    const METRICS: &[Arg] = &[may("metricsClass", Shape::Text)];
+    const FLOW: &[Arg] = &[may("flowId", Shape::Text)];
+    const ASSET: &[Arg] = &[
+        must("file", Shape::File),
+        may("url", Shape::Url),
+        may("resourceId", Shape::Text),
+        may("forceDownload", Shape::Flag),
+    ];
+    const PROCESSOR: &[Arg] = &[must("processorId", Shape::Text)];
+    const CONNECTIONS: &[Arg] = &[must("connections", Shape::Names)];
+    const COMPONENTS: &[Arg] = &[must("components", Shape::Names)];
+    &[
+        row(Describe, Some(Of::Manifest)).by_all(),
+        row(Describe, Some(Of::Metrics)).with(Args::Named(METRICS)),
+        row(Describe, Some(Of::Configuration)),
+        row(Describe, Some(Of::Jstack)),
+        row(Describe, Some(Of::CoreComponentState)),
+        row(Update, Some(Of::Configuration))
+            .by_all()
+            .with(Args::Named(FLOW)),
+        row(Update, Some(Of::Properties))
+            .java(1, 20)
+            .with(Args::Properties),
+        row(Update, Some(Of::Asset))
+            .java(1, 22)
+            .with(Args::Named(ASSET)),
+        row(Sync, Some(Of::Resource)).java(2, 0),
+        row(Transfer, Some(Of::Debug)).java(1, 18),
+        row(Start, Some(Of::Flow)).java(2, 3),
+        row(Stop, Some(Of::Flow)).java(2, 3),
+        row(Start, Some(Of::Processor))
+            .java(2, 7)
+            .with(Args::Named(PROCESSOR)),
+        row(Stop, Some(Of::Processor))
+            .java(2, 7)
+            .with(Args::Named(PROCESSOR)),
+        row(Restart, None).once(),
+        row(Clear, Some(Of::Connection))
+            .once()
+            .with(Args::Named(CONNECTIONS)),
+        row(Clear, Some(Of::Repositories)).once(),
+        row(Clear, Some(Of::CoreComponentState))
+            .once()
+            .with(Args::Named(COMPONENTS)),
+        row(Pause, None).silent(),
+        row(Resume, None).silent(),
+    ]
+};
 
 #[cfg(test)]
 mod tests {
@@ -366,20 +421,35 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_update_has_every_address_and_only_strings() {
-        let place = FlowPlace {
-            origin: "http://127.0.0.1:10090",
-            prefix: "/efm/api/c2-protocol",
-            flow: "f-1",
-            agent: "a b/c",
-        };
-        let sent = serde_json::to_value(update_configuration("op-1", place)).unwrap();
-        let url = "http://127.0.0.1:10090/efm/api/c2-protocol/flows/f-1?aid=a%20b%2Fc";
-        let expected = serde_json::json!({
-            "identifier": "op-1", "operation": "UPDATE", "operand": "configuration",
-            "args": {"flowId": "f-1", "location": url, "flowUrl": url, "persist": "true",
-                "relativeFlowUrl": "/flows/f-1?aid=a%20b%2Fc"},
-        });
-        assert_eq!(sent, expected);
+    fn a_refusal_names_the_version() {
+        let new = manifest(r#"{"agentType":"minifi-java","buildInfo":{"version":"2.3.0"}}"#);
+        let profile = Profile::of(Some(&new));
+        let refused = profile.check(&OperationKind::Start, &Operand::Processor);
+        assert_eq!(
+            refused.unwrap_err(),
+            "Java agents take START processor from 2.7 on, and this one is 2.3.0"
+        );
+        let refused = profile.check(&OperationKind::Restart, &Operand::default());
+        assert_eq!(refused.unwrap_err(), "Java agents do not take RESTART");
+    }
+
+    #[test]
+    fn a_cpp_agent_lists_components_that_can_be_started() {
+        let cpp = r#"{"agentType":"cpp","supportedOperations":[
+            {"type":"start","properties":{"c2":{},"11-22":{}}}, {"type":"restart"}]}"#;
+        assert!(takes(cpp, OperationKind::Start, Operand::Flow));
+        assert!(takes(cpp, OperationKind::Start, Operand::Processor));
+        assert!(!takes(cpp, OperationKind::Stop, Operand::Flow));
+        assert!(takes(cpp, OperationKind::Restart, Operand::default()));
+        assert!(!takes(cpp, OperationKind::Pause, Operand::default()));
+    }
+
+    #[test]
+    fn properties_are_read_where_the_manifest_tells_them() {
+        let cpp = manifest(
+            r#"{"agentType":"cpp","supportedOperations":[{"type":"update","properties":{
+            "properties":{"availableProperties":[{"propertyName":"a.b"},{"propertyName":"c"}]}}}]}"#,
+        );
+        assert_eq!(Profile::of(Some(&cpp)).properties(), ["a.b", "c"]);
     }
 }

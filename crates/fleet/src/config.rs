@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use base::HumanDuration;
+use base::{ByteSize, HumanDuration};
 use serde::{Deserialize, Serialize};
 
 use crate::events::Level;
@@ -50,6 +51,19 @@ pub struct FleetConfig {
     pub deployed_timeout: HumanDuration,
     /// How long an agent may take to describe itself before another one of its build is asked.
     pub describe_timeout: HumanDuration,
+    /// The file with the key of what is sealed in the database; by default one in the data folder,
+    /// made at the first start. Nodes on one database need the same.
+    pub key_file: Option<PathBuf>,
+    /// What a client's certificate is held to.
+    pub certificate_binding: CertificateBinding,
+    /// Bytes of one resource.
+    pub resource_bytes_max: ByteSize,
+    /// Bytes of one debug bundle.
+    pub bundle_bytes_max: ByteSize,
+    /// How long debug bundles are kept, and how many.
+    pub bundle_age_max: HumanDuration,
+    /// See `bundle_age_max`.
+    pub bundles_max: u32,
     /// The port speaks TLS: whoever serves it says so, for the URLs that agents are told.
     #[serde(skip)]
     pub is_tls: bool,
@@ -97,6 +111,18 @@ impl Serialize for SecretUrl {
     }
 }
 
+/// What a client's certificate is held to, where one is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CertificateBinding {
+    /// Nothing: whoever has one may speak for any agent.
+    Off,
+    /// Its common name is the agent's identifier.
+    Agent,
+    /// That, and one of its organizational units is the agent's class.
+    AgentAndClass,
+}
+
 impl Default for FleetConfig {
     fn default() -> FleetConfig {
         let seconds = |n| HumanDuration(Duration::from_secs(n));
@@ -119,6 +145,12 @@ impl Default for FleetConfig {
             queued_timeout: seconds(300),
             deployed_timeout: seconds(300),
             describe_timeout: seconds(90),
+            key_file: None,
+            certificate_binding: CertificateBinding::Agent,
+            resource_bytes_max: ByteSize(1 << 30),
+            bundle_bytes_max: ByteSize(64 << 20),
+            bundle_age_max: seconds(24 * 3600),
+            bundles_max: 100,
             is_tls: false,
         }
     }

@@ -2,6 +2,8 @@
 
 use sql::SqlError;
 
+use crate::flow::check::Problem;
+
 /// A failure of the fleet.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -31,6 +33,9 @@ pub enum FleetError {
         /// What is wrong there.
         reason: String,
     },
+    /// A flow that the class's agents cannot run; the caller's fault.
+    #[error("the flow does not fit the class's agents: {}", told(.0))]
+    UnfitFlow(Vec<Problem>),
     /// Nobody by this name; the caller's fault.
     #[error("there is no {what} '{name}': GET {list} lists what there is")]
     Unknown {
@@ -52,6 +57,74 @@ pub enum FleetError {
         /// What was asked for.
         wish: &'static str,
     },
+    /// A field of a request's body or a parameter of its address; the caller's fault.
+    #[error("{field}: {reason}")]
+    BadField {
+        /// Its name, such as `args.file`.
+        field: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// An agent cannot be asked for this; the caller's fault.
+    #[error("the agent '{agent}' cannot be asked for this: {reason}")]
+    Unsupported {
+        /// The agent.
+        agent: String,
+        /// Why not.
+        reason: String,
+    },
+    /// An operation is over already; the caller's fault.
+    #[error("the operation {id} cannot be cancelled: it is {state}")]
+    Finished {
+        /// The operation.
+        id: String,
+        /// How it ended.
+        state: &'static str,
+    },
+    /// Something is in use; the caller's fault.
+    #[error("the {what} '{name}' cannot be removed: {reason}")]
+    InUse {
+        /// Resource.
+        what: &'static str,
+        /// Its id.
+        name: String,
+        /// Who uses it.
+        reason: String,
+    },
+    /// A file is larger than its bound; the sender's fault.
+    #[error("the file has more than {max} bytes")]
+    TooLarge {
+        /// The bound.
+        max: u64,
+    },
+    /// A file broke off; the sender may try again.
+    #[error("the file broke off: {0}")]
+    Broken(String),
+    /// A certificate and what its owner says do not go together; the agent's fault.
+    #[error("the client's certificate is {certificate}'s, who is not to speak for {claimed}")]
+    WrongCertificate {
+        /// Whose it is.
+        certificate: String,
+        /// The agent or class that the message names.
+        claimed: String,
+    },
+    /// As many as may be are under way; the caller may try again.
+    #[error("too many {what} are under way: try again")]
+    Busy {
+        /// Uploads or downloads.
+        what: &'static str,
+    },
+    /// The key of what is sealed cannot be used; the operator's business.
+    #[error("the key in {path} cannot be used: {reason}")]
+    Key {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// A secret cannot be sealed or opened: the key is another one, or the row was changed.
+    #[error("a secret in the registry cannot be opened with this installation's key")]
+    Sealing,
     /// A bound of `limits.rs` is reached; the operator's business.
     #[error("no room for one more {what}: there are {max} already, remove some first")]
     Full {
@@ -75,3 +148,26 @@ pub enum FleetError {
         value: String,
     },
 }
+
+/// The first problems in words, and how many more there are.
+fn told(problems: &[Problem]) -> String {
+    let shown = problems.iter().take(PROBLEMS_SHOWN).map(|problem| {
+        let place = match &problem.property {
+            Some(property) => format!("{}, property '{property}'", problem.component),
+            None => problem.component.clone(),
+        };
+        format!("{place}: {}", problem.reason)
+    });
+    let mut text = shown.collect::<Vec<_>>().join("; ");
+    if let Some(more) = problems
+        .len()
+        .checked_sub(PROBLEMS_SHOWN)
+        .filter(|n| *n > 0)
+    {
+        text.push_str(&format!("; and {more} more"));
+    }
+    text
+}
+
+/// Problems that an error's text tells.
+const PROBLEMS_SHOWN: usize = 5;

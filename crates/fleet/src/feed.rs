@@ -9,6 +9,8 @@ use tokio_util::sync::CancellationToken;
 use crate::error::FleetError;
 use crate::fleet::Inner;
 use crate::limits;
+use crate::registry::Registry;
+use crate::resource;
 
 /// Runs until `stop`. Where nobody else uses the database there is nothing to read.
 pub async fn run(fleet: Arc<Inner>, stop: CancellationToken) {
@@ -50,6 +52,15 @@ impl Inner {
         };
         if let Some(news) = news {
             let seq = news.seq;
+            if news.tables {
+                let mut read = Registry::default();
+                self.requests.load(&mut read).await?;
+                resource::load(&self.tables, &mut read).await?;
+                let mut registry = self.registry.lock();
+                registry.requests.extend(read.requests);
+                registry.resources = read.resources;
+                registry.resource_sets = read.resource_sets;
+            }
             self.registry.lock().adopt(news);
             self.feed.fetch_max(seq, Ordering::AcqRel);
         }

@@ -8,32 +8,31 @@ use std::sync::atomic::AtomicI64;
 
 use base::{Clock, UnixMillis};
 use bytes::Bytes;
-use c2::{Acknowledge, Heartbeat, HeartbeatResponse, OperationKind};
+use c2::{Acknowledge, Heartbeat, HeartbeatResponse};
 use metrics::{counter, gauge, histogram};
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 use sql::{Place, SqlError};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use crate::agent::Agent;
-use crate::capability::{self, FlowPlace};
+use crate::asking::Requests;
 use crate::config::{FleetConfig, SecretUrl};
 use crate::error::FleetError;
 use crate::events::alerts::Alerts;
 use crate::events::{self, Ages, Event, EventFilter, EventView, Kind, Watch};
 use crate::feed;
-use crate::flow::{self, FlowShape};
+use crate::files::Files;
+use crate::flow::FlowShape;
 use crate::lease::{self, Lease};
 use crate::limits;
-use crate::manifest::hex;
 use crate::operation::{FleetOperation, Policy};
 use crate::registry::{self, Flow, Registry};
+use crate::resource;
+use crate::seal::Sealer;
 use crate::store::Store;
-use crate::views::{
-    AgentDetail, AgentView, AgentsPage, ClassView, FlowView, OperationView, Published,
-};
+use crate::tables::Tables;
+use crate::views::{AgentDetail, AgentView, AgentsPage, ClassView, FlowView, OperationView};
 use crate::writer::{self, Signals};
 
 /// The C2 server. Share it in an `Arc`; close it to write what is left.
@@ -49,6 +48,10 @@ pub(crate) struct Inner {
     pub(crate) config: FleetConfig,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) signals: Signals,
+    pub(crate) requests: Requests,
+    pub(crate) tables: Tables,
+    pub(crate) files: Files,
+    pub(crate) sealer: Arc<Sealer>,
     pub(crate) policy: Policy,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) store: Store,
@@ -106,12 +109,18 @@ impl Fleet {
     ) -> Result<Arc<Fleet>, FleetError> {
         let address = config.database.as_ref().map(SecretUrl::reveal);
         let place = Place::read(address, &dir.join("fleet.db"))?;
-        let node = Uuid::new_v4().as_u64_pair().0 >> 1;
+        let node = uuid::Uuid::new_v4().as_u64_pair().0 >> 1;
         let store = Store::open(&place, node.cast_signed()).await?;
+        let tables = Tables::open(store.database().clone(), node.cast_signed()).await?;
+        let key = config.key_file.clone();
+        let sealer = Arc::new(Sealer::open(&key.unwrap_or_else(|| dir.join("key")))?);
+        let requests = Requests::new(tables.clone(), sealer.clone());
         let everything = store.everything().await?;
         let feed = AtomicI64::new(everything.seq);
         let mut registry = Registry::default();
         registry.adopt(everything);
+        requests.load(&mut registry).await?;
+        resource::load(&tables, &mut registry).await?;
         tracing::debug!(
             agents = registry.agents.len(),
             "opened the fleet's registry"
@@ -124,6 +133,10 @@ impl Fleet {
             config,
             registry: Mutex::new(registry),
             signals: Signals::default(),
+            requests,
+            files: Files::new(tables.clone()),
+            tables,
+            sealer,
             clock,
             store,
             lease: Lease::default(),
@@ -135,6 +148,7 @@ impl Fleet {
             writing: tokio::sync::Mutex::new(()),
             texts: Mutex::default(),
         });
+        inner.files.clean(inner.clock.now()).await?;
         let stop = CancellationToken::new();
         let tasks = vec![
             tokio::spawn(writer::run(inner.clone(), stop.clone())),
@@ -192,44 +206,6 @@ impl Fleet {
         gauge!("thalweg_fleet_agents_count", "state" => "missing").set(missing as f64);
         gauge!("thalweg_fleet_classes_count").set(registry.classes.len() as f64);
         gauge!("thalweg_fleet_manifests_count").set(registry.manifests.len() as f64);
-    }
-
-    /// Publishes a flow to a class; durable when this returns. A new class is made. What is only
-    /// stored, and not deployed, waits for a roll-out.
-    pub async fn publish(
-        &self,
-        class: &str,
-        text: Bytes,
-        deploys: bool,
-    ) -> Result<Published, FleetError> {
-        registry::check_name("a class", class)?;
-        let shape = flow::validate(&text)?;
-        let inner = &self.inner;
-        let _one = inner.publishing.lock().await;
-        let version = inner.next_version(class)?;
-        let flow = Flow {
-            id: Arc::from(Uuid::new_v4().to_string()),
-            class: Arc::from(class),
-            version,
-            shape,
-            sha256: hex(&Sha256::digest(&text)),
-            bytes: i64::try_from(text.len()).unwrap_or(i64::MAX),
-            created: inner.clock.now(),
-        };
-        let flow = inner.store.publish(flow, &text, deploys).await?;
-        let version = flow.version;
-        inner.texts.lock().keep(flow.id.clone(), text);
-        let flow = match deploys {
-            true => inner.registry.lock().publish(flow),
-            false => inner.registry.lock().add_flow(flow),
-        };
-        tracing::info!(class, version, flow = &*flow.id, "published a flow");
-        counter!("thalweg_fleet_flows_published_total").increment(1);
-        Ok(Published {
-            flow_id: flow.id.to_string(),
-            version,
-            class: class.to_owned(),
-        })
     }
 
     /// The text of a flow, with its shape and digest.
@@ -295,28 +271,21 @@ impl Fleet {
         let Some(agent) = taken.agent else {
             return Ok(HeartbeatResponse::default());
         };
-        let handouts = inner
-            .registry
-            .lock()
-            .hand_out(inner.clock.now(), &inner.policy, &agent);
+        let (mut handouts, generation) =
+            inner
+                .registry
+                .lock()
+                .hand_out(inner.clock.now(), &inner.policy, &agent);
+        if handouts.iter().any(|handout| !handout.repeats) && !inner.settle(Some(generation)).await
+        {
+            // What may go out once only must be known to be out, or a crash sends it again.
+            handouts.retain(|handout| handout.repeats);
+        }
         let mut response = HeartbeatResponse::default();
         for handout in handouts {
-            let operation = match (&handout.kind, &handout.flow) {
-                (OperationKind::Update, Some(flow)) => capability::update_configuration(
-                    &handout.id,
-                    FlowPlace {
-                        origin: &reached.origin,
-                        prefix: &reached.prefix,
-                        flow,
-                        agent: &agent,
-                    },
-                ),
-                _ => capability::describe_manifest(&handout.id),
-            };
-            tracing::debug!(agent = &*agent, id = &*handout.id, kind = %handout.kind,
-                operand = %handout.operand, "handed out an operation");
-            counter!("thalweg_fleet_operations_handed_out_total").increment(1);
-            response.requested_operations.push(operation);
+            if let Some(operation) = inner.operation_for(&agent, reached, &handout).await {
+                response.requested_operations.push(operation);
+            }
         }
         Ok(response)
     }
@@ -335,6 +304,9 @@ impl Fleet {
         counter!("thalweg_fleet_acknowledges_total", "result" => result.as_str()).increment(1);
         tracing::debug!(operation = ack.operation(), state = %ack.state(),
             result = result.as_str(), "took an acknowledge");
+        if result == registry::AckResult::Decided {
+            inner.keep_result(&ack).await?;
+        }
         if inner.settle(taken.wait_for).await {
             Ok(())
         } else {
@@ -405,7 +377,7 @@ impl Fleet {
                 .operations
                 .iter()
                 .rev()
-                .map(|op| view(&agent.id, op))
+                .map(|op| view(&registry, &agent.id, op))
                 .collect(),
             heartbeat: agent.last.clone(),
         })
@@ -454,29 +426,6 @@ impl Fleet {
             .iter()
             .rev()
             .map(|flow| flow_view(flow, current == Some(&flow.id)))
-            .collect())
-    }
-
-    /// Operations, newest first: of one agent, or the newest of all.
-    pub(crate) fn operations(
-        &self,
-        agent: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<OperationView>, FleetError> {
-        if let Some(id) = agent {
-            return Ok(self.agent(id)?.operations);
-        }
-        let registry = self.inner.registry.lock();
-        let mut all: Vec<(&Arc<str>, &FleetOperation)> = registry
-            .agents
-            .values()
-            .flat_map(|agent| agent.operations.iter().map(move |op| (&agent.id, op)))
-            .collect();
-        all.sort_by_key(|(_, operation)| std::cmp::Reverse(operation.created));
-        all.truncate(limit.clamp(1, limits::PAGE_ITEMS_MAX));
-        Ok(all
-            .into_iter()
-            .map(|(agent, operation)| view(agent, operation))
             .collect())
     }
 }
@@ -629,7 +578,7 @@ impl Inner {
     }
 
     /// Tells the write-behind, and waits for the commit where there is one to wait for.
-    async fn settle(&self, wait_for: Option<u64>) -> bool {
+    pub(crate) async fn settle(&self, wait_for: Option<u64>) -> bool {
         match wait_for {
             Some(generation) => self.signals.durable(generation).await,
             None => {
@@ -639,7 +588,12 @@ impl Inner {
         }
     }
 
-    fn next_version(&self, class: &str) -> Result<i64, FleetError> {
+    /// Keeps a flow's text in memory while there is room.
+    pub(crate) fn keep_text(&self, id: Arc<str>, text: Bytes) {
+        self.texts.lock().keep(id, text);
+    }
+
+    pub(crate) fn next_version(&self, class: &str) -> Result<i64, FleetError> {
         let registry = self.registry.lock();
         let Some(class) = registry.classes.get(class) else {
             if registry.classes.len() >= limits::CLASSES_MAX {
@@ -688,6 +642,7 @@ impl Inner {
             hostname: agent.hostname.clone(),
             manifest_hash: agent.manifest.as_deref().map(str::to_owned),
             flow_id: agent.flow.as_deref().map(str::to_owned),
+            resource_state: registry.resource_state(agent).as_str(),
             flow_state: agent.flow_state(desired.as_deref(), &self.policy).as_str(),
             desired_flow_id: desired,
             heartbeats_total: agent.heartbeats,
@@ -731,8 +686,12 @@ pub(crate) fn unknown_class(name: &str) -> FleetError {
     }
 }
 
-fn view(agent: &str, operation: &FleetOperation) -> OperationView {
+pub(crate) fn view(registry: &Registry, agent: &str, operation: &FleetOperation) -> OperationView {
+    let request = operation.request.as_ref();
+    let asked = request.and_then(|id| registry.requests.get(id));
     OperationView {
+        request_id: request.map(|id| id.to_string()),
+        args: asked.map(|asked| asked.shown_args()).unwrap_or_default(),
         id: operation.id.to_string(),
         agent_id: agent.to_owned(),
         operation: operation.kind.to_string(),

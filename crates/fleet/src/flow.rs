@@ -3,10 +3,15 @@
 //! A light check: the text parses, has its processors where they belong, each with a name and a
 //! type, and no id twice. What a component's properties may be is the agents' business.
 
+pub mod check;
+pub mod diff;
+pub mod parameters;
+
 use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use crate::error::FleetError;
@@ -58,8 +63,8 @@ impl fmt::Display for FlowShape {
     }
 }
 
-/// Checks a flow's text and tells its shape; the error names the place.
-pub fn validate(text: &[u8]) -> Result<FlowShape, FleetError> {
+/// Reads a flow's text and tells its shape; the error names the place.
+pub fn read(text: &[u8]) -> Result<(FlowShape, Value), FleetError> {
     let text = std::str::from_utf8(text).map_err(|error| {
         bad(
             format!("byte {}", error.valid_up_to()),
@@ -76,7 +81,7 @@ pub fn validate(text: &[u8]) -> Result<FlowShape, FleetError> {
             bad(place, format!("it is no JSON: {error}"))
         })?;
         validate_json(&flow)?;
-        return Ok(FlowShape::Json);
+        return Ok((FlowShape::Json, flow));
     }
     let flow: Value = serde_yaml_ng::from_str(text).map_err(|error| {
         let place = error.location().map_or_else(
@@ -86,7 +91,21 @@ pub fn validate(text: &[u8]) -> Result<FlowShape, FleetError> {
         bad(place, format!("it is no YAML: {error}"))
     })?;
     validate_yaml(&flow)?;
-    Ok(FlowShape::Yaml)
+    Ok((FlowShape::Yaml, flow))
+}
+
+/// Writes a flow that was read and changed.
+pub fn write(shape: FlowShape, flow: &Value) -> Result<Bytes, FleetError> {
+    let unwritable =
+        |error: String| bad("the text", format!("it cannot be written again: {error}"));
+    match shape {
+        FlowShape::Json => serde_json::to_vec(flow)
+            .map(Bytes::from)
+            .map_err(|error| unwritable(error.to_string())),
+        FlowShape::Yaml => serde_yaml_ng::to_string(flow)
+            .map(Bytes::from)
+            .map_err(|error| unwritable(error.to_string())),
+    }
 }
 
 fn validate_json(flow: &Value) -> Result<(), FleetError> {
@@ -254,8 +273,8 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: Result<FlowShape, &str>) {
-        match (validate(text.as_bytes()), expected) {
-            (Ok(shape), Ok(wanted)) => assert_eq!(shape, wanted, "{text}"),
+        match (read(text.as_bytes()), expected) {
+            (Ok((shape, _)), Ok(wanted)) => assert_eq!(shape, wanted, "{text}"),
             (Err(FleetError::BadFlow { place, reason }), Err(wanted)) => {
                 assert_eq!(place, wanted, "{text}: {reason}");
             }
@@ -318,9 +337,9 @@ mod tests {
             let alias = format!("*a{},", n - 1).repeat(9);
             bomb.push_str(&format!("a{n}: &a{n} [{}]\n", alias.trim_end_matches(',')));
         }
-        assert!(validate(bomb.as_bytes()).is_err());
-        assert!(validate(&b"[".repeat(100_000)).is_err());
+        assert!(read(bomb.as_bytes()).is_err());
+        assert!(read(&b"[".repeat(100_000)).is_err());
         let deep = format!("{{\"rootGroup\":{}", "[".repeat(100_000));
-        assert!(validate(deep.as_bytes()).is_err());
+        assert!(read(deep.as_bytes()).is_err());
     }
 }

@@ -12,6 +12,9 @@ use tokio::task::JoinHandle;
 
 use crate::{Fleet, FleetConfig};
 
+#[path = "http_operator_tests.rs"]
+mod operators;
+
 const START: UnixMillis = UnixMillis(1_800_000_000_000);
 const YAML: &str = "MiNiFi Config Version: 3\nProcessors:\n- {id: p, name: P, class: org.P}\n";
 const EFM: &str = "/efm/api/c2-protocol";

@@ -17,11 +17,14 @@
 //! mounted by the binary.
 
 mod agent;
+mod asking;
+mod bundle;
 mod capability;
 mod config;
 mod error;
 mod events;
 mod feed;
+mod files;
 mod fleet;
 mod flow;
 pub mod http;
@@ -29,22 +32,31 @@ mod lease;
 mod limits;
 mod manifest;
 mod operation;
+mod parameter;
 mod presence;
+mod publishing;
 mod registry;
+mod request;
+mod resource;
 mod rollout;
+mod seal;
+mod shape;
 mod sighting;
 mod store;
+mod tables;
 mod views;
 mod writer;
 
 #[cfg(test)]
 mod nodes_tests;
 
-pub use config::{FleetConfig, SecretUrl};
+pub use config::{CertificateBinding, FleetConfig, SecretUrl};
 pub use error::FleetError;
 pub use fleet::Fleet;
 pub use flow::FlowShape;
 pub use operation::OperationStatus;
+pub use resource::{Resource, ResourceKind};
 pub use views::{
-    AgentDetail, AgentView, AgentsPage, ClassView, FlowView, OperationView, Published,
+    AgentDetail, AgentView, AgentsPage, AskedView, BundleView, Checked, ClassResourcesView,
+    ClassView, FlowView, OperationView, Published, RefusedView, ResourceView,
 };

@@ -20,6 +20,7 @@ use std::time::Duration;
 use base::UnixMillis;
 use c2::{AckState, Operand, OperationKind};
 
+use crate::capability;
 use crate::limits;
 
 /// An operation asked of one agent.
@@ -33,6 +34,10 @@ pub struct FleetOperation {
     pub operand: Operand,
     /// The flow of an UPDATE configuration.
     pub flow: Option<Arc<str>>,
+    /// The digest of the resources of a SYNC.
+    pub goal: Option<Arc<str>>,
+    /// The operator's request that it came from.
+    pub request: Option<Arc<str>>,
     /// Where it stands.
     pub status: OperationStatus,
     /// When it was made.
@@ -109,6 +114,8 @@ impl FleetOperation {
             kind,
             operand,
             flow,
+            goal: None,
+            request: None,
             status: OperationStatus::Queued,
             created: now,
             updated: now,
@@ -137,6 +144,24 @@ impl FleetOperation {
         }
     }
 
+    /// Whether it may be handed out more than once.
+    pub fn repeats(&self) -> bool {
+        capability::row_of(&self.kind, &self.operand).is_some_and(|row| row.repeats)
+    }
+
+    /// Takes the agent's next call as the end of an operation that agents do not answer.
+    pub fn settle_silent(&mut self, now: UnixMillis) -> bool {
+        let is_silent =
+            capability::row_of(&self.kind, &self.operand).is_some_and(|row| !row.acknowledged);
+        if !is_silent || self.status != OperationStatus::Deployed {
+            return false;
+        }
+        self.status = OperationStatus::Done;
+        self.updated = now;
+        self.details = "it was handed out; agents give no acknowledge for it".to_owned();
+        true
+    }
+
     /// Decides whether the agent that calls now gets it, and notes so.
     pub fn hand_out(&mut self, now: UnixMillis, policy: &Policy) -> bool {
         let doublings = self.attempts.saturating_sub(1).min(RESEND_DOUBLINGS_MAX);
@@ -144,7 +169,7 @@ impl FleetOperation {
         let waited = self.handed_out.is_none_or(|at| now.since(at) >= wait);
         let due = match self.status {
             OperationStatus::Queued => true,
-            OperationStatus::Deployed => waited,
+            OperationStatus::Deployed => waited && self.repeats(),
             // Its agent was away. A description may come from any agent of the build instead.
             OperationStatus::TimedOut => waited && self.flow.is_some(),
             OperationStatus::Done | OperationStatus::Failed | OperationStatus::Cancelled => false,
@@ -202,7 +227,11 @@ impl FleetOperation {
         }
         self.status = OperationStatus::Done;
         self.updated = now;
-        self.details = "its flow was seen running, no acknowledge came yet".to_owned();
+        let seen = match self.goal {
+            Some(_) => "its resources were seen in place",
+            None => "its flow was seen running",
+        };
+        self.details = format!("{seen}, no acknowledge came yet");
         true
     }
 

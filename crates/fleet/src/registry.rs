@@ -4,7 +4,9 @@
 //! until its generation is committed. A batch that could not be written is put back whole.
 
 mod adopt;
+mod asked;
 mod join;
+mod resourced;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -21,11 +23,15 @@ use crate::flow::FlowShape;
 use crate::limits;
 use crate::manifest::{self, NewManifest};
 use crate::operation::{AckEffect, FleetOperation, OperationStatus, Policy};
+use crate::request::Request;
+use crate::resource::{Resource, ResourceSet};
 use crate::rollout::Rollout;
 use crate::sighting::Sighting;
 
 pub use adopt::{ClassRow, News};
+pub use asked::{unknown_agent, unknown_operation};
 pub use join::operation_id;
+pub use resourced::ResourceState;
 
 /// The fleet's memory.
 #[derive(Debug, Default)]
@@ -35,6 +41,12 @@ pub struct Registry {
     pub(crate) flows: HashMap<Arc<str>, Arc<Flow>>,
     pub(crate) rollouts: HashMap<Arc<str>, Arc<Rollout>>,
     pub(crate) manifests: HashMap<Arc<str>, Arc<AgentManifest>>,
+    /// What operators asked for.
+    pub(crate) requests: HashMap<Arc<str>, Arc<Request>>,
+    /// What can be assigned to classes.
+    pub(crate) resources: HashMap<Arc<str>, Arc<Resource>>,
+    /// What classes have, once they were ever given any.
+    pub(crate) resource_sets: HashMap<Arc<str>, Arc<ResourceSet>>,
     /// Which agent an operation belongs to.
     owners: HashMap<Arc<str>, Arc<str>>,
     /// Which agent is asked to describe an unknown manifest, and by which operation.
@@ -159,6 +171,16 @@ pub struct Handout {
     pub kind: OperationKind,
     pub operand: Operand,
     pub flow: Option<Arc<str>>,
+    /// The operator's request that it came from.
+    pub request: Option<Arc<str>>,
+    /// That request, if it is in memory.
+    pub asked: Option<Arc<Request>>,
+    /// The resources of a SYNC.
+    pub resources: Option<Arc<ResourceSet>>,
+    /// What the agent can do.
+    pub head: Option<Arc<AgentManifest>>,
+    /// Whether it may be handed out again; what may not has to be durable as handed out first.
+    pub repeats: bool,
 }
 
 impl Registry {
@@ -211,6 +233,7 @@ impl Registry {
         if agent.heartbeats == 0 {
             events.push(Event::registered(agent, now));
         }
+        agent.observe_resources(heartbeat.resource_info.as_ref());
         agent.heartbeats += 1;
         changed |= now.since(agent.row_seen) >= limits::ROW_SEEN_AGE;
         if agent.unsighted == 0 {
@@ -315,10 +338,21 @@ impl Registry {
         ))
     }
 
-    /// The operations for the response to `agent`, which calls now.
-    pub fn hand_out(&mut self, now: UnixMillis, policy: &Policy, agent: &str) -> Vec<Handout> {
+    /// The operations for the response to `agent`, which calls now, and the generation in which
+    /// they are durable as handed out.
+    pub fn hand_out(
+        &mut self,
+        now: UnixMillis,
+        policy: &Policy,
+        agent: &str,
+    ) -> (Vec<Handout>, u64) {
+        let found = self.agents.get(agent);
+        let (head, resources) = match found {
+            Some(agent) => (self.head_of(agent), self.resources_of(agent)),
+            None => return (Vec::new(), self.generation),
+        };
         let Some(agent) = self.agents.get_mut(agent) else {
-            return Vec::new();
+            return (Vec::new(), self.generation);
         };
         let class = agent
             .class
@@ -330,11 +364,18 @@ impl Registry {
             // What timed out is sent again only while it is still what the class wants.
             let wanted = operation.flow.is_none() || operation.flow == desired;
             if wanted && operation.hand_out(now, policy) {
+                let asked = operation.request.as_ref();
+                let asked = asked.and_then(|id| self.requests.get(id)).cloned();
                 handouts.push(Handout {
                     id: operation.id.clone(),
                     kind: operation.kind.clone(),
                     operand: operation.operand.clone(),
                     flow: operation.flow.clone(),
+                    request: operation.request.clone(),
+                    asked,
+                    resources: resources.clone().filter(|_| operation.goal.is_some()),
+                    head: head.clone(),
+                    repeats: operation.repeats(),
                 });
                 self.dirty_operations.insert(operation.id.clone());
             }
@@ -344,7 +385,7 @@ impl Registry {
             self.mark(&id);
             self.active.insert(id);
         }
-        handouts
+        (handouts, self.generation)
     }
 
     /// Times out what waited too long; returns how many.
@@ -554,8 +595,9 @@ impl Registry {
             .as_ref()
             .and_then(|class| self.classes.get(class));
         let desired = class.and_then(|class| class.wanted(id));
+        let silent = agent.settle_silent(now);
         let mut settled = false;
-        if agent.settle(desired.as_deref(), now) {
+        if agent.settle(desired.as_deref(), now) || silent {
             settled = true;
             let ids = agent
                 .operations
@@ -615,21 +657,35 @@ impl Registry {
             .operations
             .iter()
             .any(|op| op.is_active() && !op.stored);
-        let created = !fresh.is_empty();
+        let mut created = !fresh.is_empty();
         for operation in fresh {
-            self.dirty_operations.insert(operation.id.clone());
-            self.owners.insert(operation.id.clone(), id.clone());
-            for removed in agent.add_operation(operation) {
-                self.owners.remove(&removed);
-                self.dirty_operations.remove(&removed);
-                self.removed_operations.push(removed);
-            }
+            self.add(id, operation);
         }
+        created |= self.plan_resources(id, now, policy);
         if created || settled {
             self.mark(id);
         }
         self.refresh_active(id);
         created || waits
+    }
+
+    /// Gives the agent an operation; the bound may push old ones out.
+    fn add(&mut self, id: &Arc<str>, operation: FleetOperation) {
+        let Some(agent) = self.agents.get_mut(id) else {
+            return;
+        };
+        self.dirty_operations.insert(operation.id.clone());
+        self.owners.insert(operation.id.clone(), id.clone());
+        for removed in agent.add_operation(operation) {
+            self.owners.remove(&removed);
+            self.dirty_operations.remove(&removed);
+            self.removed_operations.push(removed);
+        }
+    }
+
+    /// What the agent's manifest says of operations, where it is known.
+    pub fn head_of(&self, agent: &Agent) -> Option<Arc<AgentManifest>> {
+        self.manifests.get(agent.manifest.as_ref()?).cloned()
     }
 
     fn mark(&mut self, id: &Arc<str>) {
@@ -713,6 +769,7 @@ fn row_of(agent: &Agent) -> Agent {
         hostname: agent.hostname.clone(),
         device: agent.device.clone(),
         flow: agent.flow.clone(),
+        resources: agent.resources.clone(),
         first_seen: agent.first_seen,
         last_seen: agent.last_seen,
         heartbeats: agent.heartbeats,

@@ -8,6 +8,9 @@ use super::*;
 use crate::agent::FlowState;
 use crate::operation::OperationStatus;
 
+#[path = "registry_property_tests.rs"]
+mod property;
+
 const POLICY: Policy = Policy {
     resend_after: Duration::from_secs(60),
     failed_after_attempts: 3,
@@ -73,7 +76,7 @@ impl World {
             self.store();
         }
         let agent = taken.agent.unwrap();
-        self.registry.hand_out(self.at(), &POLICY, &agent)
+        self.registry.hand_out(self.at(), &POLICY, &agent).0
     }
 
     fn ack(&mut self, operation: &str, state: AckState) -> AckResult {
@@ -417,7 +420,7 @@ fn a_batch_that_could_not_be_written_is_written_later() {
     let batch = registry.take_batch();
     registry.put_back(batch);
     assert!(
-        registry.hand_out(now, &POLICY, "first").is_empty(),
+        registry.hand_out(now, &POLICY, "first").0.is_empty(),
         "it is not durable"
     );
     assert!(registry.is_dirty());
@@ -425,7 +428,7 @@ fn a_batch_that_could_not_be_written_is_written_later() {
     assert!(batch.generation > taken.wait_for.unwrap());
     assert_eq!(batch.operations.len(), 1);
     registry.committed(&batch);
-    assert_eq!(registry.hand_out(now, &POLICY, "first").len(), 1);
+    assert_eq!(registry.hand_out(now, &POLICY, "first").0.len(), 1);
 }
 
 /// Random losses, duplicates, restarts from what was stored, and publications: every agent ends

@@ -67,6 +67,11 @@ impl Store {
         self.database.dialect().is_shared()
     }
 
+    /// The database.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
     /// Waits for what is under way and closes the database.
     pub async fn close(&self) {
         self.database.close().await;
@@ -95,6 +100,7 @@ impl Store {
                 .sightings(all("SELECT body FROM sightings ORDER BY seq"))
                 .await?,
             removed: Vec::new(),
+            tables: true,
         })
     }
 
@@ -303,6 +309,7 @@ impl Store {
         let mut news = News {
             seq,
             removed: by_kind.remove(REMOVED).unwrap_or_default(),
+            tables: by_kind.contains_key(TABLES),
             ..News::default()
         };
         let named = |kind: &str| by_kind.get(kind).cloned().unwrap_or_default();
@@ -657,4 +664,6 @@ const CLASS: &str = "class";
 const FLOW: &str = "flow";
 const MANIFEST: &str = "manifest";
 const ROLLOUT: &str = "rollout";
+/// As `tables.rs` writes it.
+const TABLES: &str = "tables";
 const REMOVED: &str = "agent-removed";

@@ -1,7 +1,14 @@
 //! What the management API shows.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use c2::Heartbeat;
 use serde::Serialize;
+use serde_json::Value;
+
+use crate::flow::check::Problem;
+use crate::resource::Resource;
 
 /// An agent in a list.
 #[derive(Clone, Debug, Serialize)]
@@ -30,6 +37,8 @@ pub struct AgentView {
     pub desired_flow_id: Option<String>,
     /// `none`, `pending`, `deployed` or `failed`.
     pub flow_state: &'static str,
+    /// `none`, `pending`, `synced` or `failed`.
+    pub resource_state: &'static str,
     /// Its heartbeats so far.
     pub heartbeats_total: u64,
     /// How often it calls, as its calls show; null until that is known.
@@ -106,6 +115,19 @@ pub struct Published {
     pub version: i64,
     /// The class.
     pub class: String,
+    /// The manifest that it was checked against; null when none tells components.
+    pub checked_against: Option<String>,
+}
+
+/// What a flow would meet in a class.
+#[derive(Clone, Debug, Serialize)]
+pub struct Checked {
+    /// `yaml` or `json`.
+    pub shape: &'static str,
+    /// The manifest that it was checked against; null when none tells components.
+    pub manifest_hash: Option<String>,
+    /// What does not fit.
+    pub problems: Vec<Problem>,
 }
 
 /// An operation.
@@ -121,6 +143,10 @@ pub struct OperationView {
     pub operand: String,
     /// The flow of an UPDATE configuration.
     pub flow_id: Option<String>,
+    /// The operator's request that it came from.
+    pub request_id: Option<String>,
+    /// What the operator gave with it; values that look like secrets are not shown.
+    pub args: BTreeMap<String, Value>,
     /// `queued`, `deployed`, `done`, `failed`, `timed_out` or `cancelled`.
     pub state: &'static str,
     /// When it was made, milliseconds since 1970.
@@ -133,4 +159,68 @@ pub struct OperationView {
     pub acknowledged: bool,
     /// What is known about the outcome.
     pub details: String,
+}
+
+/// The answer to a request for operations.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct AskedView {
+    /// A UUID, under which the request's operations are listed and cancelled.
+    pub request_id: String,
+    /// The operations' ids, one for each agent that can be asked.
+    pub operation_ids: Vec<String>,
+    /// Agents that cannot be asked, with the reason; the first thousand.
+    pub refused: Vec<RefusedView>,
+    /// How many cannot be asked.
+    pub refused_total: usize,
+}
+
+/// An agent that cannot be asked for something.
+#[derive(Clone, Debug, Serialize)]
+pub struct RefusedView {
+    /// The agent.
+    pub agent_id: String,
+    /// Why not.
+    pub reason: String,
+}
+
+/// A resource with the classes that have it.
+#[derive(Clone, Debug, Serialize)]
+pub struct ResourceView {
+    /// The resource.
+    #[serde(flatten)]
+    pub resource: Arc<Resource>,
+    /// The classes.
+    pub classes: Vec<String>,
+}
+
+/// The resources of a class, and how far its agents are.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClassResourcesView {
+    /// What agents echo that have them all; null while the class was never given any.
+    pub digest: Option<Arc<str>>,
+    /// The resources, by id.
+    pub resources: Vec<Arc<Resource>>,
+    /// Agents that have them all.
+    pub agents_synced: usize,
+    /// Agents that should fetch them, or are at it.
+    pub agents_pending: usize,
+    /// Agents that could not fetch them; their operations say why.
+    pub agents_failed: usize,
+}
+
+/// A debug bundle that an agent sent.
+#[derive(Clone, Debug, Serialize)]
+pub struct BundleView {
+    /// The id of the TRANSFER debug operation.
+    pub id: String,
+    /// The agent.
+    pub agent_id: String,
+    /// The file's name, as the agent gave it.
+    pub name: String,
+    /// Bytes of the file.
+    pub bytes: i64,
+    /// SHA-512 of the file, lower-case hexadecimal.
+    pub sha512: String,
+    /// When it came, milliseconds since 1970.
+    pub created_ms: i64,
 }

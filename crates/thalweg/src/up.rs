@@ -521,7 +521,12 @@ impl Parts {
             management = management.merge(fusion::http::routes(fusion.clone()));
         }
         if let Some(fleet) = &self.fleet {
-            management = management.merge(fleet::http::routes(fleet.clone()));
+            let routes = fleet::http::routes(fleet.clone());
+            let tls = &config.fleet.http.tls;
+            management = management.merge(match tls.is_on() {
+                true => http::with_certificates(routes, tls.principal),
+                false => routes,
+            });
         }
         if let Some(imports) = &self.imports {
             management = management.merge(imports::http::routes(imports.clone()));

@@ -4,18 +4,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Extension, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use bytes::Bytes;
 use c2::{Acknowledge, Heartbeat};
 use metrics::{counter, histogram};
+use serde::Deserialize;
 
 use crate::error::FleetError;
 use crate::fleet::{Fleet, Reached};
-use crate::http::{Failure, body, json};
+use crate::http::{Certificate, Failure, body, json, resources};
 use crate::limits;
+use crate::parameter::Fetched;
 
 /// EFM's paths and plain ones.
 pub fn routes(fleet: Arc<Fleet>) -> Router {
@@ -25,7 +27,11 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
             .route(&format!("{prefix}/heartbeat"), post(heartbeat))
             .route(&format!("{prefix}/acknowledge"), post(acknowledge))
             .route(&format!("{prefix}/flows/{{id}}"), get(flow))
-            .route(&format!("{prefix}/flows/{{id}}/"), get(flow));
+            .route(&format!("{prefix}/flows/{{id}}/"), get(flow))
+            .route(
+                &format!("{prefix}/resources/{{id}}"),
+                get(resources::content),
+            );
     }
     // The address that EFM's documentation gives.
     router
@@ -33,23 +39,61 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
         .with_state(fleet)
 }
 
-/// A flow's text, with the content type of its shape.
-pub async fn flow(
+#[derive(Deserialize)]
+struct FlowQuery {
+    /// The agent that asks.
+    aid: Option<String>,
+}
+
+/// A flow's text as its agent gets it.
+async fn flow(
     State(fleet): State<Arc<Fleet>>,
     Path(id): Path<String>,
+    Query(query): Query<FlowQuery>,
+    certificate: Option<Extension<Certificate>>,
 ) -> Result<Response, Failure> {
-    let (text, shape, sha256) = fleet.flow_text(&id).await?;
-    counter!("thalweg_fleet_flows_fetched_total").increment(1);
-    let mut response = text.into_response();
+    let certificate = certificate
+        .as_ref()
+        .map(|Extension(certificate)| certificate);
+    check_caller(&fleet, certificate, query.aid.as_deref(), None)?;
+    Ok(flow_response(
+        fleet.flow_for(&id, query.aid.as_deref()).await?,
+    ))
+}
+
+/// A flow's text, with the content type of its shape.
+pub(super) fn flow_response(fetched: Fetched) -> Response {
+    let mut response = fetched.text.into_response();
     let headers = response.headers_mut();
     headers.insert(
         header::CONTENT_TYPE,
-        HeaderValue::from_static(shape.content_type()),
+        HeaderValue::from_static(fetched.shape.content_type()),
     );
-    if let Ok(digest) = HeaderValue::from_str(&sha256) {
+    if let Ok(digest) = HeaderValue::from_str(&fetched.sha256) {
         headers.insert("x-content-sha-256", digest);
     }
-    Ok(response)
+    response
+}
+
+/// Checks that whoever has the connection's certificate may speak for an agent.
+fn check_caller(
+    fleet: &Fleet,
+    certificate: Option<&Certificate>,
+    agent: Option<&str>,
+    class: Option<&str>,
+) -> Result<(), Failure> {
+    let Some(certificate) = certificate else {
+        return Ok(());
+    };
+    let Some(agent) = agent else {
+        return Ok(());
+    };
+    let checked = certificate.check(fleet.config().certificate_binding, agent, class);
+    checked.map_err(|error| {
+        counter!("thalweg_fleet_wrong_certificates_total").increment(1);
+        tracing::warn!(error = base::report(&error), "an agent was refused");
+        error.into()
+    })
 }
 
 async fn heartbeat(State(fleet): State<Arc<Fleet>>, request: Request) -> Response {
@@ -74,10 +118,13 @@ async fn answer_heartbeat(
     reached: &Reached,
     request: Request,
 ) -> Result<Response, Failure> {
+    let certificate = request.extensions().get::<Certificate>().cloned();
     let taken = body::take(request).await?;
     let bytes = taken.bytes.len();
     counter!("thalweg_fleet_heartbeat_bytes_total").increment(bytes as u64);
     let heartbeat = parse(taken.bytes.clone(), Heartbeat::parse).await?;
+    let (agent, class) = (heartbeat.sender(), heartbeat.class());
+    check_caller(fleet, certificate.as_ref(), agent, class)?;
     let response = fleet.heartbeat(heartbeat, bytes, reached).await?;
     json(StatusCode::OK, &response)
 }
@@ -86,8 +133,14 @@ async fn acknowledge(
     State(fleet): State<Arc<Fleet>>,
     request: Request,
 ) -> Result<Response, Failure> {
+    let certificate = request.extensions().get::<Certificate>().cloned();
     let taken = body::take(request).await?;
     let ack = parse(taken.bytes.clone(), Acknowledge::parse).await?;
+    if certificate.is_some() {
+        // Whoever it says it is, the operation is its owner's.
+        let owner = ack.operation().and_then(|id| fleet.owner_of(id));
+        check_caller(&fleet, certificate.as_ref(), owner.as_deref(), None)?;
+    }
     fleet.acknowledge(ack).await?;
     // Agents look at the status only, but an empty body has confused some.
     json(StatusCode::OK, &serde_json::Map::new())
@@ -138,4 +191,5 @@ fn origin(fleet: &Fleet, headers: &HeaderMap) -> String {
 /// What the paths that agents call begin with.
 pub const AGENT_PREFIXES: [&str; 3] = ["/efm/api/c2-protocol/", "/efm/api/flows/", "/c2/"];
 
-const PREFIXES: [&str; 2] = ["/efm/api/c2-protocol", "/c2"];
+/// Before each path that agents call.
+pub(super) const PREFIXES: [&str; 2] = ["/efm/api/c2-protocol", "/c2"];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::events::{EventFilter, EventView, Kind, Level};
 use crate::fleet::{AgentFilter, Fleet, unknown_class};
-use crate::http::{Failure, body, c2_routes, json, rollouts};
+use crate::http::{Failure, json, rollouts};
 use crate::limits;
-use crate::views::{ClassView, FlowView, OperationView};
+use crate::views::ClassView;
 
 /// The management routes.
 pub fn routes(fleet: Arc<Fleet>) -> Router {
@@ -23,10 +23,7 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
         .route("/api/v1/agents/{id}", get(agent))
         .route("/api/v1/classes", get(classes))
         .route("/api/v1/classes/{name}", get(class))
-        .route("/api/v1/classes/{name}/flows", get(flows).post(publish))
-        .route("/api/v1/flows/{id}", get(c2_routes::flow))
         .route("/api/v1/manifests/{hash}", get(manifest))
-        .route("/api/v1/operations", get(operations))
         .route("/api/v1/events", get(events))
         .merge(rollouts::routes())
         .with_state(fleet)
@@ -44,26 +41,9 @@ struct AgentsQuery {
     limit: Option<usize>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OperationsQuery {
-    agent: Option<String>,
-    limit: Option<usize>,
-}
-
 #[derive(Serialize)]
 struct Classes {
     classes: Vec<ClassView>,
-}
-
-#[derive(Serialize)]
-struct Flows {
-    flows: Vec<FlowView>,
-}
-
-#[derive(Serialize)]
-struct Operations {
-    operations: Vec<OperationView>,
 }
 
 async fn agents(
@@ -113,36 +93,6 @@ async fn class(
     json(StatusCode::OK, &found.ok_or_else(|| unknown_class(&name))?)
 }
 
-async fn flows(
-    State(fleet): State<Arc<Fleet>>,
-    Path(name): Path<String>,
-) -> Result<Response, Failure> {
-    json(
-        StatusCode::OK,
-        &Flows {
-            flows: fleet.flows(&name)?,
-        },
-    )
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PublishQuery {
-    deploy: Option<bool>,
-}
-
-async fn publish(
-    State(fleet): State<Arc<Fleet>>,
-    Path(name): Path<String>,
-    query: Result<Query<PublishQuery>, QueryRejection>,
-    request: Request,
-) -> Result<Response, Failure> {
-    let deploys = asked(query)?.deploy.unwrap_or(true);
-    let taken = body::take(request).await?;
-    let published = fleet.publish(&name, taken.bytes.clone(), deploys).await?;
-    json(StatusCode::CREATED, &published)
-}
-
 async fn manifest(
     State(fleet): State<Arc<Fleet>>,
     Path(hash): Path<String>,
@@ -151,16 +101,6 @@ async fn manifest(
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     Ok(response)
-}
-
-async fn operations(
-    State(fleet): State<Arc<Fleet>>,
-    query: Result<Query<OperationsQuery>, QueryRejection>,
-) -> Result<Response, Failure> {
-    let query = asked(query)?;
-    let limit = query.limit.unwrap_or(limits::PAGE_ITEMS_DEFAULT);
-    let operations = fleet.operations(query.agent.as_deref(), limit)?;
-    json(StatusCode::OK, &Operations { operations })
 }
 
 #[derive(Deserialize)]
@@ -223,7 +163,8 @@ async fn events(
     json(StatusCode::OK, &EventsPage { events, next })
 }
 
-fn asked<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Failure> {
+/// The parameters of a request's address.
+pub(super) fn asked<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Failure> {
     query
         .map(|Query(query)| query)
         .map_err(|rejection| Failure::new(StatusCode::BAD_REQUEST, rejection.body_text()))

@@ -5,8 +5,14 @@
 //! Java agent obeys a body whatever its status.
 
 mod body;
+mod bundles;
 mod c2_routes;
+mod caller;
+mod files;
+mod flows;
 mod management;
+mod operations;
+mod resources;
 mod rollouts;
 
 use std::sync::Arc;
@@ -18,12 +24,19 @@ use serde::Serialize;
 
 use crate::error::FleetError;
 use crate::fleet::Fleet;
+use crate::flow::check::Problem;
 
 pub use c2_routes::AGENT_PREFIXES;
+pub use caller::Certificate;
 
 /// All routes of the fleet.
 pub fn routes(fleet: Arc<Fleet>) -> Router {
-    c2_routes::routes(fleet.clone()).merge(management::routes(fleet))
+    c2_routes::routes(fleet.clone())
+        .merge(management::routes(fleet.clone()))
+        .merge(flows::routes(fleet.clone()))
+        .merge(operations::routes(fleet.clone()))
+        .merge(resources::routes(fleet.clone()))
+        .merge(bundles::routes(fleet))
 }
 
 /// A failed request.
@@ -31,12 +44,15 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
 pub(crate) struct Failure {
     status: StatusCode,
     message: String,
+    problems: Vec<Problem>,
 }
 
 #[derive(Serialize)]
 struct FailureBody<'a> {
     error_code: u16,
     message: &'a str,
+    #[serde(skip_serializing_if = "<[Problem]>::is_empty")]
+    problems: &'a [Problem],
 }
 
 impl Failure {
@@ -44,6 +60,7 @@ impl Failure {
         Failure {
             status,
             message: message.into(),
+            problems: Vec::new(),
         }
     }
 }
@@ -55,19 +72,39 @@ impl From<FleetError> for Failure {
             | FleetError::NoIdentifier
             | FleetError::NoOperation
             | FleetError::BadName { .. }
+            | FleetError::BadField { .. }
+            | FleetError::Broken(_)
             | FleetError::BadFlow { .. }
-            | FleetError::BadRollout(_) => StatusCode::BAD_REQUEST,
+            | FleetError::BadRollout(_)
+            | FleetError::UnfitFlow(_) => StatusCode::BAD_REQUEST,
             FleetError::RolloutState { .. } => StatusCode::CONFLICT,
+            FleetError::WrongCertificate { .. } => StatusCode::FORBIDDEN,
             FleetError::Unknown { .. } => StatusCode::NOT_FOUND,
-            FleetError::Full { .. } | FleetError::NotStored => StatusCode::SERVICE_UNAVAILABLE,
+            FleetError::Finished { .. } | FleetError::InUse { .. } => StatusCode::CONFLICT,
+            FleetError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            FleetError::Unsupported { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            FleetError::Full { .. } | FleetError::NotStored | FleetError::Busy { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             FleetError::Store(error) if error.may_retry() => StatusCode::SERVICE_UNAVAILABLE,
-            FleetError::Store(_) | FleetError::BadRow { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+            FleetError::Store(_)
+            | FleetError::BadRow { .. }
+            | FleetError::Key { .. }
+            | FleetError::Sealing => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let message = base::report(&error);
         if status.is_server_error() {
             tracing::error!(%status, message, "a request failed");
         }
-        Failure { status, message }
+        let problems = match error {
+            FleetError::UnfitFlow(problems) => problems,
+            _ => Vec::new(),
+        };
+        Failure {
+            status,
+            message,
+            problems,
+        }
     }
 }
 
@@ -76,6 +113,7 @@ impl IntoResponse for Failure {
         let body = FailureBody {
             error_code: self.status.as_u16(),
             message: &self.message,
+            problems: &self.problems,
         };
         // A status and a text always make JSON.
         json(self.status, &body).unwrap_or_else(|failure| failure.status.into_response())

@@ -101,6 +101,8 @@ pub const OPERATIONS: Insert = Insert {
         "attempts",
         "acknowledged",
         "details",
+        "request_id",
+        "goal",
         "seq",
         "node",
     ],
@@ -282,6 +284,8 @@ pub fn operation(agent: &str, operation: &FleetOperation, seq: i64, node: i64) -
         i64::from(operation.attempts).into(),
         i64::from(operation.acknowledged).into(),
         operation.details.as_str().into(),
+        operation.request.as_deref().into(),
+        operation.goal.as_deref().into(),
         seq.into(),
         node.into(),
     ]
@@ -348,6 +352,8 @@ pub fn read_operation(row: &Row) -> Result<(Arc<str>, FleetOperation), sqlx::Err
     operation.attempts = u32::try_from(row.number("attempts")?).unwrap_or(u32::MAX);
     operation.acknowledged = row.number("acknowledged")? != 0;
     operation.details = row.text("details")?;
+    operation.request = row.maybe_text("request_id")?.map(Arc::from);
+    operation.goal = row.maybe_text("goal")?.map(Arc::from);
     operation.stored = true;
     Ok((Arc::from(row.text("agent_id")?), operation))
 }

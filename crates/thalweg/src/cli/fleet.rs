@@ -1,9 +1,11 @@
-//! `thalweg agents`, `classes`, `flows`, `rollouts` and `events`: the fleet.
+//! `thalweg agents` and `classes`: the fleet, and what it is asked to do.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use reqwest::Method;
+use serde_json::{Map, Value, json};
+use tokio::io::AsyncWriteExt;
 
 use super::client::segment;
 use super::{Client, Failure};
@@ -17,169 +19,116 @@ pub enum AgentsCommand {
         /// The agent's identifier.
         id: String,
     },
-    /// List an agent's operations.
+    /// List operations, newest first.
     Operations {
-        /// The agent's identifier.
+        /// Only this agent's.
+        id: Option<String>,
+        /// Only those of this class's agents.
+        #[arg(long)]
+        class: Option<String>,
+        /// Only those that are queued, deployed, done, failed, timed_out or cancelled.
+        #[arg(long)]
+        state: Option<String>,
+        /// Only those of this request.
+        #[arg(long)]
+        request: Option<String>,
+    },
+    /// Ask an agent, or all agents of a class, for an operation.
+    #[command(after_help = ASK_HELP)]
+    Ask {
+        #[command(flatten)]
+        target: Target,
+        /// DESCRIBE, UPDATE, SYNC, TRANSFER, START, STOP, RESTART, CLEAR, PAUSE or RESUME.
+        operation: String,
+        /// What it is done to, such as asset or flow.
+        operand: Option<String>,
+        /// An argument, such as file=model; a value in JSON is taken as such.
+        #[arg(long = "arg", value_name = "NAME=VALUE")]
+        args: Vec<String>,
+    },
+    /// Give up an operation, or all that is under way of a request.
+    Cancel {
+        /// The operation's id.
+        #[arg(required_unless_present = "request")]
+        id: Option<String>,
+        /// The request's id.
+        #[arg(long, conflicts_with = "id")]
+        request: Option<String>,
+    },
+    /// Print what an agent answered to a DESCRIBE.
+    Result {
+        /// The operation's id.
         id: String,
     },
+    /// List debug bundles, or fetch one.
+    Bundles {
+        /// Only this agent's.
+        #[arg(long)]
+        agent: Option<String>,
+        /// Fetch the bundle of this operation.
+        #[arg(long, requires = "to")]
+        fetch: Option<String>,
+        /// The file to write it to.
+        #[arg(long, value_name = "FILE")]
+        to: Option<PathBuf>,
+    },
+    /// Show or set parameters of an agent's flow.
+    Parameters {
+        /// The agent's identifier.
+        id: String,
+        #[command(flatten)]
+        change: ParameterChange,
+    },
+}
+
+/// Whom an operation is asked of.
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+pub struct Target {
+    /// The agent's identifier.
+    #[arg(long)]
+    agent: Option<String>,
+    /// The class.
+    #[arg(long)]
+    class: Option<String>,
+}
+
+/// What to change of parameters; nothing lists them.
+#[derive(clap::Args)]
+pub struct ParameterChange {
+    /// Sets one.
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+    /// Sets one that nobody is shown; its value is the first line of a file, `-` is standard input.
+    #[arg(long, value_name = "NAME=FILE")]
+    secret: Vec<String>,
+    /// Removes one.
+    #[arg(long, value_name = "NAME")]
+    remove: Vec<String>,
 }
 
 #[derive(Subcommand)]
 pub enum ClassesCommand {
     /// List agent classes with their published flow.
     List,
-}
-
-#[derive(Subcommand)]
-pub enum FlowsCommand {
-    /// Publish a flow (MiNiFi YAML or NiFi flow JSON) to every agent of a class.
-    Publish {
-        /// The agent class.
-        #[arg(long)]
+    /// Show which resources a class's agents have, or change it.
+    Resources {
+        /// The class.
         class: String,
-        /// The flow definition; `-` reads standard input.
-        file: PathBuf,
-        /// Store it only; a roll-out deploys it.
-        #[arg(long)]
-        store_only: bool,
+        /// Gives it the resource of this id; one of the same name and path is replaced.
+        #[arg(long, value_name = "ID")]
+        assign: Vec<String>,
+        /// Takes the resource of this id from it.
+        #[arg(long, value_name = "ID")]
+        unassign: Vec<String>,
     },
-    /// List the flow versions of a class.
-    List {
-        /// The agent class.
-        #[arg(long)]
+    /// Show or set parameters of a class's flows.
+    Parameters {
+        /// The class.
         class: String,
+        #[command(flatten)]
+        change: ParameterChange,
     },
-    /// Print a flow definition as it was published.
-    Show {
-        /// The flow's id.
-        id: String,
-    },
-}
-
-#[derive(Subcommand)]
-pub enum RolloutsCommand {
-    /// List the roll-outs of a class.
-    List {
-        /// The agent class.
-        #[arg(long)]
-        class: String,
-    },
-    /// Roll a flow that is stored out to its class, in batches.
-    Begin {
-        /// The agent class.
-        #[arg(long)]
-        class: String,
-        /// Agents that may be at it at a time.
-        #[arg(long, default_value_t = 100)]
-        batch: u32,
-        /// The least time between two batches, such as `30s`.
-        #[arg(long, default_value = "10s")]
-        interval: String,
-        /// The share of agents that goes first, in percent.
-        #[arg(long, default_value_t = 0)]
-        canary: u8,
-        /// The share of failed agents above which it halts, in percent.
-        #[arg(long, default_value_t = 20)]
-        failures: u8,
-        /// The flow's id.
-        flow: String,
-    },
-    /// Show a roll-out and how far it has come.
-    Show {
-        /// The roll-out's id.
-        id: String,
-    },
-    /// Stop a roll-out for a while.
-    Pause {
-        /// The roll-out's id.
-        id: String,
-    },
-    /// Go on with a roll-out that was paused or halted.
-    Resume {
-        /// The roll-out's id.
-        id: String,
-    },
-    /// End a roll-out; agents that have the flow keep it.
-    Abort {
-        /// The roll-out's id.
-        id: String,
-    },
-    /// Take all agents back to the flow before.
-    Rollback {
-        /// The roll-out's id.
-        id: String,
-    },
-}
-
-#[derive(clap::Args)]
-pub struct EventsArgs {
-    /// Only this level (`debug`, `info`, `warn`, `error`) and graver ones.
-    #[arg(long)]
-    level: Option<String>,
-    /// Only of this class.
-    #[arg(long)]
-    class: Option<String>,
-    /// Only of this agent.
-    #[arg(long)]
-    agent: Option<String>,
-    /// At most so many.
-    #[arg(long, default_value_t = 100)]
-    limit: u32,
-}
-
-pub async fn events(client: Client, args: EventsArgs) -> Result<(), Failure> {
-    let mut path = format!("/api/v1/events?limit={}", args.limit);
-    for (key, value) in [
-        ("level", args.level),
-        ("class", args.class),
-        ("agent", args.agent),
-    ] {
-        if let Some(value) = value {
-            path.push_str(&format!("&{key}={}", segment(&value)));
-        }
-    }
-    client.print_list(&client.get(&path).await?, "events", &EVENT_COLUMNS);
-    Ok(())
-}
-
-pub async fn rollouts(client: Client, command: RolloutsCommand) -> Result<(), Failure> {
-    let (id, wish) = match command {
-        RolloutsCommand::List { class } => {
-            let path = format!("/api/v1/classes/{}/rollouts", segment(&class));
-            client.print_list(&client.get(&path).await?, "rollouts", &ROLLOUT_COLUMNS);
-            return Ok(());
-        }
-        RolloutsCommand::Begin {
-            class,
-            batch,
-            interval,
-            canary,
-            failures,
-            flow,
-        } => {
-            let path = format!("/api/v1/classes/{}/rollouts", segment(&class));
-            let body = serde_json::json!({
-                "flow_id": flow, "batch_agents": batch, "batch_interval": interval,
-                "canary_percent": canary, "failures_percent": failures,
-            });
-            let request = client.request(Method::POST, &path).json(&body);
-            client.print_object(&client.send(request).await?);
-            return Ok(());
-        }
-        RolloutsCommand::Show { id } => {
-            let path = format!("/api/v1/rollouts/{}", segment(&id));
-            client.print_object(&client.get(&path).await?);
-            return Ok(());
-        }
-        RolloutsCommand::Pause { id } => (id, "pause"),
-        RolloutsCommand::Resume { id } => (id, "resume"),
-        RolloutsCommand::Abort { id } => (id, "abort"),
-        RolloutsCommand::Rollback { id } => (id, "rollback"),
-    };
-    let path = format!("/api/v1/rollouts/{}/{wish}", segment(&id));
-    let request = client.request(Method::POST, &path);
-    client.print_object(&client.send(request).await?);
-    Ok(())
 }
 
 pub async fn agents(client: Client, command: AgentsCommand) -> Result<(), Failure> {
@@ -192,9 +141,54 @@ pub async fn agents(client: Client, command: AgentsCommand) -> Result<(), Failur
             let path = format!("/api/v1/agents/{}", segment(&id));
             client.print_object(&client.get(&path).await?);
         }
-        AgentsCommand::Operations { id } => {
-            let path = format!("/api/v1/operations?agent={}", segment(&id));
+        AgentsCommand::Operations {
+            id,
+            class,
+            state,
+            request,
+        } => {
+            let wanted = [
+                ("agent", id),
+                ("class", class),
+                ("state", state),
+                ("request", request),
+            ];
+            let path = format!("/api/v1/operations{}", query(wanted));
             client.print_list(&client.get(&path).await?, "operations", &OPERATION_COLUMNS);
+        }
+        AgentsCommand::Ask {
+            target,
+            operation,
+            operand,
+            args,
+        } => ask(&client, target, operation, operand, &args).await?,
+        AgentsCommand::Cancel { id, request } => {
+            let path = match (id, request) {
+                (Some(id), _) => format!("/api/v1/operations/{}/cancel", segment(&id)),
+                (None, request) => {
+                    let request = request.unwrap_or_default();
+                    format!("/api/v1/requests/{}/cancel", segment(&request))
+                }
+            };
+            client.print_object(&client.send(client.request(Method::POST, &path)).await?);
+        }
+        AgentsCommand::Result { id } => {
+            let path = format!("/api/v1/operations/{}/result", segment(&id));
+            println!("{:#}", client.get(&path).await?);
+        }
+        AgentsCommand::Bundles { agent, fetch, to } => match (fetch, to) {
+            (Some(id), Some(to)) => {
+                let path = format!("/api/v1/bundles/{}/content", segment(&id));
+                download(&client, &path, &to).await?;
+            }
+            _ => {
+                let path = format!("/api/v1/bundles{}", query([("agent", agent)]));
+                client.print_list(&client.get(&path).await?, "bundles", &BUNDLE_COLUMNS);
+            }
+        },
+        AgentsCommand::Parameters { id, change } => {
+            let path = format!("/api/v1/agents/{}/parameters", segment(&id));
+            parameters(&client, &path, &change).await?;
         }
     }
     Ok(())
@@ -206,41 +200,123 @@ pub async fn classes(client: Client, command: ClassesCommand) -> Result<(), Fail
             let answer = client.get("/api/v1/classes").await?;
             client.print_list(&answer, "classes", &CLASS_COLUMNS);
         }
+        ClassesCommand::Resources {
+            class,
+            assign,
+            unassign,
+        } => {
+            let path = format!("/api/v1/classes/{}/resources", segment(&class));
+            let answer = if assign.is_empty() && unassign.is_empty() {
+                client.get(&path).await?
+            } else {
+                let wanted = json!({"assign": assign, "unassign": unassign});
+                let request = client.request(Method::PUT, &path).json(&wanted);
+                client.send(request).await?
+            };
+            client.print_list(&answer, "resources", &RESOURCE_COLUMNS);
+        }
+        ClassesCommand::Parameters { class, change } => {
+            let path = format!("/api/v1/classes/{}/parameters", segment(&class));
+            parameters(&client, &path, &change).await?;
+        }
     }
     Ok(())
 }
 
-pub async fn flows(client: Client, command: FlowsCommand) -> Result<(), Failure> {
-    match command {
-        FlowsCommand::Publish {
-            class,
-            file,
-            store_only,
-        } => {
-            let text = super::read_file(&file)?;
-            let path = format!(
-                "/api/v1/classes/{}/flows?deploy={}",
-                segment(&class),
-                !store_only
-            );
-            let request = client.request(Method::POST, &path).body(text);
-            client.print_object(&client.send(request).await?);
-        }
-        FlowsCommand::List { class } => {
-            let path = format!("/api/v1/classes/{}/flows", segment(&class));
-            client.print_list(&client.get(&path).await?, "flows", &FLOW_COLUMNS);
-        }
-        FlowsCommand::Show { id } => {
-            let path = format!("/api/v1/flows/{}", segment(&id));
-            let answer = client.raw(client.request(Method::GET, &path)).await?;
-            let text = answer
-                .text()
-                .await
-                .map_err(|error| Failure::because("the answer broke off", &error))?;
-            print!("{text}");
-        }
+async fn ask(
+    client: &Client,
+    target: Target,
+    operation: String,
+    operand: Option<String>,
+    args: &[String],
+) -> Result<(), Failure> {
+    let mut given = Map::new();
+    for arg in args {
+        let (name, text) = pair(arg)?;
+        let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
+        given.insert(name.to_owned(), value);
     }
+    let path = match (target.agent, target.class) {
+        (Some(agent), _) => format!("/api/v1/agents/{}/operations", segment(&agent)),
+        (None, class) => {
+            let class = class.unwrap_or_default();
+            format!("/api/v1/classes/{}/operations", segment(&class))
+        }
+    };
+    let mut wanted = json!({"operation": operation, "args": given});
+    if let Some(operand) = operand {
+        wanted["operand"] = Value::from(operand);
+    }
+    let answer = client
+        .send(client.request(Method::POST, &path).json(&wanted))
+        .await?;
+    client.print_object(&answer);
     Ok(())
+}
+
+/// Changes parameters, if there is anything to change, and prints them.
+pub async fn parameters(
+    client: &Client,
+    path: &str,
+    change: &ParameterChange,
+) -> Result<(), Failure> {
+    let mut wanted = Map::new();
+    for text in &change.set {
+        let (name, value) = pair(text)?;
+        wanted.insert(name.to_owned(), json!({"value": value}));
+    }
+    for text in &change.secret {
+        let (name, file) = pair(text)?;
+        let bytes = super::read_file(&PathBuf::from(file))?;
+        let text = String::from_utf8_lossy(&bytes);
+        let value = text.lines().next().unwrap_or_default();
+        wanted.insert(name.to_owned(), json!({"value": value, "sensitive": true}));
+    }
+    for name in &change.remove {
+        wanted.insert(name.clone(), Value::Null);
+    }
+    let answer = if wanted.is_empty() {
+        client.get(path).await?
+    } else {
+        let request = client.request(Method::PATCH, path).json(&wanted);
+        client.send(request).await?
+    };
+    client.print_list(&answer, "parameters", &PARAMETER_COLUMNS);
+    Ok(())
+}
+
+/// Writes an answer's body to a file as it comes.
+pub async fn download(client: &Client, path: &str, to: &Path) -> Result<(), Failure> {
+    let mut answer = client.raw(client.request(Method::GET, path)).await?;
+    let failed =
+        |error: std::io::Error| Failure::because(&format!("cannot write {}", to.display()), &error);
+    let mut file = tokio::fs::File::create(to).await.map_err(failed)?;
+    while let Some(bytes) = answer
+        .chunk()
+        .await
+        .map_err(|error| Failure::because("the answer broke off", &error))?
+    {
+        file.write_all(&bytes).await.map_err(failed)?;
+    }
+    file.flush().await.map_err(failed)
+}
+
+/// The parameters of an address that are given.
+pub fn query<const N: usize>(wanted: [(&str, Option<String>); N]) -> String {
+    let given = wanted.into_iter().filter_map(|(name, value)| {
+        let value = value?;
+        Some(format!("{name}={}", segment(&value)))
+    });
+    let all: Vec<String> = given.collect();
+    match all.is_empty() {
+        true => String::new(),
+        false => format!("?{}", all.join("&")),
+    }
+}
+
+fn pair(text: &str) -> Result<(&str, &str), Failure> {
+    text.split_once('=')
+        .ok_or_else(|| Failure(format!("write '{text}' as NAME=VALUE")))
 }
 
 const AGENT_COLUMNS: [(&str, &str); 6] = [
@@ -269,24 +345,35 @@ const CLASS_COLUMNS: [(&str, &str); 5] = [
     ("VERSION", "flow_version"),
 ];
 
-const EVENT_COLUMNS: [(&str, &str); 5] = [
-    ("AT", "at_ms"),
-    ("LEVEL", "level"),
-    ("KIND", "kind"),
+const BUNDLE_COLUMNS: [(&str, &str); 5] = [
+    ("BUNDLE", "id"),
     ("AGENT", "agent_id"),
-    ("MESSAGE", "message"),
+    ("NAME", "name"),
+    ("BYTES", "bytes"),
+    ("RECEIVED", "created_ms"),
 ];
 
-const ROLLOUT_COLUMNS: [(&str, &str); 5] = [
-    ("ROLL-OUT", "id"),
-    ("FLOW", "flow_id"),
-    ("STATE", "state"),
-    ("CREATED", "created_ms"),
-    ("REASON", "reason"),
+/// A resource in a list.
+pub const RESOURCE_COLUMNS: [(&str, &str); 6] = [
+    ("RESOURCE", "id"),
+    ("NAME", "name"),
+    ("TYPE", "type"),
+    ("PATH", "path"),
+    ("BYTES", "bytes"),
+    ("UPLOADED", "created_ms"),
 ];
 
-const FLOW_COLUMNS: [(&str, &str); 3] = [
-    ("FLOW", "flow_id"),
-    ("VERSION", "version"),
-    ("PUBLISHED", "created_ms"),
+const PARAMETER_COLUMNS: [(&str, &str); 4] = [
+    ("PARAMETER", "name"),
+    ("VALUE", "value"),
+    ("SENSITIVE", "sensitive"),
+    ("CHANGED", "changed_ms"),
 ];
+
+const ASK_HELP: &str = "\
+Examples:
+  thalweg agents ask --agent edge-1 TRANSFER debug
+  thalweg agents ask --class edge STOP flow
+  thalweg agents ask --class edge UPDATE properties --arg nifi.c2.agent.heartbeat.period=10000
+  thalweg agents ask --agent edge-1 CLEAR connection --arg 'connections=[\"a/b\"]'
+An agent that cannot do it is refused at once, with the reason.";

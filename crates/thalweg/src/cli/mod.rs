@@ -5,10 +5,13 @@ mod backup;
 mod client;
 mod consume;
 mod fleet;
+mod flows;
 mod groups;
 mod import;
 mod lab;
 mod produce;
+mod resources;
+mod rollouts;
 mod schemas;
 mod statements;
 mod store;
@@ -137,12 +140,15 @@ enum Command {
     Classes(fleet::ClassesCommand),
     /// Publish a flow to a class; list and show flows.
     #[command(subcommand)]
-    Flows(fleet::FlowsCommand),
+    Flows(flows::Command),
     /// Roll a flow out to a class in batches, and steer that.
     #[command(subcommand)]
-    Rollouts(fleet::RolloutsCommand),
+    Rollouts(rollouts::Command),
     /// List what happened in the fleet, newest first.
-    Events(fleet::EventsArgs),
+    Events(rollouts::EventsArgs),
+    /// Upload files that agents are to have beside their flows.
+    #[command(subcommand)]
+    Resources(resources::Command),
     /// Add, list, show and remove statements.
     #[command(subcommand)]
     Statements(statements::Command),
@@ -213,9 +219,10 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Consume(args) => block_on(consume::run(client()?, args)),
         Command::Agents(command) => block_on(fleet::agents(client()?, command)),
         Command::Classes(command) => block_on(fleet::classes(client()?, command)),
-        Command::Flows(command) => block_on(fleet::flows(client()?, command)),
-        Command::Events(args) => block_on(fleet::events(client()?, args)),
-        Command::Rollouts(command) => block_on(fleet::rollouts(client()?, command)),
+        Command::Flows(command) => block_on(flows::run(client()?, command)),
+        Command::Events(args) => block_on(rollouts::events(client()?, args)),
+        Command::Rollouts(command) => block_on(rollouts::run(client()?, command)),
+        Command::Resources(command) => block_on(resources::run(client()?, command)),
         Command::Statements(command) => block_on(statements::run(client()?, command)),
         Command::Tenants(command) => block_on(tenants::run(client()?, command)),
         Command::Import(args) => block_on(import::run(client()?, args)),

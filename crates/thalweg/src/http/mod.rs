@@ -4,6 +4,7 @@
 //! Transport in the order of a request's way: `serve` (connections), `link` (bytes, TLS), `watch`
 //! (slow peers of HTTP/2), `door` (one request), `cors`, `gzip`, `guard`.
 
+mod certificate;
 mod config;
 mod cors;
 mod door;
@@ -32,6 +33,7 @@ use serde_json::{Value, json};
 use crate::endpoints::Endpoints;
 use crate::telemetry;
 
+pub use certificate::with_certificates;
 pub use config::{HttpConfig, Section};
 pub use door::Routes;
 pub use ports::Ports;

@@ -14,6 +14,7 @@ mod clients;
 mod console;
 mod crash;
 mod fleet;
+mod fleet_agents;
 mod fleet_kills;
 mod groups;
 mod harness;

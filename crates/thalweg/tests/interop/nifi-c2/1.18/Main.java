@@ -4,7 +4,8 @@
 //   java -jar DIR/lib/ecj-3.40.0.jar --release 17 -cp "$(echo DIR/lib/*.jar | tr ' ' ':')" -d DIR/classes Main.java
 //   java -cp 'DIR/classes:DIR/lib/*' Main HEARTBEAT_URL ACK_URL AGENT_ID CLASS flow|COUNT [gzip|none [PERIOD_MS [full]]]
 //
-// Any Java from 17 on. Prints and exits as ../Main.java does.
+// Any Java from 17 on. Prints and exits as ../Main.java does, and takes the same -D of certificates and
+// seconds.
 
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -47,13 +48,21 @@ public final class Main {
         boolean full = args.length > 7 && args[7].equals("full");
         Path conf = Files.createTempDirectory("nifi-c2-agent");
 
-        C2ClientConfig config = new C2ClientConfig.Builder()
+        C2ClientConfig.Builder builder = new C2ClientConfig.Builder()
             .c2Url(args[0]).c2AckUrl(args[1]).agentIdentifier(args[2]).agentClass(args[3])
             .fullHeartbeat(full).heartbeatPeriod(periodMs).confDirectory(conf.toString())
             .runtimeManifestIdentifier("nifi").runtimeType("nifi")
             .callTimeout(10_000).readTimeout(5_000).connectTimeout(5_000)
-            .c2RequestCompression(compression)
-            .build();
+            .c2RequestCompression(compression);
+        if (System.getProperty("c2.keystore") != null) {
+            String password = System.getProperty("c2.password");
+            builder = builder
+                .keystoreFilename(System.getProperty("c2.keystore")).keystoreType("PKCS12")
+                .keystorePassword(password).keyPassword(password)
+                .truststoreFilename(System.getProperty("c2.truststore")).truststoreType("PKCS12")
+                .truststorePassword(password);
+        }
+        C2ClientConfig config = builder.build();
 
         C2Client client = new Witness(new C2HttpClient(config, new C2JacksonSerializer()));
         FlowIdHolder flowId = new FlowIdHolder(conf.toString());
@@ -64,7 +73,7 @@ public final class Main {
             new DescribeManifestOperationHandler(factory, () -> info)));
         C2ClientService service = new C2ClientService(client, factory, operations);
 
-        long deadline = System.nanoTime() + 60_000_000_000L;
+        long deadline = System.nanoTime() + Long.getLong("c2.seconds", 60) * 1_000_000_000L;
         int after = 0;
         while (heartbeats < count && System.nanoTime() < deadline && after < 2) {
             after += untilFlow && flowAcks > 0 ? 1 : 0;

@@ -1,0 +1,428 @@
+//! Operators' operations: from the management API to the registry, durable before they are answered,
+//! and from the registry to the agents.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::UnixMillis;
+use c2::{Acknowledge, Operand, Operation, OperationKind};
+use metrics::counter;
+use serde_json::Value as Json;
+use sql::SqlError;
+
+use crate::capability::Profile;
+use crate::error::FleetError;
+use crate::fleet::{Fleet, Inner, Reached, unknown_class, view};
+use crate::limits;
+use crate::registry::{Handout, Registry, unknown_agent, unknown_operation};
+use crate::request::{Request, Target};
+use crate::seal::Sealer;
+use crate::shape::{self, Place, Wanted};
+use crate::tables::{Found, Statement, Tables, Value};
+use crate::views::{AskedView, OperationView, RefusedView};
+
+/// The requests' tables. Arguments lie sealed: among them are properties with passwords.
+#[derive(Debug)]
+pub struct Requests {
+    tables: Tables,
+    sealer: Arc<Sealer>,
+}
+
+/// Which operations a list wants.
+#[derive(Clone, Debug, Default)]
+pub struct OperationFilter {
+    pub agent: Option<String>,
+    pub class: Option<String>,
+    pub state: Option<String>,
+    pub request: Option<String>,
+    pub limit: usize,
+}
+
+impl Requests {
+    /// The requests in these tables.
+    pub fn new(tables: Tables, sealer: Arc<Sealer>) -> Requests {
+        Requests { tables, sealer }
+    }
+
+    /// Reads all of them into memory.
+    pub async fn load(&self, registry: &mut Registry) -> Result<(), FleetError> {
+        let rows = self
+            .tables
+            .rows(
+                "read the requests",
+                ("SELECT * FROM operation_requests", vec![]),
+            )
+            .await?;
+        for row in rows {
+            match self.request(&row) {
+                Ok(request) => registry.keep_request(Arc::new(request)),
+                // Under another key than this one: its operations cannot be handed out.
+                Err(FleetError::Sealing) => {
+                    tracing::error!(request = row.text("id")?, "{}", FleetError::Sealing);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// One request, which another node may have made.
+    pub async fn find(&self, id: &str) -> Result<Option<Request>, FleetError> {
+        let text = "SELECT * FROM operation_requests WHERE id = ?";
+        let rows = self
+            .tables
+            .rows("read a request", (text, vec![id.into()]))
+            .await?;
+        rows.first().map(|row| self.request(row)).transpose()
+    }
+
+    /// Writes a request, and removes old ones: durable when this returns.
+    async fn add(&self, request: &Request, gone: &[Arc<str>]) -> Result<(), FleetError> {
+        let args = serde_json::to_vec(&request.args).unwrap_or_default();
+        let sealed = self.sealer.seal(&owner_of(&request.id), &args)?;
+        let mut statements: Vec<Statement> = gone.iter().map(|id| delete(id)).collect();
+        let values = vec![
+            (&*request.id).into(),
+            request.target.scope().into(),
+            request.target.name().into(),
+            request.kind.as_str().into(),
+            request.operand.as_str().into(),
+            Value::from(sealed),
+            request.created.0.into(),
+        ];
+        let insert = "INSERT INTO operation_requests
+            (id, scope, target, operation, operand, args, created_ms)
+            VALUES (?, ?, ?, ?, ?, ?, ?)";
+        statements.push((insert, values));
+        self.tables.write("write a request", statements).await?;
+        Ok(())
+    }
+
+    async fn remove(&self, id: &str) -> Result<(), SqlError> {
+        let removed = self
+            .tables
+            .write("remove a request", vec![delete(id)])
+            .await;
+        removed.map(|_| ())
+    }
+
+    fn request(&self, row: &Found<'_>) -> Result<Request, FleetError> {
+        let id = row.text("id")?;
+        let args = self
+            .sealer
+            .open_sealed(&owner_of(&id), &row.bytes("args")?)?;
+        let bad = || FleetError::BadRow {
+            what: "request",
+            value: id.clone(),
+        };
+        let args: BTreeMap<String, Json> = serde_json::from_slice(&args).map_err(|_| bad())?;
+        let target = row.text("target")?;
+        Ok(Request {
+            target: match row.text("scope")?.as_str() {
+                "agent" => Target::Agent(target),
+                "class" => Target::Class(target),
+                _ => return Err(bad()),
+            },
+            kind: OperationKind::from(row.text("operation")?.as_str()),
+            operand: Operand::from(row.text("operand")?.as_str()),
+            args,
+            created: UnixMillis(row.number("created_ms")?),
+            id: Arc::from(id),
+        })
+    }
+}
+
+impl Fleet {
+    /// Asks an agent, or all agents of a class that can be asked; durable when this returns.
+    ///
+    /// # Errors
+    /// What is wrong with the request, or why the one agent cannot be asked; [`FleetError::NotStored`].
+    pub(crate) async fn ask(&self, target: Target, body: &[u8]) -> Result<AskedView, FleetError> {
+        let inner = &self.inner;
+        let request = Arc::new(Request::parse(body, target, inner.clock.now())?);
+        let (agents, gone) = {
+            let mut registry = inner.registry.lock();
+            let agents = match &request.target {
+                Target::Agent(id) => {
+                    registry.may_ask(id, &request)?;
+                    vec![Arc::from(id.as_str())]
+                }
+                Target::Class(name) => {
+                    if !registry.classes.contains_key(name.as_str()) {
+                        return Err(unknown_class(name));
+                    }
+                    registry.agents_of(name)
+                }
+            };
+            let gone = registry.room_for_request()?;
+            registry.keep_request(request.clone());
+            (agents, gone)
+        };
+        if let Err(error) = inner.requests.add(&request, &gone).await {
+            inner.registry.lock().forget_request(&request.id);
+            return Err(error);
+        }
+        let (asked, generation) = inner.ask_all(&request, &agents);
+        if asked.operation_ids.is_empty() {
+            inner.registry.lock().forget_request(&request.id);
+            inner.requests.remove(&request.id).await?;
+            return Ok(asked);
+        }
+        tracing::info!(request = &*request.id, target = request.target.name(),
+            kind = %request.kind, operand = %request.operand,
+            operations = asked.operation_ids.len(), refused = asked.refused_total,
+            "an operator asked for an operation");
+        counter!("thalweg_fleet_operations_asked_total")
+            .increment(asked.operation_ids.len() as u64);
+        match inner.settle(generation).await {
+            true => Ok(asked),
+            false => Err(FleetError::NotStored),
+        }
+    }
+
+    /// Gives an operation up; durable when this returns.
+    ///
+    /// # Errors
+    /// [`FleetError::Unknown`], [`FleetError::Finished`], [`FleetError::NotStored`].
+    pub(crate) async fn cancel(&self, id: &str) -> Result<OperationView, FleetError> {
+        let inner = &self.inner;
+        let generation = inner.registry.lock().cancel(inner.clock.now(), id)?;
+        if !inner.settle(Some(generation)).await {
+            return Err(FleetError::NotStored);
+        }
+        self.operation(id)
+    }
+
+    /// Gives up what is under way of a request; tells how many operations.
+    ///
+    /// # Errors
+    /// [`FleetError::Unknown`], [`FleetError::NotStored`].
+    pub(crate) async fn cancel_request(&self, id: &str) -> Result<usize, FleetError> {
+        let inner = &self.inner;
+        let operations = inner.registry.lock().operations_of_request(id);
+        if operations.is_empty() {
+            return Err(FleetError::Unknown {
+                what: "request",
+                name: id.to_owned(),
+                list: "/api/v1/operations",
+            });
+        }
+        let (mut cancelled, mut generation) = (0, None);
+        for some in operations.chunks(limits::ASKED_AT_ONCE) {
+            let mut registry = inner.registry.lock();
+            for operation in some {
+                // Those that are over by now stay as they are.
+                if let Ok(at) = registry.cancel(inner.clock.now(), operation) {
+                    cancelled += 1;
+                    generation = Some(at);
+                }
+            }
+        }
+        match inner.settle(generation).await {
+            true => Ok(cancelled),
+            false => Err(FleetError::NotStored),
+        }
+    }
+
+    /// One operation.
+    pub(crate) fn operation(&self, id: &str) -> Result<OperationView, FleetError> {
+        let registry = self.inner.registry.lock();
+        let (agent, operation) = registry
+            .operation(id)
+            .ok_or_else(|| unknown_operation(id))?;
+        Ok(view(&registry, &agent.id, operation))
+    }
+
+    /// Whose operation this is, if it is known.
+    pub(crate) fn owner_of(&self, id: &str) -> Option<String> {
+        let registry = self.inner.registry.lock();
+        registry
+            .operation(id)
+            .map(|(agent, _)| agent.id.to_string())
+    }
+
+    /// What the agent described, as the JSON of its acknowledge; none when it described nothing.
+    pub(crate) async fn operation_result(&self, id: &str) -> Result<Option<Vec<u8>>, FleetError> {
+        let text = "SELECT content FROM operation_results WHERE operation_id = ?";
+        let tables = &self.inner.tables;
+        let rows = tables
+            .rows("read a result", (text, vec![id.into()]))
+            .await?;
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
+        let sealed = row.bytes("content")?;
+        let content = self.inner.sealer.open_sealed(&owner_of(id), &sealed)?;
+        Ok(Some(content))
+    }
+
+    /// Operations, newest first.
+    pub(crate) fn operations(
+        &self,
+        filter: &OperationFilter,
+    ) -> Result<Vec<OperationView>, FleetError> {
+        let registry = self.inner.registry.lock();
+        if let Some(id) = &filter.agent
+            && !registry.agents.contains_key(id.as_str())
+        {
+            return Err(unknown_agent(id));
+        }
+        let fits = |wanted: &Option<String>, found: Option<&str>| {
+            wanted.is_none() || wanted.as_deref() == found
+        };
+        let agents = registry.agents.values().filter(|agent| {
+            fits(&filter.agent, Some(&*agent.id)) && fits(&filter.class, agent.class.as_deref())
+        });
+        let mut all: Vec<_> = agents
+            .flat_map(|agent| agent.operations.iter().rev().map(move |op| (&agent.id, op)))
+            .filter(|(_, op)| {
+                fits(&filter.state, Some(op.status.as_str()))
+                    && fits(&filter.request, op.request.as_deref())
+            })
+            .collect();
+        all.sort_by_key(|(_, operation)| std::cmp::Reverse(operation.created));
+        all.truncate(filter.limit.clamp(1, limits::PAGE_ITEMS_MAX));
+        Ok(all
+            .into_iter()
+            .map(|(agent, operation)| view(&registry, agent, operation))
+            .collect())
+    }
+}
+
+impl Inner {
+    /// Makes the operations of a request.
+    fn ask_all(&self, request: &Arc<Request>, agents: &[Arc<str>]) -> (AskedView, Option<u64>) {
+        let mut asked = AskedView {
+            request_id: request.id.to_string(),
+            ..AskedView::default()
+        };
+        let mut generation = None;
+        let now = self.clock.now();
+        for some in agents.chunks(limits::ASKED_AT_ONCE) {
+            let mut registry = self.registry.lock();
+            for agent in some {
+                match registry.ask(now, agent, request) {
+                    Ok((operation, at)) => {
+                        asked.operation_ids.push(operation.to_string());
+                        generation = Some(at);
+                    }
+                    Err(error) => {
+                        asked.refused_total += 1;
+                        if asked.refused.len() < limits::REFUSALS_SHOWN_MAX {
+                            asked.refused.push(RefusedView {
+                                agent_id: agent.to_string(),
+                                reason: error.to_string(),
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        (asked, generation)
+    }
+
+    /// The operation as the agent can read it; none when it turned out not to fit any more.
+    pub(crate) async fn operation_for(
+        &self,
+        agent: &str,
+        reached: &Reached,
+        handout: &Handout,
+    ) -> Option<Operation> {
+        let asked = match (&handout.asked, &handout.request) {
+            (Some(asked), _) => Some(asked.clone()),
+            (None, None) => None,
+            (None, Some(id)) => match self.requests.find(id).await {
+                Ok(found) => found.map(Arc::new),
+                Err(error) => {
+                    // It is sent again later, or times out.
+                    tracing::error!(
+                        operation = &*handout.id,
+                        error = base::report(&error),
+                        "cannot read what an operator asked for"
+                    );
+                    return None;
+                }
+            },
+        };
+        let place = Place {
+            origin: &reached.origin,
+            prefix: &reached.prefix,
+            agent,
+        };
+        let wanted = Wanted {
+            id: &handout.id,
+            kind: &handout.kind,
+            operand: &handout.operand,
+            args: asked.as_ref().map(|asked| &asked.args),
+            flow: handout.flow.as_deref(),
+            resources: handout.resources.as_deref(),
+        };
+        match shape::shape(Profile::of(handout.head.as_deref()), place, wanted) {
+            Ok(operation) => {
+                tracing::debug!(agent, id = &*handout.id, kind = %handout.kind,
+                    operand = %handout.operand, "handed out an operation");
+                counter!("thalweg_fleet_operations_handed_out_total").increment(1);
+                Some(operation)
+            }
+            Err(reason) => {
+                let now = self.clock.now();
+                self.registry.lock().refuse(now, &handout.id, reason);
+                self.signals.change();
+                None
+            }
+        }
+    }
+
+    /// Keeps what an agent described of itself, but for manifests, which have a place of their own.
+    /// It lies sealed: an agent's settings are in it.
+    pub(crate) async fn keep_result(&self, ack: &Acknowledge) -> Result<(), FleetError> {
+        let Some(id) = ack.operation() else {
+            return Ok(());
+        };
+        let describes = {
+            let registry = self.registry.lock();
+            let operation = registry.operation(id).map(|(_, operation)| operation);
+            operation.is_some_and(|operation| {
+                operation.kind == OperationKind::Describe && operation.operand != Operand::Manifest
+            })
+        };
+        if !describes {
+            return Ok(());
+        }
+        let content = ack.to_vec()?;
+        if content.len() > limits::RESULT_BYTES_MAX {
+            tracing::warn!(
+                operation = id,
+                bytes = content.len(),
+                "a description is too large to be kept"
+            );
+            return Ok(());
+        }
+        let sealed = self.sealer.seal(&owner_of(id), &content)?;
+        let remove = (
+            "DELETE FROM operation_results WHERE operation_id = ?",
+            vec![id.into()],
+        );
+        let insert = "INSERT INTO operation_results (operation_id, content, created_ms)
+                      VALUES (?, ?, ?)";
+        let values = vec![id.into(), Value::from(sealed), self.clock.now().0.into()];
+        // What nobody can ask for any more goes with each one that comes.
+        let orphans = "DELETE FROM operation_results
+                       WHERE operation_id NOT IN (SELECT id FROM operations)";
+        let statements = vec![(orphans, vec![]), remove, (insert, values)];
+        self.tables.write("write a result", statements).await?;
+        Ok(())
+    }
+}
+
+fn delete(id: &str) -> Statement {
+    (
+        "DELETE FROM operation_requests WHERE id = ?",
+        vec![id.into()],
+    )
+}
+
+/// What a sealed row belongs to: the requests' and the operations' ids are all different.
+fn owner_of(id: &str) -> String {
+    format!("operation/{id}")
+}

@@ -1,0 +1,134 @@
+//! What operators ask of agents, under `/api/v1/`.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::{Deserialize, Serialize};
+
+use crate::asking::OperationFilter;
+use crate::fleet::Fleet;
+use crate::http::management::asked;
+use crate::http::{Failure, body, json};
+use crate::limits;
+use crate::operation::OperationStatus;
+use crate::request::Target;
+use crate::views::OperationView;
+
+/// The routes of operations.
+pub fn routes(fleet: Arc<Fleet>) -> Router {
+    Router::new()
+        .route("/api/v1/agents/{id}/operations", post(ask_agent))
+        .route("/api/v1/classes/{name}/operations", post(ask_class))
+        .route("/api/v1/operations", get(operations))
+        .route("/api/v1/operations/{id}", get(operation))
+        .route("/api/v1/operations/{id}/result", get(result))
+        .route("/api/v1/operations/{id}/cancel", post(cancel))
+        .route("/api/v1/requests/{id}/cancel", post(cancel_request))
+        .with_state(fleet)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OperationsQuery {
+    agent: Option<String>,
+    class: Option<String>,
+    state: Option<String>,
+    request: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct Operations {
+    operations: Vec<OperationView>,
+}
+
+#[derive(Serialize)]
+struct Cancelled {
+    cancelled: usize,
+}
+
+async fn ask_agent(
+    State(fleet): State<Arc<Fleet>>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let taken = body::take(request).await?;
+    let asked = fleet.ask(Target::Agent(id), &taken.bytes).await?;
+    json(StatusCode::CREATED, &asked)
+}
+
+async fn ask_class(
+    State(fleet): State<Arc<Fleet>>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let taken = body::take(request).await?;
+    let asked = fleet.ask(Target::Class(name), &taken.bytes).await?;
+    json(StatusCode::CREATED, &asked)
+}
+
+async fn operations(
+    State(fleet): State<Arc<Fleet>>,
+    query: Result<Query<OperationsQuery>, QueryRejection>,
+) -> Result<Response, Failure> {
+    let query = asked(query)?;
+    if let Some(state) = &query.state
+        && state.parse::<OperationStatus>().is_err()
+    {
+        let message = format!(
+            "state '{state}' is not known: use queued, deployed, done, failed, timed_out or cancelled"
+        );
+        return Err(Failure::new(StatusCode::BAD_REQUEST, message));
+    }
+    let filter = OperationFilter {
+        agent: query.agent,
+        class: query.class,
+        state: query.state,
+        request: query.request,
+        limit: query.limit.unwrap_or(limits::PAGE_ITEMS_DEFAULT),
+    };
+    let operations = fleet.operations(&filter)?;
+    json(StatusCode::OK, &Operations { operations })
+}
+
+async fn operation(
+    State(fleet): State<Arc<Fleet>>,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    json(StatusCode::OK, &fleet.operation(&id)?)
+}
+
+async fn result(
+    State(fleet): State<Arc<Fleet>>,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    fleet.operation(&id)?;
+    let Some(content) = fleet.operation_result(&id).await? else {
+        let message = format!("the operation '{id}' brought no description");
+        return Err(Failure::new(StatusCode::NOT_FOUND, message));
+    };
+    let mut response = content.into_response();
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    Ok(response)
+}
+
+async fn cancel(
+    State(fleet): State<Arc<Fleet>>,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    json(StatusCode::OK, &fleet.cancel(&id).await?)
+}
+
+async fn cancel_request(
+    State(fleet): State<Arc<Fleet>>,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    let cancelled = fleet.cancel_request(&id).await?;
+    json(StatusCode::OK, &Cancelled { cancelled })
+}
