@@ -207,7 +207,7 @@ impl Acl {
     ) -> bool {
         self.permission == permission
             && operations(self.operation)
-            && (self.principal == *principal || self.principal.is_everybody())
+            && self.principal.speaks_of(principal)
             && (self.host == host || self.host == EVERY_HOST)
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::UnixMillis;
+use base::{TenantId, UnixMillis};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::{Mutex, RwLock};
@@ -36,6 +36,9 @@ pub struct JwtConfig {
     pub audience: Option<String>,
     /// The claim that becomes the caller's name.
     pub principal_claim: String,
+    /// The claim that names the caller's tenant, which then stands before the name:
+    /// `User:acme/ann`. A token without it is refused; no tenants when absent.
+    pub tenant_claim: Option<String>,
 }
 
 /// Checks JSON Web Tokens.
@@ -70,6 +73,7 @@ impl Default for JwtConfig {
             issuer: None,
             audience: None,
             principal_claim: "sub".to_owned(),
+            tenant_claim: None,
         }
     }
 }
@@ -188,8 +192,17 @@ impl Jwts {
         let name = claims[&self.config.principal_claim].as_str();
         let name = name.filter(|name| !name.is_empty() && name.len() <= NAME_BYTES_MAX);
         let name = name.ok_or("the token names nobody")?;
+        let principal = match &self.config.tenant_claim {
+            None => Principal::user(name),
+            Some(claim) => {
+                let tenant = claims[claim].as_str().and_then(|text| text.parse().ok());
+                let tenant: TenantId = tenant.ok_or("the token names no tenant")?;
+                let principal = Principal::of_tenant(&tenant, name);
+                principal.ok_or("the token names nobody")?
+            }
+        };
         // A float beyond what the type holds becomes its largest value.
-        Ok((Principal::user(name), UnixMillis(expiry as i64)))
+        Ok((principal, UnixMillis(expiry as i64)))
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use base::TenantId;
 use serde::{Deserialize, Serialize};
 
 use crate::AccessError;
@@ -18,6 +19,13 @@ impl Principal {
     /// The principal of a user's name, of a certificate's subject.
     pub fn user(name: &str) -> Self {
         Principal(Arc::from(format!("{USER}{name}")))
+    }
+
+    /// A user whom a tenant's name stands before, as its issuer names them; none when the name is
+    /// too long with it.
+    pub fn of_tenant(tenant: &TenantId, name: &str) -> Option<Self> {
+        let name = format!("{}{TENANT_END}{name}", tenant.as_str());
+        (name.len() <= NAME_BYTES_MAX).then(|| Principal::user(&name))
     }
 
     /// Somebody who was not asked who they are.
@@ -35,9 +43,16 @@ impl Principal {
         &self.0
     }
 
-    /// In an ACL: everybody.
-    pub fn is_everybody(&self) -> bool {
-        self.name() == "*"
+    /// In an ACL: whether it speaks of `caller`, by name, as one of a tenant (`User:acme/*`), or as
+    /// everybody (`User:*`).
+    pub fn speaks_of(&self, caller: &Principal) -> bool {
+        if self == caller {
+            return true;
+        }
+        let Some(beginning) = self.0.strip_suffix(EVERYBODY) else {
+            return false;
+        };
+        beginning == USER || beginning.ends_with(TENANT_END) && caller.0.starts_with(beginning)
     }
 }
 
@@ -76,3 +91,34 @@ impl fmt::Display for Principal {
 
 /// Kafka's only kind of principal that its own listeners make.
 const USER: &str = "User:";
+/// In an ACL, in the place of a name or behind a tenant's.
+const EVERYBODY: char = '*';
+/// What a tenant's name ends with.
+const TENANT_END: char = '/';
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acl_speaks_of_one_of_a_tenant_or_of_everybody() {
+        let ann = Principal::user("acme/ann");
+        let cases = [
+            ("User:acme/ann", true),
+            ("User:acme/*", true),
+            ("User:*", true),
+            ("User:acme", false),
+            ("User:ac*", false),
+            ("User:acme*", false),
+            ("User:other/*", false),
+            ("User:acme/an", false),
+            ("User:acme/an*", false),
+        ];
+        for (text, expected) in cases {
+            let of_acl: Principal = text.parse().unwrap();
+            assert_eq!(of_acl.speaks_of(&ann), expected, "{text}");
+        }
+        // A user without a tenant is nobody's.
+        assert!(!Principal::user("acme/*").speaks_of(&Principal::user("acme")));
+    }
+}

@@ -1,4 +1,4 @@
-//! How an append's outcome comes back: callbacks on the writer thread, or a wait on top of them.
+//! How an append's outcome comes back: callbacks on the journal's threads, or a wait on top of them.
 
 use std::fmt;
 use std::future::Future;
@@ -16,8 +16,9 @@ pub type OnDone = Box<dyn FnOnce(Result<(), JournalError>) + Send>;
 
 /// What to run when an append has reached a level.
 ///
-/// Callbacks run on the writer thread, in journal order, all `os` ones of a batch before the
-/// `disk` ones; they must not block. When an append fails its callbacks are dropped unrun.
+/// Callbacks run on the journal's threads and must not block: those of each level in journal order,
+/// the `os` one of an append before its `disk` one. When an append fails its callbacks are dropped
+/// unrun.
 #[derive(Default)]
 pub struct Done {
     /// Run when the bytes are with the operating system.

@@ -24,6 +24,7 @@ use crate::mark::Marks;
 use crate::recovery::{self, Recovery};
 use crate::segment::{SegmentInfo, SegmentTable, Stretch};
 use crate::state::{Admit, Batch, Condition, PayloadCrcs, Shared, State};
+use crate::syncer::Syncing;
 use crate::telemetry::Telemetry;
 use crate::writer::Writer;
 
@@ -173,6 +174,7 @@ impl Journal {
             room_async: Notify::new(),
             reclaiming: Mutex::new(()),
             marks: Mutex::new(marks),
+            syncing: Syncing::default(),
             telemetry: Telemetry::default(),
         });
         let mut writer = Writer::new(shared.clone());
@@ -599,7 +601,9 @@ struct Handle {
 
 impl Handle {
     fn close(&self) -> Result<(), JournalError> {
-        let on_writer = *self.thread_id.lock() == Some(thread::current().id());
+        let here = Some(thread::current().id());
+        let on_writer =
+            *self.thread_id.lock() == here || *self.shared.syncing.thread_id.lock() == here;
         let thread = self.thread.lock().take();
         let mut state = self.shared.state.lock();
         if matches!(state.condition, Condition::Open) {

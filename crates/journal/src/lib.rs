@@ -79,6 +79,7 @@ mod sim;
 #[cfg(test)]
 mod simulation;
 mod state;
+mod syncer;
 mod telemetry;
 mod writer;
 

@@ -25,6 +25,18 @@ pub const BUFFER_KEEP_BYTES: usize = 4 << 20;
 /// Completions that wait for a sync nobody asked for; at this count the writer syncs by itself.
 pub const DISK_WAITERS_MAX: usize = 65_536;
 
+/// Unsynced bytes from which on syncing has a thread of its own: with fewer the disk does not stand
+/// still for long while the next ones are copied, and the way to another thread would cost more.
+pub const HANDED_BYTES_MIN: u64 = 256 << 10;
+
+/// Bytes that wait for a sync beside those that the writer holds: some syncs of a fast disk, so
+/// that a slow one holds appends back instead of making them wait long.
+pub const SYNC_BEHIND_BYTES_MAX: u64 = 64 << 20;
+
+/// Segments that got their seals and wait for a sync, each with an open file: at the default size
+/// as many bytes as a kernel lets one process leave unwritten.
+pub const SEALED_BEHIND_MAX: usize = 64;
+
 /// Sealed segments whose files stay open for reading, in files.
 pub const READ_HANDLES_MAX: usize = 64;
 

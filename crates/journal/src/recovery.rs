@@ -257,9 +257,7 @@ impl<'a> Walk<'a> {
         while at.index < self.bases.len() {
             let base = self.bases[at.index];
             if at.offset == 0 && base != expected {
-                // A segment was made durable before any later one got a frame: frames after a
-                // missing one are proof that it was there.
-                match self.judge(expected, at.index, true)? {
+                match self.judge(expected, at.index)? {
                     Some(next) => at = next,
                     None => return Ok(at.index),
                 }
@@ -268,8 +266,7 @@ impl<'a> Walk<'a> {
             let mut reader = self.open(at.index)?;
             if at.offset == 0 {
                 if !self.read_header(at.index, &mut reader)? {
-                    // The header was synced before the first frame was placed: the same proof.
-                    match self.judge(base, at.index, true)? {
+                    match self.judge(base, at.index)? {
                         Some(next) => at = next,
                         None => return Ok(at.index),
                     }
@@ -285,7 +282,7 @@ impl<'a> Walk<'a> {
                         offset: 0,
                     };
                 }
-                Ended::Bad(offset) => match self.judge(base + offset, at.index, false)? {
+                Ended::Bad(offset) => match self.judge(base + offset, at.index)? {
                     Some(next) => at = next,
                     None => return Ok(at.index + 1),
                 },
@@ -296,15 +293,9 @@ impl<'a> Walk<'a> {
 
     /// Decides about the bad spot at `position`, in or before the segment at `index`, by the
     /// frames after it: where to go on reading after damage, or `None` when the journal ends.
-    fn judge(
-        &mut self,
-        position: u64,
-        index: usize,
-        any_frame_proves: bool,
-    ) -> Result<Option<At>, JournalError> {
+    fn judge(&mut self, position: u64, index: usize) -> Result<Option<At>, JournalError> {
         let mut later = Later {
             position,
-            any_frame_proves,
             first: None,
             bytes: 0,
             torn: false,
@@ -402,7 +393,7 @@ impl<'a> Walk<'a> {
                 continue;
             };
             later.first.get_or_insert(At { index, offset });
-            if later.any_frame_proves || header.synced_before() > later.position {
+            if header.synced_before() > later.position {
                 return Ok(true);
             }
             offset += FRAME_OVERHEAD_BYTES + u64::from(header.length);
@@ -527,8 +518,6 @@ impl Kept {
 /// What stands after the bad spot at `position`.
 struct Later {
     position: u64,
-    /// Whatever stands after the spot was placed after the spot had been synced.
-    any_frame_proves: bool,
     first: Option<At>,
     bytes: u64,
     torn: bool,

@@ -51,6 +51,7 @@ fn nothing_acknowledged_is_lost_and_nothing_torn_is_read() {
             open_failures,
             marked,
             reserved,
+            handed,
         } = seen;
         for (what, times) in [
             ("crashes", crashes),
@@ -63,6 +64,7 @@ fn nothing_acknowledged_is_lost_and_nothing_torn_is_read() {
             ("failed openings", open_failures),
             ("openings at a mark", marked),
             ("reserves taken", reserved),
+            ("rounds of the syncer", handed),
         ] {
             assert!(times > 100, "only {times} {what} in {count} seeds");
         }
@@ -102,6 +104,7 @@ struct Seen {
     open_failures: u64,
     marked: u64,
     reserved: u64,
+    handed: u64,
 }
 
 impl Seen {
@@ -116,6 +119,7 @@ impl Seen {
         self.open_failures += other.open_failures;
         self.marked += other.marked;
         self.reserved += other.reserved;
+        self.handed += other.handed;
     }
 }
 
@@ -210,12 +214,14 @@ impl World {
                 Ok(())
             },
         );
-        let (journal, writer, recovery) = match opened {
+        let (journal, mut writer, recovery) = match opened {
             Ok(opened) => opened,
             Err(JournalError::Io { .. }) => return None,
             Err(error) => panic!("opening failed: {error}"),
         };
         self.check_recovery(end, &journal, visited, &recovery);
+        // Some leave all syncing to the syncer, some hardly any.
+        writer.hands_over_from(self.rng.below(3) * self.rng.below(4_000));
         Some((journal, writer))
     }
 
@@ -283,7 +289,8 @@ impl World {
         for _ in 0..self.rng.below(STEPS) {
             match self.rng.below(100) {
                 0..55 => self.append(&journal),
-                55..80 => writer.pass(),
+                55..73 => writer.pass(),
+                73..80 => self.seen.handed += u64::from(writer.sync_pass()),
                 80..86 => self.read(&journal),
                 86..89 => self.reclaim(&journal),
                 89 => self.mark(&journal),

@@ -18,6 +18,7 @@ use crate::journal::{Durability, JournalOptions};
 use crate::limits;
 use crate::mark::Marks;
 use crate::segment::{Segment, SegmentTable};
+use crate::syncer::Syncing;
 use crate::telemetry::Telemetry;
 
 /// What callers and the writer share.
@@ -34,6 +35,7 @@ pub(crate) struct Shared {
     pub room_async: Notify,
     pub reclaiming: Mutex<()>,
     pub marks: Mutex<Marks>,
+    pub syncing: Syncing,
     pub telemetry: Telemetry,
 }
 

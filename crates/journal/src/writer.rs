@@ -1,12 +1,14 @@
 //! The writer: takes all that is pending, writes it, answers, syncs once for all who need it.
 //!
 //! Runs on its own thread and sleeps on a condition variable when there is nothing to do. The
-//! disk is never touched with the state locked.
+//! disk is never touched with the state locked. While much is unsynced it leaves the syncing to the
+//! `syncer` and writes on.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use base::{Clock, SystemClock};
 
@@ -16,7 +18,8 @@ use crate::format::{FRAME_OVERHEAD_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::journal::Durability;
 use crate::limits;
 use crate::segment::Segment;
-use crate::state::{Batch, Condition, Run, Shared, State, Tail};
+use crate::state::{Batch, Condition, Shared, State, Tail};
+use crate::syncer::{self, Round, Syncer};
 
 pub(crate) struct Writer {
     shared: Arc<Shared>,
@@ -26,6 +29,18 @@ pub(crate) struct Writer {
     /// The segment last written to, while it has bytes that no sync covers.
     dirty: Option<Tail>,
     poisoned: bool,
+    /// Unsynced bytes from which on the syncing is left to the syncer.
+    handed_bytes_min: u64,
+    syncer: Hands,
+}
+
+/// Who the syncer is.
+enum Hands {
+    /// Whoever steps the writer steps it too.
+    Stepped,
+    /// Nobody yet.
+    Resting,
+    Thread(JoinHandle<()>),
 }
 
 impl Writer {
@@ -36,12 +51,27 @@ impl Writer {
             disk_waiters: Vec::new(),
             dirty: None,
             poisoned: false,
+            handed_bytes_min: limits::HANDED_BYTES_MIN,
+            syncer: Hands::Stepped,
         }
+    }
+
+    /// For simulations, whose appends are small.
+    #[cfg(test)]
+    pub(crate) fn hands_over_from(&mut self, bytes: u64) {
+        self.handed_bytes_min = bytes;
+    }
+
+    /// The syncer's part, when both are stepped; false when it had nothing to do.
+    #[cfg(test)]
+    pub(crate) fn sync_pass(&self) -> bool {
+        self.step_syncer()
     }
 
     /// Works until the journal is closed or poisoned.
     pub(crate) fn run(mut self) {
         let _stopped = StopGuard(self.shared.clone());
+        self.syncer = Hands::Resting;
         while !self.poisoned && self.wait_for_work() {
             self.pass();
         }
@@ -69,6 +99,7 @@ impl Writer {
 
     /// Ends the journal cleanly: all synced, no space held beyond the last frame.
     pub(crate) fn finish(&mut self) {
+        self.end_syncer();
         let outcome = match self.poison_cause() {
             Some(source) => Err(JournalError::Poisoned { source }),
             None => self.finish_open(),
@@ -124,6 +155,10 @@ impl Writer {
     fn wait_for_work(&mut self) -> bool {
         let mut state = self.shared.state.lock();
         loop {
+            // What the syncer could not make durable ends the writing too.
+            if matches!(state.condition, Condition::Poisoned(_)) {
+                return false;
+            }
             if !state.pending.is_empty() || state.want > 0 || state.seals_early {
                 return true;
             }
@@ -164,12 +199,84 @@ impl Writer {
         }
         self.disk_waiters
             .extend(self.batch.done.drain(..).filter_map(|done| done.disk));
-        self.seal_runs()?;
         let crowd = self.disk_waiters.len() > limits::DISK_WAITERS_MAX;
-        if self.batch.need.0 == Durability::Disk || crowd {
+        let needs_sync = self.batch.need.0 == Durability::Disk || crowd;
+        let sealed = self.batch.runs.iter().filter(|run| run.seals);
+        let sealed: Vec<Tail> = sealed.map(|run| run.tail.clone()).collect();
+        if (needs_sync || !sealed.is_empty()) && self.is_behind() {
+            self.hand_over(sealed, needs_sync);
+            return Ok(());
+        }
+        // Each before anything in the segment after it can be answered as durable.
+        for tail in &sealed {
+            syncer::seal(&self.shared, tail)?;
+        }
+        if needs_sync {
             self.sync_active()?;
         }
         Ok(())
+    }
+
+    /// Whether so much is unsynced that the syncing is left to the syncer. It always is while that
+    /// is at work, so that waiters are told in order.
+    fn is_behind(&self) -> bool {
+        if !self.shared.syncing.is_idle() {
+            return true;
+        }
+        let written = self.dirty.as_ref();
+        let written = written.map_or(0, |tail| tail.segment.written.load(Ordering::Acquire));
+        written.saturating_sub(self.shared.state.lock().durable) >= self.handed_bytes_min
+    }
+
+    /// Leaves it to the syncer to make durable what was written; `needs_sync` where somebody waits.
+    fn hand_over(&mut self, sealed: Vec<Tail>, needs_sync: bool) {
+        let mut round = Round {
+            sealed,
+            ..Round::default()
+        };
+        if needs_sync {
+            round.dirty = self.dirty.take();
+            round.waiters = std::mem::take(&mut self.disk_waiters);
+            round.bytes = self.batch.bytes.len() as u64;
+        }
+        self.hand(round);
+    }
+
+    fn hand(&mut self, round: Round) {
+        let shared = &self.shared;
+        if let Hands::Resting = self.syncer {
+            match Syncer::start(shared) {
+                Ok(thread) => self.syncer = Hands::Thread(thread),
+                Err(error) => tracing::debug!(%error, "no thread for syncing, the writer does it"),
+            }
+        }
+        shared.syncing.hand(round);
+        match &self.syncer {
+            Hands::Thread(_) => shared.syncing.wait_for_room(),
+            Hands::Stepped if !shared.syncing.is_full() => {}
+            Hands::Stepped | Hands::Resting => {
+                self.step_syncer();
+            }
+        }
+    }
+
+    fn step_syncer(&self) -> bool {
+        let shared = self.shared.clone();
+        Syncer { shared }.pass(false)
+    }
+
+    /// Waits until all that was handed over is durable.
+    fn end_syncer(&mut self) {
+        self.shared.syncing.end();
+        match std::mem::replace(&mut self.syncer, Hands::Stepped) {
+            Hands::Thread(thread) => {
+                // A panic of a waiter has been told of by its thread.
+                let _ = thread.join();
+            }
+            Hands::Stepped | Hands::Resting => {
+                self.step_syncer();
+            }
+        }
     }
 
     fn write_runs(&mut self) -> Result<(), JournalError> {
@@ -194,47 +301,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Cuts each segment that the batch sealed to its end and syncs it, before anything in the
-    /// segment after it can be answered as durable.
-    fn seal_runs(&mut self) -> Result<(), JournalError> {
-        for index in 0..self.batch.runs.len() {
-            let Run {
-                tail, seals: true, ..
-            } = &self.batch.runs[index]
-            else {
-                continue;
-            };
-            let segment = tail.segment.clone();
-            let path = self.shared.table.path(segment.base);
-            let len = segment.written.load(Ordering::Acquire) - segment.base;
-            tail.file
-                .truncate(len)
-                .map_err(|error| JournalError::io("seal", &path, error))?;
-            tail.file
-                .sync()
-                .map_err(|error| JournalError::io("sync", &path, error))?;
-            segment.len.store(len, Ordering::Relaxed);
-            self.shared.table.sealed(segment.base);
-            let mut state = self.shared.state.lock();
-            state.durable = state.durable.max(segment.limit());
-        }
-        Ok(())
-    }
-
     fn sync_active(&mut self) -> Result<(), JournalError> {
         if let Some(tail) = &self.dirty {
-            let segment = &tail.segment;
-            let written = segment.written.load(Ordering::Acquire);
-            let began = Instant::now();
-            tail.file.sync().map_err(|error| {
-                JournalError::io("sync", &self.shared.table.path(segment.base), error)
-            })?;
-            let telemetry = &self.shared.telemetry;
-            telemetry.sync_seconds.record_duration(began.elapsed());
-            let calls = self.disk_waiters.len() as u64;
-            telemetry.commit_calls.record(calls);
-            let mut state = self.shared.state.lock();
-            state.durable = state.durable.max(written);
+            syncer::sync(&self.shared, tail, self.disk_waiters.len())?;
         }
         self.dirty = None;
         for disk in self.disk_waiters.drain(..) {
@@ -380,12 +449,26 @@ impl Writer {
                 len,
                 at_least,
             } => {
-                let made = match create_segment(&self.shared, base, size, len) {
+                let made = match make_segment(&self.shared, base, size, len) {
                     Err(AllocateError::NoRoom(_)) if at_least < len => {
-                        create_segment(&self.shared, base, size, at_least)
+                        make_segment(&self.shared, base, size, at_least)
                     }
                     other => other,
                 }?;
+                if self.is_behind() {
+                    self.hand(Round {
+                        grown: vec![made.clone()],
+                        has_new: true,
+                        ..Round::default()
+                    });
+                } else {
+                    settle_segment(
+                        &*self.shared.disk,
+                        &self.shared.dir,
+                        &self.shared.table,
+                        &made,
+                    )?;
+                }
                 self.shared
                     .table
                     .insert(made.segment.clone(), Some(made.file.clone()));
@@ -398,7 +481,7 @@ impl Writer {
     }
 
     /// Reserves the segment's space up to position `to`.
-    fn extend(&self, tail: &Tail, to: u64) -> Result<u64, AllocateError> {
+    fn extend(&mut self, tail: &Tail, to: u64) -> Result<u64, AllocateError> {
         let segment = &tail.segment;
         let from = tail.admitted - segment.base;
         let len = to - segment.base;
@@ -407,11 +490,19 @@ impl Writer {
             let _ = tail.file.truncate(from);
             return Err(AllocateError::NoRoom(error));
         }
+        segment.len.store(len, Ordering::Relaxed);
+        if self.is_behind() {
+            // Nobody waits for the space to be durable.
+            self.hand(Round {
+                grown: vec![tail.clone()],
+                ..Round::default()
+            });
+            return Ok(to);
+        }
         tail.file.sync().map_err(|error| {
             let path = self.shared.table.path(segment.base);
             AllocateError::Broken(JournalError::io("sync", &path, error))
         })?;
-        segment.len.store(len, Ordering::Relaxed);
         Ok(to)
     }
 
@@ -498,6 +589,22 @@ pub(crate) fn create_segment_on(
     size: u64,
     len: u64,
 ) -> Result<Tail, AllocateError> {
+    let made = make_segment_on(disk, table, base, size, len)?;
+    settle_segment(disk, dir, table, &made)?;
+    Ok(made)
+}
+
+fn make_segment(shared: &Shared, base: u64, size: u64, len: u64) -> Result<Tail, AllocateError> {
+    make_segment_on(&*shared.disk, &shared.table, base, size, len)
+}
+
+fn make_segment_on(
+    disk: &dyn crate::disk::Disk,
+    table: &crate::segment::SegmentTable,
+    base: u64,
+    size: u64,
+    len: u64,
+) -> Result<Tail, AllocateError> {
     let path = table.path(base);
     let created = SystemClock.now();
     let header = SegmentHeader {
@@ -514,15 +621,25 @@ pub(crate) fn create_segment_on(
         let _ = disk.remove(&path);
         return Err(AllocateError::NoRoom(error));
     }
-    let broken = |what, error| AllocateError::Broken(JournalError::io("sync", what, error));
-    file.sync().map_err(|error| broken(&path, error))?;
-    disk.sync_dir(dir).map_err(|error| broken(dir, error))?;
     let segment = Arc::new(Segment::new(base, size, created, len));
     Ok(Tail {
         segment,
         file,
         admitted: base + len,
     })
+}
+
+/// Makes a new segment durable, with its name.
+fn settle_segment(
+    disk: &dyn crate::disk::Disk,
+    dir: &std::path::Path,
+    table: &crate::segment::SegmentTable,
+    made: &Tail,
+) -> Result<(), AllocateError> {
+    let path = table.path(made.segment.base);
+    let broken = |what, error| AllocateError::Broken(JournalError::io("sync", what, error));
+    made.file.sync().map_err(|error| broken(&path, error))?;
+    disk.sync_dir(dir).map_err(|error| broken(dir, error))
 }
 
 enum Plan {
@@ -551,6 +668,7 @@ struct StopGuard(Arc<Shared>);
 
 impl Drop for StopGuard {
     fn drop(&mut self) {
+        self.0.syncing.end();
         let mut state = self.0.state.lock();
         if std::thread::panicking() {
             let cause = io::Error::other("the writer thread panicked");

@@ -3,12 +3,13 @@
 //! A body's length is charged before it is read, so a crowd of senders waits on its sockets
 //! instead of filling memory. The charge is held until the records are stored.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
+use http_body::Body as HttpBody;
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -46,7 +47,10 @@ impl Gate {
     /// # Errors
     /// 413 as soon as the body is known to be too large, 408 when it comes too slowly, 400 when
     /// the connection breaks.
-    pub async fn read(&self, headers: &HeaderMap, body: Body) -> Result<HeldBody, RestError> {
+    pub async fn read<B>(&self, headers: &HeaderMap, body: B) -> Result<HeldBody, RestError>
+    where
+        B: HttpBody<Data = Bytes, Error: fmt::Display> + Unpin,
+    {
         let too_large = || RestError::BodyTooLarge(self.body_bytes_max);
         let length = headers
             .get(header::CONTENT_LENGTH)
@@ -116,6 +120,8 @@ fn kib(bytes: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+
     use super::*;
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! What an operator may set for the REST proxy (the configuration's `rest` table).
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use base::{ByteSize, HumanDuration};
@@ -23,6 +24,9 @@ pub struct RestConfig {
     /// Where other proxies on the same Kafka cluster reach this one, as `host:port`; without it, by
     /// what it listens on.
     pub peer_address: Option<String>,
+    /// File with the certificates of those who sign other proxies' certificates, where they speak
+    /// TLS; without it, whom this machine believes.
+    pub peer_ca: Option<PathBuf>,
     /// The most bytes of one request body; a larger one is answered 413.
     pub body_bytes_max: ByteSize,
     /// How long a read waits for its first record when the request has no `timeout`
@@ -50,6 +54,9 @@ pub struct RestConfig {
     /// The port speaks TLS: whoever serves it says so, for the URLs in answers.
     #[serde(skip)]
     pub is_tls: bool,
+    /// The port's own certificate and its key, which other proxies that ask for one are shown.
+    #[serde(skip)]
+    pub peer_identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl Default for RestConfig {
@@ -58,6 +65,7 @@ impl Default for RestConfig {
             listen: "127.0.0.1:8082".to_owned(),
             advertised: None,
             peer_address: None,
+            peer_ca: None,
             body_bytes_max: ByteSize(limits::BODY_BYTES_MAX),
             consumer_request_timeout: HumanDuration(Duration::from_secs(1)),
             read_waits_for_timeout: false,
@@ -68,6 +76,7 @@ impl Default for RestConfig {
             streaming_connection_max_duration: HumanDuration(limits::STREAM_OPEN_MAX),
             streaming_connection_idle_timeout: HumanDuration(limits::STREAM_IDLE_MAX),
             is_tls: false,
+            peer_identity: None,
         }
     }
 }

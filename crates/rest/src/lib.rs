@@ -11,6 +11,7 @@
 mod access;
 mod acl_words;
 mod answer;
+mod answers;
 mod backups;
 mod body;
 mod config;
@@ -34,8 +35,10 @@ mod produce;
 mod properties;
 mod rate;
 mod routes;
+mod scan;
 mod schemas;
 mod storing;
+mod straight;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -44,6 +47,7 @@ mod v3;
 
 pub use access::{access_elsewhere, access_management};
 pub use config::RestConfig;
+pub use consumers::PeersError;
 pub use error::RestError;
 pub use login::{Logins, Openings, Peer, cluster_rights_asked};
 pub use management::management;
@@ -51,6 +55,7 @@ pub use rate::{RateLimit, RateLimitConfig, rate_limited};
 pub use routes::{RestHandle, routes};
 pub use schemas::routes as schema_routes;
 pub use schemas::{Level, SchemaError, SchemaRegistry, SchemasConfig};
+pub use straight::Straight;
 
 /// What fuzz targets drive.
 pub mod fuzzing {

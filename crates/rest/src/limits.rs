@@ -53,7 +53,12 @@ pub(crate) const PATTERN_BYTES_MAX: usize = 1 << 20;
 /// look every five minutes; looking here costs microseconds).
 pub(crate) const PATTERN_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Records of one produce request, or of one read without an instance: a record of three bytes costs some 150 in memory.
+/// Bytes of a produce request from which on it is worth trying whether it holds plain text only: the
+/// parser takes some microseconds for as much.
+pub const SCANNED_BYTES_MIN: usize = 4 << 10;
+
+/// Records of one produce request, or of one read without an instance: a record of three bytes costs
+/// some 150 in memory.
 pub(crate) const RECORDS_MAX: usize = 200_000;
 
 /// Bytes of records that go to the store as one batch: under the store's message bound as it
@@ -223,3 +228,18 @@ pub(crate) const TEXTS_KEPT_BYTES_MAX: usize = 16 << 20;
 /// Bytes of a read's answer behind which it begins no further record: JSON of schemas may be much
 /// larger than the records that it was read from.
 pub(crate) const READ_ANSWER_BYTES_MAX: usize = 128 << 20;
+
+/// Bytes that answers of reads may hold together in one process, from the records that they are made
+/// of to the last byte for the socket: as much as for bodies.
+pub(crate) const ANSWERS_BYTES_MAX: usize = 256 << 20;
+
+/// Bytes of keys and values that a read takes before it must have room: with ten thousand
+/// connections that is less than all the room.
+pub(crate) const ANSWER_BYTES_FREE: usize = 16 << 10;
+
+/// What the records of an answer and the answer itself take together, in times of the records' keys
+/// and values: base64 and field names on top.
+pub(crate) const ANSWER_GROWTH: usize = 3;
+
+/// How long a read waits for room before it answers with what it has.
+pub(crate) const ANSWER_ROOM_WAIT: Duration = Duration::from_millis(500);

@@ -15,8 +15,8 @@ use axum::routing::{get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use streams::{
-    ConfigChange, Durability, EventStore, StreamsError, TopicConfig, TopicInfo, TopicName,
-    TopicSpec,
+    ConfigChange, Durability, EventStore, Replication, StreamsError, TopicConfig, TopicInfo,
+    TopicName, TopicSpec,
 };
 
 use crate::answer::{self, Segments};
@@ -89,6 +89,7 @@ async fn create(
         name,
         partitions: asked.partitions,
         durability: asked.durability,
+        replication: Replication::Usual,
         config: TopicConfig::of(asked.config.iter().map(|(name, value)| (&**name, &**value)))
             .map_err(StreamsError::InvalidConfig)?,
     };

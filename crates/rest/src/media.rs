@@ -88,6 +88,15 @@ pub(crate) fn body_type(header: Option<&str>) -> Result<BodyType, RestError> {
         version: ApiVersion::V2,
     };
     let Some(text) = header else { return Ok(plain) };
+    // What most send, without taking it apart.
+    let usual = EMBEDDED.into_iter().find_map(|embedded| {
+        let versions = [ApiVersion::V2, ApiVersion::V1].into_iter();
+        let mut is_it = versions.filter(|version| embedded.read_type(*version) == text);
+        is_it.next().map(|version| BodyType { embedded, version })
+    });
+    if let Some(usual) = usual {
+        return Ok(usual);
+    }
     let (essence, parameters) = text.split_once(';').unwrap_or((text, ""));
     for parameter in parameters.split(';') {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));

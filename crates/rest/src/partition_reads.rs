@@ -10,6 +10,7 @@ use serde::Deserialize;
 use streams::{ConsumedRecord, ConsumerConfig, PartitionReplicas, SeekTo, StreamsError, TopicName};
 
 use crate::answer::{self, Parameters, Segments};
+use crate::answers::{Answers, kept};
 use crate::consumers::{Shape, encoded, readers, record_bytes};
 use crate::error::RestError;
 use crate::limits;
@@ -63,6 +64,11 @@ pub(crate) async fn messages(
         let max = limits::PARTITION_READS_MAX;
         return Err(RestError::TooManyPartitionReads(max));
     };
+    let share = Answers::of_process().for_records(limits::READ_BYTES_DEFAULT);
+    let Some(mut share) = share.await else {
+        let max = limits::PARTITION_READS_MAX;
+        return Err(RestError::TooManyPartitionReads(max));
+    };
     let records = read(&shared, &topic, partition, asked.offset..end, count).await?;
     let shape = Shape {
         topic: false,
@@ -72,7 +78,9 @@ pub(crate) async fn messages(
     let readers = readers(&shared.embedding, &records, format).await;
     // What does not fit into one answer is not answered: whoever reads on asks for it again.
     let (body, _) = encoded(&records, format, shape, &readers);
-    Ok(answer::bytes(StatusCode::OK, media, body))
+    share.shrink(body.len());
+    let answer = answer::bytes(StatusCode::OK, media, body);
+    Ok(kept(answer, Some(share)))
 }
 
 /// The records of these offsets, at most so many, and within the bound of an answer.

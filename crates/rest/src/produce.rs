@@ -17,6 +17,7 @@ use base::UnixMillis;
 use base64::Engine;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
+use http_body::Body as HttpBody;
 use serde::Deserialize;
 use serde::de::{SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -28,8 +29,9 @@ use crate::error::{NOT_ALLOWED, RestError};
 use crate::idempotency::{self, Wanted};
 use crate::limits;
 use crate::login;
-use crate::media::{self, Embedded};
+use crate::media::{self, BodyType, Embedded};
 use crate::routes::Shared;
+use crate::scan;
 use crate::schemas::format::SchemaType;
 use crate::storing::{self, Asked, Outcome};
 
@@ -42,8 +44,11 @@ pub(crate) async fn to_topic(
     wanted: Wanted,
     body: Body,
 ) -> Result<Response, RestError> {
-    let topic = shared.config.topic_name(&topic)?;
-    produce(&shared, media, topic, None, &headers, wanted, body).await
+    let to = To {
+        topic: shared.config.topic_name(&topic)?,
+        partition: None,
+    };
+    produce(&shared, media, to, &headers, wanted, body).await
 }
 
 /// `POST /topics/{topic}/partitions/{partition}`
@@ -55,20 +60,21 @@ pub(crate) async fn to_partition(
     wanted: Wanted,
     body: Body,
 ) -> Result<Response, RestError> {
-    let topic = shared.config.topic_name(&topic)?;
-    produce(
-        &shared,
-        media,
-        topic,
-        Some(partition),
-        &headers,
-        wanted,
-        body,
-    )
-    .await
+    let to = To {
+        topic: shared.config.topic_name(&topic)?,
+        partition: Some(partition),
+    };
+    produce(&shared, media, to, &headers, wanted, body).await
 }
 
-#[derive(Deserialize)]
+/// Where a path has its records go.
+pub(crate) struct To {
+    pub topic: TopicName,
+    /// As it is written.
+    pub partition: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProduceRequest<'a> {
     #[serde(borrow)]
@@ -91,13 +97,13 @@ struct Writers {
     value: Option<Writer>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RecordEntry<'a> {
-    #[serde(borrow, default)]
-    key: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    value: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    key: Option<&'a str>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    value: Option<&'a str>,
     #[serde(default)]
     partition: Option<i32>,
     #[serde(borrow, default)]
@@ -117,20 +123,35 @@ struct HeaderEntry<'a> {
     value: Option<&'a RawValue>,
 }
 
+#[derive(Default)]
 struct Records<'a>(Vec<RecordEntry<'a>>);
 
-async fn produce(
+/// Stores a body's records and answers in `media`.
+pub(crate) async fn produce<B>(
     shared: &Shared,
     media: &'static str,
-    topic: TopicName,
-    partition: Option<String>,
+    to: To,
     headers: &HeaderMap,
-    Wanted(wanted): Wanted,
-    body: Body,
-) -> Result<Response, RestError> {
+    wanted: Wanted,
+    body: B,
+) -> Result<Response, RestError>
+where
+    B: HttpBody<Data = Bytes, Error: fmt::Display> + Unpin,
+{
     let body_type = media::body_type(answer::text(headers, header::CONTENT_TYPE))?;
     let held = shared.gate.read(headers, body).await?;
-    let request: ProduceRequest<'_> = answer::entity(&held.bytes)?;
+    store(shared, media, to, body_type, wanted, &held.bytes).await
+}
+
+async fn store(
+    shared: &Shared,
+    media: &'static str,
+    To { topic, partition }: To,
+    body_type: BodyType,
+    Wanted(wanted): Wanted,
+    body: &Bytes,
+) -> Result<Response, RestError> {
+    let request = ProduceRequest::read(body)?;
     let writers = match body_type.embedded {
         Embedded::Schema(kind) => Writers::of(shared, &topic, &request, kind).await?,
         Embedded::Binary | Embedded::Json => Writers::default(),
@@ -148,7 +169,7 @@ async fn produce(
         ));
     }
     // Every record is decoded before any is stored: a request that does not fit stores nothing.
-    let records = decode(&held.bytes, &entries, body_type.embedded, &writers)?;
+    let records = decode(body, &entries, body_type.embedded, &writers)?;
     let partitions = storing::partitions_of(shared, &topic).await?;
     let fixed = match &partition {
         Some(text) => Some(existing_partition(&topic, partitions, text)?),
@@ -165,13 +186,38 @@ async fn produce(
             false,
         ),
         Some(wanted) => {
-            let once = wanted.of(&topic, &held.bytes, shared.clock.now());
+            let once = wanted.of(&topic, body, shared.clock.now());
             let stored = storing::store_once(shared, &topic, partitions, asked, &once).await;
             stored.map(|(outcomes, recalled)| (outcomes, recalled.is_recalled))?
         }
     };
     let answer = answer::bytes(status_of(&outcomes), media, receipts(&outcomes, &writers));
     Ok(idempotency::marked(answer, is_recalled))
+}
+
+impl<'a> ProduceRequest<'a> {
+    fn read(body: &'a [u8]) -> Result<Self, RestError> {
+        let is_large = body.len() >= limits::SCANNED_BYTES_MIN;
+        let scanned = is_large.then(|| scan::records(body, limits::RECORDS_MAX));
+        let Some(records) = scanned.flatten() else {
+            return answer::entity(body);
+        };
+        let entry = |scan::Strings { key, value }| RecordEntry {
+            key,
+            value,
+            ..RecordEntry::default()
+        };
+        Ok(ProduceRequest {
+            records: Records(records.into_iter().map(entry).collect()),
+            ..ProduceRequest::default()
+        })
+    }
+}
+
+/// A value as it stands in the body.
+fn raw<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<&'de str>, D::Error> {
+    let raw = Option::<&RawValue>::deserialize(deserializer)?;
+    Ok(raw.map(RawValue::get))
 }
 
 impl Writers {
@@ -233,9 +279,9 @@ fn decode(
     embedded: Embedded,
     writers: &Writers,
 ) -> Result<Vec<Record>, RestError> {
-    let part = |index: usize, name: &str, raw: Option<&RawValue>| match (raw, embedded) {
+    let part = |index: usize, name: &str, raw: Option<&str>| match (raw, embedded) {
         (None, _) => Ok(None),
-        (Some(raw), Embedded::Json) => Ok(Some(body.slice_ref(raw.get().as_bytes()))),
+        (Some(raw), Embedded::Json) => Ok(Some(body.slice_ref(raw.as_bytes()))),
         (Some(raw), Embedded::Binary) => from_base64(raw).map(Some).map_err(|reason| {
             RestError::InvalidEntity(format!("records[{index}].{name} {reason}"))
         }),
@@ -245,7 +291,7 @@ fn decode(
                 _ => (&writers.value, RestError::ValueSchemaMissing),
             };
             let writer = writer.as_ref().ok_or(missing)?;
-            let written = writer.write(raw.get().as_bytes());
+            let written = writer.write(raw.as_bytes());
             written
                 .map(Some)
                 .map_err(|fault| RestError::Conversion(format!("records[{index}].{name}: {fault}")))
@@ -258,7 +304,10 @@ fn decode(
             return Err(RestError::InvalidEntity(text));
         }
         let header = |JsonObject(header): &JsonObject<HeaderEntry<'_>>| {
-            let value = header.value.map(from_base64).transpose();
+            let value = header
+                .value
+                .map(|value| from_base64(value.get()))
+                .transpose();
             let value = value.map_err(|reason| {
                 let name = &header.key;
                 RestError::InvalidEntity(format!("records[{index}].headers '{name}' {reason}"))
@@ -279,8 +328,8 @@ fn decode(
     Ok(records)
 }
 
-pub(crate) fn from_base64(raw: &RawValue) -> Result<Bytes, &'static str> {
-    let text = raw.get();
+/// The bytes of JSON text in base64.
+pub(crate) fn from_base64(text: &str) -> Result<Bytes, &'static str> {
     let inner = text
         .strip_prefix('"')
         .and_then(|text| text.strip_suffix('"'))

@@ -1,7 +1,7 @@
 //! The paths of the proxy, and what surrounds every call: metrics and the form of errors.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use axum::Router;
@@ -11,6 +11,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{MethodRouter, delete, get, post};
 use base::Clock;
+use metrics::Counter;
 use streams::{Caller, EventStore};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -18,13 +19,14 @@ use tokio_util::sync::CancellationToken;
 use crate::answer;
 use crate::body::Gate;
 use crate::config::RestConfig;
-use crate::consumers::{self, Consumers, Roll};
+use crate::consumers::{self, Consumers, Peers, Roll};
 use crate::embedded::Embedding;
 use crate::error::RestError;
 use crate::login::{self, Logins};
 use crate::media::ApiVersion;
 use crate::rate::{RateLimit, rate_limited};
 use crate::schemas::SchemaRegistry;
+use crate::straight::Straight;
 use crate::{limits, openapi, partition_reads, produce, topics, v3};
 
 /// What the handlers of one proxy share.
@@ -36,7 +38,7 @@ pub(crate) struct Shared {
     pub gate: Gate,
     pub consumers: Arc<Consumers>,
     /// For calls on consumer instances of other proxies.
-    pub peers: Arc<LazyLock<reqwest::Client>>,
+    pub peers: Arc<Peers>,
     /// Schemas of keys and values.
     pub embedding: Arc<Embedding>,
     /// Who calls, where callers are asked.
@@ -49,6 +51,9 @@ pub(crate) struct Shared {
     pub event_streams: Arc<Semaphore>,
     /// Ends streams of events and of records, and reads that wait.
     pub closing: CancellationToken,
+    /// Records stored, and their bytes.
+    pub records_in: Counter,
+    pub bytes_in: Counter,
 }
 
 /// Holds what a proxy keeps between requests: its consumer instances, and streams of events.
@@ -58,6 +63,7 @@ pub struct RestHandle {
     #[cfg(test)]
     pub(crate) partition_reads: Arc<Semaphore>,
     closing: CancellationToken,
+    straight: Option<Straight>,
 }
 
 /// The proxy's routes over `store`, to be served on a port of their own, and the handle that
@@ -88,29 +94,35 @@ pub fn routes(
     }
     let closing = CancellationToken::new();
     let partition_reads = Arc::new(Semaphore::new(limits::PARTITION_READS_MAX));
-    let handle = RestHandle {
-        consumers: consumers.clone(),
-        #[cfg(test)]
-        partition_reads: Arc::clone(&partition_reads),
-        closing: closing.clone(),
-    };
+    #[cfg(test)]
+    let all_partition_reads = Arc::clone(&partition_reads);
     let gate = Gate::new(config.body_bytes_max.0);
+    let peers = Peers::new(&config);
     let shared = Shared {
         store,
         config: Arc::new(config),
         clock,
         gate,
         consumers,
-        // Reading the system's certificates takes a while, and most proxies have no peers.
-        peers: Arc::new(LazyLock::new(consumers::peers)),
+        peers: Arc::new(peers),
         embedding: Arc::new(Embedding::new(registry)),
         caller: None,
         turns: Arc::default(),
         partition_reads,
         event_streams: Arc::new(Semaphore::new(limits::EVENT_STREAMS_MAX)),
         closing: closing.clone(),
+        records_in: metrics::counter!("thalweg_rest_records_in_total"),
+        bytes_in: metrics::counter!("thalweg_rest_bytes_in_total"),
     };
     let shared = Arc::new(shared);
+    let is_open = logins.is_none() && rates.is_none();
+    let handle = RestHandle {
+        consumers: Arc::clone(&shared.consumers),
+        #[cfg(test)]
+        partition_reads: all_partition_reads,
+        closing,
+        straight: is_open.then(|| Straight::new(Arc::clone(&shared))),
+    };
     let router = paths()
         .router
         .fallback(async || RestError::NotFound)
@@ -136,6 +148,12 @@ pub fn routes(
 }
 
 impl RestHandle {
+    /// The short way for records, to be asked before the routes; none where callers are asked who
+    /// they are, or held to rates.
+    pub fn straight(&self) -> Option<Straight> {
+        self.straight.clone()
+    }
+
     /// Ends streams of events and of records, which would not end by themselves: each is told so.
     pub fn end_streams(&self) {
         self.closing.cancel();
@@ -230,27 +248,39 @@ fn consumer_routes(paths: Paths) -> Paths {
 async fn observe(request: Request, next: Next) -> Response {
     let started = Instant::now();
     let operation = operation(&request);
-    let spoken = answer::named(request.headers()).unwrap_or(ApiVersion::V2);
+    let spoken = answer::named(request.headers());
     let is_plain = request.uri().path().starts_with("/v3/");
     let mut response = next.run(request).await;
-    let status = response.status();
-    let plain = HeaderValue::from_static("application/json");
-    if !is_plain
-        && (status.is_client_error() || status.is_server_error())
-        && ![
-            StatusCode::NOT_ACCEPTABLE,
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        ]
-        .contains(&status)
-        && response.headers().get(header::CONTENT_TYPE) == Some(&plain)
-    {
-        let media = HeaderValue::from_static(ApiVersion::answer_type(spoken));
-        response.headers_mut().insert(header::CONTENT_TYPE, media);
+    if !is_plain {
+        response = in_form(response, || spoken);
     }
+    let status = response.status();
     let labels = [("operation", operation), ("outcome", outcome_of(status))];
     metrics::counter!("thalweg_rest_requests_total", &labels).increment(1);
     metrics::histogram!("thalweg_rest_request_seconds", "operation" => operation)
         .record(started.elapsed().as_secs_f64());
+    response
+}
+
+/// Gives an error the media type that its caller speaks, in the versions that have their own.
+pub(crate) fn in_form(
+    mut response: Response,
+    spoken: impl FnOnce() -> Option<ApiVersion>,
+) -> Response {
+    let status = response.status();
+    let is_of_transport = [
+        StatusCode::NOT_ACCEPTABLE,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+    ]
+    .contains(&status);
+    let is_error = status.is_client_error() || status.is_server_error();
+    let plain = HeaderValue::from_static("application/json");
+    if is_error && !is_of_transport && response.headers().get(header::CONTENT_TYPE) == Some(&plain)
+    {
+        let media = ApiVersion::answer_type(spoken().unwrap_or(ApiVersion::V2));
+        let media = HeaderValue::from_static(media);
+        response.headers_mut().insert(header::CONTENT_TYPE, media);
+    }
     response
 }
 

@@ -49,7 +49,7 @@ pub(crate) async fn store(
     asked: Vec<Asked>,
 ) -> Vec<Outcome> {
     let (count, bytes) = (asked.len(), asked.iter().map(|it| record_bytes(&it.record)));
-    metrics::counter!("thalweg_rest_bytes_in_total").increment(bytes.sum::<usize>() as u64);
+    shared.bytes_in.increment(bytes.sum::<usize>() as u64);
     let broke_off = Outcome::Refused {
         // Its task panicked; whether the record was stored is not known.
         code: 50002,
@@ -59,7 +59,7 @@ pub(crate) async fn store(
     let turn = shared.turns.fetch_add(1, Ordering::Relaxed);
     let parts = place(turn, partitions, asked, &mut outcomes);
     store_all(&shared.store, topic, parts, &mut outcomes).await;
-    metrics::counter!("thalweg_rest_records_in_total").increment(count as u64);
+    shared.records_in.increment(count as u64);
     outcomes
 }
 
@@ -76,7 +76,7 @@ pub(crate) async fn store_once(
     once: &Once,
 ) -> Result<(Vec<Outcome>, Recalled), RestError> {
     let bytes = asked.iter().map(|it| record_bytes(&it.record));
-    metrics::counter!("thalweg_rest_bytes_in_total").increment(bytes.sum::<usize>() as u64);
+    shared.bytes_in.increment(bytes.sum::<usize>() as u64);
     let (count, turn) = (asked.len(), once.turn());
     let nothing = Outcome::Refused {
         code: 50002,
@@ -130,7 +130,7 @@ pub(crate) async fn store_once(
             };
         }
     }
-    metrics::counter!("thalweg_rest_records_in_total").increment(match stored.is_recalled {
+    shared.records_in.increment(match stored.is_recalled {
         true => 0,
         false => count as u64,
     });

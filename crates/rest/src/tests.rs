@@ -37,7 +37,7 @@ use crate::{
 
 pub(crate) struct Proxy {
     pub(crate) router: Router,
-    schemas: Router,
+    pub(crate) schemas: Router,
     handle: RestHandle,
     store: Arc<dyn EventStore>,
     streams: Arc<Streams>,
@@ -435,16 +435,19 @@ async fn version_3_tells_of_the_cluster_and_changes_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_quick_start_of_version_1_works() {
     check("quickstart-v1.txt").await;
+    check("quickstart-v1-schemas.txt").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_quick_start_of_version_2_works() {
     check("quickstart-v2.txt").await;
+    check("quickstart-v2-schemas.txt").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_quick_start_of_version_3_works() {
     check("quickstart-v3.txt").await;
+    check("quickstart-v3-schemas.txt").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

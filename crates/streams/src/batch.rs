@@ -225,12 +225,10 @@ pub fn build(
     let count = count.ok_or(StreamsError::InvalidRecord(
         "its record count is out of bounds",
     ))?;
-    let times: Vec<i64> = records
-        .iter()
-        .map(|r| r.timestamp.unwrap_or(now).0)
-        .collect();
-    let base_timestamp = times[0];
-    let max_timestamp = times.iter().copied().max().unwrap_or(base_timestamp);
+    let time_of = |record: &Record| record.timestamp.unwrap_or(now).0;
+    let times = records.iter().map(time_of);
+    let base_timestamp = records.first().map_or(now.0, time_of);
+    let max_timestamp = times.max().unwrap_or(base_timestamp);
     let size: usize = records.iter().map(record_bytes_max).sum();
     let mut out = BytesMut::with_capacity(HEADER_BYTES + size);
     let header = BatchHeader {
@@ -246,12 +244,9 @@ pub fn build(
         record_count: count,
     };
     header.put(&mut out);
-    let mut body = Vec::new();
-    for (delta, (record, time)) in records.iter().zip(&times).enumerate() {
-        body.clear();
-        put_record(&mut body, record, time.wrapping_sub(base_timestamp), delta);
-        put_varint(&mut out, body.len() as i64);
-        out.put_slice(&body);
+    for (delta, record) in records.iter().enumerate() {
+        let time_delta = time_of(record).wrapping_sub(base_timestamp);
+        put_record(&mut out, record, time_delta, delta);
     }
     if out.len() as u64 > MAX_BYTES {
         return Err(StreamsError::MessageTooLarge {
@@ -287,32 +282,76 @@ pub fn sequence_after(first: i32, delta: i32) -> i32 {
     i32::try_from((i64::from(first) + i64::from(delta)) & i64::from(i32::MAX)).unwrap_or(0)
 }
 
-fn put_record(out: &mut Vec<u8>, record: &Record, time_delta: i64, offset_delta: usize) {
-    out.put_u8(0);
-    put_varint(out, time_delta);
-    put_varint(out, offset_delta as i64);
-    put_optional(out, record.key.as_deref());
-    put_optional(out, record.value.as_deref());
-    put_varint(out, record.headers.len() as i64);
+/// Writes a record behind its length. The length is told by a dry run, so that a large value is
+/// copied once.
+fn put_record(out: &mut BytesMut, record: &Record, time_delta: i64, offset_delta: usize) {
+    let mut length = Length(0);
+    put_fields(&mut length, record, time_delta, offset_delta);
+    put_varint(out, length.0 as i64);
+    put_fields(out, record, time_delta, offset_delta);
+}
+
+fn put_fields(out: &mut impl Put, record: &Record, time_delta: i64, offset_delta: usize) {
+    out.put(&[0]);
+    out.put_varint(time_delta);
+    out.put_varint(offset_delta as i64);
+    out.put_optional(record.key.as_deref());
+    out.put_optional(record.value.as_deref());
+    out.put_varint(record.headers.len() as i64);
     for (name, value) in &record.headers {
-        put_optional(out, Some(name.as_bytes()));
-        put_optional(out, value.as_deref());
+        out.put_optional(Some(name.as_bytes()));
+        out.put_optional(value.as_deref());
     }
 }
 
-fn put_optional(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
-    match bytes {
-        None => put_varint(out, -1),
-        Some(bytes) => {
-            put_varint(out, bytes.len() as i64);
-            out.put_slice(bytes);
+/// Takes a record's fields.
+trait Put {
+    fn put(&mut self, bytes: &[u8]);
+
+    fn put_varint(&mut self, value: i64);
+
+    fn put_optional(&mut self, bytes: Option<&[u8]>) {
+        match bytes {
+            None => self.put_varint(-1),
+            Some(bytes) => {
+                self.put_varint(bytes.len() as i64);
+                self.put(bytes);
+            }
         }
     }
 }
 
+/// Bytes that would be written.
+struct Length(usize);
+
+impl Put for Length {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len();
+    }
+
+    fn put_varint(&mut self, value: i64) {
+        let bits = 64 - (zigzag(value) | 1).leading_zeros() as usize;
+        self.0 += bits.div_ceil(7);
+    }
+}
+
+impl Put for BytesMut {
+    fn put(&mut self, bytes: &[u8]) {
+        self.put_slice(bytes);
+    }
+
+    fn put_varint(&mut self, value: i64) {
+        put_varint(self, value);
+    }
+}
+
+fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
 /// Zigzag, then seven bits a byte, low ones first.
 pub(crate) fn put_varint(out: &mut impl BufMut, value: i64) {
-    let mut rest = ((value << 1) ^ (value >> 63)) as u64;
+    let mut rest = zigzag(value);
     while rest >= 0x80 {
         out.put_u8((rest & 0x7f) as u8 | 0x80);
         rest >>= 7;

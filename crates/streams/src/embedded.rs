@@ -52,6 +52,10 @@ impl EventStore for Embedded {
     }
 
     async fn create_topic(&self, spec: TopicSpec) -> Result<TopicInfo, StreamsError> {
+        if !spec.replication.fits_one(self.streams.node_id()) {
+            let reason = "there is one broker: one replica of each partition, on that broker";
+            return Err(StreamsError::Unsupported(reason));
+        }
         self.streams
             .create_topic(spec)
             .await
@@ -83,6 +87,11 @@ impl EventStore for Embedded {
             .topic_or_create(topic)
             .await
             .map(|topic| topic.info())
+    }
+
+    async fn partitions_or_create(&self, topic: &TopicName) -> Result<i32, StreamsError> {
+        let found = self.streams.topic_or_create(topic).await?;
+        Ok(i32::try_from(found.partitions().len()).unwrap_or(i32::MAX))
     }
 
     async fn topic_settings(&self, topic: &TopicName) -> Result<Vec<TopicSetting>, StreamsError> {
@@ -127,7 +136,7 @@ impl EventStore for Embedded {
         let batch = batch::build(&records, self.streams.clock().now(), sequence)?;
         drop(records);
         let append = loop {
-            match found.append(batch.clone(), Ack::All) {
+            match found.append_built(batch.clone(), Ack::All) {
                 Err(StreamsError::Busy) => self.streams.room(batch.len() as u64).await,
                 outcome => break outcome?,
             }

@@ -241,8 +241,33 @@ pub struct TopicSpec {
     pub partitions: Option<i32>,
     /// What acknowledgements promise; none takes the store's default.
     pub durability: Option<Durability>,
+    /// On which brokers its partitions lie.
+    pub replication: Replication,
     /// Its settings but for those above.
     pub config: TopicConfig,
+}
+
+/// On which brokers a new topic's partitions lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Replication {
+    /// As many as the store makes unless told.
+    #[default]
+    Usual,
+    /// So many of each partition, on brokers of the store's choice.
+    Factor(i32),
+    /// On these, by partition from 0 on.
+    Assigned(Vec<Vec<i32>>),
+}
+
+impl Replication {
+    /// Whether a store with one broker can do it.
+    pub fn fits_one(&self, broker: i32) -> bool {
+        match self {
+            Replication::Usual => true,
+            Replication::Factor(factor) => *factor == 1,
+            Replication::Assigned(assigned) => assigned.iter().all(|on| on[..] == [broker]),
+        }
+    }
 }
 
 /// A setting of a topic as it holds.
@@ -444,6 +469,7 @@ impl TopicSpec {
             name,
             partitions: None,
             durability: None,
+            replication: Replication::Usual,
             config: TopicConfig::default(),
         }
     }

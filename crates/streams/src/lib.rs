@@ -68,7 +68,7 @@ pub use error::StreamsError;
 pub use event_store::{
     BrokerInfo, ClusterInfo, CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail,
     GroupInfo, GroupInstance, GroupMember, Isolation, OffsetRange, OffsetReset, Placed,
-    ProduceBatch, ProducerSequence, SeekTo, TopicInfo, TopicSetting, TopicSpec,
+    ProduceBatch, ProducerSequence, Replication, SeekTo, TopicInfo, TopicSetting, TopicSpec,
 };
 pub use inspect::{
     InspectedBatch, InspectedBytes, InspectedFrame, InspectedRecord, Inspection, inspect,

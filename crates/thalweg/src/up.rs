@@ -376,6 +376,8 @@ impl Parts {
             let opened = blocking(move || Ports::open(&config, &clock)).await?;
             Arc::new(opened.map_err(cannot_open("the HTTP ports"))?)
         };
+        let checked = config.rest.check_peers();
+        checked.map_err(cannot_open("the way to other proxies"))?;
         let store = match (&streams, &cluster) {
             (Some(streams), _) => Some(streams.store()),
             (None, Some(cluster)) => Some(cluster.store()),
@@ -507,7 +509,7 @@ impl Parts {
         if let (Some(listener), Some(registry)) = (listeners.schemas, &self.registry) {
             let port = &self.ports.schemas;
             let (logins, rates) = (logins.clone(), port.rates.clone());
-            let routes = port.guarded(rest::schema_routes(registry.clone(), logins, rates));
+            let routes = rest::schema_routes(registry.clone(), logins, rates);
             tasks.spawn(http::serve(
                 listener,
                 routes,
@@ -538,7 +540,7 @@ impl Parts {
         }
         tasks.spawn(http::serve(
             listeners.management,
-            port.guarded(management),
+            management,
             port.transport(),
             shutdown.clone(),
         ));
@@ -555,6 +557,7 @@ impl Parts {
         let port = &self.ports.rest;
         let settings = rest::RestConfig {
             is_tls: config.rest.http.tls.is_on(),
+            peer_identity: own_certificate(config),
             ..with_peer_address(&config.rest, &listener)
         };
         let (routes, handle) = rest::routes(
@@ -565,7 +568,11 @@ impl Parts {
             self.registry.clone(),
             port.rates.clone(),
         );
-        let (routes, transport) = (port.guarded(routes), port.transport());
+        let routes = http::Routes {
+            straight: handle.straight(),
+            ..routes.into()
+        };
+        let transport = port.transport();
         let shutdown = shutdown.clone();
         async move {
             let stopping = async {
@@ -602,6 +609,12 @@ impl Parts {
             cluster.close().await;
         }
     }
+}
+
+/// The REST proxy's own certificate and its key, where it speaks TLS.
+fn own_certificate(config: &Config) -> Option<(PathBuf, PathBuf)> {
+    let tls = &config.rest.http.tls;
+    tls.certificate.clone().zip(tls.key.clone())
 }
 
 /// The proxy's settings with the address at which the proxies on other machines find it.

@@ -19,6 +19,11 @@ const NOW: UnixMillis = UnixMillis(1_700_000_000_000);
 
 impl Issuer {
     fn new() -> Self {
+        Issuer::with(JwtConfig::default())
+    }
+
+    /// One whose tokens are read as `config` says.
+    fn with(config: JwtConfig) -> Self {
         let random = SystemRandom::new();
         let (key, set) = key_pair(&random);
         let folder = tempfile::tempdir().unwrap();
@@ -28,7 +33,7 @@ impl Issuer {
             jwks: Some(path.clone()),
             issuer: Some("https://id.example.org".to_owned()),
             audience: Some("thalweg".to_owned()),
-            ..JwtConfig::default()
+            ..config
         };
         Issuer {
             jwts: Jwts::open(config).unwrap().unwrap(),
@@ -101,6 +106,28 @@ fn a_token_of_the_issuer_names_its_caller_until_it_expires() {
         claims[claim] = value;
         let token = issuer.sign(&es256, &claims);
         assert_eq!(issuer.jwts.check(NOW, &token), Err(refusal), "{claim}");
+    }
+}
+
+#[test]
+fn a_claim_can_name_the_callers_tenant() {
+    let issuer = Issuer::with(JwtConfig {
+        tenant_claim: Some("org".to_owned()),
+        ..JwtConfig::default()
+    });
+    let check = |tenant: Value| {
+        let mut claims = good();
+        claims["org"] = tenant;
+        let token = issuer.sign(&json!({"alg": "ES256", "kid": "one"}), &claims);
+        issuer.jwts.check(NOW, &token)
+    };
+    assert_eq!(check(json!("acme")), Ok(Principal::user("acme/ann")));
+    for none in [json!(null), json!(""), json!("a/b"), json!("*"), json!(7)] {
+        assert_eq!(
+            check(none.clone()),
+            Err("the token names no tenant"),
+            "{none}"
+        );
     }
 }
 

@@ -115,6 +115,7 @@ async fn send_on(
     }
     let sent = shared
         .peers
+        .client()
         .request(parts.method.clone(), format!("{address}{path}"))
         .headers(headers)
         .header(FORWARDED, roll.me().to_string())
@@ -136,24 +137,6 @@ fn handed_back(answer: reqwest::Response) -> Response {
 fn not_here() -> Response {
     let status = StatusCode::MISDIRECTED_REQUEST;
     error::response(421, status, "another proxy has this consumer instance")
-}
-
-/// A client for the other proxies.
-pub(crate) fn peers() -> reqwest::Client {
-    // Whoever did it before did the same.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = || {
-        reqwest::Client::builder()
-            .connect_timeout(limits::PEER_CONNECT_MAX)
-            .timeout(limits::PEER_ANSWER_MAX)
-            // What is between proxies is not between this machine and the world.
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-    };
-    // A machine that believes nobody can still call proxies without TLS.
-    let client = builder().build();
-    let client = client.or_else(|_| builder().tls_certs_only([]).build());
-    client.expect("with its own certificates nothing of a client can fail")
 }
 
 /// How the paths of calls on instances begin.

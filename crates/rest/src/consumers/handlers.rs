@@ -13,6 +13,7 @@ use super::request::{
 };
 use super::{Instance, InstanceConfig, InstanceKey, Interest, read, v1};
 use crate::answer::{self, AnswerType, Parameters, Segments};
+use crate::answers::kept;
 use crate::error::RestError;
 use crate::limits;
 use crate::login::{Asked, Owner};
@@ -266,9 +267,9 @@ pub(crate) async fn records(
         format, version, ..
     } = instance.config;
     let media = media::read_type(accept.as_deref(), format, version)?;
-    let body = read::records(&shared, &instance, limits).await?;
+    let (body, share) = read::records(&shared, &instance, limits).await?;
     instance.touch(shared.clock.now());
-    Ok(answer::bytes(StatusCode::OK, media, body))
+    Ok(kept(answer::bytes(StatusCode::OK, media, body), share))
 }
 
 /// `POST …/offsets`: commits what the body names, or with an empty body everything read.

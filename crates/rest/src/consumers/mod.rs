@@ -7,6 +7,7 @@
 
 mod elsewhere;
 mod handlers;
+mod peers;
 mod read;
 mod request;
 mod roll;
@@ -29,11 +30,13 @@ use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use elsewhere::{located, peers};
+pub(crate) use elsewhere::located;
 pub(crate) use handlers::{
     assign, assignments, commit, committed, create, delete, records, seek, seek_to_beginning,
     seek_to_end, subscribe, subscription, unsubscribe,
 };
+pub(crate) use peers::Peers;
+pub use peers::PeersError;
 pub(crate) use read::{Shape, encoded, readers, record_bytes};
 pub(crate) use roll::Roll;
 pub(crate) use v1::read as read_v1;

@@ -9,6 +9,7 @@
 //! fields, `error_code` 50002 and `error`, so that a reader can tell it from a tombstone and fetch its bytes with a binary
 //! instance.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use base::UnixMillis;
@@ -21,6 +22,7 @@ use streams::{ConsumedRecord, Consumer, SeekTo, StreamsError, TopicName};
 use tokio::time::Instant;
 
 use super::{Instance, Interest, Reader, not_found};
+use crate::answers::{Answers, Share};
 use crate::embedded::{Embedding, Readers};
 use crate::error::RestError;
 use crate::limits;
@@ -72,12 +74,12 @@ impl Shape {
     }
 }
 
-/// Reads the next records as a JSON array.
+/// Reads the next records as a JSON array, with its share of the room for answers.
 pub(crate) async fn records(
     shared: &Shared,
     instance: &Instance,
     asked: ReadLimits,
-) -> Result<Vec<u8>, RestError> {
+) -> Result<(Vec<u8>, Option<Share>), RestError> {
     let shape = Shape::with(asked.include.as_deref())?;
     let default_wait = shared.config.consumer_request_timeout.0;
     let wait = match asked.timeout.map(u64::try_from) {
@@ -112,8 +114,10 @@ pub(crate) async fn records(
         .note_answered(&*shared.store, instance, &mut reader)
         .await?;
     let now = shared.clock.now();
+    let mut share = None;
+    let bytes = bytes_min.min(max_bytes)..max_bytes;
     let mut records = tokio::select! {
-        records = collect(&mut reader, now, deadline, max_bytes, bytes_min) => records?,
+        records = collect(&mut reader, now, deadline, bytes, &mut share) => records?,
         // Deleting an instance does not wait for its reads.
         () = instance.gone.cancelled() => return Err(not_found(&instance.key)),
     };
@@ -138,7 +142,10 @@ pub(crate) async fn records(
     drop(reader);
     metrics::counter!("thalweg_rest_records_out_total").increment(told as u64);
     metrics::counter!("thalweg_rest_bytes_out_total").increment(body.len() as u64);
-    Ok(body)
+    if let Some(share) = &mut share {
+        share.shrink(body.len());
+    }
+    Ok((body, share))
 }
 
 /// The topics that a pattern matches now, by either form of their names, or without the default
@@ -201,18 +208,30 @@ async fn refresh_pattern(shared: &Shared, reader: &mut Reader) -> Result<(), Str
     Ok(())
 }
 
+/// Collects records until there are as many bytes as `bytes` begins with, or it is time; never more
+/// than it ends with, but for a first record that is larger. More than a little is only taken with
+/// a share of the room for answers.
 async fn collect(
     reader: &mut Reader,
     now: UnixMillis,
     deadline: Instant,
-    max_bytes: usize,
-    bytes_min: usize,
+    wanted: Range<usize>,
+    share: &mut Option<Share>,
 ) -> Result<Vec<ConsumedRecord>, RestError> {
     let mut records: Vec<ConsumedRecord> = Vec::new();
     let mut bytes = 0;
+    // Room was found for what is there already.
+    let mut is_there = false;
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let bytes_left = max_bytes.saturating_sub(bytes).max(1);
+        let granted = match share {
+            Some(_) => wanted.end,
+            None => wanted.end.min(limits::ANSWER_BYTES_FREE),
+        };
+        let left = match is_there {
+            true => Duration::ZERO,
+            false => deadline.saturating_duration_since(Instant::now()),
+        };
+        let bytes_left = granted.saturating_sub(bytes).max(1);
         let mut more;
         if reader.is_resuming(now) {
             // A partition that comes meanwhile is to be moved before it is read.
@@ -225,18 +244,34 @@ async fn collect(
         } else {
             more = reader.consumer()?.poll(left, bytes_left).await?;
         }
+        let is_enough = |bytes: usize| bytes >= wanted.start || Instant::now() >= deadline;
         if more.is_empty() {
+            if is_there && !is_enough(bytes) {
+                is_there = false;
+                continue;
+            }
             return Ok(records);
         }
         let more_bytes: usize = more.iter().map(record_bytes).sum();
-        if !records.is_empty() && bytes + more_bytes > max_bytes {
+        if !records.is_empty() && bytes + more_bytes > wanted.end {
             // A large record came as the first of its poll; it waits for the next read.
             put_back(reader.consumer()?, &more).await?;
             return Ok(records);
         }
         bytes += more_bytes;
         records.extend(more);
-        if bytes >= bytes_min.min(max_bytes) || Instant::now() >= deadline {
+        // Half of what was free: there may be more.
+        if share.is_none() && granted < wanted.end && bytes >= granted / 2 {
+            *share = Answers::of_process()
+                .for_records(wanted.end.max(bytes))
+                .await;
+            is_there = share.is_some() && bytes < wanted.end;
+            match is_there {
+                true => continue,
+                false => return Ok(records),
+            }
+        }
+        if is_enough(bytes) {
             return Ok(records);
         }
     }

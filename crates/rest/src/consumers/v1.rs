@@ -16,6 +16,7 @@ use super::read::{self, ReadLimits};
 use super::request::find;
 use super::{Instance, InstanceConfig, Interest};
 use crate::answer::{self, Parameters, Segments};
+use crate::answers::kept;
 use crate::error::RestError;
 use crate::login::Asked;
 use crate::media::{self, ApiVersion};
@@ -62,9 +63,9 @@ pub(crate) async fn read(
     }
     // What it reads does not change any more.
     drop(reader);
-    let body = read::records(&shared, &instance, limits).await?;
+    let (body, share) = read::records(&shared, &instance, limits).await?;
     instance.touch(shared.clock.now());
-    Ok(answer::bytes(StatusCode::OK, media, body))
+    Ok(kept(answer::bytes(StatusCode::OK, media, body), share))
 }
 
 /// `POST …/offsets`: commits all that was read.

@@ -98,7 +98,7 @@ impl Datum<'_> {
             (None, _) => None,
             (Some(raw), Form::Json) => Some(text.slice_ref(raw.get().as_bytes())),
             (Some(raw), Form::Binary) => {
-                let bytes = from_base64(raw);
+                let bytes = from_base64(raw.get());
                 let failed = |reason| Failed::of(400, &format!("{name} {reason}"));
                 Some(bytes.map_err(failed)?)
             }

@@ -18,7 +18,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use streams::{ConsumedRecord, Consumer, ConsumerConfig, SeekTo, TopicName};
+use streams::{ConsumedRecord, Consumer, ConsumerConfig, SeekTo, StreamsError, TopicName};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
@@ -30,11 +30,13 @@ use super::partitions::{PartitionPath, in_topic};
 use super::refusal::Refusal;
 use super::topics::TopicPath;
 use crate::answer::{self, Parameters, Segments};
+use crate::answers::{Answers, Share, kept};
+use crate::consumers::record_bytes;
 use crate::embedded::{Embedding, Readers};
 use crate::error::RestError;
 use crate::limits::{
-    EVENTS_PIPE_BYTES, EVENTS_REST, READ_ANSWER_BYTES_MAX, READ_BYTES_DEFAULT, READ_BYTES_MAX,
-    READ_WAIT_MAX,
+    ANSWER_BYTES_FREE, EVENTS_PIPE_BYTES, EVENTS_REST, READ_ANSWER_BYTES_MAX, READ_BYTES_DEFAULT,
+    READ_BYTES_MAX, READ_WAIT_MAX,
 };
 use crate::media;
 use crate::schemas::format::SchemaType;
@@ -117,9 +119,9 @@ async fn read(
     }
     let default_wait = here.shared.config.consumer_request_timeout.0;
     let wait = asked.timeout_ms.map_or(default_wait, Duration::from_millis);
-    let records = tokio::select! {
-        records = reading.consumer.poll(wait.min(READ_WAIT_MAX), reading.max_bytes) => records?,
-        () = here.shared.closing.cancelled() => Vec::new(),
+    let (records, mut share) = tokio::select! {
+        collected = reading.collect(wait.min(READ_WAIT_MAX)) => collected?,
+        () = here.shared.closing.cancelled() => (Vec::new(), None),
     };
     let readers = readers(&reading.embedding, reading.format, &records).await;
     let mut objects = Vec::with_capacity(records.len());
@@ -151,7 +153,12 @@ async fn read(
             let _ = write!(next, "&{name}={value}");
         }
     }
-    Ok(list_with_next(url, "KafkaRecord", objects, next))
+    let answer = list_with_next(url, "KafkaRecord", objects, next);
+    let size = http_body::Body::size_hint(answer.body()).lower();
+    if let Some(share) = &mut share {
+        share.shrink(usize::try_from(size).unwrap_or(usize::MAX));
+    }
+    Ok(kept(answer, share))
 }
 
 /// A reader of some partitions of a topic.
@@ -203,6 +210,37 @@ impl Reading {
             format: asked.format,
             max_bytes: READ_BYTES_DEFAULT,
         })
+    }
+
+    /// The next records; more than a little only with a share of the room for answers.
+    async fn collect(
+        &mut self,
+        wait: Duration,
+    ) -> Result<(Vec<ConsumedRecord>, Option<Share>), StreamsError> {
+        let free = self.max_bytes.min(ANSWER_BYTES_FREE);
+        let mut records = self.consumer.poll(wait, free).await?;
+        let bytes: usize = records.iter().map(record_bytes).sum();
+        // Less than half of what was free is all that is there.
+        if free == self.max_bytes || bytes < free / 2 {
+            return Ok((records, None));
+        }
+        let wanted = self.max_bytes.max(bytes);
+        let share = Answers::of_process().for_records(wanted).await;
+        let left = self.max_bytes.saturating_sub(bytes);
+        if share.is_some() && left > 0 {
+            let more = self.consumer.poll(Duration::ZERO, left).await?;
+            let more_bytes: usize = more.iter().map(record_bytes).sum();
+            if more_bytes <= left {
+                records.extend(more);
+            } else {
+                // A large record came alone; the next read begins with it.
+                for record in &more {
+                    let next = self.next.entry(record.partition).or_default();
+                    next.get_or_insert(record.offset);
+                }
+            }
+        }
+        Ok((records, share))
     }
 
     /// Notes that records were read.

@@ -460,7 +460,7 @@ impl Entry<'_> {
         for JsonObject(header) in self.headers {
             let value = match header.value {
                 None => None,
-                Some(raw) => Some(from_base64(raw).map_err(|reason| {
+                Some(raw) => Some(from_base64(raw.get()).map_err(|reason| {
                     Failed::of(400, &format!("header '{}' {reason}", header.name))
                 })?),
             };

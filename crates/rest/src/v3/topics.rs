@@ -7,7 +7,9 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use streams::{PartitionReplicas, StreamsError, TopicConfig, TopicInfo, TopicName, TopicSpec};
+use streams::{
+    PartitionReplicas, Replication, StreamsError, TopicConfig, TopicInfo, TopicName, TopicSpec,
+};
 
 use super::Here;
 use super::form::{Object, Place, Related, json};
@@ -76,19 +78,14 @@ pub(super) async fn create(
     let named = here.shared.config.name_of(&asked.topic_name);
     let name: TopicName = named.map_err(StreamsError::InvalidTopic)?;
     let leader = here.leader()?;
-    let assigned = &asked.replicas_assignments;
-    let on_leader = assigned.values().all(|replicas| replicas[..] == [leader]);
-    if asked
-        .replication_factor
-        .is_some_and(|factor| ![1, -1].contains(&factor))
-        || !on_leader
-    {
+    let replication = replication(asked.replication_factor, &asked.replicas_assignments)?;
+    if !here.shared.store.is_shared() && !replication.fits_one(leader) {
         let reason = "there is one broker: one replica of each partition, on that broker";
         return Err(StreamsError::Unsupported(reason).into());
     }
-    let partitions = match assigned.len() {
-        0 => asked.partitions_count,
-        count => i32::try_from(count).ok(),
+    let partitions = match &replication {
+        Replication::Assigned(assigned) => i32::try_from(assigned.len()).ok(),
+        _ => asked.partitions_count,
     };
     let set = asked.configs.iter().map(|JsonObject(setting)| setting);
     let set = set.filter_map(|setting| Some((&*setting.name, setting.value.as_deref()?)));
@@ -96,6 +93,7 @@ pub(super) async fn create(
         name: name.clone(),
         partitions,
         durability: None,
+        replication: replication.clone(),
         config: TopicConfig::of(set).map_err(StreamsError::InvalidConfig)?,
     };
     if !asked.validate_only {
@@ -105,15 +103,51 @@ pub(super) async fn create(
     if here.shared.store.topic(&name).await.is_ok() {
         return Err(StreamsError::TopicExists(name).into());
     }
-    let lies = PartitionReplicas {
-        leader: Some(leader),
-        replicas: vec![leader],
-        in_sync: vec![leader],
-    };
     let count = usize::try_from(spec.partitions.unwrap_or(1)).unwrap_or(0);
-    let fields = here.topic_fields(&name, &vec![lies; count]);
+    let fields = here.topic_fields(&name, &vec![as_asked(leader, &replication); count]);
     let object = here.topic_place(&name).object("KafkaTopic", fields);
     Ok(json(StatusCode::OK, &object))
+}
+
+/// Where the partitions of a new topic are to lie.
+fn replication(
+    factor: Option<i16>,
+    assignments: &BTreeMap<String, Vec<i32>>,
+) -> Result<Replication, RestError> {
+    if assignments.is_empty() {
+        return Ok(match factor {
+            None | Some(-1) => Replication::Usual,
+            Some(factor) => Replication::Factor(factor.into()),
+        });
+    }
+    let by_index = assignments
+        .iter()
+        .filter_map(|(index, on)| Some((index.parse::<usize>().ok()?, on.clone())));
+    let by_index: BTreeMap<usize, Vec<i32>> = by_index.collect();
+    let is_whole =
+        by_index.len() == assignments.len() && by_index.keys().copied().eq(0..by_index.len());
+    match is_whole {
+        true => Ok(Replication::Assigned(by_index.into_values().collect())),
+        false => Err(RestError::InvalidEntity(
+            "replicas_assignments names every partition from 0 on, once".to_owned(),
+        )),
+    }
+}
+
+/// How a partition would lie that is not made.
+fn as_asked(leader: i32, replication: &Replication) -> PartitionReplicas {
+    let first = |assigned: &[Vec<i32>]| assigned.first().cloned().unwrap_or_default();
+    let replicas = match replication {
+        Replication::Usual => vec![leader],
+        // Nobody knows on which.
+        Replication::Factor(factor) => vec![leader; usize::try_from(*factor).unwrap_or(0)],
+        Replication::Assigned(assigned) => first(assigned),
+    };
+    PartitionReplicas {
+        leader: Some(leader),
+        in_sync: replicas.clone(),
+        replicas,
+    }
 }
 
 /// `GET …/topics/{topic}`

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::{BackupBlock, BackupGroup, BackupHead, TopicRestore};
 use crate::error::StreamsError;
-use crate::event_store::{TopicInfo, TopicSpec};
+use crate::event_store::{Replication, TopicInfo, TopicSpec};
 use crate::offsets::OffsetCommit;
 use crate::store::{CHANGE_ROOM_BYTES, Streams};
 use crate::topic::TopicName;
@@ -44,6 +44,7 @@ impl Streams {
             name: name.clone(),
             partitions: Some(count),
             durability: Some(head.durability),
+            replication: Replication::Usual,
             config: config.clone(),
         };
         self.check_create(&wanted)?;

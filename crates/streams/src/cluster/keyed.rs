@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use base::{Clock, Rng, SystemClock, UnixMillis};
@@ -74,15 +74,9 @@ impl KeyedWriter {
         loop {
             let first = match left.take() {
                 Some(job) => job,
-                None => match jobs.recv_timeout(IDLE) {
+                None => match jobs.recv() {
                     Ok(job) => job,
-                    Err(RecvTimeoutError::Timeout) => {
-                        if let Some((producer, _)) = &self.producer {
-                            producer.poll(Duration::ZERO);
-                        }
-                        continue;
-                    }
-                    Err(RecvTimeoutError::Disconnected) => return,
+                    Err(_) => return,
                 },
             };
             let (mut keys, mut bytes) = (HashSet::from([first.asked.key]), bytes_of(&first.asked));
@@ -389,9 +383,6 @@ impl Slots {
         *self.queues.lock() = None;
     }
 }
-
-/// How often an idle writer takes up what its client complains of.
-const IDLE: Duration = Duration::from_secs(30);
 
 /// How long one look into the slot waits.
 const LOOK: Duration = Duration::from_millis(200);

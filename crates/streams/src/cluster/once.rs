@@ -64,11 +64,7 @@ impl OnceWriter {
         loop {
             match waiting.next(self.partition_bytes_max) {
                 Next::Round(round) => self.write(round.jobs),
-                Next::Idle => {
-                    if let Some((producer, _)) = &self.producer {
-                        producer.poll(Duration::ZERO);
-                    }
-                }
+                Next::Idle => {}
                 Next::Over => return,
             }
         }

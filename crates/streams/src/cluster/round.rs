@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::UnixMillis;
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use rdkafka::Message;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
+use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::calls::{self, Trouble};
@@ -61,8 +61,8 @@ struct Delivery {
     failed: Option<Code>,
 }
 
-/// A producer whose deliveries are read round by round.
-pub(super) type RoundProducer = BaseProducer<Deliveries>;
+/// A producer whose deliveries are read round by round; a thread of its own runs the callbacks.
+pub(super) type RoundProducer = ThreadedProducer<Deliveries>;
 
 impl Round {
     /// Takes a job in, or gives it back when it has to wait for the next round.
@@ -130,29 +130,21 @@ impl Deliveries {
     }
 }
 
-/// Has everything that is enqueued sent now and waits until it is answered.
+/// Has everything that is enqueued sent now, linger or not, and waits until it is answered and the
+/// callbacks have run.
 ///
-/// The wrapper's own flush waits in steps of 100 ms, and asks librdkafka's threads to send for so
-/// short a moment that they mostly miss it and go by the linger.
-fn flush(producer: &RoundProducer, timeout: Duration) -> Result<(), KafkaError> {
-    let began = Instant::now();
-    while producer.in_flight_count() > 0 {
-        let waited = began.elapsed();
-        if waited > timeout {
-            return Err(KafkaError::Flush(Code::OperationTimedOut));
-        }
-        have_sent(producer);
-        // A look for answers that always takes its time: little of what has passed already.
-        producer.poll((waited / LOOKS_PER_WAIT).clamp(LOOK_MIN, LOOK_MAX));
-    }
-    Ok(())
-}
-
-/// Has librdkafka's threads send what is enqueued, linger or not.
+/// The wrapper's own flush waits in steps of 100 ms; librdkafka's ends with the last answer, as long
+/// as another thread runs the callbacks.
 #[allow(unsafe_code)]
-fn have_sent(producer: &RoundProducer) {
+fn flush(producer: &RoundProducer, timeout: Duration) -> Result<(), KafkaError> {
+    let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+    let client = producer.client().native_ptr();
     // SAFETY: the pointer is that of a producer which lives; the call takes nothing over.
-    unsafe { rdkafka::bindings::rd_kafka_flush(producer.client().native_ptr(), SENDING_MS) };
+    let outcome = unsafe { rdkafka::bindings::rd_kafka_flush(client, timeout_ms) };
+    match outcome {
+        rdkafka::bindings::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR => Ok(()),
+        outcome => Err(KafkaError::Flush(outcome.into())),
+    }
 }
 
 impl Delivery {
@@ -273,7 +265,7 @@ fn enqueue(
         match producer.send(sent) {
             Ok(()) => return Ok(()),
             Err((error, back)) if error::code_of(&error) == Some(Code::QueueFull) => {
-                producer.poll(QUEUE_WAIT);
+                std::thread::sleep(QUEUE_WAIT);
                 sent = back;
             }
             Err((error, _)) => return Err(error),
@@ -293,11 +285,3 @@ const HEADER_OVERHEAD_BYTES: usize = 4;
 
 /// How long to let librdkafka's queue drain before another try.
 const QUEUE_WAIT: Duration = Duration::from_millis(10);
-
-/// How long librdkafka's threads are told to send at once, in ms: they wake within it.
-const SENDING_MS: i32 = 1;
-
-/// A look for answers takes this part of the wait so far, but no less and no more than these.
-const LOOKS_PER_WAIT: u32 = 8;
-const LOOK_MIN: Duration = Duration::from_millis(1);
-const LOOK_MAX: Duration = Duration::from_millis(50);

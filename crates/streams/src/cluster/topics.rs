@@ -22,7 +22,7 @@ use super::error::{self, About};
 use super::settings;
 use crate::config::{Durability, StreamsConfig};
 use crate::error::StreamsError;
-use crate::event_store::{OffsetRange, TopicInfo, TopicSpec};
+use crate::event_store::{OffsetRange, Replication, TopicInfo, TopicSpec};
 use crate::limits::{CLUSTER_TOPICS_KNOWN_MAX, PARTITIONS_PER_TOPIC_MAX};
 use crate::topic::TopicName;
 
@@ -60,18 +60,26 @@ impl Topics {
             return Err(StreamsError::InternalTopic(name));
         }
         let policy = self.config.creation_policy(&name);
-        let partitions = spec.partitions.unwrap_or(policy.partitions);
+        let replication = spec.replication.clone();
+        let partitions = match &replication {
+            Replication::Assigned(assigned) => i32::try_from(assigned.len()).unwrap_or(i32::MAX),
+            _ => spec.partitions.unwrap_or(policy.partitions),
+        };
         if !(1..=PARTITIONS_PER_TOPIC_MAX).contains(&partitions) {
             let max = PARTITIONS_PER_TOPIC_MAX;
             return Err(StreamsError::InvalidPartitions { partitions, max });
         }
         let set = settings::of_new_topic(&self.config, spec)?;
-        let replication = self.calls.config().replication_factor;
-        let mut topic = NewTopic::new(
-            name.wire_name(),
-            partitions,
-            TopicReplication::Fixed(replication),
-        );
+        let assigned: Vec<&[i32]> = match &replication {
+            Replication::Assigned(assigned) => assigned.iter().map(Vec::as_slice).collect(),
+            _ => Vec::new(),
+        };
+        let replication = match replication {
+            Replication::Usual => TopicReplication::Fixed(self.calls.config().replication_factor),
+            Replication::Factor(factor) => TopicReplication::Fixed(factor),
+            Replication::Assigned(_) => TopicReplication::Variable(&assigned),
+        };
+        let mut topic = NewTopic::new(name.wire_name(), partitions, replication);
         for (key, value) in &set {
             topic = topic.set(key, value);
         }

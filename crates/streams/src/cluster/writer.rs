@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use base::{Clock, SystemClock};
 use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::error::KafkaError;
 use rdkafka::producer::Producer;
 
 use super::calls::Calls;
@@ -26,7 +27,7 @@ pub(super) type Outcome = Result<Placed, StreamsError>;
 pub(super) struct Writer {
     calls: Calls,
     partition_bytes_max: u64,
-    /// None until it is needed, and again after it broke.
+    /// None when there could be none, and after it broke.
     producer: Option<(RoundProducer, Deliveries)>,
 }
 
@@ -42,19 +43,17 @@ impl Writer {
     /// Writes until nobody can send any more.
     pub(super) fn run(mut self, jobs: Receiver<Job>) {
         let mut waiting = Waiting::new(jobs);
+        // Connecting takes half a second, which the first batch shall not wait for. What is wrong is
+        // told when there is a batch.
+        if let Err(error) = self.connect() {
+            tracing::debug!(error = base::report(&error), "no producer yet");
+        }
         loop {
             match waiting.next(self.partition_bytes_max) {
                 Next::Round(round) => self.write(round),
-                Next::Idle => self.serve(),
+                Next::Idle => self.calls.serve(),
                 Next::Over => return,
             }
-        }
-    }
-
-    fn serve(&self) {
-        self.calls.serve();
-        if let Some((producer, _)) = &self.producer {
-            producer.poll(Duration::ZERO);
         }
     }
 
@@ -77,29 +76,36 @@ impl Writer {
         }
     }
 
-    fn send(&mut self, round: &Round) -> Result<Vec<Outcome>, StreamsError> {
-        let config = self.calls.config();
-        let told = |error| {
-            let trouble = self.calls.trouble().told();
-            error::of_call(&error, About::Cluster, trouble.as_deref())
-        };
-        if self.producer.is_none() {
-            let deliveries = Deliveries::new(self.calls.trouble().clone());
-            let mut client = config.producer();
-            let together = together_bytes(self.partition_bytes_max);
-            client.set("message.max.bytes", &together);
-            client.set("batch.size", &together);
-            let made = RoundProducer::from_config_and_context(&client, deliveries.clone());
-            self.producer = Some((made.map_err(told)?, deliveries));
+    fn connect(&mut self) -> Result<(), StreamsError> {
+        if self.producer.is_some() {
+            return Ok(());
         }
+        let deliveries = Deliveries::new(self.calls.trouble().clone());
+        let mut client = self.calls.config().producer();
+        let together = together_bytes(self.partition_bytes_max);
+        client.set("message.max.bytes", &together);
+        client.set("batch.size", &together);
+        let made = RoundProducer::from_config_and_context(&client, deliveries.clone());
+        let made = made.map_err(|error| self.told(&error))?;
+        self.producer = Some((made, deliveries));
+        Ok(())
+    }
+
+    fn told(&self, error: &KafkaError) -> StreamsError {
+        let trouble = self.calls.trouble().told();
+        error::of_call(error, About::Cluster, trouble.as_deref())
+    }
+
+    fn send(&mut self, round: &Round) -> Result<Vec<Outcome>, StreamsError> {
+        self.connect()?;
         let Some((producer, deliveries)) = &self.producer else {
             return Err(StreamsError::Closed);
         };
         let batches: Vec<_> = round.jobs.iter().map(|job| &job.batch).collect();
-        let timeout = config.flush_timeout();
+        let timeout = self.calls.config().flush_timeout();
         let sent = deliveries.send(producer, &batches, SystemClock.now(), timeout);
         let is_broken = sent.is_err() || producer.client().fatal_error().is_some();
-        let sent = sent.map_err(told);
+        let sent = sent.map_err(|error| self.told(&error));
         if is_broken {
             // What it still holds was answered with an error; a new one begins with nothing.
             self.producer = None;

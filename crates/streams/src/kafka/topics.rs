@@ -29,7 +29,7 @@ use tokio::task::consume_budget;
 use super::configs;
 use super::error::{code_of, streams_error_code};
 use super::reply::{Call, Ending, Reply, owned, text};
-use crate::{DurableWait, StreamsError, TopicName, TopicSpec};
+use crate::{DurableWait, Replication, StreamsError, TopicName, TopicSpec};
 
 /// Creates topics; each is durable when the answer says so.
 pub(super) fn create_topics(call: Call) -> Result<Reply, Ending> {
@@ -290,6 +290,7 @@ async fn create(
         name,
         partitions: partitions_asked(call, asked)?,
         durability: None,
+        replication: Replication::Usual,
         config: configs::asked(asked.configs.iter().map(|c| (&*c.name, c.value.as_deref())))?,
     };
     let name = spec.name.clone();

@@ -70,16 +70,42 @@ impl Partition {
         batch: Bytes,
         ack: Ack,
     ) -> Result<Append, StreamsError> {
-        let settings = self.live.settings();
-        let (bytes, max) = (batch.len() as u64, settings.message_bytes_max);
-        if bytes > max {
-            return Err(StreamsError::MessageTooLarge { bytes, max });
+        self.check_size(&batch)?;
+        let header = BatchHeader::check(&batch)?;
+        self.append_checked(batch, header, ack)
+    }
+
+    /// As [`Partition::append`], for a batch that this process has built.
+    pub(crate) fn append_built(
+        self: &Arc<Self>,
+        batch: Bytes,
+        ack: Ack,
+    ) -> Result<Append, StreamsError> {
+        self.check_size(&batch)?;
+        let header = BatchHeader::read(&batch)?;
+        self.append_checked(batch, header, ack)
+    }
+
+    fn check_size(&self, batch: &Bytes) -> Result<(), StreamsError> {
+        let (bytes, max) = (batch.len() as u64, self.live.settings().message_bytes_max);
+        match bytes > max {
+            true => Err(StreamsError::MessageTooLarge { bytes, max }),
+            false => Ok(()),
         }
-        let mut header = BatchHeader::check(&batch)?;
+    }
+
+    fn append_checked(
+        self: &Arc<Self>,
+        batch: Bytes,
+        header: BatchHeader,
+        ack: Ack,
+    ) -> Result<Append, StreamsError> {
+        let settings = self.live.settings();
+        let bytes = batch.len() as u64;
         if settings.is_compacting {
             compaction::check_keyed(&batch, &header)?;
         }
-        let (mut batch, mut log_append_time) = (batch, -1);
+        let (mut batch, mut header, mut log_append_time) = (batch, header, -1);
         if settings.is_append_time {
             let now = self.shared.clock.now();
             batch = stamped(&batch, now);

@@ -19,7 +19,7 @@ pub enum Command {
 /// What an ACL says.
 #[derive(clap::Args)]
 pub struct Fields {
-    /// Who: a user's name, or User:NAME; * is everybody.
+    /// Who: a user's name, or User:NAME; * is everybody, TENANT/* everybody of a tenant.
     #[arg(long, value_name = "USER")]
     user: Option<String>,
     /// What: read, write, create, delete, alter, describe, describe-configs, alter-configs,

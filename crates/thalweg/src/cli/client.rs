@@ -138,19 +138,19 @@ impl Client {
         Err(Failure(refusal(status.as_u16(), &body)))
     }
 
-    /// Base URL of the REST proxy of the same process.
-    pub async fn rest_url(&self) -> Result<String, Failure> {
+    /// Base URL of a role of the same process that speaks HTTP.
+    pub async fn role_url(&self, role: &str) -> Result<String, Failure> {
         let status = self.get("/api/v1/status").await?;
         let speaks_tls = status["tls"]
             .as_array()
-            .is_some_and(|all| all.contains(&"rest".into()));
+            .is_some_and(|all| all.contains(&role.into()));
         let scheme = if speaks_tls { "https" } else { "http" };
-        status["endpoints"]["rest"]
+        status["endpoints"][role]
             .as_str()
             .map(|address| format!("{scheme}://{address}"))
             .ok_or_else(|| {
                 Failure(format!(
-                    "{} runs no role rest; start `up` with it",
+                    "{} runs no role {role}; start `up` with it",
                     self.management
                 ))
             })

@@ -28,7 +28,7 @@ pub struct Args {
 }
 
 pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
-    let rest = client.rest_url().await?;
+    let rest = client.role_url("rest").await?;
     let group = args
         .group
         .clone()

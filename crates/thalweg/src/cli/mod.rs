@@ -11,6 +11,7 @@ mod import;
 mod lab;
 mod produce;
 mod resources;
+mod schemas;
 mod statements;
 mod store;
 mod table;
@@ -123,6 +124,9 @@ enum Command {
     /// List, add and remove what users may do.
     #[command(subcommand)]
     Acls(acls::Command),
+    /// List, show, register, check and delete the schemas of the registry.
+    #[command(subcommand)]
+    Schemas(Box<schemas::Command>),
     /// Write lines from standard input or a file into a topic, a record a line.
     Produce(produce::Args),
     /// Print the records of topics as they come.
@@ -204,6 +208,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Users(command) => block_on(users::run(client()?, command)),
         Command::Tokens(command) => block_on(tokens::run(client()?, command)),
         Command::Acls(command) => block_on(acls::run(client()?, command)),
+        Command::Schemas(command) => block_on(schemas::run(client()?, *command)),
         Command::Produce(args) => block_on(produce::run(client()?, args)),
         Command::Consume(args) => block_on(consume::run(client()?, args)),
         Command::Agents(command) => block_on(fleet::agents(client()?, command)),

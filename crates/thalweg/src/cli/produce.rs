@@ -26,7 +26,7 @@ pub struct Args {
 pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
     let url = format!(
         "{}/topics/{}",
-        client.rest_url().await?,
+        client.role_url("rest").await?,
         segment(&args.topic)
     );
     let input: Box<dyn BufRead> = match &args.file {

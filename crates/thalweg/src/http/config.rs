@@ -104,7 +104,7 @@ impl HttpConfig {
         Manners {
             cors: Cors::of(&self.cors),
             compression: self.compression,
-            body_idle_max: None,
+            ..Manners::default()
         }
     }
 }

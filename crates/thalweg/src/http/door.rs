@@ -1,7 +1,7 @@
 //! The way of one request from its connection to the routes, and of the answer back.
 //!
 //! What a port or a request does not use costs it nothing: a request by HTTP/1.1 that is neither
-//! compressed nor asks for it goes straight to the routes.
+//! compressed nor asks for it goes straight to the routes, or past them ([`rest::Straight`]).
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -12,21 +12,41 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::http::header::{HOST, ORIGIN};
-use axum::http::{HeaderValue, Request, Response, StatusCode};
-use axum::routing::future::RouteFuture;
+use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
 use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 use tower_service::Service;
 
 use super::cors::Cors;
+use super::guard::{self, Guard};
 use super::gzip::{self, Coding, Unpacked};
 use super::refused;
 use super::watch::{Progress, Watch, Watched};
 
+/// What answers the requests of a port.
+#[derive(Clone)]
+pub struct Routes {
+    /// Everything.
+    pub router: Router,
+    /// Asked first for what comes by HTTP/1.1 with nothing to be done to it.
+    pub straight: Option<rest::Straight>,
+}
+
+impl From<Router> for Routes {
+    fn from(router: Router) -> Self {
+        Routes {
+            router,
+            straight: None,
+        }
+    }
+}
+
 /// What is done to the requests of a port, beside routing them.
 #[derive(Default)]
 pub struct Manners {
+    /// Which requests are refused for where they come from.
+    pub(super) guard: Option<Guard>,
     /// Which other sites' pages may call; none when absent.
     pub cors: Option<Cors>,
     /// Whether answers are packed for those who ask for it.
@@ -37,37 +57,20 @@ pub struct Manners {
 
 /// Takes the requests of one connection.
 pub(super) struct Door {
-    pub routes: Router,
+    pub routes: Routes,
     pub manners: Arc<Manners>,
     pub peer: rest::Peer,
     /// Of a connection by HTTP/2.
     pub watch: Option<Arc<Watch>>,
 }
 
-/// An answer under way.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a box would cost every request on the straight way an allocation"
-)]
-pub(super) enum Answering {
-    Straight(RouteFuture<Infallible>),
-    Dressed(Pin<Box<dyn Future<Output = Response<Body>> + Send>>),
-}
-
-impl Answering {
-    /// The answer.
-    pub async fn done(self) -> Result<Response<Body>, Infallible> {
-        match self {
-            Answering::Straight(answer) => answer.await,
-            Answering::Dressed(answer) => Ok(answer.await),
-        }
-    }
-}
+/// An answer under way. It is moved several times before it runs, and is large: a box is cheaper.
+pub(super) type Answering =
+    Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 impl Door {
     /// Answers a request.
     pub fn take(&self, mut request: Request<Incoming>) -> Answering {
-        request.extensions_mut().insert(self.peer.clone());
         let headers = request.headers();
         let asks = Asks {
             coding: gzip::coding(headers),
@@ -75,19 +78,30 @@ impl Door {
         };
         let is_plain = asks.coding == Coding::Identity && !asks.wants_gzip;
         let has_manners = self.manners.cors.is_some() || self.manners.body_idle_max.is_some();
-        let mut routes = self.routes.clone();
         if is_plain && !has_manners && self.watch.is_none() {
-            return Answering::Straight(routes.call(request));
+            if let Some(refusal) = self.manners.refusal(headers) {
+                return Box::pin(std::future::ready(Ok(refusal)));
+            }
+            if let Some(straight) = &self.routes.straight {
+                match straight.take(request) {
+                    Ok(answer) => return Box::pin(answer),
+                    Err(other) => request = other,
+                }
+            }
+            request.extensions_mut().insert(self.peer.clone());
+            return Box::pin(self.routes.router.clone().call(request));
         }
+        request.extensions_mut().insert(self.peer.clone());
+        let routes = self.routes.router.clone();
         let manners = Arc::clone(&self.manners);
         let progress = self.watch.as_ref().map(|watch| watch.begin());
-        Answering::Dressed(Box::pin(async move {
+        Box::pin(async move {
             let answer = manners.answer(routes, request, asks).await;
-            match progress {
+            Ok(match progress {
                 Some(progress) => watched(answer, progress),
                 None => answer,
-            }
-        }))
+            })
+        })
     }
 }
 
@@ -99,6 +113,12 @@ struct Asks {
 }
 
 impl Manners {
+    /// The answer to a request that comes from where none may come from.
+    fn refusal(&self, headers: &HeaderMap) -> Option<Response<Body>> {
+        let message = guard::refusal(self.guard?, headers, self.cors.as_ref())?;
+        Some(refused(StatusCode::FORBIDDEN, message))
+    }
+
     async fn answer(
         &self,
         routes: Router,
@@ -113,7 +133,10 @@ impl Manners {
             Some(answer) => answer,
             None => {
                 name_host(&mut request);
-                self.route(routes, request, asks.coding).await
+                match self.refusal(request.headers()) {
+                    Some(refusal) => refusal,
+                    None => self.route(routes, request, asks.coding).await,
+                }
             }
         };
         if asks.wants_gzip {

@@ -6,18 +6,10 @@
 //! instead of this machine's address (DNS rebinding). Programs such as curl send no `Origin` and
 //! reach the port by its address, so they notice nothing.
 
-use std::sync::Arc;
-
-use axum::Router;
-use axum::extract::{Request, State};
+use axum::http::HeaderMap;
 use axum::http::header::{HOST, ORIGIN};
-use axum::http::{HeaderMap, StatusCode};
-use axum::middleware::{self, Next};
-use axum::response::Response;
 
 use super::cors::Cors;
-use super::door::Manners;
-use super::refused;
 
 /// What is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,26 +20,12 @@ pub(super) enum Guard {
     OriginAndHost,
 }
 
-/// Has `routes` refuse requests that come from another site's page, unless that site is let in.
-pub(super) fn guarded(routes: Router, guard: Guard, manners: Arc<Manners>) -> Router {
-    routes.layer(middleware::from_fn_with_state(
-        (guard, manners),
-        same_site_only,
-    ))
-}
-
-async fn same_site_only(
-    State((guard, manners)): State<(Guard, Arc<Manners>)>,
-    request: Request,
-    next: Next,
-) -> Response {
-    match refusal(guard, request.headers(), manners.cors.as_ref()) {
-        None => next.run(request).await,
-        Some(message) => refused(StatusCode::FORBIDDEN, message),
-    }
-}
-
-fn refusal(guard: Guard, headers: &HeaderMap, cors: Option<&Cors>) -> Option<&'static str> {
+/// Why a request is refused, if it is.
+pub(super) fn refusal(
+    guard: Guard,
+    headers: &HeaderMap,
+    cors: Option<&Cors>,
+) -> Option<&'static str> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let host = text(HOST).unwrap_or_default();
     if guard == Guard::OriginAndHost && !is_this_machine(host) {

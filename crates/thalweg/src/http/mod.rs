@@ -35,6 +35,7 @@ use crate::telemetry;
 
 pub use certificate::with_certificates;
 pub use config::{HttpConfig, Section};
+pub use door::Routes;
 pub use ports::Ports;
 pub use serve::serve;
 

@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use access::{AccessError, Jwts, Tls};
-use axum::Router;
 use base::Clock;
 
 use super::config::HttpConfig;
 use super::door::Manners;
-use super::guard::{self, Guard};
+use super::guard::Guard;
 use super::limits::BODY_IDLE_MAX;
 use super::serve::Transport;
 use crate::config::Config;
@@ -30,7 +29,6 @@ pub struct Ports {
 pub struct Port {
     tls: Option<Arc<Tls>>,
     manners: Arc<Manners>,
-    guard: Option<Guard>,
     /// Holds callers to what they may ask for; within the logins, as it asks who calls.
     pub rates: Option<Arc<rest::RateLimit>>,
 }
@@ -44,16 +42,16 @@ impl Ports {
         let port = |http: &HttpConfig, knows_everybody, body_idle_max| {
             let manners = Manners {
                 body_idle_max,
-                ..http.manners()
-            };
-            Ok(Port {
-                tls: http.open_tls()?,
-                manners: Arc::new(manners),
                 guard: match (config.access.allow_remote, knows_everybody) {
                     (true, _) => None,
                     (false, true) => Some(Guard::Origin),
                     (false, false) => Some(Guard::OriginAndHost),
                 },
+                ..http.manners()
+            };
+            Ok(Port {
+                tls: http.open_tls()?,
+                manners: Arc::new(manners),
                 rates: rest::RateLimit::of(&http.rate_limit, clock.clone()),
             })
         };
@@ -114,14 +112,6 @@ impl Port {
         Transport {
             tls: self.tls.clone(),
             manners: self.manners.clone(),
-        }
-    }
-
-    /// Keeps pages of other sites away from `routes`.
-    pub fn guarded(&self, routes: Router) -> Router {
-        match self.guard {
-            Some(guard) => guard::guarded(routes, guard, self.manners.clone()),
-            None => routes,
         }
     }
 }

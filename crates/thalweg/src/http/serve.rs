@@ -6,7 +6,6 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use access::Tls;
-use axum::Router;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -16,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::door::{Door, Manners};
+use super::door::{Door, Manners, Routes};
 use super::limits::{
     CONNECTION_COUNT_MAX, DRAIN_MAX, HEADER_BYTES_MAX, HEADER_READ_MAX,
     HTTP2_CONNECTION_WINDOW_BYTES, HTTP2_LOCAL_RESETS_MAX, HTTP2_LOOK, HTTP2_PENDING_RESETS_MAX,
@@ -39,10 +38,11 @@ pub struct Transport {
 /// At the bound of connections new ones wait in the kernel's queue: the sender is held back.
 pub async fn serve(
     listener: TcpListener,
-    routes: Router,
+    routes: impl Into<Routes>,
     transport: Transport,
     shutdown: CancellationToken,
 ) {
+    let routes = routes.into();
     let places = Arc::new(Semaphore::new(CONNECTION_COUNT_MAX));
     let graceful = GracefulShutdown::new();
     let port = Arc::new(Port {
@@ -96,7 +96,7 @@ pub async fn serve(
 struct Port {
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
-    routes: Router,
+    routes: Routes,
     transport: Transport,
 }
 
@@ -126,7 +126,7 @@ impl Port {
             },
             watch: watch.clone(),
         };
-        let service = service_fn(move |request| door.take(request).done());
+        let service = service_fn(move |request| door.take(request));
         let ended = match watch {
             None => {
                 let connection = self.http1.serve_connection(TokioIo::new(link), service);

@@ -108,6 +108,7 @@ fn every_command_explains_itself_and_completes() {
         "up",
         "agent",
         "topics",
+        "schemas",
         "produce",
         "consume",
         "statements",
@@ -148,4 +149,93 @@ fn tables_are_for_people_and_json_is_for_scripts() {
             .unwrap()
             .is_empty()
     );
+}
+
+#[test]
+fn schemas_are_registered_checked_shown_and_deleted() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let fields = |more: &str| {
+        format!(
+            r#"{{"type":"record","name":"Order","fields":[{{"name":"n","type":"int"}}{more}]}}"#
+        )
+    };
+    let first = file("order.avsc", &fields(""));
+    let second = file(
+        "more.avsc",
+        &fields(r#",{"name":"s","type":"string","default":""}"#),
+    );
+    let unfit = file("unfit.avsc", &fields(r#",{"name":"s","type":"string"}"#));
+    let message = file(
+        "line.proto",
+        "syntax = \"proto3\"; import \"a.proto\"; message Line { A a = 1; }",
+    );
+    let named = file("a.proto", "syntax = \"proto3\"; message A { int32 n = 1; }");
+    let register = |subject: &str, file: &str| {
+        let told = up.cli_json(&["schemas", "register", subject, file]);
+        told["id"].as_i64().unwrap()
+    };
+    assert_eq!(register("orders-value", &first), 1);
+    assert_eq!(register("orders-value", &first), 1);
+    up.cli_json(&["schemas", "check", "orders-value", &second]);
+    assert_eq!(register("orders-value", &second), 2);
+    assert_eq!(register("a", &named), 3);
+    let with_reference = [
+        "schemas",
+        "register",
+        "lines-value",
+        &message,
+        "--reference",
+    ];
+    let with_reference = [&with_reference[..], &["a.proto=a:1"]].concat();
+    assert_eq!(up.cli_json(&with_reference)["id"], 4);
+
+    let refused = up.cli(&["schemas", "check", "orders-value", &unfit]);
+    let told = text(&refused.stderr);
+    assert!(!refused.status.success(), "{told}");
+    assert!(
+        told.contains("READER_FIELD_MISSING_DEFAULT_VALUE"),
+        "{told}"
+    );
+    let refused = up.cli(&["schemas", "register", "orders-value", &unfit]);
+    assert!(!refused.status.success());
+    let told = up.cli_json(&["schemas", "config", "orders-value", "--set", "none"]);
+    assert_eq!(told["compatibility"], "NONE", "{told}");
+    assert_eq!(register("orders-value", &unfit), 5);
+    let told = up.cli_json(&["schemas", "config", "lines-value"]);
+    assert_eq!(told["compatibilityLevel"], "BACKWARD", "{told}");
+    up.cli_json(&["schemas", "config", "orders-value", "--unset"]);
+
+    let table = text(&up.cli(&["schemas", "list"]).stdout);
+    let lines: Vec<&str> = table.lines().collect();
+    let words = |line: &str| {
+        line.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(words(lines[0]), ["SUBJECT", "VERSION", "ID", "TYPE"]);
+    assert_eq!(words(lines[1]), ["a", "1", "3", "PROTOBUF"]);
+    assert_eq!(words(lines[3]), ["orders-value", "3", "5", "AVRO"]);
+    let table = text(&up.cli(&["schemas", "versions", "orders-value"]).stdout);
+    assert_eq!(table.lines().count(), 4, "{table}");
+    let shown = up.cli(&["schemas", "show", "orders-value", "--version", "1", "--raw"]);
+    assert_eq!(text(&shown.stdout).trim_end(), fields(""));
+    let shown = text(&up.cli(&["schemas", "show", "--id", "2"]).stdout);
+    assert!(shown.contains("\"default\": \"\""), "{shown}");
+
+    up.cli_json(&["schemas", "mode", "a", "--set", "readonly"]);
+    let refused = up.cli(&["schemas", "delete", "lines-value", "--permanent"]);
+    assert!(!refused.status.success());
+    assert_eq!(up.cli_json(&["schemas", "mode", "a"])["mode"], "READONLY");
+    up.cli_json(&["schemas", "delete", "lines-value", "--version", "latest"]);
+    up.cli_json(&["schemas", "delete", "lines-value", "--permanent"]);
+    let left = up.cli_json(&["schemas", "list", "--prefix", "lines"]);
+    assert_eq!(left.as_array().unwrap().len(), 0, "{left}");
+    let nobody = up.cli(&["schemas", "show", "nobody"]);
+    assert!(text(&nobody.stderr).contains("'nobody' not found"));
 }

@@ -36,6 +36,8 @@ mod rest;
 mod rest_formats;
 mod rest_hostile;
 mod rest_kills;
+mod rest_peers;
+mod rest_streams;
 mod rest_survival;
 mod schemas;
 mod transactions;

@@ -135,10 +135,13 @@ fn begins(line: &str) -> bool {
     methods.iter().any(|method| line.starts_with(method))
 }
 
-const NAMES: [&str; 4] = [
+const NAMES: [&str; 7] = [
     "quickstart-v1.txt",
+    "quickstart-v1-schemas.txt",
     "quickstart-v2.txt",
+    "quickstart-v2-schemas.txt",
     "quickstart-v3.txt",
+    "quickstart-v3-schemas.txt",
     "quickstart-mapr.txt",
 ];
 

@@ -280,10 +280,11 @@ pub const LOADS: &[Load] = &[
     Load::new("before Kafka: 64 sessions, single records", 64, 1, 100)
         .behind(Behind::Kafka)
         .references(&[(Rate, "Karapace 6.2, linger 0, 8 sessions", 488.0)]),
-    Load::new("before Kafka: arrays of 1,000", 8, 1_000, 100)
+    // A native client sends as much at once as its buffers hold.
+    Load::new("before Kafka: arrays of 1,000", 64, 1_000, 100)
         .behind(Behind::Kafka)
         .goals(&[(OfNative, AtLeast(90.0))]),
-    Load::new("before Kafka: values of 100 KB", 8, 1, 100_000)
+    Load::new("before Kafka: values of 100 KB", 64, 1, 100_000)
         .behind(Behind::Kafka)
         .goals(&[(OfNative, AtLeast(90.0))])
         .references(&[(Bytes, "Karapace 6.2, 4 sessions, 5 records each", 56.0)])

@@ -7,12 +7,14 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::{JSON, Served};
-use crate::answer::{self, Parameters, Segments};
+use crate::answer::{self, JsonObject, Parameters, Segments};
+use crate::answers::{Answers, kept};
+use crate::limits::ANSWER_BYTES_FREE;
 use crate::schemas::AskedVersion;
 use crate::schemas::error::SchemaError;
 use crate::schemas::format::SchemaType;
@@ -41,7 +43,16 @@ pub(super) fn list(body: &impl Serialize) -> Result<Response, SchemaError> {
              and limit"
         ))
     })?;
-    Ok(answer::bytes(StatusCode::OK, JSON, text.0))
+    let text = text.0;
+    if text.len() <= ANSWER_BYTES_FREE {
+        return Ok(answer::bytes(StatusCode::OK, JSON, text));
+    }
+    let share = Answers::of_process().for_answer(text.len());
+    let share = share.ok_or_else(|| {
+        SchemaError::Limit("large answers fill their room; ask again, or with limit".to_owned())
+    })?;
+    let answer = answer::bytes(StatusCode::OK, JSON, text);
+    Ok(kept(answer, Some(share)))
 }
 
 /// Takes as many bytes as an answer may have.
@@ -178,7 +189,8 @@ impl Served {
     ) -> Result<T, Response> {
         let held = self.gate.read(headers, body).await;
         let held = held.map_err(IntoResponse::into_response)?;
-        serde_json::from_slice(&held.bytes).map_err(|error| {
+        let read = serde_json::from_slice(&held.bytes).map(|JsonObject(entity)| entity);
+        read.map_err(|error| {
             let text = format!("the body does not fit: {error}");
             match error.classify() {
                 serde_json::error::Category::Data => SchemaError::InvalidEntity(text),
@@ -209,10 +221,20 @@ fn asked_version(text: &str) -> Result<AskedVersion, SchemaError> {
     number.map(AskedVersion::Number).ok_or_else(invalid)
 }
 
-/// A parameter that is there or not; everything but `true` is not.
+/// A parameter that is `true`, `false` or there without a value, which is false as well. Others are
+/// refused: a typing error in `permanent` or `deleted` is better told than taken for one of both.
 pub(super) fn flag<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
     let text = String::deserialize(value)?;
-    Ok(text.eq_ignore_ascii_case("true"))
+    flag_of(&text).map_err(D::Error::custom)
+}
+
+/// As [`flag`], of a value by itself.
+pub(super) fn flag_of(text: &str) -> Result<bool, &'static str> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" => Ok(true),
+        "false" | "" => Ok(false),
+        _ => Err("write true or false"),
+    }
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for SubjectPath {

@@ -7,6 +7,8 @@
 mod compatibility;
 mod form;
 mod ids;
+#[cfg(test)]
+mod openapi_tests;
 mod settings;
 mod subjects;
 
@@ -19,7 +21,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use serde_json::json;
 use streams::Caller;
 
@@ -51,11 +53,11 @@ pub fn routes(
 ) -> Router {
     let gate = Gate::new(registry.config.body_bytes_max.0);
     let served = Arc::new(Served { registry, gate });
-    let router = Router::new()
-        .route("/", get(root).post(root))
-        .merge(schema_routes())
-        .merge(subject_routes())
-        .merge(setting_routes())
+    let paths = paths().into_iter();
+    let router = paths.fold(Router::new(), |router, (path, methods)| {
+        router.route(path, methods)
+    });
+    let router = router
         .fallback(async || not_found())
         .method_not_allowed_fallback(async || RestError::MethodNotAllowed)
         .layer(middleware::from_fn_with_state(served.clone(), admitted))
@@ -78,72 +80,64 @@ pub fn routes(
         .layer(middleware::from_fn(in_context))
 }
 
-fn schema_routes() -> Router<Arc<Served>> {
-    Router::new()
-        .route("/schemas", get(ids::list))
-        .route("/schemas/types", get(ids::types))
-        .route("/schemas/ids/{id}", get(ids::one))
-        .route("/schemas/ids/{id}/schema", get(ids::text))
-        .route("/schemas/ids/{id}/subjects", get(ids::subjects))
-        .route("/schemas/ids/{id}/versions", get(ids::versions))
-        .route("/contexts", get(subjects::contexts))
-}
-
-fn subject_routes() -> Router<Arc<Served>> {
-    let version = "/subjects/{subject}/versions/{version}";
-    Router::new()
-        .route("/subjects", get(subjects::list))
-        .route(
-            "/subjects/{subject}",
-            post(subjects::look_up).delete(subjects::delete),
-        )
-        .route(
-            "/subjects/{subject}/versions",
-            get(subjects::versions).post(subjects::register),
-        )
-        .route(
-            version,
-            get(subjects::version).delete(subjects::delete_version),
-        )
-        .route(&format!("{version}/schema"), get(subjects::text))
-        .route(&format!("{version}/referencedby"), get(subjects::referrers))
-        .route("/subjects/{subject}/metadata", get(subjects::by_metadata))
-        .route(
+/// Every path of the registry; tests compare what is documented with them.
+fn paths() -> Vec<(&'static str, MethodRouter<Arc<Served>>)> {
+    let subject = post(subjects::look_up).delete(subjects::delete);
+    let versions = get(subjects::versions).post(subjects::register);
+    let version = get(subjects::version).delete(subjects::delete_version);
+    let config = get(settings::config)
+        .put(settings::set_config)
+        .delete(settings::unset_config);
+    let subject_config = get(settings::subject_config)
+        .put(settings::set_subject_config)
+        .delete(settings::unset_subject_config);
+    let mode = get(settings::mode)
+        .put(settings::set_mode)
+        .delete(settings::unset_mode);
+    let subject_mode = get(settings::subject_mode)
+        .put(settings::set_subject_mode)
+        .delete(settings::unset_subject_mode);
+    vec![
+        ("/", get(root).post(root)),
+        (OPENAPI, get(openapi)),
+        ("/schemas", get(ids::list)),
+        ("/schemas/types", get(ids::types)),
+        ("/schemas/ids/{id}", get(ids::one)),
+        ("/schemas/ids/{id}/schema", get(ids::text)),
+        ("/schemas/ids/{id}/subjects", get(ids::subjects)),
+        ("/schemas/ids/{id}/versions", get(ids::versions)),
+        ("/contexts", get(subjects::contexts)),
+        ("/subjects", get(subjects::list)),
+        ("/subjects/{subject}", subject),
+        ("/subjects/{subject}/metadata", get(subjects::by_metadata)),
+        ("/subjects/{subject}/versions", versions),
+        ("/subjects/{subject}/versions/{version}", version),
+        (
+            "/subjects/{subject}/versions/{version}/schema",
+            get(subjects::text),
+        ),
+        (
+            "/subjects/{subject}/versions/{version}/referencedby",
+            get(subjects::referrers),
+        ),
+        (
             "/compatibility/subjects/{subject}/versions",
             post(compatibility::against_all),
-        )
-        .route(
+        ),
+        (
             "/compatibility/subjects/{subject}/versions/{version}",
             post(compatibility::against_one),
-        )
+        ),
+        ("/config", config),
+        ("/config/{subject}", subject_config),
+        ("/mode", mode),
+        ("/mode/{subject}", subject_mode),
+    ]
 }
 
-fn setting_routes() -> Router<Arc<Served>> {
-    Router::new()
-        .route(
-            "/config",
-            get(settings::config)
-                .put(settings::set_config)
-                .delete(settings::unset_config),
-        )
-        .route(
-            "/config/{subject}",
-            get(settings::subject_config)
-                .put(settings::set_subject_config)
-                .delete(settings::unset_subject_config),
-        )
-        .route(
-            "/mode",
-            get(settings::mode)
-                .put(settings::set_mode)
-                .delete(settings::unset_mode),
-        )
-        .route(
-            "/mode/{subject}",
-            get(settings::subject_mode)
-                .put(settings::set_subject_mode)
-                .delete(settings::unset_subject_mode),
-        )
+/// `GET /openapi.json`: the document about this port.
+async fn openapi() -> Response {
+    answer::bytes(StatusCode::OK, JSON, DOCUMENT)
 }
 
 /// `GET /` and `POST /`: the registry is alive.
@@ -200,7 +194,7 @@ fn in_context(mut request: Request) -> Request {
 async fn admitted(State(served): Here, request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>();
     let path = path.map_or("", MatchedPath::as_str);
-    if ["", "/", "/schemas/types"].contains(&path) {
+    if ["", "/", OPENAPI, "/schemas/types"].contains(&path) {
         return next.run(request).await;
     }
     let registry = &served.registry;
@@ -235,7 +229,8 @@ async fn observe(request: Request, next: Next) -> Response {
     let started = Instant::now();
     let operation = operation(&request);
     let accept = answer::joined(request.headers(), header::ACCEPT);
-    let media = answer_type(accept.as_deref());
+    let is_document = request.uri().path() == OPENAPI;
+    let media = answer_type(accept.as_deref()).map(|of| if is_document { JSON } else { of });
     let has_body = [Method::POST, Method::PUT].contains(request.method());
     let mut response = match media {
         None => {
@@ -313,6 +308,11 @@ fn not_found() -> Response {
     let text = "no such path; see GET /subjects, POST /subjects/{subject}/versions and GET /schemas/ids/{id}";
     error::response(404, StatusCode::NOT_FOUND, text)
 }
+
+/// The OpenAPI document: one file, which tests compare with the routes, and schemathesis with the
+/// behaviour.
+const DOCUMENT: &str = include_str!("../../../openapi-schemas.json");
+const OPENAPI: &str = "/openapi.json";
 
 /// What the registry speaks, best first.
 const TYPES: [&str; 3] = [

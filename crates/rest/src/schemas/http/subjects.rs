@@ -7,7 +7,9 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::form::{SubjectPath, Switched, Told, VersionPath, flag, list as list_answer, raw, told};
+use super::form::{
+    SubjectPath, Switched, Told, VersionPath, flag, flag_of, list as list_answer, raw, told,
+};
 use super::{Here, Served};
 use crate::answer::Parameters;
 use crate::schemas::error::SchemaError;
@@ -212,7 +214,9 @@ pub(super) async fn by_metadata(
         named.map(|(_, value)| value.as_str()).collect()
     };
     let (keys, values) = (all("key"), all("value"));
-    let with_deleted = all("deleted").first() == Some(&"true");
+    let with_deleted = all("deleted").first().copied().unwrap_or_default();
+    let with_deleted = flag_of(with_deleted)
+        .map_err(|reason| SchemaError::BadRequest(format!("deleted: {reason}")))?;
     let state = served.registry.log.state();
     let versions = state.versions(&subject);
     let versions = versions.ok_or_else(|| SchemaError::SubjectNotFound(subject.clone()))?;

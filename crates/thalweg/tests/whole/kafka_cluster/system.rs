@@ -135,6 +135,39 @@ fn administer(up: &Up) {
         "1",
     );
     assert_eq!(refused.json()["error_code"], 40002, "{}", refused.body);
+    replicate(cluster, &brokers["data"][0]["broker_id"]);
+}
+
+/// Replicas are the cluster's to give: it has one broker here.
+fn replicate(cluster: &str, broker: &Value) {
+    let create = |name: &str, fields: Value| {
+        let mut body = fields;
+        body["topic_name"] = json!(format!("{name}{}", std::process::id()));
+        post(
+            &format!("{cluster}/topics"),
+            "application/json",
+            &body.to_string(),
+        )
+    };
+    let refused = create("three", json!({"replication_factor": 3}));
+    assert_eq!(refused.json()["error_code"], 40002, "{}", refused.body);
+    let told = refused.json()["message"].as_str().unwrap().to_lowercase();
+    assert!(told.contains("replication"), "{told}");
+    let made = create(
+        "one",
+        json!({"partitions_count": 2, "replication_factor": 1}),
+    );
+    assert_eq!(made.status, 201, "{}", made.body);
+    assert_eq!(made.json()["replication_factor"], 1, "{}", made.body);
+    let assigned = json!({"replicas_assignments": {"1": [broker], "0": [broker]}});
+    let made = create("assigned", assigned);
+    assert_eq!(made.status, 201, "{}", made.body);
+    assert_eq!(made.json()["partitions_count"], 2, "{}", made.body);
+    let gap = json!({"replicas_assignments": {"1": [broker]}});
+    assert_eq!(create("gap", gap).status, 422);
+    let elsewhere = json!({"replicas_assignments": {"0": [4_000]}});
+    let refused = create("elsewhere", elsewhere);
+    assert_eq!(refused.json()["error_code"], 40002, "{}", refused.body);
 }
 
 #[test]
