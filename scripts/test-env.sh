@@ -17,6 +17,10 @@ need node nodejs
 need npm npm
 need chromium chromium
 need python3 python3
+# The fleet's registry is tested on both. Debian keeps their servers off everybody's PATH.
+ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null 2>&1 ||
+    apt_install PostgreSQL postgresql
+[ -x /usr/sbin/mariadbd ] || need mariadbd mariadb-server
 # Debian's python3 has no venv of its own.
 python3 -c 'import ensurepip' 2>/dev/null || apt_install "python3's venv" python3-venv
 

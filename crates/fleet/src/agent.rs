@@ -9,6 +9,7 @@ use c2::{AgentInfo, DeviceInfo, FlowInfo, Heartbeat, Operand, OperationKind, Res
 
 use crate::limits;
 use crate::operation::{FleetOperation, OperationStatus, Policy, truncate};
+use crate::presence::Rival;
 
 /// An agent.
 #[derive(Clone, Debug)]
@@ -41,6 +42,16 @@ pub struct Agent {
     pub last_bytes: usize,
     /// Whether it waits to be written.
     pub dirty: bool,
+    /// Its last call that its row tells of.
+    pub row_seen: UnixMillis,
+    /// Heartbeats here that no sighting tells of yet.
+    pub unsighted: u32,
+    /// How often it calls, learned from its calls; 0 while that is not known.
+    pub interval_ms: u32,
+    /// The device that called under this identifier before the one that did last.
+    pub rival: Option<Box<Rival>>,
+    /// Numbers of the bulletins that its last heartbeat told, sorted.
+    pub bulletins: Box<[i64]>,
 }
 
 /// What an agent says of its resources.
@@ -95,6 +106,11 @@ impl Agent {
             last: None,
             last_bytes: 0,
             dirty: false,
+            row_seen: now,
+            unsighted: 0,
+            interval_ms: 0,
+            rival: None,
+            bulletins: Box::default(),
         }
     }
 
@@ -103,19 +119,21 @@ impl Agent {
         now.since(self.last_seen) <= wait
     }
 
-    /// Takes over what the sections of a message say; an absent section says nothing.
+    /// Takes over what the sections of a message say; an absent section says nothing. Tells
+    /// whether anything that its row holds changed, but for the time.
     pub fn observe(
         &mut self,
         device: Option<&DeviceInfo>,
         agent: Option<&AgentInfo>,
         flow: Option<&FlowInfo>,
         now: UnixMillis,
-    ) {
+    ) -> bool {
         self.last_seen = self.last_seen.max(now);
+        let mut changed = false;
         if let Some(device) = device {
-            keep(&mut self.device, device.identifier.as_deref());
+            changed |= keep(&mut self.device, device.identifier.as_deref());
             let network = device.network_info.as_ref();
-            keep(
+            changed |= keep(
                 &mut self.hostname,
                 network.and_then(|network| network.hostname.as_deref()),
             );
@@ -124,14 +142,17 @@ impl Agent {
             && self.manifest.as_ref() != Some(&key)
         {
             self.manifest = Some(key);
+            changed = true;
         }
         if let Some(flow) = flow {
             let reported = flow.flow_id.as_deref();
             let reported = reported.filter(|id| id.len() <= limits::HASH_BYTES_MAX);
             if self.flow.as_deref() != reported {
                 self.flow = reported.filter(|id| !id.is_empty()).map(Arc::from);
+                changed = true;
             }
         }
+        changed
     }
 
     /// Takes over what a message says of the agent's resources; an absent section says nothing.
@@ -211,10 +232,20 @@ impl Agent {
             .iter()
             .rev()
             .filter(|op| op.flow.as_deref() == Some(desired));
+        let mut newest = self
+            .operations
+            .iter()
+            .rev()
+            .filter_map(|op| op.flow.as_deref());
+        let is_wanted_again = newest.next().is_some_and(|newest| newest != desired);
         match of_flow.next() {
             None => FlowNeed::Update,
             Some(last) => match last.status {
                 OperationStatus::Cancelled => FlowNeed::Update,
+                // Another flow was wanted meanwhile: it goes back to this one.
+                OperationStatus::Done | OperationStatus::Failed if is_wanted_again => {
+                    FlowNeed::Update
+                }
                 // It was there and is gone again: a new intent, but not without end. An agent
                 // that names no flow at all is believed.
                 OperationStatus::Done
@@ -301,15 +332,20 @@ impl FlowState {
     }
 }
 
-/// Takes over `news` where there are any, cut to what a column holds.
-fn keep(field: &mut Option<String>, news: Option<&str>) {
+/// Takes over `news` where there are any, cut to what a column holds; tells whether it did.
+fn keep(field: &mut Option<String>, news: Option<&str>) -> bool {
     if let Some(news) = news.filter(|news| !news.is_empty())
         && field.as_deref() != Some(news)
     {
         let mut text = news.to_owned();
         truncate(&mut text, limits::NAME_BYTES_MAX);
-        *field = Some(text);
+        // What was cut is compared as it was cut.
+        if field.as_ref() != Some(&text) {
+            *field = Some(text);
+            return true;
+        }
     }
+    false
 }
 
 fn merge(last: &mut Heartbeat, mut news: Heartbeat) {

@@ -87,7 +87,7 @@ impl Requests {
             request.target.name().into(),
             request.kind.as_str().into(),
             request.operand.as_str().into(),
-            Value::Bytes(sealed),
+            Value::from(sealed),
             request.created.0.into(),
         ];
         let insert = "INSERT INTO operation_requests
@@ -405,7 +405,7 @@ impl Inner {
         );
         let insert = "INSERT INTO operation_results (operation_id, content, created_ms)
                       VALUES (?, ?, ?)";
-        let values = vec![id.into(), Value::Bytes(sealed), self.clock.now().0.into()];
+        let values = vec![id.into(), Value::from(sealed), self.clock.now().0.into()];
         // What nobody can ask for any more goes with each one that comes.
         let orphans = "DELETE FROM operation_results
                        WHERE operation_id NOT IN (SELECT id FROM operations)";

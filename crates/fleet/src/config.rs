@@ -1,12 +1,14 @@
 //! The fleet's part of the configuration.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use base::{ByteSize, HumanDuration};
 use serde::{Deserialize, Serialize};
 
+use crate::events::Level;
 use crate::operation::Policy;
 
 /// Keys under `fleet`.
@@ -15,6 +17,9 @@ use crate::operation::Policy;
 pub struct FleetConfig {
     /// Where agents and operators call.
     pub listen: String,
+    /// The database that all nodes of one fleet share, such as
+    /// `postgres://user:password@host/fleet` or `mysql://…`; by default a SQLite file.
+    pub database: Option<SecretUrl>,
     /// The address under which agents reach this fleet, such as `https://fleet.example.org`; by
     /// default the one that the agent called.
     pub public_url: Option<String>,
@@ -24,6 +29,14 @@ pub struct FleetConfig {
     pub class_heartbeat_intervals: BTreeMap<String, HumanDuration>,
     /// Intervals without a call after which an agent counts as missing.
     pub missing_after_intervals: u32,
+    /// How long an agent may be silent before it is removed with its operations; 0: for ever.
+    pub agent_cleanup_after: HumanDuration,
+    /// The same for single classes.
+    pub class_agent_cleanup_after: BTreeMap<String, HumanDuration>,
+    /// How long events are kept, by level (`debug`, `info`, `warn`, `error`); 0: not at all.
+    pub events_max_age: BTreeMap<String, HumanDuration>,
+    /// Where alerts are sent by POST, such as `https://chat.example.org/hooks/fleet`.
+    pub alerts_webhook: Option<SecretUrl>,
     /// How long what agents say may stay in memory before it is written.
     pub write_behind: HumanDuration,
     /// How long an operation that was handed out may stay without any answer before it is sent
@@ -68,15 +81,64 @@ pub enum CertificateBinding {
     AgentAndClass,
 }
 
+/// An address that may hold a secret: of a database, or of a webhook. It is never shown with it.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct SecretUrl(String);
+
+impl SecretUrl {
+    /// The address as it was given.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// The address without its secret: a password, or a webhook's path.
+    fn shown(&self) -> String {
+        let shown = sql::without_password(&self.0);
+        match shown.split_once("://") {
+            Some((scheme @ ("http" | "https"), rest)) => {
+                let host = rest.split('/').next().unwrap_or_default();
+                format!("{scheme}://{host}/…")
+            }
+            _ => shown,
+        }
+    }
+}
+
+impl From<String> for SecretUrl {
+    fn from(url: String) -> SecretUrl {
+        SecretUrl(url)
+    }
+}
+
+impl fmt::Debug for SecretUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown())
+    }
+}
+
+impl Serialize for SecretUrl {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.shown())
+    }
+}
+
 impl Default for FleetConfig {
     fn default() -> FleetConfig {
         let seconds = |n| HumanDuration(Duration::from_secs(n));
         FleetConfig {
             listen: "127.0.0.1:10090".to_owned(),
+            database: None,
             public_url: None,
             heartbeat_interval: seconds(30),
             class_heartbeat_intervals: BTreeMap::new(),
             missing_after_intervals: 3,
+            agent_cleanup_after: seconds(0),
+            events_max_age: Level::ALL
+                .map(|level| (level.as_str().to_owned(), HumanDuration(level.age())))
+                .into(),
+            alerts_webhook: None,
+            class_agent_cleanup_after: BTreeMap::new(),
             write_behind: seconds(1),
             resend_after: seconds(90),
             failed_after_attempts: 5,
@@ -95,14 +157,6 @@ impl Default for FleetConfig {
 }
 
 impl FleetConfig {
-    /// How long an agent of `class` may be silent before it counts as missing.
-    pub(crate) fn missing_after(&self, class: Option<&str>) -> Duration {
-        let own = class.and_then(|class| self.class_heartbeat_intervals.get(class));
-        own.unwrap_or(&self.heartbeat_interval)
-            .0
-            .saturating_mul(self.missing_after_intervals)
-    }
-
     /// The waits of operations.
     pub(crate) fn policy(&self) -> Policy {
         Policy {
@@ -111,6 +165,29 @@ impl FleetConfig {
             queued_timeout: self.queued_timeout.0,
             deployed_timeout: self.deployed_timeout.0,
             describe_timeout: self.describe_timeout.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_shown_without_their_secrets() {
+        for (address, shown) in [
+            ("postgres://ada:s3cret@db/fleet", "postgres://ada@db/fleet"),
+            (
+                "https://chat.example.org/hooks/s3cret",
+                "https://chat.example.org/…",
+            ),
+        ] {
+            let config = FleetConfig {
+                database: Some(address.to_owned().into()),
+                ..FleetConfig::default()
+            };
+            let text = format!("{config:?} {}", serde_json::to_string(&config).unwrap());
+            assert!(text.contains(shown) && !text.contains("s3cret"), "{text}");
         }
     }
 }

@@ -4,22 +4,27 @@ use std::collections::HashMap;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 
 use base::{Clock, UnixMillis};
 use bytes::Bytes;
 use c2::{Acknowledge, Heartbeat, HeartbeatResponse};
 use metrics::{counter, gauge, histogram};
 use parking_lot::Mutex;
-use sql::SqlError;
+use sql::{Place, SqlError};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
 use crate::asking::Requests;
-use crate::config::FleetConfig;
+use crate::config::{FleetConfig, SecretUrl};
 use crate::error::FleetError;
+use crate::events::alerts::Alerts;
+use crate::events::{self, Ages, Event, EventFilter, EventView, Kind, Watch};
+use crate::feed;
 use crate::files::Files;
 use crate::flow::FlowShape;
+use crate::lease::{self, Lease};
 use crate::limits;
 use crate::operation::{FleetOperation, Policy};
 use crate::registry::{self, Flow, Registry};
@@ -35,7 +40,7 @@ use crate::writer::{self, Signals};
 pub struct Fleet {
     pub(crate) inner: Arc<Inner>,
     stop: CancellationToken,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What requests and the write-behind share.
@@ -50,6 +55,14 @@ pub(crate) struct Inner {
     pub(crate) policy: Policy,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) store: Store,
+    /// What only one node may do.
+    pub(crate) lease: Lease,
+    /// Who is missing, for the node that tells of it.
+    watch: Mutex<Watch>,
+    ages: Ages,
+    alerts: Alerts,
+    /// The number up to which other nodes' changes are known.
+    pub(crate) feed: AtomicI64,
     /// Publications one after the other, so that versions count without gaps.
     pub(crate) publishing: tokio::sync::Mutex<()>,
     /// One write at a time, so that generations commit in order.
@@ -70,7 +83,12 @@ pub(crate) struct Reached {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AgentFilter {
     pub class: Option<String>,
+    /// Whether it has a class.
+    pub parked: Option<bool>,
     pub state: Option<String>,
+    pub flow_state: Option<String>,
+    /// A part of its identifier or its host's name.
+    pub search: Option<String>,
     pub after: Option<String>,
     pub limit: usize,
 }
@@ -82,24 +100,34 @@ struct FlowTexts {
 }
 
 impl Fleet {
-    /// Opens the registry in `dir`/`fleet.db` and starts the write-behind.
+    /// Opens the registry, in `dir`/`fleet.db` or where the configuration says, and starts the
+    /// write-behind and what nodes share.
     pub async fn open(
         dir: &Path,
         config: FleetConfig,
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Fleet>, FleetError> {
-        let store = Store::open(&dir.join("fleet.db")).await?;
+        let address = config.database.as_ref().map(SecretUrl::reveal);
+        let place = Place::read(address, &dir.join("fleet.db"))?;
+        let node = Uuid::new_v4().as_u64_pair().0 >> 1;
+        let store = Store::open(&place, node.cast_signed()).await?;
         let tables = Tables::open(store.database().clone()).await?;
         let key = config.key_file.clone();
         let sealer = Arc::new(Sealer::open(&key.unwrap_or_else(|| dir.join("key")))?);
         let requests = Requests::new(tables.clone(), sealer.clone());
-        let mut registry = store.load().await?;
+        let everything = store.everything().await?;
+        let feed = AtomicI64::new(everything.seq);
+        let mut registry = Registry::default();
+        registry.adopt(everything);
         requests.load(&mut registry).await?;
-        resource::load(&tables, &mut registry).await?;
+        resource::read(&tables).await?.put(&mut registry);
         tracing::debug!(
             agents = registry.agents.len(),
             "opened the fleet's registry"
         );
+        let config_ages = config.events_max_age.clone();
+        let webhook = config.alerts_webhook.as_ref().map(SecretUrl::reveal);
+        let (alerts, courier) = Alerts::new(webhook.map(str::to_owned));
         let inner = Arc::new(Inner {
             policy: config.policy(),
             config,
@@ -111,27 +139,33 @@ impl Fleet {
             sealer,
             clock,
             store,
+            lease: Lease::default(),
+            watch: Mutex::default(),
+            ages: Ages(config_ages),
+            alerts,
+            feed,
             publishing: tokio::sync::Mutex::new(()),
             writing: tokio::sync::Mutex::new(()),
             texts: Mutex::default(),
         });
         inner.files.clean(inner.clock.now()).await?;
         let stop = CancellationToken::new();
-        let task = tokio::spawn(writer::run(inner.clone(), stop.clone()));
+        let tasks = vec![
+            tokio::spawn(writer::run(inner.clone(), stop.clone())),
+            tokio::spawn(feed::run(inner.clone(), stop.clone())),
+            tokio::spawn(lease::run(inner.clone(), stop.clone())),
+            tokio::spawn(events::alerts::run(courier, stop.clone())),
+        ];
         Ok(Arc::new(Fleet {
             inner,
             stop,
-            writer: Mutex::new(Some(task)),
+            tasks: Mutex::new(tasks),
         }))
     }
 
     /// Stops the write-behind, writes what is left and closes the store.
     pub async fn close(&self) {
-        self.stop.cancel();
-        let task = self.writer.lock().take();
-        if let Some(task) = task {
-            let _ = task.await;
-        }
+        self.stop_tasks().await;
         if let Err(error) = self.inner.flush().await {
             tracing::error!(error = %base::report(&error), "cannot write what agents said last");
         }
@@ -141,12 +175,16 @@ impl Fleet {
     /// Stops without writing what is left, as a crash would; for tests.
     #[cfg(test)]
     pub(crate) async fn stop_writing(&self) {
+        self.stop_tasks().await;
+        self.inner.store.close().await;
+    }
+
+    async fn stop_tasks(&self) {
         self.stop.cancel();
-        let task = self.writer.lock().take();
-        if let Some(task) = task {
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        for task in tasks {
             let _ = task.await;
         }
-        self.inner.store.close().await;
     }
 
     /// The configuration.
@@ -227,7 +265,9 @@ impl Fleet {
                 .registry
                 .lock()
                 .heartbeat(now, &inner.policy, heartbeat, bytes, manifest)?;
-        inner.settle(taken.wait_for).await;
+        if !inner.settle(taken.wait_for).await {
+            return Err(FleetError::NotStored);
+        }
         let Some(agent) = taken.agent else {
             return Ok(HeartbeatResponse::default());
         };
@@ -256,6 +296,9 @@ impl Fleet {
         let manifest = registry::brought_manifest(ack.agent_info.as_ref(), |key| {
             inner.registry.lock().knows_manifest(key)
         });
+        if let Some(operation) = ack.operation() {
+            inner.learn_of(operation).await?;
+        }
         let now = inner.clock.now();
         let (taken, result) = inner.registry.lock().acknowledge(now, &ack, manifest)?;
         counter!("thalweg_fleet_acknowledges_total", "result" => result.as_str()).increment(1);
@@ -269,6 +312,11 @@ impl Fleet {
         } else {
             Err(FleetError::NotStored)
         }
+    }
+
+    /// One page of events, newest first.
+    pub(crate) async fn events(&self, filter: &EventFilter) -> Result<Vec<EventView>, FleetError> {
+        self.inner.store.events(filter).await
     }
 
     /// One page of agents.
@@ -298,6 +346,9 @@ impl Fleet {
                 .as_deref()
                 .is_some_and(|wanted| wanted != state)
             {
+                continue;
+            }
+            if !filter.fits(agent) || !self.inner.fits_flow_state(filter, &registry, agent) {
                 continue;
             }
             if page.agents.len() == limit {
@@ -379,22 +430,51 @@ impl Fleet {
     }
 }
 
+impl AgentFilter {
+    /// Whether what the agent itself says is what is looked for.
+    fn fits(&self, agent: &Agent) -> bool {
+        let has = |text: &str| {
+            self.search
+                .as_deref()
+                .is_none_or(|part| text.contains(part))
+        };
+        self.parked
+            .is_none_or(|parked| parked == agent.class.is_none())
+            && (has(&agent.id) || agent.hostname.as_deref().is_some_and(has))
+    }
+}
+
 impl Inner {
+    fn fits_flow_state(&self, filter: &AgentFilter, registry: &Registry, agent: &Agent) -> bool {
+        filter.flow_state.as_deref().is_none_or(|wanted| {
+            let desired = registry.desired_of(agent).map(|flow| &*flow.id);
+            agent.flow_state(desired, &self.policy).as_str() == wanted
+        })
+    }
+
     /// Writes everything that changed; durable when this returns.
     pub(crate) async fn flush(&self) -> Result<(), SqlError> {
         let _one = self.writing.lock().await;
-        let batch = {
+        let mut batch = {
             let mut registry = self.registry.lock();
             if !registry.is_dirty() {
                 return Ok(());
             }
             registry.take_batch()
         };
+        let alerts = batch.events.iter().filter(|event| event.kind.is_alert());
+        let alerts: Vec<Event> = alerts.cloned().collect();
+        batch.events.retain(|event| event.count(&self.ages));
         let started = std::time::Instant::now();
-        match self.store.write(&batch).await {
-            Ok(()) => {
-                self.registry.lock().committed(&batch);
+        match self.store.write(&batch, self.clock.now()).await {
+            Ok(written) => {
+                let mut registry = self.registry.lock();
+                registry.refuse_claims(&written.refused);
+                registry.committed(&batch);
+                registry.adopt(written.news);
+                drop(registry);
                 self.signals.commit(batch.generation);
+                alerts.iter().for_each(|event| self.alerts.raise(event));
                 histogram!("thalweg_fleet_write_behind_seconds").record(started.elapsed());
                 counter!("thalweg_fleet_write_behind_agents_total")
                     .increment(batch.agents.len() as u64);
@@ -407,8 +487,90 @@ impl Inner {
         }
     }
 
-    /// Times out operations that waited too long.
+    /// Hears of an operation that another node made a moment ago.
+    async fn learn_of(&self, operation: &str) -> Result<(), FleetError> {
+        if !self.store.is_shared() || self.registry.lock().knows_operation(operation) {
+            return Ok(());
+        }
+        let news = self.store.operation(operation).await?;
+        self.registry.lock().adopt(news);
+        Ok(())
+    }
+
+    /// Removes agents that nobody has heard for longer than the configuration allows.
+    pub(crate) async fn clean(&self, fence: i64) {
+        let now = self.clock.now();
+        let is_stale = |agent: &&Agent| {
+            let after = self.config.cleanup_after(agent.class.as_deref());
+            after.is_some_and(|after| now.since(agent.last_seen) > after)
+        };
+        let stale: Vec<Arc<str>> = {
+            let registry = self.registry.lock();
+            let stale = registry.agents.values().filter(is_stale);
+            let stale = stale.take(limits::CLEANED_AT_ONCE);
+            stale.map(|agent| agent.id.clone()).collect()
+        };
+        if stale.is_empty() {
+            return;
+        }
+        match self.store.remove_agents(&stale, Some(fence), now).await {
+            Ok(true) => {
+                let mut registry = self.registry.lock();
+                for id in &stale {
+                    if let Some(agent) = registry.agents.get(id) {
+                        let message = "it was silent for too long".to_owned();
+                        let event = Event::new(Kind::AgentRemoved, Some(agent), message, now);
+                        registry.tell(event);
+                    }
+                    registry.remove(id);
+                }
+                self.signals.change();
+                tracing::info!(
+                    agents = stale.len(),
+                    "removed agents that were silent for long"
+                );
+                counter!("thalweg_fleet_agents_removed_total").increment(stale.len() as u64);
+            }
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(error = %base::report(&error), "cannot remove silent agents");
+            }
+        }
+    }
+
+    /// Tells of agents that went missing or came back, if that is this node's to do.
+    pub(crate) fn look(&self, is_mine: bool) {
+        let mut watch = self.watch.lock();
+        if !is_mine {
+            watch.rest();
+            return;
+        }
+        let now = self.clock.now();
+        let mut registry = self.registry.lock();
+        let agents = registry.agents.values();
+        let agents = agents.map(|agent| (agent, self.config.patience(agent)));
+        let events = watch.look(now, agents);
+        if !events.is_empty() {
+            events.into_iter().for_each(|event| registry.tell(event));
+            self.signals.change();
+        }
+    }
+
+    /// Removes what is too old of history.
+    pub(crate) async fn prune(&self) {
+        let now = self.clock.now();
+        let pruned = self.store.prune_events(&self.ages, now).await;
+        let forgotten = self.store.forget_before(now - limits::FEED_AGE).await;
+        if let Err(error) = pruned.and(forgotten) {
+            tracing::warn!(error = %base::report(&error), "cannot remove what is too old");
+        }
+    }
+
+    /// Times out operations that waited too long; one node does so for all.
     pub(crate) fn sweep(&self) {
+        if self.lease.held().is_none() {
+            return;
+        }
         let expired = self.registry.lock().sweep(self.clock.now(), &self.policy);
         if expired > 0 {
             counter!("thalweg_fleet_operations_timed_out_total").increment(expired as u64);
@@ -451,8 +613,8 @@ impl Inner {
         Ok(class.flows.last().map_or(1, |last| last.version + 1))
     }
 
-    fn is_online(&self, agent: &Agent, now: UnixMillis) -> bool {
-        agent.is_online(now, self.config.missing_after(agent.class.as_deref()))
+    pub(crate) fn is_online(&self, agent: &Agent, now: UnixMillis) -> bool {
+        agent.is_online(now, self.config.patience(agent))
     }
 
     fn state(&self, agent: &Agent, now: UnixMillis) -> &'static str {
@@ -484,6 +646,8 @@ impl Inner {
             flow_state: agent.flow_state(desired.as_deref(), &self.policy).as_str(),
             desired_flow_id: desired,
             heartbeats_total: agent.heartbeats,
+            heartbeat_interval_ms: (agent.interval_ms > 0).then_some(agent.interval_ms),
+            duplicate_device: agent.duplicate(now).map(str::to_owned),
         }
     }
 }

@@ -8,6 +8,11 @@
 //! transaction for all agents that spoke since the last one. [`registry`] and below decide
 //! without IO and take `now`; [`Fleet`] moves the bytes around them.
 //!
+//! Any number of nodes share a database and nothing else, and an agent may reach any of them at
+//! any call: `store` says how writers queue and what a node reads of the others' changes (`feed`),
+//! `registry::join` how two views of one operation become one and why one intent has one id,
+//! `lease` what one node does for all.
+//!
 //! Leaves out running flows (agents do), and says nothing of the transport: `http::routes` is
 //! mounted by the binary.
 
@@ -17,26 +22,35 @@ mod bundle;
 mod capability;
 mod config;
 mod error;
+mod events;
+mod feed;
 mod files;
 mod fleet;
 mod flow;
 pub mod http;
+mod lease;
 mod limits;
 mod manifest;
 mod operation;
 mod parameter;
+mod presence;
 mod publishing;
 mod registry;
 mod request;
 mod resource;
+mod rollout;
 mod seal;
 mod shape;
+mod sighting;
 mod store;
 mod tables;
 mod views;
 mod writer;
 
-pub use config::{CertificateBinding, FleetConfig};
+#[cfg(test)]
+mod nodes_tests;
+
+pub use config::{CertificateBinding, FleetConfig, SecretUrl};
 pub use error::FleetError;
 pub use fleet::Fleet;
 pub use flow::FlowShape;

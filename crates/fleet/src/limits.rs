@@ -116,3 +116,76 @@ pub const FLOW_DIFFERENCES_MAX: usize = 1_000;
 
 /// Parameters of one flow, class or agent.
 pub const PARAMETERS_MAX: usize = 1_000;
+
+/// Connections of one node to its database: the write-behind, the feed, and a few readers.
+pub const CONNECTIONS: u32 = 6;
+
+/// How often a node looks for what other nodes changed: the delay of news between nodes.
+pub const FEED_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long the feed of changes and the sightings are kept: a node that was stopped for longer
+/// reads everything again.
+pub const FEED_AGE: Duration = Duration::from_secs(3600);
+
+/// How old the time of the last call in an agent's row may become before the row is written for
+/// that alone: half of [`FEED_AGE`], so that the sightings always tell what rows do not.
+pub const ROW_SEEN_AGE: Duration = Duration::from_secs(1800);
+
+/// Bytes of one row of sightings, unpacked: 100,000 agents of 80 bytes each.
+pub const SIGHTINGS_BYTES_MAX: usize = 8 << 20;
+
+/// Agents in one row of sightings; what is over goes with the next one.
+pub const SIGHTINGS_MAX: usize = 20_000;
+
+/// How long a node keeps what only one node may do, without renewing it: what a dead node leaves
+/// undone for so long.
+pub const LEASE: Duration = Duration::from_secs(10);
+
+/// How often a node renews its lease, or asks for it.
+pub const LEASE_RENEWAL: Duration = Duration::from_secs(1);
+
+/// How often the feed and the events are rid of what is old.
+pub const PRUNE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How much earlier than the database a node believes its lease to end: the time of a call.
+pub const LEASE_MARGIN: Duration = Duration::from_secs(2);
+
+/// Agents that one clean-up removes in one transaction.
+pub const CLEANED_AT_ONCE: usize = 1_000;
+
+/// Roll-outs kept: those that are over make room.
+pub const ROLLOUTS_MAX: usize = 10_000;
+
+/// Agents of a batch when the caller does not say: as the product that operators know.
+pub const BATCH_AGENTS_DEFAULT: u32 = 100;
+
+/// Time between two batches when the caller does not say.
+pub const BATCH_INTERVAL_DEFAULT: Duration = Duration::from_secs(10);
+
+/// Failed agents, in percent of the reached ones, above which a roll-out halts when the caller
+/// does not say.
+pub const FAILURES_PERCENT_DEFAULT: u8 = 20;
+
+/// Events kept in all; the oldest go first.
+pub const EVENTS_MAX: i64 = 500_000;
+
+/// Events that wait to be written; more are counted and dropped: the database is away for long.
+pub const EVENTS_QUEUED_MAX: usize = 20_000;
+
+/// Bulletins of one heartbeat that are looked at: agents send a thousand at the most.
+pub const BULLETINS_MAX: usize = 1_000;
+
+/// Alerts that wait for the webhook.
+pub const ALERTS_QUEUED_MAX: usize = 10_000;
+
+/// Alerts told in one call of the webhook.
+pub const ALERTS_AT_ONCE: usize = 100;
+
+/// Calls of the webhook for the same alerts before they are given up.
+pub const WEBHOOK_TRIES: u32 = 5;
+
+/// Wait after the first call that failed; it doubles each time.
+pub const WEBHOOK_RETRY: Duration = Duration::from_secs(1);
+
+/// How long the webhook may take.
+pub const WEBHOOK_WAIT: Duration = Duration::from_secs(10);

@@ -24,8 +24,13 @@ impl Fleet {
     /// # Errors
     /// [`FleetError::BadFlow`], [`FleetError::UnfitFlow`] when the manifest of the class's agents says
     /// otherwise; [`FleetError::Full`], [`FleetError::Store`].
-    pub async fn publish(&self, class: &str, text: Bytes) -> Result<Published, FleetError> {
-        self.publish_checked(class, text, false).await
+    pub async fn publish(
+        &self,
+        class: &str,
+        text: Bytes,
+        deploys: bool,
+    ) -> Result<Published, FleetError> {
+        self.publish_checked(class, text, false, deploys).await
     }
 
     /// The same; `is_forced` publishes what the manifest speaks against.
@@ -34,6 +39,7 @@ impl Fleet {
         class: &str,
         text: Bytes,
         is_forced: bool,
+        deploys: bool,
     ) -> Result<Published, FleetError> {
         let checked = self.check_flow(class, &text).await?;
         if !is_forced && !checked.problems.is_empty() {
@@ -48,7 +54,7 @@ impl Fleet {
         let _one = self.inner.publishing.lock().await;
         let id: Arc<str> = Arc::from(Uuid::new_v4().to_string());
         self.inner.keep_secrets(&id, &secrets).await?;
-        self.enter(class, id, shape, text, checked.manifest_hash)
+        self.enter(class, id, shape, text, (deploys, checked.manifest_hash))
             .await
     }
 
@@ -62,7 +68,7 @@ impl Fleet {
         let _one = self.inner.publishing.lock().await;
         let id: Arc<str> = Arc::from(Uuid::new_v4().to_string());
         self.inner.copy_parameters(old, &id).await?;
-        self.enter(&class, id, shape, text, None).await
+        self.enter(&class, id, shape, text, (true, None)).await
     }
 
     /// What a flow would meet in a class, without publishing it.
@@ -127,10 +133,11 @@ impl Fleet {
         id: Arc<str>,
         shape: FlowShape,
         text: Bytes,
-        manifest_hash: Option<String>,
+        how: (bool, Option<String>),
     ) -> Result<Published, FleetError> {
         let inner = &self.inner;
         let version = inner.next_version(class)?;
+        let (deploys, manifest_hash) = how;
         let flow = Flow {
             id,
             class: Arc::from(class),
@@ -140,9 +147,13 @@ impl Fleet {
             bytes: i64::try_from(text.len()).unwrap_or(i64::MAX),
             created: inner.clock.now(),
         };
-        inner.store.publish(&flow, &text).await?;
+        let flow = inner.store.publish(flow, &text, deploys).await?;
+        let version = flow.version;
         inner.keep_text(flow.id.clone(), text);
-        let flow = inner.registry.lock().publish(flow);
+        let flow = match deploys {
+            true => inner.registry.lock().publish(flow),
+            false => inner.registry.lock().add_flow(flow),
+        };
         tracing::info!(class, version, flow = &*flow.id, "published a flow");
         counter!("thalweg_fleet_flows_published_total").increment(1);
         Ok(Published {

@@ -3,7 +3,9 @@
 //! Changes gather in a [`Batch`] of a numbered generation; whoever needs a change durable waits
 //! until its generation is committed. A batch that could not be written is put back whole.
 
+mod adopt;
 mod asked;
+mod join;
 mod resourced;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -16,14 +18,19 @@ use uuid::Uuid;
 use crate::agent::{Agent, FlowNeed};
 use crate::capability::Profile;
 use crate::error::FleetError;
+use crate::events::Event;
 use crate::flow::FlowShape;
 use crate::limits;
 use crate::manifest::{self, NewManifest};
-use crate::operation::{AckEffect, FleetOperation, Policy};
+use crate::operation::{AckEffect, FleetOperation, OperationStatus, Policy};
 use crate::request::Request;
 use crate::resource::{Resource, ResourceSet};
+use crate::rollout::Rollout;
+use crate::sighting::Sighting;
 
+pub use adopt::{ClassRow, News};
 pub use asked::{unknown_agent, unknown_operation};
+pub use join::operation_id;
 pub use resourced::ResourceState;
 
 /// The fleet's memory.
@@ -32,6 +39,7 @@ pub struct Registry {
     pub(crate) agents: BTreeMap<Arc<str>, Agent>,
     pub(crate) classes: BTreeMap<Arc<str>, Class>,
     pub(crate) flows: HashMap<Arc<str>, Arc<Flow>>,
+    pub(crate) rollouts: HashMap<Arc<str>, Arc<Rollout>>,
     pub(crate) manifests: HashMap<Arc<str>, Arc<AgentManifest>>,
     /// What operators asked for.
     pub(crate) requests: HashMap<Arc<str>, Arc<Request>>,
@@ -51,7 +59,24 @@ pub struct Registry {
     removed_operations: Vec<Arc<str>>,
     new_classes: Vec<Arc<str>>,
     new_manifests: Vec<NewManifest>,
+    /// Agents that called since the last batch.
+    sighted: Vec<Arc<str>>,
+    /// New descriptions of manifests, until the database says that no other node asks for them.
+    claims: Vec<Claim>,
+    /// Events that wait to be written.
+    events: Vec<Event>,
     generation: u64,
+}
+
+/// A wish to have a manifest described by one agent alone.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The manifest.
+    pub hash: Arc<str>,
+    /// The operation that asks for it.
+    pub operation: Arc<str>,
+    /// When another agent may be asked.
+    pub until: UnixMillis,
 }
 
 /// A class of agents.
@@ -63,6 +88,28 @@ pub struct Class {
     pub flows: Vec<Arc<Flow>>,
     /// The flow that its agents should run.
     pub desired: Option<Arc<Flow>>,
+    /// What decides instead while a flow is rolled out.
+    pub rollout: Option<Arc<Rollout>>,
+}
+
+impl Class {
+    /// A class without flows.
+    pub fn new(created: UnixMillis) -> Class {
+        Class {
+            created,
+            flows: Vec::new(),
+            desired: None,
+            rollout: None,
+        }
+    }
+
+    /// The flow that `agent` should run.
+    pub fn wanted(&self, agent: &str) -> Option<Arc<str>> {
+        match &self.rollout {
+            Some(rollout) => rollout.flow_for(agent).cloned(),
+            None => self.desired.as_ref().map(|flow| flow.id.clone()),
+        }
+    }
 }
 
 /// A published flow version; the text lies in the store.
@@ -93,6 +140,9 @@ pub struct Batch {
     pub removed_operations: Vec<Arc<str>>,
     pub classes: Vec<(Arc<str>, UnixMillis)>,
     pub manifests: Vec<NewManifest>,
+    pub sightings: Vec<Sighting>,
+    pub claims: Vec<Claim>,
+    pub events: Vec<Event>,
 }
 
 /// What became of a message.
@@ -134,33 +184,14 @@ pub struct Handout {
 }
 
 impl Registry {
-    /// Puts an agent back that the store remembers.
-    pub fn restore(&mut self, agent: Agent) {
-        for operation in &agent.operations {
-            self.owners.insert(operation.id.clone(), agent.id.clone());
-        }
-        if agent.has_active() {
-            self.active.insert(agent.id.clone());
-        }
-        for operation in agent
-            .operations
-            .iter()
-            .filter(|operation| operation.is_active())
-        {
-            if operation.kind == OperationKind::Describe
-                && operation.operand == Operand::Manifest
-                && let Some(key) = agent.manifest.clone()
-            {
-                self.describing
-                    .insert(key, (agent.id.clone(), operation.id.clone()));
-            }
-        }
-        self.agents.insert(agent.id.clone(), agent);
-    }
-
     /// Whether a manifest of this key is known.
     pub fn knows_manifest(&self, key: &str) -> bool {
         self.manifests.contains_key(key)
+    }
+
+    /// Whether this node has heard of an operation.
+    pub fn knows_operation(&self, id: &str) -> bool {
+        self.owners.contains_key(id)
     }
 
     /// Takes a heartbeat of `bytes` bytes; `manifest` is the one it brought, if it was unknown.
@@ -184,20 +215,37 @@ impl Registry {
             .transpose()?;
         let room = limits::KEPT_HEARTBEATS_BYTES_MAX.saturating_sub(self.kept_bytes);
         let agent = self.agents.get_mut(&id).ok_or(FleetError::NoIdentifier)?;
-        if class.is_some() {
+        let mut changed = agent.heartbeats == 0;
+        if class.is_some() && agent.class != class {
             agent.class = class;
+            changed = true;
         }
-        agent.observe(
+        agent.learn_interval(now);
+        let device = agent.device.clone();
+        changed |= agent.observe(
             heartbeat.device_info.as_ref(),
             heartbeat.agent_info.as_ref(),
             heartbeat.flow_info.as_ref(),
             now,
         );
         agent.observe_resources(heartbeat.resource_info.as_ref());
+        agent.note_device(device, now);
+        let mut events = agent.new_bulletins(&heartbeat, now);
+        if agent.heartbeats == 0 {
+            events.push(Event::registered(agent, now));
+        }
         agent.heartbeats += 1;
+        changed |= now.since(agent.row_seen) >= limits::ROW_SEEN_AGE;
+        if agent.unsighted == 0 {
+            self.sighted.push(id.clone());
+        }
+        agent.unsighted += 1;
         let grown = agent.remember(heartbeat, bytes, room);
         self.kept_bytes = self.kept_bytes.saturating_add_signed(grown);
-        self.mark(&id);
+        events.into_iter().for_each(|event| self.tell(event));
+        if changed {
+            self.mark(&id);
+        }
         let created = self.plan(&id, now, policy);
         let wait_for = (created || stored.is_some()).then_some(self.generation);
         Ok(Taken {
@@ -251,6 +299,7 @@ impl Registry {
             ));
         };
         agent.observe(ack.device_info.as_ref(), info, ack.flow_info.as_ref(), now);
+        let class = agent.class.clone();
         let Some(found) = agent.operation_mut(operation) else {
             return Ok((
                 Taken {
@@ -262,12 +311,17 @@ impl Registry {
         };
         let effect = found.acknowledge(&ack.state(), &ack.details(), now);
         let id = found.id.clone();
+        let is_news = effect != AckEffect::Duplicate && found.status == OperationStatus::Failed;
+        let failed = is_news.then(|| Event::failed(&owner, class, found, now));
         if effect != AckEffect::Duplicate {
             self.dirty_operations.insert(id.clone());
             wait = true;
         }
         self.describing
             .retain(|_, (_, describing)| *describing != id);
+        if let Some(event) = failed {
+            self.tell(event);
+        }
         self.mark(&owner);
         self.refresh_active(&owner);
         let result = match effect {
@@ -304,9 +358,7 @@ impl Registry {
             .class
             .as_ref()
             .and_then(|class| self.classes.get(class));
-        let desired = class
-            .and_then(|class| class.desired.as_ref())
-            .map(|flow| flow.id.clone());
+        let desired = class.and_then(|class| class.wanted(&agent.id));
         let mut handouts = Vec::new();
         for operation in &mut agent.operations {
             // What timed out is sent again only while it is still what the class wants.
@@ -338,17 +390,21 @@ impl Registry {
 
     /// Times out what waited too long; returns how many.
     pub fn sweep(&mut self, now: UnixMillis, policy: &Policy) -> usize {
-        let mut expired = Vec::new();
+        let (mut expired, mut failed) = (Vec::new(), Vec::new());
         for id in &self.active {
             let Some(agent) = self.agents.get_mut(id) else {
                 continue;
             };
             for operation in &mut agent.operations {
                 if operation.expire(now, policy) {
+                    if operation.is_hopeless(policy) {
+                        failed.push(Event::failed(id, agent.class.clone(), operation, now));
+                    }
                     expired.push((id.clone(), operation.id.clone()));
                 }
             }
         }
+        failed.into_iter().for_each(|event| self.tell(event));
         for (agent, operation) in &expired {
             self.describing
                 .retain(|_, (_, describing)| describing != operation);
@@ -359,6 +415,15 @@ impl Registry {
         expired.len()
     }
 
+    /// Takes an event that is to be written; what the database does not take for long is dropped.
+    pub fn tell(&mut self, event: Event) {
+        if self.events.len() >= limits::EVENTS_QUEUED_MAX {
+            metrics::counter!("thalweg_fleet_events_dropped_total").increment(1);
+            return;
+        }
+        self.events.push(event);
+    }
+
     /// Whether operations are under way, so that time-outs must be looked for.
     pub fn has_active(&self) -> bool {
         !self.active.is_empty()
@@ -367,6 +432,8 @@ impl Registry {
     /// Whether anything waits to be written.
     pub fn is_dirty(&self) -> bool {
         !(self.dirty.is_empty()
+            && self.sighted.is_empty()
+            && self.events.is_empty()
             && self.new_classes.is_empty()
             && self.new_manifests.is_empty()
             && self.removed_operations.is_empty())
@@ -378,9 +445,12 @@ impl Registry {
             generation: self.generation,
             removed_operations: std::mem::take(&mut self.removed_operations),
             manifests: std::mem::take(&mut self.new_manifests),
+            claims: std::mem::take(&mut self.claims),
+            events: std::mem::take(&mut self.events),
             ..Batch::default()
         };
         self.generation += 1;
+        self.take_sightings(&mut batch);
         for name in self.new_classes.drain(..) {
             if let Some(class) = self.classes.get(&name) {
                 batch.classes.push((name, class.created));
@@ -392,6 +462,7 @@ impl Registry {
                 continue;
             };
             agent.dirty = false;
+            agent.row_seen = agent.last_seen;
             for operation in &agent.operations {
                 if operations.contains(&operation.id) {
                     batch.operations.push((id.clone(), operation.clone()));
@@ -416,6 +487,9 @@ impl Registry {
     pub fn put_back(&mut self, batch: Batch) {
         self.removed_operations.extend(batch.removed_operations);
         self.new_manifests.splice(0..0, batch.manifests);
+        self.claims.splice(0..0, batch.claims);
+        batch.events.into_iter().for_each(|event| self.tell(event));
+        self.put_sightings_back(batch.sightings);
         self.new_classes
             .splice(0..0, batch.classes.into_iter().map(|(name, _)| name));
         for (agent, operation) in batch.operations {
@@ -440,36 +514,43 @@ impl Registry {
             });
         }
         let name: Arc<str> = Arc::from(name);
-        let class = Class {
-            created: now,
-            flows: Vec::new(),
-            desired: None,
-        };
-        self.classes.insert(name.clone(), class);
+        self.classes.insert(name.clone(), Class::new(now));
         self.new_classes.push(name.clone());
         Ok(name)
     }
 
     /// Takes a flow version that is durable as what its class wants.
     pub fn publish(&mut self, flow: Flow) -> Arc<Flow> {
+        let flow = self.add_flow(flow);
+        if let Some(class) = self.classes.get_mut(&flow.class) {
+            class.desired = Some(flow.clone());
+            class.rollout = None;
+        }
+        flow
+    }
+
+    /// Takes a flow version that is durable.
+    pub fn add_flow(&mut self, flow: Flow) -> Arc<Flow> {
+        if let Some(known) = self.flows.get(&flow.id) {
+            return known.clone();
+        }
         let flow = Arc::new(flow);
         let class = self
             .classes
             .entry(flow.class.clone())
-            .or_insert_with(|| Class {
-                created: flow.created,
-                flows: Vec::new(),
-                desired: None,
-            });
-        class.flows.push(flow.clone());
-        class.desired = Some(flow.clone());
+            .or_insert_with(|| Class::new(flow.created));
+        let place = class
+            .flows
+            .partition_point(|known| known.version < flow.version);
+        class.flows.insert(place, flow.clone());
         self.flows.insert(flow.id.clone(), flow.clone());
         flow
     }
 
-    /// The flow that the agent's class wants.
+    /// The flow that the agent should run.
     pub fn desired_of(&self, agent: &Agent) -> Option<&Arc<Flow>> {
-        self.classes.get(agent.class.as_ref()?)?.desired.as_ref()
+        let class = self.classes.get(agent.class.as_ref()?)?;
+        self.flows.get(&class.wanted(&agent.id)?)
     }
 
     fn agent_or_new(&mut self, id: &str, now: UnixMillis) -> Result<Arc<str>, FleetError> {
@@ -513,11 +594,11 @@ impl Registry {
             .class
             .as_ref()
             .and_then(|class| self.classes.get(class));
-        let desired = class
-            .and_then(|class| class.desired.as_ref())
-            .map(|flow| flow.id.clone());
+        let desired = class.and_then(|class| class.wanted(id));
         let silent = agent.settle_silent(now);
+        let mut settled = silent;
         if agent.settle(desired.as_deref(), now) || silent {
+            settled = true;
             let ids = agent
                 .operations
                 .iter()
@@ -538,8 +619,20 @@ impl Registry {
                 .clone()
                 .unwrap_or_else(|| Arc::from(format!("agent:{id}")));
             if !self.describing.contains_key(&key) && !agent.is_describing() {
-                let operation =
+                let before = agent.operations.iter().rev();
+                let before = before.filter(|op| op.kind == OperationKind::Describe);
+                let about = (&*key, before.map(|op| &*op.id).next());
+                let mut operation =
                     new_operation(OperationKind::Describe, Operand::Manifest, None, now);
+                operation.id = join::operation_id(id, about.0, about.1);
+                // Who has no hash describes nobody but itself.
+                if let Some(hash) = agent.manifest.clone() {
+                    self.claims.push(Claim {
+                        hash,
+                        operation: operation.id.clone(),
+                        until: now + policy.describe_timeout,
+                    });
+                }
                 self.describing
                     .insert(key, (id.clone(), operation.id.clone()));
                 fresh.push(operation);
@@ -549,7 +642,12 @@ impl Registry {
             let (kind, operand) = (OperationKind::Update, Operand::Configuration);
             let profile = Profile::of(head.as_deref());
             let verdict = profile.check(&kind, &operand);
+            let about = desired.clone().unwrap_or_default();
+            let before = agent.operations.iter().rev();
+            let before = before.filter(|op| op.flow == desired).map(|op| &*op.id);
+            let planned = join::operation_id(id, &about, before.into_iter().next());
             let mut operation = new_operation(kind, operand, desired, now);
+            operation.id = planned;
             if let Err(reason) = verdict {
                 operation.refuse(reason, now);
             }
@@ -564,6 +662,9 @@ impl Registry {
             self.add(id, operation);
         }
         created |= self.plan_resources(id, now, policy);
+        if created || settled {
+            self.mark(id);
+        }
         self.refresh_active(id);
         created || waits
     }
@@ -676,6 +777,11 @@ fn row_of(agent: &Agent) -> Agent {
         last: None,
         last_bytes: 0,
         dirty: false,
+        row_seen: agent.row_seen,
+        unsighted: 0,
+        interval_ms: agent.interval_ms,
+        rival: None,
+        bulletins: Box::default(),
     }
 }
 

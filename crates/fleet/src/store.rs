@@ -1,41 +1,65 @@
-//! The fleet's tables: agents, classes, manifests, flow versions, operations.
+//! The fleet's tables: agents, classes, manifests, flow versions, operations, and the feed by which
+//! nodes learn of each other's changes.
 //!
-//! Statements keep to what SQLite, PostgreSQL and MySQL share, but for `ON CONFLICT`, which a
-//! second dialect will spell in its own way.
+//! Every transaction that writes begins by counting up `feed.seq`, and with that takes the lock
+//! on its one row: writers of all nodes queue there, as they do in a SQLite file. So a number is
+//! given out in the order of commits, and who has read the feed up to a number has missed nothing
+//! below it; what is read after the lock is the newest there is, so two nodes' views of one
+//! operation are joined before they are written; and no two transactions wait for each other.
+//!
+//! Rows of agents and operations carry the number of their last change and the node that made it.
+//! Rarer changes stand in `changes` by kind and name. When agents called stands in `sightings`,
+//! one packed row for all agents that called since the last one, and in the agents' own rows only
+//! now and then.
 
-use std::collections::HashMap;
+mod events;
+mod rows;
+mod schema;
+
+use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
-use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::UnixMillis;
 use bytes::Bytes;
-use c2::{AgentManifest, Operand, OperationKind, RawJson};
 use flate2::read::GzDecoder;
-use sql::{Database, Migration, Options, Schema, SqlError, Transaction};
-use sqlx::sqlite::SqliteRow;
-use sqlx::{QueryBuilder, Row, Sqlite};
+use sql::{Database, Options, Place, SqlError, Statement, Transaction};
 
 use crate::agent::Agent;
 use crate::error::FleetError;
-use crate::flow::FlowShape;
 use crate::limits;
 use crate::manifest::NewManifest;
 use crate::operation::FleetOperation;
-use crate::registry::{Batch, Class, Flow, Registry};
+use crate::registry::{Batch, ClassRow, Flow, News};
+use crate::rollout::{Rollout, RolloutState};
+use crate::sighting::{self, Sighting};
 
-/// The fleet's database.
+/// The fleet's database, as one node sees it.
 #[derive(Clone, Debug)]
 pub struct Store {
     database: Database,
+    node: i64,
+}
+
+/// What a write came to where other nodes had written before.
+#[derive(Debug, Default)]
+pub struct Written {
+    /// Agents and operations as they stand now.
+    pub news: News,
+    /// New operations that were not written: another agent is describing the same manifest.
+    pub refused: Vec<Arc<str>>,
 }
 
 impl Store {
-    /// Opens the database at `path`.
-    pub async fn open(path: &Path) -> Result<Store, SqlError> {
-        Ok(Store {
-            database: Database::open(path, Options::default(), &SCHEMA).await?,
-        })
+    /// Opens the database for the node `node`.
+    pub async fn open(place: &Place, node: i64) -> Result<Store, SqlError> {
+        let options = Options {
+            readers: limits::CONNECTIONS,
+            ..Options::default()
+        };
+        let database = Database::open(place, options, &schema::SCHEMA).await?;
+        Ok(Store { database, node })
     }
 
     /// The database.
@@ -43,149 +67,351 @@ impl Store {
         &self.database
     }
 
+    /// Whether other nodes may use it too.
+    pub fn is_shared(&self) -> bool {
+        self.database.dialect().is_shared()
+    }
+
     /// Waits for what is under way and closes the database.
     pub async fn close(&self) {
         self.database.close().await;
     }
 
-    /// Reads everything but texts back into memory.
-    pub async fn load(&self) -> Result<Registry, FleetError> {
-        let mut registry = Registry::default();
-        for row in self
-            .rows("SELECT name, created_ms, flow_id FROM classes")
-            .await?
-        {
-            let name: Arc<str> = Arc::from(self.text(&row, "name")?);
-            let created = UnixMillis(self.number(&row, "created_ms")?);
-            registry.classes.insert(
-                name,
-                Class {
-                    created,
-                    flows: Vec::new(),
-                    desired: None,
-                },
-            );
-        }
-        let flows = "SELECT id, class, version, shape, sha256, bytes, created_ms FROM flows
-                     ORDER BY class, version";
-        for row in self.rows(flows).await? {
-            // Versions come in order, so the last one of a class is what it wants.
-            registry.publish(self.flow(&row)?);
-        }
-        for row in self.rows("SELECT hash, head FROM manifests").await? {
-            let text = self.text(&row, "head")?;
-            let bad = || FleetError::BadRow {
-                what: "manifest",
-                value: text.clone(),
-            };
-            let raw = RawJson::parse(text.clone()).map_err(|_| bad())?;
-            let head = AgentManifest::parse(&raw).map_err(|_| bad())?;
-            registry
-                .manifests
-                .insert(Arc::from(self.text(&row, "hash")?), Arc::new(head));
-        }
-        let mut operations: HashMap<String, Vec<FleetOperation>> = HashMap::new();
-        for row in self
-            .rows("SELECT * FROM operations ORDER BY created_ms, id")
-            .await?
-        {
-            let owner = self.text(&row, "agent_id")?;
-            operations
-                .entry(owner)
-                .or_default()
-                .push(self.operation(&row)?);
-        }
-        for row in self.rows("SELECT * FROM agents").await? {
-            let mut agent = self.agent(&row)?;
-            agent
-                .operations
-                .extend(operations.remove(&*agent.id).unwrap_or_default());
-            registry.restore(agent);
-        }
-        Ok(registry)
+    /// Everything but texts, as news; the feed goes on from its number.
+    pub async fn everything(&self) -> Result<News, FleetError> {
+        let seq = self.seq().await?;
+        let flows = format!("SELECT {FLOW_COLUMNS} FROM flows ORDER BY class, version");
+        let all = |text: &str| Statement::new(text);
+        Ok(News {
+            seq,
+            flows: self.flows(all(&flows)).await?,
+            rollouts: self
+                .rollouts(all("SELECT * FROM rollouts ORDER BY created_ms, id"))
+                .await?,
+            classes: self.classes(all("SELECT * FROM classes")).await?,
+            manifests: self
+                .manifests(all("SELECT hash, head FROM manifests"))
+                .await?,
+            agents: self.agents(all("SELECT * FROM agents")).await?,
+            operations: self
+                .operations(all("SELECT * FROM operations ORDER BY created_ms, id"))
+                .await?,
+            sightings: self
+                .sightings(all("SELECT body FROM sightings ORDER BY seq"))
+                .await?,
+            removed: Vec::new(),
+        })
     }
 
     /// Writes a batch in one transaction: durable when this returns.
-    pub async fn write(&self, batch: &Batch) -> Result<(), SqlError> {
-        let mut tx = self.database.begin().await?;
-        for chunk in batch.classes.chunks(limits::ROWS_PER_STATEMENT_MAX) {
-            let mut query = QueryBuilder::new("INSERT INTO classes (name, created_ms) ");
-            query.push_values(chunk, |mut row, (name, created)| {
-                row.push_bind(name.to_string()).push_bind(created.0);
-            });
-            query.push(" ON CONFLICT (name) DO NOTHING");
-            self.run(&mut tx, query, "write classes").await?;
-        }
+    pub async fn write(&self, batch: &Batch, now: UnixMillis) -> Result<Written, SqlError> {
+        let (mut tx, seq) = self.begin().await?;
+        let mut written = Written::default();
+        let mut changes: Vec<(&'static str, Arc<str>)> = Vec::new();
+        let classes = batch.classes.iter().map(rows::class).collect();
+        tx.insert("write classes", &rows::CLASSES, classes).await?;
+        changes.extend(batch.classes.iter().map(|(name, _)| (CLASS, name.clone())));
         for manifest in &batch.manifests {
             self.write_manifest(&mut tx, manifest).await?;
+            changes.push((MANIFEST, manifest.hash.clone()));
         }
-        for chunk in batch.agents.chunks(limits::ROWS_PER_STATEMENT_MAX) {
-            self.run(&mut tx, agents_query(chunk), "write agents")
-                .await?;
-        }
-        for chunk in batch.operations.chunks(limits::ROWS_PER_STATEMENT_MAX) {
-            self.run(&mut tx, operations_query(chunk), "write operations")
-                .await?;
-        }
+        let agents = self.joined_agents(&mut tx, batch, &mut written).await?;
+        let agents = agents
+            .iter()
+            .map(|agent| rows::agent(agent, seq, self.node))
+            .collect();
+        tx.insert("write agents", &rows::AGENTS, agents).await?;
+        let operations = self.joined_operations(&mut tx, batch, &mut written).await?;
+        let operations = self
+            .without_rivals(&mut tx, batch, operations, &mut written, now)
+            .await?;
+        let row = |(agent, operation): &(Arc<str>, FleetOperation)| {
+            rows::operation(agent, operation, seq, self.node)
+        };
+        let operations = operations.iter().map(row).collect();
+        tx.insert("write operations", &rows::OPERATIONS, operations)
+            .await?;
         for chunk in batch
             .removed_operations
             .chunks(limits::ROWS_PER_STATEMENT_MAX)
         {
-            let mut query = QueryBuilder::new("DELETE FROM operations WHERE id IN (");
-            let mut ids = query.separated(", ");
-            for id in chunk {
-                ids.push_bind(id.to_string());
-            }
-            query.push(")");
-            self.run(&mut tx, query, "remove operations").await?;
+            let delete = Statement::new("DELETE FROM operations WHERE id IN ");
+            let delete = delete.list(chunk.iter().map(|id| &**id));
+            tx.run("remove operations", &delete).await?;
         }
-        self.database.commit(tx, "commit what agents said").await
+        if !batch.sightings.is_empty() {
+            let body = sighting::pack(&batch.sightings);
+            let row = vec![seq.into(), self.node.into(), now.0.into(), body.into()];
+            tx.insert("write sightings", &rows::SIGHTINGS, vec![row])
+                .await?;
+        }
+        self.write_events(&mut tx, &batch.events).await?;
+        self.note(&mut tx, seq, now, &changes).await?;
+        tx.commit("commit what agents said").await?;
+        Ok(written)
     }
 
-    /// Writes a flow version as what its class wants: durable when this returns.
-    pub async fn publish(&self, flow: &Flow, text: &Bytes) -> Result<(), SqlError> {
+    /// Writes a flow as the next version of its class and, if it `deploys`, as what the class
+    /// wants; returns it with that version. Durable when this returns.
+    pub async fn publish(
+        &self,
+        mut flow: Flow,
+        text: &Bytes,
+        deploys: bool,
+    ) -> Result<Flow, SqlError> {
+        let what = "publish the flow";
+        let (mut tx, seq) = self.begin().await?;
+        let newest = Statement::new("SELECT MAX(version) AS version FROM flows WHERE class = ?");
+        if let Some(row) = tx.row(what, &newest.bind(&*flow.class)).await? {
+            let newest = row.maybe_number("version").map_err(|e| tx.error(what, e))?;
+            flow.version = newest.unwrap_or_default() + 1;
+        }
+        let (class, into) = match deploys {
+            true => (rows::wanting_class(&flow), &rows::WANTING_CLASSES),
+            false => (
+                rows::class(&(flow.class.clone(), flow.created)),
+                &rows::CLASSES,
+            ),
+        };
+        tx.insert("write the class", into, vec![class]).await?;
+        tx.insert(
+            "write the flow",
+            &rows::FLOWS,
+            vec![rows::flow(&flow, text)],
+        )
+        .await?;
+        let changes = [(FLOW, flow.id.clone()), (CLASS, flow.class.clone())];
+        self.note(&mut tx, seq, flow.created, &changes).await?;
+        tx.commit("commit the flow").await?;
+        Ok(flow)
+    }
+
+    /// Writes a new roll-out, which decides for its class from now on.
+    pub async fn begin_rollout(&self, rollout: &Rollout) -> Result<(), SqlError> {
+        let what = "begin a roll-out";
+        let (mut tx, seq) = self.begin().await?;
+        tx.insert(what, &rows::ROLLOUTS, vec![rows::rollout(rollout)])
+            .await?;
+        let class = Statement::new("UPDATE classes SET rollout_id = ? WHERE name = ?");
+        let class = class.bind(&*rollout.id).bind(&*rollout.class);
+        tx.run(what, &class).await?;
+        self.note_rollout(tx, seq, rollout, rollout.created).await
+    }
+
+    /// Writes a roll-out's next state, unless another node changed it meanwhile; one that is done
+    /// or rolled back decides no longer, and its class wants one flow again.
+    pub async fn change_rollout(
+        &self,
+        rollout: &Rollout,
+        now: UnixMillis,
+    ) -> Result<bool, SqlError> {
+        let what = "change a roll-out";
+        let (mut tx, seq) = self.begin().await?;
+        let change = Statement::new(
+            "UPDATE rollouts SET state = ?, reach = ?, reached_ms = ?, failures_percent = ?,
+             reason = ?, version = ? WHERE id = ? AND version = ?",
+        );
+        let change = change
+            .bind(rollout.state.as_str())
+            .bind(rollout.reach.cast_signed())
+            .bind(rollout.reached.0)
+            .bind(i64::from(rollout.plan.failures_percent))
+            .bind(rollout.reason.as_str())
+            .bind(rollout.version)
+            .bind(&*rollout.id)
+            .bind(rollout.version - 1);
+        if tx.run(what, &change).await? == 0 {
+            return Ok(false);
+        }
+        let flow = match rollout.state {
+            RolloutState::Done => Some(Some(&*rollout.flow)),
+            RolloutState::RolledBack => Some(rollout.previous.as_deref()),
+            _ => None,
+        };
+        if let Some(flow) = flow {
+            let class = Statement::new(
+                "UPDATE classes SET flow_id = ?, rollout_id = NULL
+                 WHERE name = ? AND rollout_id = ?",
+            );
+            let class = class.bind(flow).bind(&*rollout.class).bind(&*rollout.id);
+            tx.run(what, &class).await?;
+        }
+        self.note_rollout(tx, seq, rollout, now).await?;
+        Ok(true)
+    }
+
+    async fn note_rollout(
+        &self,
+        mut tx: Transaction,
+        seq: i64,
+        rollout: &Rollout,
+        now: UnixMillis,
+    ) -> Result<(), SqlError> {
+        let changes = [
+            (ROLLOUT, rollout.id.clone()),
+            (CLASS, rollout.class.clone()),
+        ];
+        self.note(&mut tx, seq, now, &changes).await?;
+        tx.commit("commit a roll-out").await
+    }
+
+    /// Removes agents with their operations; durable when this returns. Under a lease it tells
+    /// whether its fence still stood there, and removes nothing otherwise.
+    pub async fn remove_agents(
+        &self,
+        ids: &[Arc<str>],
+        fence: Option<i64>,
+        now: UnixMillis,
+    ) -> Result<bool, SqlError> {
+        let (mut tx, seq) = self.begin().await?;
+        if let Some(fence) = fence.filter(|_| self.is_shared()) {
+            let held = Statement::new("SELECT name FROM leases WHERE holder = ? AND fence = ?");
+            let held = held.bind(self.node).bind(fence);
+            if tx.row("see that the lease holds", &held).await?.is_none() {
+                return Ok(false);
+            }
+        }
+        for chunk in ids.chunks(limits::ROWS_PER_STATEMENT_MAX) {
+            for table in [
+                "DELETE FROM operations WHERE agent_id IN ",
+                "DELETE FROM agents WHERE id IN ",
+            ] {
+                let delete = Statement::new(table).list(chunk.iter().map(|id| &**id));
+                tx.run("remove agents", &delete).await?;
+            }
+        }
+        let gone: Vec<(&'static str, Arc<str>)> =
+            ids.iter().map(|id| (REMOVED, id.clone())).collect();
+        self.note(&mut tx, seq, now, &gone).await?;
+        tx.commit("remove agents").await?;
+        Ok(true)
+    }
+
+    /// What other nodes changed after the number `since`; none while nobody changed anything.
+    pub async fn news(&self, since: i64) -> Result<Option<News>, FleetError> {
+        let seq = self.seq().await?;
+        if seq <= since {
+            return Ok(None);
+        }
+        let window = |text: &str| {
+            let text = format!("{text} WHERE seq > ? AND seq <= ? AND node <> ? ORDER BY seq");
+            Statement::new(text).bind(since).bind(seq).bind(self.node)
+        };
+        let what = "read what other nodes changed";
+        let mut by_kind: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
+        let changes = window("SELECT seq, kind, item FROM changes");
+        for row in self.database.rows(what, &changes).await? {
+            let read = || Ok((row.text("kind")?, row.text("item")?));
+            let (kind, item) = read().map_err(|e| self.database.error(what, e))?;
+            by_kind.entry(kind).or_default().push(Arc::from(item));
+        }
+        let mut news = News {
+            seq,
+            removed: by_kind.remove(REMOVED).unwrap_or_default(),
+            ..News::default()
+        };
+        let named = |kind: &str| by_kind.get(kind).cloned().unwrap_or_default();
+        for chunk in named(CLASS).chunks(limits::ROWS_PER_STATEMENT_MAX) {
+            let select = in_list("SELECT * FROM classes WHERE name IN ", chunk);
+            news.classes.extend(self.classes(select).await?);
+        }
+        for chunk in named(ROLLOUT).chunks(limits::ROWS_PER_STATEMENT_MAX) {
+            let select = in_list("SELECT * FROM rollouts WHERE id IN ", chunk);
+            let select = select.push(" ORDER BY created_ms, id");
+            news.rollouts.extend(self.rollouts(select).await?);
+        }
+        for chunk in named(FLOW).chunks(limits::ROWS_PER_STATEMENT_MAX) {
+            let select = format!("SELECT {FLOW_COLUMNS} FROM flows WHERE id IN ");
+            let select = in_list(&select, chunk).push(" ORDER BY class, version");
+            news.flows.extend(self.flows(select).await?);
+        }
+        for chunk in named(MANIFEST).chunks(limits::ROWS_PER_STATEMENT_MAX) {
+            let select = in_list("SELECT hash, head FROM manifests WHERE hash IN ", chunk);
+            news.manifests.extend(self.manifests(select).await?);
+        }
+        news.agents = self.agents(window("SELECT * FROM agents")).await?;
+        news.operations = self.operations(window("SELECT * FROM operations")).await?;
+        news.sightings = self
+            .sightings(window("SELECT seq, body FROM sightings"))
+            .await?;
+        Ok(Some(news))
+    }
+
+    /// An operation that this node has not heard of yet, with its agent.
+    pub async fn operation(&self, id: &str) -> Result<News, FleetError> {
+        let select = Statement::new("SELECT * FROM operations WHERE id = ?").bind(id);
+        let operations = self.operations(select).await?;
+        let Some((owner, _)) = operations.first() else {
+            return Ok(News::default());
+        };
+        let select = Statement::new("SELECT * FROM agents WHERE id = ?").bind(&**owner);
+        Ok(News {
+            agents: self.agents(select).await?,
+            operations,
+            ..News::default()
+        })
+    }
+
+    /// Asks for a lease, or renews it: the fence if this node holds it now.
+    pub async fn lease(&self, name: &str, wait: Duration) -> Result<Option<i64>, SqlError> {
+        if !self.is_shared() {
+            return Ok(Some(0));
+        }
+        let what = "ask for a lease";
+        let now = self.database.now_ms().await?;
+        let until = now + i64::try_from(wait.as_millis()).unwrap_or(i64::MAX / 2);
         let mut tx = self.database.begin().await?;
-        let class = "INSERT INTO classes (name, created_ms, flow_id) VALUES (?, ?, ?)
-                     ON CONFLICT (name) DO UPDATE SET flow_id = excluded.flow_id";
-        sqlx::query(class)
-            .bind(flow.class.to_string())
-            .bind(flow.created.0)
-            .bind(flow.id.to_string())
-            .execute(&mut *tx)
-            .await
-            .map_err(|e| self.database.error("write the class", e))?;
-        let insert = "INSERT INTO flows
-            (id, class, version, shape, sha256, bytes, created_ms, content)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
-        sqlx::query(insert)
-            .bind(flow.id.to_string())
-            .bind(flow.class.to_string())
-            .bind(flow.version)
-            .bind(flow.shape.as_str())
-            .bind(&flow.sha256)
-            .bind(flow.bytes)
-            .bind(flow.created.0)
-            .bind(text.as_ref())
-            .execute(&mut *tx)
-            .await
-            .map_err(|e| self.database.error("write the flow", e))?;
-        self.database.commit(tx, "commit the flow").await
+        let first = vec![name.into(), self.node.into(), 1_i64.into(), until.into()];
+        tx.insert(what, &rows::LEASES, vec![first]).await?;
+        let renew = Statement::new("UPDATE leases SET until_ms = ? WHERE name = ? AND holder = ?");
+        let renew = renew.bind(until).bind(name).bind(self.node);
+        if tx.run(what, &renew).await? == 0 {
+            let take = Statement::new(
+                "UPDATE leases SET holder = ?, fence = fence + 1, until_ms = ?
+                 WHERE name = ? AND until_ms < ?",
+            );
+            let take = take.bind(self.node).bind(until).bind(name).bind(now);
+            tx.run(what, &take).await?;
+        }
+        let select = Statement::new("SELECT fence FROM leases WHERE name = ? AND holder = ?");
+        let held = tx.row(what, &select.bind(name).bind(self.node)).await?;
+        let fence = held.map(|row| row.number("fence")).transpose();
+        let fence = fence.map_err(|e| tx.error(what, e))?;
+        tx.commit(what).await?;
+        Ok(fence)
+    }
+
+    /// Lets the next node have the lease at once.
+    pub async fn give_back(&self, name: &str) -> Result<(), SqlError> {
+        let give = Statement::new("UPDATE leases SET until_ms = 0 WHERE name = ? AND holder = ?");
+        let give = give.bind(name).bind(self.node);
+        self.database.run("give a lease back", &give).await?;
+        Ok(())
+    }
+
+    /// Forgets what every node has read long ago.
+    pub async fn forget_before(&self, before: UnixMillis) -> Result<(), SqlError> {
+        for text in [
+            "DELETE FROM changes WHERE at_ms < ?",
+            "DELETE FROM sightings WHERE at_ms < ?",
+            "DELETE FROM describing WHERE until_ms < ?",
+        ] {
+            let delete = Statement::new(text).bind(before.0);
+            self.database.run("forget old changes", &delete).await?;
+        }
+        Ok(())
     }
 
     /// The text of a flow.
     pub async fn flow_text(&self, id: &str) -> Result<Option<Bytes>, SqlError> {
-        let content = self
-            .blob("SELECT content FROM flows WHERE id = ?", id)
-            .await?;
-        Ok(content.map(Bytes::from))
+        let select = Statement::new("SELECT content FROM flows WHERE id = ?").bind(id);
+        Ok(self.content(select).await?.map(Bytes::from))
     }
 
     /// The text of a manifest.
     pub async fn manifest_text(&self, hash: &str) -> Result<Option<Bytes>, SqlError> {
-        let Some(content) = self
-            .blob("SELECT content FROM manifests WHERE hash = ?", hash)
-            .await?
-        else {
+        let select = Statement::new("SELECT content FROM manifests WHERE hash = ?").bind(hash);
+        let Some(content) = self.content(select).await? else {
             return Ok(None);
         };
         let mut text = Vec::new();
@@ -200,245 +426,240 @@ impl Store {
         Ok(Some(Bytes::from(text)))
     }
 
+    /// Begins a transaction that writes: with the feed's lock and its next number.
+    async fn begin(&self) -> Result<(Transaction, i64), SqlError> {
+        let what = "take the feed's next number";
+        let mut tx = self.database.begin().await?;
+        let next = Statement::new("UPDATE feed SET seq = seq + 1 WHERE id = 1");
+        tx.run(what, &next).await?;
+        let select = Statement::new("SELECT seq FROM feed WHERE id = 1");
+        let seq = match tx.row(what, &select).await? {
+            Some(row) => row.number("seq").map_err(|e| tx.error(what, e))?,
+            None => 0,
+        };
+        Ok((tx, seq))
+    }
+
+    async fn seq(&self) -> Result<i64, SqlError> {
+        let what = "read the feed's number";
+        let select = Statement::new("SELECT seq FROM feed WHERE id = 1");
+        match self.database.row(what, &select).await? {
+            Some(row) => row.number("seq").map_err(|e| self.database.error(what, e)),
+            None => Ok(0),
+        }
+    }
+
+    async fn note(
+        &self,
+        tx: &mut Transaction,
+        seq: i64,
+        now: UnixMillis,
+        changes: &[(&'static str, Arc<str>)],
+    ) -> Result<(), SqlError> {
+        if !self.is_shared() {
+            return Ok(());
+        }
+        let row = |(kind, item): &(&'static str, Arc<str>)| {
+            vec![
+                seq.into(),
+                (*kind).into(),
+                (&**item).into(),
+                self.node.into(),
+                now.0.into(),
+            ]
+        };
+        tx.insert(
+            "note what changed",
+            &rows::CHANGES,
+            changes.iter().map(row).collect(),
+        )
+        .await
+    }
+
+    /// The batch's agents, each joined with what another node wrote of it.
+    async fn joined_agents(
+        &self,
+        tx: &mut Transaction,
+        batch: &Batch,
+        written: &mut Written,
+    ) -> Result<Vec<Agent>, SqlError> {
+        let mut agents = batch.agents.clone();
+        if !self.is_shared() {
+            return Ok(agents);
+        }
+        for chunk in agents.chunks_mut(limits::ROWS_PER_STATEMENT_MAX) {
+            let select = Statement::new("SELECT * FROM agents WHERE id IN ");
+            let select = select.list(chunk.iter().map(|agent| &*agent.id));
+            let mut stored = HashMap::new();
+            for row in tx.rows("read agents", &select).await? {
+                let agent = rows::read_agent(&row).map_err(|e| tx.error("read an agent", e))?;
+                stored.insert(agent.id.clone(), agent);
+            }
+            for agent in chunk {
+                if let Some(stored) = stored.remove(&agent.id) {
+                    agent.join(&stored);
+                    written.news.agents.push(agent.clone());
+                }
+            }
+        }
+        Ok(agents)
+    }
+
+    /// The batch's operations, each joined with what another node wrote of it.
+    async fn joined_operations(
+        &self,
+        tx: &mut Transaction,
+        batch: &Batch,
+        written: &mut Written,
+    ) -> Result<Vec<(Arc<str>, FleetOperation)>, SqlError> {
+        let mut operations = batch.operations.clone();
+        if !self.is_shared() {
+            return Ok(operations);
+        }
+        for chunk in operations.chunks_mut(limits::ROWS_PER_STATEMENT_MAX) {
+            let select = Statement::new("SELECT * FROM operations WHERE id IN ");
+            let select = select.list(chunk.iter().map(|(_, op)| &*op.id));
+            let mut stored = HashMap::new();
+            for row in tx.rows("read operations", &select).await? {
+                let (_, operation) =
+                    rows::read_operation(&row).map_err(|e| tx.error("read an operation", e))?;
+                stored.insert(operation.id.clone(), operation);
+            }
+            for (agent, operation) in chunk {
+                if let Some(stored) = stored.remove(&operation.id) {
+                    operation.join(&stored);
+                    let news = (agent.clone(), operation.clone());
+                    written.news.operations.push(news);
+                }
+            }
+        }
+        Ok(operations)
+    }
+
+    /// Leaves out new descriptions of manifests that another agent is describing already, on
+    /// whatever node, or that are known meanwhile.
+    async fn without_rivals(
+        &self,
+        tx: &mut Transaction,
+        batch: &Batch,
+        mut operations: Vec<(Arc<str>, FleetOperation)>,
+        written: &mut Written,
+        now: UnixMillis,
+    ) -> Result<Vec<(Arc<str>, FleetOperation)>, SqlError> {
+        if !self.is_shared() {
+            return Ok(operations);
+        }
+        let what = "see who describes a manifest";
+        for claim in &batch.claims {
+            let known = Statement::new("SELECT hash FROM manifests WHERE hash = ?");
+            let known = tx.row(what, &known.bind(&*claim.hash)).await?.is_some();
+            let rival = Statement::new(
+                "SELECT operation_id FROM describing
+                 WHERE hash = ? AND operation_id <> ? AND until_ms > ?",
+            );
+            let rival = rival.bind(&*claim.hash).bind(&*claim.operation).bind(now.0);
+            if known || tx.row(what, &rival).await?.is_some() {
+                operations.retain(|(_, operation)| operation.id != claim.operation);
+                written.refused.push(claim.operation.clone());
+                continue;
+            }
+            let row = vec![
+                (&*claim.hash).into(),
+                (&*claim.operation).into(),
+                claim.until.0.into(),
+            ];
+            tx.insert("claim a manifest", &rows::DESCRIBING, vec![row])
+                .await?;
+        }
+        Ok(operations)
+    }
+
     async fn write_manifest(
         &self,
         tx: &mut Transaction,
         manifest: &NewManifest,
     ) -> Result<(), SqlError> {
-        let head = RawJson::of(&*manifest.head).map(|head| head.as_str().to_owned());
-        let insert = "INSERT INTO manifests
-            (hash, agent_type, version, bytes, head, content) VALUES (?, ?, ?, ?, ?, ?)
-            ON CONFLICT (hash) DO NOTHING";
-        sqlx::query(insert)
-            .bind(manifest.hash.to_string())
-            .bind(manifest.head.agent_type.clone())
-            .bind(manifest.head.agent_version().map(str::to_owned))
-            .bind(i64::try_from(manifest.bytes).unwrap_or(i64::MAX))
-            .bind(head.unwrap_or_else(|_| "{}".to_owned()))
-            .bind(manifest.content.as_ref())
-            .execute(&mut **tx)
-            .await
-            .map_err(|e| self.database.error("write the manifest", e))?;
+        tx.insert(
+            "write the manifest",
+            &rows::MANIFESTS,
+            vec![rows::manifest(manifest)],
+        )
+        .await?;
+        let done = Statement::new("DELETE FROM describing WHERE hash = ?");
+        tx.run("note that a manifest is known", &done.bind(&*manifest.hash))
+            .await?;
         Ok(())
     }
 
-    async fn run(
-        &self,
-        tx: &mut Transaction,
-        mut query: QueryBuilder<Sqlite>,
-        what: &'static str,
-    ) -> Result<(), SqlError> {
-        let done = query.build().execute(&mut **tx).await;
-        done.map(|_| ()).map_err(|e| self.database.error(what, e))
-    }
-
-    async fn rows(&self, text: &'static str) -> Result<Vec<SqliteRow>, SqlError> {
-        let rows = sqlx::query(text).fetch_all(self.database.readers()).await;
-        rows.map_err(|e| self.database.error("read the fleet's tables", e))
-    }
-
-    async fn blob(&self, text: &'static str, key: &str) -> Result<Option<Vec<u8>>, SqlError> {
-        let failed = |e| self.database.error("read a text", e);
-        let row = sqlx::query(text)
-            .bind(key)
-            .fetch_optional(self.database.readers())
-            .await;
-        row.map_err(failed)?
-            .map(|row| row.try_get(0))
-            .transpose()
-            .map_err(failed)
-    }
-
-    fn agent(&self, row: &SqliteRow) -> Result<Agent, FleetError> {
-        let id = Arc::from(self.text(row, "id")?);
-        let mut agent = Agent::new(id, UnixMillis(self.number(row, "first_seen_ms")?));
-        agent.last_seen = UnixMillis(self.number(row, "last_seen_ms")?);
-        agent.heartbeats = self.number(row, "heartbeats")?.cast_unsigned();
-        agent.class = self.maybe(row, "class")?.map(Arc::from);
-        agent.manifest = self.maybe(row, "manifest_hash")?.map(Arc::from);
-        agent.hostname = self.maybe(row, "hostname")?;
-        agent.device = self.maybe(row, "device_id")?;
-        agent.flow = self.maybe(row, "flow_id")?.map(Arc::from);
-        Ok(agent)
-    }
-
-    fn flow(&self, row: &SqliteRow) -> Result<Flow, FleetError> {
-        let shape = self.text(row, "shape")?;
-        let shape: FlowShape = shape.parse().map_err(|()| FleetError::BadRow {
-            what: "flow",
-            value: shape,
-        })?;
-        Ok(Flow {
-            id: Arc::from(self.text(row, "id")?),
-            class: Arc::from(self.text(row, "class")?),
-            version: self.number(row, "version")?,
-            shape,
-            sha256: self.text(row, "sha256")?,
-            bytes: self.number(row, "bytes")?,
-            created: UnixMillis(self.number(row, "created_ms")?),
+    async fn content(&self, select: Statement) -> Result<Option<Vec<u8>>, SqlError> {
+        let what = "read a text";
+        let row = self.database.row(what, &select).await?;
+        row.map(|row| {
+            row.bytes("content")
+                .map_err(|e| self.database.error(what, e))
         })
+        .transpose()
     }
 
-    fn operation(&self, row: &SqliteRow) -> Result<FleetOperation, FleetError> {
-        let status = self.text(row, "state")?;
-        let status = status.parse().map_err(|()| FleetError::BadRow {
-            what: "operation",
-            value: status,
-        })?;
-        let mut operation = FleetOperation::new(
-            Arc::from(self.text(row, "id")?),
-            OperationKind::from(self.text(row, "operation")?.as_str()),
-            Operand::from(self.text(row, "operand")?.as_str()),
-            self.maybe(row, "flow_id")?.map(Arc::from),
-            UnixMillis(self.number(row, "created_ms")?),
-        );
-        operation.status = status;
-        operation.updated = UnixMillis(self.number(row, "updated_ms")?);
-        let handed_out: Option<i64> = self.get(row, "handed_out_ms")?;
-        operation.handed_out = handed_out.map(UnixMillis);
-        operation.attempts = u32::try_from(self.number(row, "attempts")?).unwrap_or(u32::MAX);
-        operation.acknowledged = self.number(row, "acknowledged")? != 0;
-        operation.details = self.text(row, "details")?;
-        operation.request = self.maybe(row, "request_id")?.map(Arc::from);
-        operation.goal = self.maybe(row, "goal")?.map(Arc::from);
-        operation.stored = true;
-        Ok(operation)
+    async fn classes(&self, select: Statement) -> Result<Vec<ClassRow>, FleetError> {
+        self.read(select, rows::read_class).await
     }
 
-    fn text(&self, row: &SqliteRow, column: &str) -> Result<String, SqlError> {
-        self.get(row, column)
+    async fn rollouts(&self, select: Statement) -> Result<Vec<Rollout>, FleetError> {
+        self.read(select, rows::read_rollout).await
     }
 
-    fn maybe(&self, row: &SqliteRow, column: &str) -> Result<Option<String>, SqlError> {
-        self.get(row, column)
+    async fn flows(&self, select: Statement) -> Result<Vec<Flow>, FleetError> {
+        self.read(select, rows::read_flow).await
     }
 
-    fn number(&self, row: &SqliteRow, column: &str) -> Result<i64, SqlError> {
-        self.get(row, column)
+    async fn manifests(
+        &self,
+        select: Statement,
+    ) -> Result<Vec<(Arc<str>, Arc<c2::AgentManifest>)>, FleetError> {
+        self.read(select, rows::read_manifest).await
     }
 
-    fn get<'r, T>(&self, row: &'r SqliteRow, column: &str) -> Result<T, SqlError>
-    where
-        T: sqlx::Decode<'r, Sqlite> + sqlx::Type<Sqlite>,
-    {
-        row.try_get(column)
-            .map_err(|e| self.database.error("read a column", e))
+    async fn agents(&self, select: Statement) -> Result<Vec<Agent>, FleetError> {
+        self.read(select, rows::read_agent).await
+    }
+
+    async fn operations(
+        &self,
+        select: Statement,
+    ) -> Result<Vec<(Arc<str>, FleetOperation)>, FleetError> {
+        self.read(select, rows::read_operation).await
+    }
+
+    async fn sightings(&self, select: Statement) -> Result<Vec<Sighting>, FleetError> {
+        let bodies = self.read(select, |row| row.bytes("body")).await?;
+        Ok(bodies
+            .iter()
+            .flat_map(|body| sighting::unpack(body))
+            .collect())
+    }
+
+    async fn read<T>(
+        &self,
+        select: Statement,
+        read: fn(&sql::Row) -> Result<T, sqlx::Error>,
+    ) -> Result<Vec<T>, FleetError> {
+        let what = "read the fleet's tables";
+        let rows = self.database.rows(what, &select).await?;
+        let values: Result<Vec<T>, sqlx::Error> = rows.iter().map(read).collect();
+        Ok(values.map_err(|e| self.database.error(what, e))?)
     }
 }
 
-fn agents_query(agents: &[Agent]) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new(
-        "INSERT INTO agents (id, class, manifest_hash, hostname, device_id, flow_id,
-         first_seen_ms, last_seen_ms, heartbeats) ",
-    );
-    query.push_values(agents, |mut row, agent| {
-        row.push_bind(agent.id.to_string())
-            .push_bind(agent.class.as_deref().map(str::to_owned))
-            .push_bind(agent.manifest.as_deref().map(str::to_owned))
-            .push_bind(agent.hostname.clone())
-            .push_bind(agent.device.clone())
-            .push_bind(agent.flow.as_deref().map(str::to_owned))
-            .push_bind(agent.first_seen.0)
-            .push_bind(agent.last_seen.0)
-            .push_bind(agent.heartbeats.cast_signed());
-    });
-    query.push(
-        " ON CONFLICT (id) DO UPDATE SET class = excluded.class,
-         manifest_hash = excluded.manifest_hash, hostname = excluded.hostname,
-         device_id = excluded.device_id, flow_id = excluded.flow_id,
-         last_seen_ms = excluded.last_seen_ms, heartbeats = excluded.heartbeats",
-    );
-    query
+fn in_list(text: &str, names: &[Arc<str>]) -> Statement {
+    Statement::new(text).list(names.iter().map(|name| &**name))
 }
 
-fn operations_query(operations: &[(Arc<str>, FleetOperation)]) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new(
-        "INSERT INTO operations (id, agent_id, operation, operand, flow_id, state, created_ms,
-         updated_ms, handed_out_ms, attempts, acknowledged, details, request_id, goal) ",
-    );
-    query.push_values(operations, |mut row, (agent, operation)| {
-        row.push_bind(operation.id.to_string())
-            .push_bind(agent.to_string())
-            .push_bind(operation.kind.as_str().to_owned())
-            .push_bind(operation.operand.as_str().to_owned())
-            .push_bind(operation.flow.as_deref().map(str::to_owned))
-            .push_bind(operation.status.as_str())
-            .push_bind(operation.created.0)
-            .push_bind(operation.updated.0)
-            .push_bind(operation.handed_out.map(|at| at.0))
-            .push_bind(i64::from(operation.attempts))
-            .push_bind(i64::from(operation.acknowledged))
-            .push_bind(operation.details.clone())
-            .push_bind(operation.request.as_deref().map(str::to_owned))
-            .push_bind(operation.goal.as_deref().map(str::to_owned));
-    });
-    query.push(
-        " ON CONFLICT (id) DO UPDATE SET state = excluded.state,
-         updated_ms = excluded.updated_ms, handed_out_ms = excluded.handed_out_ms,
-         attempts = excluded.attempts, acknowledged = excluded.acknowledged,
-         details = excluded.details",
-    );
-    query
-}
+const FLOW_COLUMNS: &str = "id, class, version, shape, sha256, bytes, created_ms";
 
-const SCHEMA: Schema = Schema {
-    name: "fleet",
-    migrations: &[Migration {
-        number: 1,
-        name: "agents, classes, flows, operations",
-        text: FIRST,
-    }],
-};
-
-const FIRST: &str = "
-CREATE TABLE classes (
-    name VARCHAR(255) NOT NULL PRIMARY KEY,
-    created_ms BIGINT NOT NULL,
-    flow_id VARCHAR(36)
-);
-CREATE TABLE agents (
-    id VARCHAR(255) NOT NULL PRIMARY KEY,
-    class VARCHAR(255),
-    manifest_hash VARCHAR(255),
-    hostname VARCHAR(255),
-    device_id VARCHAR(255),
-    flow_id VARCHAR(255),
-    first_seen_ms BIGINT NOT NULL,
-    last_seen_ms BIGINT NOT NULL,
-    heartbeats BIGINT NOT NULL
-);
-CREATE TABLE manifests (
-    hash VARCHAR(255) NOT NULL PRIMARY KEY,
-    agent_type VARCHAR(255),
-    version VARCHAR(255),
-    bytes BIGINT NOT NULL,
-    head TEXT NOT NULL,
-    content BLOB NOT NULL
-);
-CREATE TABLE flows (
-    id VARCHAR(36) NOT NULL PRIMARY KEY,
-    class VARCHAR(255) NOT NULL,
-    version BIGINT NOT NULL,
-    shape VARCHAR(16) NOT NULL,
-    sha256 VARCHAR(64) NOT NULL,
-    bytes BIGINT NOT NULL,
-    created_ms BIGINT NOT NULL,
-    content BLOB NOT NULL,
-    UNIQUE (class, version)
-);
-CREATE TABLE operations (
-    id VARCHAR(36) NOT NULL PRIMARY KEY,
-    agent_id VARCHAR(255) NOT NULL,
-    operation VARCHAR(32) NOT NULL,
-    operand VARCHAR(64) NOT NULL,
-    flow_id VARCHAR(36),
-    state VARCHAR(16) NOT NULL,
-    created_ms BIGINT NOT NULL,
-    updated_ms BIGINT NOT NULL,
-    handed_out_ms BIGINT,
-    attempts BIGINT NOT NULL,
-    acknowledged BIGINT NOT NULL,
-    details TEXT NOT NULL
-);
-CREATE INDEX operations_agent ON operations (agent_id);
-";
+// Kinds of changes.
+const CLASS: &str = "class";
+const FLOW: &str = "flow";
+const MANIFEST: &str = "manifest";
+const ROLLOUT: &str = "rollout";
+const REMOVED: &str = "agent-removed";

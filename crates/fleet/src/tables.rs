@@ -3,17 +3,9 @@
 //! Statements keep to what SQLite, PostgreSQL and MySQL share: a row that may be there is deleted
 //! and inserted in one transaction.
 
-use sql::{Database, Migration, Schema, SqlError};
-use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{Row, Sqlite};
+use sql::{Database, Migration, Row, Schema, SqlError};
 
-/// A value for a statement's mark.
-#[derive(Clone, Debug)]
-pub enum Value {
-    Text(String),
-    Number(i64),
-    Bytes(Vec<u8>),
-}
+pub use sql::Value;
 
 /// A statement with the values for its marks.
 pub type Statement = (&'static str, Vec<Value>);
@@ -28,19 +20,7 @@ pub struct Tables {
 #[derive(Debug)]
 pub struct Found<'t> {
     tables: &'t Tables,
-    row: SqliteRow,
-}
-
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::Text(text.to_owned())
-    }
-}
-
-impl From<i64> for Value {
-    fn from(number: i64) -> Value {
-        Value::Number(number)
-    }
+    row: Row,
 }
 
 impl Tables {
@@ -54,10 +34,9 @@ impl Tables {
     pub async fn rows(
         &self,
         what: &'static str,
-        (text, values): Statement,
+        statement: Statement,
     ) -> Result<Vec<Found<'_>>, SqlError> {
-        let rows = bound(text, values).fetch_all(self.database.readers()).await;
-        let rows = rows.map_err(|e| self.database.error(what, e))?;
+        let rows = self.database.rows(what, &bound(statement)).await?;
         let found = |row| Found { tables: self, row };
         Ok(rows.into_iter().map(found).collect())
     }
@@ -71,53 +50,35 @@ impl Tables {
     ) -> Result<u64, SqlError> {
         let mut tx = self.database.begin().await?;
         let mut changed = 0;
-        for (text, values) in statements {
-            let done = bound(text, values).execute(&mut *tx).await;
-            changed = done
-                .map_err(|e| self.database.error(what, e))?
-                .rows_affected();
+        for statement in statements {
+            changed = tx.run(what, &bound(statement)).await?;
         }
-        self.database.commit(tx, what).await?;
+        tx.commit(what).await?;
         Ok(changed)
     }
 }
 
 impl Found<'_> {
     pub fn text(&self, column: &str) -> Result<String, SqlError> {
-        self.column(column)
+        self.sorted(self.row.text(column))
     }
 
     pub fn number(&self, column: &str) -> Result<i64, SqlError> {
-        self.column(column)
+        self.sorted(self.row.number(column))
     }
 
     pub fn bytes(&self, column: &str) -> Result<Vec<u8>, SqlError> {
-        self.column(column)
+        self.sorted(self.row.bytes(column))
     }
 
-    fn column<'r, T>(&'r self, column: &str) -> Result<T, SqlError>
-    where
-        T: sqlx::Decode<'r, Sqlite> + sqlx::Type<Sqlite>,
-    {
-        self.row
-            .try_get(column)
-            .map_err(|e| self.tables.database.error("read a column", e))
+    fn sorted<T>(&self, read: Result<T, sqlx::Error>) -> Result<T, SqlError> {
+        read.map_err(|error| self.tables.database.error("read a column", error))
     }
 }
 
-fn bound(
-    text: &'static str,
-    values: Vec<Value>,
-) -> sqlx::query::Query<'static, Sqlite, SqliteArguments> {
-    let mut query = sqlx::query(text);
-    for value in values {
-        query = match value {
-            Value::Text(text) => query.bind(text),
-            Value::Number(number) => query.bind(number),
-            Value::Bytes(bytes) => query.bind(bytes),
-        };
-    }
-    query
+fn bound((text, values): Statement) -> sql::Statement {
+    let statement = sql::Statement::new(text);
+    values.into_iter().fold(statement, sql::Statement::bind)
 }
 
 const SCHEMA: Schema = Schema {
@@ -185,7 +146,7 @@ CREATE TABLE parameters (
     level VARCHAR(8) NOT NULL,
     owner VARCHAR(255) NOT NULL,
     name VARCHAR(255) NOT NULL,
-    sensitive BIGINT NOT NULL,
+    is_secret BIGINT NOT NULL,
     value BLOB NOT NULL,
     changed_ms BIGINT NOT NULL,
     PRIMARY KEY (level, owner, name)

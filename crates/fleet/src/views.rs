@@ -41,6 +41,10 @@ pub struct AgentView {
     pub resource_state: &'static str,
     /// Its heartbeats so far.
     pub heartbeats_total: u64,
+    /// How often it calls, as its calls show; null until that is known.
+    pub heartbeat_interval_ms: Option<u32>,
+    /// Another device that calls under the same identifier.
+    pub duplicate_device: Option<String>,
 }
 
 /// One page of agents, by identifier.

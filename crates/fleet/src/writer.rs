@@ -21,6 +21,8 @@ pub struct Signals {
     changed: Notify,
     hurry: Notify,
     hurried: AtomicBool,
+    /// Whether the last write failed: then nobody waits for the next one.
+    failing: AtomicBool,
     /// One more than the last generation that is durable.
     committed: watch::Sender<u64>,
 }
@@ -31,6 +33,7 @@ impl Default for Signals {
             changed: Notify::new(),
             hurry: Notify::new(),
             hurried: AtomicBool::new(false),
+            failing: AtomicBool::new(false),
             committed: watch::Sender::new(0),
         }
     }
@@ -43,9 +46,13 @@ impl Signals {
     }
 
     /// Asks for a commit at once and waits until `generation` is durable; false when that takes
-    /// longer than `COMMIT_WAIT`.
+    /// longer than `COMMIT_WAIT`, or at once while the database is away.
     pub async fn durable(&self, generation: u64) -> bool {
         let mut committed = self.committed.subscribe();
+        if self.failing.load(Ordering::Acquire) {
+            self.changed.notify_one();
+            return *committed.borrow() > generation;
+        }
         self.hurried.store(true, Ordering::Release);
         self.changed.notify_one();
         self.hurry.notify_one();
@@ -56,8 +63,14 @@ impl Signals {
         )
     }
 
+    /// Tells that the database took nothing.
+    pub fn fail(&self) {
+        self.failing.store(true, Ordering::Release);
+    }
+
     /// Tells that everything up to `generation` is durable.
     pub fn commit(&self, generation: u64) {
+        self.failing.store(false, Ordering::Release);
         self.committed
             .send_modify(|next| *next = (*next).max(generation + 1));
     }
@@ -83,6 +96,7 @@ pub async fn run(fleet: Arc<Inner>, stop: CancellationToken) {
         fleet.sweep();
         gather(&fleet, fleet.config.write_behind.0, &stop).await;
         if let Err(error) = fleet.flush().await {
+            fleet.signals.fail();
             tracing::error!(error = %base::report(&error), "cannot write what agents said");
             tokio::select! {
                 () = tokio::time::sleep(limits::WRITE_RETRY) => {}

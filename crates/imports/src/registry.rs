@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use base::{TenantId, UnixMillis};
-use sql::{Database, Migration, Options, Schema, SqlError};
+use sql::{Migration, Options, Schema, SqlError, Sqlite as Database};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Row, Sqlite};
 use streams::{Placed, TopicName};
@@ -444,6 +444,7 @@ const COLUMNS: &str = "number, id, tenant, name, format, topic, key_field, slice
 
 const SCHEMA: Schema = Schema {
     name: "imports",
+    oldest: 1,
     migrations: &[Migration {
         number: 1,
         name: "jobs, records, journal and slices",

@@ -1,64 +1,120 @@
-//! One SQLite file with its connections.
+//! An open database of any kind: statements, transactions, and the one seam to sqlx.
 
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use base::{Clock, SystemClock};
-use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
-};
-use sqlx::{ConnectOptions, Sqlite};
+use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
+use sqlx::postgres::{PgPool, PgPoolOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySql, Postgres};
 
+use crate::dialect::Dialect;
 use crate::error::SqlError;
 use crate::limits;
 use crate::migration::{self, Schema};
-
-/// An open transaction on the writing connection; dropping it rolls it back.
-pub type Transaction = sqlx::Transaction<'static, Sqlite>;
-
-/// How to open a database.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Reading connections.
-    pub readers: u32,
-    /// Whether a commit waits for the disk. Without, a commit survives the death of the process
-    /// but not that of the machine.
-    pub durable: bool,
-}
+use crate::place::Place;
+use crate::sqlite::{Options, Sqlite, SqliteTransaction};
+use crate::statement::{Insert, Row, Statement, Value, tuple};
 
 /// An open database: cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Database {
-    path: Arc<Path>,
-    writer: SqlitePool,
-    readers: SqlitePool,
+    place: Arc<str>,
+    pools: Pools,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            readers: limits::READERS_DEFAULT,
-            durable: true,
+/// A transaction. Dropping it rolls it back.
+pub struct Transaction {
+    place: Arc<str>,
+    open: Open,
+}
+
+#[derive(Clone)]
+enum Pools {
+    Sqlite(Sqlite),
+    Postgres(PgPool),
+    MySql(MySqlPool),
+}
+
+enum Open {
+    Sqlite(SqliteTransaction),
+    Postgres(sqlx::Transaction<'static, Postgres>),
+    MySql(sqlx::Transaction<'static, MySql>),
+}
+
+/// A statement as sqlx wants it; a macro, since each database's query is a type of its own.
+macro_rules! query {
+    ($dialect:expr, $statement:expr) => {{
+        let mut query = sqlx::query(AssertSqlSafe($dialect.statement(&$statement.text)));
+        for value in &$statement.values {
+            query = match value.clone() {
+                Value::Number(number) => query.bind(number),
+                // PostgreSQL's texts hold every character but this one.
+                Value::Text(Some(text)) if text.contains('\0') => {
+                    query.bind(Some(text.replace('\0', "\u{fffd}")))
+                }
+                Value::Text(text) => query.bind(text),
+                Value::Bytes(bytes) => query.bind(bytes),
+            };
         }
-    }
+        query
+    }};
 }
 
 impl Database {
-    /// Opens the file at `path` (made with its folder where missing) and brings `schema` up to
-    /// date.
+    /// Opens the database at `place` and brings `schema` up to date.
     pub async fn open(
-        path: &Path,
+        place: &Place,
         options: Options,
         schema: &Schema,
     ) -> Result<Database, SqlError> {
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(|source| SqlError::Open {
-                path: path.to_owned(),
-                source: Box::new(source),
-            })?;
-        }
-        let database = Database::connect(path, &options).await?;
-        match migration::migrate(&database, schema, SystemClock.now()).await {
+        let shown: Arc<str> = Arc::from(place.to_string());
+        let failed = |e| SqlError::sort(&shown, "connect", e);
+        let database = match place {
+            Place::File(path) => Database::from(Sqlite::connect(path, &options).await?),
+            Place::Postgres(connect, _) => {
+                // A node that vanishes in the middle of a transaction holds up the others no longer.
+                let idle = [("idle_in_transaction_session_timeout", "60000")];
+                let connect = connect
+                    .as_ref()
+                    .clone()
+                    .options(idle)
+                    .disable_statement_logging();
+                let pool = PgPoolOptions::new()
+                    .min_connections(0)
+                    .max_connections(options.readers.max(2))
+                    .acquire_timeout(limits::SERVER_WAIT)
+                    .connect_with(connect)
+                    .await
+                    .map_err(failed)?;
+                Database {
+                    place: shown.clone(),
+                    pools: Pools::Postgres(pool),
+                }
+            }
+            Place::MySql(connect, _) => {
+                let connect = connect.as_ref().clone().disable_statement_logging();
+                let pool = MySqlPoolOptions::new()
+                    .min_connections(0)
+                    .max_connections(options.readers.max(2))
+                    .acquire_timeout(limits::SERVER_WAIT)
+                    .after_connect(|connection, _| {
+                        // As PostgreSQL by default: a statement sees what is committed before it.
+                        Box::pin(
+                            async move { connection.execute(MYSQL_ISOLATION).await.map(|_| ()) },
+                        )
+                    })
+                    .connect_with(connect)
+                    .await
+                    .map_err(failed)?;
+                Database {
+                    place: shown.clone(),
+                    pools: Pools::MySql(pool),
+                }
+            }
+        };
+        match database.migrate(schema).await {
             Ok(_) => Ok(database),
             Err(error) => {
                 database.close().await;
@@ -67,344 +123,325 @@ impl Database {
         }
     }
 
-    /// Brings one more schema of this database up to date.
+    /// Opens the SQLite file at `path`, made with its folder where missing.
+    pub async fn open_file(
+        path: &Path,
+        options: Options,
+        schema: &Schema,
+    ) -> Result<Database, SqlError> {
+        Database::open(&Place::File(path.to_owned()), options, schema).await
+    }
+
+    /// Brings one more schema of this database up to date; returns how many migrations it took.
     pub async fn migrate(&self, schema: &Schema) -> Result<u32, SqlError> {
         migration::migrate(self, schema, SystemClock.now()).await
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Which database it is.
+    pub fn dialect(&self) -> Dialect {
+        match &self.pools {
+            Pools::Sqlite(_) => Dialect::Sqlite,
+            Pools::Postgres(_) => Dialect::Postgres,
+            Pools::MySql(_) => Dialect::MySql,
+        }
     }
 
-    /// The connections for reading.
-    pub fn readers(&self) -> &SqlitePool {
-        &self.readers
+    /// The file or the server, without its password.
+    pub fn place(&self) -> &str {
+        &self.place
     }
 
-    /// The one connection for single writing statements; for more than one use
-    /// [`Database::begin`].
-    pub fn writer(&self) -> &SqlitePool {
-        &self.writer
+    /// Reads rows; `what` is what is to be done, such as `read the flow`.
+    pub async fn rows(
+        &self,
+        what: &'static str,
+        statement: &Statement,
+    ) -> Result<Vec<Row>, SqlError> {
+        let rows = async {
+            Ok(match &self.pools {
+                Pools::Sqlite(file) => {
+                    let rows = query!(Dialect::Sqlite, statement).fetch_all(file.readers());
+                    rows.await?.into_iter().map(Row::Sqlite).collect()
+                }
+                Pools::Postgres(pool) => {
+                    let rows = query!(Dialect::Postgres, statement).fetch_all(pool);
+                    rows.await?.into_iter().map(Row::Postgres).collect()
+                }
+                Pools::MySql(pool) => {
+                    let rows = query!(Dialect::MySql, statement).fetch_all(pool);
+                    rows.await?.into_iter().map(Row::MySql).collect()
+                }
+            })
+        };
+        timely(&self.place, what, rows).await
     }
 
-    /// Begins a transaction on the writing connection, with the write lock taken at once.
+    /// Reads the first row, if there is one.
+    pub async fn row(
+        &self,
+        what: &'static str,
+        statement: &Statement,
+    ) -> Result<Option<Row>, SqlError> {
+        Ok(self.rows(what, statement).await?.into_iter().next())
+    }
+
+    /// Runs one statement by itself; returns how many rows it found.
+    pub async fn run(&self, what: &'static str, statement: &Statement) -> Result<u64, SqlError> {
+        let mut tx = self.begin().await?;
+        let found = tx.run(what, statement).await?;
+        tx.commit(what).await?;
+        Ok(found)
+    }
+
+    /// Begins a transaction; on a file with its write lock.
     pub async fn begin(&self) -> Result<Transaction, SqlError> {
-        self.writer
-            .begin_with("BEGIN IMMEDIATE")
-            .await
-            .map_err(|e| self.error("begin a transaction", e))
+        let open = async {
+            Ok(match &self.pools {
+                Pools::Sqlite(file) => {
+                    Open::Sqlite(file.writer().begin_with("BEGIN IMMEDIATE").await?)
+                }
+                Pools::Postgres(pool) => Open::Postgres(pool.begin().await?),
+                Pools::MySql(pool) => Open::MySql(pool.begin().await?),
+            })
+        };
+        Ok(Transaction {
+            place: self.place.clone(),
+            open: timely(&self.place, "begin a transaction", open).await?,
+        })
     }
 
-    /// Commits: what was written is durable when this returns.
-    pub async fn commit(&self, tx: Transaction, what: &'static str) -> Result<(), SqlError> {
-        tx.commit().await.map_err(|e| self.error(what, e))
+    /// The database's own clock, milliseconds since 1970: the one that all nodes share.
+    pub async fn now_ms(&self) -> Result<i64, SqlError> {
+        let now = Statement::new(format!("{} AS now_ms", self.dialect().now_ms()));
+        let what = "read the database's clock";
+        match self.row(what, &now).await? {
+            Some(row) => row.number("now_ms").map_err(|e| self.error(what, e)),
+            None => Ok(0),
+        }
     }
 
     /// Sorts an error of sqlx into this crate's words; `what` is what was to be done.
     pub fn error(&self, what: &'static str, source: sqlx::Error) -> SqlError {
-        SqlError::sort(&self.path, what, source)
+        SqlError::sort(&self.place, what, source)
     }
 
-    /// Waits for what is under way and closes the file.
+    /// Waits for what is under way and closes the database.
     pub async fn close(&self) {
-        self.readers.close().await;
-        self.writer.close().await;
+        match &self.pools {
+            Pools::Sqlite(file) => file.close().await,
+            Pools::Postgres(pool) => pool.close().await,
+            Pools::MySql(pool) => pool.close().await,
+        }
+    }
+}
+
+impl Transaction {
+    /// Which database it is.
+    pub fn dialect(&self) -> Dialect {
+        match &self.open {
+            Open::Sqlite(_) => Dialect::Sqlite,
+            Open::Postgres(_) => Dialect::Postgres,
+            Open::MySql(_) => Dialect::MySql,
+        }
     }
 
-    async fn connect(path: &Path, options: &Options) -> Result<Database, SqlError> {
-        let synchronous = if options.durable {
-            SqliteSynchronous::Full
-        } else {
-            SqliteSynchronous::Normal
+    /// Reads rows as this transaction sees them.
+    pub async fn rows(
+        &mut self,
+        what: &'static str,
+        statement: &Statement,
+    ) -> Result<Vec<Row>, SqlError> {
+        let rows = async {
+            Ok(match &mut self.open {
+                Open::Sqlite(tx) => {
+                    let rows = query!(Dialect::Sqlite, statement).fetch_all(&mut **tx);
+                    rows.await?.into_iter().map(Row::Sqlite).collect()
+                }
+                Open::Postgres(tx) => {
+                    let rows = query!(Dialect::Postgres, statement).fetch_all(&mut **tx);
+                    rows.await?.into_iter().map(Row::Postgres).collect()
+                }
+                Open::MySql(tx) => {
+                    let rows = query!(Dialect::MySql, statement).fetch_all(&mut **tx);
+                    rows.await?.into_iter().map(Row::MySql).collect()
+                }
+            })
         };
-        let connect = SqliteConnectOptions::new()
-            .filename(path)
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(synchronous)
-            .foreign_keys(true)
-            .busy_timeout(limits::LOCK_WAIT)
-            .pragma("wal_autocheckpoint", limits::CHECKPOINT_PAGES.to_string())
-            .disable_statement_logging();
-        let sort = |e| SqlError::sort(path, "open the database", e);
-        // The writer first: it makes the file and sets WAL mode, which readers then find.
-        let writer = pool(1).connect_with(connect.clone()).await.map_err(sort)?;
-        let readers = pool(options.readers.max(1))
-            .connect_with(connect.create_if_missing(false).pragma("query_only", "1"))
-            .await
-            .map_err(sort)?;
-        Ok(Database {
-            path: Arc::from(PathBuf::from(path)),
-            writer,
-            readers,
-        })
+        timely(&self.place, what, rows).await
+    }
+
+    /// Reads the first row, if there is one.
+    pub async fn row(
+        &mut self,
+        what: &'static str,
+        statement: &Statement,
+    ) -> Result<Option<Row>, SqlError> {
+        Ok(self.rows(what, statement).await?.into_iter().next())
+    }
+
+    /// Runs a statement; returns how many rows it found.
+    pub async fn run(
+        &mut self,
+        what: &'static str,
+        statement: &Statement,
+    ) -> Result<u64, SqlError> {
+        let done = async {
+            Ok(match &mut self.open {
+                Open::Sqlite(tx) => {
+                    let done = query!(Dialect::Sqlite, statement).execute(&mut **tx);
+                    done.await?.rows_affected()
+                }
+                Open::Postgres(tx) => {
+                    let done = query!(Dialect::Postgres, statement).execute(&mut **tx);
+                    done.await?.rows_affected()
+                }
+                Open::MySql(tx) => {
+                    let done = query!(Dialect::MySql, statement).execute(&mut **tx);
+                    done.await?.rows_affected()
+                }
+            })
+        };
+        timely(&self.place, what, done).await
+    }
+
+    /// Runs `texts` as they are, without values: a migration.
+    pub(crate) async fn run_raw(
+        &mut self,
+        what: &'static str,
+        text: String,
+    ) -> Result<(), SqlError> {
+        let raw = sqlx::raw_sql(AssertSqlSafe(text));
+        let done = match &mut self.open {
+            Open::Sqlite(tx) => raw.execute(&mut **tx).await.map(|_| ()),
+            Open::Postgres(tx) => raw.execute(&mut **tx).await.map(|_| ()),
+            Open::MySql(tx) => raw.execute(&mut **tx).await.map(|_| ()),
+        };
+        done.map_err(|e| SqlError::sort(&self.place, what, e))
+    }
+
+    /// Writes rows, as many in a statement as it may hold.
+    pub async fn insert(
+        &mut self,
+        what: &'static str,
+        into: &Insert,
+        rows: Vec<Vec<Value>>,
+    ) -> Result<(), SqlError> {
+        let width = into.columns.len().max(1);
+        let rows_max = limits::ROWS_PER_STATEMENT_MAX.min(limits::VALUES_PER_STATEMENT_MAX / width);
+        let one = tuple(width);
+        let mut rows = rows.into_iter().peekable();
+        while rows.peek().is_some() {
+            let mut values = Vec::new();
+            let mut count = 0;
+            for row in rows.by_ref().take(rows_max) {
+                debug_assert_eq!(row.len(), width, "a row of {}", into.table);
+                values.extend(row);
+                count += 1;
+            }
+            let text = format!(
+                "INSERT INTO {} ({}) VALUES {}{}",
+                into.table,
+                into.columns.join(", "),
+                vec![one.as_str(); count].join(", "),
+                self.dialect().on_conflict(&into.conflict)
+            );
+            self.run(what, &Statement { text, values }).await?;
+        }
+        Ok(())
+    }
+
+    /// Commits: what was written is durable when this returns.
+    pub async fn commit(self, what: &'static str) -> Result<(), SqlError> {
+        let place = self.place;
+        let done = async {
+            match self.open {
+                Open::Sqlite(tx) => tx.commit().await,
+                Open::Postgres(tx) => tx.commit().await,
+                Open::MySql(tx) => tx.commit().await,
+            }
+        };
+        timely(&place, what, done).await
+    }
+
+    /// Commits and gives the lock of migrations back.
+    pub(crate) async fn commit_unlocked(mut self) -> Result<(), SqlError> {
+        self.unlock_after("COMMIT").await?;
+        self.commit("commit the migration").await
+    }
+
+    /// Rolls back and gives the lock of migrations back.
+    pub(crate) async fn unlock(mut self) {
+        if let Err(error) = self.unlock_after("ROLLBACK").await {
+            tracing::debug!(error = %base::report(&error), "the lock goes with its connection");
+        }
+    }
+
+    /// MySQL's lock belongs to the connection, and must not be given back before the commit.
+    async fn unlock_after(&mut self, end: &str) -> Result<(), SqlError> {
+        if let Some(unlock) = self.dialect().unlock_migrations() {
+            self.run_raw("end the migration", end.to_owned()).await?;
+            self.rows("let other nodes migrate", &Statement::new(unlock))
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Sorts an error of sqlx into this crate's words; `what` is what was to be done.
+    pub fn error(&self, what: &'static str, source: sqlx::Error) -> SqlError {
+        SqlError::sort(&self.place, what, source)
     }
 }
 
-fn pool(connections: u32) -> SqlitePoolOptions {
-    SqlitePoolOptions::new()
-        .min_connections(0)
-        .max_connections(connections)
-        .acquire_timeout(limits::CONNECTION_WAIT)
-        .idle_timeout(None)
-        .max_lifetime(None)
-        .test_before_acquire(false)
+impl Database {
+    /// The file, where it is one.
+    pub fn sqlite(&self) -> Option<&Sqlite> {
+        match &self.pools {
+            Pools::Sqlite(file) => Some(file),
+            Pools::Postgres(_) | Pools::MySql(_) => None,
+        }
+    }
 }
+
+impl From<Sqlite> for Database {
+    fn from(file: Sqlite) -> Database {
+        Database {
+            place: Arc::from(file.path().to_string_lossy()),
+            pools: Pools::Sqlite(file),
+        }
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Database({})", self.place)
+    }
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Transaction({})", self.place)
+    }
+}
+
+/// Gives up a call that takes too long: a packet that is lost for good shows in nothing else.
+async fn timely<T>(
+    place: &str,
+    what: &'static str,
+    call: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, SqlError> {
+    match tokio::time::timeout(limits::STATEMENT_WAIT, call).await {
+        Ok(done) => done.map_err(|e| SqlError::sort(place, what, e)),
+        Err(_) => Err(SqlError::TooSlow {
+            place: place.to_owned(),
+            what,
+            wait: limits::STATEMENT_WAIT,
+        }),
+    }
+}
+
+const MYSQL_ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    SET SESSION wait_timeout = 120";
 
 #[cfg(test)]
-mod tests {
-    use base::report;
-    use sqlx::Row;
-
-    use super::*;
-    use crate::migration::Migration;
-
-    const FIRST: Migration = Migration {
-        number: 1,
-        name: "people",
-        text: "CREATE TABLE people (name TEXT NOT NULL);",
-    };
-    const SECOND: Migration = Migration {
-        number: 2,
-        name: "ages",
-        text: "ALTER TABLE people ADD COLUMN age BIGINT; INSERT INTO people VALUES ('Ada', 36);",
-    };
-    const ONE: Schema = Schema {
-        name: "test",
-        migrations: &[FIRST],
-    };
-    const TWO: Schema = Schema {
-        name: "test",
-        migrations: &[FIRST, SECOND],
-    };
-
-    async fn open(path: &Path, schema: &Schema) -> Result<Database, SqlError> {
-        Database::open(path, Options::default(), schema).await
-    }
-
-    async fn count(database: &Database) -> i64 {
-        let row = sqlx::query("SELECT COUNT(*) FROM people")
-            .fetch_one(database.readers())
-            .await
-            .unwrap();
-        row.get(0)
-    }
-
-    #[tokio::test]
-    async fn each_migration_is_applied_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("new/folder/test.db");
-        open(&path, &ONE).await.unwrap().close().await;
-        for _ in 0..2 {
-            let database = open(&path, &TWO).await.unwrap();
-            assert_eq!(count(&database).await, 1);
-            database.close().await;
-        }
-    }
-
-    #[tokio::test]
-    async fn a_database_from_a_newer_binary_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("test.db");
-        open(&path, &TWO).await.unwrap().close().await;
-        let error = open(&path, &ONE).await.unwrap_err();
-        assert!(
-            matches!(
-                error,
-                SqlError::NewerSchema {
-                    found: 2,
-                    known: 1,
-                    ..
-                }
-            ),
-            "{error}"
-        );
-    }
-
-    #[tokio::test]
-    async fn an_edited_migration_is_refused() {
-        const EDITED: Schema = Schema {
-            name: "test",
-            migrations: &[Migration {
-                number: 1,
-                name: "people",
-                text: "CREATE TABLE people (x);",
-            }],
-        };
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("test.db");
-        open(&path, &ONE).await.unwrap().close().await;
-        let error = open(&path, &EDITED).await.unwrap_err();
-        assert!(
-            matches!(error, SqlError::EditedMigration { number: 1, .. }),
-            "{error}"
-        );
-    }
-
-    #[tokio::test]
-    async fn a_failed_migration_leaves_nothing_behind() {
-        const BROKEN: Schema = Schema {
-            name: "test",
-            migrations: &[
-                FIRST,
-                Migration {
-                    number: 2,
-                    name: "broken",
-                    text: "INSERT INTO people VALUES ('Eve'); INSERT INTO nowhere VALUES (1);",
-                },
-            ],
-        };
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("test.db");
-        let error = open(&path, &BROKEN).await.unwrap_err();
-        assert!(
-            report(&error).contains("no such table: nowhere"),
-            "{}",
-            report(&error)
-        );
-        let database = open(&path, &ONE).await.unwrap();
-        assert_eq!(count(&database).await, 0);
-    }
-
-    #[tokio::test]
-    async fn two_schemas_share_a_database() {
-        const OTHER: Schema = Schema {
-            name: "other",
-            migrations: &[Migration {
-                number: 1,
-                name: "t",
-                text: "CREATE TABLE t (x BIGINT);",
-            }],
-        };
-        let folder = tempfile::tempdir().unwrap();
-        let database = open(&folder.path().join("test.db"), &TWO).await.unwrap();
-        assert_eq!(database.migrate(&OTHER).await.unwrap(), 1);
-        assert_eq!(database.migrate(&OTHER).await.unwrap(), 0);
-    }
-
-    #[tokio::test]
-    async fn a_commit_is_durable_and_readers_see_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let database = open(&folder.path().join("test.db"), &TWO).await.unwrap();
-        let mut tx = database.begin().await.unwrap();
-        sqlx::query("INSERT INTO people VALUES ('Bob', 7)")
-            .execute(&mut *tx)
-            .await
-            .unwrap();
-        assert_eq!(
-            count(&database).await,
-            1,
-            "a reader saw what was not committed"
-        );
-        database.commit(tx, "add a person").await.unwrap();
-        assert_eq!(count(&database).await, 2);
-        for (pragma, value) in [
-            ("PRAGMA synchronous", 2_i64),
-            ("PRAGMA wal_autocheckpoint", 1000),
-        ] {
-            let row = sqlx::query(pragma)
-                .fetch_one(database.writer())
-                .await
-                .unwrap();
-            assert_eq!(row.get::<i64, _>(0), value, "{pragma}");
-        }
-        let mode: String = sqlx::query("PRAGMA journal_mode")
-            .fetch_one(database.readers())
-            .await
-            .unwrap()
-            .get(0);
-        assert_eq!(mode, "wal");
-    }
-
-    #[tokio::test]
-    async fn readers_cannot_write() {
-        let folder = tempfile::tempdir().unwrap();
-        let database = open(&folder.path().join("test.db"), &TWO).await.unwrap();
-        let error = sqlx::query("DELETE FROM people")
-            .execute(database.readers())
-            .await
-            .unwrap_err();
-        let error = database.error("delete people", error);
-        assert!(matches!(error, SqlError::ReadOnly { .. }), "{error}");
-    }
-
-    #[tokio::test]
-    async fn a_lock_of_another_process_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("test.db");
-        let database = open(&path, &TWO).await.unwrap();
-        let _held = database.begin().await.unwrap();
-        let other = SqliteConnectOptions::new()
-            .filename(&path)
-            .busy_timeout(std::time::Duration::from_millis(20));
-        let mut other = other.connect().await.unwrap();
-        let error = sqlx::query("DELETE FROM people")
-            .execute(&mut other)
-            .await
-            .unwrap_err();
-        let error = database.error("delete people", error);
-        assert!(
-            matches!(error, SqlError::Locked { .. }) && error.may_retry(),
-            "{error}"
-        );
-        assert!(
-            error.to_string().contains("stop the other instance"),
-            "{error}"
-        );
-    }
-
-    #[tokio::test]
-    async fn a_full_disk_is_named_and_harms_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let database = open(&folder.path().join("test.db"), &TWO).await.unwrap();
-        sqlx::query("PRAGMA max_page_count = 8")
-            .execute(database.writer())
-            .await
-            .unwrap();
-        let big = "x".repeat(1 << 20);
-        let error = sqlx::query("INSERT INTO people VALUES (?, 1)")
-            .bind(big)
-            .execute(database.writer())
-            .await
-            .unwrap_err();
-        let error = database.error("add a person", error);
-        assert!(
-            matches!(error, SqlError::DiskFull { .. }) && error.may_retry(),
-            "{error}"
-        );
-        assert_eq!(count(&database).await, 1);
-    }
-
-    #[tokio::test]
-    async fn a_file_that_is_no_database_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("test.db");
-        std::fs::write(&path, vec![b'x'; 8192]).unwrap();
-        let error = open(&path, &ONE).await.unwrap_err();
-        assert!(
-            matches!(error, SqlError::Damaged { .. }),
-            "{}",
-            report(&error)
-        );
-    }
-
-    #[tokio::test]
-    async fn a_double_key_is_told_apart() {
-        const KEYED: Schema = Schema {
-            name: "keyed",
-            migrations: &[Migration {
-                number: 1,
-                name: "k",
-                text: "CREATE TABLE k (x BIGINT PRIMARY KEY); INSERT INTO k VALUES (1);",
-            }],
-        };
-        let folder = tempfile::tempdir().unwrap();
-        let database = open(&folder.path().join("test.db"), &KEYED).await.unwrap();
-        let error = sqlx::query("INSERT INTO k VALUES (1)")
-            .execute(database.writer())
-            .await
-            .unwrap_err();
-        assert!(database.error("add a key", error).is_unique_violation());
-    }
-}
+#[path = "database_tests.rs"]
+mod tests;

@@ -1,19 +1,37 @@
-//! SQL pools and migrations: the ground on which registries of agents, jobs and tenants stand.
+//! SQL pools, migrations and dialects: the ground on which registries of agents, jobs and tenants
+//! stand.
 //!
-//! A [`Database`] is one SQLite file in WAL mode with one writing connection, so that writers
-//! queue in the process and never meet SQLite's busy error, and a few reading ones, which writers
-//! never hold up. A commit is on the disk when it returns (`synchronous = FULL`).
+//! A [`Database`] is a SQLite file, or a PostgreSQL or MySQL (MariaDB) server by its URL. Callers
+//! write [`Statement`]s once, with `?` for values and in words that all three know; what they spell
+//! differently stands in `dialect.rs` alone.
+//!
+//! A SQLite file is in WAL mode with one writing connection, so that writers queue in the process
+//! and never meet SQLite's busy error, and a few reading ones, which writers never hold up. A
+//! commit is on the disk when it returns (`synchronous = FULL`). Servers are reached over TLS by
+//! rustls where their URL asks for it (`sslmode`, `ssl-mode`); passwords are never shown.
 //!
 //! Each user of a database brings a [`Schema`]: its name and its ordered migrations, embedded in
-//! the binary. Several schemas may share one database.
+//! the binary, applied once under a lock, so that several nodes may start at once. Several
+//! schemas may share one database.
 //!
-//! Leaves out business rules and query building: callers write SQL and bind values with `sqlx`.
+//! Leaves out business rules.
 
 mod database;
+mod dialect;
 mod error;
 mod limits;
 mod migration;
+mod place;
+mod sqlite;
+mod statement;
+#[cfg(any(test, feature = "test-servers"))]
+pub mod test_servers;
 
-pub use database::{Database, Options, Transaction};
+pub use database::{Database, Transaction};
+pub use dialect::Dialect;
 pub use error::SqlError;
+pub use limits::ROWS_PER_STATEMENT_MAX;
 pub use migration::{Migration, Schema};
+pub use place::{Place, without_password};
+pub use sqlite::{Options, Sqlite, SqliteTransaction};
+pub use statement::{Conflict, Insert, Row, Statement, Value};

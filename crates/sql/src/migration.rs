@@ -1,20 +1,24 @@
-//! Migrations: a schema's history as ordered texts, each applied once.
+//! Migrations: a schema's history as ordered texts, each applied once, by one node at a time.
 //!
 //! What was applied stands in `schema_migrations` with the SHA-256 of its text. A binary refuses a
-//! database that has more migrations than it knows, or others; it never guesses.
+//! database with other migrations than it knows. It takes one with more of them while the newest
+//! says, in `schema_floors`, that binaries of its age still work with it: so an upgrade rolls from
+//! node to node, and a node of the old version that restarts meanwhile finds its way back.
 
 use base::UnixMillis;
 use sha2::{Digest, Sha256};
-use sqlx::Row;
 
-use crate::database::Database;
-use crate::error::SqlError;
+use crate::database::{Database, Transaction};
+use crate::error::{SqlError, mysql_number};
+use crate::statement::{Conflict, Insert, Statement};
 
 /// The history of one schema, oldest first.
 #[derive(Clone, Copy, Debug)]
 pub struct Schema {
     /// The schema's name, unique in its database.
     pub name: &'static str,
+    /// The oldest of its migrations whose binaries still work after the newest one.
+    pub oldest: i64,
     /// Its migrations, numbered 1, 2, 3…
     pub migrations: &'static [Migration],
 }
@@ -26,7 +30,7 @@ pub struct Migration {
     pub number: i64,
     /// A few words for people.
     pub name: &'static str,
-    /// The statements, in the words of the database's dialect.
+    /// The statements, in SQLite's types, each ended by `;` at its line's end.
     pub text: &'static str,
 }
 
@@ -37,45 +41,70 @@ pub(crate) async fn migrate(
     now: UnixMillis,
 ) -> Result<u32, SqlError> {
     check_order(schema)?;
-    let mut tx = database.begin().await?;
-    sqlx::query(CREATE_TABLE)
-        .execute(&mut *tx)
-        .await
-        .map_err(|e| database.error("create the table of migrations", e))?;
-    let rows = sqlx::query(SELECT_APPLIED)
-        .bind(schema.name)
-        .fetch_all(&mut *tx)
-        .await
-        .map_err(|e| database.error("read the table of migrations", e))?;
-    database
-        .commit(tx, "commit the table of migrations")
-        .await?;
-
-    let read = |e| database.error("read the table of migrations", e);
-    let mut applied = Vec::with_capacity(rows.len());
-    for row in rows {
-        applied.push((row.try_get(0).map_err(read)?, row.try_get(1).map_err(read)?));
-    }
-    check_applied(database, schema, &applied)?;
-
     let mut count = 0;
-    for migration in schema.migrations.iter().skip(applied.len()) {
-        apply(database, schema, migration, now)
-            .await
-            .map_err(|source| SqlError::Migration {
-                schema: schema.name,
-                number: migration.number,
-                source: Box::new(source),
-            })?;
-        tracing::debug!(
-            schema = schema.name,
-            number = migration.number,
-            name = migration.name,
-            "applied a migration"
-        );
+    loop {
+        let mut tx = database.begin().await?;
+        if let Some(lock) = tx.dialect().lock_migrations() {
+            tx.rows("wait for other nodes' migrations", &Statement::new(lock))
+                .await?;
+        }
+        let step = step(&mut tx, database.place(), schema, now).await;
+        let step = match step {
+            Ok(step) => tx.commit_unlocked().await.map(|()| step),
+            Err(error) => {
+                tx.unlock().await;
+                Err(error)
+            }
+        };
+        if !step? {
+            return Ok(count);
+        }
         count += 1;
     }
-    Ok(count)
+}
+
+/// Applies the next migration, if there is one.
+async fn step(
+    tx: &mut Transaction,
+    place: &str,
+    schema: &Schema,
+    now: UnixMillis,
+) -> Result<bool, SqlError> {
+    for table in [CREATE_TABLE, CREATE_FLOORS] {
+        let table = tx.dialect().schema(table);
+        tx.run("create the tables of migrations", &Statement::new(table))
+            .await?;
+    }
+    let what = "read the table of migrations";
+    let select = Statement::new(SELECT_APPLIED).bind(schema.name);
+    let mut applied = Vec::new();
+    for row in tx.rows(what, &select).await? {
+        let read = || Ok((row.number("number")?, row.text("checksum")?));
+        applied.push(read().map_err(|e| tx.error(what, e))?);
+    }
+    let select = Statement::new(SELECT_FLOOR).bind(schema.name);
+    let floor = match tx.row(what, &select).await? {
+        Some(row) => row.number("oldest").map_err(|e| tx.error(what, e))?,
+        None => i64::MAX,
+    };
+    check_applied(place, schema, &applied, floor)?;
+    let Some(migration) = schema.migrations.get(applied.len()) else {
+        return Ok(false);
+    };
+    apply(tx, schema, migration, now)
+        .await
+        .map_err(|source| SqlError::Migration {
+            schema: schema.name,
+            number: migration.number,
+            source: Box::new(source),
+        })?;
+    tracing::debug!(
+        schema = schema.name,
+        number = migration.number,
+        name = migration.name,
+        "applied a migration"
+    );
+    Ok(true)
 }
 
 fn check_order(schema: &Schema) -> Result<(), SqlError> {
@@ -91,14 +120,17 @@ fn check_order(schema: &Schema) -> Result<(), SqlError> {
 }
 
 fn check_applied(
-    database: &Database,
+    place: &str,
     schema: &Schema,
     applied: &[(i64, String)],
+    floor: i64,
 ) -> Result<(), SqlError> {
     let known = schema.migrations.last().map_or(0, |last| last.number);
-    if let Some((found, _)) = applied.last().filter(|(found, _)| *found > known) {
+    if let Some((found, _)) = applied.last().filter(|(found, _)| *found > known)
+        && floor > known
+    {
         return Err(SqlError::NewerSchema {
-            path: database.path().to_owned(),
+            place: place.to_owned(),
             schema: schema.name,
             found: *found,
             known,
@@ -107,7 +139,7 @@ fn check_applied(
     for ((number, stored), migration) in applied.iter().zip(schema.migrations) {
         if *number != migration.number || *stored != checksum(migration.text) {
             return Err(SqlError::EditedMigration {
-                path: database.path().to_owned(),
+                place: place.to_owned(),
                 schema: schema.name,
                 number: *number,
             });
@@ -117,26 +149,45 @@ fn check_applied(
 }
 
 async fn apply(
-    database: &Database,
+    tx: &mut Transaction,
     schema: &Schema,
     migration: &Migration,
     now: UnixMillis,
 ) -> Result<(), SqlError> {
-    let mut tx = database.begin().await?;
-    sqlx::raw_sql(migration.text)
-        .execute(&mut *tx)
+    let text = tx.dialect().schema(migration.text);
+    if tx.dialect().has_transactional_ddl() {
+        tx.run_raw("run the migration", text).await?;
+    } else {
+        // A first attempt that broke off left some of these behind.
+        for statement in text.split(";\n").filter(|text| !text.trim().is_empty()) {
+            match tx.run_raw("run the migration", statement.to_owned()).await {
+                Err(error) if is_there_already(&error) => {}
+                done => done?,
+            }
+        }
+    }
+    let row = vec![
+        schema.name.into(),
+        migration.number.into(),
+        migration.name.into(),
+        checksum(migration.text).into(),
+        now.0.into(),
+    ];
+    tx.insert("note the migration", &INSERT_APPLIED, vec![row])
+        .await?;
+    let floor = vec![schema.name.into(), schema.oldest.into()];
+    tx.insert("note the oldest binary", &INSERT_FLOOR, vec![floor])
         .await
-        .map_err(|e| database.error("run the migration", e))?;
-    sqlx::query(INSERT_APPLIED)
-        .bind(schema.name)
-        .bind(migration.number)
-        .bind(migration.name)
-        .bind(checksum(migration.text))
-        .bind(now.0)
-        .execute(&mut *tx)
-        .await
-        .map_err(|e| database.error("note the migration", e))?;
-    database.commit(tx, "commit the migration").await
+}
+
+fn is_there_already(error: &SqlError) -> bool {
+    match error {
+        SqlError::Statement {
+            source: sqlx::Error::Database(error),
+            ..
+        } => mysql_number(&**error).is_some_and(|number| MYSQL_THERE.contains(&number)),
+        _ => false,
+    }
 }
 
 fn checksum(text: &str) -> String {
@@ -146,7 +197,6 @@ fn checksum(text: &str) -> String {
         .collect()
 }
 
-// Words and types that SQLite, PostgreSQL and MySQL all take.
 const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (
     schema_name VARCHAR(64) NOT NULL,
     number BIGINT NOT NULL,
@@ -156,8 +206,30 @@ const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (
     PRIMARY KEY (schema_name, number)
 )";
 
+const CREATE_FLOORS: &str = "CREATE TABLE IF NOT EXISTS schema_floors (
+    schema_name VARCHAR(64) NOT NULL PRIMARY KEY,
+    oldest BIGINT NOT NULL
+)";
+
 const SELECT_APPLIED: &str =
     "SELECT number, checksum FROM schema_migrations WHERE schema_name = ? ORDER BY number";
 
-const INSERT_APPLIED: &str = "INSERT INTO schema_migrations
-    (schema_name, number, name, checksum, applied_ms) VALUES (?, ?, ?, ?, ?)";
+const SELECT_FLOOR: &str = "SELECT oldest FROM schema_floors WHERE schema_name = ?";
+
+const INSERT_APPLIED: Insert = Insert {
+    table: "schema_migrations",
+    columns: &["schema_name", "number", "name", "checksum", "applied_ms"],
+    conflict: Conflict::Fail,
+};
+
+const INSERT_FLOOR: Insert = Insert {
+    table: "schema_floors",
+    columns: &["schema_name", "oldest"],
+    conflict: Conflict::Replace {
+        key: &["schema_name"],
+        columns: &["oldest"],
+    },
+};
+
+/// MySQL's numbers of errors: the table, column or index is there already.
+const MYSQL_THERE: [u16; 3] = [1050, 1060, 1061];

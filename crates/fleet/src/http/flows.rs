@@ -52,6 +52,7 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
 struct PublishQuery {
     #[serde(default)]
     force: bool,
+    deploy: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -94,7 +95,9 @@ async fn publish(
     let query = asked(query)?;
     let taken = body::take(request).await?;
     let text = taken.bytes.clone();
-    let published = fleet.publish_checked(&name, text, query.force).await?;
+    let published = fleet
+        .publish_checked(&name, text, query.force, query.deploy.unwrap_or(true))
+        .await?;
     json(StatusCode::CREATED, &published)
 }
 

@@ -10,8 +10,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::{Deserialize, Serialize};
 
+use crate::events::{EventFilter, EventView, Kind, Level};
 use crate::fleet::{AgentFilter, Fleet, unknown_class};
-use crate::http::{Failure, json};
+use crate::http::{Failure, json, rollouts};
 use crate::limits;
 use crate::views::ClassView;
 
@@ -23,6 +24,8 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
         .route("/api/v1/classes", get(classes))
         .route("/api/v1/classes/{name}", get(class))
         .route("/api/v1/manifests/{hash}", get(manifest))
+        .route("/api/v1/events", get(events))
+        .merge(rollouts::routes())
         .with_state(fleet)
 }
 
@@ -30,7 +33,10 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
 #[serde(deny_unknown_fields)]
 struct AgentsQuery {
     class: Option<String>,
+    parked: Option<bool>,
     state: Option<String>,
+    flow_state: Option<String>,
+    search: Option<String>,
     after: Option<String>,
     limit: Option<usize>,
 }
@@ -53,7 +59,10 @@ async fn agents(
     }
     let filter = AgentFilter {
         class: query.class,
+        parked: query.parked,
         state: query.state,
+        flow_state: query.flow_state,
+        search: query.search,
         after: query.after,
         limit: query.limit.unwrap_or(limits::PAGE_ITEMS_DEFAULT),
     };
@@ -92,6 +101,66 @@ async fn manifest(
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     Ok(response)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EventsQuery {
+    level: Option<String>,
+    kind: Option<String>,
+    class: Option<String>,
+    agent: Option<String>,
+    /// What the page before gave as `next`.
+    before: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct EventsPage {
+    events: Vec<EventView>,
+    /// What to give as `before` for the next page; null on the last one.
+    next: Option<String>,
+}
+
+async fn events(
+    State(fleet): State<Arc<Fleet>>,
+    query: Result<Query<EventsQuery>, QueryRejection>,
+) -> Result<Response, Failure> {
+    let query = asked(query)?;
+    let bad = |message: String| Failure::new(StatusCode::BAD_REQUEST, message);
+    let level = query.level.as_deref().map(|level| {
+        level.parse::<Level>().map_err(|()| {
+            bad(format!(
+                "level '{level}' is not known: use debug, info, warn or error"
+            ))
+        })
+    });
+    if let Some(kind) = query
+        .kind
+        .as_deref()
+        .filter(|kind| Kind::named(kind).is_none())
+    {
+        return Err(bad(format!("kind '{kind}' is not known")));
+    }
+    let before = query.before.as_deref().map(|before| {
+        let place = before.split_once('.');
+        let place = place.and_then(|(at, id)| Some((at.parse().ok()?, id.to_owned())));
+        place.ok_or_else(|| bad("before: give what the page before gave as next".to_owned()))
+    });
+    let limit = query.limit.unwrap_or(limits::PAGE_ITEMS_DEFAULT);
+    let limit = limit.clamp(1, limits::PAGE_ITEMS_MAX);
+    let filter = EventFilter {
+        level: level.transpose()?,
+        kind: query.kind,
+        class: query.class,
+        agent: query.agent,
+        before: before.transpose()?,
+        limit,
+    };
+    let events = fleet.events(&filter).await?;
+    let last = events.last().filter(|_| events.len() == limit);
+    let next = last.map(|last| format!("{}.{}", last.at_ms, last.id));
+    json(StatusCode::OK, &EventsPage { events, next })
 }
 
 /// The parameters of a request's address.

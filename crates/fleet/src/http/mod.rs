@@ -13,6 +13,7 @@ mod flows;
 mod management;
 mod operations;
 mod resources;
+mod rollouts;
 
 use std::sync::Arc;
 
@@ -74,8 +75,10 @@ impl From<FleetError> for Failure {
             | FleetError::BadField { .. }
             | FleetError::Broken(_)
             | FleetError::BadFlow { .. }
-            | FleetError::UnfitFlow(_) => StatusCode::BAD_REQUEST,
+            | FleetError::UnfitFlow(_)
+            | FleetError::BadRollout(_) => StatusCode::BAD_REQUEST,
             FleetError::WrongCertificate { .. } => StatusCode::FORBIDDEN,
+            FleetError::RolloutState { .. } => StatusCode::CONFLICT,
             FleetError::Unknown { .. } => StatusCode::NOT_FOUND,
             FleetError::Finished { .. } | FleetError::InUse { .. } => StatusCode::CONFLICT,
             FleetError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,

@@ -19,6 +19,9 @@ pub enum Command {
         /// Publish it although the agents' manifest speaks against it.
         #[arg(long)]
         force: bool,
+        /// Store it only; a roll-out deploys it.
+        #[arg(long)]
+        store_only: bool,
         /// The flow definition; `-` reads standard input.
         file: PathBuf,
     },
@@ -65,13 +68,21 @@ pub enum Command {
 
 pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
     match command {
-        Command::Publish { class, force, file } => {
+        Command::Publish {
+            class,
+            force,
+            store_only,
+            file,
+        } => {
             let text = super::read_file(&file)?;
             let force = force.then(|| "true".to_owned());
             let path = format!(
                 "/api/v1/classes/{}/flows{}",
                 segment(&class),
-                query([("force", force)])
+                query([
+                    ("force", force),
+                    ("deploy", Some((!store_only).to_string()))
+                ])
             );
             let request = client.request(Method::POST, &path).body(text);
             client.print_object(&client.send(request).await?);

@@ -32,6 +32,7 @@ impl Up {
     pub fn start_again(&self, arguments: &[&str]) -> Up {
         let ports: Vec<String> = PORTS
             .iter()
+            .filter(|role| self.endpoints[**role].is_string())
             .flat_map(|role| {
                 [
                     "--set".to_owned(),

@@ -15,6 +15,7 @@ mod console;
 mod crash;
 mod fleet;
 mod fleet_agents;
+mod fleet_kills;
 mod groups;
 mod harness;
 mod hostile;

@@ -1,0 +1,65 @@
+//! What other nodes changed, read from the database about once a second.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::FleetError;
+use crate::fleet::Inner;
+use crate::limits;
+use crate::resource;
+
+/// Runs until `stop`. Where nobody else uses the database there is nothing to read.
+pub async fn run(fleet: Arc<Inner>, stop: CancellationToken) {
+    if !fleet.store.is_shared() {
+        return;
+    }
+    let mut read_at = Instant::now();
+    let mut is_away = false;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(limits::FEED_INTERVAL) => {}
+            () = stop.cancelled() => return,
+        }
+        let missed = read_at.elapsed() >= limits::FEED_AGE / 2;
+        match fleet.read_feed(missed).await {
+            Ok(()) => {
+                if std::mem::take(&mut is_away) {
+                    tracing::info!("other nodes' changes are read again");
+                }
+                read_at = Instant::now();
+            }
+            Err(error) if !is_away => {
+                tracing::warn!(error = %base::report(&error), "cannot read other nodes' changes");
+                is_away = true;
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+impl Inner {
+    /// Takes over what other nodes changed since the last time; everything, where that was so long
+    /// ago that the feed may have forgotten some of it.
+    pub(crate) async fn read_feed(&self, missed: bool) -> Result<(), FleetError> {
+        let news = if missed {
+            Some(self.store.everything().await?)
+        } else {
+            self.store.news(self.feed.load(Ordering::Acquire)).await?
+        };
+        if let Some(news) = news {
+            let seq = news.seq;
+            self.registry.lock().adopt(news);
+            self.feed.fetch_max(seq, Ordering::AcqRel);
+        }
+        if self.store.is_shared() {
+            // What this node itself is changing comes after.
+            let _one = self.publishing.lock().await;
+            let shelf = resource::read(&self.tables).await?;
+            shelf.put(&mut self.registry.lock());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,208 @@
+//! What other nodes changed comes into this node's memory, and what it heard goes out to them.
+
+use std::sync::Arc;
+
+use base::UnixMillis;
+use c2::{AgentManifest, Operand, OperationKind};
+
+use super::{Batch, Class, Flow, Registry};
+use crate::agent::Agent;
+use crate::limits;
+use crate::operation::FleetOperation;
+use crate::rollout::Rollout;
+use crate::sighting::Sighting;
+
+/// What other nodes changed.
+#[derive(Debug, Default)]
+pub struct News {
+    /// The feed's number up to which this is.
+    pub seq: i64,
+    /// Flow versions, by class and version.
+    pub flows: Vec<Flow>,
+    /// Roll-outs, oldest first.
+    pub rollouts: Vec<Rollout>,
+    /// Classes.
+    pub classes: Vec<ClassRow>,
+    /// Manifests' heads.
+    pub manifests: Vec<(Arc<str>, Arc<AgentManifest>)>,
+    /// Agents.
+    pub agents: Vec<Agent>,
+    /// Operations with their agents, oldest first.
+    pub operations: Vec<(Arc<str>, FleetOperation)>,
+    /// Which agents called when.
+    pub sightings: Vec<Sighting>,
+    /// Agents that were removed.
+    pub removed: Vec<Arc<str>>,
+}
+
+/// A class as the database has it.
+#[derive(Debug)]
+pub struct ClassRow {
+    /// Its name.
+    pub name: Arc<str>,
+    /// When it appeared.
+    pub created: UnixMillis,
+    /// The flow that it wants.
+    pub flow: Option<Arc<str>>,
+    /// The roll-out that decides which of its agents get which flow.
+    pub rollout: Option<Arc<str>>,
+}
+
+impl Registry {
+    /// Takes over what other nodes changed. The order and number of times make no difference.
+    pub fn adopt(&mut self, news: News) {
+        for id in &news.removed {
+            self.remove(id);
+        }
+        for flow in news.flows {
+            self.add_flow(flow);
+        }
+        for rollout in news.rollouts {
+            self.adopt_rollout(rollout);
+        }
+        for row in news.classes {
+            self.adopt_class(row);
+        }
+        for (hash, head) in news.manifests {
+            self.describing.remove(&hash);
+            self.manifests.entry(hash).or_insert(head);
+        }
+        for agent in news.agents {
+            match self.agents.get_mut(&agent.id) {
+                Some(known) => known.join(&agent),
+                None => {
+                    self.agents.insert(agent.id.clone(), agent);
+                }
+            }
+        }
+        for (owner, operation) in news.operations {
+            self.adopt_operation(&owner, operation);
+        }
+        for seen in news.sightings {
+            if let Some(agent) = self.agents.get_mut(&seen.agent)
+                && seen.at > agent.last_seen
+            {
+                agent.last_seen = seen.at;
+                agent.heartbeats += u64::from(seen.heartbeats);
+            }
+        }
+    }
+
+    /// Forgets new operations that were not written, because another agent describes the same.
+    pub fn refuse_claims(&mut self, refused: &[Arc<str>]) {
+        for id in refused {
+            let Some(owner) = self.owners.remove(id) else {
+                continue;
+            };
+            if let Some(agent) = self.agents.get_mut(&owner) {
+                agent.operations.retain(|operation| operation.id != *id);
+            }
+            self.dirty_operations.remove(id);
+            self.describing
+                .retain(|_, (_, describing)| describing != id);
+            self.refresh_active(&owner);
+        }
+    }
+
+    /// Forgets an agent with all that belongs to it.
+    pub fn remove(&mut self, id: &str) -> bool {
+        let Some(agent) = self.agents.remove(id) else {
+            return false;
+        };
+        for operation in &agent.operations {
+            self.owners.remove(&operation.id);
+            self.dirty_operations.remove(&operation.id);
+        }
+        self.kept_bytes = self.kept_bytes.saturating_sub(agent.last_bytes);
+        self.describing
+            .retain(|_, (describes, _)| **describes != *id);
+        self.active.remove(id);
+        true
+    }
+
+    /// Moves what was heard since the last batch into this one.
+    pub(super) fn take_sightings(&mut self, batch: &mut Batch) {
+        let count = self.sighted.len().min(limits::SIGHTINGS_MAX);
+        for id in self.sighted.drain(..count) {
+            let Some(agent) = self.agents.get_mut(&id) else {
+                continue;
+            };
+            batch.sightings.push(Sighting {
+                at: agent.last_seen,
+                heartbeats: std::mem::take(&mut agent.unsighted),
+                agent: id,
+            });
+        }
+    }
+
+    /// Puts sightings back that could not be written.
+    pub(super) fn put_sightings_back(&mut self, sightings: Vec<Sighting>) {
+        for seen in sightings {
+            let Some(agent) = self.agents.get_mut(&seen.agent) else {
+                continue;
+            };
+            if agent.unsighted == 0 {
+                self.sighted.push(seen.agent);
+            }
+            agent.unsighted += seen.heartbeats;
+        }
+    }
+
+    /// Takes a class over as the database has it.
+    pub fn adopt_class(&mut self, row: ClassRow) {
+        let rollout = row.rollout.and_then(|id| self.rollouts.get(&id)).cloned();
+        let desired = row.flow.and_then(|id| self.flows.get(&id)).cloned();
+        let class = self
+            .classes
+            .entry(row.name)
+            .or_insert_with(|| Class::new(row.created));
+        class.desired = desired;
+        class.rollout = rollout;
+    }
+
+    /// Takes a roll-out's newest state over.
+    pub fn adopt_rollout(&mut self, rollout: Rollout) {
+        let known = self.rollouts.get(&rollout.id);
+        if known.is_some_and(|known| known.version >= rollout.version) {
+            return;
+        }
+        let rollout = Arc::new(rollout);
+        if let Some(class) = self.classes.get_mut(&rollout.class)
+            && class
+                .rollout
+                .as_ref()
+                .is_some_and(|now| now.id == rollout.id)
+        {
+            class.rollout = Some(rollout.clone());
+        }
+        self.rollouts.insert(rollout.id.clone(), rollout);
+    }
+
+    fn adopt_operation(&mut self, owner: &Arc<str>, operation: FleetOperation) {
+        let Some(agent) = self.agents.get_mut(owner) else {
+            return;
+        };
+        let owner = agent.id.clone();
+        let (id, is_active) = (operation.id.clone(), operation.is_active());
+        let describes =
+            operation.kind == OperationKind::Describe && operation.operand == Operand::Manifest;
+        let key = agent.manifest.clone();
+        match agent.operation_mut(&id) {
+            Some(known) => known.join(&operation),
+            None => {
+                self.owners.insert(id.clone(), owner.clone());
+                for removed in agent.add_operation(operation) {
+                    self.owners.remove(&removed);
+                    self.dirty_operations.remove(&removed);
+                }
+            }
+        }
+        if describes && !is_active {
+            self.describing
+                .retain(|_, (_, describing)| *describing != id);
+        } else if describes && let Some(key) = key.filter(|key| !self.knows_manifest(key)) {
+            self.describing.entry(key).or_insert((owner.clone(), id));
+        }
+        self.refresh_active(&owner);
+    }
+}

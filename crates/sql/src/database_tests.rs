@@ -1,0 +1,164 @@
+//! The same on SQLite, PostgreSQL and MariaDB.
+
+use base::report;
+
+use super::*;
+use crate::migration::Migration;
+use crate::statement::Conflict;
+use crate::test_servers::{mariadb, postgres};
+
+const SCHEMA: Schema = Schema {
+    name: "test",
+    oldest: 1,
+    migrations: &[Migration {
+        number: 1,
+        name: "people",
+        text: "
+CREATE TABLE people (
+    name VARCHAR(255) NOT NULL PRIMARY KEY,
+    age BIGINT,
+    motto TEXT,
+    face BLOB
+);
+CREATE INDEX people_age ON people (age);
+",
+    }],
+};
+
+const PEOPLE: Insert = Insert {
+    table: "people",
+    columns: &["name", "age", "motto", "face"],
+    conflict: Conflict::Replace {
+        key: &["name"],
+        columns: &["age"],
+    },
+};
+
+/// A place for each kind of database.
+async fn places(folder: &Path) -> Vec<Place> {
+    let file = folder.join("test.db");
+    let (postgres, mariadb) = (postgres().new_database(), mariadb().new_database());
+    vec![
+        Place::File(file.clone()),
+        Place::read(Some(&postgres.await), &file).unwrap(),
+        Place::read(Some(&mariadb.await), &file).unwrap(),
+    ]
+}
+
+fn person(name: &str, age: Option<i64>) -> Vec<Value> {
+    let face: &[u8] = &[0, 255, 128];
+    vec![name.into(), age.into(), "per aspera…".into(), face.into()]
+}
+
+#[tokio::test]
+async fn rows_go_in_and_come_back_alike_on_every_database() {
+    let folder = tempfile::tempdir().unwrap();
+    for place in places(folder.path()).await {
+        let database = Database::open(&place, Options::default(), &SCHEMA)
+            .await
+            .unwrap_or_else(|error| panic!("{place}: {}", report(&error)));
+        let mut tx = database.begin().await.unwrap();
+        let people: Vec<_> = (0..1_000)
+            .map(|n| person(&format!("p{n:04}"), Some(n)))
+            .collect();
+        tx.insert("add people", &PEOPLE, people).await.unwrap();
+        let alike = ["Edge", "edge", "edge ", "é", "日本"].map(|name| person(name, None));
+        tx.insert("add people", &PEOPLE, alike.to_vec())
+            .await
+            .unwrap();
+        tx.insert("age", &PEOPLE, vec![person("edge", Some(7))])
+            .await
+            .unwrap();
+        tx.commit("add people").await.unwrap();
+
+        let all = Statement::new("SELECT name, age, motto, face FROM people ORDER BY name");
+        let rows = database.rows("read", &all).await.unwrap();
+        let names: Vec<String> = rows.iter().map(|row| row.text("name").unwrap()).collect();
+        let mut sorted = names.clone();
+        sorted.sort();
+        assert_eq!((names.len(), &names), (1_005, &sorted), "{place}");
+        let row = &rows[names.iter().position(|name| name == "edge").unwrap()];
+        assert_eq!(row.maybe_number("age").unwrap(), Some(7), "{place}");
+        assert_eq!(row.text("motto").unwrap(), "per aspera…");
+        assert_eq!(row.bytes("face").unwrap(), [0, 255, 128]);
+        let other = &rows[names.iter().position(|name| name == "Edge").unwrap()];
+        assert_eq!(other.maybe_number("age").unwrap(), None, "{place}");
+
+        let change = Statement::new("UPDATE people SET motto = ? WHERE name IN ")
+            .bind(None::<&str>)
+            .list(["edge", "edge ", "nobody"]);
+        assert_eq!(database.run("change", &change).await.unwrap(), 2, "{place}");
+        let sum = Statement::new("SELECT COUNT(*) AS n, MAX(age) AS oldest FROM people");
+        let row = database.row("count", &sum).await.unwrap().unwrap();
+        assert_eq!(
+            (row.number("n").unwrap(), row.number("oldest").unwrap()),
+            (1_005, 999)
+        );
+        let off = SystemClock.now().0 - database.now_ms().await.unwrap();
+        assert!(off.abs() < 60_000, "{place}: {off}");
+        database.close().await;
+    }
+}
+
+#[tokio::test]
+async fn many_nodes_start_on_one_empty_database_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    for place in places(folder.path()).await {
+        let open = (0..6).map(|_| {
+            let place = place.clone();
+            tokio::spawn(async move { Database::open(&place, Options::default(), &SCHEMA).await })
+        });
+        for opened in open.collect::<Vec<_>>() {
+            let opened = opened.await.unwrap();
+            let database = opened.unwrap_or_else(|e| panic!("{place}: {}", report(&e)));
+            database.close().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_double_key_is_told_apart_on_every_database() {
+    let folder = tempfile::tempdir().unwrap();
+    for place in places(folder.path()).await {
+        let database = Database::open(&place, Options::default(), &SCHEMA)
+            .await
+            .unwrap();
+        let add = Statement::new("INSERT INTO people (name) VALUES (?)").bind("Ada");
+        database.run("add", &add).await.unwrap();
+        let error = database.run("add", &add).await.unwrap_err();
+        assert!(
+            error.is_unique_violation() && !error.may_retry(),
+            "{place}: {error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_dies_is_named_and_found_again() {
+    for dialect in [Dialect::Postgres, Dialect::MySql] {
+        let mut server = crate::test_servers::Server::start(dialect);
+        let place = Place::read(Some(&server.new_database().await), Path::new("x")).unwrap();
+        let database = Database::open(&place, Options::default(), &SCHEMA)
+            .await
+            .unwrap();
+        let add = |name: &str| Statement::new("INSERT INTO people (name) VALUES (?)").bind(name);
+        database.run("add", &add("before")).await.unwrap();
+        server.kill();
+        let error = database.run("add", &add("away")).await.unwrap_err();
+        assert!(error.may_retry(), "{place}: {}", report(&error));
+        assert!(!report(&error).contains("not-a-secret"));
+        server.start_again();
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while let Err(error) = database.run("add", &add("after")).await {
+            assert!(error.may_retry(), "{place}: {}", report(&error));
+            assert!(
+                std::time::Instant::now() < until,
+                "{place}: {}",
+                report(&error)
+            );
+        }
+        let all = Statement::new("SELECT name FROM people ORDER BY name");
+        let rows = database.rows("read", &all).await.unwrap();
+        assert!(rows.len() >= 2, "{place}: what was committed is there");
+    }
+}
