@@ -69,6 +69,18 @@ pub struct FleetConfig {
     pub is_tls: bool,
 }
 
+/// What a client's certificate is held to, where one is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CertificateBinding {
+    /// Nothing: whoever has one may speak for any agent.
+    Off,
+    /// Its common name is the agent's identifier.
+    Agent,
+    /// That, and one of its organizational units is the agent's class.
+    AgentAndClass,
+}
+
 /// An address that may hold a secret: of a database, or of a webhook. It is never shown with it.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
@@ -109,18 +121,6 @@ impl Serialize for SecretUrl {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.shown())
     }
-}
-
-/// What a client's certificate is held to, where one is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CertificateBinding {
-    /// Nothing: whoever has one may speak for any agent.
-    Off,
-    /// Its common name is the agent's identifier.
-    Agent,
-    /// That, and one of its organizational units is the agent's class.
-    AgentAndClass,
 }
 
 impl Default for FleetConfig {

@@ -46,17 +46,6 @@ pub enum FleetError {
         /// The path of the list.
         list: &'static str,
     },
-    /// A roll-out cannot be as it is asked for; the caller's fault.
-    #[error("no such roll-out: {0}")]
-    BadRollout(String),
-    /// A roll-out is in another state than the call needs, or was changed at the same time.
-    #[error("the roll-out is {state}, so it cannot be {wish}")]
-    RolloutState {
-        /// Its state.
-        state: &'static str,
-        /// What was asked for.
-        wish: &'static str,
-    },
     /// A field of a request's body or a parameter of its address; the caller's fault.
     #[error("{field}: {reason}")]
     BadField {
@@ -125,6 +114,17 @@ pub enum FleetError {
     /// A secret cannot be sealed or opened: the key is another one, or the row was changed.
     #[error("a secret in the registry cannot be opened with this installation's key")]
     Sealing,
+    /// A roll-out cannot be as it is asked for; the caller's fault.
+    #[error("no such roll-out: {0}")]
+    BadRollout(String),
+    /// A roll-out is in another state than the call needs, or was changed at the same time.
+    #[error("the roll-out is {state}, so it cannot be {wish}")]
+    RolloutState {
+        /// Its state.
+        state: &'static str,
+        /// What was asked for.
+        wish: &'static str,
+    },
     /// A bound of `limits.rs` is reached; the operator's business.
     #[error("no room for one more {what}: there are {max} already, remove some first")]
     Full {

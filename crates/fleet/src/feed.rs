@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 use crate::error::FleetError;
 use crate::fleet::Inner;
 use crate::limits;
-use crate::registry::Registry;
 use crate::resource;
 
 /// Runs until `stop`. Where nobody else uses the database there is nothing to read.
@@ -63,6 +62,12 @@ impl Inner {
             }
             self.registry.lock().adopt(news);
             self.feed.fetch_max(seq, Ordering::AcqRel);
+        }
+        if self.store.is_shared() {
+            // What this node itself is changing comes after.
+            let _one = self.publishing.lock().await;
+            let shelf = resource::read(&self.tables).await?;
+            shelf.put(&mut self.registry.lock());
         }
         Ok(())
     }

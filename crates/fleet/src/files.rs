@@ -177,7 +177,7 @@ impl Upload<'_> {
                 self.id.as_str().into(),
                 self.number.into(),
                 self.now.0.into(),
-                Value::from(piece.to_vec()),
+                Value::from(piece),
             ];
             let insert = "INSERT INTO file_chunks (file_id, number, created_ms, content)
                           VALUES (?, ?, ?, ?)";

@@ -109,9 +109,9 @@ impl Fleet {
     ) -> Result<Arc<Fleet>, FleetError> {
         let address = config.database.as_ref().map(SecretUrl::reveal);
         let place = Place::read(address, &dir.join("fleet.db"))?;
-        let node = uuid::Uuid::new_v4().as_u64_pair().0 >> 1;
+        let node = Uuid::new_v4().as_u64_pair().0 >> 1;
         let store = Store::open(&place, node.cast_signed()).await?;
-        let tables = Tables::open(store.database().clone(), node.cast_signed()).await?;
+        let tables = Tables::open(store.database().clone()).await?;
         let key = config.key_file.clone();
         let sealer = Arc::new(Sealer::open(&key.unwrap_or_else(|| dir.join("key")))?);
         let requests = Requests::new(tables.clone(), sealer.clone());
@@ -120,7 +120,7 @@ impl Fleet {
         let mut registry = Registry::default();
         registry.adopt(everything);
         requests.load(&mut registry).await?;
-        resource::load(&tables, &mut registry).await?;
+        resource::read(&tables).await?.put(&mut registry);
         tracing::debug!(
             agents = registry.agents.len(),
             "opened the fleet's registry"

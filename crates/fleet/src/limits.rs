@@ -71,6 +71,52 @@ pub const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Nesting of a flow that is looked into.
 pub const FLOW_DEPTH_MAX: usize = 64;
 
+/// Arguments of one request: properties or names.
+pub const REQUEST_ARGS_MAX: usize = 200;
+
+/// Bytes of one argument's text.
+pub const ARG_BYTES_MAX: usize = 16 << 10;
+
+/// Requests of operators that are kept; those whose operations are gone make room.
+pub const REQUESTS_MAX: usize = 10_000;
+
+/// Operations under way that operators may have asked of one agent: below
+/// [`OPERATIONS_PER_AGENT_MAX`], so that none is pushed out before its end.
+pub const ASKED_PER_AGENT_MAX: usize = 10;
+
+/// Agents that one request is given to under one lock of the registry, a millisecond or so.
+pub const ASKED_AT_ONCE: usize = 1_000;
+
+/// Refusals that the answer to a request for a class lists; the rest is counted.
+pub const REFUSALS_SHOWN_MAX: usize = 1_000;
+
+/// Bytes kept of what an agent describes of itself on request.
+pub const RESULT_BYTES_MAX: usize = 2 << 20;
+
+/// Resources in all.
+pub const RESOURCES_MAX: usize = 100_000;
+
+/// Resources of one class: the list of them goes out in one response.
+pub const CLASS_RESOURCES_MAX: usize = 1_000;
+
+/// Files that come in at once; each holds a MiB of memory.
+pub const UPLOADS_MAX: usize = 8;
+
+/// Files that go out at once; each holds a piece of 256 KiB, or two.
+pub const DOWNLOADS_MAX: usize = 128;
+
+/// Age at which the pieces of an upload are taken for left over.
+pub const UPLOAD_LEFTOVER_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// Problems that the refusal of a flow lists.
+pub const FLOW_PROBLEMS_MAX: usize = 100;
+
+/// Differences between two flows that are listed.
+pub const FLOW_DIFFERENCES_MAX: usize = 1_000;
+
+/// Parameters of one flow, class or agent.
+pub const PARAMETERS_MAX: usize = 1_000;
+
 /// Connections of one node to its database: the write-behind, the feed, and a few readers.
 pub const CONNECTIONS: u32 = 6;
 
@@ -143,48 +189,3 @@ pub const WEBHOOK_RETRY: Duration = Duration::from_secs(1);
 
 /// How long the webhook may take.
 pub const WEBHOOK_WAIT: Duration = Duration::from_secs(10);
-/// Arguments of one request: properties or names.
-pub const REQUEST_ARGS_MAX: usize = 200;
-
-/// Bytes of one argument's text.
-pub const ARG_BYTES_MAX: usize = 16 << 10;
-
-/// Requests of operators that are kept; those whose operations are gone make room.
-pub const REQUESTS_MAX: usize = 10_000;
-
-/// Operations under way that operators may have asked of one agent: below
-/// [`OPERATIONS_PER_AGENT_MAX`], so that none is pushed out before its end.
-pub const ASKED_PER_AGENT_MAX: usize = 10;
-
-/// Agents that one request is given to under one lock of the registry, a millisecond or so.
-pub const ASKED_AT_ONCE: usize = 1_000;
-
-/// Refusals that the answer to a request for a class lists; the rest is counted.
-pub const REFUSALS_SHOWN_MAX: usize = 1_000;
-
-/// Bytes kept of what an agent describes of itself on request.
-pub const RESULT_BYTES_MAX: usize = 2 << 20;
-
-/// Resources in all.
-pub const RESOURCES_MAX: usize = 100_000;
-
-/// Resources of one class: the list of them goes out in one response.
-pub const CLASS_RESOURCES_MAX: usize = 1_000;
-
-/// Files that come in at once; each holds a MiB of memory.
-pub const UPLOADS_MAX: usize = 8;
-
-/// Files that go out at once; each holds a piece of 256 KiB, or two.
-pub const DOWNLOADS_MAX: usize = 128;
-
-/// Age at which the pieces of an upload are taken for left over.
-pub const UPLOAD_LEFTOVER_AGE: Duration = Duration::from_secs(24 * 3600);
-
-/// Problems that the refusal of a flow lists.
-pub const FLOW_PROBLEMS_MAX: usize = 100;
-
-/// Differences between two flows that are listed.
-pub const FLOW_DIFFERENCES_MAX: usize = 1_000;
-
-/// Parameters of one flow, class or agent.
-pub const PARAMETERS_MAX: usize = 1_000;

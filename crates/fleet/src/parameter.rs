@@ -91,7 +91,7 @@ impl Fleet {
             .await?;
         let mut all = Vec::new();
         for row in &rows {
-            let sensitive = row.number("sensitive")? != 0;
+            let sensitive = row.number("is_secret")? != 0;
             let value = match sensitive {
                 true => None,
                 false => Some(self.inner.value_of(row)?),
@@ -222,7 +222,7 @@ impl Inner {
         for row in &rows {
             let new = NewParameter {
                 value: self.value_of(row)?,
-                sensitive: row.number("sensitive")? != 0,
+                sensitive: row.number("is_secret")? != 0,
             };
             statements.push(self.insert(Level::Flow, to, &row.text("name")?, &new, now)?);
         }
@@ -240,8 +240,7 @@ impl Inner {
             // An agent that changed its class, or never had one, gets what the flow was made for.
             (own.or(of_flow), found.map(|agent| agent.id.clone()))
         };
-        let text =
-            |name: Option<Arc<str>>| Value::from(name.as_deref().unwrap_or_default().to_owned());
+        let text = |name: Option<Arc<str>>| Value::from(name.as_deref().unwrap_or_default());
         let select = "SELECT * FROM parameters WHERE (level = 'flow' AND owner = ?)
                       OR (level = 'class' AND owner = ?) OR (level = 'agent' AND owner = ?)";
         let marks = vec![flow.into(), text(class), text(agent)];
@@ -290,7 +289,7 @@ impl Inner {
                 .seal(&place(level.as_str(), owner, name), new.value.as_bytes())?,
             false => new.value.as_bytes().to_vec(),
         };
-        let insert = "INSERT INTO parameters (level, owner, name, sensitive, value, changed_ms)
+        let insert = "INSERT INTO parameters (level, owner, name, is_secret, value, changed_ms)
                       VALUES (?, ?, ?, ?, ?, ?)";
         let values = vec![
             level.as_str().into(),
@@ -305,7 +304,7 @@ impl Inner {
 
     fn value_of(&self, row: &Found<'_>) -> Result<String, FleetError> {
         let stored = row.bytes("value")?;
-        let bytes = match row.number("sensitive")? {
+        let bytes = match row.number("is_secret")? {
             0 => stored,
             _ => {
                 let place = place(&row.text("level")?, &row.text("owner")?, &row.text("name")?);

@@ -24,8 +24,13 @@ impl Fleet {
     /// # Errors
     /// [`FleetError::BadFlow`], [`FleetError::UnfitFlow`] when the manifest of the class's agents says
     /// otherwise; [`FleetError::Full`], [`FleetError::Store`].
-    pub async fn publish(&self, class: &str, text: Bytes) -> Result<Published, FleetError> {
-        self.publish_checked(class, text, false, true).await
+    pub async fn publish(
+        &self,
+        class: &str,
+        text: Bytes,
+        deploys: bool,
+    ) -> Result<Published, FleetError> {
+        self.publish_checked(class, text, false, deploys).await
     }
 
     /// The same; `is_forced` publishes what the manifest speaks against, and what is not deployed
@@ -50,8 +55,7 @@ impl Fleet {
         let _one = self.inner.publishing.lock().await;
         let id: Arc<str> = Arc::from(Uuid::new_v4().to_string());
         self.inner.keep_secrets(&id, &secrets).await?;
-        let flow = (id, shape, text);
-        self.enter(class, flow, checked.manifest_hash, deploys)
+        self.enter(class, id, shape, text, (deploys, checked.manifest_hash))
             .await
     }
 
@@ -65,7 +69,7 @@ impl Fleet {
         let _one = self.inner.publishing.lock().await;
         let id: Arc<str> = Arc::from(Uuid::new_v4().to_string());
         self.inner.copy_parameters(old, &id).await?;
-        self.enter(&class, (id, shape, text), None, true).await
+        self.enter(&class, id, shape, text, (true, None)).await
     }
 
     /// What a flow would meet in a class, without publishing it.
@@ -127,12 +131,14 @@ impl Fleet {
     async fn enter(
         &self,
         class: &str,
-        (id, shape, text): (Arc<str>, FlowShape, Bytes),
-        manifest_hash: Option<String>,
-        deploys: bool,
+        id: Arc<str>,
+        shape: FlowShape,
+        text: Bytes,
+        how: (bool, Option<String>),
     ) -> Result<Published, FleetError> {
         let inner = &self.inner;
         let version = inner.next_version(class)?;
+        let (deploys, manifest_hash) = how;
         let flow = Flow {
             id,
             class: Arc::from(class),

@@ -228,12 +228,12 @@ impl Registry {
             heartbeat.flow_info.as_ref(),
             now,
         );
+        agent.observe_resources(heartbeat.resource_info.as_ref());
         agent.note_device(device, now);
         let mut events = agent.new_bulletins(&heartbeat, now);
         if agent.heartbeats == 0 {
             events.push(Event::registered(agent, now));
         }
-        agent.observe_resources(heartbeat.resource_info.as_ref());
         agent.heartbeats += 1;
         changed |= now.since(agent.row_seen) >= limits::ROW_SEEN_AGE;
         if agent.unsighted == 0 {
@@ -596,7 +596,7 @@ impl Registry {
             .and_then(|class| self.classes.get(class));
         let desired = class.and_then(|class| class.wanted(id));
         let silent = agent.settle_silent(now);
-        let mut settled = false;
+        let mut settled = silent;
         if agent.settle(desired.as_deref(), now) || silent {
             settled = true;
             let ids = agent

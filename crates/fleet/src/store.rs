@@ -62,14 +62,14 @@ impl Store {
         Ok(Store { database, node })
     }
 
-    /// Whether other nodes may use it too.
-    pub fn is_shared(&self) -> bool {
-        self.database.dialect().is_shared()
-    }
-
     /// The database.
     pub fn database(&self) -> &Database {
         &self.database
+    }
+
+    /// Whether other nodes may use it too.
+    pub fn is_shared(&self) -> bool {
+        self.database.dialect().is_shared()
     }
 
     /// Waits for what is under way and closes the database.

@@ -2,7 +2,6 @@
 //!
 //! A row that may be there is deleted and inserted in one transaction.
 
-use base::{Clock, SystemClock};
 use sql::{Database, Migration, Row, Schema, SqlError};
 
 pub use sql::Value;
@@ -51,21 +50,8 @@ impl Tables {
     ) -> Result<u64, SqlError> {
         let mut tx = self.database.begin().await?;
         let mut changed = 0;
-        if tx.dialect().is_shared() {
-            // The feed's lock first, as in every transaction that writes: see `store.rs`.
-            let next = "UPDATE feed SET seq = seq + 1 WHERE id = 1";
-            tx.run(what, &sql::Statement::new(next)).await?;
-        }
         for statement in statements {
             changed = tx.run(what, &bound(statement)).await?;
-        }
-        if tx.dialect().is_shared() {
-            let note = sql::Statement::new(
-                "INSERT INTO changes (seq, kind, item, node, at_ms)
-                 SELECT seq, 'tables', '', ?, ? FROM feed WHERE id = 1",
-            );
-            let note = note.bind(self.node).bind(SystemClock.now().0);
-            tx.run(what, &note).await?;
         }
         tx.commit(what).await?;
         Ok(changed)
@@ -86,15 +72,13 @@ impl Found<'_> {
     }
 
     fn sorted<T>(&self, read: Result<T, sqlx::Error>) -> Result<T, SqlError> {
-        read.map_err(|e| self.tables.database.error("read a column", e))
+        read.map_err(|error| self.tables.database.error("read a column", error))
     }
 }
 
 fn bound((text, values): Statement) -> sql::Statement {
     let statement = sql::Statement::new(text);
-    values
-        .into_iter()
-        .fold(statement, |statement, value| statement.bind(value))
+    values.into_iter().fold(statement, sql::Statement::bind)
 }
 
 const SCHEMA: Schema = Schema {
@@ -163,7 +147,7 @@ CREATE TABLE parameters (
     level VARCHAR(8) NOT NULL,
     owner VARCHAR(255) NOT NULL,
     name VARCHAR(255) NOT NULL,
-    sensitive BIGINT NOT NULL,
+    is_secret BIGINT NOT NULL,
     value BLOB NOT NULL,
     changed_ms BIGINT NOT NULL,
     PRIMARY KEY (level, owner, name)

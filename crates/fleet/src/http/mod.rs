@@ -75,10 +75,10 @@ impl From<FleetError> for Failure {
             | FleetError::BadField { .. }
             | FleetError::Broken(_)
             | FleetError::BadFlow { .. }
-            | FleetError::BadRollout(_)
-            | FleetError::UnfitFlow(_) => StatusCode::BAD_REQUEST,
-            FleetError::RolloutState { .. } => StatusCode::CONFLICT,
+            | FleetError::UnfitFlow(_)
+            | FleetError::BadRollout(_) => StatusCode::BAD_REQUEST,
             FleetError::WrongCertificate { .. } => StatusCode::FORBIDDEN,
+            FleetError::RolloutState { .. } => StatusCode::CONFLICT,
             FleetError::Unknown { .. } => StatusCode::NOT_FOUND,
             FleetError::Finished { .. } | FleetError::InUse { .. } => StatusCode::CONFLICT,
             FleetError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,

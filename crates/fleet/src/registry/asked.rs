@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::UnixMillis;
 use c2::{Operand, OperationKind};
 
-use super::{Registry, new_operation};
+use super::{Registry, new_operation, operation_id};
 use crate::agent::Agent;
 use crate::capability::Profile;
 use crate::error::FleetError;
@@ -146,7 +146,15 @@ impl Registry {
             return Ok((under_way.id.clone(), self.generation));
         }
         let (kind, operand) = (request.kind.clone(), request.operand.clone());
+        // What this node and another one want of themselves has one id.
+        let about = flow.clone().or_else(|| goal.clone());
+        let planned = about.map(|about| {
+            let same = |op: &&FleetOperation| op.flow == flow && op.goal == goal;
+            let before = agent.operations.iter().rev().find(same);
+            operation_id(id, &about, before.map(|op| &*op.id))
+        });
         let mut operation = new_operation(kind, operand, flow, now);
+        operation.id = planned.unwrap_or(operation.id);
         operation.goal = goal;
         operation.request = Some(request.id.clone());
         let operation_id = operation.id.clone();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::UnixMillis;
 use c2::{Operand, OperationKind};
 
-use super::{Registry, new_operation};
+use super::{Registry, new_operation, operation_id};
 use crate::agent::{Agent, Told};
 use crate::capability::Profile;
 use crate::operation::{FleetOperation, OperationStatus, Policy};
@@ -76,6 +76,7 @@ impl Registry {
             Told::Hash(hash) => Some(hash.clone()),
             Told::Nothing | Told::Unknown => None,
         };
+        let mut any_changed = false;
         for operation in &mut agent.operations {
             let Some(goal) = operation.goal.clone() else {
                 continue;
@@ -89,9 +90,16 @@ impl Registry {
                 false
             };
             if changed {
+                any_changed = true;
                 self.dirty_operations.insert(operation.id.clone());
             }
         }
+        if any_changed {
+            self.mark(id);
+        }
+        let Some(agent) = self.agents.get(id) else {
+            return false;
+        };
         let Some(set) = set.filter(|set| agent.needs(set, now, policy)) else {
             return false;
         };
@@ -107,7 +115,8 @@ impl Registry {
         if was_refused && verdict.is_err() {
             return false;
         }
-        let planned = super::operation_id(id, &set.digest, last.map(|op| &*op.id));
+        // Every node gives the same try the same id.
+        let planned = operation_id(id, &set.digest, last.map(|op| &*op.id));
         let mut operation = new_operation(kind, operand, None, now);
         operation.id = planned;
         operation.goal = Some(set.digest.clone());

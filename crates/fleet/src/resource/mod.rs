@@ -19,7 +19,7 @@ use crate::manifest::hex;
 use crate::registry::check_name;
 use crate::request::check_path;
 
-pub use shelf::load;
+pub use shelf::read;
 
 /// A file that agents fetch.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -16,8 +16,14 @@ use crate::registry::{Registry, ResourceState};
 use crate::tables::{Found, Statement, Tables};
 use crate::views::{ClassResourcesView, ResourceView};
 
-/// Reads all resources and which class has which into memory.
-pub async fn load(tables: &Tables, registry: &mut Registry) -> Result<(), FleetError> {
+/// All resources, and which class has which.
+pub struct Shelf {
+    resources: HashMap<Arc<str>, Arc<Resource>>,
+    sets: HashMap<Arc<str>, Arc<ResourceSet>>,
+}
+
+/// Reads all resources and which class has which.
+pub async fn read(tables: &Tables) -> Result<Shelf, FleetError> {
     let select = ("SELECT * FROM resources", vec![]);
     let mut resources = HashMap::new();
     for row in tables.rows("read the resources", select).await? {
@@ -36,12 +42,21 @@ pub async fn load(tables: &Tables, registry: &mut Registry) -> Result<(), FleetE
             set.push(Arc::clone(resource));
         }
     }
-    registry.resources = resources;
     let sets = of_class
         .into_iter()
         .map(|(class, items)| (Arc::from(class), Arc::new(ResourceSet::of(items))));
-    registry.resource_sets = sets.collect();
-    Ok(())
+    Ok(Shelf {
+        resources,
+        sets: sets.collect(),
+    })
+}
+
+impl Shelf {
+    /// Makes it what the registry goes by.
+    pub fn put(self, registry: &mut Registry) {
+        registry.resources = self.resources;
+        registry.resource_sets = self.sets;
+    }
 }
 
 impl Fleet {
@@ -102,6 +117,8 @@ impl Fleet {
             "INSERT INTO resources (id, name, type, path, notes, bytes, sha512, created_ms)
                       VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
         let tables = &self.inner.tables;
+        // Not while other nodes' changes are read, or it is forgotten again for a second.
+        let _one = self.inner.publishing.lock().await;
         tables
             .write("write a resource", vec![(insert, values)])
             .await?;

@@ -1,4 +1,4 @@
-//! `thalweg agents` and `classes`: the fleet, and what it is asked to do.
+//! `thalweg agents`, `classes`, `rollouts` and `events`: the fleet, and what it is asked to do.
 
 use std::path::{Path, PathBuf};
 
@@ -351,6 +351,22 @@ const BUNDLE_COLUMNS: [(&str, &str); 5] = [
     ("NAME", "name"),
     ("BYTES", "bytes"),
     ("RECEIVED", "created_ms"),
+];
+
+const EVENT_COLUMNS: [(&str, &str); 5] = [
+    ("AT", "at_ms"),
+    ("LEVEL", "level"),
+    ("KIND", "kind"),
+    ("AGENT", "agent_id"),
+    ("MESSAGE", "message"),
+];
+
+const ROLLOUT_COLUMNS: [(&str, &str); 5] = [
+    ("ROLL-OUT", "id"),
+    ("FLOW", "flow_id"),
+    ("STATE", "state"),
+    ("CREATED", "created_ms"),
+    ("REASON", "reason"),
 ];
 
 /// A resource in a list.

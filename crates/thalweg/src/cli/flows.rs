@@ -80,7 +80,10 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             let path = format!(
                 "/api/v1/classes/{}/flows{}",
                 segment(&class),
-                query([("force", force), ("deploy", deploy)])
+                query([
+                    ("force", force),
+                    ("deploy", Some((!store_only).to_string()))
+                ])
             );
             let request = client.request(Method::POST, &path).body(text);
             client.print_object(&client.send(request).await?);

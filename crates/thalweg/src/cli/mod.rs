@@ -11,7 +11,6 @@ mod import;
 mod lab;
 mod produce;
 mod resources;
-mod rollouts;
 mod schemas;
 mod statements;
 mod store;
@@ -149,6 +148,11 @@ enum Command {
     /// Upload files that agents are to have beside their flows.
     #[command(subcommand)]
     Resources(resources::Command),
+    /// Roll a flow out to a class in batches, and steer that.
+    #[command(subcommand)]
+    Rollouts(fleet::RolloutsCommand),
+    /// List what happened in the fleet, newest first.
+    Events(fleet::EventsArgs),
     /// Add, list, show and remove statements.
     #[command(subcommand)]
     Statements(statements::Command),
@@ -223,6 +227,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Events(args) => block_on(rollouts::events(client()?, args)),
         Command::Rollouts(command) => block_on(rollouts::run(client()?, command)),
         Command::Resources(command) => block_on(resources::run(client()?, command)),
+        Command::Events(args) => block_on(fleet::events(client()?, args)),
+        Command::Rollouts(command) => block_on(fleet::rollouts(client()?, command)),
         Command::Statements(command) => block_on(statements::run(client()?, command)),
         Command::Tenants(command) => block_on(tenants::run(client()?, command)),
         Command::Import(args) => block_on(import::run(client()?, args)),
