@@ -51,15 +51,6 @@ impl Inner {
         };
         if let Some(news) = news {
             let seq = news.seq;
-            if news.tables {
-                let mut read = Registry::default();
-                self.requests.load(&mut read).await?;
-                resource::load(&self.tables, &mut read).await?;
-                let mut registry = self.registry.lock();
-                registry.requests.extend(read.requests);
-                registry.resources = read.resources;
-                registry.resource_sets = read.resource_sets;
-            }
             self.registry.lock().adopt(news);
             self.feed.fetch_max(seq, Ordering::AcqRel);
         }

@@ -177,7 +177,7 @@ async fn two_rollouts(database: Option<String>, count: usize) {
     for turn in 0..2 {
         let text = Bytes::from(format!("{FLOW}# {turn}\n"));
         let published = nodes[turn % count]
-            .publish("edge", text)
+            .publish("edge", text, true)
             .await
             .unwrap();
         assert_eq!(published.version, turn as i64 + 1);
@@ -228,7 +228,7 @@ async fn without_its_database_a_node_answers_what_needs_nothing_durable() {
         let mut agent = Simulated::new(1);
         let mut rng = Rng::from_seed(1);
         let flow = node
-            .publish("edge", Bytes::from(FLOW))
+            .publish("edge", Bytes::from(FLOW), true)
             .await
             .unwrap()
             .flow_id;
@@ -330,7 +330,7 @@ async fn steered_rollout(url: Option<String>, count: usize) {
     let mut agents: Vec<Simulated> = (0..40).map(Simulated::new).collect();
     let publish = async |turn: u32, deploys: bool| {
         let text = Bytes::from(format!("{FLOW}# {turn}\n"));
-        first.publish_checked("edge", text, true, deploys).await.unwrap().flow_id
+        first.publish("edge", text, deploys).await.unwrap().flow_id
     };
     let old = publish(0, true).await;
     converge(&mut agents, &nodes, &old, &mut rng).await;

@@ -33,8 +33,7 @@ impl Fleet {
         self.publish_checked(class, text, false, deploys).await
     }
 
-    /// The same; `is_forced` publishes what the manifest speaks against, and what is not deployed
-    /// waits for a roll-out.
+    /// The same; `is_forced` publishes what the manifest speaks against.
     pub(crate) async fn publish_checked(
         &self,
         class: &str,

@@ -100,7 +100,6 @@ impl Store {
                 .sightings(all("SELECT body FROM sightings ORDER BY seq"))
                 .await?,
             removed: Vec::new(),
-            tables: true,
         })
     }
 
@@ -309,7 +308,6 @@ impl Store {
         let mut news = News {
             seq,
             removed: by_kind.remove(REMOVED).unwrap_or_default(),
-            tables: by_kind.contains_key(TABLES),
             ..News::default()
         };
         let named = |kind: &str| by_kind.get(kind).cloned().unwrap_or_default();
@@ -664,6 +662,4 @@ const CLASS: &str = "class";
 const FLOW: &str = "flow";
 const MANIFEST: &str = "manifest";
 const ROLLOUT: &str = "rollout";
-/// As `tables.rs` writes it.
-const TABLES: &str = "tables";
 const REMOVED: &str = "agent-removed";

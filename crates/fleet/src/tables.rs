@@ -1,6 +1,7 @@
 //! The tables that operators' requests, resources, debug bundles and parameters lie in.
 //!
-//! A row that may be there is deleted and inserted in one transaction.
+//! Statements keep to what SQLite, PostgreSQL and MySQL share: a row that may be there is deleted
+//! and inserted in one transaction.
 
 use sql::{Database, Migration, Row, Schema, SqlError};
 
@@ -13,7 +14,6 @@ pub type Statement = (&'static str, Vec<Value>);
 #[derive(Clone, Debug)]
 pub struct Tables {
     database: Database,
-    node: i64,
 }
 
 /// A row that was read.
@@ -25,9 +25,9 @@ pub struct Found<'t> {
 
 impl Tables {
     /// Brings the tables up to date.
-    pub async fn open(database: Database, node: i64) -> Result<Tables, SqlError> {
+    pub async fn open(database: Database) -> Result<Tables, SqlError> {
         database.migrate(&SCHEMA).await?;
-        Ok(Tables { database, node })
+        Ok(Tables { database })
     }
 
     /// Reads rows.
@@ -83,7 +83,6 @@ fn bound((text, values): Statement) -> sql::Statement {
 
 const SCHEMA: Schema = Schema {
     name: "fleet_operations",
-    oldest: 1,
     migrations: &[Migration {
         number: 1,
         name: "requests, resources, bundles, parameters",

@@ -33,8 +33,6 @@ pub struct News {
     pub sightings: Vec<Sighting>,
     /// Agents that were removed.
     pub removed: Vec<Arc<str>>,
-    /// Whether requests or resources changed, which are read as a whole.
-    pub tables: bool,
 }
 
 /// A class as the database has it.

@@ -76,7 +76,6 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
         } => {
             let text = super::read_file(&file)?;
             let force = force.then(|| "true".to_owned());
-            let deploy = store_only.then(|| "false".to_owned());
             let path = format!(
                 "/api/v1/classes/{}/flows{}",
                 segment(&class),

@@ -140,11 +140,6 @@ enum Command {
     /// Publish a flow to a class; list and show flows.
     #[command(subcommand)]
     Flows(flows::Command),
-    /// Roll a flow out to a class in batches, and steer that.
-    #[command(subcommand)]
-    Rollouts(rollouts::Command),
-    /// List what happened in the fleet, newest first.
-    Events(rollouts::EventsArgs),
     /// Upload files that agents are to have beside their flows.
     #[command(subcommand)]
     Resources(resources::Command),
@@ -224,8 +219,6 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Agents(command) => block_on(fleet::agents(client()?, command)),
         Command::Classes(command) => block_on(fleet::classes(client()?, command)),
         Command::Flows(command) => block_on(flows::run(client()?, command)),
-        Command::Events(args) => block_on(rollouts::events(client()?, args)),
-        Command::Rollouts(command) => block_on(rollouts::run(client()?, command)),
         Command::Resources(command) => block_on(resources::run(client()?, command)),
         Command::Events(args) => block_on(fleet::events(client()?, args)),
         Command::Rollouts(command) => block_on(fleet::rollouts(client()?, command)),
