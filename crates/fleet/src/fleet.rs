@@ -109,7 +109,7 @@ impl Fleet {
     ) -> Result<Arc<Fleet>, FleetError> {
         let address = config.database.as_ref().map(SecretUrl::reveal);
         let place = Place::read(address, &dir.join("fleet.db"))?;
-        let node = Uuid::new_v4().as_u64_pair().0 >> 1;
+        let node = uuid::Uuid::new_v4().as_u64_pair().0 >> 1;
         let store = Store::open(&place, node.cast_signed()).await?;
         let tables = Tables::open(store.database().clone()).await?;
         let key = config.key_file.clone();

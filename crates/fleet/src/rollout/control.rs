@@ -107,9 +107,9 @@ impl Fleet {
         plan: Plan,
     ) -> Result<RolloutView, FleetError> {
         let inner = &self.inner;
-        let _one = inner.publishing.lock().await;
-        // A flow that another node took a moment ago counts.
+        // A flow that another node took a moment ago counts. The feed takes the same lock.
         inner.read_feed(false).await?;
+        let _one = inner.publishing.lock().await;
         let now = inner.clock.now();
         let rollout = {
             let registry = inner.registry.lock();
