@@ -83,6 +83,7 @@ fn bound((text, values): Statement) -> sql::Statement {
 
 const SCHEMA: Schema = Schema {
     name: "fleet_operations",
+    oldest: 1,
     migrations: &[Migration {
         number: 1,
         name: "requests, resources, bundles, parameters",
