@@ -7,6 +7,7 @@ mod consume;
 mod fleet;
 mod groups;
 mod import;
+mod json_lines;
 mod lab;
 mod produce;
 mod schemas;
