@@ -16,6 +16,7 @@ use crate::error::StreamsError;
 use crate::offsets::GroupOffset;
 use crate::once::{ProduceOnce, StoredOnce};
 use crate::record::{ConsumedRecord, Record};
+use crate::replication::Replication;
 use crate::topic::TopicName;
 use crate::topic_config::{ConfigChange, TopicConfig};
 
@@ -245,29 +246,6 @@ pub struct TopicSpec {
     pub replication: Replication,
     /// Its settings but for those above.
     pub config: TopicConfig,
-}
-
-/// On which brokers a new topic's partitions lie.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Replication {
-    /// As many as the store makes unless told.
-    #[default]
-    Usual,
-    /// So many of each partition, on brokers of the store's choice.
-    Factor(i32),
-    /// On these, by partition from 0 on.
-    Assigned(Vec<Vec<i32>>),
-}
-
-impl Replication {
-    /// Whether a store with one broker can do it.
-    pub fn fits_one(&self, broker: i32) -> bool {
-        match self {
-            Replication::Usual => true,
-            Replication::Factor(factor) => *factor == 1,
-            Replication::Assigned(assigned) => assigned.iter().all(|on| on[..] == [broker]),
-        }
-    }
 }
 
 /// A setting of a topic as it holds.

@@ -45,6 +45,7 @@ mod partition;
 mod producers;
 mod record;
 mod recovery;
+mod replication;
 mod signal;
 mod store;
 mod telemetry;
@@ -68,7 +69,7 @@ pub use error::StreamsError;
 pub use event_store::{
     BrokerInfo, ClusterInfo, CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail,
     GroupInfo, GroupInstance, GroupMember, Isolation, OffsetRange, OffsetReset, Placed,
-    ProduceBatch, ProducerSequence, Replication, SeekTo, TopicInfo, TopicSetting, TopicSpec,
+    ProduceBatch, ProducerSequence, SeekTo, TopicInfo, TopicSetting, TopicSpec,
 };
 pub use inspect::{
     InspectedBatch, InspectedBytes, InspectedFrame, InspectedRecord, Inspection, inspect,
@@ -80,6 +81,7 @@ pub use once::{OnceKey, ProduceOnce, Run, StoredOnce};
 pub use partition::{Ack, AckWait, Append, Partition, Watch};
 pub use record::{ConsumedRecord, Record};
 pub use recovery::Recovery;
+pub use replication::Replication;
 pub use signal::Signal;
 pub use store::{DurableWait, Streams};
 pub use topic::{TopicName, TopicNameError};

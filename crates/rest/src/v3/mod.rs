@@ -15,6 +15,7 @@ mod groups;
 mod partitions;
 mod reading;
 mod receipts;
+mod record_object;
 mod records;
 #[cfg(test)]
 mod records_tests;

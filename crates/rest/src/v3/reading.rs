@@ -12,21 +12,17 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use base::{UnixMillis, format_rfc3339, parse_rfc3339};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use base::{UnixMillis, parse_rfc3339};
+use serde::Deserialize;
 use streams::{ConsumedRecord, Consumer, ConsumerConfig, SeekTo, StreamsError, TopicName};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::Here;
-use super::datum::Form;
 use super::form::list_with_next;
 use super::partitions::{PartitionPath, in_topic};
+use super::record_object::{Format, RecordObject};
 use super::refusal::Refusal;
 use super::topics::TopicPath;
 use crate::answer::{self, Parameters, Segments};
@@ -39,7 +35,6 @@ use crate::limits::{
     READ_BYTES_MAX, READ_WAIT_MAX,
 };
 use crate::media;
-use crate::schemas::format::SchemaType;
 
 /// The parameters of a read.
 #[derive(Deserialize)]
@@ -55,18 +50,6 @@ pub(super) struct ReadParameters {
     max_bytes: Option<usize>,
     /// How keys and values are to stand; without it as they are best read.
     format: Option<Format>,
-}
-
-/// How keys and values stand in an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Format {
-    Binary,
-    String,
-    Json,
-    Avro,
-    Jsonschema,
-    Protobuf,
 }
 
 /// `GET …/topics/{topic}/records`
@@ -131,7 +114,7 @@ async fn read(
         if bytes > READ_ANSWER_BYTES_MAX {
             break;
         }
-        let object = reading.object(record, &readers);
+        let object = RecordObject::of(record, reading.format, &readers);
         bytes += object.bytes();
         objects.push(object);
     }
@@ -262,29 +245,6 @@ impl Reading {
         known.collect::<Vec<_>>().join(",")
     }
 
-    fn object<'r>(&self, record: &'r ConsumedRecord, readers: &Readers) -> RecordObject<'r> {
-        let headers = record.headers.iter().map(|(name, value)| HeaderObject {
-            name,
-            value: value.as_ref().map(|value| STANDARD.encode(value)),
-        });
-        RecordObject {
-            kind: "KafkaRecord",
-            topic_name: record.topic.display(),
-            partition_id: record.partition,
-            offset: record.offset,
-            timestamp: format_rfc3339(record.timestamp),
-            headers: headers.collect(),
-            key: record
-                .key
-                .as_ref()
-                .map(|key| datum(key, self.format, readers)),
-            value: record
-                .value
-                .as_ref()
-                .map(|value| datum(value, self.format, readers)),
-        }
-    }
-
     /// The answer that is a stream of events.
     fn events(self, closing: CancellationToken, place: OwnedSemaphorePermit) -> Response {
         let events = answer::piped(EVENTS_PIPE_BYTES, async move |out| {
@@ -317,7 +277,8 @@ impl Reading {
                             }
                             told.clear();
                         }
-                        let data = serde_json::to_string(&self.object(record, &readers));
+                        let object = RecordObject::of(record, self.format, &readers);
+                        let data = serde_json::to_string(&object);
                         self.pass(std::slice::from_ref(record));
                         event(
                             &mut told,
@@ -402,118 +363,6 @@ fn parse_positions(text: &str) -> Result<BTreeMap<i32, i64>, RestError> {
     positions.ok_or_else(|| {
         RestError::BadRequest("positions are partition:offset, such as 0:17,1:4".to_owned())
     })
-}
-
-impl Format {
-    fn name(self) -> &'static str {
-        match self {
-            Format::Binary => "binary",
-            Format::String => "string",
-            Format::Json => "json",
-            Format::Avro => "avro",
-            Format::Jsonschema => "jsonschema",
-            Format::Protobuf => "protobuf",
-        }
-    }
-
-    /// The type of schemas that is asked for.
-    fn schema_type(self) -> Option<SchemaType> {
-        match self {
-            Format::Binary | Format::String | Format::Json => None,
-            Format::Avro => Some(SchemaType::Avro),
-            Format::Jsonschema => Some(SchemaType::Json),
-            Format::Protobuf => Some(SchemaType::Protobuf),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct RecordObject<'r> {
-    kind: &'static str,
-    topic_name: &'r str,
-    partition_id: i32,
-    offset: i64,
-    timestamp: String,
-    headers: Vec<HeaderObject<'r>>,
-    key: Option<DatumObject<'r>>,
-    value: Option<DatumObject<'r>>,
-}
-
-#[derive(Serialize)]
-struct HeaderObject<'r> {
-    name: &'r str,
-    value: Option<String>,
-}
-
-#[derive(Serialize)]
-struct DatumObject<'r> {
-    r#type: Form,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    schema_id: Option<i32>,
-    data: Data<'r>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Data<'r> {
-    Json(&'r RawValue),
-    Embedded(Box<RawValue>),
-    String(&'r str),
-    Binary(String),
-}
-
-impl RecordObject<'_> {
-    /// About as many as it takes in an answer.
-    fn bytes(&self) -> usize {
-        let parts = [&self.key, &self.value].into_iter().flatten();
-        let bytes = parts.map(|it| match &it.data {
-            Data::Json(raw) => raw.get().len(),
-            Data::Embedded(raw) => raw.get().len(),
-            Data::String(text) => text.len(),
-            Data::Binary(text) => text.len(),
-        });
-        bytes.sum()
-    }
-}
-
-/// A key or a value in the form asked for, or else in the first of its schema's, JSON, text and base64
-/// that it can have; what cannot have the form asked for is base64, as its type says.
-fn datum<'r>(bytes: &'r Bytes, format: Option<Format>, readers: &Readers) -> DatumObject<'r> {
-    let is = |wanted: Format| format.is_none_or(|format| format == wanted);
-    let kind = format.and_then(Format::schema_type);
-    if (format.is_none() || kind.is_some())
-        && let Ok(decoded) = readers.read(bytes, kind)
-        && let Some(json) = decoded.raw()
-    {
-        return DatumObject {
-            r#type: Form::of_schema(decoded.kind),
-            schema_id: Some(decoded.id),
-            data: Data::Embedded(json),
-        };
-    }
-    if is(Format::Json)
-        && let Ok(raw) = serde_json::from_slice::<&RawValue>(bytes)
-    {
-        return DatumObject {
-            r#type: Form::Json,
-            schema_id: None,
-            data: Data::Json(raw),
-        };
-    }
-    if is(Format::String)
-        && let Ok(text) = std::str::from_utf8(bytes)
-    {
-        return DatumObject {
-            r#type: Form::String,
-            schema_id: None,
-            data: Data::String(text),
-        };
-    }
-    DatumObject {
-        r#type: Form::Binary,
-        schema_id: None,
-        data: Data::Binary(STANDARD.encode(bytes)),
-    }
 }
 
 #[cfg(test)]

@@ -11,8 +11,9 @@ use bytes::Bytes;
 
 use super::{BackupBlock, BackupGroup, BackupHead, TopicRestore};
 use crate::error::StreamsError;
-use crate::event_store::{Replication, TopicInfo, TopicSpec};
+use crate::event_store::{TopicInfo, TopicSpec};
 use crate::offsets::OffsetCommit;
+use crate::replication::Replication;
 use crate::store::{CHANGE_ROOM_BYTES, Streams};
 use crate::topic::TopicName;
 use crate::topic_config::TopicConfig;

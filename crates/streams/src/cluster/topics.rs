@@ -22,8 +22,9 @@ use super::error::{self, About};
 use super::settings;
 use crate::config::{Durability, StreamsConfig};
 use crate::error::StreamsError;
-use crate::event_store::{OffsetRange, Replication, TopicInfo, TopicSpec};
+use crate::event_store::{OffsetRange, TopicInfo, TopicSpec};
 use crate::limits::{CLUSTER_TOPICS_KNOWN_MAX, PARTITIONS_PER_TOPIC_MAX};
+use crate::replication::Replication;
 use crate::topic::TopicName;
 
 type Place = (TopicName, i32);

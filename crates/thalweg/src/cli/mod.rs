@@ -8,6 +8,7 @@ mod fleet;
 mod flows;
 mod groups;
 mod import;
+mod json_lines;
 mod lab;
 mod produce;
 mod resources;
