@@ -14,7 +14,6 @@ use parking_lot::Mutex;
 use sql::{Place, SqlError};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use crate::agent::Agent;
 use crate::asking::Requests;

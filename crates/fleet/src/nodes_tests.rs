@@ -144,7 +144,11 @@ async fn agree(nodes: &[Arc<Fleet>], agents: usize) {
             let now = base::Clock::now(&SystemClock).0;
             let heard = page.agents.iter().filter(|a| now - a.last_seen_ms < 60_000);
             let heard = heard.filter(|a| a.heartbeats_total > 1).count();
-            let operations = node.operations(None, 10_000).unwrap();
+            let all = crate::asking::OperationFilter {
+                limit: 10_000,
+                ..Default::default()
+            };
+            let operations = node.operations(&all).unwrap();
             let done = operations
                 .iter()
                 .filter(|op| op.state == "done" && op.acknowledged);
