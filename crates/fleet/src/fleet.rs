@@ -259,6 +259,7 @@ impl Fleet {
         let manifest = registry::brought_manifest(heartbeat.agent_info.as_ref(), |key| {
             inner.registry.lock().knows_manifest(key)
         });
+        inner.learn_from(&heartbeat).await;
         let now = inner.clock.now();
         let taken =
             inner
@@ -492,9 +493,23 @@ impl Inner {
         if !self.store.is_shared() || self.registry.lock().knows_operation(operation) {
             return Ok(());
         }
-        let news = self.store.operation(operation).await?;
-        self.registry.lock().adopt(news);
+        // All that came before it too: who knows the operation but not what it serves would take
+        // the agent back to where it was.
+        self.read_feed(false).await?;
+        if !self.registry.lock().knows_operation(operation) {
+            let news = self.store.operation(operation).await?;
+            self.registry.lock().adopt(news);
+        }
         Ok(())
+    }
+
+    /// Hears of what another node had the agent do, when the agent says that it has done something.
+    async fn learn_from(&self, heartbeat: &Heartbeat) {
+        let is_news = self.store.is_shared() && self.registry.lock().is_news(heartbeat);
+        if is_news && let Err(error) = self.read_feed(false).await {
+            // Nothing that follows from old knowledge can be stored now either.
+            tracing::debug!(error = %base::report(&error), "cannot read other nodes' changes");
+        }
     }
 
     /// Removes agents that nobody has heard for longer than the configuration allows.

@@ -118,7 +118,11 @@ async fn converge(agents: &mut [Simulated], nodes: &[Arc<Fleet>], flow: &str, rn
         for agent in &mut *agents {
             let one = rng.below(nodes.len() as u64) as usize;
             let other = rng.below(nodes.len() as u64) as usize;
-            agent.beat(&nodes[one], &nodes[other]).await.unwrap();
+            // Who is told to come again does so.
+            match agent.beat(&nodes[one], &nodes[other]).await {
+                Ok(()) | Err(FleetError::NotStored) => {}
+                Err(error) => panic!("{}", report(&error)),
+            }
         }
         let open =
             |agent: &&Simulated| agent.flow.as_deref() != Some(flow) || !agent.answers.is_empty();
@@ -316,7 +320,11 @@ async fn beat_until(
         for agent in &mut *agents {
             let mut any = || rng.below(nodes.len() as u64) as usize;
             let (one, other) = (any(), any());
-            agent.beat(&nodes[one], &nodes[other]).await.unwrap();
+            // Who is told to come again does so.
+            match agent.beat(&nodes[one], &nodes[other]).await {
+                Ok(()) | Err(FleetError::NotStored) => {}
+                Err(error) => panic!("{}", report(&error)),
+            }
         }
         assert!(Instant::now() < until, "{what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -410,7 +418,15 @@ async fn steered_rollout(url: Option<String>, count: usize) {
         limit: 1_000,
         ..EventFilter::default()
     };
-    let events = first.events(&filter).await.unwrap();
+    // Events are written behind.
+    let until = Instant::now() + Duration::from_secs(15);
+    let events = loop {
+        let events = first.events(&filter).await.unwrap();
+        if events.iter().any(|event| event.kind == "rollout-done") || Instant::now() > until {
+            break events;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
     let count_of = |kind: &str| events.iter().filter(|event| event.kind == kind).count();
     assert_eq!(
         count_of("agent-registered"),

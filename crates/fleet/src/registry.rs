@@ -184,6 +184,14 @@ pub struct Handout {
 }
 
 impl Registry {
+    /// Whether a known agent runs another flow than it did.
+    pub fn is_news(&self, heartbeat: &Heartbeat) -> bool {
+        let flow = heartbeat.flow_info.as_ref();
+        let flow = flow.and_then(|flow| flow.flow_id.as_deref());
+        let agent = heartbeat.sender().and_then(|id| self.agents.get(id));
+        agent.is_some_and(|agent| flow.is_some() && flow != agent.flow.as_deref())
+    }
+
     /// Whether a manifest of this key is known.
     pub fn knows_manifest(&self, key: &str) -> bool {
         self.manifests.contains_key(key)

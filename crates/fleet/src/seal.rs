@@ -123,6 +123,10 @@ fn make_key(path: &Path, random: &SystemRandom) -> Result<[u8; 32], String> {
         .fill(&mut key)
         .map_err(|_| "the system gives no random bytes".to_owned())?;
     let write = || -> std::io::Result<()> {
+        // With the registry in a database of its own nothing else has made the folder.
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
         let mut options = OpenOptions::new();
         let mut file = options
             .write(true)
