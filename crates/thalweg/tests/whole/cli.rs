@@ -170,7 +170,7 @@ fn schemas_are_registered_checked_shown_and_deleted() {
         "more.avsc",
         &fields(r#",{"name":"s","type":"string","default":""}"#),
     );
-    let unfit = file("unfit.avsc", &fields(r#",{"name":"s","type":"string"}"#));
+    let unfit = file("unfit.avsc", &fields(r#",{"name":"t","type":"string"}"#));
     let message = file(
         "line.proto",
         "syntax = \"proto3\"; import \"a.proto\"; message Line { A a = 1; }",

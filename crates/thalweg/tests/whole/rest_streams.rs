@@ -156,10 +156,11 @@ fn record(n: u64) -> String {
 
 /// Sends records in one chunked body, as fast as they are taken.
 fn send_stream(stream: TcpStream, path: &str, count: u64, bad: u64) {
+    let host = stream.peer_addr().unwrap();
     let mut out = BufWriter::with_capacity(64 << 10, stream);
     write!(
         out,
-        "POST {path} HTTP/1.1\r\nHost: proxy\r\nContent-Type: application/json\r\n\
+        "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n\
          Transfer-Encoding: chunked\r\n\r\n"
     )
     .unwrap();
