@@ -169,9 +169,10 @@ public final class Main {
         return true;
     }
 
-    private static List<Path> debugFiles() {
+    private static List<Path> debugFiles() throws Exception {
         String file = System.getProperty("c2.debug");
-        return file == null ? List.of() : List.of(Path.of(file));
+        // The handler refuses to be made without any.
+        return List.of(file == null ? Files.createTempFile("nifi-c2", ".log") : Path.of(file));
     }
 
     private static String sha256(byte[] bytes) {
