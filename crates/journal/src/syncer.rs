@@ -177,6 +177,10 @@ impl Syncer {
     fn carry(&self, mut round: Round) {
         let waiters = std::mem::take(&mut round.waiters);
         let outcome = self.make_durable(&round, waiters.len()).map_err(|error| {
+            if let JournalError::Poisoned { .. } = error {
+                // Told of when it happened.
+                return error;
+            }
             tracing::error!(
                 dir = %self.shared.dir.display(),
                 error = base::report(&error),
