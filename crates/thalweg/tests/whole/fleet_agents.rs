@@ -359,7 +359,7 @@ fn a_large_resource_streams_to_a_library_behind_a_path_base() {
 }
 
 #[test]
-#[ignore = "fails: the agent with the oldest library never shows the flow as deployed"]
+#[ignore = "fails: the newest agent does nothing any more after a new flow, SYNC sent five times neither"]
 fn a_class_of_both_libraries_silences_nobody() {
     let fleet = Fleet::start();
     let newest = fleet.agent("nifi-c2", "newest", &[]);
@@ -372,6 +372,14 @@ fn a_class_of_both_libraries_silences_nobody() {
         1,
         "{asked}"
     );
+    let file = fleet.dir.path().join("x");
+    std::fs::write(&file, "x").unwrap();
+    let made = upload(&fleet, &file, "x");
+    fleet.send(
+        "PUT",
+        "/api/v1/classes/edge/resources",
+        &json!({"assign": [made["id"]]}),
+    );
     let flow = fleet.dir.path().join("flow.yml");
     std::fs::write(
         &flow,
@@ -382,16 +390,9 @@ fn a_class_of_both_libraries_silences_nobody() {
     let path = "/api/v1/classes/edge/flows?force=true";
     assert_eq!(fleet.call(&["--data-binary", &data], path).status, 201);
     fleet.ended(asked["operation_ids"][0].as_str().unwrap());
-    for (name, agent, resources) in [
-        ("newest", &newest, "synced"),
-        ("oldest", &oldest, "pending"),
-    ] {
+    for (name, agent, resources) in [("newest", &newest, "synced"), ("oldest", &oldest, "failed")] {
         eventually("each agent has what it can have", || {
             let state = fleet.get(&format!("/api/v1/agents/{name}"));
-            eprintln!(
-                "{name}: {} {}",
-                state["flow_state"], state["resource_state"]
-            );
             let is_done = state["flow_state"] == "deployed" && state["resource_state"] == resources;
             is_done.then_some(())
         });
