@@ -8,10 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use crate::credential::random_bytes;
-use crate::limits::{ACLS_MAX, NAME_BYTES_MAX, QUOTAS_MAX, TOKENS_MAX, USERS_MAX};
+use crate::limits::{
+    ACLS_MAX, GRANTED_MAX, GRANTS_OF_ONE_MAX, NAME_BYTES_MAX, QUOTAS_MAX, TOKENS_MAX, USERS_MAX,
+};
 use crate::store::{self, Stored};
 use crate::{
-    AccessError, Acl, AclFilter, Credential, Quota, QuotaEntity, ScramHash, Snapshot, Token,
+    AccessError, Acl, AclFilter, Credential, Grant, Principal, Quota, QuotaEntity, ScramHash,
+    Snapshot, Token,
 };
 
 /// Users, their API tokens, ACLs and quotas.
@@ -74,7 +77,7 @@ impl Access {
     }
 
     /// Sets and removes credentials, all or none: what each of `changes` holds for a user replaces
-    /// the credential of the same hash. A user who is removed loses their tokens.
+    /// the credential of the same hash. A user who is removed loses their tokens and roles.
     ///
     /// # Errors
     /// [`AccessError::Invalid`], [`AccessError::UnknownUser`] for a removal of what is not there,
@@ -102,6 +105,7 @@ impl Access {
                             stored.users.remove(name);
                             // Who is gone must not come back by a token.
                             stored.tokens.retain(|_, token| token.user != *name);
+                            stored.grants.remove(&Principal::user(name));
                         }
                     }
                 }
@@ -133,6 +137,41 @@ impl Access {
             let removed = stored.tokens.remove(id);
             let unknown = || AccessError::UnknownToken(id.chars().take(40).collect());
             removed.map(drop).ok_or_else(unknown)
+        })
+    }
+
+    /// Grants a role; one that is there already changes nothing. The caller need not be a user of
+    /// this folder: certificates and issuers name others.
+    ///
+    /// # Errors
+    /// [`AccessError::Limit`], [`AccessError::File`].
+    pub fn grant(&self, principal: Principal, grant: Grant) -> Result<(), AccessError> {
+        self.change(|stored| {
+            let of_one = stored.grants.entry(principal).or_default();
+            of_one.insert(grant);
+            within("roles of one caller", of_one.len(), GRANTS_OF_ONE_MAX)?;
+            within("callers with roles", stored.grants.len(), GRANTED_MAX)
+        })
+    }
+
+    /// Takes a role back.
+    ///
+    /// # Errors
+    /// [`AccessError::UnknownGrant`], [`AccessError::File`].
+    pub fn revoke(&self, principal: &Principal, grant: &Grant) -> Result<(), AccessError> {
+        self.change(|stored| {
+            let unknown = || AccessError::UnknownGrant {
+                principal: principal.clone(),
+                grant: grant.clone(),
+            };
+            let of_one = stored.grants.get_mut(principal).ok_or_else(unknown)?;
+            if !of_one.remove(grant) {
+                return Err(unknown());
+            }
+            if of_one.is_empty() {
+                stored.grants.remove(principal);
+            }
+            Ok(())
         })
     }
 
@@ -238,7 +277,9 @@ fn within(what: &'static str, count: usize, max: usize) -> Result<(), AccessErro
 
 impl Stored {
     fn into_snapshot(self) -> Snapshot {
-        Snapshot::new(self.users, self.acls, self.quotas).with_tokens(self.tokens)
+        Snapshot::new(self.users, self.acls, self.quotas)
+            .with_tokens(self.tokens)
+            .with_grants(self.grants)
     }
 
     fn of_snapshot(snapshot: &Snapshot) -> Self {
@@ -247,6 +288,7 @@ impl Stored {
             acls: snapshot.acls.clone(),
             quotas: snapshot.quotas.clone(),
             tokens: snapshot.tokens.clone(),
+            grants: snapshot.grants.clone(),
         }
     }
 
@@ -256,6 +298,7 @@ impl Stored {
             && self.acls == snapshot.acls
             && self.quotas == snapshot.quotas
             && self.tokens == snapshot.tokens
+            && self.grants == snapshot.grants
     }
 }
 
@@ -340,6 +383,39 @@ mod tests {
         let snapshot = access.snapshot();
         assert_eq!(snapshot.acls(&AclFilter::default()).count(), 1);
         assert_eq!(snapshot.quotas().count(), 0);
+    }
+
+    #[test]
+    fn roles_are_granted_taken_back_and_go_with_their_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let access = Access::open(dir.path()).unwrap();
+        let set = UserChange::Set("ann".to_owned(), credential(ScramHash::Sha256));
+        access.alter_users(&[set]).unwrap();
+        let grant = |text: &str| text.parse::<Grant>().unwrap();
+        let ann = Principal::user("ann");
+        for text in ["operator:edge", "viewer", "viewer"] {
+            access.grant(ann.clone(), grant(text)).unwrap();
+        }
+        let tenant = Principal::user("acme/*");
+        access.grant(tenant, grant("designer:north")).unwrap();
+        drop(access);
+        let access = Access::open(dir.path()).unwrap();
+        let of = |name: &str| -> Vec<String> {
+            let snapshot = access.snapshot();
+            let caller = Principal::user(name);
+            snapshot.grants_of(&caller).map(Grant::to_string).collect()
+        };
+        assert_eq!(of("ann"), ["viewer", "operator:edge"]);
+        assert_eq!(of("acme/bob"), ["designer:north"]);
+        access.revoke(&ann, &grant("viewer")).unwrap();
+        assert!(matches!(
+            access.revoke(&ann, &grant("viewer")),
+            Err(AccessError::UnknownGrant { .. })
+        ));
+        assert_eq!(of("ann"), ["operator:edge"]);
+        let gone = UserChange::Remove("ann".to_owned(), None);
+        access.alter_users(&[gone]).unwrap();
+        assert_eq!(of("ann"), [""; 0]);
     }
 
     #[test]

@@ -21,6 +21,14 @@ pub enum AccessError {
     /// There is no API token of this id.
     #[error("there is no token '{0}'")]
     UnknownToken(String),
+    /// Somebody was never granted this role.
+    #[error("{principal} has no role '{grant}' of their own")]
+    UnknownGrant {
+        /// Who.
+        principal: crate::Principal,
+        /// The role.
+        grant: crate::Grant,
+    },
     /// A bound is reached; nothing was changed.
     #[error("{what} would exceed {max}")]
     Limit {

@@ -2,7 +2,8 @@
 //!
 //! Only signatures by RS256 and ES256 are taken, each only by a key of its own kind: which
 //! algorithm is used is the key's to say, never the token's. A token needs an expiry, and the
-//! issuer and audience where those are configured. What was good is remembered by its hash until
+//! issuer and audience where those are configured. The keys lie in a file, or the issuer tells them
+//! (OpenID Connect Discovery): then whoever opened [`Jwts`] fetches them when it asks. What was good is remembered by its hash until
 //! it expires, as checking a signature takes some 50 microseconds.
 
 use std::collections::HashMap;
@@ -17,9 +18,10 @@ use parking_lot::{Mutex, RwLock};
 use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::sync::Notify;
 
 use crate::limits::{
-    JWKS_BYTES_MAX, JWKS_KEYS_MAX, JWT_BYTES_MAX, JWTS_VERIFIED_MAX, NAME_BYTES_MAX,
+    JWKS_BYTES_MAX, JWKS_KEYS_MAX, JWT_BYTES_MAX, JWT_GROUPS_MAX, JWTS_VERIFIED_MAX, NAME_BYTES_MAX,
 };
 use crate::token::TokenHash;
 use crate::{AccessError, Principal};
@@ -30,6 +32,9 @@ use crate::{AccessError, Principal};
 pub struct JwtConfig {
     /// File with the issuer's public keys, a JSON Web Key Set (RFC 7517).
     pub jwks: Option<PathBuf>,
+    /// Asks the issuer for its keys instead: `issuer` is then an address, under which
+    /// `/.well-known/openid-configuration` lies.
+    pub discover: bool,
     /// What the claim `iss` has to be; not looked at when absent.
     pub issuer: Option<String>,
     /// What the claim `aud` has to be, or to hold; not looked at when absent.
@@ -39,18 +44,31 @@ pub struct JwtConfig {
     /// The claim that names the caller's tenant, which then stands before the name:
     /// `User:acme/ann`. A token without it is refused; no tenants when absent.
     pub tenant_claim: Option<String>,
+    /// The claim that holds the caller's groups, a list of texts or one text, which
+    /// `access.roles` gives roles to; dots lead into objects: `realm_access.roles`.
+    pub groups_claim: Option<String>,
+}
+
+/// Whom a token stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bearer {
+    /// Who.
+    pub principal: Principal,
+    /// The groups that the issuer says they are in.
+    pub groups: Arc<[String]>,
 }
 
 /// Checks JSON Web Tokens.
 pub struct Jwts {
     config: JwtConfig,
-    path: PathBuf,
     keys: RwLock<Arc<Vec<Key>>>,
+    /// Told when a token was shown that no known key has signed.
+    stale: Notify,
     verified: Mutex<HashMap<TokenHash, Verified>>,
 }
 
 struct Verified {
-    principal: Principal,
+    bearer: Bearer,
     until: UnixMillis,
 }
 
@@ -70,30 +88,59 @@ impl Default for JwtConfig {
     fn default() -> Self {
         JwtConfig {
             jwks: None,
+            discover: false,
             issuer: None,
             audience: None,
             principal_claim: "sub".to_owned(),
             tenant_claim: None,
+            groups_claim: None,
         }
     }
 }
 
 impl Jwts {
-    /// Reads the issuer's keys; none when no file is configured.
+    /// Reads the issuer's keys from their file, or waits for [`Jwts::take_keys`]; none when neither
+    /// is configured.
     ///
     /// # Errors
     /// [`AccessError::Jwks`].
     pub fn open(config: JwtConfig) -> Result<Option<Self>, AccessError> {
-        let Some(path) = config.jwks.clone() else {
-            return Ok(None);
+        let keys = match &config.jwks {
+            Some(path) => read_keys(path)?,
+            None if config.discover => Vec::new(),
+            None => return Ok(None),
         };
-        let keys = RwLock::new(Arc::new(read_keys(&path)?));
         Ok(Some(Jwts {
             config,
-            path,
-            keys,
+            keys: RwLock::new(Arc::new(keys)),
+            stale: Notify::new(),
             verified: Mutex::default(),
         }))
+    }
+
+    /// The issuer to ask for keys, where it is to be asked.
+    pub fn asked_issuer(&self) -> Option<&str> {
+        self.config
+            .issuer
+            .as_deref()
+            .filter(|_| self.config.discover)
+    }
+
+    /// Waits until keys may be missing: a token was shown that none has signed.
+    pub async fn stale(&self) {
+        self.stale.notified().await;
+    }
+
+    /// Takes the issuer's keys, a JSON Web Key Set; what is wrong with it changes nothing. Answers
+    /// how many keys it holds.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn take_keys(&self, text: &[u8]) -> Result<usize, String> {
+        let keys = parse_keys(text)?;
+        let count = keys.len();
+        self.put_keys(keys);
+        Ok(count)
     }
 
     /// Reads the keys again; what is wrong with them changes nothing.
@@ -101,17 +148,23 @@ impl Jwts {
     /// # Errors
     /// As [`Jwts::open`].
     pub fn reload(&self) -> Result<(), AccessError> {
-        *self.keys.write() = Arc::new(read_keys(&self.path)?);
+        if let Some(path) = &self.config.jwks {
+            self.put_keys(read_keys(path)?);
+        }
+        Ok(())
+    }
+
+    fn put_keys(&self, keys: Vec<Key>) {
+        *self.keys.write() = Arc::new(keys);
         // What was good by a key that is gone is not good any more.
         self.verified.lock().clear();
-        Ok(())
     }
 
     /// Whom the token stands for, when it is good.
     ///
     /// # Errors
     /// Why it is not, in words that hold nothing of the token.
-    pub fn check(&self, now: UnixMillis, token: &str) -> Result<Principal, &'static str> {
+    pub fn check(&self, now: UnixMillis, token: &str) -> Result<Bearer, &'static str> {
         if token.len() > JWT_BYTES_MAX {
             return Err("the token is too long");
         }
@@ -119,11 +172,11 @@ impl Jwts {
         if let Some(known) = self.verified.lock().get(&hash)
             && now < known.until
         {
-            return Ok(known.principal.clone());
+            return Ok(known.bearer.clone());
         }
         let keys = Arc::clone(&self.keys.read());
         let claims = self.verify(&keys, token)?;
-        let (principal, until) = self.judge(now, &claims)?;
+        let (bearer, until) = self.judge(now, &claims)?;
         let mut verified = self.verified.lock();
         if verified.len() >= JWTS_VERIFIED_MAX {
             verified.retain(|_, known| now < known.until);
@@ -133,10 +186,10 @@ impl Jwts {
         }
         // Keys that were read again meanwhile have cleared what is known; this is not to survive.
         if Arc::ptr_eq(&keys, &self.keys.read()) {
-            let principal = principal.clone();
-            verified.insert(hash, Verified { principal, until });
+            let bearer = bearer.clone();
+            verified.insert(hash, Verified { bearer, until });
         }
-        Ok(principal)
+        Ok(bearer)
     }
 
     /// The claims of a token whose signature is right.
@@ -157,15 +210,14 @@ impl Jwts {
         let mut tried = fitting.take(KEYS_TRIED_MAX);
         match tried.any(|key| key.public.has_signed(signed.as_bytes(), &signature)) {
             true => decode(claims).ok_or(malformed),
-            false => Err("no key of the issuer has signed the token"),
+            false => {
+                self.stale.notify_one();
+                Err("no key of the issuer has signed the token")
+            }
         }
     }
 
-    fn judge(
-        &self,
-        now: UnixMillis,
-        claims: &Value,
-    ) -> Result<(Principal, UnixMillis), &'static str> {
+    fn judge(&self, now: UnixMillis, claims: &Value) -> Result<(Bearer, UnixMillis), &'static str> {
         let at = |name: &str| claims[name].as_f64().map(|seconds| seconds * 1_000.0);
         let leeway = LEEWAY.as_millis() as f64;
         let now_ms = now.0 as f64;
@@ -202,7 +254,24 @@ impl Jwts {
             }
         };
         // A float beyond what the type holds becomes its largest value.
-        Ok((principal, UnixMillis(expiry as i64)))
+        let groups = self.groups(claims);
+        Ok((Bearer { principal, groups }, UnixMillis(expiry as i64)))
+    }
+
+    /// The groups that the claims name; none when they name none.
+    fn groups(&self, claims: &Value) -> Arc<[String]> {
+        let Some(claim) = &self.config.groups_claim else {
+            return Arc::default();
+        };
+        let path = format!("/{}", claim.replace('.', "/"));
+        let found = claims.get(claim).or_else(|| claims.pointer(&path));
+        let named = match found {
+            Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).collect(),
+            Some(Value::String(one)) => vec![one.as_str()],
+            _ => Vec::new(),
+        };
+        let named = named.into_iter().take(JWT_GROUPS_MAX);
+        named.map(str::to_owned).collect()
     }
 }
 
@@ -280,10 +349,6 @@ fn decode<T: for<'a> Deserialize<'a>>(part: &str) -> Option<T> {
 }
 
 fn read_keys(path: &Path) -> Result<Vec<Key>, AccessError> {
-    #[derive(Deserialize)]
-    struct Set {
-        keys: Vec<Value>,
-    }
     let refusal = |reason: String| AccessError::Jwks {
         path: path.to_owned(),
         reason,
@@ -293,14 +358,22 @@ fn read_keys(path: &Path) -> Result<Vec<Key>, AccessError> {
         return Err(refusal(format!("more than {JWKS_BYTES_MAX} bytes")));
     }
     let text = std::fs::read(path).map_err(|error| refusal(error.to_string()))?;
-    let set: Set = serde_json::from_slice(&text)
-        .map_err(|error| refusal(format!("it is no JSON Web Key Set: {error}")))?;
+    parse_keys(&text).map_err(refusal)
+}
+
+fn parse_keys(text: &[u8]) -> Result<Vec<Key>, String> {
+    #[derive(Deserialize)]
+    struct Set {
+        keys: Vec<Value>,
+    }
+    let set: Set = serde_json::from_slice(text)
+        .map_err(|error| format!("it is no JSON Web Key Set: {error}"))?;
     // Keys of other kinds may stand beside ours; they are for others.
     let read = set.keys.into_iter().take(JWKS_KEYS_MAX);
     let keys = read.filter_map(|key| serde_json::from_value::<Jwk>(key).ok()?.into_key());
     let keys: Vec<Key> = keys.collect();
     match keys.is_empty() {
-        true => Err(refusal("it holds no key for RS256 or ES256".to_owned())),
+        true => Err("it holds no key for RS256 or ES256".to_owned()),
         false => Ok(keys),
     }
 }

@@ -1,4 +1,4 @@
-//! Who is it and what may they do: users, ACLs, quotas, certificates; TLS.
+//! Who is it and what may they do: users, roles, ACLs, quotas, certificates; TLS.
 //!
 //! [`Access`] holds what one data folder knows; a [`Snapshot`] of it answers questions without a
 //! lock or a copy. [`Login`] is a SASL conversation without IO, [`Token`] what is kept of an API
@@ -21,6 +21,7 @@ mod meters;
 mod password;
 mod principal;
 mod quota;
+mod role;
 mod snapshot;
 mod socket;
 mod store;
@@ -35,12 +36,13 @@ pub use acl::{
 };
 pub use credential::{Credential, ScramHash};
 pub use error::AccessError;
-pub use jwt::{JwtConfig, Jwts};
+pub use jwt::{Bearer, JwtConfig, Jwts};
 pub use login::{Login, Mechanism, Refusal, Step};
 pub use meters::Meters;
 pub use password::Passwords;
 pub use principal::Principal;
 pub use quota::{Bound, Quota, QuotaEntity, Sharing};
+pub use role::{Grant, Granted, Role, RoleTable, Roles};
 pub use snapshot::{Asking, Policy, Snapshot};
 pub use socket::{Socket, TlsSocket};
 pub use tls::{ClientAuth, PrincipalName, Tls, TlsConfig};

@@ -55,6 +55,15 @@ pub const TOKEN_GOOD_FOR: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 /// Longest description of an API token, in bytes.
 pub const TOKEN_DESCRIPTION_BYTES_MAX: usize = 256;
 
+/// Callers with roles of their own.
+pub const GRANTED_MAX: usize = 10_000;
+
+/// Roles of one caller: one for each class, for hundreds of classes.
+pub const GRANTS_OF_ONE_MAX: usize = 1_000;
+
+/// Groups that are read from a JSON Web Token; what is behind them is left out.
+pub const JWT_GROUPS_MAX: usize = 200;
+
 /// Longest time for which somebody is held back at once; who is still over is held back again by
 /// what they send next.
 pub const THROTTLE_MAX: Duration = Duration::from_secs(300);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::acl::EVERY_NAME;
 use crate::quota::QuotaIndex;
-use crate::{Acl, AclFilter, Credential, Operation, PatternType, Permission, Principal};
+use crate::{Acl, AclFilter, Credential, Grant, Operation, PatternType, Permission, Principal};
 use crate::{Bound, Quota, QuotaEntity, ResourceType, ScramHash, Sharing, Token, TokenHash};
 
 /// Everything known at one moment.
@@ -17,6 +17,7 @@ pub struct Snapshot {
     pub(crate) acls: BTreeSet<Acl>,
     pub(crate) quotas: BTreeMap<QuotaEntity, Quota>,
     pub(crate) tokens: BTreeMap<String, Token>,
+    pub(crate) grants: BTreeMap<Principal, BTreeSet<Grant>>,
     /// The ids of the tokens by their hashes.
     ids: HashMap<TokenHash, String>,
     by_type: HashMap<ResourceType, OfType>,
@@ -85,6 +86,23 @@ impl Snapshot {
         self.ids = ids.collect();
         self.tokens = tokens;
         self
+    }
+
+    pub(crate) fn with_grants(mut self, grants: BTreeMap<Principal, BTreeSet<Grant>>) -> Self {
+        self.grants = grants;
+        self
+    }
+
+    /// The roles that were granted, by whom they are for.
+    pub fn grants(&self) -> impl Iterator<Item = (&Principal, &BTreeSet<Grant>)> {
+        self.grants.iter()
+    }
+
+    /// The grants that speak of a caller, by name or as one of a tenant.
+    pub fn grants_of<'s>(&'s self, caller: &'s Principal) -> impl Iterator<Item = &'s Grant> {
+        let fitting = self.grants.iter();
+        let fitting = fitting.filter(move |(holder, _)| holder.speaks_of(caller));
+        fitting.flat_map(|(_, grants)| grants)
     }
 
     /// Whether the caller may do `operation` to the resource of this type and name.

@@ -1,7 +1,7 @@
 //! The file that holds users, ACLs and quotas: `access.json` in the data folder's `access/`.
 //!
-//! A JSON object `{"version": 1, "users": {…}, "acls": […], "quotas": […], "tokens": […]}`, readable
-//! by its owner only; `tokens` is left out while there are none. It is written whole into `access.json.new`, synced and renamed over the old one, and the
+//! A JSON object `{"version": 1, "users": {…}, "acls": […], "quotas": […], "tokens": […],
+//! "roles": {…}}`, readable by its owner only; `tokens` and `roles` are left out while there are none. It is written whole into `access.json.new`, synced and renamed over the old one, and the
 //! folder is synced: whatever moment the machine stops at, one of the two is there whole. A left
 //! over `.new` file is overwritten by the next change.
 
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::FILE_BYTES_MAX;
-use crate::{AccessError, Acl, Credential, Quota, QuotaEntity, Token};
+use crate::{AccessError, Acl, Credential, Grant, Principal, Quota, QuotaEntity, Token};
 
 /// What the file holds.
 #[derive(Default)]
@@ -24,6 +24,7 @@ pub(crate) struct Stored {
     pub(crate) quotas: BTreeMap<QuotaEntity, Quota>,
     /// By their ids.
     pub(crate) tokens: BTreeMap<String, Token>,
+    pub(crate) grants: BTreeMap<Principal, BTreeSet<Grant>>,
 }
 
 /// Reads the file of `folder`; no file holds nothing.
@@ -85,6 +86,7 @@ fn understand(bytes: &[u8]) -> Result<Stored, String> {
             .into_iter()
             .map(|token| (token.id.clone(), token))
             .collect(),
+        grants: whole.roles,
     })
 }
 
@@ -102,6 +104,7 @@ fn replace(folder: &Path, path: &PathBuf, stored: &Stored) -> io::Result<()> {
             })
             .collect(),
         tokens: stored.tokens.values().cloned().collect(),
+        roles: stored.grants.clone(),
     };
     let text = serde_json::to_vec_pretty(&whole)?;
     let temporary = folder.join(format!("{NAME}.new"));
@@ -131,6 +134,8 @@ struct Whole {
     quotas: Vec<OfEntity>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     tokens: Vec<Token>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    roles: BTreeMap<Principal, BTreeSet<Grant>>,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -44,6 +44,11 @@ impl Issuer {
         }
     }
 
+    fn who(&self, now: UnixMillis, token: &str) -> Result<Principal, &'static str> {
+        let bearer = self.jwts.check(now, token);
+        bearer.map(|bearer| bearer.principal)
+    }
+
     fn sign(&self, header: &Value, claims: &Value) -> String {
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let signed = format!("{}.{}", part(header), part(claims));
@@ -77,7 +82,7 @@ fn a_token_of_the_issuer_names_its_caller_until_it_expires() {
     let es256 = json!({"alg": "ES256", "kid": "one"});
     let token = issuer.sign(&es256, &good());
     for _ in 0..2 {
-        assert_eq!(issuer.jwts.check(NOW, &token), Ok(Principal::user("ann")));
+        assert_eq!(issuer.who(NOW, &token), Ok(Principal::user("ann")));
     }
     let later = NOW + Duration::from_secs(60) + LEEWAY;
     assert_eq!(
@@ -119,7 +124,7 @@ fn a_claim_can_name_the_callers_tenant() {
         let mut claims = good();
         claims["org"] = tenant;
         let token = issuer.sign(&json!({"alg": "ES256", "kid": "one"}), &claims);
-        issuer.jwts.check(NOW, &token)
+        issuer.who(NOW, &token)
     };
     assert_eq!(check(json!("acme")), Ok(Principal::user("acme/ann")));
     for none in [json!(null), json!(""), json!("a/b"), json!("*"), json!(7)] {
@@ -132,11 +137,66 @@ fn a_claim_can_name_the_callers_tenant() {
 }
 
 #[test]
+fn a_claim_can_name_the_callers_groups() {
+    let claims = |of: Value| {
+        let mut claims = good();
+        claims["realm_access"] = json!({"roles": of});
+        claims
+    };
+    for (claim, of, expected) in [
+        (
+            Some("realm_access.roles"),
+            json!(["a", 7, "b"]),
+            vec!["a", "b"],
+        ),
+        (Some("realm_access.roles"), json!("a"), vec!["a"]),
+        (Some("realm_access.roles"), json!(null), vec![]),
+        (Some("sub"), json!([]), vec!["ann"]),
+        (Some("groups"), json!(["a"]), vec![]),
+        (None, json!(["a"]), vec![]),
+    ] {
+        let issuer = Issuer::with(JwtConfig {
+            groups_claim: claim.map(str::to_owned),
+            ..JwtConfig::default()
+        });
+        let token = issuer.sign(&json!({"alg": "ES256"}), &claims(of));
+        // The second time it is remembered.
+        for _ in 0..2 {
+            let bearer = issuer.jwts.check(NOW, &token).unwrap();
+            assert_eq!(*bearer.groups, expected, "{claim:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn keys_that_the_issuer_is_asked_for_are_taken_later() {
+    let (issuer, random) = (Issuer::new(), SystemRandom::new());
+    let jwts = Jwts::open(JwtConfig {
+        discover: true,
+        issuer: Some("https://id.example.org".to_owned()),
+        ..JwtConfig::default()
+    });
+    let jwts = jwts.unwrap().unwrap();
+    assert_eq!(jwts.asked_issuer(), Some("https://id.example.org"));
+    let token = issuer.sign(&json!({"alg": "ES256"}), &good());
+    assert!(jwts.check(NOW, &token).is_err());
+    // Somebody showed a token that no known key has signed.
+    jwts.stale().await;
+    let keys = std::fs::read(&issuer.path).unwrap();
+    assert_eq!(jwts.take_keys(&keys), Ok(1));
+    assert!(jwts.check(NOW, &token).is_ok());
+    assert!(jwts.take_keys(b"{}").is_err());
+    assert!(jwts.check(NOW, &token).is_ok());
+    jwts.take_keys(key_pair(&random).1.as_bytes()).unwrap();
+    assert!(jwts.check(NOW, &token).is_err());
+}
+
+#[test]
 fn what_no_key_of_the_issuer_signed_is_refused() {
     let (issuer, other) = (Issuer::new(), Issuer::new());
     let es256 = json!({"alg": "ES256", "kid": "one"});
     let unsigned = "no key of the issuer has signed the token";
-    let refused = |token: &str| issuer.jwts.check(NOW, token);
+    let refused = |token: &str| issuer.who(NOW, token);
     assert_eq!(refused(&other.sign(&es256, &good())), Err(unsigned));
     for alg in ["none", "HS256", "RS256", "es256", ""] {
         let token = issuer.sign(&json!({"alg": alg}), &good());
@@ -227,6 +287,7 @@ fn rs256_is_checked_as_rfc_7515_has_it() {
                  dO--xi12jzDwusC-eOkHWEsqtFZESc6BfI7noOPqvhJ1phCnvWh6IeYI2w9QOYEUipUTI8np6LbgGY9Fs98r\
                  qVt5AXLIhWkWywlVmtVrBp0igcN_IoypGlUPQGe77Rw";
     let before = UnixMillis(1_300_819_379_000);
-    assert_eq!(jwts.check(before, token), Ok(Principal::user("joe")));
+    let joe = jwts.check(before, token).map(|bearer| bearer.principal);
+    assert_eq!(joe, Ok(Principal::user("joe")));
     assert_eq!(jwts.check(NOW, token), Err("the token has expired"));
 }
