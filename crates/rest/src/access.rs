@@ -1,5 +1,5 @@
 //! The management API of users and ACLs, `/api/v1/users` and `/api/v1/acls`; that of tokens is in
-//! [`crate::tokens`].
+//! [`crate::tokens`], that of roles in [`crate::roles`].
 //!
 //! A password comes in, is hashed and forgotten: no answer and no log holds it.
 
@@ -26,7 +26,7 @@ pub(crate) struct Management {
 }
 
 /// The management routes over `access`; the caller mounts them beside those of other roles. Those of
-/// tokens stand with [`crate::tokens::routes`].
+/// tokens and roles stand with [`crate::tokens::routes`] and [`crate::roles::routes`].
 ///
 /// - `GET /api/v1/users`: `{"users": [{name, credentials: [{mechanism, iterations}]}]}`
 /// - `PUT /api/v1/users/{name}` with `{"password", "mechanisms"?, "iterations"?}`: 204; sets the
@@ -48,6 +48,7 @@ pub fn access_management(access: Arc<Access>) -> Router {
         .route("/api/v1/users/{name}", put(set_user).delete(remove_user))
         .route("/api/v1/acls", get(acls).post(add_acl).delete(remove_acls))
         .merge(crate::tokens::routes())
+        .merge(crate::roles::routes())
         .with_state(management)
 }
 
@@ -64,6 +65,7 @@ pub fn access_elsewhere() -> Router {
         .route("/api/v1/users/{name}", any(refused))
         .route("/api/v1/tokens", any(refused))
         .route("/api/v1/tokens/{id}", any(refused))
+        .route("/api/v1/roles", any(refused))
         .route("/api/v1/acls", any(refused))
 }
 

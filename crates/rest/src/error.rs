@@ -153,6 +153,22 @@ pub enum RestError {
     /// No such API token.
     #[error("there is no token '{0}'; GET /api/v1/tokens lists them")]
     TokenNotFound(String),
+    /// Somebody was never granted a role.
+    #[error("{0}; GET /api/v1/roles lists them")]
+    RoleNotFound(String),
+    /// The caller's roles do not reach this.
+    #[error(
+        "{principal} may not do this: it needs the role {needed} for all classes, and there is \
+         {roles}"
+    )]
+    RoleMissing {
+        /// Who.
+        principal: String,
+        /// The role.
+        needed: access::Role,
+        /// What they have.
+        roles: String,
+    },
     /// Users or ACLs could not be changed.
     #[error("{0}")]
     Access(String),
@@ -191,7 +207,11 @@ impl RestError {
             RestError::BadRequest(_) => 400,
             RestError::BodyTooLarge(_) => 413,
             RestError::BodyTimeout => 408,
-            RestError::NotFound | RestError::UserNotFound(_) | RestError::TokenNotFound(_) => 404,
+            RestError::NotFound
+            | RestError::UserNotFound(_)
+            | RestError::TokenNotFound(_)
+            | RestError::RoleNotFound(_) => 404,
+            RestError::RoleMissing { .. } => NOT_ALLOWED,
             RestError::GroupNotFound(_) => 40405,
             RestError::GroupActive { .. } => 409,
             RestError::Access(_) => 500,

@@ -3,8 +3,7 @@
 //! Where access control is on, a request brings a user's name and password (HTTP's Basic scheme) or
 //! a token (Bearer): one of ours, or one that an issuer signed whose keys are configured. Without
 //! either, the certificate of its connection says who calls. It acts as that user: in the proxy on topics and groups, by the same ACLs as over Kafka's
-//! protocol; in the management API by rights on the cluster, `DESCRIBE` to read and `ALTER` to
-//! change. Where it is off, nobody is asked.
+//! protocol; in the management API by roles (`rights.rs`). Where it is off, nobody is asked.
 //!
 //! Hashing a password costs milliseconds, so there are places for few at a time, who was wrong is
 //! answered late, and who was right is remembered for a while.
@@ -13,12 +12,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use ::access::{
-    Access, CLUSTER, Jwts, Operation, Passwords, Policy, Principal, ResourceType, Token,
+    Access, Bearer, CLUSTER, Grant, Granted, Jwts, Operation, Passwords, Policy, Principal,
+    ResourceType, Role, RoleTable, Roles, Token,
 };
 use axum::Router;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use base::Clock;
@@ -44,6 +44,8 @@ pub struct Peer {
 pub struct Logins {
     access: Arc<Access>,
     policy: Arc<Policy>,
+    follows_acls: bool,
+    roles: RoleTable,
     passwords: Arc<Passwords>,
     jwts: Option<Arc<Jwts>>,
     clock: Arc<dyn Clock>,
@@ -60,10 +62,24 @@ impl Logins {
         jwts: Option<Arc<Jwts>>,
         clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
+        Logins::with_roles(access, Some(policy), RoleTable::default(), jwts, clock)
+    }
+
+    /// The same with the roles that the configuration gives; without a policy ACLs are not
+    /// followed, and roles alone decide.
+    pub fn with_roles(
+        access: Arc<Access>,
+        policy: Option<Policy>,
+        roles: RoleTable,
+        jwts: Option<Arc<Jwts>>,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
         Arc::new(Logins {
             passwords: Arc::new(Passwords::new(Arc::clone(&access))),
             access,
-            policy: Arc::new(policy),
+            follows_acls: policy.is_some(),
+            policy: Arc::new(policy.unwrap_or_default()),
+            roles,
             jwts,
             clock,
             places: Semaphore::new(LOGINS_AT_ONCE_MAX),
@@ -75,32 +91,81 @@ impl Logins {
         Caller::service(Arc::clone(&self.access), Arc::clone(&self.policy), name)
     }
 
+    /// Whether ACLs decide, beside roles.
+    pub(crate) fn follows_acls(&self) -> bool {
+        self.follows_acls
+    }
+
+    /// Who calls, with their roles at the management API.
+    pub(crate) async fn granted(
+        &self,
+        headers: &HeaderMap,
+        peer: Option<Peer>,
+    ) -> Result<(Caller, Granted), RestError> {
+        let (bearer, host) = self.bearer(headers, peer).await?;
+        let (access, policy) = (Arc::clone(&self.access), Arc::clone(&self.policy));
+        let caller = Caller::new(access, policy, bearer.principal.clone(), host.clone());
+        let mut roles = Roles::default();
+        if self.follows_acls {
+            let may = |operation| caller.may(operation, ResourceType::Cluster, CLUSTER);
+            let role = match (may(Operation::Alter), may(Operation::Describe)) {
+                (true, _) => Some(Role::Administrator),
+                (false, true) => Some(Role::Viewer),
+                (false, false) => None,
+            };
+            let everywhere = role.map(|role| Grant { role, class: None });
+            everywhere.iter().for_each(|grant| roles.add(grant));
+        }
+        let snapshot = self.access.snapshot();
+        let own = snapshot.grants_of(&bearer.principal);
+        let configured = self.roles.of(&bearer.principal, &bearer.groups);
+        own.chain(configured).for_each(|grant| roles.add(grant));
+        let granted = Granted {
+            principal: bearer.principal,
+            host,
+            roles,
+        };
+        Ok((caller, granted))
+    }
+
     async fn caller(&self, headers: &HeaderMap, peer: Option<Peer>) -> Result<Caller, RestError> {
+        let (bearer, host) = self.bearer(headers, peer).await?;
+        let (access, policy) = (Arc::clone(&self.access), Arc::clone(&self.policy));
+        Ok(Caller::new(access, policy, bearer.principal, host))
+    }
+
+    /// Who calls, and from where.
+    async fn bearer(
+        &self,
+        headers: &HeaderMap,
+        peer: Option<Peer>,
+    ) -> Result<(Bearer, String), RestError> {
         let (ip, certificate) = match peer {
             // One host, whichever way its address is written.
             Some(peer) => (peer.ip.to_canonical(), peer.certificate),
             None => (IpAddr::V4(Ipv4Addr::LOCALHOST), None),
         };
-        let principal = self.principal(headers, certificate).await?;
-        let (access, policy) = (Arc::clone(&self.access), Arc::clone(&self.policy));
-        Ok(Caller::new(access, policy, principal, ip.to_string()))
+        let bearer = self.shown(headers, certificate).await?;
+        Ok((bearer, ip.to_string()))
     }
 
-    async fn principal(
+    async fn shown(
         &self,
         headers: &HeaderMap,
         certificate: Option<Principal>,
-    ) -> Result<Principal, RestError> {
+    ) -> Result<Bearer, RestError> {
         let refused = RestError::Unauthenticated;
         match (headers.get(header::AUTHORIZATION), certificate) {
             (Some(shown), _) => match shown_by(shown.as_bytes()) {
-                Some(Shown::Password(name, password)) => self.user(name, password).await,
+                Some(Shown::Password(name, password)) => {
+                    self.user(name, password).await.map(without_groups)
+                }
                 Some(Shown::Token(token)) => self.holder(token).await,
                 None => Err(refused(
                     "the Authorization header is neither one of HTTP Basic nor a Bearer token",
                 )),
             },
-            (None, Some(principal)) => Ok(principal),
+            (None, Some(principal)) => Ok(without_groups(principal)),
             (None, None) => Err(refused(
                 "log in: send a user's name and password (HTTP Basic), or a token (Bearer)",
             )),
@@ -108,18 +173,18 @@ impl Logins {
     }
 
     /// Whom a token stands for.
-    async fn holder(&self, token: &str) -> Result<Principal, RestError> {
+    async fn holder(&self, token: &str) -> Result<Bearer, RestError> {
         let now = self.clock.now();
         let refusal = if Token::looks_like(token) {
             let snapshot = self.access.snapshot();
             let found = snapshot.token_of(token);
             match found.and_then(|token| token.principal(now)) {
-                Some(principal) => return Ok(principal),
+                Some(principal) => return Ok(without_groups(principal)),
                 None => "the token is not known, or has expired",
             }
         } else if let Some(jwts) = &self.jwts {
             match jwts.check(now, token) {
-                Ok(principal) => return Ok(principal),
+                Ok(bearer) => return Ok(bearer),
                 Err(refusal) => refusal,
             }
         } else {
@@ -153,6 +218,14 @@ impl Logins {
             return Ok(principal);
         }
         Err(self.refuse("user or password is wrong").await)
+    }
+}
+
+/// Somebody of whom no issuer tells groups.
+fn without_groups(principal: Principal) -> Bearer {
+    Bearer {
+        principal,
+        groups: Arc::default(),
     }
 }
 
@@ -191,59 +264,6 @@ async fn identify(State(logins): State<Arc<Logins>>, request: Request, next: Nex
     let (mut parts, body) = request.into_parts();
     let peer = parts.extensions.get::<Peer>().cloned();
     match logins.caller(&parts.headers, peer).await {
-        Ok(caller) => {
-            parts.extensions.insert(caller);
-            next.run(Request::from_parts(parts, body)).await
-        }
-        Err(refused) => refused.into_response(),
-    }
-}
-
-/// What of a management port needs no login.
-pub struct Openings {
-    /// Paths, whole.
-    pub paths: Vec<&'static str>,
-    /// Beginnings of paths.
-    pub prefixes: Vec<&'static str>,
-}
-
-struct Gatekeeper {
-    logins: Arc<Logins>,
-    openings: Openings,
-}
-
-/// Has every request to `routes` but for the openings come from somebody with rights on the
-/// cluster: `DESCRIBE` to read, `ALTER` for everything else.
-pub fn cluster_rights_asked(routes: Router, logins: Arc<Logins>, openings: Openings) -> Router {
-    let gatekeeper = Arc::new(Gatekeeper { logins, openings });
-    routes.layer(middleware::from_fn_with_state(
-        gatekeeper,
-        ask_cluster_rights,
-    ))
-}
-
-async fn ask_cluster_rights(
-    State(gatekeeper): State<Arc<Gatekeeper>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let path = request.uri().path();
-    let Openings { paths, prefixes } = &gatekeeper.openings;
-    if paths.contains(&path) || prefixes.iter().any(|prefix| path.starts_with(prefix)) {
-        return next.run(request).await;
-    }
-    let operation = match *request.method() {
-        Method::GET | Method::HEAD => Operation::Describe,
-        _ => Operation::Alter,
-    };
-    let (mut parts, body) = request.into_parts();
-    let peer = parts.extensions.get::<Peer>().cloned();
-    let caller = gatekeeper.logins.caller(&parts.headers, peer).await;
-    let allowed = caller.and_then(|caller| {
-        let checked = caller.check(operation, ResourceType::Cluster, CLUSTER);
-        checked.map_err(RestError::from).map(|()| caller)
-    });
-    match allowed {
         Ok(caller) => {
             parts.extensions.insert(caller);
             next.run(Request::from_parts(parts, body)).await

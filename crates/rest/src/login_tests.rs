@@ -18,8 +18,8 @@ use streams::{EventStore, Streams, StreamsConfig};
 use tower::ServiceExt;
 
 use crate::{
-    Logins, Openings, Peer, RestConfig, RestHandle, access_management, cluster_rights_asked,
-    management, routes,
+    Logins, Openings, Peer, RestConfig, RestHandle, access_management, callers_known, management,
+    rights_asked, routes,
 };
 
 struct Doors {
@@ -71,13 +71,21 @@ impl Doors {
         let openings = Openings {
             paths: vec!["/health"],
             prefixes: vec!["/c2/"],
+            pages: vec!["/page"],
+            judges: |path| path.starts_with("/own/"),
         };
         let open = Router::new().route("/health", get(async || "UP"));
         let open = open.route("/c2/heartbeat", get(async || "UP"));
+        let open = open.route("/page", get(async || "page"));
+        let open = open.route("/own/things", get(async || "judged elsewhere"));
         let all = management(store.clone()).merge(open);
         Doors {
             proxy,
-            management: cluster_rights_asked(all, logins.clone(), openings),
+            management: callers_known(
+                rights_asked(all, logins.clone(), openings.clone()),
+                logins.clone(),
+                openings,
+            ),
             access,
             store,
             logins,
@@ -353,4 +361,80 @@ async fn a_part_of_the_process_may_do_what_no_acl_denies_it() {
     doors.rule(Permission::Deny, "thalweg.statements", read, kind, "t");
     assert_eq!(store.topics().await.unwrap().len(), 0);
     doors.streams.close().await;
+}
+
+#[tokio::test]
+async fn roles_let_in_where_no_acl_does() {
+    let doors = Doors::open();
+    let management = &doors.management;
+    let status = async |who: &str, method: &str, path: &str| {
+        send(management, who, method, path, "").await.status
+    };
+    let grant = |who: &str, grant: &str| {
+        let granted = doors
+            .access
+            .grant(Principal::user(who), grant.parse().unwrap());
+        granted.unwrap();
+    };
+    for path in ["/page", "/api/v1/topics"] {
+        assert_eq!(status("ann", "GET", path).await, 403, "{path}");
+    }
+    // Who has no role at all is known all the same, and judged by whoever answers.
+    let me = send(management, "ann", "GET", "/api/v1/me", "").await;
+    assert_eq!(
+        (me.status, &*me.body),
+        (200, r#"{"principal":"User:ann","roles":[]}"#)
+    );
+    assert_eq!(status("ann", "GET", "/own/things").await, 200);
+    assert_eq!(
+        send(management, "", "GET", "/own/things", "").await.status,
+        401
+    );
+    // A role for one class opens the pages, not what is of all.
+    grant("ann", "operator:edge");
+    assert_eq!(status("ann", "GET", "/page").await, 200);
+    assert_eq!(status("ann", "GET", "/api/v1/topics").await, 403);
+    grant("ann", "viewer");
+    assert_eq!(status("ann", "GET", "/api/v1/topics").await, 200);
+    assert_eq!(status("ann", "DELETE", "/api/v1/topics/none").await, 403);
+    grant("ann", "administrator");
+    assert_eq!(status("ann", "DELETE", "/api/v1/topics/none").await, 404);
+    // Whoever may change the cluster by ACLs is an administrator.
+    let me = send(management, "root", "GET", "/api/v1/me", "").await;
+    assert_eq!(
+        me.body,
+        r#"{"principal":"User:root","roles":["administrator"]}"#
+    );
+}
+
+#[tokio::test]
+async fn roles_are_granted_listed_and_taken_back() {
+    let doors = Doors::open();
+    let roles = access_management(Arc::clone(&doors.access));
+    let send =
+        async |method: &str, path: &str, body: &str| send(&roles, "", method, path, body).await;
+    let ann = r#"{"principal":"User:ann","role":"operator","class":"edge"}"#;
+    assert_eq!(send("POST", "/api/v1/roles", ann).await.status, 201);
+    let listed = send("GET", "/api/v1/roles", "").await.body;
+    assert_eq!(listed, format!(r#"{{"roles":[{}]}}"#, sorted(ann)));
+    for bad in [
+        r#"{"principal":"ann","role":"operator"}"#,
+        r#"{"principal":"User:ann","role":"king"}"#,
+        r#"{"principal":"User:ann","role":"administrator","class":"edge"}"#,
+        r#"{"principal":"User:ann","role":"viewer","klass":"edge"}"#,
+    ] {
+        let refused = send("POST", "/api/v1/roles", bad).await;
+        assert_eq!(refused.status, 422, "{bad}: {}", refused.body);
+    }
+    let gone = "/api/v1/roles?principal=User:ann&role=operator&class=edge";
+    assert_eq!(send("DELETE", gone, "").await.status, 204);
+    let again = send("DELETE", gone, "").await;
+    assert_eq!(again.status, 404);
+    assert!(again.body.contains("operator:edge"), "{}", again.body);
+}
+
+/// JSON with its keys in order.
+fn sorted(text: &str) -> String {
+    let value: serde_json::Value = serde_json::from_str(text).unwrap();
+    value.to_string()
 }
