@@ -10,12 +10,14 @@ use metrics::counter;
 use serde_json::Value as Json;
 use sql::SqlError;
 
+use crate::agent::Agent;
 use crate::capability::Profile;
 use crate::error::FleetError;
 use crate::fleet::{Fleet, Inner, Reached, unknown_class, view};
 use crate::limits;
 use crate::registry::{Handout, Registry, unknown_agent, unknown_operation};
 use crate::request::{Request, Target};
+use crate::rights::Rights;
 use crate::seal::Sealer;
 use crate::shape::{self, Place, Wanted};
 use crate::tables::{Found, Statement, Tables, Value};
@@ -36,6 +38,8 @@ pub struct OperationFilter {
     pub state: Option<String>,
     pub request: Option<String>,
     pub limit: usize,
+    /// What its caller may see.
+    pub rights: Rights,
 }
 
 impl Requests {
@@ -137,9 +141,15 @@ impl Fleet {
     ///
     /// # Errors
     /// What is wrong with the request, or why the one agent cannot be asked; [`FleetError::NotStored`].
-    pub(crate) async fn ask(&self, target: Target, body: &[u8]) -> Result<AskedView, FleetError> {
+    pub(crate) async fn ask(
+        &self,
+        rights: &Rights,
+        target: Target,
+        body: &[u8],
+    ) -> Result<AskedView, FleetError> {
         let inner = &self.inner;
         let request = Arc::new(Request::parse(body, target, inner.clock.now())?);
+        self.check_seen(rights, &request)?;
         let (agents, gone) = {
             let mut registry = inner.registry.lock();
             let agents = match &request.target {
@@ -177,6 +187,38 @@ impl Fleet {
         match inner.settle(generation).await {
             true => Ok(asked),
             false => Err(FleetError::NotStored),
+        }
+    }
+
+    /// Refuses what names a flow or a resource that the caller may not see.
+    fn check_seen(&self, rights: &Rights, request: &Request) -> Result<(), FleetError> {
+        let named = |name: &str| request.args.get(name).and_then(Json::as_str);
+        if let Some(id) = named("flowId") {
+            self.check_flow_seen(rights, id)?;
+        }
+        match named("resourceId") {
+            Some(id) => self.check_resource_seen(rights, id),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a flow that the caller may not see; one that is not there is told as such elsewhere.
+    pub(crate) fn check_flow_seen(&self, rights: &Rights, id: &str) -> Result<(), FleetError> {
+        let registry = self.inner.registry.lock();
+        let class = registry.flows.get(id).map(|flow| flow.class.clone());
+        match rights.sees_all() || class.is_some_and(|class| rights.sees(Some(&class))) {
+            true => Ok(()),
+            false => Err(rights.unseen("flow", id)),
+        }
+    }
+
+    /// The same of a resource.
+    pub(crate) fn check_resource_seen(&self, rights: &Rights, id: &str) -> Result<(), FleetError> {
+        let found = self.resource(id);
+        let is_seen = found.is_ok_and(|found| rights.sees_resource(&found.classes));
+        match rights.sees_all() || is_seen {
+            true => Ok(()),
+            false => Err(rights.unseen("resource", id)),
         }
     }
 
@@ -262,16 +304,22 @@ impl Fleet {
         filter: &OperationFilter,
     ) -> Result<Vec<OperationView>, FleetError> {
         let registry = self.inner.registry.lock();
-        if let Some(id) = &filter.agent
-            && !registry.agents.contains_key(id.as_str())
-        {
-            return Err(unknown_agent(id));
+        if let Some(id) = &filter.agent {
+            let agent = registry.agents.get(id.as_str());
+            let is_seen = |agent: &Agent| filter.rights.sees(agent.class.as_deref());
+            match agent {
+                Some(agent) if is_seen(agent) => {}
+                None if filter.rights.sees_all() => return Err(unknown_agent(id)),
+                _ => return Err(filter.rights.unseen("agent", id)),
+            }
         }
         let fits = |wanted: &Option<String>, found: Option<&str>| {
             wanted.is_none() || wanted.as_deref() == found
         };
         let agents = registry.agents.values().filter(|agent| {
-            fits(&filter.agent, Some(&*agent.id)) && fits(&filter.class, agent.class.as_deref())
+            fits(&filter.agent, Some(&*agent.id))
+                && fits(&filter.class, agent.class.as_deref())
+                && filter.rights.sees(agent.class.as_deref())
         });
         let mut all: Vec<_> = agents
             .flat_map(|agent| agent.operations.iter().rev().map(move |op| (&agent.id, op)))
@@ -294,6 +342,9 @@ impl Inner {
     fn ask_all(&self, request: &Arc<Request>, agents: &[Arc<str>]) -> (AskedView, Option<u64>) {
         let mut asked = AskedView {
             request_id: request.id.to_string(),
+            operation: format!("{} {}", request.kind, request.operand)
+                .trim_end()
+                .to_owned(),
             ..AskedView::default()
         };
         let mut generation = None;

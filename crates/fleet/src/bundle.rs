@@ -13,6 +13,7 @@ use crate::fleet::Fleet;
 use crate::limits;
 use crate::operation::{OperationStatus, truncate};
 use crate::registry::unknown_operation;
+use crate::rights::Rights;
 use crate::tables::Found;
 use crate::views::BundleView;
 
@@ -108,6 +109,15 @@ impl Fleet {
         let all = rows.iter().map(view).collect::<Result<Vec<_>, _>>()?;
         let fits = |bundle: &BundleView| agent.is_none_or(|agent| bundle.agent_id == agent);
         Ok(all.into_iter().filter(fits).collect())
+    }
+
+    /// Leaves the bundles whose agents the caller may see.
+    pub(crate) fn keep_seen(&self, rights: &Rights, bundles: &mut Vec<BundleView>) {
+        let registry = self.inner.registry.lock();
+        bundles.retain(|bundle| {
+            let agent = registry.agents.get(bundle.agent_id.as_str());
+            rights.sees(agent.and_then(|agent| agent.class.as_deref()))
+        });
     }
 
     /// One bundle.

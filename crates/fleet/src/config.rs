@@ -35,6 +35,8 @@ pub struct FleetConfig {
     pub class_agent_cleanup_after: BTreeMap<String, HumanDuration>,
     /// How long events are kept, by level (`debug`, `info`, `warn`, `error`); 0: not at all.
     pub events_max_age: BTreeMap<String, HumanDuration>,
+    /// How long the audit is kept; 0: as long as there is room.
+    pub audit_max_age: HumanDuration,
     /// Where alerts are sent by POST, such as `https://chat.example.org/hooks/fleet`.
     pub alerts_webhook: Option<SecretUrl>,
     /// How long what agents say may stay in memory before it is written.
@@ -137,6 +139,7 @@ impl Default for FleetConfig {
             events_max_age: Level::ALL
                 .map(|level| (level.as_str().to_owned(), HumanDuration(level.age())))
                 .into(),
+            audit_max_age: seconds(90 * 24 * 3600),
             alerts_webhook: None,
             class_agent_cleanup_after: BTreeMap::new(),
             write_behind: seconds(1),

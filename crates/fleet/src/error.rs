@@ -97,6 +97,26 @@ pub enum FleetError {
         /// The agent or class that the message names.
         claimed: String,
     },
+    /// The caller's roles do not reach this.
+    #[error("this needs the role {role} for {place}, and there is {roles}")]
+    NotAllowed {
+        /// The role that it takes.
+        role: access::Role,
+        /// For what.
+        place: String,
+        /// What the caller has.
+        roles: String,
+    },
+    /// Of another class than the caller's, or not there: it is not told which.
+    #[error("there is no {what} '{name}' in the classes that are yours to see ({roles})")]
+    Unseen {
+        /// What was asked for.
+        what: &'static str,
+        /// Its id.
+        name: String,
+        /// What the caller has.
+        roles: String,
+    },
     /// As many as may be are under way; the caller may try again.
     #[error("too many {what} are under way: try again")]
     Busy {

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
 use crate::asking::Requests;
+use crate::audit::Audit;
 use crate::config::{FleetConfig, SecretUrl};
 use crate::error::FleetError;
 use crate::events::alerts::Alerts;
@@ -29,6 +30,7 @@ use crate::limits;
 use crate::operation::{FleetOperation, Policy};
 use crate::registry::{self, Flow, Registry};
 use crate::resource;
+use crate::rights::Rights;
 use crate::seal::Sealer;
 use crate::store::Store;
 use crate::tables::Tables;
@@ -50,6 +52,7 @@ pub(crate) struct Inner {
     pub(crate) signals: Signals,
     pub(crate) requests: Requests,
     pub(crate) tables: Tables,
+    pub(crate) audit: Audit,
     pub(crate) files: Files,
     pub(crate) sealer: Arc<Sealer>,
     pub(crate) policy: Policy,
@@ -91,6 +94,8 @@ pub(crate) struct AgentFilter {
     pub search: Option<String>,
     pub after: Option<String>,
     pub limit: usize,
+    /// What its caller may see.
+    pub rights: Rights,
 }
 
 #[derive(Default)]
@@ -112,6 +117,7 @@ impl Fleet {
         let node = uuid::Uuid::new_v4().as_u64_pair().0 >> 1;
         let store = Store::open(&place, node.cast_signed()).await?;
         let tables = Tables::open(store.database().clone()).await?;
+        let audit = Audit::open(store.database().clone()).await?;
         let key = config.key_file.clone();
         let sealer = Arc::new(Sealer::open(&key.unwrap_or_else(|| dir.join("key")))?);
         let requests = Requests::new(tables.clone(), sealer.clone());
@@ -136,6 +142,7 @@ impl Fleet {
             requests,
             files: Files::new(tables.clone()),
             tables,
+            audit,
             sealer,
             clock,
             store,
@@ -338,6 +345,9 @@ impl Fleet {
             .range::<str, _>((start, Bound::Unbounded))
             .map(|(_, a)| a)
         {
+            if !filter.rights.sees(agent.class.as_deref()) {
+                continue;
+            }
             if filter.class.is_some() && filter.class.as_deref() != agent.class.as_deref() {
                 continue;
             }
@@ -412,6 +422,22 @@ impl Fleet {
             }
         };
         registry.classes.iter().map(class_view).collect()
+    }
+
+    /// One flow version.
+    pub(crate) fn flow_view(&self, id: &str) -> Result<FlowView, FleetError> {
+        let registry = self.inner.registry.lock();
+        let flow = registry.flows.get(id).ok_or_else(|| FleetError::Unknown {
+            what: "flow",
+            name: id.to_owned(),
+            list: "/api/v1/classes",
+        })?;
+        let class = registry.classes.get(&flow.class);
+        let current = class.and_then(|class| class.desired.as_ref());
+        Ok(flow_view(
+            flow,
+            current.is_some_and(|current| current.id == flow.id),
+        ))
     }
 
     /// The flow versions of a class, newest first.
@@ -576,7 +602,8 @@ impl Inner {
         let now = self.clock.now();
         let pruned = self.store.prune_events(&self.ages, now).await;
         let forgotten = self.store.forget_before(now - limits::FEED_AGE).await;
-        if let Err(error) = pruned.and(forgotten) {
+        let audit = self.audit.prune(self.config.audit_max_age.0, now).await;
+        if let Err(error) = pruned.map(drop).and(forgotten.map(drop)).and(audit) {
             tracing::warn!(error = %base::report(&error), "cannot remove what is too old");
         }
     }

@@ -12,8 +12,12 @@ use tokio::task::JoinHandle;
 
 use crate::{Fleet, FleetConfig};
 
+#[path = "http_efm_tests.rs"]
+mod efm;
 #[path = "http_operator_tests.rs"]
 mod operators;
+#[path = "http_roles_tests.rs"]
+mod roles;
 
 const START: UnixMillis = UnixMillis(1_800_000_000_000);
 const YAML: &str = "MiNiFi Config Version: 3\nProcessors:\n- {id: p, name: P, class: org.P}\n";
@@ -39,7 +43,8 @@ impl World {
             .unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let routes = super::routes(fleet.clone());
+        let routes = super::audited(super::routes(fleet.clone()), fleet.clone());
+        let routes = routes.layer(axum::middleware::from_fn(roles::named));
         let server = tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
         World {
             folder,
@@ -78,13 +83,20 @@ impl World {
         let _ = link.write_all(body).await;
         let mut answer = Vec::new();
         let _ = link.read_to_end(&mut answer).await;
-        let end = answer
-            .windows(4)
-            .position(|four| four == b"\r\n\r\n")
-            .unwrap();
-        let head = String::from_utf8(answer[..end].to_vec()).unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, answer[end + 4..].to_vec())
+        let (head, body) = parted(&answer);
+        (status_of(&head), body)
+    }
+
+    /// The head of the answer to a request without a body.
+    async fn head_of(&self, method: &str, path: &str) -> (u16, String) {
+        let mut link = TcpStream::connect(&self.address).await.unwrap();
+        let host = &self.address;
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        link.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        link.read_to_end(&mut answer).await.unwrap();
+        let (head, _) = parted(&answer);
+        (status_of(&head), head)
     }
 
     async fn get(&self, path: &str) -> Value {
@@ -115,6 +127,17 @@ impl World {
         let (status, answer) = self.call("POST", &path, "", &ack.to_vec().unwrap()).await;
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&answer));
     }
+}
+
+fn parted(answer: &[u8]) -> (String, Vec<u8>) {
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+    let end = end.unwrap();
+    let head = String::from_utf8(answer[..end].to_vec()).unwrap();
+    (head, answer[end + 4..].to_vec())
+}
+
+fn status_of(head: &str) -> u16 {
+    head.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 fn heartbeat(agent: &str, flow: Option<&str>) -> Value {

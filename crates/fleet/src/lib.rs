@@ -18,6 +18,7 @@
 
 mod agent;
 mod asking;
+mod audit;
 mod bundle;
 mod capability;
 mod config;
@@ -38,6 +39,7 @@ mod publishing;
 mod registry;
 mod request;
 mod resource;
+mod rights;
 mod rollout;
 mod seal;
 mod shape;

@@ -169,6 +169,12 @@ pub const FAILURES_PERCENT_DEFAULT: u8 = 20;
 /// Events kept in all; the oldest go first.
 pub const EVENTS_MAX: i64 = 500_000;
 
+/// Entries of the audit kept in all; the oldest go first.
+pub const AUDIT_ENTRIES_MAX: i64 = 500_000;
+
+/// Bytes of an entry's address and of its details.
+pub const AUDIT_TEXT_BYTES_MAX: usize = 500;
+
 /// Events that wait to be written; more are counted and dropped: the database is away for long.
 pub const EVENTS_QUEUED_MAX: usize = 20_000;
 

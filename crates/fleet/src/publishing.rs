@@ -165,7 +165,7 @@ impl Fleet {
     }
 
     /// The manifest that most of the class's agents have.
-    fn prevailing_manifest(&self, class: &str) -> Option<String> {
+    pub(crate) fn prevailing_manifest(&self, class: &str) -> Option<String> {
         let registry = self.inner.registry.lock();
         let mut counts: HashMap<&str, usize> = HashMap::new();
         let agents = registry.agents.values();

@@ -166,6 +166,8 @@ pub struct OperationView {
 pub struct AskedView {
     /// A UUID, under which the request's operations are listed and cancelled.
     pub request_id: String,
+    /// What was asked for, such as `UPDATE configuration`.
+    pub operation: String,
     /// The operations' ids, one for each agent that can be asked.
     pub operation_ids: Vec<String>,
     /// Agents that cannot be asked, with the reason; the first thousand.

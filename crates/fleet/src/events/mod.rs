@@ -308,6 +308,8 @@ pub struct EventFilter {
     pub class: Option<String>,
     /// Of this agent.
     pub agent: Option<String>,
+    /// Of these classes only.
+    pub only_classes: Option<Vec<String>>,
     /// Before this time and id: where the page before ended.
     pub before: Option<(i64, String)>,
     /// At most so many.

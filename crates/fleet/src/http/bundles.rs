@@ -17,6 +17,7 @@ use crate::http::c2_routes::PREFIXES;
 use crate::http::files::{self, Outgoing};
 use crate::http::management::asked;
 use crate::http::{Certificate, Failure, json};
+use crate::rights::Rights;
 use crate::views::BundleView;
 
 /// The routes of debug bundles.
@@ -84,10 +85,12 @@ async fn receive(
 
 async fn bundles(
     State(fleet): State<Arc<Fleet>>,
+    rights: Rights,
     query: Result<Query<BundlesQuery>, QueryRejection>,
 ) -> Result<Response, Failure> {
     let query = asked(query)?;
-    let bundles = fleet.bundles(query.agent.as_deref()).await?;
+    let mut bundles = fleet.bundles(query.agent.as_deref()).await?;
+    fleet.keep_seen(&rights, &mut bundles);
     json(StatusCode::OK, &Bundles { bundles })
 }
 

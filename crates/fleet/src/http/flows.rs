@@ -14,11 +14,13 @@ use serde::{Deserialize, Serialize};
 use crate::error::FleetError;
 use crate::fleet::Fleet;
 use crate::flow::diff::Difference;
+use crate::http::audit::Details;
 use crate::http::c2_routes::flow_response;
 use crate::http::management::asked;
 use crate::http::{Failure, body, json};
 use crate::parameter::{Fetched, Level, NewParameter, ParameterView};
-use crate::views::FlowView;
+use crate::rights::Rights;
+use crate::views::{FlowView, Published};
 
 /// The routes of flows and parameters.
 pub fn routes(fleet: Arc<Fleet>) -> Router {
@@ -98,7 +100,15 @@ async fn publish(
     let published = fleet
         .publish_checked(&name, text, query.force, query.deploy.unwrap_or(true))
         .await?;
-    json(StatusCode::CREATED, &published)
+    told(&published)
+}
+
+/// What was published, for the audit too.
+fn told(published: &Published) -> Result<Response, Failure> {
+    let mut response = json(StatusCode::CREATED, published)?;
+    let details = format!("flow {}, version {}", published.flow_id, published.version);
+    response.extensions_mut().insert(Details(details));
+    Ok(response)
 }
 
 async fn check(
@@ -130,15 +140,19 @@ async fn publish_again(
     State(fleet): State<Arc<Fleet>>,
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
-    json(StatusCode::CREATED, &fleet.publish_again(&id).await?)
+    told(&fleet.publish_again(&id).await?)
 }
 
 async fn diff(
     State(fleet): State<Arc<Fleet>>,
     Path(id): Path<String>,
+    rights: Rights,
     query: Result<Query<DiffQuery>, QueryRejection>,
 ) -> Result<Response, Failure> {
     let query = asked(query)?;
+    if let Some(against) = &query.against {
+        fleet.check_flow_seen(&rights, against)?;
+    }
     let against = query.against.as_deref();
     let (against, differences) = fleet.flow_differences(&id, against).await?;
     let answer = Differences {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use access::Role;
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
@@ -14,6 +15,7 @@ use crate::events::{EventFilter, EventView, Kind, Level};
 use crate::fleet::{AgentFilter, Fleet, unknown_class};
 use crate::http::{Failure, json, rollouts};
 use crate::limits;
+use crate::rights::Rights;
 use crate::views::ClassView;
 
 /// The management routes.
@@ -48,9 +50,11 @@ struct Classes {
 
 async fn agents(
     State(fleet): State<Arc<Fleet>>,
+    rights: Rights,
     query: Result<Query<AgentsQuery>, QueryRejection>,
 ) -> Result<Response, Failure> {
     let query = asked(query)?;
+    need_class(&rights, query.class.as_deref())?;
     if let Some(state) = query.state.as_deref()
         && !["online", "missing"].contains(&state)
     {
@@ -65,6 +69,7 @@ async fn agents(
         search: query.search,
         after: query.after,
         limit: query.limit.unwrap_or(limits::PAGE_ITEMS_DEFAULT),
+        rights,
     };
     json(StatusCode::OK, &fleet.agents(&filter))
 }
@@ -76,13 +81,10 @@ async fn agent(
     json(StatusCode::OK, &fleet.agent(&id)?)
 }
 
-async fn classes(State(fleet): State<Arc<Fleet>>) -> Result<Response, Failure> {
-    json(
-        StatusCode::OK,
-        &Classes {
-            classes: fleet.classes(),
-        },
-    )
+async fn classes(State(fleet): State<Arc<Fleet>>, rights: Rights) -> Result<Response, Failure> {
+    let mut classes = fleet.classes();
+    classes.retain(|class| rights.sees(Some(&class.name)));
+    json(StatusCode::OK, &Classes { classes })
 }
 
 async fn class(
@@ -97,7 +99,12 @@ async fn manifest(
     State(fleet): State<Arc<Fleet>>,
     Path(hash): Path<String>,
 ) -> Result<Response, Failure> {
-    let mut response = fleet.manifest_text(&hash).await?.into_response();
+    manifest_response(&fleet, &hash).await
+}
+
+/// A manifest as its agent sent it.
+pub(super) async fn manifest_response(fleet: &Fleet, hash: &str) -> Result<Response, Failure> {
+    let mut response = fleet.manifest_text(hash).await?.into_response();
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     Ok(response)
@@ -124,9 +131,11 @@ struct EventsPage {
 
 async fn events(
     State(fleet): State<Arc<Fleet>>,
+    rights: Rights,
     query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Result<Response, Failure> {
     let query = asked(query)?;
+    need_class(&rights, query.class.as_deref())?;
     let bad = |message: String| Failure::new(StatusCode::BAD_REQUEST, message);
     let level = query.level.as_deref().map(|level| {
         level.parse::<Level>().map_err(|()| {
@@ -142,11 +151,6 @@ async fn events(
     {
         return Err(bad(format!("kind '{kind}' is not known")));
     }
-    let before = query.before.as_deref().map(|before| {
-        let place = before.split_once('.');
-        let place = place.and_then(|(at, id)| Some((at.parse().ok()?, id.to_owned())));
-        place.ok_or_else(|| bad("before: give what the page before gave as next".to_owned()))
-    });
     let limit = query.limit.unwrap_or(limits::PAGE_ITEMS_DEFAULT);
     let limit = limit.clamp(1, limits::PAGE_ITEMS_MAX);
     let filter = EventFilter {
@@ -154,13 +158,34 @@ async fn events(
         kind: query.kind,
         class: query.class,
         agent: query.agent,
-        before: before.transpose()?,
+        only_classes: rights.only_classes(),
+        before: place_before(query.before.as_deref())?,
         limit,
     };
     let events = fleet.events(&filter).await?;
     let last = events.last().filter(|_| events.len() == limit);
     let next = last.map(|last| format!("{}.{}", last.at_ms, last.id));
     json(StatusCode::OK, &EventsPage { events, next })
+}
+
+/// Refuses who asks for a class that is not theirs.
+pub(super) fn need_class(rights: &Rights, class: Option<&str>) -> Result<(), Failure> {
+    match class {
+        Some(class) => Ok(rights.need(Role::Viewer, Some(class))?),
+        None => Ok(()),
+    }
+}
+
+/// Where the page before ended, of what it gave as `next`: a time and an id.
+pub(super) fn place_before(before: Option<&str>) -> Result<Option<(i64, String)>, Failure> {
+    let Some(before) = before else {
+        return Ok(None);
+    };
+    let place = before.split_once('.');
+    let place = place.and_then(|(at, id)| Some((at.parse().ok()?, id.to_owned())));
+    let message = "before: give what the page before gave as next";
+    let place = place.ok_or_else(|| Failure::new(StatusCode::BAD_REQUEST, message))?;
+    Ok(Some(place))
 }
 
 /// The parameters of a request's address.

@@ -4,13 +4,17 @@
 //! its DNS name. Errors are `{"error_code": int, "message": text}` and never carry operations: a
 //! Java agent obeys a body whatever its status.
 
+mod audit;
 mod body;
 mod bundles;
 mod c2_routes;
 mod caller;
+mod efm;
 mod files;
 mod flows;
+mod judge;
 mod management;
+mod openapi;
 mod operations;
 mod resources;
 mod rollouts;
@@ -26,17 +30,22 @@ use crate::error::FleetError;
 use crate::fleet::Fleet;
 use crate::flow::check::Problem;
 
+pub use audit::audited;
 pub use c2_routes::AGENT_PREFIXES;
 pub use caller::Certificate;
+pub use judge::judges;
 
 /// All routes of the fleet.
 pub fn routes(fleet: Arc<Fleet>) -> Router {
-    c2_routes::routes(fleet.clone())
-        .merge(management::routes(fleet.clone()))
+    let ruled = management::routes(fleet.clone())
         .merge(flows::routes(fleet.clone()))
         .merge(operations::routes(fleet.clone()))
         .merge(resources::routes(fleet.clone()))
-        .merge(bundles::routes(fleet))
+        .merge(bundles::routes(fleet.clone()))
+        .merge(audit::routes(fleet.clone()))
+        .merge(efm::routes(fleet.clone()))
+        .merge(openapi::routes());
+    c2_routes::routes(fleet.clone()).merge(judge::judged(ruled, fleet))
 }
 
 /// A failed request.
@@ -77,9 +86,11 @@ impl From<FleetError> for Failure {
             | FleetError::BadFlow { .. }
             | FleetError::UnfitFlow(_)
             | FleetError::BadRollout(_) => StatusCode::BAD_REQUEST,
-            FleetError::WrongCertificate { .. } => StatusCode::FORBIDDEN,
+            FleetError::WrongCertificate { .. } | FleetError::NotAllowed { .. } => {
+                StatusCode::FORBIDDEN
+            }
             FleetError::RolloutState { .. } => StatusCode::CONFLICT,
-            FleetError::Unknown { .. } => StatusCode::NOT_FOUND,
+            FleetError::Unknown { .. } | FleetError::Unseen { .. } => StatusCode::NOT_FOUND,
             FleetError::Finished { .. } | FleetError::InUse { .. } => StatusCode::CONFLICT,
             FleetError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             FleetError::Unsupported { .. } => StatusCode::UNPROCESSABLE_ENTITY,

@@ -12,11 +12,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::asking::OperationFilter;
 use crate::fleet::Fleet;
-use crate::http::management::asked;
+use crate::http::audit::Details;
+use crate::http::management::{asked, need_class};
 use crate::http::{Failure, body, json};
 use crate::limits;
 use crate::operation::OperationStatus;
 use crate::request::Target;
+use crate::rights::Rights;
 use crate::views::OperationView;
 
 /// The routes of operations.
@@ -55,28 +57,42 @@ struct Cancelled {
 async fn ask_agent(
     State(fleet): State<Arc<Fleet>>,
     Path(id): Path<String>,
+    rights: Rights,
     request: Request,
 ) -> Result<Response, Failure> {
-    let taken = body::take(request).await?;
-    let asked = fleet.ask(Target::Agent(id), &taken.bytes).await?;
-    json(StatusCode::CREATED, &asked)
+    ask(&fleet, &rights, Target::Agent(id), request).await
 }
 
 async fn ask_class(
     State(fleet): State<Arc<Fleet>>,
     Path(name): Path<String>,
+    rights: Rights,
+    request: Request,
+) -> Result<Response, Failure> {
+    ask(&fleet, &rights, Target::Class(name), request).await
+}
+
+async fn ask(
+    fleet: &Fleet,
+    rights: &Rights,
+    target: Target,
     request: Request,
 ) -> Result<Response, Failure> {
     let taken = body::take(request).await?;
-    let asked = fleet.ask(Target::Class(name), &taken.bytes).await?;
-    json(StatusCode::CREATED, &asked)
+    let asked = fleet.ask(rights, target, &taken.bytes).await?;
+    let mut response = json(StatusCode::CREATED, &asked)?;
+    let details = format!("{}, request {}", asked.operation, asked.request_id);
+    response.extensions_mut().insert(Details(details));
+    Ok(response)
 }
 
 async fn operations(
     State(fleet): State<Arc<Fleet>>,
+    rights: Rights,
     query: Result<Query<OperationsQuery>, QueryRejection>,
 ) -> Result<Response, Failure> {
     let query = asked(query)?;
+    need_class(&rights, query.class.as_deref())?;
     if let Some(state) = &query.state
         && state.parse::<OperationStatus>().is_err()
     {
@@ -91,6 +107,7 @@ async fn operations(
         state: query.state,
         request: query.request,
         limit: query.limit.unwrap_or(limits::PAGE_ITEMS_DEFAULT),
+        rights,
     };
     let operations = fleet.operations(&filter)?;
     json(StatusCode::OK, &Operations { operations })

@@ -19,6 +19,7 @@ use crate::http::files::{self, Outgoing};
 use crate::http::management::asked;
 use crate::http::{Failure, body, json};
 use crate::resource::{NewResource, ResourceKind};
+use crate::rights::Rights;
 use crate::views::ResourceView;
 
 /// The routes of resources.
@@ -76,16 +77,28 @@ struct Resources {
     resources: Vec<ResourceView>,
 }
 
-async fn resources(State(fleet): State<Arc<Fleet>>) -> Result<Response, Failure> {
-    let resources = fleet.resources();
+async fn resources(State(fleet): State<Arc<Fleet>>, rights: Rights) -> Result<Response, Failure> {
+    let mut resources = fleet.resources();
+    resources.retain(|resource| rights.sees_all() || rights.sees_resource(&resource.classes));
+    resources
+        .iter_mut()
+        .for_each(|resource| hide(&rights, resource));
     json(StatusCode::OK, &Resources { resources })
 }
 
 async fn resource(
     State(fleet): State<Arc<Fleet>>,
     Path(id): Path<String>,
+    rights: Rights,
 ) -> Result<Response, Failure> {
-    json(StatusCode::OK, &fleet.resource(&id)?)
+    let mut found = fleet.resource(&id)?;
+    hide(&rights, &mut found);
+    json(StatusCode::OK, &found)
+}
+
+/// Leaves out the classes that are not the caller's to see.
+fn hide(rights: &Rights, resource: &mut ResourceView) {
+    resource.classes.retain(|class| rights.sees(Some(class)));
 }
 
 async fn remove(
@@ -147,6 +160,7 @@ async fn assigned(
 async fn assign(
     State(fleet): State<Arc<Fleet>>,
     Path(name): Path<String>,
+    rights: Rights,
     request: Request,
 ) -> Result<Response, Failure> {
     let taken = body::take(request).await?;
@@ -155,6 +169,9 @@ async fn assign(
             field: "the body".to_owned(),
             reason: error.to_string(),
         })?;
+    for id in wanted.assign.iter().chain(&wanted.unassign) {
+        fleet.check_resource_seen(&rights, id)?;
+    }
     let assigned = fleet
         .assign_resources(&name, &wanted.assign, &wanted.unassign)
         .await?;

@@ -24,6 +24,13 @@ impl Store {
                 select = select.push(column).bind(value.as_str());
             }
         }
+        if let Some(classes) = &filter.only_classes {
+            if classes.is_empty() {
+                return Ok(Vec::new());
+            }
+            select = select.push(" AND class IN ");
+            select = select.list(classes.iter().map(String::as_str));
+        }
         if let Some((at, id)) = &filter.before {
             select = select.push(" AND (at_ms < ? OR (at_ms = ? AND id < ?))");
             select = select.bind(*at).bind(*at).bind(id.as_str());

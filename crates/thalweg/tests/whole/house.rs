@@ -16,7 +16,7 @@ const EDGES: [(&str, &[&str]); 15] = [
     ("mqtt", &["base", "journal"]),
     ("rest", &["base", "access", "streams"]),
     ("fusion", &["base", "journal", "streams", "mqtt"]),
-    ("fleet", &["base", "sql", "c2", "streams"]),
+    ("fleet", &["base", "access", "sql", "c2", "streams"]),
     ("imports", &["base", "sql", "streams"]),
     ("agent", &["base", "journal", "c2"]),
     (
