@@ -48,6 +48,11 @@ pub struct AccessConfig {
     pub allow_remote: bool,
     /// Lets anybody read the metrics where ACLs are followed.
     pub open_metrics: bool,
+    /// Asks callers of the management port who they are, and holds them to their roles, also where
+    /// `streams.authorization` is off.
+    pub management_logins: bool,
+    /// Roles by `User:NAME` and `group:NAME`, beside those that were granted.
+    pub roles: access::RoleTable,
     /// Whose JSON Web Tokens are taken over HTTP.
     pub jwt: access::JwtConfig,
 }
@@ -58,6 +63,33 @@ impl Config {
     pub fn knows_callers_of(&self, http: &HttpConfig) -> bool {
         let asks_for_logins = self.streams.access_policy().is_some();
         http.asks_for_certificates() || (http.tls.is_on() && asks_for_logins)
+    }
+
+    /// All that is wrong with the section `[access]` beside the others.
+    fn access_problems(&self) -> Vec<String> {
+        let (jwt, mut problems) = (&self.access.jwt, Vec::new());
+        let asks = self.access.management_logins || self.streams.access_policy().is_some();
+        let is_asked = [
+            (jwt.jwks.is_some(), "jwt.jwks"),
+            (jwt.discover, "jwt.discover"),
+            (self.access.roles != access::RoleTable::default(), "roles"),
+        ];
+        for (_, key) in is_asked.into_iter().filter(|(is_set, _)| *is_set && !asks) {
+            problems.push(format!(
+                "{key} needs management_logins = true, or streams.authorization = \"acl\": nobody is \
+                 asked without"
+            ));
+        }
+        if jwt.discover && jwt.jwks.is_some() {
+            let text =
+                "jwt.discover asks the issuer for its keys, and jwt.jwks names a file: set one";
+            problems.push(text.to_owned());
+        }
+        let is_private = |issuer: &String| crate::http::is_private(issuer);
+        if jwt.discover && !jwt.issuer.as_ref().is_some_and(is_private) {
+            problems.push("jwt.discover needs jwt.issuer, an address of https".to_owned());
+        }
+        problems
     }
 
     /// The same of the management port, where agents and `/health` need no login.
@@ -245,9 +277,8 @@ impl Layers {
                 }
             }
         }
-        if config.access.jwt.jwks.is_some() && config.streams.access_policy().is_none() {
-            let text = "jwt.jwks needs streams.authorization = \"acl\": nobody is asked without it";
-            self.problem("[access]".to_owned(), text.to_owned());
+        for problem in config.access_problems() {
+            self.problem("[access]".to_owned(), problem);
         }
         let ports = [
             ("[rest]", &config.rest.http),
@@ -386,7 +417,11 @@ const OTHER_VARIABLES: [&str; 8] = [
 ];
 /// Tables whose names the user chooses, so that `--set TABLE.NAME=VALUE` and variables reach them; a
 /// variable's underscores are the name's dots.
-const OPEN_TABLES: [&str; 2] = ["streams.kafka.properties", "rest.properties"];
+const OPEN_TABLES: [&str; 3] = [
+    "streams.kafka.properties",
+    "rest.properties",
+    "access.roles",
+];
 /// Keys at most this many letters away are suggested.
 const NEAR: usize = 3;
 
@@ -550,5 +585,47 @@ mod tests {
             problems.iter().any(|p| p.starts_with("[streams]: ")),
             "{problems:?}"
         );
+    }
+
+    #[test]
+    fn roles_and_issuers_need_callers_who_are_asked() {
+        let load = |settings: &[&str]| {
+            let settings: Vec<String> = settings.iter().map(|s| (*s).to_owned()).collect();
+            texts(load(None, std::iter::empty(), &settings))
+        };
+        let asked = "access.management_logins=true";
+        let issuer = "access.jwt.issuer=https://id.example.org";
+        let roles = "access.roles.User:ann=operator:edge,viewer";
+        for settings in [
+            &[asked, roles][..],
+            &[asked, issuer, "access.jwt.discover=true"],
+            &["streams.authorization=acl", roles],
+        ] {
+            assert_eq!(load(settings), [""; 0], "{settings:?}");
+        }
+        for (settings, told) in [
+            (&[roles][..], "roles needs management_logins"),
+            (
+                &[issuer, "access.jwt.discover=true"],
+                "jwt.discover needs management_logins",
+            ),
+            (&[asked, "access.jwt.discover=true"], "needs jwt.issuer"),
+            (
+                &[
+                    asked,
+                    "access.jwt.discover=true",
+                    "access.jwt.issuer=http://id.example.org",
+                ],
+                "of https",
+            ),
+            (&[asked, "access.roles.User:ann=king"], "write viewer"),
+            (&[asked, "access.roles.ann=viewer"], "User:"),
+        ] {
+            let problems = load(settings);
+            assert!(
+                problems.len() == 1 && problems[0].contains(told),
+                "{problems:?}"
+            );
+        }
     }
 }

@@ -311,8 +311,10 @@ struct Parts {
     fusion: Option<Arc<fusion::Fusion>>,
     fleet: Option<Arc<fleet::Fleet>>,
     imports: Option<Arc<imports::Imports>>,
-    /// Who calls over HTTP, where access control is on.
+    /// Who calls the proxies over HTTP, where ACLs are followed.
     logins: Option<Arc<rest::Logins>>,
+    /// Users and roles of this folder, and who calls the management port, where callers are asked.
+    management: Option<(Arc<access::Access>, Arc<rest::Logins>)>,
     ports: Arc<Ports>,
     clock: Arc<dyn Clock>,
 }
@@ -383,6 +385,7 @@ impl Parts {
             (None, Some(cluster)) => Some(cluster.store()),
             (None, None) => None,
         };
+        let management = management_of(folder, config, security.as_deref(), &ports, &clock).await?;
         let logins = security.as_ref().and_then(|security| {
             let (access, policy) = (security.access.clone()?, security.authorization.clone()?);
             let jwts = ports.jwts.clone();
@@ -455,6 +458,7 @@ impl Parts {
             fleet,
             imports,
             logins,
+            management,
             ports,
             clock,
         })
@@ -483,11 +487,12 @@ impl Parts {
                     shutdown.clone(),
                 ));
             }
-            if let Some(access) = &security.access {
-                management = management.merge(rest::access_management(access.clone()));
-            }
         }
-        if self.cluster.is_some() {
+        let of_listener = self.security.as_ref().and_then(|of| of.access.as_ref());
+        let of_port = self.management.as_ref().map(|(access, _)| access);
+        if let Some(access) = of_listener.or(of_port) {
+            management = management.merge(rest::access_management(access.clone()));
+        } else if self.cluster.is_some() {
             management = management.merge(rest::access_elsewhere());
         }
         if let (Some(listener), Some(mqtt)) = (listeners.mqtt, &self.mqtt) {
@@ -498,6 +503,9 @@ impl Parts {
         if kafka_tls.is_some() || self.ports.has_files() {
             let reload = reload_on_hangup(kafka_tls, self.ports.clone(), shutdown.clone());
             tasks.spawn(reload);
+        }
+        if let Some(jwts) = &self.ports.jwts {
+            tasks.spawn(http::keep_keys(jwts.clone(), shutdown.clone()));
         }
         let logins = self.logins.clone();
         if let Some(store) = &self.store {
@@ -532,11 +540,18 @@ impl Parts {
             management = management.merge(imports::http::routes(imports.clone()));
         }
         let port = &self.ports.management;
+        let logins = self.management.as_ref().map(|(_, logins)| logins);
+        if let Some(logins) = logins {
+            management = rest::rights_asked(management, logins.clone(), openings(config));
+        }
+        if let Some(fleet) = &self.fleet {
+            management = fleet::http::audited(management, fleet.clone());
+        }
         if let Some(rates) = &port.rates {
             management = rest::rate_limited(management, rates.clone());
         }
         if let Some(logins) = logins {
-            management = rest::cluster_rights_asked(management, logins, openings(config));
+            management = rest::callers_known(management, logins.clone(), openings(config));
         }
         tasks.spawn(http::serve(
             listeners.management,
@@ -638,13 +653,15 @@ fn with_peer_address(config: &rest::RestConfig, listener: &TcpListener) -> rest:
 /// What of the management port needs no login: what tells that the process lives, what agents
 /// call, and the metrics where the configuration says so.
 fn openings(config: &Config) -> rest::Openings {
-    let mut paths = vec!["/health"];
+    let mut paths = vec!["/health", "/efm/actuator/health"];
     if config.access.open_metrics {
         paths.push("/metrics");
     }
     rest::Openings {
         paths,
         prefixes: fleet::http::AGENT_PREFIXES.to_vec(),
+        pages: vec!["/", "/console.js", "/console.css", "/api/v1/status"],
+        judges: fleet::http::judges,
     }
 }
 
@@ -677,6 +694,31 @@ async fn security_of(folder: &Path, config: &Config) -> Result<streams::kafka::S
     })
     .await?
     .map_err(cannot_open("the Kafka listener's security"))
+}
+
+/// Users, roles and logins of the management port, where its callers are asked who they are.
+async fn management_of(
+    folder: &Path,
+    config: &Config,
+    security: Option<&streams::kafka::Security>,
+    ports: &Ports,
+    clock: &Arc<dyn Clock>,
+) -> Result<Option<(Arc<access::Access>, Arc<rest::Logins>)>, Failure> {
+    let policy = security.and_then(|security| security.authorization.clone());
+    if policy.is_none() && !config.access.management_logins {
+        return Ok(None);
+    }
+    let access = match security.and_then(|security| security.access.clone()) {
+        Some(access) => access,
+        None => {
+            let dir = folder.join("access");
+            let opened = blocking(move || access::Access::open(&dir)).await?;
+            Arc::new(opened.map_err(cannot_open("users and roles"))?)
+        }
+    };
+    let (roles, jwts) = (config.access.roles.clone(), ports.jwts.clone());
+    let logins = rest::Logins::with_roles(access.clone(), policy, roles, jwts, clock.clone());
+    Ok(Some((access, logins)))
 }
 
 /// Reads certificates and keys again whenever the process gets SIGHUP.

@@ -12,6 +12,7 @@ mod json_lines;
 mod lab;
 mod produce;
 mod resources;
+mod roles;
 mod schemas;
 mod statements;
 mod store;
@@ -122,6 +123,11 @@ enum Command {
     /// List, issue and remove the tokens that stand for users over HTTP.
     #[command(subcommand)]
     Tokens(tokens::Command),
+    /// List, grant and revoke what callers of the management API may do in which classes.
+    #[command(subcommand)]
+    Roles(roles::Command),
+    /// Show who changed what by the management API.
+    Audit(roles::AuditArgs),
     /// List, add and remove what users may do.
     #[command(subcommand)]
     Acls(acls::Command),
@@ -213,6 +219,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Groups(command) => block_on(groups::run(client()?, command)),
         Command::Users(command) => block_on(users::run(client()?, command)),
         Command::Tokens(command) => block_on(tokens::run(client()?, command)),
+        Command::Roles(command) => block_on(roles::run(client()?, command)),
+        Command::Audit(args) => block_on(roles::audit(client()?, args)),
         Command::Acls(command) => block_on(acls::run(client()?, command)),
         Command::Schemas(command) => block_on(schemas::run(client()?, *command)),
         Command::Produce(args) => block_on(produce::run(client()?, args)),

@@ -56,3 +56,13 @@ pub(super) const PACKED_INLINE_BYTES_MAX: u64 = 128 << 10;
 
 /// Large answers packed at a time; while there are more, the others go out as they are.
 pub(super) const PACKED_AT_ONCE_MAX: usize = 4;
+
+/// Time between two questions for an issuer's keys that nothing calls for.
+pub(super) const ISSUER_ASKED_EVERY: Duration = Duration::from_secs(600);
+
+/// Least time between two questions for an issuer's keys: whoever shows wrong tokens must not have
+/// the issuer asked at each.
+pub(super) const ISSUER_PAUSE: Duration = Duration::from_secs(30);
+
+/// How long an issuer may take to tell its keys.
+pub(super) const ISSUER_WAIT: Duration = Duration::from_secs(10);

@@ -10,6 +10,7 @@ mod cors;
 mod door;
 mod guard;
 mod gzip;
+mod issuer;
 mod limits;
 mod link;
 mod ports;
@@ -36,6 +37,7 @@ use crate::telemetry;
 pub use certificate::with_certificates;
 pub use config::{HttpConfig, Section};
 pub use door::Routes;
+pub use issuer::{is_private, keep_keys};
 pub use ports::Ports;
 pub use serve::serve;
 
