@@ -1,10 +1,10 @@
-//! schemathesis against the OpenAPI documents of a running proxy and registry: data that a document
-//! allows and data that it does not, and what is answered to each.
+//! schemathesis against the OpenAPI documents of a running proxy, registry and fleet: data that a
+//! document allows and data that it does not, and what is answered to each.
 
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::{Up, curl, folder, interop, post, succeed, test_env};
 
@@ -18,7 +18,8 @@ fn schemathesis_finds_nothing() {
     let clusters = curl(&[&format!("{rest}/v3/clusters")]).json();
     let cluster = clusters["data"][0]["cluster_id"].as_str().unwrap();
     let config = std::fs::read_to_string(interop("schemathesis.toml")).unwrap();
-    let generated = run(dir.path(), &rest, &config.replace("{cluster}", cluster));
+    let document = format!("{rest}/openapi.json");
+    let generated = run(dir.path(), &document, &config.replace("{cluster}", cluster));
     assert!(generated > 1_000, "{generated}");
     // It still serves.
     let topics = curl(&[&format!("{rest}/topics")]);
@@ -31,20 +32,113 @@ fn schemathesis_finds_nothing_in_the_registry() {
     let up = Up::start(&dir.path().join("data"));
     register(&up);
     let config = std::fs::read_to_string(interop("schemathesis-schemas.toml")).unwrap();
-    let generated = run(dir.path(), &up.url("schemas", ""), &config);
+    let generated = run(dir.path(), &up.url("schemas", "/openapi.json"), &config);
     assert!(generated > 500, "{generated}");
     let types = curl(&[&up.url("schemas", "/subjects?deleted=true")]);
     assert_eq!(types.status, 200, "{}", types.body);
 }
 
-/// Tests what stands at `url`; answers how many calls were made.
+#[test]
+fn schemathesis_finds_nothing_in_the_fleet() {
+    let dir = folder();
+    let up = Up::start_with(&dir.path().join("data"), &["--role", "fleet"]);
+    let mut config = std::fs::read_to_string(interop("schemathesis-fleet.toml")).unwrap();
+    for (mark, id) in furnish_fleet(&up) {
+        config = config.replace(&format!("{{{mark}}}"), &id);
+    }
+    let document = up.url("management", "/api/v1/openapi.json");
+    let generated = run(dir.path(), &document, &config);
+    assert!(generated > 1_000, "{generated}");
+    let agents = up.get("/api/v1/agents");
+    assert!(!agents["agents"].as_array().unwrap().is_empty(), "{agents}");
+}
+
+/// Makes an agent, flows, an operation, a resource and a roll-out, so that not all calls end with a
+/// 404; answers their ids by what stands for them in the configuration.
+fn furnish_fleet(up: &Up) -> Vec<(&'static str, String)> {
+    let beat = json!({"agentInfo": {"identifier": "a", "agentClass": "edge",
+        "agentManifestHash": "h", "agentManifest": {"agentType": "minifi-java",
+            "buildInfo": {"version": "2.3.0"}, "supportedOperations": [
+                {"type": "TRANSFER", "properties": {"DEBUG": {}}}]}}});
+    let call = |method: &str, path: &str, kind: &str, body: &str| {
+        let kind = format!("Content-Type: {kind}");
+        let url = up.url("management", path);
+        let answer = curl(&[
+            "--request",
+            method,
+            "--header",
+            &kind,
+            "--data-binary",
+            body,
+            &url,
+        ]);
+        assert!(answer.status < 300, "{path}: {}", answer.body);
+        answer.json()
+    };
+    let made = |path: &str, kind: &str, body: &str, key: &str| {
+        let told = call("POST", path, kind, body);
+        let id = match &told[key] {
+            Value::Array(ids) => ids[0].as_str(),
+            id => id.as_str(),
+        };
+        id.unwrap().to_owned()
+    };
+    let json = "application/json";
+    call("POST", "/c2/heartbeat", json, &beat.to_string());
+    let flow = "MiNiFi Config Version: 3\nProcessors:\n- {id: p, name: P, class: org.P}\n";
+    let flows = "/api/v1/classes/edge/flows?deploy=false";
+    let (one, two) = (
+        made(flows, "application/yaml", flow, "flow_id"),
+        made(flows, "application/yaml", flow, "flow_id"),
+    );
+    let ask = r#"{"operation": "TRANSFER", "operand": "debug"}"#;
+    let ids = vec![
+        (
+            "operation",
+            made("/api/v1/agents/a/operations", json, ask, "operation_ids"),
+        ),
+        (
+            "request",
+            made("/api/v1/agents/a/operations", json, ask, "request_id"),
+        ),
+        (
+            "resource",
+            made(
+                "/api/v1/resources?name=x",
+                "application/octet-stream",
+                "x",
+                "id",
+            ),
+        ),
+        (
+            "rollout",
+            made(
+                "/api/v1/classes/edge/rollouts",
+                json,
+                &json!({"flow_id": two}).to_string(),
+                "id",
+            ),
+        ),
+        ("flow", one),
+        ("flow_two", two),
+    ];
+    call(
+        "PUT",
+        "/api/v1/classes/edge/resources",
+        json,
+        &json!({"assign": [ids[2].1]}).to_string(),
+    );
+    ids
+}
+
+/// Tests what the document at `url` tells; answers how many calls were made.
 fn run(dir: &Path, url: &str, config: &str) -> usize {
     let file = dir.join("schemathesis.toml");
     std::fs::write(&file, config).unwrap();
     let mut command = Command::new(test_env().join("venv/bin/schemathesis"));
     command.current_dir(dir);
     command.arg("--config-file").arg(&file);
-    command.args(["run", &format!("{url}/openapi.json"), "--no-color"]);
+    command.args(["run", url, "--no-color"]);
     // A longer run is for those who ask for it, as it finds by chance.
     if let Ok(count) = std::env::var("THALWEG_SCHEMATHESIS_EXAMPLES") {
         command.args(["--max-examples", &count]);

@@ -221,10 +221,10 @@ fn tokens_of_ours_and_of_an_issuer_are_names() {
 }
 
 /// Signs JSON Web Tokens by RS256, with openssl.
-struct Issuer(PathBuf);
+pub struct Issuer(PathBuf);
 
 impl Issuer {
-    fn make(folder: &Path) -> Self {
+    pub fn make(folder: &Path) -> Self {
         let key = folder.join("issuer.key");
         succeed(
             Command::new("openssl")
@@ -245,7 +245,7 @@ impl Issuer {
         Issuer(key)
     }
 
-    fn sign(&self, claims: &Value) -> String {
+    pub fn sign(&self, claims: &Value) -> String {
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let signed = format!(
             "{}.{}",
