@@ -95,6 +95,6 @@ fn sorted(error: StreamsError) -> TopicsError {
 /// A description of an agent with all its components has up to 1.2 MB.
 const MESSAGE_BYTES_MAX: &str = "8388608";
 
-fn refused(error: &dyn std::error::Error) -> TopicsError {
+fn refused(error: &(dyn std::error::Error + 'static)) -> TopicsError {
     TopicsError::Never(base::report(error))
 }
