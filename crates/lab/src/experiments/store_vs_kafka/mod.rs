@@ -28,7 +28,8 @@ pub const EXPERIMENT: Experiment = Experiment {
         consumer tools (linger 5 ms, batches of 64 KiB). Every load has a topic of 10 partitions of \
         its own and no compression. As shipped, Thalweg's acks=all waits for the sync and Kafka's \
         does not; both synced: Kafka's topic has flush.messages=1; neither synced: Thalweg's topic \
-        has the durability os. One in flight: each producer sends one record and waits for it. At a \
+        has the durability os. A record a request: no batches, as many requests on their way as \
+        librdkafka likes, at most 1,000 a producer. One in flight: each producer sends one record and waits for it. At a \
         fixed rate latency counts from when a record was due, without linger; its distance to the \
         disk's sync is to the same percentile of 4 KiB appended and synced at the same rate. Cold: the server's files are \
         dropped from the page cache first. CPU is user and system time of the server's process from \
