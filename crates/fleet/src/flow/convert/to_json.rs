@@ -348,8 +348,7 @@ fn component(item: &Value, id: &str, group: &str, kind: &str) -> Map<String, Val
     put(&mut out, "identifier", Some(id));
     put(&mut out, "instanceIdentifier", Some(id));
     put(&mut out, "groupIdentifier", Some(group));
-    let name = text(item, &["name"]).unwrap_or_default();
-    put(&mut out, "name", Some(name));
+    put(&mut out, "name", text(item, &["name"]));
     let comment = text(item, &["comment"]).unwrap_or_default();
     put(&mut out, "comments", Some(comment));
     put(&mut out, "position", Some(json!({"x": 0.0, "y": 0.0})));

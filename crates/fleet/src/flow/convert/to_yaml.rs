@@ -276,19 +276,12 @@ fn remote(item: &Value) -> Value {
     Value::Object(out)
 }
 
-/// Id and name, as all components have them.
+/// Id and name, as far as the component has them.
 fn named(item: &Value) -> Map<String, Value> {
     let mut out = Map::new();
-    put(
-        &mut out,
-        "id",
-        text(item, &["identifier", "instanceIdentifier"]),
-    );
-    put(
-        &mut out,
-        "name",
-        Some(text(item, &["name"]).unwrap_or_default()),
-    );
+    let id = text(item, &["identifier", "instanceIdentifier"]);
+    put(&mut out, "id", id);
+    put(&mut out, "name", text(item, &["name"]));
     out
 }
 
