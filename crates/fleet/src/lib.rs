@@ -21,23 +21,30 @@ mod asking;
 mod bundle;
 mod capability;
 mod config;
+mod delivery;
 mod error;
 mod events;
+mod expiry;
 mod feed;
 mod files;
 mod fleet;
 mod flow;
+mod forward;
 pub mod http;
 mod lease;
 mod limits;
+mod listing;
 mod manifest;
+mod observe;
 mod operation;
 mod parameter;
 mod presence;
 mod publishing;
 mod registry;
 mod request;
+mod resolving;
 mod resource;
+mod rivalry;
 mod rollout;
 mod seal;
 mod shape;
@@ -50,11 +57,15 @@ mod writer;
 #[cfg(test)]
 mod nodes_tests;
 
-pub use config::{CertificateBinding, FleetConfig, SecretUrl};
+pub use config::{CertificateBinding, FleetConfig, MetricsConfig, SecretUrl};
 pub use error::FleetError;
-pub use fleet::Fleet;
+pub use fleet::{Fleet, OwnCertificates};
 pub use flow::FlowShape;
+pub use flow::convert::{Bundles, Converted, convert};
+pub use forward::{ForwardConfig, Message, Topics, TopicsError};
 pub use operation::OperationStatus;
+pub use registry::ManifestRule;
+pub use resolving::{ClassManifestView, SeenManifestView};
 pub use resource::{Resource, ResourceKind};
 pub use views::{
     AgentDetail, AgentView, AgentsPage, AskedView, BundleView, Checked, ClassResourcesView,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use access::CertificateFacts;
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::http::header::{HOST, ORIGIN};
@@ -79,6 +80,8 @@ pub(super) struct Door {
     pub routes: Routes,
     pub manners: Arc<Manners>,
     pub peer: rest::Peer,
+    /// What else is known of the client's certificate.
+    pub certificate: Option<CertificateFacts>,
     /// Of a connection by HTTP/2.
     pub watch: Option<Arc<Watch>>,
 }
@@ -89,7 +92,10 @@ pub(super) type Answering =
 
 impl Door {
     /// Answers a request.
-    pub fn take(&self, request: Request<Incoming>) -> Answering {
+    pub fn take(&self, mut request: Request<Incoming>) -> Answering {
+        if let Some(facts) = self.certificate {
+            request.extensions_mut().insert(facts);
+        }
         let headers = request.headers();
         let asks = Asks {
             coding: gzip::coding(headers),
