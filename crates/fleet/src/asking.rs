@@ -212,6 +212,21 @@ impl Fleet {
         }
     }
 
+    /// The same of a manifest: agents that have it are of classes that the caller may see.
+    pub(crate) fn check_manifest_seen(
+        &self,
+        rights: &Rights,
+        hash: &str,
+    ) -> Result<(), FleetError> {
+        let registry = self.inner.registry.lock();
+        let has = |agent: &&Agent| agent.manifest.as_deref() == Some(hash);
+        let mut having = registry.agents.values().filter(has);
+        match rights.sees_all() || having.any(|agent| rights.sees(agent.class.as_deref())) {
+            true => Ok(()),
+            false => Err(rights.unseen("manifest", hash)),
+        }
+    }
+
     /// The same of a resource.
     pub(crate) fn check_resource_seen(&self, rights: &Rights, id: &str) -> Result<(), FleetError> {
         let found = self.resource(id);

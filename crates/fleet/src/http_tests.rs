@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::middleware::from_fn;
 use base::{ManualClock, UnixMillis};
 use c2::{AckState, Acknowledge, HeartbeatResponse};
 use serde_json::{Value, json};
@@ -16,6 +17,8 @@ use crate::{Fleet, FleetConfig};
 mod efm;
 #[path = "http_operator_tests.rs"]
 mod operators;
+#[path = "http_registry_tests.rs"]
+mod registry;
 #[path = "http_roles_tests.rs"]
 mod roles;
 
@@ -44,7 +47,8 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let routes = super::audited(super::routes(fleet.clone()), fleet.clone());
-        let routes = routes.layer(axum::middleware::from_fn(roles::named));
+        let routes = routes.layer(from_fn(registry::shows_certificate));
+        let routes = routes.layer(from_fn(roles::named));
         let server = tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
         World {
             folder,

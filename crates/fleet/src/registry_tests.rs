@@ -17,6 +17,7 @@ const POLICY: Policy = Policy {
     queued_timeout: Duration::from_secs(300),
     deployed_timeout: Duration::from_secs(300),
     describe_timeout: Duration::from_secs(90),
+    certificate_warning: Duration::ZERO,
 };
 
 /// A registry with a store that always succeeds, and a clock.
@@ -70,7 +71,7 @@ impl World {
         let manifest = brought_manifest(heartbeat.agent_info.as_ref(), knows);
         let (now, registry) = (self.at(), &mut self.registry);
         let taken = registry
-            .heartbeat(now, &POLICY, heartbeat, 1_000, manifest)
+            .heartbeat(now, &POLICY, heartbeat, Source::default(), manifest)
             .unwrap();
         if taken.wait_for.is_some() {
             self.store();
@@ -402,7 +403,9 @@ fn history_and_names_are_bounded() {
         let beat = heartbeat(bad, None);
         let (now, registry) = (world.at(), &mut world.registry);
         assert!(
-            registry.heartbeat(now, &POLICY, beat, 0, None).is_err(),
+            registry
+                .heartbeat(now, &POLICY, beat, Source::default(), None)
+                .is_err(),
             "{bad:?}"
         );
     }
@@ -414,7 +417,13 @@ fn a_batch_that_could_not_be_written_is_written_later() {
     world.publish("edge", "f1");
     let (now, registry) = (world.at(), &mut world.registry);
     let taken = registry
-        .heartbeat(now, &POLICY, heartbeat("first", None), 0, None)
+        .heartbeat(
+            now,
+            &POLICY,
+            heartbeat("first", None),
+            Source::default(),
+            None,
+        )
         .unwrap();
     assert!(taken.wait_for.is_some());
     let batch = registry.take_batch();

@@ -53,6 +53,7 @@ pub use consumers::PeersError;
 pub use error::RestError;
 pub use login::{Logins, Peer};
 pub use management::management;
+pub use partitioner::of_key as partition_of_key;
 pub use rate::{RateLimit, RateLimitConfig, rate_limited};
 pub use rights::{Openings, callers_known, rights_asked};
 pub use routes::{RestHandle, routes};

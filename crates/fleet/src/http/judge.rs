@@ -408,6 +408,24 @@ pub const RULES: &[Rule] = &[
         Role::Operator,
         About::Class,
     ),
+    rule(
+        "GET",
+        "/api/v1/classes/{name}/manifest",
+        Role::Viewer,
+        About::Class,
+    ),
+    rule(
+        "PUT",
+        "/api/v1/classes/{name}/manifest",
+        Role::Designer,
+        About::Class,
+    ),
+    rule(
+        "DELETE",
+        "/api/v1/classes/{name}/manifest",
+        Role::Designer,
+        About::Class,
+    ),
     rule("GET", "/api/v1/events", Role::Viewer, About::All),
     rule("GET", "/api/v1/flows/{id}", Role::Viewer, About::Flow),
     rule(

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::{Deserialize, Serialize};
 
+use crate::error::FleetError;
 use crate::events::{EventFilter, EventView, Kind, Level};
 use crate::fleet::{AgentFilter, Fleet, unknown_class};
 use crate::http::{Failure, json, rollouts};
@@ -71,7 +72,9 @@ async fn agents(
         limit: query.limit.unwrap_or(limits::PAGE_ITEMS_DEFAULT),
         rights,
     };
-    json(StatusCode::OK, &fleet.agents(&filter))
+    // Looking through a hundred thousand agents is not for the threads that answer them.
+    let listed = tokio::task::spawn_blocking(move || fleet.agents(&filter)).await;
+    json(StatusCode::OK, &listed.map_err(broken)?)
 }
 
 async fn agent(
@@ -186,6 +189,11 @@ pub(super) fn place_before(before: Option<&str>) -> Result<Option<(i64, String)>
     let message = "before: give what the page before gave as next";
     let place = place.ok_or_else(|| Failure::new(StatusCode::BAD_REQUEST, message))?;
     Ok(Some(place))
+}
+
+/// The failure of work on another thread.
+fn broken(error: tokio::task::JoinError) -> Failure {
+    FleetError::Broken(error.to_string()).into()
 }
 
 /// The parameters of a request's address.

@@ -14,6 +14,7 @@ mod files;
 mod flows;
 mod judge;
 mod management;
+mod manifests;
 mod openapi;
 mod operations;
 mod resources;
@@ -39,6 +40,7 @@ pub use judge::judges;
 pub fn routes(fleet: Arc<Fleet>) -> Router {
     let ruled = management::routes(fleet.clone())
         .merge(flows::routes(fleet.clone()))
+        .merge(manifests::routes(fleet.clone()))
         .merge(operations::routes(fleet.clone()))
         .merge(resources::routes(fleet.clone()))
         .merge(bundles::routes(fleet.clone()))
@@ -86,9 +88,9 @@ impl From<FleetError> for Failure {
             | FleetError::BadFlow { .. }
             | FleetError::UnfitFlow(_)
             | FleetError::BadRollout(_) => StatusCode::BAD_REQUEST,
-            FleetError::WrongCertificate { .. } | FleetError::NotAllowed { .. } => {
-                StatusCode::FORBIDDEN
-            }
+            FleetError::WrongCertificate { .. }
+            | FleetError::NotItsResource { .. }
+            | FleetError::NotAllowed { .. } => StatusCode::FORBIDDEN,
             FleetError::RolloutState { .. } => StatusCode::CONFLICT,
             FleetError::Unknown { .. } | FleetError::Unseen { .. } => StatusCode::NOT_FOUND,
             FleetError::Finished { .. } | FleetError::InUse { .. } => StatusCode::CONFLICT,

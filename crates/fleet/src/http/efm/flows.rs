@@ -120,7 +120,7 @@ async fn export(
         "exportableFlowFormat": shape.as_str(),
         "flowContent": content,
         "parameterContexts": [],
-        "agentManifest": fleet.prevailing_manifest(&class),
+        "agentManifest": fleet.resolved_manifest(&class),
     });
     json(StatusCode::OK, &told)
 }
