@@ -105,6 +105,11 @@ const COUNTERS: [Counter; 20] = [
         None,
     ),
     (
+        "thalweg_fleet_audit_entries_total",
+        "Calls of the management API that were to change something.",
+        None,
+    ),
+    (
         "thalweg_fleet_events_total",
         "Events, by level.",
         Some(("level", &["debug", "info", "warn", "error"])),
