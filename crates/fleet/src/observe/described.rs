@@ -30,7 +30,7 @@ type Counter = (
     Option<(&'static str, &'static [&'static str])>,
 );
 
-const COUNTERS: [Counter; 20] = [
+const COUNTERS: [Counter; 21] = [
     (
         "thalweg_fleet_heartbeats_total",
         "Heartbeats, by what became of them.",
