@@ -248,11 +248,11 @@ impl Fleet {
             })
     }
 
-    /// Takes a heartbeat and answers it.
+    /// Takes a heartbeat, which came as `text`, and answers it.
     pub(crate) async fn heartbeat(
         &self,
         heartbeat: Heartbeat,
-        bytes: usize,
+        text: &[u8],
         reached: &Reached,
     ) -> Result<HeartbeatResponse, FleetError> {
         let inner = &self.inner;
@@ -265,7 +265,7 @@ impl Fleet {
             inner
                 .registry
                 .lock()
-                .heartbeat(now, &inner.policy, heartbeat, bytes, manifest)?;
+                .heartbeat(now, &inner.policy, heartbeat, text, manifest)?;
         if !inner.settle(taken.wait_for).await {
             return Err(FleetError::NotStored);
         }
@@ -380,7 +380,11 @@ impl Fleet {
                 .rev()
                 .map(|op| view(&registry, &agent.id, op))
                 .collect(),
-            heartbeat: agent.last.clone(),
+            heartbeat: agent
+                .last
+                .as_ref()
+                .and_then(|kept| kept.read())
+                .map(Box::new),
         })
     }
 

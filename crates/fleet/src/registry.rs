@@ -20,6 +20,7 @@ use crate::capability::Profile;
 use crate::error::FleetError;
 use crate::events::Event;
 use crate::flow::FlowShape;
+use crate::kept::Samples;
 use crate::limits;
 use crate::manifest::{self, NewManifest};
 use crate::operation::{AckEffect, FleetOperation, OperationStatus, Policy};
@@ -54,6 +55,7 @@ pub struct Registry {
     /// Agents with operations under way.
     active: BTreeSet<Arc<str>>,
     kept_bytes: usize,
+    samples: Samples,
     dirty: Vec<Arc<str>>,
     dirty_operations: HashSet<Arc<str>>,
     removed_operations: Vec<Arc<str>>,
@@ -202,13 +204,13 @@ impl Registry {
         self.owners.contains_key(id)
     }
 
-    /// Takes a heartbeat of `bytes` bytes; `manifest` is the one it brought, if it was unknown.
+    /// Takes a heartbeat, which came as `text`; `manifest` is the one it brought, if it was unknown.
     pub fn heartbeat(
         &mut self,
         now: UnixMillis,
         policy: &Policy,
         heartbeat: Heartbeat,
-        bytes: usize,
+        text: &[u8],
         manifest: Option<NewManifest>,
     ) -> Result<Taken, FleetError> {
         let sender = heartbeat.sender().ok_or(FleetError::NoIdentifier)?;
@@ -248,7 +250,11 @@ impl Registry {
             self.sighted.push(id.clone());
         }
         agent.unsighted += 1;
-        let grown = agent.remember(heartbeat, bytes, room);
+        if changed {
+            share(&mut agent.manifest, &self.manifests);
+            share(&mut agent.flow, &self.flows);
+        }
+        let grown = agent.remember(heartbeat, text, &mut self.samples, room);
         self.kept_bytes = self.kept_bytes.saturating_add_signed(grown);
         events.into_iter().for_each(|event| self.tell(event));
         if changed {
@@ -753,6 +759,15 @@ pub fn brought_manifest(
     manifest::prepare(key, text)
 }
 
+/// Has a name share the text of the same name that is known: a fleet says it a million times.
+fn share<T>(name: &mut Option<Arc<str>>, known: &HashMap<Arc<str>, T>) {
+    if let Some(text) = name.as_deref()
+        && let Some((text, _)) = known.get_key_value(text)
+    {
+        *name = Some(text.clone());
+    }
+}
+
 fn new_operation(
     kind: OperationKind,
     operand: Operand,
@@ -783,7 +798,6 @@ fn row_of(agent: &Agent) -> Agent {
         heartbeats: agent.heartbeats,
         operations: std::collections::VecDeque::new(),
         last: None,
-        last_bytes: 0,
         dirty: false,
         row_seen: agent.row_seen,
         unsighted: 0,

@@ -125,7 +125,7 @@ async fn answer_heartbeat(
     let heartbeat = parse(taken.bytes.clone(), Heartbeat::parse).await?;
     let (agent, class) = (heartbeat.sender(), heartbeat.class());
     check_caller(fleet, certificate.as_ref(), agent, class)?;
-    let response = fleet.heartbeat(heartbeat, bytes, reached).await?;
+    let response = fleet.heartbeat(heartbeat, &taken.bytes, reached).await?;
     json(StatusCode::OK, &response)
 }
 
