@@ -1,6 +1,9 @@
 // The shapes of the HTTP API that the console reads, and one way to read them.
 // The console shows nothing that these answers do not hold.
 
+import { read, Refusal } from "./ask";
+import type { Agent, FleetTotals } from "./fleet/types";
+
 export interface Status {
   version: string;
   uptime_ms: number;
@@ -16,19 +19,6 @@ export interface MqttStatus {
   messages_dropped_total: number;
   subscriptions: number;
   retained: number;
-}
-
-export interface Agent {
-  id: string;
-  class: string | null;
-  agent_type: string | null;
-  state: "online" | "missing";
-  last_seen_ms: number;
-  hostname: string | null;
-  flow_id: string | null;
-  desired_flow_id: string | null;
-  flow_state: "none" | "pending" | "deployed" | "failed";
-  heartbeats_total: number;
 }
 
 export interface Topic {
@@ -77,6 +67,9 @@ export interface Job {
 export interface Snapshot {
   at_ms: number;
   status: Status;
+  /** Null where this process does not run the fleet. */
+  fleet: FleetTotals | null;
+  /** The first few. */
   agents: Agent[];
   topics: Topic[];
   statements: Statement[];
@@ -85,9 +78,10 @@ export interface Snapshot {
 
 /** Reads everything that the page shows; a part that this process does not run reads as empty. */
 export async function readSnapshot(signal: AbortSignal): Promise<Snapshot> {
-  const [status, agents, topics, statements, imports] = await Promise.all([
+  const [status, fleet, agents, topics, statements, imports] = await Promise.all([
     read<Status>("api/v1/status", signal),
-    readPart<{ agents: Agent[] }>("api/v1/agents", { agents: [] }, signal),
+    readPart<FleetTotals | null>("api/v1/fleet", null, signal),
+    readPart<{ agents: Agent[] }>("api/v1/agents?limit=20", { agents: [] }, signal),
     readPart<{ topics: Topic[] }>("api/v1/topics", { topics: [] }, signal),
     readPart<{ statements: Statement[] }>("api/v1/statements", { statements: [] }, signal),
     readPart<{ jobs: Job[] }>("api/v1/imports", { jobs: [] }, signal),
@@ -95,6 +89,7 @@ export async function readSnapshot(signal: AbortSignal): Promise<Snapshot> {
   return {
     at_ms: performance.now(),
     status,
+    fleet,
     agents: agents.agents,
     topics: topics.topics,
     statements: statements.statements,
@@ -102,21 +97,13 @@ export async function readSnapshot(signal: AbortSignal): Promise<Snapshot> {
   };
 }
 
-async function read<T>(path: string, signal: AbortSignal): Promise<T> {
-  const response = await fetch(path, { signal, headers: { Accept: "application/json" } });
-  if (!response.ok) {
-    throw new Error(`${path} answered ${response.status}`);
-  }
-  return (await response.json()) as T;
-}
-
 async function readPart<T>(path: string, absent: T, signal: AbortSignal): Promise<T> {
-  const response = await fetch(path, { signal, headers: { Accept: "application/json" } });
-  if (response.status === 404) {
-    return absent;
+  try {
+    return await read<T>(path, signal);
+  } catch (error) {
+    if (error instanceof Refusal && error.status === 404) {
+      return absent;
+    }
+    throw error;
   }
-  if (!response.ok) {
-    throw new Error(`${path} answered ${response.status}`);
-  }
-  return (await response.json()) as T;
 }

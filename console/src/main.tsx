@@ -1,131 +1,65 @@
-// The console's first page: what flows along the line, live.
+// The console: which page is shown, and the way between pages.
 
-import { StrictMode, useEffect, useState } from "react";
+import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 
-import { readSnapshot } from "./api";
-import type { Snapshot } from "./api";
-import { age, rate } from "./format";
-import { RatePlot } from "./plot";
-import { advance, allRecords, allStatementsIn, current, emptyRates, heartbeats, mqttIn, statementIn, topicRecords } from "./rates";
-import type { CounterKey, Rates } from "./rates";
+import { useAsked } from "./ask";
+import type { Status } from "./api";
+import { AgentPage } from "./fleet/agent";
+import { ClassPage } from "./fleet/class";
+import { EventsPage } from "./fleet/events";
+import { Overview } from "./fleet/overview";
+import { age } from "./format";
+import { LinePage } from "./line";
+import { Trouble } from "./parts";
+import { address, useRoute } from "./route";
+import type { Route } from "./route";
 import "./style.css";
-import { AgentsTable, JobsTable, StatementsTable, TopicsTable } from "./tables";
-
-interface View {
-  snapshot: Snapshot | null;
-  rates: Rates;
-  error: string | null;
-}
 
 function Console() {
-  const view = useLiveView();
-  if (view.snapshot === null) {
-    return <main><p className="empty">{view.error ?? "Reading…"}</p></main>;
-  }
-  const { snapshot, rates } = view;
-  const busiest = [...snapshot.topics]
-    .sort((a, b) => b.records_in_total - a.records_in_total)
-    .slice(0, LINES_MAX);
-  const statements = snapshot.statements.slice(0, LINES_MAX);
+  const route = useRoute();
+  const status = useAsked<Status>("api/v1/status", 5000);
+  const [first] = route.path;
+  const tab = (href: string, name: string, is_here: boolean) => <a href={href} aria-current={is_here ? "page" : undefined}>{name}</a>;
   return (
     <>
       <header>
         <h1>Thalweg</h1>
-        <span>{snapshot.status.version}, up {age(snapshot.status.uptime_ms)}</span>
-        {view.error !== null && <span className="badge bad" role="alert">{view.error}</span>}
+        <nav className="tabs" aria-label="Pages">
+          {tab("#/", "Line", first === undefined)}
+          {status.value !== null && "fleet" in status.value.endpoints && (
+            <>
+              {tab(address(["fleet"]), "Fleet", first === "fleet" || first === "agents" || first === "classes")}
+              {tab(address(["events"]), "Events", first === "events")}
+            </>
+          )}
+        </nav>
+        {status.value !== null && <span>{status.value.version}, up {age(status.value.uptime_ms)}</span>}
+        {status.error !== null && <span className="badge bad" role="alert">No answer from the server: {status.error}</span>}
       </header>
-      <main>
-        <Course snapshot={snapshot} rates={rates} />
-        <div className="plots">
-          <figure>
-            <figcaption>Records into topics</figcaption>
-            <RatePlot rates={rates} unit="records/s" lines={busiest.map((topic) => ({ key: topicRecords(topic.name), label: topic.name }))} />
-          </figure>
-          <figure>
-            <figcaption>Events into statements</figcaption>
-            <RatePlot rates={rates} unit="events/s" lines={statements.map((one) => ({ key: statementIn(one.id), label: one.name ?? one.id }))} />
-          </figure>
-        </div>
-        {runsFleet(snapshot) && <AgentsTable agents={snapshot.agents} now_ms={snapshot.status.now_ms} />}
-        <TopicsTable topics={snapshot.topics} rates={rates} />
-        <StatementsTable statements={snapshot.statements} rates={rates} />
-        <JobsTable jobs={snapshot.jobs} rates={rates} />
-      </main>
+      <Page route={route} />
     </>
   );
 }
 
-/** The line itself: where data enters, rests and is computed over, each with its rate. */
-function Course({ snapshot, rates }: { snapshot: Snapshot; rates: Rates }) {
-  const online = snapshot.agents.filter((agent) => agent.state === "online").length;
-  const running = snapshot.jobs.filter((job) => job.state === "running").length;
-  return (
-    <nav className="course" aria-label="The line">
-      {runsFleet(snapshot) && (
-        <Station href="#agents" name="Agents" figure={`${online} online`} counter={heartbeats} unit="heartbeats/s" rates={rates} />
-      )}
-      {snapshot.status.mqtt !== null && (
-        <Station href="#statements" name="MQTT" figure={plural(snapshot.status.mqtt.clients_connected, "client")} counter={mqttIn} unit="messages/s" rates={rates} />
-      )}
-      <Station href="#topics" name="Topics" figure={plural(snapshot.topics.length, "topic")} counter={allRecords} unit="records/s" rates={rates} />
-      <Station href="#statements" name="Statements" figure={plural(snapshot.statements.length, "statement")} counter={allStatementsIn} unit="events/s" rates={rates} />
-      <Station href="#jobs" name="Imports" beside figure={`${running} running`} counter={null} unit="" rates={rates} />
-    </nav>
-  );
+function Page({ route }: { route: Route }) {
+  const [first, name] = route.path;
+  switch (first) {
+    case undefined:
+      return <LinePage />;
+    case "fleet":
+      // What is typed stays; what the address asks for anew is shown anew.
+      return <Overview query={route.query} />;
+    case "events":
+      return <EventsPage query={route.query} />;
+    case "agents":
+      return name === undefined ? <Overview query={route.query} /> : <AgentPage key={name} id={name} />;
+    case "classes":
+      return name === undefined ? <Overview query={route.query} /> : <ClassPage key={name} name={name} />;
+    default:
+      return <main><Trouble text={`There is no page '${first}'.`} /><p><a href="#/">To the first page</a></p></main>;
+  }
 }
-
-/** A process without the role fleet has no agents to show. */
-function runsFleet(snapshot: Snapshot): boolean {
-  return "fleet" in snapshot.status.endpoints;
-}
-
-function Station(props: { beside?: boolean; href: string; name: string; figure: string; counter: CounterKey | null; unit: string; rates: Rates }) {
-  return (
-    <a className={props.beside === true ? "station beside" : "station"} href={props.href}>
-      <b>{props.name}</b>
-      <span>{props.figure}</span>
-      {props.counter !== null && <span className="rate">{rate(current(props.rates, props.counter))} {props.unit}</span>}
-    </a>
-  );
-}
-
-function plural(count: number, noun: string): string {
-  return `${count} ${noun}${count === 1 ? "" : "s"}`;
-}
-
-/** Polls the API once a second while the page is visible, one request round at a time. */
-function useLiveView(): View {
-  const [view, setView] = useState<View>({ snapshot: null, rates: emptyRates, error: null });
-  useEffect(() => {
-    const abort = new AbortController();
-    let timer = 0;
-    const poll = async () => {
-      if (!document.hidden) {
-        try {
-          const snapshot = await readSnapshot(abort.signal);
-          setView((old) => ({ snapshot, rates: advance(old.rates, snapshot), error: null }));
-        } catch (error) {
-          if (abort.signal.aborted) {
-            return;
-          }
-          const reason = error instanceof Error ? error.message : String(error);
-          setView((old) => ({ ...old, error: `No answer from the server: ${reason}` }));
-        }
-      }
-      timer = window.setTimeout(() => void poll(), POLL_MS);
-    };
-    void poll();
-    return () => {
-      abort.abort();
-      window.clearTimeout(timer);
-    };
-  }, []);
-  return view;
-}
-
-const POLL_MS = 1000;
-const LINES_MAX = 8;
 
 const root = document.getElementById("root");
 if (root !== null) {

@@ -73,7 +73,9 @@ function counters(snapshot: Snapshot): Map<CounterKey, number> {
   }
   totals.set(allRecords, records);
   totals.set(allStatementsIn, received);
-  totals.set(heartbeats, snapshot.agents.reduce((sum, agent) => sum + agent.heartbeats_total, 0));
+  if (snapshot.fleet !== null) {
+    totals.set(heartbeats, snapshot.fleet.heartbeats_total);
+  }
   if (snapshot.status.mqtt !== null) {
     totals.set(mqttIn, snapshot.status.mqtt.messages_received_total);
     totals.set(mqttOut, snapshot.status.mqtt.messages_sent_total);

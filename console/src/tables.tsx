@@ -1,26 +1,29 @@
 // What lives in the process, a table each: agents, topics, statements, jobs.
 
-import type { ReactNode } from "react";
-
-import type { Agent, Job, Statement, Topic } from "./api";
+import type { Job, Statement, Topic } from "./api";
+import type { Agent } from "./fleet/types";
 import { age, bytes, count, rate } from "./format";
+import { Badge, FLOW_TONES, Section, Sub } from "./parts";
 import { current, jobRecords, statementIn, statementOut, topicBytes, topicRecords } from "./rates";
 import type { Rates } from "./rates";
+import { address } from "./route";
 
-export function AgentsTable({ agents, now_ms }: { agents: Agent[]; now_ms: number }) {
+/** The first few agents of `all`. */
+export function AgentsTable({ agents, all, now_ms }: { agents: Agent[]; all: number; now_ms: number }) {
+  const note = all > agents.length ? <a href="#/fleet">all {count(all)}</a> : all;
   return (
-    <Section id="agents" title="Agents" empty="No agent has called in yet." size={agents.length}>
+    <Section id="agents" title="Agents" empty="No agent has called in yet." size={agents.length} note={note}>
       <thead>
         <tr><th>Agent</th><th>Class</th><th>State</th><th>Last seen</th><th>Flow</th><th className="number">Heartbeats</th></tr>
       </thead>
       <tbody>
         {agents.map((agent) => (
           <tr key={agent.id} data-id={agent.id}>
-            <td>{agent.id}<Sub>{agent.hostname}</Sub></td>
-            <td>{agent.class ?? <i>parked</i>}</td>
+            <td><a href={address(["agents", agent.id])}>{agent.id}</a><Sub>{agent.hostname}</Sub></td>
+            <td>{agent.class === null ? <i>parked</i> : <a href={address(["classes", agent.class])}>{agent.class}</a>}</td>
             <td><Badge kind={agent.state === "online" ? "good" : "bad"}>{agent.state}</Badge></td>
             <td>{age(now_ms - agent.last_seen_ms)} ago</td>
-            <td><Badge kind={FLOW_KINDS[agent.flow_state]}>{agent.flow_state}</Badge><Sub>{agent.flow_id}</Sub></td>
+            <td><Badge kind={FLOW_TONES[agent.flow_state]}>{agent.flow_state}</Badge><Sub>{agent.flow_id}</Sub></td>
             <td className="number">{count(agent.heartbeats_total)}</td>
           </tr>
         ))}
@@ -97,22 +100,3 @@ export function JobsTable({ jobs, rates }: { jobs: Job[]; rates: Rates }) {
     </Section>
   );
 }
-
-function Section(props: { id: string; title: string; empty: string; size: number; children: ReactNode }) {
-  return (
-    <section id={props.id}>
-      <h2>{props.title} <small>{props.size}</small></h2>
-      {props.size === 0 ? <p className="empty">{props.empty}</p> : <div className="scroll"><table>{props.children}</table></div>}
-    </section>
-  );
-}
-
-function Badge({ kind, children }: { kind: "good" | "bad" | "calm"; children: ReactNode }) {
-  return <span className={`badge ${kind}`}>{children}</span>;
-}
-
-function Sub({ children }: { children: ReactNode }) {
-  return children === null || children === undefined ? null : <div className="sub">{children}</div>;
-}
-
-const FLOW_KINDS = { none: "calm", pending: "calm", deployed: "good", failed: "bad" } as const;

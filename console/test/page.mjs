@@ -3,23 +3,12 @@
 // Exits non-zero with the reason when the page does not show the demo's line, live.
 
 import assert from "node:assert/strict";
-import { chromium } from "playwright-core";
+
+import { withPage } from "./browser.mjs";
 
 const [url, screenshot] = process.argv.slice(2);
-const browser = await chromium.launch({
-  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-  args: [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-  ],
-});
-try {
-  const page = await browser.newPage({ viewport: { width: 1280, height: 1000 } });
-  const troubles = [];
-  page.on("pageerror", (error) => troubles.push(String(error)));
-  page.on("console", (message) => message.type() === "error" && troubles.push(message.text()));
+await withPage(async (page, troubles) => {
   await page.goto(url);
-  page.setDefaultTimeout(45_000);
 
   const row = (section, text) => page.locator(`#${section} tbody tr`, { hasText: text });
   await row("agents", "demo").getByText("online").waitFor();
@@ -54,6 +43,4 @@ try {
   await page.locator(".station", { hasText: "Topics" }).getByText("records/s").waitFor();
   await page.screenshot({ path: screenshot, fullPage: true });
   assert.deepEqual(troubles, [], "the page reported errors");
-} finally {
-  await browser.close();
-}
+});

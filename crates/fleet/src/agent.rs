@@ -7,7 +7,9 @@ use std::time::Duration;
 use base::UnixMillis;
 use c2::{AgentInfo, DeviceInfo, FlowInfo, Heartbeat, Operand, OperationKind, ResourceInfo};
 
+use crate::kept::{Kept, Samples};
 use crate::limits;
+use crate::manifest;
 use crate::operation::{FleetOperation, OperationStatus, Policy, truncate};
 use crate::rivalry::Rival;
 
@@ -37,9 +39,7 @@ pub struct Agent {
     /// Its operations, oldest first, at most `OPERATIONS_PER_AGENT_MAX`.
     pub operations: VecDeque<FleetOperation>,
     /// The last known value of every section, without the manifest; kept while there is room.
-    pub last: Option<Box<Heartbeat>>,
-    /// Bytes accounted for `last`.
-    pub last_bytes: usize,
+    pub last: Option<Box<Kept>>,
     /// Whether it waits to be written.
     pub dirty: bool,
     /// Its last call that its row tells of.
@@ -112,7 +112,6 @@ impl Agent {
             heartbeats: 0,
             operations: VecDeque::new(),
             last: None,
-            last_bytes: 0,
             dirty: false,
             row_seen: now,
             unsighted: 0,
@@ -150,7 +149,9 @@ impl Agent {
                 network.and_then(|network| network.hostname.as_deref()),
             );
         }
-        if let Some(key) = agent.and_then(crate::manifest::key_of)
+        if let Some(agent) = agent
+            && (self.manifest.is_none() || manifest::hash_of(agent) != self.manifest.as_deref())
+            && let Some(key) = manifest::key_of(agent)
             && self.manifest.as_ref() != Some(&key)
         {
             self.manifest = Some(key);
@@ -192,28 +193,26 @@ impl Agent {
         changed
     }
 
-    /// Keeps the heartbeat's sections over those of the one before; returns by how many bytes
-    /// what is kept grew.
-    pub fn remember(&mut self, heartbeat: Heartbeat, bytes: usize, room: usize) -> isize {
-        let before = self.last_bytes;
-        let manifest = heartbeat
-            .agent_info
-            .as_ref()
-            .and_then(|agent| agent.agent_manifest.as_ref());
-        let bytes = bytes.saturating_sub(manifest.map_or(0, |text| text.as_str().len()));
-        if bytes > limits::KEPT_HEARTBEAT_BYTES_MAX || bytes.saturating_sub(before) > room {
-            self.forget();
-        } else {
-            let last = self.last.get_or_insert_default();
-            merge(last, heartbeat);
-            self.last_bytes = bytes.max(before);
-        }
-        self.last_bytes.cast_signed() - before.cast_signed()
+    /// Keeps the heartbeat's sections over those of the one before, if that takes no more than `room`
+    /// bytes more; returns by how many what is kept grew.
+    pub fn remember(
+        &mut self,
+        heartbeat: Heartbeat,
+        text: &[u8],
+        samples: &mut Samples,
+        room: usize,
+    ) -> isize {
+        let before = self.kept_bytes();
+        let sample = |text: &[u8]| samples.of(self.manifest.as_deref(), self.flow.as_deref(), text);
+        let kept = Kept::after(self.last.as_deref(), heartbeat, text, sample);
+        let kept = kept.filter(|kept| kept.bytes() <= room.saturating_add(before));
+        self.last = kept.map(Box::new);
+        self.kept_bytes().cast_signed() - before.cast_signed()
     }
 
-    fn forget(&mut self) {
-        self.last = None;
-        self.last_bytes = 0;
+    /// Bytes accounted for `last`.
+    pub fn kept_bytes(&self) -> usize {
+        self.last.as_ref().map_or(0, |kept| kept.bytes())
     }
 
     /// Marks operations done whose flow is seen running, and gives up those whose flow is not
@@ -358,21 +357,4 @@ fn keep(field: &mut Option<String>, news: Option<&str>) -> bool {
         }
     }
     false
-}
-
-fn merge(last: &mut Heartbeat, mut news: Heartbeat) {
-    if let Some(agent) = &mut news.agent_info {
-        agent.agent_manifest = None;
-    }
-    fn over<T>(old: &mut Option<T>, new: Option<T>) {
-        if new.is_some() {
-            *old = new;
-        }
-    }
-    over::<i64>(&mut last.created, news.created);
-    over::<DeviceInfo>(&mut last.device_info, news.device_info);
-    over::<AgentInfo>(&mut last.agent_info, news.agent_info);
-    over::<FlowInfo>(&mut last.flow_info, news.flow_info);
-    over::<ResourceInfo>(&mut last.resource_info, news.resource_info);
-    last.other.extend(news.other);
 }

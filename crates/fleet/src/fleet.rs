@@ -268,11 +268,11 @@ impl Fleet {
             })
     }
 
-    /// Takes a heartbeat and answers it.
+    /// Takes a heartbeat, which came as `text`, and answers it.
     pub(crate) async fn heartbeat(
         &self,
         heartbeat: Heartbeat,
-        bytes: usize,
+        text: &[u8],
         reached: &Reached,
     ) -> Result<HeartbeatResponse, FleetError> {
         let inner = &self.inner;
@@ -283,7 +283,7 @@ impl Fleet {
         inner.learn_from(&heartbeat).await;
         let now = inner.clock.now();
         let source = Source {
-            bytes,
+            text,
             certificate: reached.certificate,
         };
         let taken =
@@ -315,7 +315,7 @@ impl Fleet {
         }
         let beat = Beat {
             at: now,
-            bytes,
+            bytes: text.len(),
             took: began.elapsed(),
         };
         let limits = &inner.config.metrics;
@@ -371,7 +371,11 @@ impl Fleet {
                 .rev()
                 .map(|op| view(&registry, &agent.id, op))
                 .collect(),
-            heartbeat: agent.last.clone(),
+            heartbeat: agent
+                .last
+                .as_ref()
+                .and_then(|kept| kept.read())
+                .map(Box::new),
         })
     }
 

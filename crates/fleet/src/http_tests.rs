@@ -398,6 +398,26 @@ async fn a_body_above_the_bound_is_refused_before_it_is_read() {
 }
 
 #[tokio::test]
+async fn the_summary_counts_what_the_lists_show() {
+    let world = World::new().await;
+    world.beat(EFM, &heartbeat("first", None)).await;
+    let published = world.publish("edge", YAML).await;
+    let flow = published["flow_id"].as_str().unwrap();
+    world.beat(EFM, &heartbeat("second", Some(flow))).await;
+    world.beat(EFM, &heartbeat("third", None)).await;
+    let mut stray = heartbeat("stray", None);
+    stray["agentInfo"]["agentClass"] = Value::Null;
+    world.clock.advance(Duration::from_secs(3_600));
+    world.beat(EFM, &stray).await;
+    let summary = world.get("/api/v1/fleet").await;
+    assert_eq!(
+        summary,
+        json!({"agents": 4, "online": 1, "missing": 3, "parked": 1, "flows_deployed": 1,
+            "flows_pending": 2, "flows_failed": 0, "classes": 1, "heartbeats_total": 4})
+    );
+}
+
+#[tokio::test]
 async fn lists_come_in_pages() {
     let world = World::new().await;
     for n in 0..5 {

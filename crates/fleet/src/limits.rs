@@ -53,8 +53,15 @@ pub const DETAILS_BYTES_MAX: usize = 4 << 10;
 /// Bytes of one heartbeat (as sent) above which it is not kept for showing.
 pub const KEPT_HEARTBEAT_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes (as sent) of all kept heartbeats; above, further agents' are not kept.
-pub const KEPT_HEARTBEATS_BYTES_MAX: usize = 256 << 20;
+/// Bytes of all kept heartbeats, packed; above, further agents' are not kept. A million agents'
+/// take about half of it.
+pub const KEPT_HEARTBEATS_BYTES_MAX: usize = 768 << 20;
+
+/// Heartbeats that others are packed against: one for each build and flow.
+pub const SAMPLES_MAX: usize = 4_096;
+
+/// Bytes of such a heartbeat: small ones are smaller, of large ones the beginning serves.
+pub const SAMPLE_BYTES_MAX: usize = 8 << 10;
 
 /// Bytes of flow texts kept in memory, so that a roll-out does not read the database per agent.
 pub const FLOW_CACHE_BYTES_MAX: usize = 64 << 20;

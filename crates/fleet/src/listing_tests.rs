@@ -147,8 +147,13 @@ async fn the_index_of_classes_follows_agents_that_move_and_go() {
             .0
     };
     let body = json!({"agentInfo": {"identifier": "agent-0000001", "agentClass": "other"}});
-    let beat = Heartbeat::parse(body.to_string().as_bytes()).unwrap();
-    world.fleet.heartbeat(beat, 100, &reached).await.unwrap();
+    let text = body.to_string();
+    let beat = Heartbeat::parse(text.as_bytes()).unwrap();
+    world
+        .fleet
+        .heartbeat(beat, text.as_bytes(), &reached)
+        .await
+        .unwrap();
     assert_eq!(of("class-000"), ["agent-0000000", "agent-0000002"]);
     assert_eq!(of("other"), ["agent-0000001"]);
     let mut registry = world.fleet.inner.registry.lock();
@@ -197,7 +202,7 @@ async fn an_agent_that_crashes_for_a_week_stays_within_bounds() {
         });
         let text = body.to_string();
         let beat = Heartbeat::parse(text.as_bytes()).unwrap();
-        let sent = world.fleet.heartbeat(beat, text.len(), &reached).await;
+        let sent = world.fleet.heartbeat(beat, text.as_bytes(), &reached).await;
         sent.unwrap();
         if number % 720 == 0 {
             inner.flush().await.unwrap();
@@ -218,7 +223,7 @@ async fn an_agent_that_crashes_for_a_week_stays_within_bounds() {
     let agent = inner.registry.lock().agents["loop"].clone();
     assert_eq!(agent.heartbeats, beats);
     assert!(agent.operations.len() <= limits::OPERATIONS_PER_AGENT_MAX);
-    assert!(agent.last_bytes < 1_000);
+    assert!(agent.kept_bytes() < 1_000);
     assert!(agent.duplicate(world.clock.now()).is_none(), "it is alone");
     world.fleet.close().await;
     let size = std::fs::metadata(world.folder.path().join("fleet.db")).unwrap();

@@ -35,13 +35,15 @@ pub fn head_of(text: &RawJson) -> Option<AgentManifest> {
     Some(head)
 }
 
+/// The hash that the agent gives of its manifest.
+pub fn hash_of(agent: &AgentInfo) -> Option<&str> {
+    let hash = agent.agent_manifest_hash.as_deref();
+    hash.filter(|hash| !hash.is_empty() && hash.len() <= limits::HASH_BYTES_MAX)
+}
+
 /// The key under which the agent's manifest is stored.
 pub fn key_of(agent: &AgentInfo) -> Option<Arc<str>> {
-    let hash = agent
-        .agent_manifest_hash
-        .as_deref()
-        .filter(|hash| !hash.is_empty() && hash.len() <= limits::HASH_BYTES_MAX);
-    if let Some(hash) = hash {
+    if let Some(hash) = hash_of(agent) {
         return Some(Arc::from(hash));
     }
     let text = agent.agent_manifest.as_ref()?;

@@ -72,7 +72,8 @@ impl Simulated {
             }),
             ..Heartbeat::default()
         };
-        let response = node.heartbeat(heartbeat, 500, &reached()).await?;
+        let text = heartbeat.to_vec().unwrap();
+        let response = node.heartbeat(heartbeat, &text, &reached()).await?;
         for operation in response.requested_operations {
             let mut answer = Acknowledge::new(&operation.identifier, AckState::FullyApplied);
             if operation.kind == OperationKind::Describe {

@@ -42,7 +42,7 @@ impl World {
             prefix: "/c2".to_owned(),
             certificate: None,
         };
-        let taken = self.fleet.heartbeat(heartbeat, text.len(), &reached);
+        let taken = self.fleet.heartbeat(heartbeat, text.as_bytes(), &reached);
         taken.await.unwrap();
     }
 

@@ -23,6 +23,7 @@ use crate::error::FleetError;
 use crate::events::Event;
 use crate::expiry::ShownCertificate;
 use crate::flow::FlowShape;
+use crate::kept::Samples;
 use crate::limits;
 use crate::manifest::{self, NewManifest};
 use crate::operation::{AckEffect, FleetOperation, OperationStatus, Policy};
@@ -60,6 +61,7 @@ pub struct Registry {
     /// Agents with operations under way.
     active: BTreeSet<Arc<str>>,
     kept_bytes: usize,
+    samples: Samples,
     dirty: Vec<Arc<str>>,
     dirty_operations: HashSet<Arc<str>>,
     removed_operations: Vec<Arc<str>>,
@@ -161,10 +163,10 @@ pub struct Batch {
 }
 
 /// How a heartbeat came.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Source {
-    /// Its bytes, unpacked.
-    pub bytes: usize,
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// Its text, unpacked.
+    pub text: &'a [u8],
     /// The certificate of its connection.
     pub certificate: Option<ShownCertificate>,
 }
@@ -234,7 +236,7 @@ impl Registry {
         now: UnixMillis,
         policy: &Policy,
         heartbeat: Heartbeat,
-        source: Source,
+        source: Source<'_>,
         manifest: Option<NewManifest>,
     ) -> Result<Taken, FleetError> {
         let sender = heartbeat.sender().ok_or(FleetError::NoIdentifier)?;
@@ -282,7 +284,11 @@ impl Registry {
             self.sighted.push(id.clone());
         }
         agent.unsighted += 1;
-        let grown = agent.remember(heartbeat, source.bytes, room);
+        if changed {
+            share(&mut agent.manifest, &self.manifests);
+            share(&mut agent.flow, &self.flows);
+        }
+        let grown = agent.remember(heartbeat, source.text, &mut self.samples, room);
         self.kept_bytes = self.kept_bytes.saturating_add_signed(grown);
         events.into_iter().for_each(|event| self.tell(event));
         if let Some(left) = left {
@@ -828,6 +834,15 @@ pub fn brought_manifest(
     manifest::prepare(key, text)
 }
 
+/// Has a name share the text of the same name that is known: a fleet says it a million times.
+fn share<T>(name: &mut Option<Arc<str>>, known: &HashMap<Arc<str>, T>) {
+    if let Some(text) = name.as_deref()
+        && let Some((text, _)) = known.get_key_value(text)
+    {
+        *name = Some(text.clone());
+    }
+}
+
 fn new_operation(
     kind: OperationKind,
     operand: Operand,
@@ -858,7 +873,6 @@ fn row_of(agent: &Agent) -> Agent {
         heartbeats: agent.heartbeats,
         operations: std::collections::VecDeque::new(),
         last: None,
-        last_bytes: 0,
         dirty: false,
         row_seen: agent.row_seen,
         unsighted: 0,

@@ -26,6 +26,14 @@ struct World {
     now: i64,
 }
 
+/// Of a heartbeat that came without a certificate.
+fn source(text: &[u8]) -> Source<'_> {
+    Source {
+        text,
+        certificate: None,
+    }
+}
+
 impl World {
     fn new() -> World {
         World {
@@ -69,9 +77,10 @@ impl World {
     fn beat_with(&mut self, heartbeat: Heartbeat) -> Vec<Handout> {
         let knows = |key: &str| self.registry.knows_manifest(key);
         let manifest = brought_manifest(heartbeat.agent_info.as_ref(), knows);
+        let text = heartbeat.to_vec().unwrap();
         let (now, registry) = (self.at(), &mut self.registry);
         let taken = registry
-            .heartbeat(now, &POLICY, heartbeat, Source::default(), manifest)
+            .heartbeat(now, &POLICY, heartbeat, source(&text), manifest)
             .unwrap();
         if taken.wait_for.is_some() {
             self.store();
@@ -359,7 +368,7 @@ fn an_absent_section_means_unchanged() {
     beat.flow_info = None;
     world.beat_with(beat);
     assert_eq!(world.agent("first").flow.as_deref(), Some("f0"));
-    let kept = world.agent("first").last.as_ref().unwrap();
+    let kept = world.agent("first").last.as_ref().unwrap().read().unwrap();
     assert_eq!(
         kept.flow_info.as_ref().unwrap().flow_id.as_deref(),
         Some("f0")
@@ -404,7 +413,7 @@ fn history_and_names_are_bounded() {
         let (now, registry) = (world.at(), &mut world.registry);
         assert!(
             registry
-                .heartbeat(now, &POLICY, beat, Source::default(), None)
+                .heartbeat(now, &POLICY, beat, source(b"{}"), None)
                 .is_err(),
             "{bad:?}"
         );
@@ -417,13 +426,7 @@ fn a_batch_that_could_not_be_written_is_written_later() {
     world.publish("edge", "f1");
     let (now, registry) = (world.at(), &mut world.registry);
     let taken = registry
-        .heartbeat(
-            now,
-            &POLICY,
-            heartbeat("first", None),
-            Source::default(),
-            None,
-        )
+        .heartbeat(now, &POLICY, heartbeat("first", None), source(b"{}"), None)
         .unwrap();
     assert!(taken.wait_for.is_some());
     let batch = registry.take_batch();

@@ -119,6 +119,8 @@ pub struct Setting {
     pub thalweg: PathBuf,
     /// True for the short form.
     pub quick: bool,
+    /// Parts of the names of the loads that are wanted; all without.
+    pub only: Vec<String>,
     /// An empty folder of this run's own.
     pub folder: PathBuf,
 }
@@ -127,6 +129,11 @@ impl Setting {
     /// A path inside this run's folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
+    }
+
+    /// Whether the load of this name is wanted.
+    pub fn wants(&self, load: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| load.contains(part))
     }
 
     /// The run's folder.

@@ -4,6 +4,8 @@
 //! function that runs it once. The frame around it warms up, repeats, notes the host, takes medians
 //! and spreads, and writes JSON and a self-contained HTML report. Nothing here is used by others.
 
+mod agents;
+mod database;
 mod experiment;
 mod experiments;
 mod host;
@@ -60,9 +62,13 @@ pub struct RunArgs {
     /// A short form for every day: under 40 seconds, with wider spreads.
     #[arg(long)]
     quick: bool,
-    /// How many measured runs; medians and spreads are over these.
+    /// How many measured runs; medians and spreads are over these. A single one has no warm-up.
     #[arg(long, value_name = "N")]
     runs: Option<usize>,
+    /// Only the loads whose names have this in them, of experiments that have several; may be given
+    /// more than once.
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
     /// What to print at the end.
     #[arg(long, default_value = "table")]
     output: Output,

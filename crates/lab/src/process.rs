@@ -101,6 +101,11 @@ impl Measured {
             )))
     }
 
+    /// What it wrote so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
     /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()

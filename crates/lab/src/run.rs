@@ -136,7 +136,7 @@ fn repeat(
         .unwrap_or(if args.quick { QUICK_RUNS } else { RUNS })
         .max(1);
     // The first run of the full form warms the page cache and is not counted.
-    let warm_ups = usize::from(!args.quick);
+    let warm_ups = usize::from(!args.quick && args.runs != Some(1));
     let mut outcomes = Vec::with_capacity(count);
     for index in 0..warm_ups + count {
         let folder = work.join(format!("run-{index}"));
@@ -148,6 +148,7 @@ fn repeat(
         let setting = Setting {
             thalweg: thalweg.to_owned(),
             quick: args.quick,
+            only: args.only.clone(),
             folder,
         };
         let outcome = (experiment.run)(&setting)?;

@@ -155,7 +155,7 @@ async fn answer_heartbeat(
         Some(_) => agent.map(Arc::from),
         None => None,
     };
-    let response = fleet.heartbeat(heartbeat, bytes, reached).await?;
+    let response = fleet.heartbeat(heartbeat, &taken.bytes, reached).await?;
     if let Some(agent) = forwarded {
         inner
             .forward

@@ -22,6 +22,7 @@ use crate::views::ClassView;
 /// The management routes.
 pub fn routes(fleet: Arc<Fleet>) -> Router {
     Router::new()
+        .route("/api/v1/fleet", get(summary))
         .route("/api/v1/agents", get(agents))
         .route("/api/v1/agents/{id}", get(agent))
         .route("/api/v1/classes", get(classes))
@@ -47,6 +48,10 @@ struct AgentsQuery {
 #[derive(Serialize)]
 struct Classes {
     classes: Vec<ClassView>,
+}
+
+async fn summary(State(fleet): State<Arc<Fleet>>) -> Result<Response, Failure> {
+    json(StatusCode::OK, &fleet.summary())
 }
 
 async fn agents(

@@ -104,11 +104,15 @@ impl Fleet {
     }
 
     fn told(&self, id: Arc<str>) -> Option<Told> {
-        let registry = self.inner.registry.lock();
-        let agent = registry.agents.get(&id)?;
+        let (class, last) = {
+            let registry = self.inner.registry.lock();
+            let agent = registry.agents.get(&id)?;
+            let class = agent.class.as_deref().unwrap_or_default().to_owned();
+            (class, agent.last.clone()?)
+        };
         Some(Told {
-            class: agent.class.as_deref().unwrap_or_default().to_owned(),
-            heartbeat: agent.last.clone()?,
+            class,
+            heartbeat: Box::new(last.read()?),
             agent: id,
         })
     }

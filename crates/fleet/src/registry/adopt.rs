@@ -146,7 +146,7 @@ impl Registry {
             self.owners.remove(&operation.id);
             self.dirty_operations.remove(&operation.id);
         }
-        self.kept_bytes = self.kept_bytes.saturating_sub(agent.last_bytes);
+        self.kept_bytes = self.kept_bytes.saturating_sub(agent.kept_bytes());
         self.describing
             .retain(|_, (describes, _)| **describes != *id);
         self.active.remove(id);

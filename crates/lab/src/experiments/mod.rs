@@ -1,5 +1,6 @@
 //! The table of experiments, in the order in which `thalweg lab list` prints them.
 
+mod fleet;
 mod line;
 mod rest_proxy;
 mod store_restart;
@@ -15,4 +16,6 @@ pub const ALL: &[Experiment] = &[
     store_topics::EXPERIMENT,
     store_restart::EXPERIMENT,
     rest_proxy::EXPERIMENT,
+    fleet::register::EXPERIMENT,
+    fleet::heartbeat::EXPERIMENT,
 ];

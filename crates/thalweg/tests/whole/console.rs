@@ -47,3 +47,15 @@ fn the_console_shows_live_what_the_demo_carries() {
         agents().is_empty().then_some(())
     });
 }
+
+#[test]
+fn the_fleets_pages_find_an_agent_publish_a_flow_and_show_its_way() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let mut node = Command::new("node");
+    node.arg(repository().join("console/test/fleet.mjs"))
+        .arg(up.url("fleet", "/"))
+        .arg(dir.path().join("fleet.png"));
+    let browser = Running::start(&mut node, &dir.path().join("browser.log"));
+    browser.finish("the fleet's pages are as expected");
+}

@@ -20,8 +20,9 @@ const AGENTS: u64 = 300;
 /// Kills; more by hand with `THALWEG_TEST_FLEET_KILLS=50`.
 const KILLS: u64 = 6;
 
-/// How often an agent calls.
-const BEAT: Duration = Duration::from_millis(400);
+/// How often an agent calls, milliseconds; slower by hand, for many agents, with
+/// `THALWEG_TEST_FLEET_BEAT_MS=8000`.
+const BEAT_MS: u64 = 400;
 
 /// How long a roll-out may take once nobody is killed any more.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -65,10 +66,11 @@ impl Fleet {
         let mut rng = Rng::from_seed(number);
         let id = format!("agent-{number:05}");
         let mut flow: Option<String> = None;
+        let beat_ms = number_of("THALWEG_TEST_FLEET_BEAT_MS", BEAT_MS);
         let info = json!({"identifier": id, "agentClass": "edge", "agentManifestHash": "h"});
         while !self.stop.load(Ordering::Relaxed) {
-            let spread = rng.below(BEAT.as_millis() as u64) / 2;
-            tokio::time::sleep(BEAT - Duration::from_millis(spread)).await;
+            let spread = rng.below(beat_ms) / 2;
+            tokio::time::sleep(Duration::from_millis(beat_ms - spread)).await;
             let beat = json!({"agentInfo": info, "flowInfo": {"flowId": flow}});
             let url = format!("{}/heartbeat", self.any_node(&mut rng));
             let Some(answer) = self.post(url, &beat).await else {
@@ -129,7 +131,7 @@ impl Fleet {
     }
 }
 
-fn number(variable: &str, default: u64) -> u64 {
+fn number_of(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
 
@@ -146,8 +148,8 @@ fn arguments(database: Option<&str>) -> Vec<String> {
 
 /// The whole experiment on `count` nodes.
 async fn rollouts_under_kills(dialect: Dialect, count: usize) {
-    let agents = number("THALWEG_TEST_FLEET_AGENTS", AGENTS);
-    let kills = number("THALWEG_TEST_FLEET_KILLS", KILLS);
+    let agents = number_of("THALWEG_TEST_FLEET_AGENTS", AGENTS);
+    let kills = number_of("THALWEG_TEST_FLEET_KILLS", KILLS);
     let dir = folder();
     let mut server = dialect.is_shared().then(|| Server::start(dialect));
     let database = match &server {

@@ -54,14 +54,47 @@ fn the_topics_experiment_runs_in_its_short_form() {
     assert!(html.contains("while topics are created") && html.contains("<svg"));
 }
 
+#[test]
+fn the_fleets_experiments_run_in_their_short_form() {
+    sibling("thalweg-lab");
+    let dir = folder();
+    let result = run_part("fleet-register", Some("SQLite"), dir.path());
+    let rows = result["rows"].as_array().unwrap();
+    // What holds of any build on any machine.
+    for name in ["SQLite: errors", "SQLite: agents lost"] {
+        assert_eq!(row_of(rows, name)["value"], 0.0, "{rows:?}");
+    }
+    assert_eq!(row_of(rows, "SQLite: manifests stored")["value"], 1.0);
+    let asked = row_of(rows, "SQLite: agents asked to describe themselves");
+    assert_eq!(asked["holds"], true, "{asked}");
+
+    let load = "100,000 agents, SQLite";
+    let result = run_part("fleet-heartbeat", Some(load), dir.path());
+    let rows = result["rows"].as_array().unwrap();
+    let row = |figure: &str| row_of(rows, &format!("{load}: {figure}"))["value"].as_f64();
+    assert_eq!(row("errors"), Some(0.0));
+    for figure in ["rate", "p99", "CPU per heartbeat", "memory per agent"] {
+        assert!(row(figure).unwrap() > 0.0, "{figure}: {rows:?}");
+    }
+    assert!(row("lists, filters and searches meanwhile, p99").unwrap() > 0.0);
+    let html = std::fs::read_to_string(dir.path().join("fleet-heartbeat.html")).unwrap();
+    assert!(html.contains("EFM sizing guide") && html.contains("<svg"));
+}
+
 /// Runs an experiment's short form; its result. Whether a goal of speed holds is not the tests'
 /// matter: a debug build runs here.
 fn run_quick(experiment: &str, results: &Path) -> Value {
+    run_part(experiment, None, results)
+}
+
+/// The same with only the loads that have `part` in their names.
+fn run_part(experiment: &str, part: Option<&str>, results: &Path) -> Value {
     let mut command = thalweg_command();
     command
         .args(["lab", "run", experiment, "--quick"])
         .args(["--output", "json", "--results"])
         .arg(results);
+    command.args(part.map(|part| format!("--only={part}")));
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     serde_json::from_slice(&output.stdout)

@@ -1,0 +1,95 @@
+// Asking the HTTP API: once, again and again while a page is open, and to change something.
+
+import { useCallback, useEffect, useRef, useState } from "react";
+
+/** What does not fit in a flow. */
+export interface Problem {
+  component: string;
+  property: string | null;
+  reason: string;
+}
+
+/** An answer that is an error, in the server's own words. */
+export class Refusal extends Error {
+  readonly status: number;
+  readonly problems: Problem[];
+
+  constructor(status: number, message: string, problems: Problem[]) {
+    super(message);
+    this.status = status;
+    this.problems = problems;
+  }
+}
+
+export async function read<T>(path: string, signal?: AbortSignal): Promise<T> {
+  const response = await fetch(path, { headers: { Accept: "application/json" }, ...(signal && { signal }) });
+  return answer<T>(response);
+}
+
+/** Sends a text or, as JSON, anything else. */
+export async function send<T>(method: string, path: string, body?: unknown): Promise<T> {
+  const isText = typeof body === "string";
+  const response = await fetch(path, {
+    method,
+    headers: { Accept: "application/json", ...(body !== undefined && { "Content-Type": isText ? "text/plain" : "application/json" }) },
+    ...(body !== undefined && { body: isText ? body : JSON.stringify(body) }),
+  });
+  return answer<T>(response);
+}
+
+/** What a page knows of an answer that it asks for again and again. */
+export interface Asked<T> {
+  value: T | null;
+  error: string | null;
+  /** When it came, by the page's own clock. */
+  at_ms: number;
+  again: () => void;
+}
+
+/** Asks now and every `every_ms` while the page is visible, one request at a time. */
+export function useAsked<T>(path: string, every_ms: number): Asked<T> {
+  const [known, setKnown] = useState<{ path: string; value: T | null; error: string | null; at_ms: number }>({ path, value: null, error: null, at_ms: 0 });
+  const wake = useRef<() => void>(() => undefined);
+  useEffect(() => {
+    const abort = new AbortController();
+    let timer = 0;
+    const ask = async () => {
+      window.clearTimeout(timer);
+      if (!document.hidden) {
+        try {
+          const value = await read<T>(path, abort.signal);
+          setKnown({ path, value, error: null, at_ms: performance.now() });
+        } catch (error) {
+          if (abort.signal.aborted) {
+            return;
+          }
+          setKnown((old) => ({ path, value: old.path === path ? old.value : null, error: reason(error), at_ms: old.at_ms }));
+        }
+      }
+      timer = window.setTimeout(() => void ask(), every_ms);
+    };
+    wake.current = () => void ask();
+    void ask();
+    return () => {
+      abort.abort();
+      window.clearTimeout(timer);
+    };
+  }, [path, every_ms]);
+  const again = useCallback(() => wake.current(), []);
+  // What is known of another page's path is not this one's.
+  const isMine = known.path === path;
+  return { value: isMine ? known.value : null, error: isMine ? known.error : null, at_ms: known.at_ms, again };
+}
+
+export function reason(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+async function answer<T>(response: Response): Promise<T> {
+  if (response.ok) {
+    return (await response.json()) as T;
+  }
+  const body = (await response.json().catch(() => null)) as { message?: string; problems?: Problem[] } | null;
+  const known = response.status === 401 ? "log in to see this" : `the server answered ${response.status}`;
+  throw new Refusal(response.status, body?.message ?? known, body?.problems ?? []);
+}

@@ -1,0 +1,68 @@
+// How far a roll-out has come, and what can be done about it.
+
+import { useState } from "react";
+
+import { reason, send } from "../ask";
+import { age } from "../format";
+import { useHistory } from "../history";
+import { Badge, Shares, Sub, Trouble } from "../parts";
+import type { Tone } from "../parts";
+import { RatePlot } from "../plot";
+import type { Rollout } from "./types";
+
+interface Props {
+  rollout: Rollout;
+  at_ms: number;
+  versions: Map<string, number>;
+  again: () => void;
+}
+
+export function RolloutCard({ rollout, at_ms, versions, again }: Props) {
+  const [trouble, setTrouble] = useState<string | null>(null);
+  const { progress } = rollout;
+  const history = useHistory(at_ms, { reached: progress.reached, deployed: progress.deployed, failed: progress.failed });
+  const version = versions.get(rollout.flow_id);
+  const wish = async (name: string) => {
+    try {
+      await send("POST", `api/v1/rollouts/${rollout.id}/${name}`);
+      setTrouble(null);
+    } catch (error) {
+      setTrouble(reason(error));
+    }
+    again();
+  };
+  const waiting = Math.max(0, progress.agents - progress.deployed - progress.failed - progress.pending - progress.offline);
+  return (
+    <figure id="rollout">
+      <figcaption>
+        Roll-out of version {version ?? rollout.flow_id} <span aria-live="polite"><Badge kind={TONES[rollout.state]}>{WORDS[rollout.state]}</Badge></span>
+        <Sub>{plan(rollout)}, begun {age(Date.now() - rollout.created_ms)} ago</Sub>
+        {rollout.reason !== "" && <p className="trouble" role="status">{rollout.reason}</p>}
+      </figcaption>
+      <Shares label="Agents of the class" parts={[
+        { label: "deployed", value: progress.deployed, tone: "river" },
+        { label: "at it", value: progress.pending, tone: "good" },
+        { label: "failed", value: progress.failed, tone: "bad" },
+        { label: "away", value: progress.offline, tone: "calm" },
+        { label: "to come", value: waiting, tone: "calm" },
+      ]} />
+      <RatePlot rates={history} unit="agents" lines={["reached", "deployed", "failed"].map((name) => ({ key: name, label: name }))} />
+      <Trouble text={trouble} />
+      <div className="actions">
+        {rollout.state === "running" && <button type="button" onClick={() => void wish("pause")}>Pause</button>}
+        {(rollout.state === "paused" || rollout.state === "halted") && <button type="button" onClick={() => void wish("resume")}>Resume</button>}
+        {OPEN.has(rollout.state) && <button type="button" onClick={() => void wish("abort")}>Stop here</button>}
+        {rollout.state !== "rolled_back" && rollout.previous_flow_id !== null && <button type="button" className="grave" onClick={() => void wish("rollback")}>Back to the flow before</button>}
+      </div>
+    </figure>
+  );
+}
+
+function plan(rollout: Rollout): string {
+  const canary = rollout.canary_percent > 0 ? `${rollout.canary_percent} % first, ` : "";
+  return `${canary}${rollout.batch_agents} agents every ${age(rollout.batch_interval_ms)}, halts above ${rollout.failures_percent} % failed`;
+}
+
+const OPEN = new Set<Rollout["state"]>(["running", "paused", "halted"]);
+const TONES: Record<Rollout["state"], Tone> = { running: "good", paused: "calm", halted: "bad", aborted: "bad", rolled_back: "calm", done: "good" };
+const WORDS: Record<Rollout["state"], string> = { running: "running", paused: "paused", halted: "halted", aborted: "stopped", rolled_back: "rolled back", done: "done" };

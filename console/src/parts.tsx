@@ -1,0 +1,80 @@
+// Small parts that every page is made of.
+
+import type { ReactNode } from "react";
+
+import { count } from "./format";
+
+export type Tone = "good" | "bad" | "calm";
+
+export function Section(props: { id: string; title: string; empty: string; size: number; note?: ReactNode; children: ReactNode }) {
+  return (
+    <section id={props.id} aria-labelledby={`${props.id}-title`}>
+      <h2 id={`${props.id}-title`}>{props.title} <small>{props.note ?? props.size}</small></h2>
+      {props.size === 0 ? <p className="empty">{props.empty}</p> : <div className="scroll"><table>{props.children}</table></div>}
+    </section>
+  );
+}
+
+export function Badge({ kind, children }: { kind: Tone; children: ReactNode }) {
+  return <span className={`badge ${kind}`}>{children}</span>;
+}
+
+export function Sub({ children }: { children: ReactNode }) {
+  return children === null || children === undefined ? null : <div className="sub">{children}</div>;
+}
+
+export interface Share {
+  label: string;
+  value: number;
+  tone: Tone | "river";
+  /** Where the ones that are counted are listed. */
+  href?: string;
+}
+
+/** Parts of a whole as one bar, with their numbers below it. */
+export function Shares({ label, parts }: { label: string; parts: Share[] }) {
+  const whole = Math.max(1, parts.reduce((sum, part) => sum + part.value, 0));
+  const told = parts.map((part) => `${part.label} ${part.value}`).join(", ");
+  return (
+    <div className="shares">
+      <div className="bar" role="img" aria-label={`${label}: ${told}`}>
+        {parts.map((part) => <span key={part.label} className={part.tone} style={{ width: `${(part.value / whole) * 100}%` }} />)}
+      </div>
+      <ul>
+        {parts.map((part) => (
+          <li key={part.label}>
+            <i className={`dot ${part.tone}`} aria-hidden="true" />
+            {part.href === undefined ? part.label : <a href={part.href}>{part.label}</a>} <b>{count(part.value)}</b>
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+/** How much of a bound is used; without a bound, the number alone. */
+export function Fill({ value, max, text }: { value: number; max: number | null; text: string }) {
+  return (
+    <>
+      {text}
+      {max !== null && max > 0 && <progress value={Math.min(value, max)} max={max} aria-label={`${Math.round((value / max) * 100)} % used`} />}
+    </>
+  );
+}
+
+export function Choice(props: { label: string; value: string; options: [string, string][]; onChange: (value: string) => void }) {
+  return (
+    <label>
+      {props.label}
+      <select value={props.value} onChange={(event) => props.onChange(event.currentTarget.value)}>
+        {props.options.map(([value, text]) => <option key={value} value={value}>{text}</option>)}
+      </select>
+    </label>
+  );
+}
+
+export function Trouble({ text }: { text: string | null }) {
+  return text === null ? null : <p className="trouble" role="alert">{text}</p>;
+}
+
+export const FLOW_TONES = { none: "calm", pending: "calm", deployed: "good", failed: "bad" } as const;

@@ -1,0 +1,257 @@
+//! The fleet under test with its database and, where it forwards, its broker; and what they use.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::database::{Database, Kind, Used, run, used};
+use crate::experiment::{LabError, Setting};
+use crate::http::{Call, Link};
+use crate::kafka::{Kafka, need};
+use crate::limits::{ANSWER_MAX, POLL};
+use crate::process::Measured;
+use crate::store::{Store, free_address};
+
+/// Where the fleet keeps its registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeps {
+    /// In a file of its own.
+    Sqlite,
+    /// In PostgreSQL.
+    Postgres,
+    /// In MariaDB.
+    MariaDb,
+}
+
+/// Where heartbeats and acknowledges are forwarded to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forwards {
+    /// Nowhere.
+    No,
+    /// To topics of the store in the same process.
+    Embedded,
+    /// To topics of Apache Kafka.
+    Kafka,
+}
+
+/// How the server is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Its database.
+    pub keeps: Keeps,
+    /// Where it forwards to.
+    pub forwards: Forwards,
+    /// Whether it speaks TLS and asks for certificates.
+    pub is_tls: bool,
+}
+
+/// A running fleet.
+pub struct Server {
+    process: Measured,
+    database: Option<Database>,
+    broker: Option<Store>,
+    /// Where agents and operators call.
+    pub address: SocketAddr,
+    data: PathBuf,
+    /// Resident memory before any agent called.
+    pub bytes_at_rest: u64,
+}
+
+/// What server and database have used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cost {
+    /// The server's processor time.
+    pub server_cpu: Duration,
+    /// The database's, where it is a process of its own.
+    pub database_cpu: Duration,
+    /// Bytes that both wrote to the disk.
+    pub bytes_written: u64,
+}
+
+impl Server {
+    /// Starts what `plan` names, and waits until the fleet answers.
+    pub fn start(setting: &Setting, plan: &Plan, name: &str) -> Result<Server, LabError> {
+        let folder = setting.folder();
+        let database = match plan.keeps {
+            Keeps::Sqlite => None,
+            Keeps::Postgres => Some(Database::start(Kind::Postgres, folder)?),
+            Keeps::MariaDb => Some(Database::start(Kind::MariaDb, folder)?),
+        };
+        let broker = match plan.forwards {
+            Forwards::Kafka => Some(Kafka::fetch(folder)?.start(folder)?),
+            Forwards::No | Forwards::Embedded => None,
+        };
+        let address = free_address()?;
+        let data = setting.path(name);
+        let mut command = Command::new(&setting.thalweg);
+        command
+            .args(["up", "--role", roles(plan.forwards), "--data"])
+            .arg(&data);
+        let mut sets = vec![
+            format!("fleet.listen={address}"),
+            "fleet.heartbeat_interval=60s".to_owned(),
+        ];
+        sets.extend(
+            database
+                .iter()
+                .map(|it| format!("fleet.database={}", it.url)),
+        );
+        if plan.forwards != Forwards::No {
+            sets.push("streams.listen=127.0.0.1:0".to_owned());
+            sets.push("fleet.forward.heartbeats=fleet-heartbeats".to_owned());
+            sets.push("fleet.forward.acknowledges=fleet-acknowledges".to_owned());
+        }
+        if let Some(broker) = &broker {
+            sets.push(format!(
+                "streams.kafka.bootstrap_servers={}",
+                broker.address
+            ));
+        }
+        if plan.is_tls {
+            certificates(folder)?;
+            let path = |name: &str| folder.join(name).display().to_string();
+            sets.push(format!("fleet.tls.certificate={}", path("server.pem")));
+            sets.push(format!("fleet.tls.key={}", path("server.key")));
+            sets.push(format!("fleet.tls.client_ca={}", path("ca.pem")));
+            sets.push("fleet.tls.client_auth=required".to_owned());
+            // One certificate for the whole crowd.
+            sets.push("fleet.certificate_binding=off".to_owned());
+        }
+        for set in sets {
+            command.arg("--set").arg(set);
+        }
+        let mut process = Measured::start("fleet", &mut command, folder)?;
+        let began = Instant::now();
+        while !data.join("endpoints.json").is_file() {
+            process.still_runs()?;
+            if began.elapsed() > ANSWER_MAX {
+                return Err(LabError::Failed(format!(
+                    "the fleet was not ready within {ANSWER_MAX:?}"
+                )));
+            }
+            std::thread::sleep(POLL);
+        }
+        let bytes_at_rest = process.usage()?.resident_bytes;
+        Ok(Server {
+            process,
+            database,
+            broker,
+            address,
+            data,
+            bytes_at_rest,
+        })
+    }
+
+    /// What was used so far.
+    pub fn cost(&self) -> Cost {
+        let server = used(self.process.id());
+        let database = self
+            .database
+            .as_ref()
+            .map_or(Used::default(), Database::used);
+        Cost {
+            server_cpu: server.cpu,
+            database_cpu: database.cpu,
+            bytes_written: server.bytes_written + database.bytes_written,
+        }
+    }
+
+    /// Resident memory of the server now.
+    pub fn resident_bytes(&self) -> Result<u64, LabError> {
+        Ok(self.process.usage()?.resident_bytes)
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Publishes a flow to a class; its id. Only without TLS, as all that is not for agents here.
+    pub async fn publish(&self, class: &str) -> Result<String, LabError> {
+        let path = format!("/api/v1/classes/{class}/flows");
+        let call = Call::new("POST", &path, "application/yaml", FLOW.as_bytes());
+        let body = Link::open(self.address).await?.ask_whole(&call).await?;
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let id = answer["flow_id"].as_str().map(str::to_owned);
+        id.ok_or_else(|| LabError::Failed(format!("a flow was not published: {answer}")))
+    }
+
+    /// A counter or gauge of the metrics, all its series together; only without TLS.
+    pub async fn metric(&self, name: &str) -> Result<f64, LabError> {
+        let call = Call::new("GET", "/metrics", "text/plain", b"");
+        let body = Link::open(self.address).await?.ask_whole(&call).await?;
+        let text = String::from_utf8_lossy(&body);
+        let series = text.lines().filter(|line| {
+            let rest = line.strip_prefix(name).unwrap_or("");
+            rest.starts_with(' ') || rest.starts_with('{')
+        });
+        Ok(series
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum())
+    }
+
+    /// Stops everything and throws away what it kept.
+    pub fn stop(self) -> Result<(), LabError> {
+        self.process.stop()?;
+        drop(self.database);
+        if let Some(broker) = self.broker {
+            let data = broker.data.clone();
+            broker.process.stop()?;
+            clear(&data)?;
+        }
+        clear(&self.data)
+    }
+}
+
+impl Cost {
+    /// What was used since `before`.
+    pub fn since(self, before: Cost) -> Cost {
+        Cost {
+            server_cpu: self.server_cpu.saturating_sub(before.server_cpu),
+            database_cpu: self.database_cpu.saturating_sub(before.database_cpu),
+            bytes_written: self.bytes_written.saturating_sub(before.bytes_written),
+        }
+    }
+}
+
+fn roles(forwards: Forwards) -> &'static str {
+    match forwards {
+        Forwards::No | Forwards::Kafka => "fleet",
+        Forwards::Embedded => "streams,fleet",
+    }
+}
+
+/// An authority, a certificate of the server and one of the agents, all of P-256.
+fn certificates(folder: &Path) -> Result<(), LabError> {
+    need("openssl", "version", "openssl")?;
+    let openssl = |arguments: &str| {
+        let mut command = Command::new("openssl");
+        command.current_dir(folder).args(arguments.split(' '));
+        run(&mut command).map(|_| ())
+    };
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    openssl(&format!(
+        "req -x509 {key} -keyout ca.key -out ca.pem -days 2 -subj /CN=lab"
+    ))?;
+    for name in ["server", "agent"] {
+        openssl(&format!(
+            "req {key} -keyout {name}.key -out {name}.csr -subj /CN={name} -addext \
+             subjectAltName=DNS:localhost,IP:127.0.0.1"
+        ))?;
+        openssl(&format!(
+            "x509 -req -in {name}.csr -out {name}.pem -CA ca.pem -CAkey ca.key -CAcreateserial \
+             -days 2 -copy_extensions copy"
+        ))?;
+    }
+    Ok(())
+}
+
+fn clear(data: &Path) -> Result<(), LabError> {
+    std::fs::remove_dir_all(data).map_err(LabError::system("cannot clear a server's data"))
+}
+
+/// A flow that fits any agent.
+const FLOW: &str = "MiNiFi Config Version: 3\nProcessors: []\n";
