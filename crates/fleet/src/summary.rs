@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use crate::agent::FlowState;
+use crate::agent::{Agent, FlowState};
 use crate::fleet::Fleet;
+use crate::rights::Rights;
 
 /// The fleet in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -30,15 +31,20 @@ pub struct FleetView {
 
 impl Fleet {
     /// The fleet in numbers.
-    pub(crate) fn summary(&self) -> FleetView {
+    pub(crate) fn summary(&self, rights: &Rights) -> FleetView {
         let inner = &self.inner;
         let now = inner.clock.now();
         let registry = inner.registry.lock();
         let mut view = FleetView {
-            classes: registry.classes.len(),
+            classes: registry
+                .classes
+                .keys()
+                .filter(|name| rights.sees(Some(name)))
+                .count(),
             ..FleetView::default()
         };
-        for agent in registry.agents.values() {
+        let seen = |agent: &&Agent| rights.sees(agent.class.as_deref());
+        for agent in registry.agents.values().filter(seen) {
             view.agents += 1;
             match inner.is_online(agent, now) {
                 true => view.online += 1,

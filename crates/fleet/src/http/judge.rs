@@ -427,6 +427,7 @@ pub const RULES: &[Rule] = &[
         About::Class,
     ),
     rule("GET", "/api/v1/events", Role::Viewer, About::All),
+    rule("GET", "/api/v1/fleet", Role::Viewer, About::All),
     rule("GET", "/api/v1/flows/{id}", Role::Viewer, About::Flow),
     rule(
         "POST",

@@ -50,8 +50,8 @@ struct Classes {
     classes: Vec<ClassView>,
 }
 
-async fn summary(State(fleet): State<Arc<Fleet>>) -> Result<Response, Failure> {
-    json(StatusCode::OK, &fleet.summary())
+async fn summary(State(fleet): State<Arc<Fleet>>, rights: Rights) -> Result<Response, Failure> {
+    json(StatusCode::OK, &fleet.summary(&rights))
 }
 
 async fn agents(
