@@ -367,7 +367,7 @@ fn one(setting: &Setting, load: &Load, outcome: &mut Outcome) -> Result<(), LabE
         load.name,
         seen.memory_mib,
     ));
-    server.stop()
+    server.end()
 }
 
 fn note(

@@ -229,7 +229,7 @@ fn one(setting: &Setting, storm: &Storm, outcome: &mut Outcome) -> Result<(), La
             seen.cpu_percent,
         ),
     ]);
-    server.stop()
+    server.end()
 }
 
 const RATE: &str = "rate";

@@ -193,13 +193,13 @@ impl Server {
             .sum())
     }
 
-    /// Stops everything and throws away what it kept.
-    pub fn stop(self) -> Result<(), LabError> {
-        self.process.stop()?;
+    /// Ends everything and throws away what it kept; what waits to be written is nobody's any more.
+    pub fn end(self) -> Result<(), LabError> {
+        self.process.kill();
         drop(self.database);
         if let Some(broker) = self.broker {
             let data = broker.data.clone();
-            broker.process.stop()?;
+            broker.process.kill();
             clear(&data)?;
         }
         clear(&self.data)
