@@ -27,6 +27,7 @@ mod store;
 mod subject;
 mod tls;
 mod token;
+mod validity;
 
 pub use access::{Access, Secret, UserChange};
 pub use acl::{
@@ -45,3 +46,4 @@ pub use snapshot::{Asking, Policy, Snapshot};
 pub use socket::{Socket, TlsSocket};
 pub use tls::{ClientAuth, PrincipalName, Tls, TlsConfig};
 pub use token::{Token, TokenHash};
+pub use validity::CertificateFacts;

@@ -107,7 +107,7 @@ impl fmt::Display for Attribute {
 }
 
 /// Tag, content and what follows of the first element.
-fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+pub(crate) fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = bytes.split_first()?;
     let (first, rest) = rest.split_first()?;
     let (length, rest) = match first {
@@ -181,9 +181,9 @@ fn dotted(f: &mut fmt::Formatter<'_>, kind: &[u8]) -> fmt::Result {
     Ok(())
 }
 
-const SEQUENCE: u8 = 0x30;
+pub(crate) const SEQUENCE: u8 = 0x30;
 const OBJECT_ID: u8 = 0x06;
-const VERSION: u8 = 0xa0;
+pub(crate) const VERSION: u8 = 0xa0;
 
 const COMMON_NAME: [u8; 3] = [0x55, 4, 3];
 

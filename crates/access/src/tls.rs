@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::TLS_FILE_BYTES_MAX;
 use crate::subject::subject_of;
-use crate::{AccessError, Principal};
+use crate::{AccessError, CertificateFacts, Principal};
 
 /// The settings of TLS for one listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,7 +62,13 @@ pub enum PrincipalName {
 pub struct Tls {
     config: TlsConfig,
     protocols: &'static [&'static str],
-    now: RwLock<Arc<ServerConfig>>,
+    now: RwLock<Shown>,
+}
+
+/// What is shown to new connections.
+struct Shown {
+    server: Arc<ServerConfig>,
+    own: CertificateFacts,
 }
 
 impl TlsConfig {
@@ -97,7 +103,7 @@ impl Tls {
         config: TlsConfig,
         protocols: &'static [&'static str],
     ) -> Result<Self, AccessError> {
-        let now = RwLock::new(Arc::new(server_config(&config, protocols)?));
+        let now = RwLock::new(shown(&config, protocols)?);
         Ok(Tls {
             config,
             protocols,
@@ -110,14 +116,19 @@ impl Tls {
     /// # Errors
     /// As [`Tls::open`].
     pub fn reload(&self) -> Result<(), AccessError> {
-        let fresh = Arc::new(server_config(&self.config, self.protocols)?);
+        let fresh = shown(&self.config, self.protocols)?;
         *self.now.write() = fresh;
         Ok(())
     }
 
     /// What a new connection is to use.
     pub fn server_config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.now.read())
+        Arc::clone(&self.now.read().server)
+    }
+
+    /// The listener's own certificate, as it was last read.
+    pub fn own_certificate(&self) -> CertificateFacts {
+        self.now.read().own
     }
 
     /// What of a certificate becomes the caller's name.
@@ -145,10 +156,11 @@ pub(crate) fn subject_principal(
     Some(Principal::user(&name))
 }
 
-fn server_config(config: &TlsConfig, protocols: &[&str]) -> Result<ServerConfig, AccessError> {
+fn shown(config: &TlsConfig, protocols: &[&str]) -> Result<Shown, AccessError> {
     let certificate = file_of("tls.certificate", &config.certificate)?;
     let key_file = file_of("tls.key", &config.key)?;
     let chain = certificates("tls.certificate", certificate)?;
+    let own = CertificateFacts::of(&chain[0]);
     let key_refused = |reason: String| refusal("tls.key", key_file, reason);
     check_size("tls.key", key_file)?;
     let key =
@@ -184,7 +196,10 @@ fn server_config(config: &TlsConfig, protocols: &[&str]) -> Result<ServerConfig,
         .map_err(|error| key_refused(error.to_string()))?;
     let names = protocols.iter().map(|name| name.as_bytes().to_vec());
     made.alpn_protocols = names.collect();
-    Ok(made)
+    Ok(Shown {
+        server: Arc::new(made),
+        own,
+    })
 }
 
 fn certificates(

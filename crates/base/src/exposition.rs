@@ -21,6 +21,8 @@ pub enum MetricKind {
     Gauge,
     /// Values counted by bounds.
     Histogram,
+    /// The sum and number of values.
+    Summary,
 }
 
 /// One family of metrics, open for its values.
@@ -37,6 +39,7 @@ impl Exposition {
             MetricKind::Counter => "counter",
             MetricKind::Gauge => "gauge",
             MetricKind::Histogram => "histogram",
+            MetricKind::Summary => "summary",
         };
         push(
             &mut self.text,
@@ -85,6 +88,12 @@ impl Family<'_> {
         self.line("_bucket", labels, Some(f64::INFINITY), reading.count as f64);
         self.line("_sum", labels, None, reading.sum);
         self.line("_count", labels, None, reading.count as f64);
+    }
+
+    /// A summary of the family.
+    pub fn summary(&mut self, labels: &[(&str, &str)], sum: f64, count: u64) {
+        self.line("_sum", labels, None, sum);
+        self.line("_count", labels, None, count as f64);
     }
 
     fn line(&mut self, suffix: &str, labels: &[(&str, &str)], bound: Option<f64>, value: f64) {
@@ -137,11 +146,15 @@ mod tests {
         out.counter("reads_total", "Reads.", 3);
         let mut sizes = out.family(MetricKind::Gauge, "size_bytes", "Size of a topic.");
         sizes.value(&[("topic", "a\"b\\c\n"), ("partition", "0")], 1.5);
+        let mut times = out.family(MetricKind::Summary, "call_seconds", "Calls.");
+        times.summary(&[("class", "edge")], 0.5, 2);
         assert_eq!(
             out.into_text(),
             "# HELP reads_total Reads.\n# TYPE reads_total counter\nreads_total 3\n\
              # HELP size_bytes Size of a topic.\n# TYPE size_bytes gauge\n\
-             size_bytes{topic=\"a\\\"b\\\\c\\n\",partition=\"0\"} 1.5\n"
+             size_bytes{topic=\"a\\\"b\\\\c\\n\",partition=\"0\"} 1.5\n\
+             # HELP call_seconds Calls.\n# TYPE call_seconds summary\n\
+             call_seconds_sum{class=\"edge\"} 0.5\ncall_seconds_count{class=\"edge\"} 2\n"
         );
     }
 

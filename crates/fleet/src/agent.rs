@@ -11,7 +11,7 @@ use crate::kept::{Kept, Samples};
 use crate::limits;
 use crate::manifest;
 use crate::operation::{FleetOperation, OperationStatus, Policy, truncate};
-use crate::presence::Rival;
+use crate::rivalry::Rival;
 
 /// An agent.
 #[derive(Clone, Debug)]
@@ -48,7 +48,15 @@ pub struct Agent {
     pub unsighted: u32,
     /// How often it calls, learned from its calls; 0 while that is not known.
     pub interval_ms: u32,
-    /// The device that called under this identifier before the one that did last.
+    /// When its process started, as near as its first heartbeat told.
+    pub started: Option<UnixMillis>,
+    /// The mark of the certificate that its connection showed.
+    pub certificate: Option<u64>,
+    /// The end of that certificate's validity.
+    pub certificate_until: Option<UnixMillis>,
+    /// How near that end was when it was told of.
+    pub certificate_stage: u8,
+    /// The one that called under this identifier before the one that did last.
     pub rival: Option<Box<Rival>>,
     /// Numbers of the bulletins that its last heartbeat told, sorted.
     pub bulletins: Box<[i64]>,
@@ -108,6 +116,10 @@ impl Agent {
             row_seen: now,
             unsighted: 0,
             interval_ms: 0,
+            started: None,
+            certificate: None,
+            certificate_until: None,
+            certificate_stage: 0,
             rival: None,
             bulletins: Box::default(),
         }

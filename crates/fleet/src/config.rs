@@ -9,7 +9,9 @@ use base::{ByteSize, HumanDuration};
 use serde::{Deserialize, Serialize};
 
 use crate::events::Level;
+use crate::forward::ForwardConfig;
 use crate::operation::Policy;
+use crate::registry::ManifestRule;
 
 /// Keys under `fleet`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -54,8 +56,13 @@ pub struct FleetConfig {
     /// The file with the key of what is sealed in the database; by default one in the data folder,
     /// made at the first start. Nodes on one database need the same.
     pub key_file: Option<PathBuf>,
+    /// Which manifest stands for a class whose agents have several, where the class has no way of
+    /// its own.
+    pub manifest_resolution: ManifestRule,
     /// What a client's certificate is held to.
     pub certificate_binding: CertificateBinding,
+    /// How long before its end a certificate, an agent's or our own, is told of; 0: not at all.
+    pub certificate_warning: HumanDuration,
     /// Bytes of one resource.
     pub resource_bytes_max: ByteSize,
     /// Bytes of one debug bundle.
@@ -64,9 +71,25 @@ pub struct FleetConfig {
     pub bundle_age_max: HumanDuration,
     /// See `bundle_age_max`.
     pub bundles_max: u32,
+    /// Which messages of agents go to topics.
+    pub forward: ForwardConfig,
+    /// How much the metrics tell.
+    pub metrics: MetricsConfig,
     /// The port speaks TLS: whoever serves it says so, for the URLs that agents are told.
     #[serde(skip)]
     pub is_tls: bool,
+}
+
+/// How much the metrics tell, keys under `fleet.metrics`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsConfig {
+    /// Most classes told one by one.
+    pub classes_max: usize,
+    /// Most agents told one by one, with their own numbers.
+    pub agents_max: usize,
+    /// Most values of agents' own.
+    pub agent_values_max: usize,
 }
 
 /// What a client's certificate is held to, where one is shown.
@@ -123,6 +146,16 @@ impl Serialize for SecretUrl {
     }
 }
 
+impl Default for MetricsConfig {
+    fn default() -> MetricsConfig {
+        MetricsConfig {
+            classes_max: 20,
+            agents_max: 100,
+            agent_values_max: 10_000,
+        }
+    }
+}
+
 impl Default for FleetConfig {
     fn default() -> FleetConfig {
         let seconds = |n| HumanDuration(Duration::from_secs(n));
@@ -146,11 +179,15 @@ impl Default for FleetConfig {
             deployed_timeout: seconds(300),
             describe_timeout: seconds(90),
             key_file: None,
+            manifest_resolution: ManifestRule::Most,
             certificate_binding: CertificateBinding::Agent,
+            certificate_warning: seconds(30 * 24 * 3600),
             resource_bytes_max: ByteSize(1 << 30),
             bundle_bytes_max: ByteSize(64 << 20),
             bundle_age_max: seconds(24 * 3600),
             bundles_max: 100,
+            forward: ForwardConfig::default(),
+            metrics: MetricsConfig::default(),
             is_tls: false,
         }
     }
@@ -165,6 +202,7 @@ impl FleetConfig {
             queued_timeout: self.queued_timeout.0,
             deployed_timeout: self.deployed_timeout.0,
             describe_timeout: self.describe_timeout.0,
+            certificate_warning: self.certificate_warning.0,
         }
     }
 }

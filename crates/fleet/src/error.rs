@@ -97,6 +97,14 @@ pub enum FleetError {
         /// The agent or class that the message names.
         claimed: String,
     },
+    /// A resource that is not for this agent; the agent's fault, or its class lost it meanwhile.
+    #[error("the resource {resource} is not for the agent '{agent}': assign it to its class")]
+    NotItsResource {
+        /// Whose certificate was shown.
+        agent: String,
+        /// The resource.
+        resource: String,
+    },
     /// As many as may be are under way; the caller may try again.
     #[error("too many {what} are under way: try again")]
     Busy {

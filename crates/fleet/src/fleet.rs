@@ -1,7 +1,6 @@
 //! The fleet: the registry with its clock, its store and its write-behind.
 
 use std::collections::HashMap;
-use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -9,7 +8,7 @@ use std::sync::atomic::AtomicI64;
 use base::{Clock, UnixMillis};
 use bytes::Bytes;
 use c2::{Acknowledge, Heartbeat, HeartbeatResponse};
-use metrics::{counter, gauge, histogram};
+use metrics::{counter, histogram};
 use parking_lot::Mutex;
 use sql::{Place, SqlError};
 use tokio::task::JoinHandle;
@@ -20,19 +19,22 @@ use crate::asking::Requests;
 use crate::config::{FleetConfig, SecretUrl};
 use crate::error::FleetError;
 use crate::events::alerts::Alerts;
-use crate::events::{self, Ages, Event, EventFilter, EventView, Kind, Watch};
+use crate::events::{self, Ages, Event, EventFilter, EventView, Kind, Silent, Watch};
+use crate::expiry::{Own, ShownCertificate};
 use crate::feed;
 use crate::files::Files;
 use crate::flow::FlowShape;
+use crate::forward::{self, Forward, Topics};
 use crate::lease::{self, Lease};
 use crate::limits;
+use crate::observe::{self, Beat, Meters};
 use crate::operation::{FleetOperation, Policy};
-use crate::registry::{self, Flow, Registry};
+use crate::registry::{self, Flow, Registry, Source};
 use crate::resource;
 use crate::seal::Sealer;
 use crate::store::Store;
 use crate::tables::Tables;
-use crate::views::{AgentDetail, AgentView, AgentsPage, ClassView, FlowView, OperationView};
+use crate::views::{AgentDetail, AgentView, ClassView, FlowView, OperationView};
 use crate::writer::{self, Signals};
 
 /// The C2 server. Share it in an `Arc`; close it to write what is left.
@@ -60,7 +62,11 @@ pub(crate) struct Inner {
     /// Who is missing, for the node that tells of it.
     watch: Mutex<Watch>,
     ages: Ages,
+    /// Our own certificates, by whoever serves the ports.
+    own: Mutex<(Own, Option<OwnCertificates>)>,
     alerts: Alerts,
+    pub(crate) forward: Arc<Forward>,
+    pub(crate) meters: Mutex<Meters>,
     /// The number up to which other nodes' changes are known.
     pub(crate) feed: AtomicI64,
     /// Publications one after the other, so that versions count without gaps.
@@ -70,13 +76,15 @@ pub(crate) struct Inner {
     texts: Mutex<FlowTexts>,
 }
 
-/// Where the agent reached the fleet, for the addresses in operations.
+/// Where the agent reached the fleet, for the addresses in operations, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Reached {
     /// Scheme and host with port.
     pub origin: String,
     /// The path before `/heartbeat`.
     pub prefix: String,
+    /// The certificate that its connection showed.
+    pub certificate: Option<ShownCertificate>,
 }
 
 /// Which agents a list wants.
@@ -93,6 +101,9 @@ pub(crate) struct AgentFilter {
     pub limit: usize,
 }
 
+/// Tells the ends of the ports' certificates, by the ports' names.
+pub type OwnCertificates = Box<dyn Fn() -> Vec<(&'static str, UnixMillis)> + Send>;
+
 #[derive(Default)]
 struct FlowTexts {
     texts: HashMap<Arc<str>, Bytes>,
@@ -107,6 +118,7 @@ impl Fleet {
         config: FleetConfig,
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Fleet>, FleetError> {
+        observe::describe();
         let address = config.database.as_ref().map(SecretUrl::reveal);
         let place = Place::read(address, &dir.join("fleet.db"))?;
         let node = uuid::Uuid::new_v4().as_u64_pair().0 >> 1;
@@ -128,6 +140,7 @@ impl Fleet {
         let config_ages = config.events_max_age.clone();
         let webhook = config.alerts_webhook.as_ref().map(SecretUrl::reveal);
         let (alerts, courier) = Alerts::new(webhook.map(str::to_owned));
+        let forward = Arc::new(Forward::new(config.forward.clone()));
         let inner = Arc::new(Inner {
             policy: config.policy(),
             config,
@@ -142,7 +155,10 @@ impl Fleet {
             lease: Lease::default(),
             watch: Mutex::default(),
             ages: Ages(config_ages),
+            own: Mutex::default(),
             alerts,
+            forward,
+            meters: Mutex::default(),
             feed,
             publishing: tokio::sync::Mutex::new(()),
             writing: tokio::sync::Mutex::new(()),
@@ -192,20 +208,17 @@ impl Fleet {
         &self.inner.config
     }
 
-    /// Sets the gauges; for whoever renders the metrics, before doing so.
-    pub fn observe(&self) {
-        let now = self.inner.clock.now();
-        let registry = self.inner.registry.lock();
-        let online = registry
-            .agents
-            .values()
-            .filter(|agent| self.inner.is_online(agent, now))
-            .count();
-        let missing = registry.agents.len() - online;
-        gauge!("thalweg_fleet_agents_count", "state" => "online").set(online as f64);
-        gauge!("thalweg_fleet_agents_count", "state" => "missing").set(missing as f64);
-        gauge!("thalweg_fleet_classes_count").set(registry.classes.len() as f64);
-        gauge!("thalweg_fleet_manifests_count").set(registry.manifests.len() as f64);
+    /// Has agents' messages go to these topics, as far as the configuration says.
+    pub fn forward_to(&self, topics: Arc<dyn Topics>) {
+        if self.inner.config.forward.is_on() {
+            let running = forward::run(self.inner.forward.clone(), topics, self.stop.clone());
+            self.tasks.lock().push(tokio::spawn(running));
+        }
+    }
+
+    /// Has the fleet tell when our own certificates are about to end.
+    pub fn watch_certificates(&self, certificates: OwnCertificates) {
+        self.inner.own.lock().1 = Some(certificates);
     }
 
     /// The text of a flow, with its shape and digest.
@@ -256,16 +269,21 @@ impl Fleet {
         reached: &Reached,
     ) -> Result<HeartbeatResponse, FleetError> {
         let inner = &self.inner;
+        let began = std::time::Instant::now();
         let manifest = registry::brought_manifest(heartbeat.agent_info.as_ref(), |key| {
             inner.registry.lock().knows_manifest(key)
         });
         inner.learn_from(&heartbeat).await;
         let now = inner.clock.now();
+        let source = Source {
+            text,
+            certificate: reached.certificate,
+        };
         let taken =
             inner
                 .registry
                 .lock()
-                .heartbeat(now, &inner.policy, heartbeat, text, manifest)?;
+                .heartbeat(now, &inner.policy, heartbeat, source, manifest)?;
         if !inner.settle(taken.wait_for).await {
             return Err(FleetError::NotStored);
         }
@@ -288,6 +306,14 @@ impl Fleet {
                 response.requested_operations.push(operation);
             }
         }
+        let beat = Beat {
+            at: now,
+            bytes: text.len(),
+            took: began.elapsed(),
+        };
+        let limits = &inner.config.metrics;
+        let mut meters = inner.meters.lock();
+        meters.count(limits, &agent, taken.class.as_ref(), beat);
         Ok(response)
     }
 
@@ -320,48 +346,6 @@ impl Fleet {
         self.inner.store.events(filter).await
     }
 
-    /// One page of agents.
-    pub(crate) fn agents(&self, filter: &AgentFilter) -> AgentsPage {
-        let now = self.inner.clock.now();
-        let registry = self.inner.registry.lock();
-        let start = match &filter.after {
-            Some(after) => Bound::Excluded(after.as_str()),
-            None => Bound::Unbounded,
-        };
-        let limit = filter.limit.clamp(1, limits::PAGE_ITEMS_MAX);
-        let mut page = AgentsPage {
-            agents: Vec::new(),
-            next: None,
-        };
-        for agent in registry
-            .agents
-            .range::<str, _>((start, Bound::Unbounded))
-            .map(|(_, a)| a)
-        {
-            if filter.class.is_some() && filter.class.as_deref() != agent.class.as_deref() {
-                continue;
-            }
-            let state = self.inner.state(agent, now);
-            if filter
-                .state
-                .as_deref()
-                .is_some_and(|wanted| wanted != state)
-            {
-                continue;
-            }
-            if !filter.fits(agent) || !self.inner.fits_flow_state(filter, &registry, agent) {
-                continue;
-            }
-            if page.agents.len() == limit {
-                page.next = page.agents.last().map(|last: &AgentView| last.id.clone());
-                break;
-            }
-            page.agents
-                .push(self.inner.agent_view(&registry, agent, now));
-        }
-        page
-    }
-
     /// An agent in full.
     pub(crate) fn agent(&self, id: &str) -> Result<AgentDetail, FleetError> {
         let now = self.inner.clock.now();
@@ -391,18 +375,18 @@ impl Fleet {
     /// All classes.
     pub(crate) fn classes(&self) -> Vec<ClassView> {
         let now = self.inner.clock.now();
-        let registry = self.inner.registry.lock();
-        let mut counts: HashMap<&str, (usize, usize, usize)> = HashMap::new();
-        for agent in registry.agents.values() {
-            let Some(name) = agent.class.as_deref() else {
-                continue;
+        let mut counts: HashMap<Arc<str>, (usize, usize, usize)> = HashMap::new();
+        self.inner.each_agent(|registry, agent| {
+            let Some(name) = agent.class.clone() else {
+                return;
             };
             let desired = registry.desired_of(agent).map(|flow| &flow.id);
             let count = counts.entry(name).or_default();
             count.0 += 1;
             count.1 += usize::from(self.inner.is_online(agent, now));
             count.2 += usize::from(desired.is_some() && agent.flow.as_ref() == desired);
-        }
+        });
+        let registry = self.inner.registry.lock();
         let class_view = |(name, class): (&Arc<str>, &registry::Class)| {
             let (agents, agents_online, agents_deployed) =
                 counts.get(&**name).copied().unwrap_or_default();
@@ -435,28 +419,7 @@ impl Fleet {
     }
 }
 
-impl AgentFilter {
-    /// Whether what the agent itself says is what is looked for.
-    fn fits(&self, agent: &Agent) -> bool {
-        let has = |text: &str| {
-            self.search
-                .as_deref()
-                .is_none_or(|part| text.contains(part))
-        };
-        self.parked
-            .is_none_or(|parked| parked == agent.class.is_none())
-            && (has(&agent.id) || agent.hostname.as_deref().is_some_and(has))
-    }
-}
-
 impl Inner {
-    fn fits_flow_state(&self, filter: &AgentFilter, registry: &Registry, agent: &Agent) -> bool {
-        filter.flow_state.as_deref().is_none_or(|wanted| {
-            let desired = registry.desired_of(agent).map(|flow| &*flow.id);
-            agent.flow_state(desired, &self.policy).as_str() == wanted
-        })
-    }
-
     /// Writes everything that changed; durable when this returns.
     pub(crate) async fn flush(&self) -> Result<(), SqlError> {
         let _one = self.writing.lock().await;
@@ -518,17 +481,18 @@ impl Inner {
 
     /// Removes agents that nobody has heard for longer than the configuration allows.
     pub(crate) async fn clean(&self, fence: i64) {
+        if !self.config.cleans_up() {
+            return;
+        }
         let now = self.clock.now();
-        let is_stale = |agent: &&Agent| {
+        let mut stale: Vec<Arc<str>> = Vec::new();
+        self.each_agent(|_, agent| {
             let after = self.config.cleanup_after(agent.class.as_deref());
-            after.is_some_and(|after| now.since(agent.last_seen) > after)
-        };
-        let stale: Vec<Arc<str>> = {
-            let registry = self.registry.lock();
-            let stale = registry.agents.values().filter(is_stale);
-            let stale = stale.take(limits::CLEANED_AT_ONCE);
-            stale.map(|agent| agent.id.clone()).collect()
-        };
+            let is_stale = after.is_some_and(|after| now.since(agent.last_seen) > after);
+            if is_stale && stale.len() < limits::CLEANED_AT_ONCE {
+                stale.push(agent.id.clone());
+            }
+        });
         if stale.is_empty() {
             return;
         }
@@ -565,22 +529,46 @@ impl Inner {
             return;
         }
         let now = self.clock.now();
+        let mut silent: Vec<Silent> = Vec::new();
+        self.each_agent(|_, agent| {
+            let patience = self.config.patience(agent);
+            if now.since(agent.last_seen) > patience {
+                silent.push((agent.id.clone(), patience));
+            }
+        });
         let mut registry = self.registry.lock();
-        let agents = registry.agents.values();
-        let agents = agents.map(|agent| (agent, self.config.patience(agent)));
-        let events = watch.look(now, agents);
+        let events = watch.look(now, silent, |id| registry.agents.get(id));
         if !events.is_empty() {
             events.into_iter().for_each(|event| registry.tell(event));
             self.signals.change();
         }
     }
 
+    /// Our own certificates' ends, by their ports.
+    pub(crate) fn own_certificates(&self) -> Vec<(&'static str, UnixMillis)> {
+        let own = self.own.lock();
+        own.1.as_ref().map_or_else(Vec::new, |read| read())
+    }
+
+    /// Tells of our own certificates that are about to end; each node of its own.
+    pub(crate) fn look_at_certificates(&self) {
+        let certificates = self.own_certificates();
+        let (warning, now) = (self.policy.certificate_warning, self.clock.now());
+        let events = self.own.lock().0.look(&certificates, warning, now);
+        if !events.is_empty() {
+            let mut registry = self.registry.lock();
+            events.into_iter().for_each(|event| registry.tell(event));
+            self.signals.change();
+        }
+    }
+
     /// Removes what is too old of history.
-    pub(crate) async fn prune(&self) {
+    pub(crate) async fn prune(&self, fence: i64) {
         let now = self.clock.now();
         let pruned = self.store.prune_events(&self.ages, now).await;
         let forgotten = self.store.forget_before(now - limits::FEED_AGE).await;
-        if let Err(error) = pruned.and(forgotten) {
+        let rollouts = self.prune_rollouts(fence, now).await;
+        if let Err(error) = pruned.and(forgotten).and(rollouts) {
             tracing::warn!(error = %base::report(&error), "cannot remove what is too old");
         }
     }
@@ -605,6 +593,11 @@ impl Inner {
                 true
             }
         }
+    }
+
+    /// A flow's text that is kept.
+    pub(crate) fn kept_text(&self, id: &str) -> Option<Bytes> {
+        self.texts.lock().texts.get(id).cloned()
     }
 
     /// Keeps a flow's text in memory while there is room.
@@ -636,7 +629,7 @@ impl Inner {
         agent.is_online(now, self.config.patience(agent))
     }
 
-    fn state(&self, agent: &Agent, now: UnixMillis) -> &'static str {
+    pub(crate) fn state(&self, agent: &Agent, now: UnixMillis) -> &'static str {
         if self.is_online(agent, now) {
             "online"
         } else {
@@ -644,7 +637,12 @@ impl Inner {
         }
     }
 
-    fn agent_view(&self, registry: &Registry, agent: &Agent, now: UnixMillis) -> AgentView {
+    pub(crate) fn agent_view(
+        &self,
+        registry: &Registry,
+        agent: &Agent,
+        now: UnixMillis,
+    ) -> AgentView {
         let head = agent
             .manifest
             .as_ref()
@@ -666,6 +664,7 @@ impl Inner {
             desired_flow_id: desired,
             heartbeats_total: agent.heartbeats,
             heartbeat_interval_ms: (agent.interval_ms > 0).then_some(agent.interval_ms),
+            certificate_ends_ms: agent.certificate_until.map(|until| until.0),
             duplicate_device: agent.duplicate(now).map(str::to_owned),
         }
     }

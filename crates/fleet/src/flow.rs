@@ -4,6 +4,7 @@
 //! type, and no id twice. What a component's properties may be is the agents' business.
 
 pub mod check;
+pub mod convert;
 pub mod diff;
 pub mod parameters;
 

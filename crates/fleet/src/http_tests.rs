@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::middleware::from_fn;
 use base::{ManualClock, UnixMillis};
 use c2::{AckState, Acknowledge, HeartbeatResponse};
 use serde_json::{Value, json};
@@ -14,6 +15,8 @@ use crate::{Fleet, FleetConfig};
 
 #[path = "http_operator_tests.rs"]
 mod operators;
+#[path = "http_registry_tests.rs"]
+mod registry;
 
 const START: UnixMillis = UnixMillis(1_800_000_000_000);
 const YAML: &str = "MiNiFi Config Version: 3\nProcessors:\n- {id: p, name: P, class: org.P}\n";
@@ -39,7 +42,7 @@ impl World {
             .unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let routes = super::routes(fleet.clone());
+        let routes = super::routes(fleet.clone()).layer(from_fn(registry::shows_certificate));
         let server = tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
         World {
             folder,

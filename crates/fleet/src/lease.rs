@@ -61,10 +61,11 @@ pub async fn run(fleet: Arc<Inner>, stop: CancellationToken) {
             fleet.clean(fence).await;
             fleet.advance_rollouts().await;
             if pruned.is_none_or(|at| at.elapsed() >= limits::PRUNE_INTERVAL) {
-                fleet.prune().await;
+                fleet.prune(fence).await;
                 pruned = Some(asked);
             }
         }
+        fleet.look_at_certificates();
         fleet.look(fleet.lease.held().is_some());
         tokio::select! {
             () = tokio::time::sleep(limits::LEASE_RENEWAL) => {}

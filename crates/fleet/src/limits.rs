@@ -16,6 +16,13 @@ pub const LARGE_BODIES_MAX: usize = 8;
 /// How long a sender may take over its body; agents themselves give up after 10 s.
 pub const BODY_WAIT: Duration = Duration::from_secs(30);
 
+/// Agents looked at under one lock of the registry: a fraction of a millisecond, which heartbeats
+/// may have to wait.
+pub const LOOKED_AT_ONCE: usize = 1_000;
+
+/// Agents that one request for a list looks at; the next page goes on there.
+pub const LOOKED_AT_MAX: usize = 200_000;
+
 /// Agents known: each takes a few KiB.
 pub const AGENTS_MAX: usize = 2_000_000;
 
@@ -24,6 +31,9 @@ pub const CLASSES_MAX: usize = 20_000;
 
 /// Manifests known: there is one for each build of an agent, not for each agent.
 pub const MANIFESTS_MAX: usize = 10_000;
+
+/// Manifests of one class that are told apart: its first one and the newest.
+pub const CLASS_MANIFESTS_MAX: usize = 100;
 
 /// Flow versions of one class.
 pub const CLASS_FLOWS_MAX: usize = 10_000;
@@ -160,7 +170,10 @@ pub const LEASE_MARGIN: Duration = Duration::from_secs(2);
 /// Agents that one clean-up removes in one transaction.
 pub const CLEANED_AT_ONCE: usize = 1_000;
 
-/// Roll-outs kept: those that are over make room.
+/// Roll-outs of one class that are kept after they are over; the oldest go first.
+pub const CLASS_ROLLOUTS_MAX: usize = 50;
+
+/// Roll-outs kept in all.
 pub const ROLLOUTS_MAX: usize = 10_000;
 
 /// Agents of a batch when the caller does not say: as the product that operators know.
@@ -172,6 +185,19 @@ pub const BATCH_INTERVAL_DEFAULT: Duration = Duration::from_secs(10);
 /// Failed agents, in percent of the reached ones, above which a roll-out halts when the caller
 /// does not say.
 pub const FAILURES_PERCENT_DEFAULT: u8 = 20;
+
+/// Bytes of one batch of forwarded messages: below what Kafka takes at once, 1 MiB, unless a single
+/// message is larger.
+pub const FORWARD_BATCH_BYTES_MAX: usize = 768 << 10;
+
+/// Wait before what could not be forwarded is tried again; it doubles each time up to the next bound.
+pub const FORWARD_RETRY: Duration = Duration::from_millis(500);
+
+/// See [`FORWARD_RETRY`]: how late a broker that is back is noticed.
+pub const FORWARD_RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// How long a stop waits for what is to be forwarded.
+pub const FORWARD_STOP_WAIT: Duration = Duration::from_secs(3);
 
 /// Events kept in all; the oldest go first.
 pub const EVENTS_MAX: i64 = 500_000;

@@ -99,6 +99,7 @@ fn reached() -> Reached {
     Reached {
         origin: "http://fleet".to_owned(),
         prefix: "/c2".to_owned(),
+        certificate: None,
     }
 }
 

@@ -87,6 +87,8 @@ pub struct Policy {
     pub deployed_timeout: Duration,
     /// Wait for a DESCRIBE's outcome.
     pub describe_timeout: Duration,
+    /// How long before its end a certificate is told of; zero: not at all.
+    pub certificate_warning: Duration,
 }
 
 /// What an acknowledge did.

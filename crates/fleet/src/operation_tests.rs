@@ -8,6 +8,7 @@ const POLICY: Policy = Policy {
     queued_timeout: Duration::from_secs(300),
     deployed_timeout: Duration::from_secs(300),
     describe_timeout: Duration::from_secs(30),
+    certificate_warning: Duration::ZERO,
 };
 
 fn at(seconds: i64) -> UnixMillis {

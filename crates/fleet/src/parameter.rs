@@ -145,7 +145,8 @@ impl Fleet {
         self.parameters(level, owner).await
     }
 
-    /// A flow as this agent gets it; without an agent, as its class gets it.
+    /// A flow as this agent gets it, `accept` being its request's header; without an agent, as it was
+    /// published, with its class's parameters.
     ///
     /// # Errors
     /// [`FleetError::Unknown`], [`FleetError::Store`], [`FleetError::Sealing`].
@@ -153,8 +154,9 @@ impl Fleet {
         &self,
         id: &str,
         agent: Option<&str>,
+        accept: Option<&str>,
     ) -> Result<Fetched, FleetError> {
-        let (text, shape, sha256) = self.flow_text(id).await?;
+        let (text, shape, sha256) = self.shaped_text(id, agent, accept).await?;
         counter!("thalweg_fleet_flows_fetched_total").increment(1);
         let as_it_is = Fetched {
             text,

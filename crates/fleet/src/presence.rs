@@ -1,5 +1,4 @@
-//! How often agents call, since when they are missed, and whether two devices call as one agent.
-//! Without IO.
+//! How often agents call, and since when they are missed. Without IO.
 
 use std::time::Duration;
 
@@ -8,53 +7,7 @@ use base::UnixMillis;
 use crate::agent::Agent;
 use crate::config::FleetConfig;
 
-/// A device that called under an agent's identifier before another one did.
-#[derive(Clone, Debug)]
-pub struct Rival {
-    /// Its identifier.
-    pub device: String,
-    /// When the other one took over.
-    pub at: UnixMillis,
-    /// When a device was last seen to come back, so that there are two.
-    pub confirmed: Option<UnixMillis>,
-}
-
 impl Agent {
-    /// Looks whether the device changed from `before`. One change is a machine that was replaced;
-    /// a device that comes back soon means that two use one identifier.
-    pub fn note_device(&mut self, before: Option<String>, now: UnixMillis) {
-        let Some(before) = before else {
-            return;
-        };
-        let Some(device) = self.device.as_ref().filter(|device| **device != before) else {
-            return;
-        };
-        let rival = self.rival.as_deref();
-        let is_back =
-            rival.is_some_and(|rival| rival.device == *device && now.since(rival.at) < RIVALRY);
-        let known = rival.and_then(|rival| rival.confirmed);
-        if is_back && known.is_none_or(|at| now.since(at) >= RIVALRY) {
-            tracing::warn!(
-                agent = &*self.id,
-                devices = format!("{device}, {before}"),
-                "two devices use one agent's identifier"
-            );
-            metrics::counter!("thalweg_fleet_duplicate_identifiers_total").increment(1);
-        }
-        self.rival = Some(Box::new(Rival {
-            device: before,
-            at: now,
-            confirmed: if is_back { Some(now) } else { known },
-        }));
-    }
-
-    /// The other device that uses this agent's identifier, while it does.
-    pub fn duplicate(&self, now: UnixMillis) -> Option<&str> {
-        let rival = self.rival.as_deref()?;
-        let at = rival.confirmed?;
-        (now.since(at) < RIVALRY).then_some(rival.device.as_str())
-    }
-
     /// Learns from a call that comes now how often the agent calls: an average that a single
     /// outage moves by a quarter at most.
     pub fn learn_interval(&mut self, now: UnixMillis) {
@@ -89,6 +42,12 @@ impl FleetConfig {
         interval.saturating_mul(self.missing_after_intervals)
     }
 
+    /// Whether any agents are removed for their silence.
+    pub(crate) fn cleans_up(&self) -> bool {
+        let mut all = self.class_agent_cleanup_after.values();
+        !self.agent_cleanup_after.0.is_zero() || all.any(|after| !after.0.is_zero())
+    }
+
     /// How long an agent may be missing before it is removed; `None`: for ever.
     pub(crate) fn cleanup_after(&self, class: Option<&str>) -> Option<Duration> {
         let own = class.and_then(|class| self.class_agent_cleanup_after.get(class));
@@ -96,9 +55,6 @@ impl FleetConfig {
         (!after.is_zero()).then_some(after)
     }
 }
-
-/// How soon a device comes back that is one of two; machines are not replaced to and fro so fast.
-const RIVALRY: Duration = Duration::from_secs(600);
 
 /// Calls from which on their interval is believed.
 const HEARTBEATS_LEAST: u64 = 4;
@@ -122,29 +78,6 @@ mod tests {
             agent.last_seen = now;
             agent.heartbeats += 1;
         }
-    }
-
-    #[test]
-    fn a_replaced_device_is_no_rival_and_two_at_a_time_are() {
-        let mut agent = Agent::new(Arc::from("a"), UnixMillis(0));
-        let mut now = UnixMillis(0);
-        let mut call = |agent: &mut Agent, device: &str, after: u64| {
-            now = now + Duration::from_secs(after);
-            let before = agent.device.replace(device.to_owned());
-            agent.note_device(before, now);
-            agent.duplicate(now).map(str::to_owned)
-        };
-        for (device, after) in [("one", 30), ("one", 30), ("two", 30), ("two", 30)] {
-            assert_eq!(call(&mut agent, device, after), None, "{device}");
-        }
-        assert_eq!(
-            call(&mut agent, "one", 700),
-            None,
-            "it went back, long after"
-        );
-        assert_eq!(call(&mut agent, "two", 30), Some("one".to_owned()));
-        assert_eq!(call(&mut agent, "one", 30), Some("two".to_owned()));
-        assert_eq!(call(&mut agent, "one", 700), None, "the other one is gone");
     }
 
     #[test]

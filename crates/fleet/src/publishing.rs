@@ -1,7 +1,6 @@
 //! Flows on their way into the registry: checked against what the class's agents have, freed of
 //! secrets, published; published again; compared.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -85,9 +84,9 @@ impl Fleet {
         let mut checked = Checked {
             shape: shape.as_str(),
             manifest_hash: None,
-            problems: Vec::new(),
+            problems: self.unconvertible(class, text, shape).await?,
         };
-        let Some(hash) = self.prevailing_manifest(class) else {
+        let Some(hash) = self.resolved_manifest(class) else {
             return Ok(checked);
         };
         let manifest = self.manifest_text(&hash).await?;
@@ -99,7 +98,7 @@ impl Fleet {
         let problems = tokio::task::spawn_blocking(work).await;
         if let Some(problems) = problems.map_err(|error| FleetError::Broken(error.to_string()))? {
             checked.manifest_hash = Some(hash);
-            checked.problems = problems;
+            checked.problems.extend(problems);
         }
         Ok(checked)
     }
@@ -162,23 +161,6 @@ impl Fleet {
             class: class.to_owned(),
             checked_against: manifest_hash,
         })
-    }
-
-    /// The manifest that most of the class's agents have.
-    fn prevailing_manifest(&self, class: &str) -> Option<String> {
-        let registry = self.inner.registry.lock();
-        let mut counts: HashMap<&str, usize> = HashMap::new();
-        let agents = registry.agents.values();
-        for agent in agents.filter(|agent| agent.class.as_deref() == Some(class)) {
-            let known = agent.manifest.as_deref();
-            if let Some(hash) = known.filter(|hash| registry.knows_manifest(hash)) {
-                *counts.entry(hash).or_default() += 1;
-            }
-        }
-        let most = counts
-            .into_iter()
-            .max_by_key(|(hash, count)| (*count, *hash));
-        most.map(|(hash, _)| hash.to_owned())
     }
 
     fn class_of_flow(&self, id: &str) -> Result<Arc<str>, FleetError> {

@@ -6,7 +6,9 @@
 mod adopt;
 mod asked;
 mod join;
+mod resolution;
 mod resourced;
+mod scan;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use crate::agent::{Agent, FlowNeed};
 use crate::capability::Profile;
 use crate::error::FleetError;
 use crate::events::Event;
+use crate::expiry::ShownCertificate;
 use crate::flow::FlowShape;
 use crate::kept::Samples;
 use crate::limits;
@@ -32,12 +35,15 @@ use crate::sighting::Sighting;
 pub use adopt::{ClassRow, News};
 pub use asked::{unknown_agent, unknown_operation};
 pub use join::operation_id;
+pub use resolution::{ManifestRule, Resolution, SeenManifest};
 pub use resourced::ResourceState;
 
 /// The fleet's memory.
 #[derive(Debug, Default)]
 pub struct Registry {
     pub(crate) agents: BTreeMap<Arc<str>, Agent>,
+    /// The agents of each class.
+    pub(crate) by_class: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
     pub(crate) classes: BTreeMap<Arc<str>, Class>,
     pub(crate) flows: HashMap<Arc<str>, Arc<Flow>>,
     pub(crate) rollouts: HashMap<Arc<str>, Arc<Rollout>>,
@@ -67,6 +73,8 @@ pub struct Registry {
     claims: Vec<Claim>,
     /// Events that wait to be written.
     events: Vec<Event>,
+    /// Manifests with which agents of a class came.
+    seen: Vec<(Arc<str>, SeenManifest)>,
     generation: u64,
 }
 
@@ -92,6 +100,10 @@ pub struct Class {
     pub desired: Option<Arc<Flow>>,
     /// What decides instead while a flow is rolled out.
     pub rollout: Option<Arc<Rollout>>,
+    /// The manifests that its agents had, the first one first.
+    pub seen: Vec<SeenManifest>,
+    /// How its manifest is found, where it has its own way.
+    pub resolution: Option<Resolution>,
 }
 
 impl Class {
@@ -102,6 +114,8 @@ impl Class {
             flows: Vec::new(),
             desired: None,
             rollout: None,
+            seen: Vec::new(),
+            resolution: None,
         }
     }
 
@@ -145,6 +159,16 @@ pub struct Batch {
     pub sightings: Vec<Sighting>,
     pub claims: Vec<Claim>,
     pub events: Vec<Event>,
+    pub seen: Vec<(Arc<str>, SeenManifest)>,
+}
+
+/// How a heartbeat came.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// Its text, unpacked.
+    pub text: &'a [u8],
+    /// The certificate of its connection.
+    pub certificate: Option<ShownCertificate>,
 }
 
 /// What became of a message.
@@ -152,6 +176,8 @@ pub struct Batch {
 pub struct Taken {
     /// Who sent it.
     pub agent: Option<Arc<str>>,
+    /// Its class.
+    pub class: Option<Arc<str>>,
     /// The generation to wait for before the answer, if something must be durable.
     pub wait_for: Option<u64>,
 }
@@ -204,13 +230,13 @@ impl Registry {
         self.owners.contains_key(id)
     }
 
-    /// Takes a heartbeat, which came as `text`; `manifest` is the one it brought, if it was unknown.
+    /// Takes a heartbeat; `manifest` is the one it brought, if it was unknown.
     pub fn heartbeat(
         &mut self,
         now: UnixMillis,
         policy: &Policy,
         heartbeat: Heartbeat,
-        text: &[u8],
+        source: Source<'_>,
         manifest: Option<NewManifest>,
     ) -> Result<Taken, FleetError> {
         let sender = heartbeat.sender().ok_or(FleetError::NoIdentifier)?;
@@ -226,21 +252,29 @@ impl Registry {
         let room = limits::KEPT_HEARTBEATS_BYTES_MAX.saturating_sub(self.kept_bytes);
         let agent = self.agents.get_mut(&id).ok_or(FleetError::NoIdentifier)?;
         let mut changed = agent.heartbeats == 0;
+        let mut left = None;
         if class.is_some() && agent.class != class {
-            agent.class = class;
+            left = Some(std::mem::replace(&mut agent.class, class));
             changed = true;
         }
+        let joined = changed;
+        let manifest_before = agent.manifest.clone();
+        let class = agent.class.clone();
         agent.learn_interval(now);
-        let device = agent.device.clone();
+        let mark = source.certificate.map(|shown| shown.mark);
+        let before = agent.caller_before(&heartbeat, mark, now);
         changed |= agent.observe(
             heartbeat.device_info.as_ref(),
             heartbeat.agent_info.as_ref(),
             heartbeat.flow_info.as_ref(),
             now,
         );
+        let comes_with = joined || agent.manifest != manifest_before;
         agent.observe_resources(heartbeat.resource_info.as_ref());
-        agent.note_device(device, now);
+        agent.take_caller(&heartbeat, mark, now);
         let mut events = agent.new_bulletins(&heartbeat, now);
+        events.extend(before.and_then(|before| agent.note_caller(before, now)));
+        events.extend(agent.note_certificate(source.certificate, policy, now));
         if agent.heartbeats == 0 {
             events.push(Event::registered(agent, now));
         }
@@ -254,9 +288,15 @@ impl Registry {
             share(&mut agent.manifest, &self.manifests);
             share(&mut agent.flow, &self.flows);
         }
-        let grown = agent.remember(heartbeat, text, &mut self.samples, room);
+        let grown = agent.remember(heartbeat, source.text, &mut self.samples, room);
         self.kept_bytes = self.kept_bytes.saturating_add_signed(grown);
         events.into_iter().for_each(|event| self.tell(event));
+        if let Some(left) = left {
+            self.file(&id, left.as_ref());
+        }
+        if comes_with {
+            self.see_manifest(&id, now);
+        }
         if changed {
             self.mark(&id);
         }
@@ -264,6 +304,7 @@ impl Registry {
         let wait_for = (created || stored.is_some()).then_some(self.generation);
         Ok(Taken {
             agent: Some(id),
+            class,
             wait_for,
         })
     }
@@ -288,6 +329,7 @@ impl Registry {
             return Ok((
                 Taken {
                     agent: None,
+                    class: None,
                     wait_for,
                 },
                 AckResult::Unknown,
@@ -298,6 +340,7 @@ impl Registry {
             return Ok((
                 Taken {
                     agent: None,
+                    class: None,
                     wait_for,
                 },
                 AckResult::Foreign,
@@ -307,6 +350,7 @@ impl Registry {
             return Ok((
                 Taken {
                     agent: None,
+                    class: None,
                     wait_for: None,
                 },
                 AckResult::Unknown,
@@ -318,6 +362,7 @@ impl Registry {
             return Ok((
                 Taken {
                     agent: None,
+                    class: None,
                     wait_for: None,
                 },
                 AckResult::Unknown,
@@ -346,6 +391,7 @@ impl Registry {
         Ok((
             Taken {
                 agent: Some(owner),
+                class: None,
                 wait_for: wait.then_some(self.generation),
             },
             result,
@@ -443,6 +489,11 @@ impl Registry {
         !self.active.is_empty()
     }
 
+    /// Events that wait to be written.
+    pub fn events_waiting(&self) -> usize {
+        self.events.len()
+    }
+
     /// Whether anything waits to be written.
     pub fn is_dirty(&self) -> bool {
         !(self.dirty.is_empty()
@@ -450,6 +501,7 @@ impl Registry {
             && self.events.is_empty()
             && self.new_classes.is_empty()
             && self.new_manifests.is_empty()
+            && self.seen.is_empty()
             && self.removed_operations.is_empty())
     }
 
@@ -461,6 +513,7 @@ impl Registry {
             manifests: std::mem::take(&mut self.new_manifests),
             claims: std::mem::take(&mut self.claims),
             events: std::mem::take(&mut self.events),
+            seen: std::mem::take(&mut self.seen),
             ..Batch::default()
         };
         self.generation += 1;
@@ -502,6 +555,7 @@ impl Registry {
         self.removed_operations.extend(batch.removed_operations);
         self.new_manifests.splice(0..0, batch.manifests);
         self.claims.splice(0..0, batch.claims);
+        self.seen.splice(0..0, batch.seen);
         batch.events.into_iter().for_each(|event| self.tell(event));
         self.put_sightings_back(batch.sightings);
         self.new_classes
@@ -702,6 +756,27 @@ impl Registry {
         self.manifests.get(agent.manifest.as_ref()?).cloned()
     }
 
+    /// Enters an agent among those of its class, and takes it out of the one that it left.
+    fn file(&mut self, id: &Arc<str>, left: Option<&Arc<str>>) {
+        if let Some(left) = left {
+            self.unfile(id, left);
+        }
+        let class = self.agents.get(id).and_then(|agent| agent.class.clone());
+        if let Some(class) = class {
+            let of_class = self.by_class.entry(class).or_default();
+            of_class.insert(id.clone());
+        }
+    }
+
+    fn unfile(&mut self, id: &str, class: &str) {
+        if let Some(of_class) = self.by_class.get_mut(class) {
+            of_class.remove(id);
+            if of_class.is_empty() {
+                self.by_class.remove(class);
+            }
+        }
+    }
+
     fn mark(&mut self, id: &Arc<str>) {
         if let Some(agent) = self.agents.get_mut(id)
             && !agent.dirty
@@ -802,6 +877,10 @@ fn row_of(agent: &Agent) -> Agent {
         row_seen: agent.row_seen,
         unsighted: 0,
         interval_ms: agent.interval_ms,
+        started: None,
+        certificate: None,
+        certificate_until: None,
+        certificate_stage: 0,
         rival: None,
         bulletins: Box::default(),
     }

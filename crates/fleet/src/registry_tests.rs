@@ -17,12 +17,21 @@ const POLICY: Policy = Policy {
     queued_timeout: Duration::from_secs(300),
     deployed_timeout: Duration::from_secs(300),
     describe_timeout: Duration::from_secs(90),
+    certificate_warning: Duration::ZERO,
 };
 
 /// A registry with a store that always succeeds, and a clock.
 struct World {
     registry: Registry,
     now: i64,
+}
+
+/// Of a heartbeat that came without a certificate.
+fn source(text: &[u8]) -> Source<'_> {
+    Source {
+        text,
+        certificate: None,
+    }
 }
 
 impl World {
@@ -71,7 +80,7 @@ impl World {
         let text = heartbeat.to_vec().unwrap();
         let (now, registry) = (self.at(), &mut self.registry);
         let taken = registry
-            .heartbeat(now, &POLICY, heartbeat, &text, manifest)
+            .heartbeat(now, &POLICY, heartbeat, source(&text), manifest)
             .unwrap();
         if taken.wait_for.is_some() {
             self.store();
@@ -403,7 +412,9 @@ fn history_and_names_are_bounded() {
         let beat = heartbeat(bad, None);
         let (now, registry) = (world.at(), &mut world.registry);
         assert!(
-            registry.heartbeat(now, &POLICY, beat, b"{}", None).is_err(),
+            registry
+                .heartbeat(now, &POLICY, beat, source(b"{}"), None)
+                .is_err(),
             "{bad:?}"
         );
     }
@@ -415,7 +426,7 @@ fn a_batch_that_could_not_be_written_is_written_later() {
     world.publish("edge", "f1");
     let (now, registry) = (world.at(), &mut world.registry);
     let taken = registry
-        .heartbeat(now, &POLICY, heartbeat("first", None), b"{}", None)
+        .heartbeat(now, &POLICY, heartbeat("first", None), source(b"{}"), None)
         .unwrap();
     assert!(taken.wait_for.is_some());
     let batch = registry.take_batch();

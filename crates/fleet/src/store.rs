@@ -13,6 +13,7 @@
 //! now and then.
 
 mod events;
+mod resolution;
 mod rows;
 mod schema;
 
@@ -59,6 +60,7 @@ impl Store {
             ..Options::default()
         };
         let database = Database::open(place, options, &schema::SCHEMA).await?;
+        database.migrate(&resolution::SCHEMA).await?;
         Ok(Store { database, node })
     }
 
@@ -89,6 +91,8 @@ impl Store {
                 .rollouts(all("SELECT * FROM rollouts ORDER BY created_ms, id"))
                 .await?,
             classes: self.classes(all("SELECT * FROM classes")).await?,
+            seen: self.seen(all(resolution::SEEN)).await?,
+            resolutions: self.resolutions(all(resolution::OWN)).await?,
             manifests: self
                 .manifests(all("SELECT hash, head FROM manifests"))
                 .await?,
@@ -100,6 +104,7 @@ impl Store {
                 .sightings(all("SELECT body FROM sightings ORDER BY seq"))
                 .await?,
             removed: Vec::new(),
+            removed_rollouts: Vec::new(),
         })
     }
 
@@ -145,6 +150,8 @@ impl Store {
             tx.insert("write sightings", &rows::SIGHTINGS, vec![row])
                 .await?;
         }
+        self.write_seen(&mut tx, &batch.seen).await?;
+        changes.extend(batch.seen.iter().map(|(class, _)| (CLASS, class.clone())));
         self.write_events(&mut tx, &batch.events).await?;
         self.note(&mut tx, seq, now, &changes).await?;
         tx.commit("commit what agents said").await?;
@@ -255,6 +262,41 @@ impl Store {
         tx.commit("commit a roll-out").await
     }
 
+    /// Removes roll-outs that are over; durable when this returns. Nothing is removed unless the
+    /// lease's fence still stands there.
+    pub async fn remove_rollouts(
+        &self,
+        ids: &[Arc<str>],
+        fence: i64,
+        now: UnixMillis,
+    ) -> Result<bool, SqlError> {
+        let (mut tx, seq) = self.begin().await?;
+        if !self.holds(&mut tx, fence).await? {
+            return Ok(false);
+        }
+        for chunk in ids.chunks(limits::ROWS_PER_STATEMENT_MAX) {
+            let delete = Statement::new("DELETE FROM rollouts WHERE id IN ");
+            let delete = delete.list(chunk.iter().map(|id| &**id));
+            tx.run("remove roll-outs", &delete).await?;
+        }
+        let gone: Vec<(&'static str, Arc<str>)> =
+            ids.iter().map(|id| (ROLLOUT_GONE, id.clone())).collect();
+        self.note(&mut tx, seq, now, &gone).await?;
+        tx.commit("remove roll-outs").await?;
+        Ok(true)
+    }
+
+    /// Whether this node's lease still has this fence.
+    async fn holds(&self, tx: &mut Transaction, fence: i64) -> Result<bool, SqlError> {
+        if !self.is_shared() {
+            return Ok(true);
+        }
+        let held = Statement::new("SELECT name FROM leases WHERE holder = ? AND fence = ?");
+        let held = held.bind(self.node).bind(fence);
+        let row = tx.row("see that the lease holds", &held).await?;
+        Ok(row.is_some())
+    }
+
     /// Removes agents with their operations; durable when this returns. Under a lease it tells
     /// whether its fence still stood there, and removes nothing otherwise.
     pub async fn remove_agents(
@@ -264,12 +306,10 @@ impl Store {
         now: UnixMillis,
     ) -> Result<bool, SqlError> {
         let (mut tx, seq) = self.begin().await?;
-        if let Some(fence) = fence.filter(|_| self.is_shared()) {
-            let held = Statement::new("SELECT name FROM leases WHERE holder = ? AND fence = ?");
-            let held = held.bind(self.node).bind(fence);
-            if tx.row("see that the lease holds", &held).await?.is_none() {
-                return Ok(false);
-            }
+        if let Some(fence) = fence
+            && !self.holds(&mut tx, fence).await?
+        {
+            return Ok(false);
         }
         for chunk in ids.chunks(limits::ROWS_PER_STATEMENT_MAX) {
             for table in [
@@ -308,12 +348,14 @@ impl Store {
         let mut news = News {
             seq,
             removed: by_kind.remove(REMOVED).unwrap_or_default(),
+            removed_rollouts: by_kind.remove(ROLLOUT_GONE).unwrap_or_default(),
             ..News::default()
         };
         let named = |kind: &str| by_kind.get(kind).cloned().unwrap_or_default();
         for chunk in named(CLASS).chunks(limits::ROWS_PER_STATEMENT_MAX) {
             let select = in_list("SELECT * FROM classes WHERE name IN ", chunk);
             news.classes.extend(self.classes(select).await?);
+            self.resolutions_of(chunk, &mut news).await?;
         }
         for chunk in named(ROLLOUT).chunks(limits::ROWS_PER_STATEMENT_MAX) {
             let select = in_list("SELECT * FROM rollouts WHERE id IN ", chunk);
@@ -497,7 +539,8 @@ impl Store {
             }
             for agent in chunk {
                 if let Some(stored) = stored.remove(&agent.id) {
-                    agent.join(&stored);
+                    // The registry's own joining tells of it.
+                    let _ = agent.join(&stored);
                     written.news.agents.push(agent.clone());
                 }
             }
@@ -663,3 +706,4 @@ const FLOW: &str = "flow";
 const MANIFEST: &str = "manifest";
 const ROLLOUT: &str = "rollout";
 const REMOVED: &str = "agent-removed";
+const ROLLOUT_GONE: &str = "rollout-gone";

@@ -43,7 +43,9 @@ pub struct AgentView {
     pub heartbeats_total: u64,
     /// How often it calls, as its calls show; null until that is known.
     pub heartbeat_interval_ms: Option<u32>,
-    /// Another device that calls under the same identifier.
+    /// The end of the certificate that its connection last showed, milliseconds since 1970.
+    pub certificate_ends_ms: Option<i64>,
+    /// Another one that calls under the same identifier: its device, or what else tells it apart.
     pub duplicate_device: Option<String>,
 }
 

@@ -61,6 +61,7 @@
 
 #[cfg(test)]
 mod behavior;
+mod direct;
 mod disk;
 mod done;
 mod error;

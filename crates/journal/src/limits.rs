@@ -43,6 +43,24 @@ pub const READ_HANDLES_MAX: usize = 64;
 /// Bytes that recovery reads at a time; the buffer grows only for a larger frame.
 pub const RECOVERY_READ_BYTES: usize = 1 << 20;
 
+/// Bytes from which on one write that is synced next may pass the system's cache: from here on a
+/// disk takes them at its full rate.
+pub const DIRECT_BYTES_MIN: usize = 256 << 10;
+
+/// Bytes that go past the cache in one call: what a disk of several queues takes at its best.
+pub const DIRECT_WRITE_BYTES: usize = 1 << 20;
+
+/// What writing past the cache goes by, of places in files and in memory: a page, which every block
+/// of a disk divides.
+pub const DIRECT_BLOCK_BYTES: usize = 4 << 10;
+
+/// Bytes after which large writes that nobody waits for try the slower of their two ways again, at
+/// first: one try in 64 at the size that goes past the cache at once.
+pub const SLOWER_AFTER_BYTES_MIN: u64 = 64 << 20;
+
+/// And at most, when it stays the slower one: a try then costs next to nothing on the slowest disk.
+pub const SLOWER_AFTER_BYTES_MAX: u64 = 4 << 30;
+
 /// Damaged stretches that recovery lists one by one; further ones are only counted.
 pub const DAMAGE_LISTED_MAX: usize = 1_024;
 

@@ -7,13 +7,16 @@ use crate::disk::File;
 use crate::format::{FRAME_OVERHEAD_BYTES, FrameHeader};
 use crate::limits;
 
-/// Reads a segment through a buffer of a bounded size; a larger frame gets a larger one.
+/// Reads a segment through a buffer of a bounded size; a larger frame gets a larger one. The first
+/// read is small: of most segments an opening wants the header only.
 pub(crate) struct Reader {
     file: Arc<dyn File>,
     pub len: u64,
     bytes: Vec<u8>,
     /// The offset of the buffer's first byte.
     at: u64,
+    /// Bytes of the next read.
+    step: u64,
 }
 
 impl Reader {
@@ -24,6 +27,7 @@ impl Reader {
             len,
             bytes: Vec::new(),
             at: 0,
+            step: limits::DISK_BLOCK_BYTES,
         })
     }
 
@@ -32,8 +36,11 @@ impl Reader {
         let want = want.min(self.len.saturating_sub(offset));
         let have_end = self.at + self.bytes.len() as u64;
         if offset < self.at || offset + want > have_end {
-            let size =
-                (self.len.saturating_sub(offset)).min(want.max(limits::RECOVERY_READ_BYTES as u64));
+            if self.step > limits::DISK_BLOCK_BYTES {
+                self.file.read_in_sequence();
+            }
+            let size = self.len.saturating_sub(offset).min(want.max(self.step));
+            self.step = (8 * self.step).min(limits::RECOVERY_READ_BYTES as u64);
             self.bytes.resize(size as usize, 0);
             self.at = offset;
             let read = self.file.read_at(&mut self.bytes, offset)?;

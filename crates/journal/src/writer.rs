@@ -280,17 +280,23 @@ impl Writer {
     }
 
     fn write_runs(&mut self) -> Result<(), JournalError> {
-        let Batch { bytes, runs, .. } = &self.batch;
+        let Batch {
+            bytes, runs, need, ..
+        } = &self.batch;
+        let is_synced_next = need.0 == Durability::Disk;
         for (index, run) in runs.iter().enumerate() {
             let end = runs.get(index + 1).map_or(bytes.len(), |next| next.start);
             let piece = &bytes[run.start..end];
             let segment = &run.tail.segment;
-            run.tail
-                .file
-                .write_at(piece, run.position - segment.base)
-                .map_err(|error| {
-                    JournalError::io("write", &self.shared.table.path(segment.base), error)
-                })?;
+            let (file, offset) = (&run.tail.file, run.position - segment.base);
+            let written = if is_synced_next {
+                file.write_through(piece, offset)
+            } else {
+                file.write_at(piece, offset)
+            };
+            written.map_err(|error| {
+                JournalError::io("write", &self.shared.table.path(segment.base), error)
+            })?;
             segment
                 .written
                 .store(run.position + piece.len() as u64, Ordering::Release);

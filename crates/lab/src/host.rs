@@ -2,9 +2,11 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{FallocateFlags, OFlags};
 use serde::Serialize;
 
 use crate::experiment::LabError;
@@ -89,13 +91,28 @@ pub fn disk_sync_paced_p99_ms(folder: &Path, rate: u32, length: Duration) -> std
     Ok(stats::quantile(&stats::sorted(&times), 0.99).unwrap_or(0.0))
 }
 
+/// Written in sequence and synced at the end, through the page cache or past it, whichever is faster.
 fn disk_write_bytes_per_s(folder: &Path) -> std::io::Result<f64> {
+    let cached = sequence_bytes_per_s(folder, OFlags::empty())?;
+    // A file system may not have it.
+    let direct = sequence_bytes_per_s(folder, OFlags::DIRECT).unwrap_or(0.0);
+    Ok(cached.max(direct))
+}
+
+fn sequence_bytes_per_s(folder: &Path, flags: OFlags) -> std::io::Result<f64> {
     let path = folder.join("disk-write");
-    let mut file = File::create(&path)?;
-    let block = vec![7_u8; 1 << 20];
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true);
+    options.custom_flags(flags.bits() as i32);
+    let mut file = options.open(&path)?;
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, WRITE_MIB << 20)?;
+    // Writing past the cache is by whole pages, of the memory too.
+    let block = vec![7_u8; WRITE_BYTES + PAGE_BYTES];
+    let start = block.as_ptr().align_offset(PAGE_BYTES);
+    let block = &block[start..start + WRITE_BYTES];
     let began = Instant::now();
     for _ in 0..WRITE_MIB {
-        file.write_all(&block)?;
+        file.write_all(block)?;
     }
     file.sync_data()?;
     let rate = (WRITE_MIB << 20) as f64 / began.elapsed().as_secs_f64();
@@ -125,4 +142,6 @@ fn first_line(path: &str) -> String {
 }
 
 const SYNC_COUNT: usize = 200;
-const WRITE_MIB: usize = 256;
+const WRITE_BYTES: usize = 1 << 20;
+const WRITE_MIB: u64 = 512;
+const PAGE_BYTES: usize = 4 << 10;

@@ -92,11 +92,20 @@ impl Calls {
         let began = Instant::now();
         let mut sessions = JoinSet::new();
         for index in 0..load.calls.len() {
-            sessions.spawn(session(load.clone(), index, each, began + load.length));
+            let session = session(load.clone(), index, each, began + load.length);
+            // One clock for all calls of a session: one for each would cost as much as sending it.
+            sessions.spawn(tokio::time::timeout(load.length + ANSWER_MAX, session));
         }
         let mut all = Answered::default();
         while let Some(ended) = sessions.join_next().await {
-            let ended = ended.unwrap_or_else(|error| Err(LabError::Failed(error.to_string())))?;
+            let ended = match ended {
+                Ok(Ok(ended)) => ended?,
+                Ok(Err(_)) => {
+                    let message = format!("a call was not answered within {ANSWER_MAX:?}");
+                    return Err(LabError::Failed(message));
+                }
+                Err(error) => return Err(LabError::Failed(error.to_string())),
+            };
             all.calls += ended.calls;
             all.body_bytes += ended.body_bytes;
             all.latency_ms.extend(ended.latency_ms);
@@ -123,12 +132,7 @@ async fn session(
             Some(link) => link,
             None => Link::open(address).await?,
         };
-        let asking = tokio::time::timeout(ANSWER_MAX, open.ask(call));
-        let body = asking.await.unwrap_or_else(|_| {
-            Err(LabError::Failed(format!(
-                "a call was not answered within {ANSWER_MAX:?}"
-            )))
-        })?;
+        let body = open.ask(call).await?;
         answered
             .latency_ms
             .push(began.elapsed().as_secs_f64() * 1e3);

@@ -44,6 +44,8 @@ impl Done {
 pub enum Sending {
     /// In batches, as fast as they are taken.
     Batches,
+    /// Each record in a request of its own, as fast as they are taken.
+    Alone,
     /// One record in flight per producer, without linger.
     Single,
     /// One producer at so many records a second, without linger.
@@ -97,6 +99,7 @@ impl Tool {
     pub fn produce(&self, load: &Produce<'_>, folder: &Path) -> Result<Done, LabError> {
         let (way, count) = match load.sending {
             Sending::Batches => ("produce", load.producers.to_string()),
+            Sending::Alone => ("alone", load.producers.to_string()),
             Sending::Single => ("single", load.producers.to_string()),
             Sending::Paced(rate) => ("paced", rate.to_string()),
         };

@@ -51,6 +51,7 @@ pub use consumers::PeersError;
 pub use error::RestError;
 pub use login::{Logins, Openings, Peer, cluster_rights_asked};
 pub use management::management;
+pub use partitioner::of_key as partition_of_key;
 pub use rate::{RateLimit, RateLimitConfig, rate_limited};
 pub use routes::{RestHandle, routes};
 pub use schemas::routes as schema_routes;

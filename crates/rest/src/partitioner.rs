@@ -7,7 +7,7 @@
 use base::Rng;
 
 /// The partition of `key` among `partitions` (at least one).
-pub(crate) fn of_key(key: &[u8], partitions: i32) -> i32 {
+pub fn of_key(key: &[u8], partitions: i32) -> i32 {
     // Java masks the sign bit away instead of taking the absolute value.
     let hash = i32::from_ne_bytes((murmur2(key) & 0x7fff_ffff).to_ne_bytes());
     hash % partitions.max(1)

@@ -9,6 +9,7 @@ mod console;
 mod demo;
 mod endpoints;
 mod folder;
+mod forward;
 mod http;
 mod telemetry;
 mod up;

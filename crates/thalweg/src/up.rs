@@ -25,6 +25,7 @@ use crate::config::{self, Config};
 use crate::demo;
 use crate::endpoints::{DEFAULT_FOLDER, Endpoints};
 use crate::folder::DataFolder;
+use crate::forward;
 use crate::http::{self, Ports, Process};
 use crate::telemetry;
 
@@ -354,7 +355,9 @@ impl Parts {
             Role::Fusion,
             Role::Imports,
         ];
-        let cluster = if !is_here && needs_store.into_iter().any(runs) {
+        let forwards = runs(Role::Fleet) && config.fleet.role.forward.is_on();
+        let needs_store = forwards || needs_store.into_iter().any(runs);
+        let cluster = if !is_here && needs_store {
             let (dir, config) = (folder.join("streams"), config.streams.clone());
             Some(
                 blocking(move || streams::Cluster::open(&dir, config))
@@ -414,6 +417,13 @@ impl Parts {
         } else {
             None
         };
+        if let Some(fleet) = fleet.as_ref().filter(|_| config.fleet.role.forward.is_on()) {
+            let store = store
+                .as_ref()
+                .ok_or_else(|| Failure(NOWHERE_TO_FORWARD.to_owned()))?;
+            let topics = forward::StoreTopics::new(as_service(store, "fleet"));
+            fleet.forward_to(Arc::new(topics));
+        }
         let (mut fusion, mut imports, mut registry) = (None, None, None);
         if let Some(store) = &store {
             // The proxy looks schemas up by itself, on whatever port they are served.
@@ -521,6 +531,8 @@ impl Parts {
             management = management.merge(fusion::http::routes(fusion.clone()));
         }
         if let Some(fleet) = &self.fleet {
+            let ports = self.ports.clone();
+            fleet.watch_certificates(Box::new(move || ports.certificates()));
             let routes = fleet::http::routes(fleet.clone());
             let tls = &config.fleet.http.tls;
             management = management.merge(match tls.is_on() {
@@ -640,7 +652,7 @@ fn with_peer_address(config: &rest::RestConfig, listener: &TcpListener) -> rest:
 fn openings(config: &Config) -> rest::Openings {
     let mut paths = vec!["/health"];
     if config.access.open_metrics {
-        paths.push("/metrics");
+        paths.extend(["/metrics", http::EFM_METRICS]);
     }
     rest::Openings {
         paths,
@@ -800,6 +812,9 @@ whatever they are; it serves C2 to agents only with the role fleet.
 Configuration is read from the file, then from variables such as THALWEG_STREAMS_LISTEN, then from
 --set; later ones win. What listens where is printed, and written into DIR/endpoints.json.
 Ctrl-C stops cleanly.";
+const NOWHERE_TO_FORWARD: &str = "\
+fleet.forward names topics, and there is no event store: add the role streams to --role, or set
+streams.kafka.bootstrap_servers to use a Kafka cluster";
 /// Calls to a cluster before `up` goes on without it, each as long as `request_timeout`.
 const CLUSTER_TRIES: u32 = 3;
 /// The name under which the port of health, metrics and management APIs is listed.

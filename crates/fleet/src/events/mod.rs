@@ -27,7 +27,7 @@ use crate::limits;
 use crate::operation::{FleetOperation, truncate};
 use crate::registry::operation_id;
 
-pub use watch::Watch;
+pub use watch::{Silent, Watch};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +78,10 @@ pub enum Kind {
     RolloutHalted,
     /// A roll-out reached all.
     RolloutDone,
+    /// Two call by one agent's identifier.
+    DuplicateIdentifier,
+    /// A certificate is about to end.
+    CertificateEnding,
     /// An agent's own.
     Bulletin,
 }
@@ -226,7 +230,11 @@ impl Kind {
     pub fn is_alert(self) -> bool {
         matches!(
             self,
-            Kind::AgentMissing | Kind::OperationFailed | Kind::RolloutHalted
+            Kind::AgentMissing
+                | Kind::OperationFailed
+                | Kind::RolloutHalted
+                | Kind::DuplicateIdentifier
+                | Kind::CertificateEnding
         )
     }
 }
@@ -314,7 +322,7 @@ pub struct EventFilter {
     pub limit: usize,
 }
 
-const KINDS: [(Kind, &str, Level); 8] = [
+const KINDS: [(Kind, &str, Level); 10] = [
     (Kind::AgentRegistered, "agent-registered", Level::Info),
     (Kind::AgentMissing, "agent-missing", Level::Warn),
     (Kind::AgentBack, "agent-back", Level::Info),
@@ -322,6 +330,12 @@ const KINDS: [(Kind, &str, Level); 8] = [
     (Kind::OperationFailed, "operation-failed", Level::Error),
     (Kind::RolloutHalted, "rollout-halted", Level::Error),
     (Kind::RolloutDone, "rollout-done", Level::Info),
+    (
+        Kind::DuplicateIdentifier,
+        "duplicate-identifier",
+        Level::Warn,
+    ),
+    (Kind::CertificateEnding, "certificate-ending", Level::Warn),
     (Kind::Bulletin, "bulletin", Level::Warn),
 ];
 

@@ -9,6 +9,9 @@ use base::UnixMillis;
 use super::{Event, Kind};
 use crate::agent::Agent;
 
+/// An agent that was silent for longer than it may be, and how long it may be.
+pub type Silent = (Arc<str>, Duration);
+
 /// Who is missing as far as was told.
 #[derive(Debug, Default)]
 pub struct Watch {
@@ -17,31 +20,37 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Looks at all agents, each with the silence that it may keep; returns what to tell.
+    /// Looks at all agents that were silent for longer than they may be; returns what to tell.
+    /// `agent` is what is known of one now.
     ///
     /// The first look takes whoever has been missing for longer as told: by the node that looked
     /// before, or before the last start.
     pub fn look<'a>(
         &mut self,
         now: UnixMillis,
-        agents: impl Iterator<Item = (&'a Agent, Duration)>,
+        silent: Vec<Silent>,
+        agent: impl Fn(&str) -> Option<&'a Agent>,
     ) -> Vec<Event> {
         let mut events = Vec::new();
         let mut missing = HashSet::new();
-        for (agent, patience) in agents {
-            let silence = now.since(agent.last_seen);
-            let was_missing = self.missing.contains(&agent.id);
-            if silence > patience {
-                missing.insert(agent.id.clone());
-                let is_news = self.has_looked || silence - patience < TAKEOVER;
-                if !was_missing && is_news {
+        for (id, patience) in silent {
+            if !self.missing.contains(&id) {
+                // It may have called, or be gone, since it was looked at.
+                let Some(agent) = agent(&id) else { continue };
+                let silence = now.since(agent.last_seen);
+                if silence <= patience {
+                    continue;
+                }
+                if self.has_looked || silence - patience < TAKEOVER {
                     let message = format!("silent for {} s", silence.as_secs());
                     events.push(Event::new(Kind::AgentMissing, Some(agent), message, now));
                 }
-            } else if was_missing {
-                let message = "it calls again".to_owned();
-                events.push(Event::new(Kind::AgentBack, Some(agent), message, now));
             }
+            missing.insert(id);
+        }
+        for agent in self.missing.difference(&missing).filter_map(|id| agent(id)) {
+            let message = "it calls again".to_owned();
+            events.push(Event::new(Kind::AgentBack, Some(agent), message, now));
         }
         self.missing = missing;
         self.has_looked = true;
@@ -61,16 +70,40 @@ const TAKEOVER: Duration = Duration::from_secs(30);
 mod tests {
     use super::*;
 
+    const PATIENCE: Duration = Duration::from_secs(90);
+
+    fn silent(agents: &[Agent], now: UnixMillis) -> Vec<Silent> {
+        let silent = agents.iter().filter(|a| now.since(a.last_seen) > PATIENCE);
+        silent.map(|agent| (agent.id.clone(), PATIENCE)).collect()
+    }
+
+    fn known<'a>(agents: &'a [Agent]) -> impl Fn(&str) -> Option<&'a Agent> {
+        move |id| agents.iter().find(|agent| *agent.id == *id)
+    }
+
+    #[test]
+    fn who_called_since_it_was_looked_at_is_not_missing_and_who_is_gone_is_not_back() {
+        let mut agents = vec![Agent::new(Arc::from("a"), UnixMillis(0))];
+        let mut watch = Watch::default();
+        let now = UnixMillis(91_000);
+        let before = silent(&agents, now);
+        agents[0].last_seen = now;
+        assert!(watch.look(now, before.clone(), known(&agents)).is_empty());
+        agents[0].last_seen = UnixMillis(0);
+        assert_eq!(watch.look(now, before, known(&agents)).len(), 1);
+        agents.clear();
+        assert!(watch.look(now, Vec::new(), known(&agents)).is_empty());
+    }
+
     #[test]
     fn each_absence_and_return_is_told_once() {
-        let patience = Duration::from_secs(90);
         let mut agents: Vec<Agent> = ["a", "b"]
             .map(|id| Agent::new(Arc::from(id), UnixMillis(0)))
             .into();
         let mut watch = Watch::default();
         let mut look = |agents: &[Agent], second: i64| {
-            let all = agents.iter().map(|agent| (agent, patience));
-            let events = watch.look(UnixMillis(second * 1_000), all);
+            let now = UnixMillis(second * 1_000);
+            let events = watch.look(now, silent(agents, now), known(agents));
             let told = events.iter().map(|event| {
                 format!(
                     "{} {}",
@@ -91,13 +124,12 @@ mod tests {
     #[test]
     fn what_was_told_before_is_not_told_by_who_takes_over() {
         let agents = [Agent::new(Arc::from("a"), UnixMillis(0))];
-        let all = || agents.iter().map(|agent| (agent, Duration::from_secs(90)));
-        assert!(
-            Watch::default()
-                .look(UnixMillis(1_000_000), all())
-                .is_empty()
-        );
-        let soon = Watch::default().look(UnixMillis(100_000), all());
+        let look = |now: UnixMillis| {
+            let silent = silent(&agents, now);
+            Watch::default().look(now, silent, known(&agents))
+        };
+        assert!(look(UnixMillis(1_000_000)).is_empty());
+        let soon = look(UnixMillis(100_000));
         assert_eq!(soon.len(), 1, "the node before may not have told");
     }
 }

@@ -28,10 +28,7 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
             .route(&format!("{prefix}/acknowledge"), post(acknowledge))
             .route(&format!("{prefix}/flows/{{id}}"), get(flow))
             .route(&format!("{prefix}/flows/{{id}}/"), get(flow))
-            .route(
-                &format!("{prefix}/resources/{{id}}"),
-                get(resources::content),
-            );
+            .route(&format!("{prefix}/resources/{{id}}"), get(resource));
     }
     // The address that EFM's documentation gives.
     router
@@ -51,14 +48,38 @@ async fn flow(
     Path(id): Path<String>,
     Query(query): Query<FlowQuery>,
     certificate: Option<Extension<Certificate>>,
+    headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let certificate = certificate
         .as_ref()
         .map(|Extension(certificate)| certificate);
     check_caller(&fleet, certificate, query.aid.as_deref(), None)?;
-    Ok(flow_response(
-        fleet.flow_for(&id, query.aid.as_deref()).await?,
-    ))
+    let accept = headers.get(header::ACCEPT);
+    let accept = accept.and_then(|accept| accept.to_str().ok());
+    let fetched = fleet.flow_for(&id, query.aid.as_deref(), accept).await?;
+    Ok(flow_response(fetched))
+}
+
+/// A resource's content, for agents that are to have it.
+async fn resource(
+    State(fleet): State<Arc<Fleet>>,
+    Path(id): Path<String>,
+    certificate: Option<Extension<Certificate>>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let certificate = certificate.map(|Extension(certificate)| certificate);
+    let binding = fleet.config().certificate_binding;
+    if let Some(agent) = certificate.as_ref().and_then(|shown| shown.agent(binding))
+        && !fleet.may_fetch(agent, &id).await?
+    {
+        counter!("thalweg_fleet_wrong_certificates_total").increment(1);
+        return Err(FleetError::NotItsResource {
+            agent: agent.to_owned(),
+            resource: id,
+        }
+        .into());
+    }
+    resources::content(State(fleet), Path(id), headers).await
 }
 
 /// A flow's text, with the content type of its shape.
@@ -105,6 +126,10 @@ async fn heartbeat(State(fleet): State<Arc<Fleet>>, request: Request) -> Respons
             .path()
             .trim_end_matches("/heartbeat")
             .to_owned(),
+        certificate: request
+            .extensions()
+            .get::<Certificate>()
+            .and_then(Certificate::shown),
     };
     let answer = answer_heartbeat(&fleet, &reached, request).await;
     let result = if answer.is_ok() { "ok" } else { "error" };
@@ -125,7 +150,17 @@ async fn answer_heartbeat(
     let heartbeat = parse(taken.bytes.clone(), Heartbeat::parse).await?;
     let (agent, class) = (heartbeat.sender(), heartbeat.class());
     check_caller(fleet, certificate.as_ref(), agent, class)?;
+    let inner = &fleet.inner;
+    let forwarded = match inner.config.forward.heartbeats {
+        Some(_) => agent.map(Arc::from),
+        None => None,
+    };
     let response = fleet.heartbeat(heartbeat, &taken.bytes, reached).await?;
+    if let Some(agent) = forwarded {
+        inner
+            .forward
+            .heartbeat(&agent, &taken.bytes, inner.clock.now());
+    }
     json(StatusCode::OK, &response)
 }
 
@@ -141,9 +176,26 @@ async fn acknowledge(
         let owner = ack.operation().and_then(|id| fleet.owner_of(id));
         check_caller(&fleet, certificate.as_ref(), owner.as_deref(), None)?;
     }
+    let inner = &fleet.inner;
+    let forwarded = match inner.config.forward.acknowledges {
+        Some(_) => sender_of(&fleet, &ack),
+        None => None,
+    };
     fleet.acknowledge(ack).await?;
+    if let Some(agent) = forwarded {
+        let now = inner.clock.now();
+        inner.forward.acknowledge(&agent, &taken.bytes, now);
+    }
     // Agents look at the status only, but an empty body has confused some.
     json(StatusCode::OK, &serde_json::Map::new())
+}
+
+/// Whose acknowledge it is: the operation's owner's, or whose it says it is.
+fn sender_of(fleet: &Fleet, ack: &Acknowledge) -> Option<Arc<str>> {
+    let owner = ack.operation().and_then(|id| fleet.owner_of(id));
+    let says = ack.agent_info.as_ref();
+    let says = says.and_then(|agent| agent.identifier.as_deref());
+    owner.map(Arc::from).or_else(|| says.map(Arc::from))
 }
 
 /// Parses a message, a large one off the threads that serve the others.

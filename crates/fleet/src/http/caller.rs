@@ -1,7 +1,10 @@
 //! Whose certificate an agent's connection shows, and for whom it may speak.
 
+use base::UnixMillis;
+
 use crate::config::CertificateBinding;
 use crate::error::FleetError;
+use crate::expiry::ShownCertificate;
 
 /// Who a client's certificate says it is; whoever serves the port puts it among a request's
 /// extensions. A connection without one has none.
@@ -10,6 +13,7 @@ pub struct Certificate {
     common_name: Option<String>,
     /// Organizational units, where the whole subject is known.
     units: Option<Vec<String>>,
+    shown: Option<ShownCertificate>,
 }
 
 impl Certificate {
@@ -25,6 +29,7 @@ impl Certificate {
         Certificate {
             common_name: all("CN").into_iter().next(),
             units: Some(all("OU")),
+            shown: None,
         }
     }
 
@@ -33,6 +38,28 @@ impl Certificate {
         Certificate {
             common_name: Some(name.to_owned()),
             units: None,
+            shown: None,
+        }
+    }
+
+    /// With a mark that tells it from others, and the end of its validity.
+    pub fn with_facts(self, mark: u64, until: Option<UnixMillis>) -> Certificate {
+        Certificate {
+            shown: Some(ShownCertificate { mark, until }),
+            ..self
+        }
+    }
+
+    /// What was shown of it.
+    pub(crate) fn shown(&self) -> Option<ShownCertificate> {
+        self.shown
+    }
+
+    /// The agent that it speaks for, where it is held to one.
+    pub(crate) fn agent(&self, binding: CertificateBinding) -> Option<&str> {
+        match binding {
+            CertificateBinding::Off => None,
+            _ => Some(self.common_name.as_deref().unwrap_or_default()),
         }
     }
 

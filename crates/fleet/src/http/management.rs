@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::{Deserialize, Serialize};
 
+use crate::error::FleetError;
 use crate::events::{EventFilter, EventView, Kind, Level};
 use crate::fleet::{AgentFilter, Fleet, unknown_class};
 use crate::http::{Failure, json, rollouts};
@@ -71,7 +72,9 @@ async fn agents(
         after: query.after,
         limit: query.limit.unwrap_or(limits::PAGE_ITEMS_DEFAULT),
     };
-    json(StatusCode::OK, &fleet.agents(&filter))
+    // Looking through a hundred thousand agents is not for the threads that answer them.
+    let listed = tokio::task::spawn_blocking(move || fleet.agents(&filter)).await;
+    json(StatusCode::OK, &listed.map_err(broken)?)
 }
 
 async fn agent(
@@ -166,6 +169,11 @@ async fn events(
     let last = events.last().filter(|_| events.len() == limit);
     let next = last.map(|last| format!("{}.{}", last.at_ms, last.id));
     json(StatusCode::OK, &EventsPage { events, next })
+}
+
+/// The failure of work on another thread.
+fn broken(error: tokio::task::JoinError) -> Failure {
+    FleetError::Broken(error.to_string()).into()
 }
 
 /// The parameters of a request's address.

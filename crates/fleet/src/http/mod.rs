@@ -11,6 +11,7 @@ mod caller;
 mod files;
 mod flows;
 mod management;
+mod manifests;
 mod operations;
 mod resources;
 mod rollouts;
@@ -34,6 +35,7 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
     c2_routes::routes(fleet.clone())
         .merge(management::routes(fleet.clone()))
         .merge(flows::routes(fleet.clone()))
+        .merge(manifests::routes(fleet.clone()))
         .merge(operations::routes(fleet.clone()))
         .merge(resources::routes(fleet.clone()))
         .merge(bundles::routes(fleet))
@@ -77,7 +79,9 @@ impl From<FleetError> for Failure {
             | FleetError::BadFlow { .. }
             | FleetError::UnfitFlow(_)
             | FleetError::BadRollout(_) => StatusCode::BAD_REQUEST,
-            FleetError::WrongCertificate { .. } => StatusCode::FORBIDDEN,
+            FleetError::WrongCertificate { .. } | FleetError::NotItsResource { .. } => {
+                StatusCode::FORBIDDEN
+            }
             FleetError::RolloutState { .. } => StatusCode::CONFLICT,
             FleetError::Unknown { .. } => StatusCode::NOT_FOUND,
             FleetError::Finished { .. } | FleetError::InUse { .. } => StatusCode::CONFLICT,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::UnixMillis;
 use c2::{AgentManifest, Operand, OperationKind};
 
-use super::{Batch, Class, Flow, Registry};
+use super::{Batch, Class, Flow, Registry, Resolution, SeenManifest};
 use crate::agent::Agent;
 use crate::limits;
 use crate::operation::FleetOperation;
@@ -23,6 +23,10 @@ pub struct News {
     pub rollouts: Vec<Rollout>,
     /// Classes.
     pub classes: Vec<ClassRow>,
+    /// Manifests that agents of classes had.
+    pub seen: Vec<(Arc<str>, SeenManifest)>,
+    /// How classes' manifests are found; none: by the general rule.
+    pub resolutions: Vec<(Arc<str>, Option<Resolution>)>,
     /// Manifests' heads.
     pub manifests: Vec<(Arc<str>, Arc<AgentManifest>)>,
     /// Agents.
@@ -33,6 +37,8 @@ pub struct News {
     pub sightings: Vec<Sighting>,
     /// Agents that were removed.
     pub removed: Vec<Arc<str>>,
+    /// Roll-outs that were removed.
+    pub removed_rollouts: Vec<Arc<str>>,
 }
 
 /// A class as the database has it.
@@ -54,6 +60,9 @@ impl Registry {
         for id in &news.removed {
             self.remove(id);
         }
+        for id in &news.removed_rollouts {
+            self.rollouts.remove(id);
+        }
         for flow in news.flows {
             self.add_flow(flow);
         }
@@ -63,15 +72,36 @@ impl Registry {
         for row in news.classes {
             self.adopt_class(row);
         }
+        for (class, seen) in news.seen {
+            if let Some(class) = self.classes.get_mut(&class) {
+                class.adopt_seen(seen);
+            }
+        }
+        for (class, resolution) in news.resolutions {
+            if let Some(class) = self.classes.get_mut(&class) {
+                class.resolution = resolution;
+            }
+        }
         for (hash, head) in news.manifests {
             self.describing.remove(&hash);
             self.manifests.entry(hash).or_insert(head);
         }
         for agent in news.agents {
             match self.agents.get_mut(&agent.id) {
-                Some(known) => known.join(&agent),
+                Some(known) => {
+                    let (id, before) = (known.id.clone(), known.class.clone());
+                    let event = known.join(&agent);
+                    if known.class != before {
+                        self.file(&id, before.as_ref());
+                    }
+                    if let Some(event) = event {
+                        self.tell(event);
+                    }
+                }
                 None => {
-                    self.agents.insert(agent.id.clone(), agent);
+                    let id = agent.id.clone();
+                    self.agents.insert(id.clone(), agent);
+                    self.file(&id, None);
                 }
             }
         }
@@ -109,6 +139,9 @@ impl Registry {
         let Some(agent) = self.agents.remove(id) else {
             return false;
         };
+        if let Some(class) = &agent.class {
+            self.unfile(id, class);
+        }
         for operation in &agent.operations {
             self.owners.remove(&operation.id);
             self.dirty_operations.remove(&operation.id);

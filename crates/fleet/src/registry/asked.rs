@@ -18,11 +18,8 @@ use crate::shape::{self, Place, Wanted};
 impl Registry {
     /// The agents of a class, by name.
     pub fn agents_of(&self, class: &str) -> Vec<Arc<str>> {
-        let agents = self.agents.values();
-        agents
-            .filter(|agent| agent.class.as_deref() == Some(class))
-            .map(|agent| agent.id.clone())
-            .collect()
+        let of_class = self.by_class.get(class).into_iter();
+        of_class.flatten().cloned().collect()
     }
 
     /// Makes room for a request; tells which old ones go.

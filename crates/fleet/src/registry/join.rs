@@ -8,17 +8,25 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use crate::agent::Agent;
+use crate::events::Event;
 use crate::operation::{FleetOperation, OperationStatus};
+use crate::rivalry::Caller;
 
 impl Agent {
-    /// Takes over what another node wrote of this agent, where that node heard it later.
-    pub fn join(&mut self, other: &Agent) {
+    /// Takes over what another node wrote of this agent, where that node heard it later; an event
+    /// when that shows two who call by its identifier.
+    pub fn join(&mut self, other: &Agent) -> Option<Event> {
+        let mut event = None;
         if other.last_seen > self.last_seen {
             self.class.clone_from(&other.class);
             self.manifest.clone_from(&other.manifest);
             self.hostname.clone_from(&other.hostname);
-            let before = std::mem::replace(&mut self.device, other.device.clone());
-            self.note_device(before, other.last_seen);
+            let before = Caller {
+                device: std::mem::replace(&mut self.device, other.device.clone()),
+                ..Caller::default()
+            };
+            // Rows tell the device alone.
+            event = self.note_caller(before, other.last_seen);
             self.flow.clone_from(&other.flow);
         }
         if self.interval_ms == 0 {
@@ -28,6 +36,7 @@ impl Agent {
         self.last_seen = self.last_seen.max(other.last_seen);
         self.row_seen = self.row_seen.max(other.row_seen);
         self.heartbeats = self.heartbeats.max(other.heartbeats);
+        event
     }
 }
 

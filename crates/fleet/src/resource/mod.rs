@@ -4,6 +4,7 @@
 //! fetch an id twice. A class has a set of them; the set's digest is what an agent echoes once it
 //! has them all.
 
+mod fetch;
 mod shelf;
 
 use std::fmt;

@@ -1,15 +1,17 @@
 //! Roll-outs as operators start and steer them, and how the node that holds the lease goes on with
 //! them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::UnixMillis;
 use metrics::counter;
 use serde::Serialize;
+use sql::SqlError;
 use uuid::Uuid;
 
 use super::{EVERYBODY, Outcome, Plan, Progress, Rollout, RolloutState, Standing, Step};
-use crate::agent::{Agent, FlowState};
+use crate::agent::FlowState;
 use crate::error::FleetError;
 use crate::events::{Event, Kind};
 use crate::fleet::{Fleet, Inner, unknown_class};
@@ -125,31 +127,32 @@ impl Fleet {
         };
         registry.adopt_rollout(rollout.clone());
         registry.adopt_class(row);
+        drop(registry);
         tracing::info!(class, flow, rollout = &*rollout.id, "began a roll-out");
-        Ok(inner.rollout_view(&registry, &rollout))
+        Ok(inner.rollout_view(&rollout))
     }
 
     /// The roll-outs of a class, newest first.
     pub fn rollouts(&self, class: &str) -> Result<Vec<RolloutView>, FleetError> {
-        let registry = self.inner.registry.lock();
-        if !registry.classes.contains_key(class) {
-            return Err(unknown_class(class));
-        }
-        let of_class = registry.rollouts.values().filter(|r| *r.class == *class);
-        let mut all: Vec<&Arc<Rollout>> = of_class.collect();
+        let mut all: Vec<Arc<Rollout>> = {
+            let registry = self.inner.registry.lock();
+            if !registry.classes.contains_key(class) {
+                return Err(unknown_class(class));
+            }
+            let of_class = registry.rollouts.values().filter(|r| *r.class == *class);
+            of_class.cloned().collect()
+        };
         all.sort_by_key(|rollout| std::cmp::Reverse((rollout.created, rollout.id.clone())));
-        all.truncate(limits::PAGE_ITEMS_DEFAULT);
-        let views = all
-            .into_iter()
-            .map(|r| self.inner.rollout_view(&registry, r));
+        all.truncate(limits::CLASS_ROLLOUTS_MAX + 1);
+        let views = all.iter().map(|rollout| self.inner.rollout_view(rollout));
         Ok(views.collect())
     }
 
     /// One roll-out.
     pub fn rollout(&self, id: &str) -> Result<RolloutView, FleetError> {
-        let registry = self.inner.registry.lock();
-        let rollout = registry.rollouts.get(id).ok_or_else(|| unknown(id))?;
-        Ok(self.inner.rollout_view(&registry, rollout))
+        let found = self.inner.registry.lock().rollouts.get(id).cloned();
+        let rollout = found.ok_or_else(|| unknown(id))?;
+        Ok(self.inner.rollout_view(&rollout))
     }
 
     /// Steers a roll-out; durable when this returns.
@@ -182,8 +185,7 @@ impl Fleet {
         }
         if rollout.state == RolloutState::Halted && state == RolloutState::Running {
             // What failed so far was seen; it halts again when more does.
-            let registry = inner.registry.lock();
-            let standings = inner.standings(&registry, &rollout, inner.clock.now());
+            let standings = inner.standings(&rollout, inner.clock.now());
             let progress = rollout.progress(&standings);
             let share = (progress.failed * 100)
                 .div_ceil(progress.reached.max(1))
@@ -193,10 +195,7 @@ impl Fleet {
         rollout.state = state;
         rollout.reason = format!("{} by an operator", wish.word());
         match inner.change(rollout).await? {
-            Some(changed) => {
-                let registry = inner.registry.lock();
-                Ok(inner.rollout_view(&registry, &changed))
-            }
+            Some(changed) => Ok(inner.rollout_view(&changed)),
             None => Err(not_now),
         }
     }
@@ -206,20 +205,20 @@ impl Inner {
     /// Goes on with all roll-outs that are due.
     pub(crate) async fn advance_rollouts(&self) {
         let now = self.clock.now();
-        let due: Vec<Rollout> = {
+        let running: Vec<Arc<Rollout>> = {
             let registry = self.registry.lock();
-            let running = registry
-                .classes
-                .values()
-                .filter_map(|class| class.rollout.as_ref());
-            let running = running.filter(|rollout| rollout.state == RolloutState::Running);
-            running
-                .filter_map(|rollout| {
-                    let standings = self.standings(&registry, rollout, now);
-                    stepped(rollout, rollout.decide(now, &standings), now)
-                })
+            let rollouts = registry.classes.values().filter_map(|c| c.rollout.clone());
+            rollouts
+                .filter(|rollout| rollout.state == RolloutState::Running)
                 .collect()
         };
+        let due: Vec<Rollout> = running
+            .iter()
+            .filter_map(|rollout| {
+                let standings = self.standings(rollout, now);
+                stepped(rollout, rollout.decide(now, &standings), now)
+            })
+            .collect();
         for rollout in due {
             let (id, state, reason) = (rollout.id.clone(), rollout.state, rollout.reason.clone());
             match self.change(rollout).await {
@@ -234,6 +233,19 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Removes the oldest roll-outs of classes that had many.
+    pub(crate) async fn prune_rollouts(&self, fence: i64, now: UnixMillis) -> Result<(), SqlError> {
+        let old = self.registry.lock().old_rollouts();
+        if old.is_empty() || !self.store.remove_rollouts(&old, fence, now).await? {
+            return Ok(());
+        }
+        let mut registry = self.registry.lock();
+        for id in &old {
+            registry.rollouts.remove(id);
+        }
+        Ok(())
     }
 
     /// Writes a roll-out's next state; none when another node was first.
@@ -278,27 +290,24 @@ impl Inner {
         Ok(Some(rollout))
     }
 
-    fn standings(&self, registry: &Registry, rollout: &Rollout, now: UnixMillis) -> Vec<Standing> {
-        let of_class = |agent: &&Agent| agent.class.as_deref() == Some(&*rollout.class);
-        let standing = |agent: &Agent| Standing {
-            rank: rollout.rank(&agent.id),
-            is_online: self.is_online(agent, now),
-            outcome: match agent.flow_state(Some(&rollout.flow), &self.policy) {
-                FlowState::Deployed => Outcome::Deployed,
-                FlowState::Failed => Outcome::Failed,
-                _ => Outcome::Pending,
-            },
-        };
-        registry
-            .agents
-            .values()
-            .filter(of_class)
-            .map(standing)
-            .collect()
+    fn standings(&self, rollout: &Rollout, now: UnixMillis) -> Vec<Standing> {
+        let mut standings = Vec::new();
+        self.each_agent_of(&rollout.class, |_, agent| {
+            standings.push(Standing {
+                rank: rollout.rank(&agent.id),
+                is_online: self.is_online(agent, now),
+                outcome: match agent.flow_state(Some(&rollout.flow), &self.policy) {
+                    FlowState::Deployed => Outcome::Deployed,
+                    FlowState::Failed => Outcome::Failed,
+                    _ => Outcome::Pending,
+                },
+            });
+        });
+        standings
     }
 
-    fn rollout_view(&self, registry: &Registry, rollout: &Rollout) -> RolloutView {
-        let standings = self.standings(registry, rollout, self.clock.now());
+    fn rollout_view(&self, rollout: &Rollout) -> RolloutView {
+        let standings = self.standings(rollout, self.clock.now());
         RolloutView {
             id: rollout.id.to_string(),
             class: rollout.class.to_string(),
@@ -314,6 +323,28 @@ impl Inner {
             failures_percent: rollout.plan.failures_percent,
             progress: rollout.progress(&standings),
         }
+    }
+}
+
+impl Registry {
+    /// The roll-outs that are over and more than are kept of their class; those that still decide
+    /// for it stay.
+    fn old_rollouts(&self) -> Vec<Arc<str>> {
+        let mut by_class: HashMap<&str, Vec<&Rollout>> = HashMap::new();
+        for rollout in self.rollouts.values().filter(|rollout| rollout.is_over()) {
+            let class = self.classes.get(&rollout.class);
+            let decides = class.and_then(|class| class.rollout.as_ref());
+            if decides.is_none_or(|decides| decides.id != rollout.id) {
+                by_class.entry(&rollout.class).or_default().push(rollout);
+            }
+        }
+        let mut old = Vec::new();
+        for mut of_class in by_class.into_values() {
+            of_class.sort_by_key(|rollout| std::cmp::Reverse((rollout.created, &*rollout.id)));
+            let more = of_class.into_iter().skip(limits::CLASS_ROLLOUTS_MAX);
+            old.extend(more.map(|rollout| rollout.id.clone()));
+        }
+        old
     }
 }
 

@@ -2,12 +2,14 @@
  * Load on anything that speaks Kafka's protocol, by librdkafka; one run prints one line of JSON.
  *
  *   load produce ADDRESS TOPIC BYTES ACKS PRODUCERS SECONDS BYTES_MAX
+ *   load alone   ADDRESS TOPIC BYTES ACKS PRODUCERS SECONDS BYTES_MAX
  *   load single  ADDRESS TOPIC BYTES ACKS PRODUCERS SECONDS BYTES_MAX
  *   load paced   ADDRESS TOPIC BYTES ACKS RATE      SECONDS BYTES_MAX
  *   load consume ADDRESS TOPIC PARTITIONS RECORDS
  *
- * `produce` sends as fast as it may, in librdkafka's batches (linger 5 ms). `single` sends a record,
- * waits for its acknowledgement and sends the next. `paced` sends at a fixed rate without linger;
+ * `produce` sends as fast as it may, in librdkafka's batches (linger 5 ms). `alone` does too, but
+ * each record in a request of its own. `single` sends a record, waits for its acknowledgement and
+ * sends the next. `paced` sends at a fixed rate without linger;
  * its latency counts from the time at which a record was due, so that a client or server that falls
  * behind does not flatter the result. Each producer is a client of its own with its own connections.
  * `consume` reads all partitions from their beginning until it has so many records.
@@ -26,7 +28,7 @@
 enum { PRODUCERS_MAX = 256, STALL_SECONDS = 30, FLUSH_MS = 120 * 1000 };
 
 struct plan {
-    enum { PRODUCE, SINGLE, PACED } way;
+    enum { PRODUCE, ALONE, SINGLE, PACED } way;
     const char *address, *topic, *acks;
     size_t bytes;
     double rate, seconds;
@@ -53,6 +55,8 @@ static void give_up(const char *what, const char *why) {
     fprintf(stderr, "%s: %s\n", what, why);
     exit(1);
 }
+
+static int is_timed(const struct plan *plan) { return plan->way == SINGLE || plan->way == PACED; }
 
 static void *zeroed(size_t count, size_t bytes) {
     void *memory = calloc(count, bytes);
@@ -88,7 +92,9 @@ static rd_kafka_t *client_of(struct producer *producer) {
     set(conf, "log_level", "3");
     set(conf, "acks", plan->acks);
     set(conf, "linger.ms", plan->way == PRODUCE ? "5" : "0");
-    set(conf, "queue.buffering.max.messages", "200000");
+    /* Requests of one record fill a server's and a client's buffers more than they say. */
+    set(conf, "queue.buffering.max.messages", plan->way == ALONE ? "1000" : "200000");
+    if (plan->way == ALONE) set(conf, "batch.num.messages", "1");
     set(conf, "queue.buffering.max.kbytes", "65536");
     set(conf, "socket.nagle.disable", "true");
     rd_kafka_conf_set_opaque(conf, producer);
@@ -203,7 +209,7 @@ static void run_producers(const struct plan *plan, int count) {
     for (int index = 0; index < count; index++) {
         struct producer *producer = &producers[index];
         producer->plan = plan;
-        if (plan->way != PRODUCE) {
+        if (is_timed(plan)) {
             producer->due = zeroed((size_t)plan->records_max, sizeof(double));
             producer->latencies_ms = zeroed((size_t)plan->records_max, sizeof(double));
         }
@@ -223,7 +229,7 @@ static void run_producers(const struct plan *plan, int count) {
     if (failed) give_up("records failed", "see above");
     double *latencies = NULL;
     long long timed = 0;
-    if (plan->way != PRODUCE) {
+    if (is_timed(plan)) {
         latencies = zeroed((size_t)records + 1, sizeof(double));
         for (int index = 0; index < count; index++) {
             size_t own = (size_t)atomic_load(&producers[index].delivered);
@@ -287,6 +293,7 @@ int main(int count, char **words) {
     if (count != 9) give_up("usage", "see the head of this file");
     struct plan plan = {.way = !strcmp(words[1], "single")  ? SINGLE
                                : !strcmp(words[1], "paced") ? PACED
+                               : !strcmp(words[1], "alone") ? ALONE
                                                             : PRODUCE,
                         .address = words[2],
                         .topic = words[3],

@@ -14,6 +14,7 @@ use rdkafka::config::RDKafkaLogLevel;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Authorization, Durability, StreamsConfig};
+use crate::limits::MESSAGE_BYTES_MAX;
 
 /// The cluster's part of the event store's configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -108,6 +109,8 @@ impl ClusterConfig {
             .set("allow.auto.create.topics", "false")
             .set("metadata.max.age.ms", "60000")
             .set("reconnect.backoff.max.ms", "2000")
+            // How large a message may be is the topic's to say.
+            .set("message.max.bytes", MESSAGE_BYTES_MAX.to_string())
             .set("log.connection.close", "false")
             .set_log_level(RDKafkaLogLevel::Warning);
         for (name, value) in &self.properties.0 {

@@ -122,6 +122,20 @@ pub enum ClassesCommand {
         #[arg(long, value_name = "ID")]
         unassign: Vec<String>,
     },
+    /// Show which manifest a class's flows are checked against, or change how it is found.
+    Manifest {
+        /// The class.
+        class: String,
+        /// The rule: the first one, the last one, or that of most agents.
+        #[arg(long, value_parser = ["first", "last", "most"], conflicts_with_all = ["pin", "default"])]
+        rule: Option<String>,
+        /// Holds it to the manifest of this hash.
+        #[arg(long, value_name = "HASH", conflicts_with = "default")]
+        pin: Option<String>,
+        /// Goes back to the general rule.
+        #[arg(long)]
+        default: bool,
+    },
     /// Show or set parameters of a class's flows.
     Parameters {
         /// The class.
@@ -340,6 +354,25 @@ pub async fn classes(client: Client, command: ClassesCommand) -> Result<(), Fail
                 client.send(request).await?
             };
             client.print_list(&answer, "resources", &RESOURCE_COLUMNS);
+        }
+        ClassesCommand::Manifest {
+            class,
+            rule,
+            pin,
+            default,
+        } => {
+            let path = format!("/api/v1/classes/{}/manifest", segment(&class));
+            let set = |wanted: Value| client.request(Method::PUT, &path).json(&wanted);
+            let answer = match (rule, pin, default) {
+                (Some(rule), ..) => client.send(set(json!({"resolution": rule}))).await?,
+                (_, Some(hash), _) => {
+                    let wanted = json!({"resolution": "pinned", "hash": hash});
+                    client.send(set(wanted)).await?
+                }
+                (.., true) => client.send(client.request(Method::DELETE, &path)).await?,
+                _ => client.get(&path).await?,
+            };
+            client.print_object(&answer);
         }
         ClassesCommand::Parameters { class, change } => {
             let path = format!("/api/v1/classes/{}/parameters", segment(&class));

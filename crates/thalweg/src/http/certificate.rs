@@ -1,6 +1,6 @@
 //! Tells the fleet whose certificate a connection shows, so that an agent speaks for itself only.
 
-use access::PrincipalName;
+use access::{CertificateFacts, PrincipalName};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
@@ -23,6 +23,11 @@ async fn add_certificate(
         PrincipalName::Subject => Certificate::of_subject(principal.name()),
         PrincipalName::CommonName => Certificate::of_common_name(principal.name()),
     });
+    let facts = request.extensions().get::<CertificateFacts>().copied();
+    let certificate = match (certificate, facts) {
+        (Some(known), Some(facts)) => Some(known.with_facts(facts.mark, facts.not_after)),
+        (known, _) => known,
+    };
     if let Some(certificate) = certificate {
         request.extensions_mut().insert(certificate);
     }

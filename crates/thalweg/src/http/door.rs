@@ -1,7 +1,8 @@
 //! The way of one request from its connection to the routes, and of the answer back.
 //!
 //! What a port or a request does not use costs it nothing: a request by HTTP/1.1 that is neither
-//! compressed nor asks for it goes straight to the routes, or past them ([`rest::Straight`]).
+//! compressed nor asks for it goes straight to the routes. Records go past these
+//! ([`rest::Straight`]), however they came.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use access::CertificateFacts;
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::http::header::{HOST, ORIGIN};
@@ -29,8 +31,26 @@ use super::watch::{Progress, Watch, Watched};
 pub struct Routes {
     /// Everything.
     pub router: Router,
-    /// Asked first for what comes by HTTP/1.1 with nothing to be done to it.
+    /// Asked first.
     pub straight: Option<rest::Straight>,
+}
+
+impl Routes {
+    /// Answers a request, by the short way if that takes it.
+    fn answer<B>(&self, mut request: Request<B>, peer: &rest::Peer) -> Answering
+    where
+        B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::fmt::Display + Into<axum::BoxError> + Send,
+    {
+        if let Some(straight) = &self.straight {
+            match straight.take(request) {
+                Ok(answer) => return Box::pin(answer),
+                Err(other) => request = other,
+            }
+        }
+        request.extensions_mut().insert(peer.clone());
+        Box::pin(self.router.clone().call(request))
+    }
 }
 
 impl From<Router> for Routes {
@@ -60,6 +80,8 @@ pub(super) struct Door {
     pub routes: Routes,
     pub manners: Arc<Manners>,
     pub peer: rest::Peer,
+    /// What else is known of the client's certificate.
+    pub certificate: Option<CertificateFacts>,
     /// Of a connection by HTTP/2.
     pub watch: Option<Arc<Watch>>,
 }
@@ -71,6 +93,9 @@ pub(super) type Answering =
 impl Door {
     /// Answers a request.
     pub fn take(&self, mut request: Request<Incoming>) -> Answering {
+        if let Some(facts) = self.certificate {
+            request.extensions_mut().insert(facts);
+        }
         let headers = request.headers();
         let asks = Asks {
             coding: gzip::coding(headers),
@@ -82,21 +107,14 @@ impl Door {
             if let Some(refusal) = self.manners.refusal(headers) {
                 return Box::pin(std::future::ready(Ok(refusal)));
             }
-            if let Some(straight) = &self.routes.straight {
-                match straight.take(request) {
-                    Ok(answer) => return Box::pin(answer),
-                    Err(other) => request = other,
-                }
-            }
-            request.extensions_mut().insert(self.peer.clone());
-            return Box::pin(self.routes.router.clone().call(request));
+            return self.routes.answer(request, &self.peer);
         }
-        request.extensions_mut().insert(self.peer.clone());
-        let routes = self.routes.router.clone();
+        let routes = self.routes.clone();
+        let peer = self.peer.clone();
         let manners = Arc::clone(&self.manners);
         let progress = self.watch.as_ref().map(|watch| watch.begin());
         Box::pin(async move {
-            let answer = manners.answer(routes, request, asks).await;
+            let answer = manners.answer(&routes, &peer, request, asks).await;
             Ok(match progress {
                 Some(progress) => watched(answer, progress),
                 None => answer,
@@ -121,7 +139,8 @@ impl Manners {
 
     async fn answer(
         &self,
-        routes: Router,
+        routes: &Routes,
+        peer: &rest::Peer,
         mut request: Request<Incoming>,
         asks: Asks,
     ) -> Response<Body> {
@@ -135,7 +154,7 @@ impl Manners {
                 name_host(&mut request);
                 match self.refusal(request.headers()) {
                     Some(refusal) => refusal,
-                    None => self.route(routes, request, asks.coding).await,
+                    None => self.route(routes, peer, request, asks.coding).await,
                 }
             }
         };
@@ -150,17 +169,18 @@ impl Manners {
 
     async fn route(
         &self,
-        mut routes: Router,
+        routes: &Routes,
+        peer: &rest::Peer,
         request: Request<Incoming>,
         coding: Coding,
     ) -> Response<Body> {
         let (mut parts, body) = request.into_parts();
         let body = Timed::new(body, self.body_idle_max);
         let answering = match coding {
-            Coding::Identity => routes.call(Request::from_parts(parts, body)),
+            Coding::Identity => routes.answer(Request::from_parts(parts, body), peer),
             Coding::Gzip => {
                 gzip::forget_coding(&mut parts.headers);
-                routes.call(Request::from_parts(parts, Unpacked::new(body)))
+                routes.answer(Request::from_parts(parts, Unpacked::new(body)), peer)
             }
             Coding::Unknown => {
                 let message = "this Content-Encoding is not known: send gzip or none";

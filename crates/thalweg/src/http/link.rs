@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use access::{Principal, Tls};
+use access::{CertificateFacts, Principal, Tls};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
@@ -23,6 +23,8 @@ pub(super) struct Link {
     pub is_http2: bool,
     /// Who the client's certificate says it is.
     pub principal: Option<Principal>,
+    /// What else is known of that certificate.
+    pub certificate: Option<CertificateFacts>,
 }
 
 enum Io {
@@ -59,6 +61,7 @@ impl Link {
                 io: Io::Plain(timed(tcp)),
                 is_http2,
                 principal: None,
+                certificate: None,
             });
         };
         let acceptor = TlsAcceptor::from(tls.server_config());
@@ -68,6 +71,10 @@ impl Link {
         Ok(Link {
             is_http2: session.alpn_protocol() == Some(HTTP2.as_bytes()),
             principal: tls.principal_of(session.peer_certificates()),
+            certificate: session
+                .peer_certificates()
+                .and_then(|chain| chain.first())
+                .map(CertificateFacts::of),
             io: Io::Tls(Box::new(stream)),
         })
     }

@@ -62,10 +62,14 @@ pub fn routes(process: Arc<Process>) -> Router {
     Router::new()
         .route("/health", get(health))
         .route("/metrics", get(metrics))
+        .route(EFM_METRICS, get(metrics))
         .route("/api/v1/status", get(status))
         .with_state(process)
         .merge(crate::console::routes())
 }
+
+/// Where collectors that were set up for EFM look.
+pub const EFM_METRICS: &str = "/efm/actuator/prometheus";
 
 /// An answer to what never gets to the routes.
 fn refused(status: StatusCode, message: &str) -> Response<Body> {
@@ -79,22 +83,23 @@ async fn health() -> Json<Value> {
 }
 
 async fn metrics(State(process): State<Arc<Process>>) -> impl IntoResponse {
-    if let Some(fleet) = &process.fleet {
-        fleet.observe();
-    }
     process.metrics.run_upkeep();
     let mut text = process.metrics.render() + &telemetry::process_metrics();
-    if let Some(streams) = process.streams.clone() {
-        // A hundred thousand topics take a moment to look through.
-        let observed = tokio::task::spawn_blocking(move || {
-            let mut out = base::Exposition::default();
+    let (streams, fleet) = (process.streams.clone(), process.fleet.clone());
+    // A hundred thousand topics, or agents, take a moment to look through.
+    let observed = tokio::task::spawn_blocking(move || {
+        let mut out = base::Exposition::default();
+        if let Some(streams) = streams {
             streams.observe(&mut out);
-            out.into_text()
-        });
-        match observed.await {
-            Ok(observed) => text += &observed,
-            Err(error) => tracing::error!(%error, "the event store's metrics broke off"),
         }
+        if let Some(fleet) = fleet {
+            fleet.observe(&mut out);
+        }
+        out.into_text()
+    });
+    match observed.await {
+        Ok(observed) => text += &observed,
+        Err(error) => tracing::error!(%error, "the roles' metrics broke off"),
     }
     (
         [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],

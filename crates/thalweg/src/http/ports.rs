@@ -88,6 +88,20 @@ impl Ports {
         with_tls.map(|(name, _)| name).collect()
     }
 
+    /// When the certificates of these ports end, by the ports' names.
+    pub fn certificates(&self) -> Vec<(&'static str, base::UnixMillis)> {
+        let ports = [
+            ("rest", &self.rest),
+            ("schemas", &self.schemas),
+            ("fleet", &self.management),
+        ];
+        let each = ports.into_iter().filter_map(|(name, port)| {
+            let own = port.tls.as_ref()?.own_certificate();
+            Some((name, own.not_after?))
+        });
+        each.collect()
+    }
+
     /// Whether anything is read again by [`Ports::reload`].
     pub fn has_files(&self) -> bool {
         let ports = [&self.rest, &self.schemas, &self.management];

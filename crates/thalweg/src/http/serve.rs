@@ -124,6 +124,7 @@ impl Port {
                 ip,
                 certificate: link.principal.take(),
             },
+            certificate: link.certificate,
             watch: watch.clone(),
         };
         let service = service_fn(move |request| door.take(request));

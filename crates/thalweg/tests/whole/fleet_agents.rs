@@ -244,6 +244,20 @@ fn the_newest_library_does_every_operation_that_it_knows() {
         (1, 1)
     );
 
+    // New properties restart the agent, which then says that it has them.
+    ask(
+        "UPDATE",
+        "properties",
+        json!({"nifi.some.property": "x", "count": 3}),
+    );
+    let properties = agent.told("properties");
+    assert!(
+        properties
+            .iter()
+            .any(|told| told["name"] == "count" && told["value"] == "3")
+    );
+    assert_eq!(agent.told("restarted").len(), 1);
+
     // A bundle comes back as its agent made it.
     let transfer = ask("TRANSFER", "debug", json!({}));
     let bundle = fleet.get(&format!(
@@ -359,10 +373,11 @@ fn a_large_resource_streams_to_a_library_behind_a_path_base() {
 }
 
 #[test]
-#[ignore = "fails: the newest agent does nothing any more after a new flow, SYNC sent five times neither"]
 fn a_class_of_both_libraries_silences_nobody() {
     let fleet = Fleet::start();
-    let newest = fleet.agent("nifi-c2", "newest", &[]);
+    // With whole addresses the library cannot make one of a resource's, and never answers a SYNC.
+    let base = format!("-Dc2.path.base={}", fleet.url("/efm/api/c2-protocol/"));
+    let newest = fleet.agent("nifi-c2", "newest", &[&base]);
     let oldest = fleet.agent("nifi-c2-1.18", "oldest", &[]);
     let stop = json!({"operation": "STOP", "operand": "flow"});
     let asked = fleet.send("POST", "/api/v1/classes/edge/operations", &stop);

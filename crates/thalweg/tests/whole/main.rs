@@ -15,6 +15,8 @@ mod console;
 mod crash;
 mod fleet;
 mod fleet_agents;
+mod fleet_convert;
+mod fleet_forward;
 mod fleet_kills;
 mod groups;
 mod harness;

@@ -12,6 +12,12 @@ fn scrape(up: &Up) -> String {
     answer.body
 }
 
+/// Whether a metric is one of those that `docs/metrics.md` has to tell.
+fn is_documented(name: &str) -> bool {
+    let ours = ["thalweg_streams_", "thalweg_fleet_", "efm_"];
+    ours.iter().any(|head| name.starts_with(head))
+}
+
 /// The value of the only series that begins so.
 fn value(metrics: &str, series: &str) -> f64 {
     let mut lines = metrics.lines().filter(|line| line.starts_with(series));
@@ -82,7 +88,33 @@ fn metrics_count_what_clients_did() {
 }
 
 #[test]
-fn every_metric_of_the_store_is_documented_and_well_formed() {
+fn agents_and_their_numbers_are_told_where_collectors_of_efm_look() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let heartbeat = r#"{"agentInfo": {"identifier": "one", "agentClass": "edge"},
+        "flowInfo": {"queues": {"q": {"size": 4, "dataSize": 40}}}}"#;
+    let path = up.url("fleet", "/efm/api/c2-protocol/heartbeat");
+    assert_eq!(post(&path, "application/json", heartbeat).status, 200);
+    let answer = curl(&[&up.url("management", "/efm/actuator/prometheus")]);
+    assert_eq!(answer.status, 200);
+    for (series, wanted) in [
+        (
+            "efm_heartbeat_count_total{agentClass=\"edge\",agentId=\"one\"} ",
+            1.0,
+        ),
+        (
+            "thalweg_fleet_agent_queue_bytes{class=\"edge\",agent=\"one\",connection=\"q\"} ",
+            40.0,
+        ),
+        ("thalweg_fleet_heartbeats_total{result=\"ok\"} ", 1.0),
+        ("thalweg_fleet_heartbeats_total{result=\"error\"} ", 0.0),
+    ] {
+        assert_eq!(value(&answer.body, series), wanted, "{series}");
+    }
+}
+
+#[test]
+fn every_metric_of_the_store_and_the_fleet_is_documented_and_well_formed() {
     let dir = folder();
     let up = Up::start(&dir.path().join("data"));
     up.cli_json(&["topics", "create", "counted"]);
@@ -92,10 +124,8 @@ fn every_metric_of_the_store_is_documented_and_well_formed() {
         .lines()
         .filter_map(|line| line.strip_prefix("# HELP "));
     let names = heads.filter_map(|head| head.split(' ').next());
-    let names: Vec<&str> = names
-        .filter(|name| name.starts_with("thalweg_streams_"))
-        .collect();
-    assert!(names.len() > 30, "{names:?}");
+    let names: Vec<&str> = names.filter(|name| is_documented(name)).collect();
+    assert!(names.len() > 80, "{names:?}");
     for name in &names {
         assert!(
             documented.contains(&format!("`{name}`")),
@@ -130,7 +160,7 @@ fn every_metric_of_the_store_is_documented_and_well_formed() {
     let said = crate::harness::text(&checked.stderr) + &crate::harness::text(&checked.stdout);
     let ours: Vec<&str> = said
         .lines()
-        .filter(|l| l.contains("thalweg_streams_"))
+        .filter(|line| line.split(' ').any(is_documented))
         .collect();
     assert!(ours.is_empty(), "{ours:?}");
 }

@@ -27,7 +27,7 @@ pub struct Load {
 pub enum Work {
     /// librdkafka sends.
     Send(Sending),
-    /// librdkafka reads what the named load sent.
+    /// librdkafka reads what the named load sent, for the second time.
     Read(&'static str),
     /// The same, from the disk.
     ReadCold(&'static str),
@@ -164,9 +164,7 @@ impl Load {
             (Work::Send(Sending::Batches), Safety::BothSynced) if !self.is_large() => {
                 Some(Goal::TimesPeerAtLeast(1.5))
             }
-            (Work::Send(Sending::Single), Safety::BothSynced) if self.producers > 1 => {
-                Some(Goal::TimesPeerAtLeast(10.0))
-            }
+            (Work::Send(Sending::Alone), Safety::BothSynced) => Some(Goal::TimesPeerAtLeast(10.0)),
             _ => None,
         }
     }
@@ -218,6 +216,15 @@ pub const LOADS: &[Load] = &[
     Load::batches("100 KB, acks=all, both synced, 16 producers", LARGE, "all")
         .synced()
         .producers(16),
+    Load::send(
+        "100 B, a record a request, both synced, 16 producers",
+        Sending::Alone,
+        SMALL,
+        "all",
+    )
+    .synced()
+    .producers(16)
+    .quick(),
     Load::send(
         "100 B, one in flight, both synced",
         Sending::Single,

@@ -28,10 +28,11 @@ pub const EXPERIMENT: Experiment = Experiment {
         consumer tools (linger 5 ms, batches of 64 KiB). Every load has a topic of 10 partitions of \
         its own and no compression. As shipped, Thalweg's acks=all waits for the sync and Kafka's \
         does not; both synced: Kafka's topic has flush.messages=1; neither synced: Thalweg's topic \
-        has the durability os. One in flight: each producer sends one record and waits for it. At a \
+        has the durability os. A record a request: no batches, as many requests on their way as \
+        librdkafka likes, at most 1,000 a producer. One in flight: each producer sends one record and waits for it. At a \
         fixed rate latency counts from when a record was due, without linger; its distance to the \
-        disk's sync is to the same percentile of 4 KiB appended and synced at the same rate. Cold: the server's files are \
-        dropped from the page cache first. CPU is user and system time of the server's process from \
+        disk's sync is to the same percentile of 4 KiB appended and synced at the same rate. Hot: read \
+        once before. Cold: the server's files are dropped from the page cache first. CPU is user and system time of the server's process from \
         before the tool starts until it has ended; memory at the end of a load is resident; ready \
         means that it named itself as a node in an answer; idle is taken after the warm-up. The full \
         form writes up to 25 GB.",
@@ -187,8 +188,13 @@ impl Bench<'_> {
     }
 
     fn give(&self, load: &Load, store: &Store, side: &mut Side) -> Result<(), LabError> {
-        if matches!(load.work, Work::ReadCold(_)) {
-            store.forget_files()?;
+        match load.work {
+            Work::ReadCold(_) => store.forget_files()?,
+            Work::Read(of) => {
+                let (topic, records) = side.sent_by(of)?;
+                self.read(store, topic, records)?;
+            }
+            _ => {}
         }
         let topic = format!("load-{}", side.values.len());
         if matches!(load.work, Work::Send(_) | Work::ToolSends) {

