@@ -33,12 +33,11 @@ impl Fleet {
     pub(crate) fn summary(&self) -> FleetView {
         let inner = &self.inner;
         let now = inner.clock.now();
-        let registry = inner.registry.lock();
         let mut view = FleetView {
-            classes: registry.classes.len(),
+            classes: inner.registry.lock().classes.len(),
             ..FleetView::default()
         };
-        for agent in registry.agents.values() {
+        inner.each_agent(|registry, agent| {
             view.agents += 1;
             match inner.is_online(agent, now) {
                 true => view.online += 1,
@@ -53,7 +52,7 @@ impl Fleet {
                 FlowState::Failed => view.flows_failed += 1,
                 FlowState::None => {}
             }
-        }
+        });
         view
     }
 }

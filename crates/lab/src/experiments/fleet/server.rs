@@ -159,6 +159,21 @@ impl Server {
         }
     }
 
+    /// Waits until server and database rest: until what arriving agents left to write is written.
+    pub fn rests(&self) {
+        let began = Instant::now();
+        let mut before = self.cost();
+        while began.elapsed() < REST_MAX {
+            std::thread::sleep(REST_LOOK);
+            let now = self.cost();
+            let used = now.since(before);
+            if used.server_cpu + used.database_cpu < REST_LOOK / 10 {
+                return;
+            }
+            before = now;
+        }
+    }
+
     /// Resident memory of the server now.
     pub fn resident_bytes(&self) -> Result<u64, LabError> {
         Ok(self.process.usage()?.resident_bytes)
@@ -252,6 +267,10 @@ fn certificates(folder: &Path) -> Result<(), LabError> {
 fn clear(data: &Path) -> Result<(), LabError> {
     std::fs::remove_dir_all(data).map_err(LabError::system("cannot clear a server's data"))
 }
+
+/// How often it is looked whether server and database rest, and for how long.
+const REST_LOOK: Duration = Duration::from_secs(2);
+const REST_MAX: Duration = Duration::from_secs(180);
 
 /// A flow that fits any agent.
 const FLOW: &str = "MiNiFi Config Version: 3\nProcessors: []\n";
