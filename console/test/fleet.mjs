@@ -80,7 +80,7 @@ async function rollOut(page) {
   await page.getByText("Version 1 is being rolled out.").waitFor();
   const card = page.locator("#rollout");
   await card.getByText("Roll-out of version 1").waitFor();
-  await card.getByText("running").waitFor();
+  await card.getByText("running", { exact: true }).waitFor();
   // Some have it and some do not: the way is seen, not only its end.
   await page.waitForFunction(() => {
     const text = document.querySelector("#rollout .shares")?.textContent ?? "";
@@ -88,7 +88,7 @@ async function rollOut(page) {
     return deployed > 0 && deployed < 40;
   });
   await card.getByRole("button", { name: "Pause" }).click();
-  await card.getByText("paused").waitFor();
+  await card.getByText("paused", { exact: true }).waitFor();
   await card.getByRole("button", { name: "Resume" }).click();
   await card.locator(".shares").getByText("deployed 40").waitFor();
   await card.getByText("done", { exact: true }).waitFor();

@@ -37,7 +37,7 @@ export function RolloutCard({ rollout, at_ms, versions, again }: Props) {
       <figcaption>
         Roll-out of version {version ?? rollout.flow_id} <span aria-live="polite"><Badge kind={TONES[rollout.state]}>{WORDS[rollout.state]}</Badge></span>
         <Sub>{plan(rollout)}, begun {age(Date.now() - rollout.created_ms)} ago</Sub>
-        {rollout.reason !== "" && <p className="trouble" role="status">{rollout.reason}</p>}
+        {rollout.reason !== "" && <p className={rollout.state === "halted" ? "trouble" : "sub"} role="status">{rollout.reason}</p>}
       </figcaption>
       <Shares label="Agents of the class" parts={[
         { label: "deployed", value: progress.deployed, tone: "river" },

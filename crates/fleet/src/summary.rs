@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::agent::{Agent, FlowState};
+use crate::agent::FlowState;
 use crate::fleet::Fleet;
 use crate::rights::Rights;
 
@@ -34,17 +34,18 @@ impl Fleet {
     pub(crate) fn summary(&self, rights: &Rights) -> FleetView {
         let inner = &self.inner;
         let now = inner.clock.now();
-        let registry = inner.registry.lock();
         let mut view = FleetView {
-            classes: registry
-                .classes
-                .keys()
-                .filter(|name| rights.sees(Some(name)))
-                .count(),
+            classes: {
+                let registry = inner.registry.lock();
+                let names = registry.classes.keys();
+                names.filter(|name| rights.sees(Some(name))).count()
+            },
             ..FleetView::default()
         };
-        let seen = |agent: &&Agent| rights.sees(agent.class.as_deref());
-        for agent in registry.agents.values().filter(seen) {
+        inner.each_agent(|registry, agent| {
+            if !rights.sees(agent.class.as_deref()) {
+                return;
+            }
             view.agents += 1;
             match inner.is_online(agent, now) {
                 true => view.online += 1,
@@ -59,7 +60,7 @@ impl Fleet {
                 FlowState::Failed => view.flows_failed += 1,
                 FlowState::None => {}
             }
-        }
+        });
         view
     }
 }

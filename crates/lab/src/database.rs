@@ -133,7 +133,7 @@ impl Drop for Database {
     fn drop(&mut self) {
         // Its processes end with it; what they kept is thrown away.
         if let Some(process) = self.process.take() {
-            let _ = process.stop();
+            process.kill();
         }
         let _ = std::fs::remove_dir_all(&self.folder);
     }

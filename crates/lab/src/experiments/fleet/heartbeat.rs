@@ -325,7 +325,7 @@ fn one(setting: &Setting, load: &Load, outcome: &mut Outcome) -> Result<(), LabE
     if load.agents <= 100_000 && load.keeps {
         good(&runtime.block_on(crowd.call(arrive(arriving))))?;
     }
-    std::thread::sleep(Duration::from_secs(if setting.quick { 2 } else { 5 }));
+    server.rests();
     let watch = Watch::begin(server.id());
     let (before, own) = (server.cost(), own_cpu());
     let beat = Beat {
@@ -367,7 +367,7 @@ fn one(setting: &Setting, load: &Load, outcome: &mut Outcome) -> Result<(), LabE
         load.name,
         seen.memory_mib,
     ));
-    server.stop()
+    server.end()
 }
 
 fn note(

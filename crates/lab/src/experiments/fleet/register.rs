@@ -191,8 +191,8 @@ fn one(setting: &Setting, storm: &Storm, outcome: &mut Outcome) -> Result<(), La
     if let Some(error) = &answered.first_error {
         eprintln!("fleet-register: {} calls failed: {error}", answered.errors);
     }
-    let known = runtime.block_on(server.metric("thalweg_fleet_agents_count"))?;
-    let manifests = runtime.block_on(server.metric("thalweg_fleet_manifests_count"))?;
+    let known = runtime.block_on(server.metric("thalweg_fleet_agents"))?;
+    let manifests = runtime.block_on(server.metric("thalweg_fleet_manifests"))?;
     let cpu = cost.server_cpu + cost.database_cpu;
     let figures = [
         (RATE, answered.beats as f64 / answered.seconds),
@@ -229,7 +229,7 @@ fn one(setting: &Setting, storm: &Storm, outcome: &mut Outcome) -> Result<(), La
             seen.cpu_percent,
         ),
     ]);
-    server.stop()
+    server.end()
 }
 
 const RATE: &str = "rate";

@@ -159,6 +159,21 @@ impl Server {
         }
     }
 
+    /// Waits until server and database rest: until what arriving agents left to write is written.
+    pub fn rests(&self) {
+        let began = Instant::now();
+        let mut before = self.cost();
+        while began.elapsed() < REST_MAX {
+            std::thread::sleep(REST_LOOK);
+            let now = self.cost();
+            let used = now.since(before);
+            if used.server_cpu + used.database_cpu < REST_LOOK / 10 {
+                return;
+            }
+            before = now;
+        }
+    }
+
     /// Resident memory of the server now.
     pub fn resident_bytes(&self) -> Result<u64, LabError> {
         Ok(self.process.usage()?.resident_bytes)
@@ -193,13 +208,13 @@ impl Server {
             .sum())
     }
 
-    /// Stops everything and throws away what it kept.
-    pub fn stop(self) -> Result<(), LabError> {
-        self.process.stop()?;
+    /// Ends everything and throws away what it kept; what waits to be written is nobody's any more.
+    pub fn end(self) -> Result<(), LabError> {
+        self.process.kill();
         drop(self.database);
         if let Some(broker) = self.broker {
             let data = broker.data.clone();
-            broker.process.stop()?;
+            broker.process.kill();
             clear(&data)?;
         }
         clear(&self.data)
@@ -252,6 +267,10 @@ fn certificates(folder: &Path) -> Result<(), LabError> {
 fn clear(data: &Path) -> Result<(), LabError> {
     std::fs::remove_dir_all(data).map_err(LabError::system("cannot clear a server's data"))
 }
+
+/// How often it is looked whether server and database rest, and for how long.
+const REST_LOOK: Duration = Duration::from_secs(2);
+const REST_MAX: Duration = Duration::from_secs(180);
 
 /// A flow that fits any agent.
 const FLOW: &str = "MiNiFi Config Version: 3\nProcessors: []\n";
