@@ -109,7 +109,7 @@ function Agents({ query, classes }: { query: URLSearchParams; classes: FleetClas
         {Object.values(filters).some((value) => value !== "") && <a href={address(["fleet"])}>All agents</a>}
       </form>
       <Trouble text={page.error} />
-      {page.value !== null && agents.length === 0 && <p className="empty">No agent is like that.</p>}
+      {page.value !== null && agents.length === 0 && <p className="empty">{next === null ? "No agent is like that." : "None so far; the next page looks further."}</p>}
       {agents.length > 0 && <div className="scroll"><AgentsTable agents={agents} /></div>}
       <nav className="pager" aria-label="Pages of agents">
         {after !== "" && <a href={address(["fleet"], filters)}>First page</a>}
