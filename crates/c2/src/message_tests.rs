@@ -337,6 +337,23 @@ fn responses_are_written_as_java_needs_them() {
 }
 
 #[test]
+fn what_is_kept_as_text_has_a_bound_of_levels() {
+    let nested = |levels: usize| {
+        // Brackets in a text are no levels.
+        let text = r#""[[[\"[[[""#;
+        let (open, close) = ("[".repeat(levels), "]".repeat(levels));
+        format!("{{\"custom\":{open}{text}{close}}}")
+    };
+    Heartbeat::parse(nested(127).as_bytes()).unwrap();
+    for levels in [128, 100_000] {
+        let error = Heartbeat::parse(nested(levels).as_bytes()).unwrap_err();
+        let told = std::error::Error::source(&error).unwrap().to_string();
+        assert!(told.contains("nested deeper than 127 levels"), "{told}");
+        assert!(told.contains("column"), "{told}");
+    }
+}
+
+#[test]
 fn what_is_no_message_is_an_error() {
     let deep = [&b"{\"a\":"[..]].concat().repeat(100_000);
     for bytes in [&b""[..], b"[]", b"7", b"{", b"\xff\xfe", b"{}x", &deep] {

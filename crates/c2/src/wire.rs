@@ -83,11 +83,40 @@ impl Serialize for RawJson {
 
 impl<'de> Deserialize<'de> for RawJson {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(RawJson(Arc::from(Box::<RawValue>::deserialize(
-            deserializer,
-        )?)))
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        if is_deep(raw.get().as_bytes()) {
+            let message = format!("nested deeper than {DEPTH_MAX} levels");
+            return Err(serde::de::Error::custom(message));
+        }
+        Ok(RawJson(Arc::from(raw)))
     }
 }
+
+/// Whether whole JSON has more levels than anybody should have to read: what is kept as text is
+/// handed on to others, whose readers may have no bound.
+fn is_deep(json: &[u8]) -> bool {
+    let (mut depth, mut is_text) = (0_usize, false);
+    let mut bytes = json.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            // What stands behind it is no end of the text.
+            b'\\' if is_text => _ = bytes.next(),
+            b'"' => is_text = !is_text,
+            b'[' | b'{' if !is_text => {
+                depth += 1;
+                if depth > DEPTH_MAX {
+                    return true;
+                }
+            }
+            b']' | b'}' if !is_text => depth -= 1,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Levels of lists and objects in what is kept as text: as many as `serde_json` reads of the rest.
+const DEPTH_MAX: usize = 127;
 
 /// A value that can stand under a key: reads what it understands, `None` for anything else.
 pub(crate) trait Node: Sized {

@@ -348,13 +348,14 @@ fn a_wrong_certificate_and_none_are_refused_by_name() {
             &ca,
         ]);
         command.args(shown).args(["--json", &body, &url]);
-        let output = command.output().unwrap();
-        assert!(!output.status.success(), "{shown:?} was served");
-        let told = String::from_utf8_lossy(&output.stderr).to_lowercase();
-        assert!(
-            told.contains("alert") || told.contains("certificate"),
-            "{told}"
-        );
+        // A client that is still writing when it is refused may not come to read why.
+        let is_told = (0..20).any(|_| {
+            let output = command.output().unwrap();
+            assert!(!output.status.success(), "{shown:?} was served");
+            let told = String::from_utf8_lossy(&output.stderr).to_lowercase();
+            told.contains("alert") || told.contains("certificate")
+        });
+        assert!(is_told, "nobody says why");
     }
     // The agents' registry knows of nobody else.
     let mut list = Command::new("curl");
