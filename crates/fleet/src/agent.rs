@@ -332,6 +332,14 @@ impl Agent {
 }
 
 impl FlowState {
+    /// All of them.
+    pub const ALL: [FlowState; 4] = [
+        FlowState::None,
+        FlowState::Pending,
+        FlowState::Deployed,
+        FlowState::Failed,
+    ];
+
     /// The word in the API.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::{Deserialize, Serialize};
 
+use crate::agent::FlowState;
 use crate::error::FleetError;
 use crate::events::{EventFilter, EventView, Kind, Level};
 use crate::fleet::{AgentFilter, Fleet, unknown_class};
@@ -61,12 +62,9 @@ async fn agents(
 ) -> Result<Response, Failure> {
     let query = asked(query)?;
     need_class(&rights, query.class.as_deref())?;
-    if let Some(state) = query.state.as_deref()
-        && !["online", "missing"].contains(&state)
-    {
-        let message = format!("state '{state}' is not known: use online or missing");
-        return Err(Failure::new(StatusCode::BAD_REQUEST, message));
-    }
+    need_one_of("state", query.state.as_deref(), &["online", "missing"])?;
+    let flow_states = FlowState::ALL.map(FlowState::as_str);
+    need_one_of("flow_state", query.flow_state.as_deref(), &flow_states)?;
     let filter = AgentFilter {
         class: query.class,
         parked: query.parked,
@@ -80,6 +78,17 @@ async fn agents(
     // Looking through a hundred thousand agents is not for the threads that answer them.
     let listed = tokio::task::spawn_blocking(move || fleet.agents(&filter)).await;
     json(StatusCode::OK, &listed.map_err(broken)?)
+}
+
+fn need_one_of(name: &str, given: Option<&str>, known: &[&str]) -> Result<(), Failure> {
+    match given {
+        Some(given) if !known.contains(&given) => {
+            let known = known.join(", ");
+            let message = format!("{name} '{given}' is not known: use one of {known}");
+            Err(Failure::new(StatusCode::BAD_REQUEST, message))
+        }
+        _ => Ok(()),
+    }
 }
 
 async fn agent(
