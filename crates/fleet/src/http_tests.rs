@@ -365,7 +365,15 @@ async fn wrong_requests_are_refused_with_a_reason_and_without_operations() {
             "",
             "",
             400,
-            "online or missing",
+            "one of online, missing",
+        ),
+        (
+            "GET",
+            "/api/v1/agents?flow_state=x",
+            "",
+            "",
+            400,
+            "one of none, pending, deployed, failed",
         ),
         (
             "POST",
