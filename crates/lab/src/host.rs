@@ -95,12 +95,15 @@ pub fn disk_sync_paced_p99_ms(folder: &Path, rate: u32, length: Duration) -> std
 fn disk_write_bytes_per_s(folder: &Path) -> std::io::Result<f64> {
     let cached = sequence_bytes_per_s(folder, OFlags::empty())?;
     // A file system may not have it.
-    let direct = sequence_bytes_per_s(folder, OFlags::DIRECT).unwrap_or(0.0);
+    let direct = sequence_bytes_per_s(folder, OFlags::DIRECT).unwrap_or_else(|_| {
+        let _ = std::fs::remove_file(folder.join(DISK_WRITE));
+        0.0
+    });
     Ok(cached.max(direct))
 }
 
 fn sequence_bytes_per_s(folder: &Path, flags: OFlags) -> std::io::Result<f64> {
-    let path = folder.join("disk-write");
+    let path = folder.join(DISK_WRITE);
     let mut options = File::options();
     options.write(true).create(true).truncate(true);
     options.custom_flags(flags.bits() as i32);
@@ -142,6 +145,7 @@ fn first_line(path: &str) -> String {
 }
 
 const SYNC_COUNT: usize = 200;
+const DISK_WRITE: &str = "disk-write";
 const WRITE_BYTES: usize = 1 << 20;
 const WRITE_MIB: u64 = 512;
 const PAGE_BYTES: usize = 4 << 10;

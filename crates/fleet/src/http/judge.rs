@@ -5,6 +5,7 @@
 //! is named by the caller, so refusing it tells nothing. A path without a row is for administrators.
 //! Lists answer what their caller may see: that is their handlers' part.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use access::{Granted, Role};
@@ -17,6 +18,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 
+use crate::agent::Agent;
 use crate::error::FleetError;
 use crate::fleet::Fleet;
 use crate::http::{AGENT_PREFIXES, Failure};
@@ -194,6 +196,15 @@ impl Fleet {
             },
             _ => None,
         };
+        // What many agents may have is looked for in pieces: heartbeats go on meanwhile.
+        let of_many = match about {
+            About::Request => {
+                let is_of = |op: &FleetOperation| op.request.as_deref() == Some(id);
+                self.classes_with(|agent| agent.operations.iter().any(is_of))
+            }
+            About::Manifest => self.classes_with(|agent| agent.manifest.as_deref() == Some(id)),
+            _ => None,
+        };
         let registry = self.inner.registry.lock();
         let of_agent = |id: &str| registry.agents.get(id).map(|agent| agent.class.clone());
         Ok(match about {
@@ -207,13 +218,7 @@ impl Fleet {
                 let found = registry.operation(id);
                 found.map(|(agent, _)| vec![agent.class.clone()])
             }
-            About::Request => {
-                let is_of = |op: &FleetOperation| op.request.as_deref() == Some(id);
-                let agents = registry.agents.values();
-                let agents = agents.filter(|agent| agent.operations.iter().any(is_of));
-                let classes: Vec<_> = agents.map(|agent| agent.class.clone()).collect();
-                (!classes.is_empty()).then_some(classes)
-            }
+            About::Request | About::Manifest => of_many,
             About::Rollout => {
                 let found = registry.rollouts.get(id);
                 found.map(|rollout| vec![Some(rollout.class.clone())])
@@ -229,13 +234,18 @@ impl Fleet {
                     agent_of_bundle.and_then(|agent| of_agent(&agent)).flatten(),
                 ])
             }
-            About::Manifest => {
-                let agents = registry.agents.values();
-                let agents = agents.filter(|agent| agent.manifest.as_deref() == Some(id));
-                let classes: Vec<_> = agents.map(|agent| agent.class.clone()).collect();
-                (!classes.is_empty()).then_some(classes)
-            }
         })
+    }
+
+    /// The classes of the agents that `has` picks, each once; none without such an agent.
+    fn classes_with(&self, has: impl Fn(&Agent) -> bool) -> Option<Vec<Option<Arc<str>>>> {
+        let mut classes = BTreeSet::new();
+        self.inner.each_agent(|_, agent| {
+            if has(agent) && !classes.contains(&agent.class) {
+                classes.insert(agent.class.clone());
+            }
+        });
+        (!classes.is_empty()).then(|| classes.into_iter().collect())
     }
 }
 
