@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
+use access::CertificateFacts;
 use base::{Clock, UnixMillis};
 use bytes::Bytes;
 use c2::{Acknowledge, Heartbeat, HeartbeatResponse};
@@ -20,7 +21,7 @@ use crate::audit::Audit;
 use crate::config::{FleetConfig, SecretUrl};
 use crate::error::FleetError;
 use crate::events::alerts::Alerts;
-use crate::events::{self, Ages, Event, EventFilter, EventView, Kind, Silent, Watch};
+use crate::events::{self, Ages, Event, EventFilter, EventView, Silent, Watch};
 use crate::expiry::{Own, ShownCertificate};
 use crate::feed;
 use crate::files::Files;
@@ -75,7 +76,7 @@ pub(crate) struct Inner {
     /// Publications one after the other, so that versions count without gaps.
     pub(crate) publishing: tokio::sync::Mutex<()>,
     /// One write at a time, so that generations commit in order.
-    writing: tokio::sync::Mutex<()>,
+    pub(crate) writing: tokio::sync::Mutex<()>,
     texts: Mutex<FlowTexts>,
 }
 
@@ -106,8 +107,8 @@ pub(crate) struct AgentFilter {
     pub rights: Rights,
 }
 
-/// Tells the ends of the ports' certificates, by the ports' names.
-pub type OwnCertificates = Box<dyn Fn() -> Vec<(&'static str, UnixMillis)> + Send>;
+/// Tells the ports' certificates, by the ports' names.
+pub type OwnCertificates = Box<dyn Fn() -> Vec<(&'static str, CertificateFacts)> + Send>;
 
 #[derive(Default)]
 struct FlowTexts {
@@ -210,6 +211,16 @@ impl Fleet {
         }
     }
 
+    /// Runs a task of this fleet until it is closed.
+    pub(crate) fn keep(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.lock().push(tokio::spawn(task));
+    }
+
+    /// Tells tasks of this fleet when to end.
+    pub(crate) fn stopped(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
     /// The configuration.
     pub fn config(&self) -> &FleetConfig {
         &self.inner.config
@@ -218,8 +229,8 @@ impl Fleet {
     /// Has agents' messages go to these topics, as far as the configuration says.
     pub fn forward_to(&self, topics: Arc<dyn Topics>) {
         if self.inner.config.forward.is_on() {
-            let running = forward::run(self.inner.forward.clone(), topics, self.stop.clone());
-            self.tasks.lock().push(tokio::spawn(running));
+            let forward = self.inner.forward.clone();
+            self.keep(forward::run(forward, topics, self.stopped()));
         }
     }
 
@@ -455,6 +466,7 @@ impl Inner {
         };
         let alerts = batch.events.iter().filter(|event| event.kind.is_alert());
         let alerts: Vec<Event> = alerts.cloned().collect();
+        batch.told = batch.events.iter().filter_map(|e| e.once.clone()).collect();
         batch.events.retain(|event| event.count(&self.ages));
         let started = std::time::Instant::now();
         match self.store.write(&batch, self.clock.now()).await {
@@ -465,7 +477,8 @@ impl Inner {
                 registry.adopt(written.news);
                 drop(registry);
                 self.signals.commit(batch.generation);
-                alerts.iter().for_each(|event| self.alerts.raise(event));
+                let new = alerts.iter().filter(|event| !event.is_told(&written.told));
+                new.for_each(|event| self.alerts.raise(event));
                 histogram!("thalweg_fleet_write_behind_seconds").record(started.elapsed());
                 counter!("thalweg_fleet_write_behind_agents_total")
                     .increment(batch.agents.len() as u64);
@@ -502,48 +515,6 @@ impl Inner {
         }
     }
 
-    /// Removes agents that nobody has heard for longer than the configuration allows.
-    pub(crate) async fn clean(&self, fence: i64) {
-        if !self.config.cleans_up() {
-            return;
-        }
-        let now = self.clock.now();
-        let mut stale: Vec<Arc<str>> = Vec::new();
-        self.each_agent(|_, agent| {
-            let after = self.config.cleanup_after(agent.class.as_deref());
-            let is_stale = after.is_some_and(|after| now.since(agent.last_seen) > after);
-            if is_stale && stale.len() < limits::CLEANED_AT_ONCE {
-                stale.push(agent.id.clone());
-            }
-        });
-        if stale.is_empty() {
-            return;
-        }
-        match self.store.remove_agents(&stale, Some(fence), now).await {
-            Ok(true) => {
-                let mut registry = self.registry.lock();
-                for id in &stale {
-                    if let Some(agent) = registry.agents.get(id) {
-                        let message = "it was silent for too long".to_owned();
-                        let event = Event::new(Kind::AgentRemoved, Some(agent), message, now);
-                        registry.tell(event);
-                    }
-                    registry.remove(id);
-                }
-                self.signals.change();
-                tracing::info!(
-                    agents = stale.len(),
-                    "removed agents that were silent for long"
-                );
-                counter!("thalweg_fleet_agents_removed_total").increment(stale.len() as u64);
-            }
-            Ok(false) => {}
-            Err(error) => {
-                tracing::warn!(error = %base::report(&error), "cannot remove silent agents");
-            }
-        }
-    }
-
     /// Tells of agents that went missing or came back, if that is this node's to do.
     pub(crate) fn look(&self, is_mine: bool) {
         let mut watch = self.watch.lock();
@@ -567,13 +538,13 @@ impl Inner {
         }
     }
 
-    /// Our own certificates' ends, by their ports.
-    pub(crate) fn own_certificates(&self) -> Vec<(&'static str, UnixMillis)> {
+    /// Our own certificates, by their ports.
+    pub(crate) fn own_certificates(&self) -> Vec<(&'static str, CertificateFacts)> {
         let own = self.own.lock();
         own.1.as_ref().map_or_else(Vec::new, |read| read())
     }
 
-    /// Tells of our own certificates that are about to end; each node of its own.
+    /// Tells of our own certificates that are about to end; of one that several nodes have, once.
     pub(crate) fn look_at_certificates(&self) {
         let certificates = self.own_certificates();
         let (warning, now) = (self.policy.certificate_warning, self.clock.now());
@@ -592,8 +563,10 @@ impl Inner {
         let forgotten = self.store.forget_before(now - limits::FEED_AGE).await;
         let rollouts = self.prune_rollouts(fence, now).await;
         let audit = self.audit.prune(self.config.audit_max_age.0, now).await;
+        let told = self.store.prune_told(now).await;
         let done = pruned
             .map(drop)
+            .and(told)
             .and(forgotten.map(drop))
             .and(rollouts.map(drop));
         if let Err(error) = done.and(audit) {

@@ -1,11 +1,13 @@
 //! Events in the database: written with their batch, listed by filters, removed by age and number.
 
+use std::collections::HashSet;
+
 use base::UnixMillis;
 use sql::{Conflict, Insert, Row, SqlError, Statement, Transaction, Value};
 
 use super::Store;
 use crate::error::FleetError;
-use crate::events::{Ages, Event, EventFilter, EventView, Level};
+use crate::events::{Ages, Event, EventFilter, EventView, Level, Once};
 use crate::limits;
 
 impl Store {
@@ -68,8 +70,10 @@ impl Store {
         &self,
         tx: &mut Transaction,
         events: &[Event],
+        told: &HashSet<Once>,
     ) -> Result<(), SqlError> {
-        let rows = events.iter().map(row).collect();
+        let new = events.iter().filter(|event| !event.is_told(told));
+        let rows = new.map(row).collect();
         tx.insert("write events", &EVENTS, rows).await
     }
 }
