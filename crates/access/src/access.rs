@@ -11,7 +11,7 @@ use crate::credential::random_bytes;
 use crate::limits::{
     ACLS_MAX, GRANTED_MAX, GRANTS_OF_ONE_MAX, NAME_BYTES_MAX, QUOTAS_MAX, TOKENS_MAX, USERS_MAX,
 };
-use crate::shared::{SharedUsers, Sharing};
+use crate::shared::{ATTEMPTS_MAX, Sharing, busy};
 use crate::store::{self, Stored};
 use crate::{
     AccessError, Acl, AclFilter, Credential, Grant, PasswordHash, Principal, Quota, QuotaEntity,
@@ -23,13 +23,13 @@ use crate::{
 /// Questions go to a [`Snapshot`], which never changes. A change is durable when its call returns,
 /// and seen by every snapshot taken after that.
 pub struct Access {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     now: RwLock<Arc<Snapshot>>,
     /// Counts the changes since the folder was opened.
     revision: AtomicU64,
     /// Held by a change from reading to publishing, so that no two are mixed; where users are
     /// shared, the place of theirs.
-    changing: Mutex<Option<Sharing>>,
+    pub(crate) changing: Mutex<Option<Sharing>>,
     secret: Secret,
 }
 
@@ -266,60 +266,6 @@ impl Access {
         })
     }
 
-    /// Shares users, tokens and roles with other processes from now on. Those of the folder move
-    /// there, where they take the place of those of the same name; ACLs and quotas stay. Blocks.
-    ///
-    /// # Errors
-    /// [`AccessError::Shared`], [`AccessError::Limit`], [`AccessError::File`].
-    pub fn share(&self, place: Arc<dyn SharedUsers>) -> Result<(), AccessError> {
-        let mut sharing = self.changing.lock();
-        let ours = Stored::of_snapshot(&self.snapshot());
-        let mut shared = Sharing { place, number: -1 };
-        for _ in 0..ATTEMPTS_MAX {
-            let mut all = shared.newest()?.unwrap_or_default();
-            all.take_own(&ours);
-            if !ours.has_users() {
-                self.publish(all);
-                *sharing = Some(shared);
-                return Ok(());
-            }
-            all.add_users(ours.shared_part());
-            within("users", all.users.len(), USERS_MAX)?;
-            within("tokens", all.tokens.len(), TOKENS_MAX)?;
-            within("callers with roles", all.grants.len(), GRANTED_MAX)?;
-            if shared.replace(&all)? {
-                store::write(&self.path, &ours.own_part())?;
-                self.publish(all);
-                *sharing = Some(shared);
-                return Ok(());
-            }
-            shared.number = -1;
-        }
-        Err(busy())
-    }
-
-    /// Takes over what other processes changed of the users that are shared; whether there was
-    /// anything. Blocks.
-    ///
-    /// # Errors
-    /// [`AccessError::Shared`]: what was known goes on.
-    pub fn refresh(&self) -> Result<bool, AccessError> {
-        let mut sharing = self.changing.lock();
-        let Some(shared) = sharing.as_mut() else {
-            return Ok(false);
-        };
-        self.take_newest(shared)
-    }
-
-    fn take_newest(&self, shared: &mut Sharing) -> Result<bool, AccessError> {
-        let Some(mut newest) = shared.newest()? else {
-            return Ok(false);
-        };
-        newest.take_own(&Stored::of_snapshot(&self.snapshot()));
-        self.publish(newest);
-        Ok(true)
-    }
-
     /// Writes what `edit` makes of the present, then lets everybody see it. Blocks on the disk, or on
     /// the place where users are shared; there `edit` may be called again.
     fn change<T>(
@@ -357,19 +303,11 @@ impl Access {
     }
 
     /// Lets everybody see what is durable.
-    fn publish(&self, stored: Stored) {
+    pub(crate) fn publish(&self, stored: Stored) {
         *self.now.write() = Arc::new(stored.into_snapshot());
         self.revision.fetch_add(1, Ordering::Release);
     }
 }
-
-/// Others changed the shared users each time when this process was about to.
-fn busy() -> AccessError {
-    AccessError::Shared("others change them without a pause".into())
-}
-
-/// How often a change of shared users is made again because others changed them meanwhile.
-const ATTEMPTS_MAX: usize = 20;
 
 /// One change of a user.
 #[derive(Clone, Debug)]
@@ -390,7 +328,7 @@ fn check_name(name: &str) -> Result<(), AccessError> {
     Ok(())
 }
 
-fn within(what: &'static str, count: usize, max: usize) -> Result<(), AccessError> {
+pub(crate) fn within(what: &'static str, count: usize, max: usize) -> Result<(), AccessError> {
     if count > max {
         return Err(AccessError::Limit { what, max });
     }

@@ -9,8 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::sync::Arc;
 
-use crate::AccessError;
+use crate::access::within;
+use crate::limits::{GRANTED_MAX, TOKENS_MAX, USERS_MAX};
 use crate::store::{self, Stored};
+use crate::{Access, AccessError};
 
 /// Where the text lies. Calls block: make them from a thread that may.
 pub trait SharedUsers: Send + Sync {
@@ -44,6 +46,62 @@ pub type SharedError = Box<dyn Error + Send + Sync>;
 pub(crate) struct Sharing {
     pub(crate) place: Arc<dyn SharedUsers>,
     pub(crate) number: i64,
+}
+
+impl Access {
+    /// Shares users, tokens and roles with other processes from now on. Those of the folder move
+    /// there, where they take the place of those of the same name; ACLs and quotas stay. Blocks.
+    ///
+    /// # Errors
+    /// [`AccessError::Shared`], [`AccessError::Limit`], [`AccessError::File`].
+    pub fn share(&self, place: Arc<dyn SharedUsers>) -> Result<(), AccessError> {
+        let mut sharing = self.changing.lock();
+        let ours = Stored::of_snapshot(&self.snapshot());
+        let mut shared = Sharing { place, number: -1 };
+        for _ in 0..ATTEMPTS_MAX {
+            let mut all = shared.newest()?.unwrap_or_default();
+            all.take_own(&ours);
+            if !ours.has_users() {
+                self.publish(all);
+                *sharing = Some(shared);
+                return Ok(());
+            }
+            all.add_users(ours.shared_part());
+            within("users", all.users.len(), USERS_MAX)?;
+            within("tokens", all.tokens.len(), TOKENS_MAX)?;
+            within("callers with roles", all.grants.len(), GRANTED_MAX)?;
+            if shared.replace(&all)? {
+                store::write(&self.path, &ours.own_part())?;
+                self.publish(all);
+                *sharing = Some(shared);
+                return Ok(());
+            }
+            shared.number = -1;
+        }
+        Err(busy())
+    }
+
+    /// Takes over what other processes changed of the users that are shared; whether there was
+    /// anything. Blocks.
+    ///
+    /// # Errors
+    /// [`AccessError::Shared`]: what was known goes on.
+    pub fn refresh(&self) -> Result<bool, AccessError> {
+        let mut sharing = self.changing.lock();
+        let Some(shared) = sharing.as_mut() else {
+            return Ok(false);
+        };
+        self.take_newest(shared)
+    }
+
+    pub(crate) fn take_newest(&self, shared: &mut Sharing) -> Result<bool, AccessError> {
+        let Some(mut newest) = shared.newest()? else {
+            return Ok(false);
+        };
+        newest.take_own(&Stored::of_snapshot(&self.snapshot()));
+        self.publish(newest);
+        Ok(true)
+    }
 }
 
 impl Sharing {
@@ -123,6 +181,14 @@ impl Stored {
     }
 }
 
+/// Others changed the shared users each time when this process was about to.
+pub(crate) fn busy() -> AccessError {
+    AccessError::Shared("others change them without a pause".into())
+}
+
+/// How often a change of shared users is made again because others changed them meanwhile.
+pub(crate) const ATTEMPTS_MAX: usize = 20;
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -132,8 +198,8 @@ mod tests {
     use super::*;
     use crate::limits::ITERATIONS_MIN;
     use crate::{
-        Access, Acl, EVERY_HOST, Grant, Operation, PasswordForm, PatternType, Permission,
-        Principal, ResourceType, Token, UserChange,
+        Acl, EVERY_HOST, Grant, Operation, PasswordForm, PatternType, Permission, Principal,
+        ResourceType, Token, UserChange,
     };
 
     /// A place in memory, which may be away, and into which another process may write in between.

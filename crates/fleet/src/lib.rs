@@ -54,10 +54,12 @@ mod rivalry;
 mod rollout;
 mod seal;
 mod shape;
+mod showing;
 mod sighting;
 mod store;
 mod summary;
 mod tables;
+mod upkeep;
 mod views;
 mod writer;
 
