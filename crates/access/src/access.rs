@@ -343,7 +343,7 @@ impl Stored {
             .with_grants(self.grants)
     }
 
-    fn of_snapshot(snapshot: &Snapshot) -> Self {
+    pub(crate) fn of_snapshot(snapshot: &Snapshot) -> Self {
         Stored {
             users: snapshot.users.clone(),
             password_hashes: snapshot.password_hashes.clone(),
