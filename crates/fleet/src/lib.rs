@@ -38,6 +38,7 @@ mod limits;
 mod listing;
 mod manifest;
 mod manifests;
+mod newest;
 mod observe;
 mod operation;
 mod operators;

@@ -113,16 +113,14 @@ async fn set(
     request: Request,
 ) -> Result<Response, Failure> {
     let taken = body::take(request).await?;
-    let bad = |field: &str, reason: String| FleetError::BadField {
-        field: field.to_owned(),
-        reason,
-    };
-    let wanted: Wanted =
-        serde_json::from_slice(&taken.bytes).map_err(|e| bad("the body", e.to_string()))?;
+    let wanted: Wanted = taken.json()?;
     let resolution = Resolution::of_parts(&wanted.resolution, wanted.hash.as_deref());
     let resolution = resolution.ok_or_else(|| {
         let reason = "use first, last or most, or pinned with the hash of a manifest";
-        bad("resolution", reason.to_owned())
+        FleetError::BadField {
+            field: "resolution".to_owned(),
+            reason: reason.to_owned(),
+        }
     })?;
     if let Some(hash) = &wanted.hash {
         fleet.check_manifest_seen(&rights, hash)?;

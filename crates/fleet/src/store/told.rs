@@ -13,7 +13,7 @@ use sql::{Conflict, Insert, Migration, Schema, SqlError, Statement, Transaction}
 
 use super::Store;
 use crate::events::Once;
-use crate::limits;
+use crate::{limits, newest};
 
 impl Store {
     /// Notes what is to be told in this transaction; returns those that were told before, which are
@@ -61,20 +61,12 @@ impl Store {
     /// Forgets certificates that ended long ago, and those that end first of more than there may be.
     pub async fn prune_told(&self, now: UnixMillis) -> Result<(), SqlError> {
         let what = "forget old certificates";
-        let delete = "DELETE FROM certificates_told WHERE until_ms <= ?";
-        let old = Statement::new(delete).bind((now - KEPT_AFTER_END).0);
+        let old = Statement::new("DELETE FROM certificates_told WHERE until_ms <= ?");
+        let old = old.bind((now - KEPT_AFTER_END).0);
         self.database.run(what, &old).await?;
-        let newest = Statement::new(
-            "SELECT until_ms FROM certificates_told ORDER BY until_ms DESC LIMIT 1 OFFSET ?",
-        );
-        let newest = newest.bind(limits::CERTIFICATES_TOLD_MAX);
-        if let Some(row) = self.database.row(what, &newest).await? {
-            let until = row.number("until_ms");
-            let until = until.map_err(|error| self.database.error(what, error))?;
-            let delete = Statement::new(delete).bind(until);
-            self.database.run(what, &delete).await?;
-        }
-        Ok(())
+        let rows = ("certificates_told", "until_ms");
+        let kept = newest::keep(&self.database, what, rows, limits::CERTIFICATES_TOLD_MAX);
+        kept.await.map(drop)
     }
 }
 

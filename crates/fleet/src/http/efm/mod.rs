@@ -22,7 +22,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json as object};
 
 use crate::asking::OperationFilter;
-use crate::error::FleetError;
 use crate::events::{EventFilter, EventView, Level};
 use crate::fleet::{AgentFilter, Fleet};
 use crate::http::audit::Details;
@@ -283,11 +282,7 @@ async fn ask(
     request: Request,
 ) -> Result<Response, Failure> {
     let taken = body::take(request).await?;
-    let asked: OperationRequest =
-        serde_json::from_slice(&taken.bytes).map_err(|error| FleetError::BadField {
-            field: "the body".to_owned(),
-            reason: error.to_string(),
-        })?;
+    let asked: OperationRequest = taken.json()?;
     let agent = asked.target_agent_id;
     let class = fleet.class_of_agent(&agent);
     match class {
