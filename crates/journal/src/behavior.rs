@@ -507,3 +507,48 @@ fn a_full_disk_with_a_single_segment_gets_free_when_that_is_sealed_early() {
         assert_eq!(payloads, [b"vital".to_vec(), b"after".to_vec()]);
     }
 }
+
+#[test]
+fn large_appends_that_pass_the_cache_are_there_whole_in_every_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = JournalOptions {
+        segment_bytes: 4 << 20,
+        ..JournalOptions::default()
+    };
+    let mut expected = Vec::new();
+    let open = |seen: &mut Vec<Vec<u8>>| {
+        let mut keep = |frame: FrameRef<'_>| {
+            seen.push(frame.payload.to_vec());
+            Ok(())
+        };
+        Journal::open(Arc::new(RealDisk), dir.path(), options, &mut keep).unwrap()
+    };
+    let mut rng = Rng::from_seed(31);
+    for _ in 0..2 {
+        let mut seen = Vec::new();
+        let (journal, recovery) = open(&mut seen);
+        assert!(
+            recovery.cut.is_none() && recovery.damage.is_empty(),
+            "{recovery:?}"
+        );
+        assert!(seen == expected);
+        for round in 0..60 {
+            // Some wait for the sync, some pile up behind them; a small one shifts all that follow.
+            let mut payload = vec![0; 1 + rng.below(900_000) as usize];
+            rng.fill(&mut payload);
+            let frame = Frame {
+                kind: 1,
+                version: 1,
+                parts: &[&payload],
+            };
+            let need = [Durability::Disk, Durability::Os, Durability::Memory][round % 3];
+            journal.append_blocking(&[frame], need).unwrap();
+            expected.push(payload);
+        }
+        journal.close().unwrap();
+    }
+    let mut seen = Vec::new();
+    let (journal, _) = open(&mut seen);
+    assert!(seen == expected);
+    assert!(journal.segments().len() > 10);
+}

@@ -80,7 +80,10 @@ impl Direct {
         BUFFER.with_borrow_mut(|buffer| {
             let mut written = 0;
             for piece in blocks.chunks(DIRECT_WRITE_BYTES) {
-                let piece = buffer.aligned(piece);
+                let piece = match piece.as_ptr().addr() % DIRECT_BLOCK_BYTES {
+                    0 => piece,
+                    _ => buffer.aligned(piece),
+                };
                 let at = offset + written as u64;
                 match write(file, piece, at) {
                     Ok(len) => {

@@ -47,8 +47,9 @@ pub const RECOVERY_READ_BYTES: usize = 1 << 20;
 /// disk takes them at its full rate.
 pub const DIRECT_BYTES_MIN: usize = 256 << 10;
 
-/// Bytes that go past the cache in one call: what a disk of several queues takes at its best.
-pub const DIRECT_WRITE_BYTES: usize = 1 << 20;
+/// Bytes that go past the cache in one call: with fewer the disk rests while the writer is woken, with
+/// more it is longer until others may come after them.
+pub const DIRECT_WRITE_BYTES: usize = 4 << 20;
 
 /// What writing past the cache goes by, of places in files and in memory: a page, which every block
 /// of a disk divides.

@@ -279,6 +279,8 @@ pub(crate) struct Run {
     pub tail: Tail,
     /// Where the run begins in the batch's bytes.
     pub start: usize,
+    /// Bytes before it that belong to no run.
+    pub skipped: usize,
     pub position: u64,
     /// True when the run ends with the seal of its segment.
     pub seals: bool,
@@ -303,16 +305,31 @@ impl Batch {
             .last()
             .is_some_and(|run| run.tail.segment.base == tail.segment.base);
         if !goes_on {
-            let start = self.bytes.len();
+            let skipped = self.align(position - tail.segment.base);
             self.runs.push(Run {
                 tail: tail.clone(),
-                start,
+                start: self.bytes.len(),
+                skipped,
                 position,
                 seals: false,
             });
         }
         let last = self.runs.len() - 1;
         &mut self.runs[last]
+    }
+
+    /// Skips bytes until what is `offset` in a file lies in a block of memory as it will in a block
+    /// of the disk, so that whole blocks can go there from here; tells how many. Larger buffers keep
+    /// that when they grow; where one does not, its blocks are copied once more.
+    fn align(&mut self, offset: u64) -> usize {
+        if self.bytes.capacity() < limits::DIRECT_BYTES_MIN {
+            return 0;
+        }
+        let block = limits::DIRECT_BLOCK_BYTES;
+        let at = self.bytes.as_ptr().addr() + self.bytes.len();
+        let skipped = (offset as usize).wrapping_sub(at) % block;
+        self.bytes.resize(self.bytes.len() + skipped, 0);
+        skipped
     }
 }
 

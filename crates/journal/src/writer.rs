@@ -285,18 +285,26 @@ impl Writer {
         } = &self.batch;
         let is_synced_next = need.0 == Durability::Disk;
         for (index, run) in runs.iter().enumerate() {
-            let end = runs.get(index + 1).map_or(bytes.len(), |next| next.start);
+            let next = runs.get(index + 1);
+            let end = next.map_or(bytes.len(), |next| next.start - next.skipped);
             let piece = &bytes[run.start..end];
             let segment = &run.tail.segment;
-            let (file, offset) = (&run.tail.file, run.position - segment.base);
-            let written = if is_synced_next {
-                file.write_through(piece, offset)
-            } else {
-                file.write_at(piece, offset)
-            };
-            written.map_err(|error| {
-                JournalError::io("write", &self.shared.table.path(segment.base), error)
-            })?;
+            let file = &run.tail.file;
+            let mut offset = run.position - segment.base;
+            for portion in portions(piece, offset) {
+                let written = if is_synced_next {
+                    file.write_through(portion, offset)
+                } else {
+                    file.write_at(portion, offset)
+                };
+                written.map_err(|error| {
+                    JournalError::io("write", &self.shared.table.path(segment.base), error)
+                })?;
+                offset += portion.len() as u64;
+                // Others come after it while the rest is on its way, so that the disk has no rest.
+                self.shared.state.lock().in_flight -= portion.len() as u64;
+                self.shared.notify_room();
+            }
             segment
                 .written
                 .store(run.position + piece.len() as u64, Ordering::Release);
@@ -575,6 +583,21 @@ impl Writer {
         }
         self.shared.notify_room();
     }
+}
+
+/// A piece that goes to `offset` of a file, cut where blocks of the disk end; none of the cuts is
+/// too small to pass the cache.
+fn portions(mut piece: &[u8], mut offset: u64) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let mut len = piece.len();
+        if len > 2 * limits::DIRECT_WRITE_BYTES {
+            let over = (offset % limits::DIRECT_BLOCK_BYTES as u64) as usize;
+            len = limits::DIRECT_WRITE_BYTES - over;
+        }
+        let (portion, rest) = piece.split_at(len);
+        (piece, offset) = (rest, offset + len as u64);
+        (!portion.is_empty()).then_some(portion)
+    })
 }
 
 /// Makes the segment at `base` with `len` bytes reserved, durable before anyone relies on it.

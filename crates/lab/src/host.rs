@@ -46,7 +46,7 @@ impl Host {
                 .unwrap_or(0.0),
             disk_sync_us: disk_sync_us(folder, Duration::ZERO)
                 .map_err(LabError::system("cannot time the disk"))?,
-            disk_write_bytes_per_s: disk_write_bytes_per_s(folder)
+            disk_write_bytes_per_s: disk_write_bytes_per_s(folder, WRITE_BYTES)
                 .map_err(LabError::system("cannot measure the disk"))?,
         })
     }
@@ -91,34 +91,37 @@ pub fn disk_sync_paced_p99_ms(folder: &Path, rate: u32, length: Duration) -> std
     Ok(stats::quantile(&stats::sorted(&times), 0.99).unwrap_or(0.0))
 }
 
-/// Written in sequence and synced at the end, through the page cache or past it, whichever is faster.
-fn disk_write_bytes_per_s(folder: &Path) -> std::io::Result<f64> {
-    let cached = sequence_bytes_per_s(folder, OFlags::empty())?;
+/// So many bytes written in sequence and synced at the end, through the page cache or past it,
+/// whichever is faster; in bytes a second.
+pub fn disk_write_bytes_per_s(folder: &Path, bytes: u64) -> std::io::Result<f64> {
+    let cached = sequence_bytes_per_s(folder, bytes, OFlags::empty())?;
     // A file system may not have it.
-    let direct = sequence_bytes_per_s(folder, OFlags::DIRECT).unwrap_or_else(|_| {
+    let direct = sequence_bytes_per_s(folder, bytes, OFlags::DIRECT).unwrap_or_else(|_| {
         let _ = std::fs::remove_file(folder.join(DISK_WRITE));
         0.0
     });
     Ok(cached.max(direct))
 }
 
-fn sequence_bytes_per_s(folder: &Path, flags: OFlags) -> std::io::Result<f64> {
+fn sequence_bytes_per_s(folder: &Path, bytes: u64, flags: OFlags) -> std::io::Result<f64> {
     let path = folder.join(DISK_WRITE);
     let mut options = File::options();
     options.write(true).create(true).truncate(true);
     options.custom_flags(flags.bits() as i32);
     let mut file = options.open(&path)?;
-    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, WRITE_MIB << 20)?;
+    let blocks = bytes.div_ceil(BLOCK_BYTES as u64);
+    let bytes = blocks * BLOCK_BYTES as u64;
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
     // Writing past the cache is by whole pages, of the memory too.
-    let block = vec![7_u8; WRITE_BYTES + PAGE_BYTES];
+    let block = vec![7_u8; BLOCK_BYTES + PAGE_BYTES];
     let start = block.as_ptr().align_offset(PAGE_BYTES);
-    let block = &block[start..start + WRITE_BYTES];
+    let block = &block[start..start + BLOCK_BYTES];
     let began = Instant::now();
-    for _ in 0..WRITE_MIB {
+    for _ in 0..blocks {
         file.write_all(block)?;
     }
     file.sync_data()?;
-    let rate = (WRITE_MIB << 20) as f64 / began.elapsed().as_secs_f64();
+    let rate = bytes as f64 / began.elapsed().as_secs_f64();
     std::fs::remove_file(path)?;
     Ok(rate)
 }
@@ -146,6 +149,6 @@ fn first_line(path: &str) -> String {
 
 const SYNC_COUNT: usize = 200;
 const DISK_WRITE: &str = "disk-write";
-const WRITE_BYTES: usize = 1 << 20;
-const WRITE_MIB: u64 = 512;
+const BLOCK_BYTES: usize = 1 << 20;
+const WRITE_BYTES: u64 = 512 << 20;
 const PAGE_BYTES: usize = 4 << 10;

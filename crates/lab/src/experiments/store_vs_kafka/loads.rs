@@ -112,6 +112,11 @@ impl Load {
         matches!(self.work, Work::Send(Sending::Paced(_)))
     }
 
+    /// True if what it reaches is set beside the disk's own rate.
+    pub fn is_beside_disk(&self) -> bool {
+        matches!(self.work, Work::Send(_)) && self.is_large() && self.safety == Safety::BothSynced
+    }
+
     /// What is measured of it.
     pub fn measures(&self) -> Vec<Measure> {
         let brief = |measure: Measure, is_brief: bool| {
@@ -153,7 +158,8 @@ impl Load {
         if matches!(self.work, Work::ReadCold(_)) {
             measures.push(Measure::new(self.row(FROM_DISK), "%").detail());
         }
-        if self.is_large() && self.safety == Safety::BothSynced {
+        if self.is_beside_disk() {
+            measures.push(Measure::new(self.row(DISK), "MB/s"));
             measures.push(Measure::new(self.row(OF_DISK), "%").at_least(90.0));
         }
         measures
@@ -182,6 +188,7 @@ pub const P99: &str = "p99";
 pub const P999: &str = "p99.9";
 pub const ABOVE_SYNC: &str = "p99 above the disk's sync";
 pub const FROM_DISK: &str = "share read from the disk";
+pub const DISK: &str = "the disk around it";
 pub const OF_DISK: &str = "share of the disk's write rate";
 
 const SMALL: usize = 100;

@@ -31,11 +31,13 @@ pub const EXPERIMENT: Experiment = Experiment {
         has the durability os. A record a request: no batches, as many requests on their way as \
         librdkafka likes, at most 1,000 a producer. One in flight: each producer sends one record and waits for it. At a \
         fixed rate latency counts from when a record was due, without linger; its distance to the \
-        disk's sync is to the same percentile of 4 KiB appended and synced at the same rate. Hot: read \
+        disk's sync is to the same percentile of 4 KiB appended and synced at the same rate. A share \
+        of the disk's rate is of what the disk takes of as many bytes just before and just after: a \
+        few go to a cache of its own, at a rate that it does not keep. Hot: read \
         once before. Cold: the server's files are dropped from the page cache first. CPU is user and system time of the server's process from \
         before the tool starts until it has ended; memory at the end of a load is resident; ready \
         means that it named itself as a node in an answer; idle is taken after the warm-up. The full \
-        form writes up to 25 GB.",
+        form writes up to 80 GB and needs room for 30.",
     peer: Some(KAFKA),
     measures,
     run,
@@ -179,7 +181,7 @@ impl Bench<'_> {
                 acks: "1",
                 producers: 1,
                 length: self.quick_or(400, 5_000),
-                bytes_max: self.bytes_max(),
+                bytes_max: WARM_BYTES_MAX,
             };
             let sent = self.tool.produce(&load, self.setting.folder())?.records;
             self.read(store, topic, sent)?;
@@ -200,9 +202,17 @@ impl Bench<'_> {
         if matches!(load.work, Work::Send(_) | Work::ToolSends) {
             self.create(store, &topic, load.safety)?;
         }
+        let disk_first = self.disk_bytes_per_s(load)?;
         let (before, disk_before) = (store.process.usage()?, store.disk_bytes_read());
         let done = self.work(load, store, &topic, side)?;
         let after = store.process.usage()?;
+        if let (Some(first), Some(then)) = (disk_first, self.disk_bytes_per_s(load)?) {
+            // Of the time that both took.
+            let disk = 2.0 / (1.0 / first + 1.0 / then);
+            let sent = done.records as f64 * load.bytes as f64 / done.seconds;
+            side.add(load.row(loads::DISK), disk / 1e6);
+            side.add(load.row(loads::OF_DISK), sent / disk * 100.0);
+        }
         if matches!(load.work, Work::Send(_) | Work::ToolSends) {
             side.sent.push((load.name, topic, done.records));
         }
@@ -237,7 +247,7 @@ impl Bench<'_> {
                         Sending::Paced(_) => self.quick_or(1_500, 20_000),
                         _ => self.quick_or(500, 6_000),
                     },
-                    bytes_max: self.bytes_max(),
+                    bytes_max: self.bytes_max(load),
                 };
                 self.tool.produce(&produce, folder)
             }
@@ -296,10 +306,6 @@ impl Bench<'_> {
         side.add(load.row(loads::CPU_PER_MILLION), cpu / millions);
         side.add(load.row(loads::CPU_PER_GB), cpu / (bytes / 1e9));
         side.add(load.row(loads::MEMORY), mib(after.resident_bytes));
-        side.add(
-            load.row(loads::OF_DISK),
-            bytes_per_s / self.host.disk_write_bytes_per_s * 100.0,
-        );
         if done.client_cpu_seconds > 0.0 {
             side.add(
                 load.row(loads::CLIENT_CPU),
@@ -332,12 +338,23 @@ impl Bench<'_> {
     }
 
     /// Most bytes of one load, so that a fast disk is not filled.
-    fn bytes_max(&self) -> u64 {
-        if self.setting.quick {
-            100 << 20
-        } else {
-            1 << 30
+    fn bytes_max(&self, load: &Load) -> u64 {
+        match (load.is_beside_disk(), self.setting.quick) {
+            // What the disk itself takes this long is beyond what a cache of its own keeps.
+            (true, false) => 4 << 30,
+            (false, false) => 1 << 30,
+            (true, true) => 512 << 20,
+            (false, true) => 100 << 20,
         }
+    }
+
+    /// What the disk takes of as many bytes, for the loads that are set beside it.
+    fn disk_bytes_per_s(&self, load: &Load) -> Result<Option<f64>, LabError> {
+        let rate = || host::disk_write_bytes_per_s(self.setting.folder(), self.bytes_max(load));
+        load.is_beside_disk()
+            .then(rate)
+            .transpose()
+            .map_err(LabError::system("cannot measure the disk"))
     }
 }
 
@@ -376,3 +393,4 @@ const DISK_SYNC: &str = "the disk: 4 KiB appended and synced";
 const DISK_PACED: &str = "the disk: the same 1,000 times a second, p99";
 const DISK_WRITE: &str = "the disk: written in sequence";
 const PARTITIONS: i32 = 10;
+const WARM_BYTES_MAX: u64 = 1 << 30;
