@@ -84,7 +84,11 @@ fn furnish_fleet(up: &Up) -> Vec<(&'static str, String)> {
         id.unwrap().to_owned()
     };
     let json = "application/json";
-    call("POST", "/c2/heartbeat", json, &beat.to_string());
+    for agent in ["a", "removable", "kept"] {
+        let mut beat = beat.clone();
+        beat["agentInfo"]["identifier"] = Value::from(agent);
+        call("POST", "/c2/heartbeat", json, &beat.to_string());
+    }
     let flow = "MiNiFi Config Version: 3\nProcessors:\n- {id: p, name: P, class: org.P}\n";
     let flows = "/api/v1/classes/edge/flows?deploy=false";
     let (one, two) = (
