@@ -430,7 +430,7 @@ impl Frames {
                 self.capacity = self.buffer.capacity();
             }
             let missing = self.missing();
-            self.buffer.reserve(self.step());
+            self.make_room(missing);
             self.capacity = self.capacity.max(self.buffer.capacity());
             // The end of a large frame is read by itself: what followed it in the buffer would
             // have to be moved to the buffer's front.
@@ -443,6 +443,16 @@ impl Frames {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 read => return read,
             }
+        }
+    }
+
+    /// Makes place for the next read, unless what is missing fits: whoever sends a byte at a time is
+    /// to have no larger buffer than others.
+    fn make_room(&mut self, missing: usize) {
+        let step = self.step();
+        let room = self.buffer.capacity() - self.buffer.len();
+        if room < missing.max(LENGTH_BYTES).min(step) {
+            self.buffer.reserve(step);
         }
     }
 

@@ -371,7 +371,7 @@ fn idle_half_open_and_slow_connections_cost_next_to_nothing() {
             client.send(&request[byte..=byte]);
         }
     }
-    watched.check(16 * 1024 * count as u64 + (32 << 20));
+    watched.check(8 * 1024 * count as u64 + (24 << 20));
     for client in clients.iter_mut().skip(2).step_by(3) {
         assert_eq!(client.answer()[..4], int(7), "whoever is slow is served");
     }
