@@ -11,10 +11,11 @@ use crate::credential::random_bytes;
 use crate::limits::{
     ACLS_MAX, GRANTED_MAX, GRANTS_OF_ONE_MAX, NAME_BYTES_MAX, QUOTAS_MAX, TOKENS_MAX, USERS_MAX,
 };
+use crate::shared::{ATTEMPTS_MAX, Sharing, busy};
 use crate::store::{self, Stored};
 use crate::{
-    AccessError, Acl, AclFilter, Credential, Grant, Principal, Quota, QuotaEntity, ScramHash,
-    Snapshot, Token,
+    AccessError, Acl, AclFilter, Credential, Grant, PasswordHash, Principal, Quota, QuotaEntity,
+    ScramHash, Snapshot, Token,
 };
 
 /// Users, their API tokens, ACLs and quotas.
@@ -22,12 +23,13 @@ use crate::{
 /// Questions go to a [`Snapshot`], which never changes. A change is durable when its call returns,
 /// and seen by every snapshot taken after that.
 pub struct Access {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     now: RwLock<Arc<Snapshot>>,
     /// Counts the changes since the folder was opened.
     revision: AtomicU64,
-    /// Held by a change from reading to publishing, so that no two are mixed.
-    changing: Mutex<()>,
+    /// Held by a change from reading to publishing, so that no two are mixed; where users are
+    /// shared, the place of theirs.
+    pub(crate) changing: Mutex<Option<Sharing>>,
     secret: Secret,
 }
 
@@ -56,7 +58,7 @@ impl Access {
             path: folder.to_owned(),
             now: RwLock::new(Arc::new(stored.into_snapshot())),
             revision: AtomicU64::new(0),
-            changing: Mutex::new(()),
+            changing: Mutex::new(None),
             secret: Secret::new()?,
         })
     }
@@ -77,7 +79,8 @@ impl Access {
     }
 
     /// Sets and removes credentials, all or none: what each of `changes` holds for a user replaces
-    /// the credential of the same hash. A user who is removed loses their tokens and roles.
+    /// the credential of the same hash. Keys that are set forget the hash of the password, which may
+    /// be another one's. A user who is removed, or loses the last keys, loses their tokens and roles.
     ///
     /// # Errors
     /// [`AccessError::Invalid`], [`AccessError::UnknownUser`] for a removal of what is not there,
@@ -92,17 +95,24 @@ impl Access {
                         credentials.retain(|old| old.hash != credential.hash);
                         credentials.push(credential.clone());
                         credentials.sort_by_key(|credential| credential.hash);
+                        stored.password_hashes.remove(name);
+                    }
+                    UserChange::SetHash(name, hash) => {
+                        check_name(name)?;
+                        stored.users.entry(name.clone()).or_default();
+                        stored.password_hashes.insert(name.clone(), hash.clone());
                     }
                     UserChange::Remove(name, hash) => {
                         let unknown = || AccessError::UnknownUser(name.clone());
                         let credentials = stored.users.get_mut(name).ok_or_else(unknown)?;
                         let before = credentials.len();
                         credentials.retain(|old| hash.is_some_and(|hash| old.hash != hash));
-                        if credentials.len() == before {
+                        if credentials.len() == before && hash.is_some() {
                             return Err(unknown());
                         }
                         if credentials.is_empty() {
                             stored.users.remove(name);
+                            stored.password_hashes.remove(name);
                             // Who is gone must not come back by a token.
                             stored.tokens.retain(|_, token| token.user != *name);
                             stored.grants.remove(&Principal::user(name));
@@ -114,6 +124,29 @@ impl Access {
         })
     }
 
+    /// Keeps the hash of a user's password, unless there is one, or `proven`, the keys that proved the
+    /// password, were changed meanwhile.
+    ///
+    /// # Errors
+    /// [`AccessError::File`].
+    pub(crate) fn keep_hash(
+        &self,
+        name: &str,
+        proven: &Credential,
+        hash: PasswordHash,
+    ) -> Result<(), AccessError> {
+        self.change(|stored| {
+            let credentials = stored.users.get(name).into_iter().flatten();
+            if credentials.into_iter().any(|kept| kept == proven) {
+                let hashes = &mut stored.password_hashes;
+                hashes
+                    .entry(name.to_owned())
+                    .or_insert_with(|| hash.clone());
+            }
+            Ok(())
+        })
+    }
+
     /// Adds an API token of a user.
     ///
     /// # Errors
@@ -121,9 +154,9 @@ impl Access {
     pub fn add_token(&self, token: Token) -> Result<(), AccessError> {
         self.change(|stored| {
             if !stored.users.contains_key(&token.user) {
-                return Err(AccessError::UnknownUser(token.user));
+                return Err(AccessError::UnknownUser(token.user.clone()));
             }
-            stored.tokens.insert(token.id.clone(), token);
+            stored.tokens.insert(token.id.clone(), token.clone());
             within("tokens", stored.tokens.len(), TOKENS_MAX)
         })
     }
@@ -147,8 +180,8 @@ impl Access {
     /// [`AccessError::Limit`], [`AccessError::File`].
     pub fn grant(&self, principal: Principal, grant: Grant) -> Result<(), AccessError> {
         self.change(|stored| {
-            let of_one = stored.grants.entry(principal).or_default();
-            of_one.insert(grant);
+            let of_one = stored.grants.entry(principal.clone()).or_default();
+            of_one.insert(grant.clone());
             within("roles of one caller", of_one.len(), GRANTS_OF_ONE_MAX)?;
             within("callers with roles", stored.grants.len(), GRANTED_MAX)
         })
@@ -184,7 +217,7 @@ impl Access {
             acl.check()?;
         }
         self.change(|stored| {
-            stored.acls.extend(acls);
+            stored.acls.extend(acls.iter().cloned());
             within("ACLs", stored.acls.len(), ACLS_MAX)
         })
     }
@@ -233,21 +266,46 @@ impl Access {
         })
     }
 
-    /// Writes what `edit` makes of the present, then lets everybody see it. Blocks on the disk.
+    /// Writes what `edit` makes of the present, then lets everybody see it. Blocks on the disk, or on
+    /// the place where users are shared; there `edit` may be called again.
     fn change<T>(
         &self,
-        edit: impl FnOnce(&mut Stored) -> Result<T, AccessError>,
+        mut edit: impl FnMut(&mut Stored) -> Result<T, AccessError>,
     ) -> Result<T, AccessError> {
-        let _alone = self.changing.lock();
-        let before = self.snapshot();
-        let mut stored = Stored::of_snapshot(&before);
-        let result = edit(&mut stored)?;
-        if !stored.is_same(&before) {
-            store::write(&self.path, &stored)?;
-            *self.now.write() = Arc::new(stored.into_snapshot());
-            self.revision.fetch_add(1, Ordering::Release);
+        let mut sharing = self.changing.lock();
+        for _ in 0..ATTEMPTS_MAX {
+            if let Some(shared) = sharing.as_mut() {
+                self.take_newest(shared)?;
+            }
+            let before = self.snapshot();
+            let mut stored = Stored::of_snapshot(&before);
+            let result = edit(&mut stored)?;
+            if stored.is_same(&before) {
+                return Ok(result);
+            }
+            match sharing.as_mut() {
+                None => store::write(&self.path, &stored)?,
+                Some(shared) => {
+                    let is_own = stored.acls != before.acls || stored.quotas != before.quotas;
+                    if is_own {
+                        store::write(&self.path, &stored.own_part())?;
+                    }
+                    // No change is of both.
+                    if !is_own && !shared.replace(&stored)? {
+                        continue;
+                    }
+                }
+            }
+            self.publish(stored);
+            return Ok(result);
         }
-        Ok(result)
+        Err(busy())
+    }
+
+    /// Lets everybody see what is durable.
+    pub(crate) fn publish(&self, stored: Stored) {
+        *self.now.write() = Arc::new(stored.into_snapshot());
+        self.revision.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -256,6 +314,8 @@ impl Access {
 pub enum UserChange {
     /// Sets the credential, and makes the user if there is none.
     Set(String, Credential),
+    /// Sets the hash of the password, and makes the user if there is none.
+    SetHash(String, PasswordHash),
     /// Removes the credential of one hash, or the whole user.
     Remove(String, Option<ScramHash>),
 }
@@ -268,7 +328,7 @@ fn check_name(name: &str) -> Result<(), AccessError> {
     Ok(())
 }
 
-fn within(what: &'static str, count: usize, max: usize) -> Result<(), AccessError> {
+pub(crate) fn within(what: &'static str, count: usize, max: usize) -> Result<(), AccessError> {
     if count > max {
         return Err(AccessError::Limit { what, max });
     }
@@ -278,13 +338,15 @@ fn within(what: &'static str, count: usize, max: usize) -> Result<(), AccessErro
 impl Stored {
     fn into_snapshot(self) -> Snapshot {
         Snapshot::new(self.users, self.acls, self.quotas)
+            .with_password_hashes(self.password_hashes)
             .with_tokens(self.tokens)
             .with_grants(self.grants)
     }
 
-    fn of_snapshot(snapshot: &Snapshot) -> Self {
+    pub(crate) fn of_snapshot(snapshot: &Snapshot) -> Self {
         Stored {
             users: snapshot.users.clone(),
+            password_hashes: snapshot.password_hashes.clone(),
             acls: snapshot.acls.clone(),
             quotas: snapshot.quotas.clone(),
             tokens: snapshot.tokens.clone(),
@@ -295,6 +357,7 @@ impl Stored {
     fn is_same(&self, snapshot: &Snapshot) -> bool {
         let same = |a: &BTreeMap<String, Vec<Credential>>, b| a == b;
         same(&self.users, &snapshot.users)
+            && self.password_hashes == snapshot.password_hashes
             && self.acls == snapshot.acls
             && self.quotas == snapshot.quotas
             && self.tokens == snapshot.tokens

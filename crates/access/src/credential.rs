@@ -1,4 +1,5 @@
-//! What is kept of a password: salt, rounds and two keys, as RFC 5802 has it; never the password.
+//! What is kept of a password for SCRAM: salt, rounds and two keys, as RFC 5802 has it; never the
+//! password. What is kept for logins that show the password is in `password_hash.rs`.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -114,10 +115,7 @@ impl Credential {
         password: &str,
         iterations: u32,
     ) -> Result<Self, AccessError> {
-        if password.is_empty() || password.len() > PASSWORD_BYTES_MAX {
-            let reason = format!("write 1 to {PASSWORD_BYTES_MAX} bytes");
-            return Err(AccessError::invalid("password", reason));
-        }
+        check_password(password)?;
         check_iterations(iterations)?;
         let salt = random_bytes::<SALT_BYTES>()?;
         let salted = hash.salted_password(password, &salt, iterations);
@@ -205,6 +203,14 @@ pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N], AccessError> {
     rand::SecureRandom::fill(&rand::SystemRandom::new(), &mut bytes)
         .map_err(|_| AccessError::Random)?;
     Ok(bytes)
+}
+
+pub(crate) fn check_password(password: &str) -> Result<(), AccessError> {
+    if password.is_empty() || password.len() > PASSWORD_BYTES_MAX {
+        let reason = format!("write 1 to {PASSWORD_BYTES_MAX} bytes");
+        return Err(AccessError::invalid("password", reason));
+    }
+    Ok(())
 }
 
 fn check_iterations(iterations: u32) -> Result<(), AccessError> {

@@ -54,6 +54,10 @@ pub enum AccessError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Users that are shared with other processes cannot be read or written where they lie; whether a
+    /// change was made may not be known.
+    #[error("the users that this process shares with others are out of reach: try again")]
+    Shared(#[source] crate::SharedError),
     /// Certificates or keys cannot be used; the operator's to mend.
     #[error("{key} = {} cannot be used: {reason}", path.display())]
     Tls {

@@ -45,6 +45,9 @@ pub const VERIFIED_FOR: Duration = Duration::from_secs(60);
 /// How many names with passwords are remembered as right, about 150 bytes each.
 pub const VERIFIED_MAX: usize = 1_000;
 
+/// Passwords that are hashed for logins at one time, on machines of many cores: 19 MiB each.
+pub const HASHED_AT_ONCE_MAX: usize = 4;
+
 /// API tokens, about 300 bytes each in the file.
 pub const TOKENS_MAX: usize = 10_000;
 

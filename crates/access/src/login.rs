@@ -16,6 +16,7 @@ use subtle::ConstantTimeEq;
 use crate::access::Secret;
 use crate::credential::random_bytes;
 use crate::limits::LOGIN_MESSAGE_BYTES_MAX;
+use crate::password::{Proof, prove};
 use crate::{Credential, Principal, ScramHash, Snapshot};
 
 /// A way to log in.
@@ -42,7 +43,7 @@ impl Mechanism {
         }
     }
 
-    /// Whether a step hashes a password, which takes milliseconds.
+    /// Whether a step hashes a password, which takes tens of milliseconds and may block.
     pub fn is_slow(self) -> bool {
         self == Mechanism::Plain
     }
@@ -173,21 +174,9 @@ fn plain(users: &Snapshot, secret: &Secret, message: &str) -> Result<Step, Refus
     if !acts_as.is_empty() && acts_as != name {
         return Err(Refusal::Unsupported("acting as somebody else"));
     }
-    let known = ScramHash::ALL
-        .into_iter()
-        .find_map(|hash| users.credential(name, hash));
-    let nobody;
-    let credential = match known {
-        Some(credential) => credential,
-        None => {
-            nobody = Credential::of_nobody(ScramHash::Sha256, secret.bytes(), name);
-            &nobody
-        }
-    };
-    if credential.proves(password) && known.is_some() {
-        Ok(Step::Done(Principal::user(name), Vec::new()))
-    } else {
-        Err(Refusal::Credentials)
+    match prove(users, secret, name, password) {
+        Proof::Right | Proof::ByKeys(_) => Ok(Step::Done(Principal::user(name), Vec::new())),
+        Proof::Wrong => Err(Refusal::Credentials),
     }
 }
 

@@ -7,13 +7,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::acl::EVERY_NAME;
 use crate::quota::QuotaIndex;
-use crate::{Acl, AclFilter, Credential, Grant, Operation, PatternType, Permission, Principal};
-use crate::{Bound, Quota, QuotaEntity, ResourceType, ScramHash, Sharing, Token, TokenHash};
+use crate::{Acl, AclFilter, Credential, Grant, Operation, PasswordHash, PatternType, Permission};
+use crate::{
+    Bound, Principal, Quota, QuotaEntity, ResourceType, ScramHash, Sharing, Token, TokenHash,
+};
 
 /// Everything known at one moment.
 #[derive(Default)]
 pub struct Snapshot {
     pub(crate) users: BTreeMap<String, Vec<Credential>>,
+    /// By users' names; each of them is among `users`.
+    pub(crate) password_hashes: BTreeMap<String, PasswordHash>,
     pub(crate) acls: BTreeSet<Acl>,
     pub(crate) quotas: BTreeMap<QuotaEntity, Quota>,
     pub(crate) tokens: BTreeMap<String, Token>,
@@ -79,6 +83,11 @@ impl Snapshot {
             bounds,
             ..Snapshot::default()
         }
+    }
+
+    pub(crate) fn with_password_hashes(mut self, hashes: BTreeMap<String, PasswordHash>) -> Self {
+        self.password_hashes = hashes;
+        self
     }
 
     pub(crate) fn with_tokens(mut self, tokens: BTreeMap<String, Token>) -> Self {
@@ -194,7 +203,8 @@ impl Snapshot {
             .fold(0, |bits, operation| bits | operation.bit())
     }
 
-    /// The users' names with their credentials, in the order of the names.
+    /// The users' names with their credentials for SCRAM, in the order of the names; there are none
+    /// where only the hash of the password is kept.
     pub fn users(&self) -> impl Iterator<Item = (&str, &[Credential])> {
         self.users
             .iter()
@@ -207,6 +217,16 @@ impl Snapshot {
         credentials
             .iter()
             .find(|credential| credential.hash == hash)
+    }
+
+    /// The hash of a user's password, if it is kept.
+    pub fn password_hash(&self, name: &str) -> Option<&PasswordHash> {
+        self.password_hashes.get(name)
+    }
+
+    /// Whether the hash of any user's password is kept.
+    pub(crate) fn has_password_hashes(&self) -> bool {
+        !self.password_hashes.is_empty()
     }
 
     /// Every API token, in the order of the ids.

@@ -1,8 +1,9 @@
 //! The file that holds users, ACLs and quotas: `access.json` in the data folder's `access/`.
 //!
-//! A JSON object `{"version": 1, "users": {…}, "acls": […], "quotas": […], "tokens": […],
-//! "roles": {…}}`, readable by its owner only; `tokens` and `roles` are left out while there are none. It is written whole into `access.json.new`, synced and renamed over the old one, and the
-//! folder is synced: whatever moment the machine stops at, one of the two is there whole. A left
+//! A JSON object `{"version": 1, "users": {…}, "password_hashes": {…}, "acls": […], "quotas": […],
+//! "tokens": […], "roles": {…}}`, readable by its owner only; `password_hashes`, `tokens` and
+//! `roles` are left out while there are none. It is written whole into `access.json.new`, synced and
+//! renamed over the old one, and the folder is synced: whatever moment the machine stops at, one of the two is there whole. A left
 //! over `.new` file is overwritten by the next change.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +15,16 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::FILE_BYTES_MAX;
-use crate::{AccessError, Acl, Credential, Grant, Principal, Quota, QuotaEntity, Token};
+use crate::{
+    AccessError, Acl, Credential, Grant, PasswordHash, Principal, Quota, QuotaEntity, Token,
+};
 
 /// What the file holds.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Stored {
     pub(crate) users: BTreeMap<String, Vec<Credential>>,
+    /// By users' names; each of them is among `users`.
+    pub(crate) password_hashes: BTreeMap<String, PasswordHash>,
     pub(crate) acls: BTreeSet<Acl>,
     pub(crate) quotas: BTreeMap<QuotaEntity, Quota>,
     /// By their ids.
@@ -60,7 +65,8 @@ pub(crate) fn write(folder: &Path, stored: &Stored) -> Result<(), AccessError> {
     replace(folder, &path, stored).map_err(|source| AccessError::File { path, source })
 }
 
-fn understand(bytes: &[u8]) -> Result<Stored, String> {
+/// Reads the text of a file.
+pub(crate) fn understand(bytes: &[u8]) -> Result<Stored, String> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(format!("it is larger than {FILE_BYTES_MAX} bytes"));
     }
@@ -71,10 +77,14 @@ fn understand(bytes: &[u8]) -> Result<Stored, String> {
             "it is of version {version}, and this program knows version {VERSION}"
         ));
     }
-    let whole: Whole =
+    let mut whole: Whole =
         serde_json::from_slice(bytes).map_err(|error| format!("it is damaged: {error}"))?;
+    for name in whole.password_hashes.keys() {
+        whole.users.entry(name.clone()).or_default();
+    }
     Ok(Stored {
         users: whole.users,
+        password_hashes: whole.password_hashes,
         acls: whole.acls.into_iter().collect(),
         quotas: whole
             .quotas
@@ -90,10 +100,12 @@ fn understand(bytes: &[u8]) -> Result<Stored, String> {
     })
 }
 
-fn replace(folder: &Path, path: &PathBuf, stored: &Stored) -> io::Result<()> {
+/// The text of a file.
+pub(crate) fn text(stored: &Stored) -> io::Result<Vec<u8>> {
     let whole = Whole {
         version: VERSION,
         users: stored.users.clone(),
+        password_hashes: stored.password_hashes.clone(),
         acls: stored.acls.iter().cloned().collect(),
         quotas: stored
             .quotas
@@ -106,7 +118,11 @@ fn replace(folder: &Path, path: &PathBuf, stored: &Stored) -> io::Result<()> {
         tokens: stored.tokens.values().cloned().collect(),
         roles: stored.grants.clone(),
     };
-    let text = serde_json::to_vec_pretty(&whole)?;
+    Ok(serde_json::to_vec_pretty(&whole)?)
+}
+
+fn replace(folder: &Path, path: &PathBuf, stored: &Stored) -> io::Result<()> {
+    let text = text(stored)?;
     let temporary = folder.join(format!("{NAME}.new"));
     let mut file = OpenOptions::new()
         .create(true)
@@ -130,6 +146,8 @@ struct Version {
 struct Whole {
     version: u32,
     users: BTreeMap<String, Vec<Credential>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    password_hashes: BTreeMap<String, PasswordHash>,
     acls: Vec<Acl>,
     quotas: Vec<OfEntity>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -13,13 +13,14 @@ use sql::SqlError;
 use crate::agent::Agent;
 use crate::capability::Profile;
 use crate::error::FleetError;
-use crate::fleet::{Fleet, Inner, Reached, unknown_class, view};
+use crate::fleet::{Fleet, Inner, Reached, unknown_class};
 use crate::limits;
 use crate::registry::{Handout, Registry, unknown_agent, unknown_operation};
 use crate::request::{Request, Target};
 use crate::rights::Rights;
 use crate::seal::Sealer;
 use crate::shape::{self, Place, Wanted};
+use crate::showing::view;
 use crate::tables::{Found, Statement, Tables, Value};
 use crate::views::{AskedView, OperationView, RefusedView};
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 use sql::{Conflict, Database, Insert, Migration, Row, Schema, SqlError, Statement};
 
 use crate::error::FleetError;
-use crate::limits;
+use crate::{limits, newest};
 
 /// One call that was to change something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -95,30 +95,16 @@ impl Audit {
     /// The database's.
     pub async fn list(&self, filter: &Filter) -> Result<Vec<Entry>, FleetError> {
         let what = "read the audit";
-        let mut select = Statement::new("SELECT * FROM audit WHERE at_ms >= ?").bind(0_i64);
-        for (column, value) in [
-            (" AND principal = ?", &filter.principal),
-            (" AND class = ?", &filter.class),
-        ] {
-            if let Some(value) = value {
-                select = select.push(column).bind(value.as_str());
-            }
-        }
-        if let Some(classes) = &filter.only_classes {
-            if classes.is_empty() {
-                return Ok(Vec::new());
-            }
-            select = select.push(" AND class IN ");
-            select = select.list(classes.iter().map(String::as_str));
-        }
-        if let Some((at, id)) = &filter.before {
-            select = select.push(" AND (at_ms < ? OR (at_ms = ? AND id < ?))");
-            select = select.bind(*at).bind(*at).bind(id.as_str());
-        }
-        let limit = filter.limit.clamp(1, limits::PAGE_ITEMS_MAX) as i64;
-        let select = select
-            .push(" ORDER BY at_ms DESC, id DESC LIMIT ?")
-            .bind(limit);
+        let select = Statement::new("SELECT * FROM audit WHERE at_ms >= ?").bind(0_i64);
+        let wanted = newest::Wanted {
+            having: &[("principal", &filter.principal), ("class", &filter.class)],
+            only_classes: filter.only_classes.as_deref(),
+            before: filter.before.as_ref(),
+            limit: filter.limit,
+        };
+        let Some(select) = newest::page(select, &wanted) else {
+            return Ok(Vec::new());
+        };
         let rows = self.database.rows(what, &select).await?;
         let entries: Result<Vec<Entry>, sqlx::Error> = rows.iter().map(entry).collect();
         Ok(entries.map_err(|error| self.database.error(what, error))?)
@@ -134,16 +120,9 @@ impl Audit {
             let delete = Statement::new("DELETE FROM audit WHERE at_ms < ?").bind((now - age).0);
             self.database.run(what, &delete).await?;
         }
-        let newest = "SELECT at_ms FROM audit ORDER BY at_ms DESC, id DESC LIMIT 1 OFFSET ?";
-        let newest = Statement::new(newest).bind(limits::AUDIT_ENTRIES_MAX);
-        if let Some(row) = self.database.row(what, &newest).await? {
-            let at = row
-                .number("at_ms")
-                .map_err(|e| self.database.error(what, e))?;
-            let delete = Statement::new("DELETE FROM audit WHERE at_ms <= ?").bind(at);
-            self.database.run(what, &delete).await?;
-        }
-        Ok(())
+        let rows = ("audit", "at_ms");
+        let kept = newest::keep(&self.database, what, rows, limits::AUDIT_ENTRIES_MAX);
+        kept.await.map(drop)
     }
 }
 

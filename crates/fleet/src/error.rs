@@ -177,6 +177,16 @@ pub enum FleetError {
     },
 }
 
+impl FleetError {
+    /// A body that is not the JSON that is wanted; the caller's fault.
+    pub(crate) fn of_body(error: serde_json::Error) -> FleetError {
+        FleetError::BadField {
+            field: "the body".to_owned(),
+            reason: error.to_string(),
+        }
+    }
+}
+
 /// The first problems in words, and how many more there are.
 fn told(problems: &[Problem]) -> String {
     let shown = problems.iter().take(PROBLEMS_SHOWN).map(|problem| {

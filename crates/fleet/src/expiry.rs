@@ -1,15 +1,17 @@
 //! Certificates that are about to end: agents' as their connections show them, and our own. Without
 //! IO.
 //!
-//! Each is told at some days before its end, and once more after it.
+//! Each is told at some days before its end, and once more after it: once by all nodes, which note in
+//! the database what was told (`store::told`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use access::CertificateFacts;
 use base::UnixMillis;
 
 use crate::agent::Agent;
-use crate::events::{Event, Kind};
+use crate::events::{Event, Kind, Once};
 use crate::operation::Policy;
 use crate::registry::operation_id;
 
@@ -43,10 +45,9 @@ impl Agent {
         }
         self.certificate_stage = stage;
         let message = message("the agent's certificate", until, now);
-        let about = format!("certificate {:016x} {stage}", shown.mark);
         Some(Event {
-            // Whatever nodes it calls, each stage is one event.
-            id: operation_id(&self.id, &about, None),
+            // Whatever nodes it calls, each stage is told once.
+            once: Some(once(&self.id, shown.mark, stage, until)),
             ..Event::new(Kind::CertificateEnding, Some(self), message, now)
         })
     }
@@ -55,31 +56,44 @@ impl Agent {
 /// What was told of our own certificates.
 #[derive(Debug, Default)]
 pub struct Own {
-    told: BTreeMap<&'static str, (UnixMillis, u8)>,
+    told: BTreeMap<&'static str, (u64, u8)>,
 }
 
 impl Own {
     /// Looks at the ports' certificates; returns what to tell.
     pub fn look(
         &mut self,
-        certificates: &[(&'static str, UnixMillis)],
+        certificates: &[(&'static str, CertificateFacts)],
         warning: Duration,
         now: UnixMillis,
     ) -> Vec<Event> {
         let mut events = Vec::new();
-        for (port, until) in certificates {
-            let told = self.told.entry(port).or_insert((*until, 0));
-            if told.0 != *until {
-                *told = (*until, 0);
+        for (port, CertificateFacts { not_after, mark }) in certificates {
+            let Some(until) = *not_after else { continue };
+            let told = self.told.entry(port).or_insert((*mark, 0));
+            if told.0 != *mark {
+                *told = (*mark, 0);
             }
-            let stage = stage(*until, warning, now);
+            let stage = stage(until, warning, now);
             if stage > told.1 {
                 told.1 = stage;
-                let message = message(&format!("the certificate of the port {port}"), *until, now);
-                events.push(Event::new(Kind::CertificateEnding, None, message, now));
+                let message = message(&format!("the certificate of the port {port}"), until, now);
+                events.push(Event {
+                    once: Some(once(port, *mark, stage, until)),
+                    ..Event::new(Kind::CertificateEnding, None, message, now)
+                });
             }
         }
         events
+    }
+}
+
+/// What is told of a certificate of an agent, or of a port of ours.
+fn once(holder: &str, mark: u64, stage: u8, until: UnixMillis) -> Once {
+    Once {
+        key: operation_id(holder, &format!("certificate {mark:016x}"), None),
+        stage,
+        until,
     }
 }
 
@@ -171,12 +185,19 @@ mod tests {
     fn our_own_certificates_are_told_by_their_ports() {
         let now = UnixMillis(1_800_000_000_000);
         let mut own = Own::default();
-        let all = [("fleet", now + 3 * DAY), ("rest", now + 300 * DAY)];
+        let ending = |mark: u64, left: Duration| CertificateFacts {
+            not_after: Some(now + left),
+            mark,
+        };
+        let all = [
+            ("fleet", ending(1, 3 * DAY)),
+            ("rest", ending(2, 300 * DAY)),
+        ];
         let events = own.look(&all, 30 * DAY, now);
         assert_eq!(events.len(), 1);
         assert!(events[0].message.contains("port fleet"), "{events:?}");
         assert!(own.look(&all, 30 * DAY, now).is_empty());
-        let renewed = [("fleet", now + 90 * DAY)];
+        let renewed = [("fleet", ending(3, 90 * DAY))];
         assert!(own.look(&renewed, 30 * DAY, now).is_empty());
         assert_eq!(own.look(&all, 30 * DAY, now).len(), 1);
     }

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
-use base::{Clock, UnixMillis};
+use access::CertificateFacts;
+use base::Clock;
 use bytes::Bytes;
 use c2::{Acknowledge, Heartbeat, HeartbeatResponse};
 use metrics::{counter, histogram};
@@ -14,13 +15,12 @@ use sql::{Place, SqlError};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::Agent;
 use crate::asking::Requests;
 use crate::audit::Audit;
 use crate::config::{FleetConfig, SecretUrl};
 use crate::error::FleetError;
 use crate::events::alerts::Alerts;
-use crate::events::{self, Ages, Event, EventFilter, EventView, Kind, Silent, Watch};
+use crate::events::{self, Ages, Event, EventFilter, EventView, Watch};
 use crate::expiry::{Own, ShownCertificate};
 use crate::feed;
 use crate::files::Files;
@@ -29,14 +29,13 @@ use crate::forward::{self, Forward, Topics};
 use crate::lease::{self, Lease};
 use crate::limits;
 use crate::observe::{self, Beat, Meters};
-use crate::operation::{FleetOperation, Policy};
-use crate::registry::{self, Flow, Registry, Source};
+use crate::operation::Policy;
+use crate::registry::{self, Registry, Source};
 use crate::resource;
 use crate::rights::Rights;
 use crate::seal::Sealer;
 use crate::store::Store;
 use crate::tables::Tables;
-use crate::views::{AgentDetail, AgentView, ClassView, FlowView, OperationView};
 use crate::writer::{self, Signals};
 
 /// The C2 server. Share it in an `Arc`; close it to write what is left.
@@ -63,10 +62,10 @@ pub(crate) struct Inner {
     /// What only one node may do.
     pub(crate) lease: Lease,
     /// Who is missing, for the node that tells of it.
-    watch: Mutex<Watch>,
-    ages: Ages,
+    pub(crate) watch: Mutex<Watch>,
+    pub(crate) ages: Ages,
     /// Our own certificates, by whoever serves the ports.
-    own: Mutex<(Own, Option<OwnCertificates>)>,
+    pub(crate) own: Mutex<(Own, Option<OwnCertificates>)>,
     alerts: Alerts,
     pub(crate) forward: Arc<Forward>,
     pub(crate) meters: Mutex<Meters>,
@@ -75,7 +74,7 @@ pub(crate) struct Inner {
     /// Publications one after the other, so that versions count without gaps.
     pub(crate) publishing: tokio::sync::Mutex<()>,
     /// One write at a time, so that generations commit in order.
-    writing: tokio::sync::Mutex<()>,
+    pub(crate) writing: tokio::sync::Mutex<()>,
     texts: Mutex<FlowTexts>,
 }
 
@@ -106,8 +105,8 @@ pub(crate) struct AgentFilter {
     pub rights: Rights,
 }
 
-/// Tells the ends of the ports' certificates, by the ports' names.
-pub type OwnCertificates = Box<dyn Fn() -> Vec<(&'static str, UnixMillis)> + Send>;
+/// Tells the ports' certificates, by the ports' names.
+pub type OwnCertificates = Box<dyn Fn() -> Vec<(&'static str, CertificateFacts)> + Send>;
 
 #[derive(Default)]
 struct FlowTexts {
@@ -210,6 +209,16 @@ impl Fleet {
         }
     }
 
+    /// Runs a task of this fleet until it is closed.
+    pub(crate) fn keep(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.lock().push(tokio::spawn(task));
+    }
+
+    /// Tells tasks of this fleet when to end.
+    pub(crate) fn stopped(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
     /// The configuration.
     pub fn config(&self) -> &FleetConfig {
         &self.inner.config
@@ -218,8 +227,8 @@ impl Fleet {
     /// Has agents' messages go to these topics, as far as the configuration says.
     pub fn forward_to(&self, topics: Arc<dyn Topics>) {
         if self.inner.config.forward.is_on() {
-            let running = forward::run(self.inner.forward.clone(), topics, self.stop.clone());
-            self.tasks.lock().push(tokio::spawn(running));
+            let forward = self.inner.forward.clone();
+            self.keep(forward::run(forward, topics, self.stopped()));
         }
     }
 
@@ -352,94 +361,6 @@ impl Fleet {
     pub(crate) async fn events(&self, filter: &EventFilter) -> Result<Vec<EventView>, FleetError> {
         self.inner.store.events(filter).await
     }
-
-    /// An agent in full.
-    pub(crate) fn agent(&self, id: &str) -> Result<AgentDetail, FleetError> {
-        let now = self.inner.clock.now();
-        let registry = self.inner.registry.lock();
-        let unknown = || FleetError::Unknown {
-            what: "agent",
-            name: id.to_owned(),
-            list: "/api/v1/agents",
-        };
-        let agent = registry.agents.get(id).ok_or_else(unknown)?;
-        Ok(AgentDetail {
-            agent: self.inner.agent_view(&registry, agent, now),
-            operations: agent
-                .operations
-                .iter()
-                .rev()
-                .map(|op| view(&registry, &agent.id, op))
-                .collect(),
-            heartbeat: agent
-                .last
-                .as_ref()
-                .and_then(|kept| kept.read())
-                .map(Box::new),
-        })
-    }
-
-    /// All classes.
-    pub(crate) fn classes(&self) -> Vec<ClassView> {
-        let now = self.inner.clock.now();
-        let mut counts: HashMap<Arc<str>, (usize, usize, usize)> = HashMap::new();
-        self.inner.each_agent(|registry, agent| {
-            let Some(name) = agent.class.clone() else {
-                return;
-            };
-            let desired = registry.desired_of(agent).map(|flow| &flow.id);
-            let count = counts.entry(name).or_default();
-            count.0 += 1;
-            count.1 += usize::from(self.inner.is_online(agent, now));
-            count.2 += usize::from(desired.is_some() && agent.flow.as_ref() == desired);
-        });
-        let registry = self.inner.registry.lock();
-        let class_view = |(name, class): (&Arc<str>, &registry::Class)| {
-            let (agents, agents_online, agents_deployed) =
-                counts.get(&**name).copied().unwrap_or_default();
-            ClassView {
-                name: name.to_string(),
-                agents,
-                agents_online,
-                agents_deployed,
-                flow_id: class.desired.as_ref().map(|flow| flow.id.to_string()),
-                flow_version: class.desired.as_ref().map(|flow| flow.version),
-            }
-        };
-        registry.classes.iter().map(class_view).collect()
-    }
-
-    /// One flow version.
-    pub(crate) fn flow_view(&self, id: &str) -> Result<FlowView, FleetError> {
-        let registry = self.inner.registry.lock();
-        let flow = registry.flows.get(id).ok_or_else(|| FleetError::Unknown {
-            what: "flow",
-            name: id.to_owned(),
-            list: "/api/v1/classes",
-        })?;
-        let class = registry.classes.get(&flow.class);
-        let current = class.and_then(|class| class.desired.as_ref());
-        Ok(flow_view(
-            flow,
-            current.is_some_and(|current| current.id == flow.id),
-        ))
-    }
-
-    /// The flow versions of a class, newest first.
-    pub(crate) fn flows(&self, class: &str) -> Result<Vec<FlowView>, FleetError> {
-        let registry = self.inner.registry.lock();
-        let found = registry
-            .classes
-            .get(class)
-            .ok_or_else(|| unknown_class(class))?;
-        let current = found.desired.as_ref().map(|flow| &flow.id);
-        Ok(found
-            .flows
-            .iter()
-            .rev()
-            .map(|flow| flow_view(flow, current == Some(&flow.id)))
-            .collect())
-    }
 }
 
 impl Inner {
@@ -455,6 +376,7 @@ impl Inner {
         };
         let alerts = batch.events.iter().filter(|event| event.kind.is_alert());
         let alerts: Vec<Event> = alerts.cloned().collect();
+        batch.told = batch.events.iter().filter_map(|e| e.once.clone()).collect();
         batch.events.retain(|event| event.count(&self.ages));
         let started = std::time::Instant::now();
         match self.store.write(&batch, self.clock.now()).await {
@@ -465,7 +387,8 @@ impl Inner {
                 registry.adopt(written.news);
                 drop(registry);
                 self.signals.commit(batch.generation);
-                alerts.iter().for_each(|event| self.alerts.raise(event));
+                let new = alerts.iter().filter(|event| !event.is_told(&written.told));
+                new.for_each(|event| self.alerts.raise(event));
                 histogram!("thalweg_fleet_write_behind_seconds").record(started.elapsed());
                 counter!("thalweg_fleet_write_behind_agents_total")
                     .increment(batch.agents.len() as u64);
@@ -499,116 +422,6 @@ impl Inner {
         if is_news && let Err(error) = self.read_feed(false).await {
             // Nothing that follows from old knowledge can be stored now either.
             tracing::debug!(error = %base::report(&error), "cannot read other nodes' changes");
-        }
-    }
-
-    /// Removes agents that nobody has heard for longer than the configuration allows.
-    pub(crate) async fn clean(&self, fence: i64) {
-        if !self.config.cleans_up() {
-            return;
-        }
-        let now = self.clock.now();
-        let mut stale: Vec<Arc<str>> = Vec::new();
-        self.each_agent(|_, agent| {
-            let after = self.config.cleanup_after(agent.class.as_deref());
-            let is_stale = after.is_some_and(|after| now.since(agent.last_seen) > after);
-            if is_stale && stale.len() < limits::CLEANED_AT_ONCE {
-                stale.push(agent.id.clone());
-            }
-        });
-        if stale.is_empty() {
-            return;
-        }
-        match self.store.remove_agents(&stale, Some(fence), now).await {
-            Ok(true) => {
-                let mut registry = self.registry.lock();
-                for id in &stale {
-                    if let Some(agent) = registry.agents.get(id) {
-                        let message = "it was silent for too long".to_owned();
-                        let event = Event::new(Kind::AgentRemoved, Some(agent), message, now);
-                        registry.tell(event);
-                    }
-                    registry.remove(id);
-                }
-                self.signals.change();
-                tracing::info!(
-                    agents = stale.len(),
-                    "removed agents that were silent for long"
-                );
-                counter!("thalweg_fleet_agents_removed_total").increment(stale.len() as u64);
-            }
-            Ok(false) => {}
-            Err(error) => {
-                tracing::warn!(error = %base::report(&error), "cannot remove silent agents");
-            }
-        }
-    }
-
-    /// Tells of agents that went missing or came back, if that is this node's to do.
-    pub(crate) fn look(&self, is_mine: bool) {
-        let mut watch = self.watch.lock();
-        if !is_mine {
-            watch.rest();
-            return;
-        }
-        let now = self.clock.now();
-        let mut silent: Vec<Silent> = Vec::new();
-        self.each_agent(|_, agent| {
-            let patience = self.config.patience(agent);
-            if now.since(agent.last_seen) > patience {
-                silent.push((agent.id.clone(), patience));
-            }
-        });
-        let mut registry = self.registry.lock();
-        let events = watch.look(now, silent, |id| registry.agents.get(id));
-        if !events.is_empty() {
-            events.into_iter().for_each(|event| registry.tell(event));
-            self.signals.change();
-        }
-    }
-
-    /// Our own certificates' ends, by their ports.
-    pub(crate) fn own_certificates(&self) -> Vec<(&'static str, UnixMillis)> {
-        let own = self.own.lock();
-        own.1.as_ref().map_or_else(Vec::new, |read| read())
-    }
-
-    /// Tells of our own certificates that are about to end; each node of its own.
-    pub(crate) fn look_at_certificates(&self) {
-        let certificates = self.own_certificates();
-        let (warning, now) = (self.policy.certificate_warning, self.clock.now());
-        let events = self.own.lock().0.look(&certificates, warning, now);
-        if !events.is_empty() {
-            let mut registry = self.registry.lock();
-            events.into_iter().for_each(|event| registry.tell(event));
-            self.signals.change();
-        }
-    }
-
-    /// Removes what is too old of history.
-    pub(crate) async fn prune(&self, fence: i64) {
-        let now = self.clock.now();
-        let pruned = self.store.prune_events(&self.ages, now).await;
-        let forgotten = self.store.forget_before(now - limits::FEED_AGE).await;
-        let rollouts = self.prune_rollouts(fence, now).await;
-        let audit = self.audit.prune(self.config.audit_max_age.0, now).await;
-        let done = pruned
-            .map(drop)
-            .and(forgotten.map(drop))
-            .and(rollouts.map(drop));
-        if let Err(error) = done.and(audit) {
-            tracing::warn!(error = %base::report(&error), "cannot remove what is too old");
-        }
-    }
-
-    /// Times out operations that waited too long; one node does so for all.
-    pub(crate) fn sweep(&self) {
-        if self.lease.held().is_none() {
-            return;
-        }
-        let expired = self.registry.lock().sweep(self.clock.now(), &self.policy);
-        if expired > 0 {
-            counter!("thalweg_fleet_operations_timed_out_total").increment(expired as u64);
         }
     }
 
@@ -652,50 +465,6 @@ impl Inner {
         }
         Ok(class.flows.last().map_or(1, |last| last.version + 1))
     }
-
-    pub(crate) fn is_online(&self, agent: &Agent, now: UnixMillis) -> bool {
-        agent.is_online(now, self.config.patience(agent))
-    }
-
-    pub(crate) fn state(&self, agent: &Agent, now: UnixMillis) -> &'static str {
-        if self.is_online(agent, now) {
-            "online"
-        } else {
-            "missing"
-        }
-    }
-
-    pub(crate) fn agent_view(
-        &self,
-        registry: &Registry,
-        agent: &Agent,
-        now: UnixMillis,
-    ) -> AgentView {
-        let head = agent
-            .manifest
-            .as_ref()
-            .and_then(|key| registry.manifests.get(key));
-        let desired = registry.desired_of(agent).map(|flow| flow.id.to_string());
-        AgentView {
-            id: agent.id.to_string(),
-            class: agent.class.as_deref().map(str::to_owned),
-            agent_type: head.and_then(|head| head.agent_type.clone()),
-            agent_version: head.and_then(|head| head.agent_version().map(str::to_owned)),
-            state: self.state(agent, now),
-            last_seen_ms: agent.last_seen.0,
-            first_seen_ms: agent.first_seen.0,
-            hostname: agent.hostname.clone(),
-            manifest_hash: agent.manifest.as_deref().map(str::to_owned),
-            flow_id: agent.flow.as_deref().map(str::to_owned),
-            resource_state: registry.resource_state(agent).as_str(),
-            flow_state: agent.flow_state(desired.as_deref(), &self.policy).as_str(),
-            desired_flow_id: desired,
-            heartbeats_total: agent.heartbeats,
-            heartbeat_interval_ms: (agent.interval_ms > 0).then_some(agent.interval_ms),
-            certificate_ends_ms: agent.certificate_until.map(|until| until.0),
-            duplicate_device: agent.duplicate(now).map(str::to_owned),
-        }
-    }
 }
 
 impl std::fmt::Debug for Inner {
@@ -729,38 +498,5 @@ pub(crate) fn unknown_class(name: &str) -> FleetError {
         what: "class",
         name: name.to_owned(),
         list: "/api/v1/classes",
-    }
-}
-
-pub(crate) fn view(registry: &Registry, agent: &str, operation: &FleetOperation) -> OperationView {
-    let request = operation.request.as_ref();
-    let asked = request.and_then(|id| registry.requests.get(id));
-    OperationView {
-        request_id: request.map(|id| id.to_string()),
-        args: asked.map(|asked| asked.shown_args()).unwrap_or_default(),
-        id: operation.id.to_string(),
-        agent_id: agent.to_owned(),
-        operation: operation.kind.to_string(),
-        operand: operation.operand.to_string(),
-        flow_id: operation.flow.as_deref().map(str::to_owned),
-        state: operation.status.as_str(),
-        created_ms: operation.created.0,
-        updated_ms: operation.updated.0,
-        attempts: operation.attempts,
-        acknowledged: operation.acknowledged,
-        details: operation.details.clone(),
-    }
-}
-
-fn flow_view(flow: &Flow, current: bool) -> FlowView {
-    FlowView {
-        flow_id: flow.id.to_string(),
-        version: flow.version,
-        class: flow.class.to_string(),
-        shape: flow.shape.as_str(),
-        sha256: flow.sha256.clone(),
-        bytes: flow.bytes,
-        created_ms: flow.created.0,
-        current,
     }
 }

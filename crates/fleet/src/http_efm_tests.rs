@@ -305,3 +305,198 @@ async fn the_openapi_document_names_every_route_and_is_served() {
     let world = World::new().await;
     assert_eq!(world.get("/api/v1/openapi.json").await, document);
 }
+
+#[tokio::test]
+async fn an_agent_is_removed_with_what_is_its_own_and_comes_back_as_a_new_one() {
+    for prefix in ["/efm/api/agents", "/api/v1/agents"] {
+        let (world, _) = furnished().await;
+        let secret = json!({"broker": {"value": "x:1"}}).to_string();
+        let parameters = "/api/v1/agents/a/parameters";
+        let (status, _) = world.call("PATCH", parameters, "", secret.as_bytes()).await;
+        assert_eq!(status, 200);
+        // Something of it is still to be written.
+        world.beat(EFM, &heartbeat("a", Some("another"))).await;
+        let path = format!("{prefix}/a");
+        let viewer = "X-As: ann viewer:edge\r\n";
+        assert_eq!(world.call("DELETE", &path, viewer, b"").await.0, 403);
+        let other = "X-As: ann operator:north\r\n";
+        assert_eq!(world.call("DELETE", &path, other, b"").await.0, 404);
+        let operator = "X-As: ann operator:edge\r\n";
+        assert_eq!(world.call("DELETE", &path, operator, b"").await.0, 200);
+        assert_eq!(world.call("DELETE", &path, "", b"").await.0, 404);
+        assert_eq!(world.call("GET", &path, "", b"").await.0, 404);
+        let left = world.get("/api/v1/operations").await;
+        let of_agents = texts(&left["operations"], "agent_id");
+        assert!(!of_agents.contains(&"a".to_owned()), "{left}");
+        let audit = world.get("/api/v1/audit?class=edge").await;
+        let entries = audit["entries"].as_array().unwrap().iter();
+        let mut removals: Vec<i64> = entries
+            .filter(|entry| entry["method"] == "DELETE" && entry["path"] == *path)
+            .map(|entry| entry["status"].as_i64().unwrap())
+            .collect();
+        removals.sort_unstable();
+        assert_eq!(removals, [200, 403, 404], "{audit}");
+        let world = world.restart().await;
+        assert_eq!(
+            world.call("GET", &path, "", b"").await.0,
+            404,
+            "it came back"
+        );
+        let events = world.get("/api/v1/events?kind=agent-removed").await;
+        assert_eq!(texts(&events["events"], "agent_id"), ["a"]);
+        // It still calls.
+        world.clock.advance(Duration::from_secs(60));
+        world.beat(EFM, &heartbeat("a", None)).await;
+        let agent = world.get("/api/v1/agents/a").await;
+        assert_eq!(agent["first_seen_ms"], START.0 + 60_000, "{agent}");
+        assert_eq!(world.get(parameters).await["parameters"], json!([]));
+    }
+}
+
+/// A heartbeat of an agent whose manifest has these processors.
+fn beat_of_build(agent: &str, class: &str, build: &str, processors: Value) -> Value {
+    let mut beat = heartbeat(agent, None);
+    beat["agentInfo"]["agentClass"] = json!(class);
+    beat["agentInfo"]["agentManifestHash"] = json!(build);
+    let manifest = &mut beat["agentInfo"]["agentManifest"];
+    manifest["buildInfo"]["version"] = json!(build);
+    manifest["bundles"] = json!([{"group": "g", "artifact": "a", "version": build,
+        "componentManifest": {"processors": processors}}]);
+    beat
+}
+
+#[tokio::test]
+async fn manifests_are_listed_and_compared() {
+    let world = World::new().await;
+    let old = json!([{"type": "org.P"}, {"type": "org.Gone"}]);
+    let new = json!([{"type": "org.P"}, {"type": "org.New"}]);
+    world
+        .beat(EFM, &beat_of_build("a", "edge", "one", old.clone()))
+        .await;
+    world.clock.advance(Duration::from_secs(1));
+    world
+        .beat(EFM, &beat_of_build("b", "edge", "two", new))
+        .await;
+    world
+        .beat(EFM, &beat_of_build("c", "north", "three", old))
+        .await;
+    world.fleet.inner.flush().await.unwrap();
+    let all = world.get("/api/v1/manifests").await;
+    assert_eq!(texts(&all["manifests"], "hash"), ["one", "three", "two"]);
+    let one = &all["manifests"][0];
+    assert_eq!(
+        (&one["agent_version"], &one["agents"], &one["classes"]),
+        (&json!("one"), &json!(1), &json!(["edge"]))
+    );
+    let north = world.get("/api/v1/manifests?class=north").await;
+    assert_eq!(texts(&north["manifests"], "hash"), ["three"]);
+    let of_north = world
+        .call(
+            "GET",
+            "/api/v1/manifests",
+            "X-As: ann viewer:north\r\n",
+            b"",
+        )
+        .await;
+    let of_north: Value = serde_json::from_slice(&of_north.1).unwrap();
+    assert_eq!(texts(&of_north["manifests"], "hash"), ["three"]);
+    let diff = "/api/v1/manifests/two/diff?against=one";
+    let found = world.get(diff).await;
+    let wanted = [
+        "buildInfo.version",
+        "processors[\"org.Gone\"]",
+        "processors[\"org.New\"]",
+    ];
+    assert_eq!(texts(&found["differences"], "place"), wanted);
+    assert_eq!(
+        texts(&found["differences"], "change"),
+        ["changed", "removed", "added"]
+    );
+    let efm = world.efm_get("/agent-classes/edge/manifest-diff").await;
+    let own = world.get("/api/v1/classes/edge/manifest").await;
+    assert_eq!((&efm["from"], &efm["to"]), (&own["hash"], &json!("two")));
+    world
+        .call(
+            "PUT",
+            "/api/v1/classes/edge/manifest",
+            "",
+            br#"{"resolution": "first"}"#,
+        )
+        .await;
+    let efm = world.efm_get("/agent-classes/edge/manifest-diff").await;
+    assert_eq!(efm["differences"], found["differences"], "{efm}");
+    // Neither side is anybody's who may not see it.
+    let viewer = "X-As: ann viewer:edge\r\n";
+    assert_eq!(world.call("GET", diff, viewer, b"").await.0, 200);
+    for path in [
+        "/api/v1/manifests/two/diff?against=three",
+        "/api/v1/manifests/three/diff?against=two",
+        "/api/v1/manifests/two/diff?against=none",
+    ] {
+        assert_eq!(world.call("GET", path, viewer, b"").await.0, 404, "{path}");
+    }
+    assert_eq!(
+        world
+            .call("GET", "/api/v1/manifests/two/diff", "", b"")
+            .await
+            .0,
+        400
+    );
+}
+
+#[tokio::test]
+async fn parameters_are_read_and_replaced_as_a_whole() {
+    let (world, flow) = furnished().await;
+    for path in [
+        "/agents/a/parameters".to_owned(),
+        "/agent-classes/edge/parameters".to_owned(),
+        format!("/designer/flows/{flow}/parameters"),
+    ] {
+        assert_eq!(world.efm_get(&path).await, json!({"parameters": []}));
+        let first = json!({"parameters": [{"name": "broker", "value": "x:1"},
+            {"name": "password", "value": "hidden", "sensitive": true}]});
+        let (status, told) = world.efm("PUT", &path, &first).await;
+        let shown = json!({"parameters": [
+            {"name": "broker", "value": "x:1", "sensitive": false},
+            {"name": "password", "value": null, "sensitive": true}]});
+        assert_eq!((status, &told), (200, &shown), "{path}");
+        // What was read may be sent again; what is not named goes.
+        let (status, told) = world.efm("PUT", &path, &shown).await;
+        assert_eq!((status, &told), (200, &shown), "{path}");
+        let second = json!({"parameters": [{"name": "password", "value": null, "sensitive": true},
+            {"name": "port", "value": "9"}]});
+        let (_, told) = world.efm("PUT", &path, &second).await;
+        assert_eq!(texts(&told["parameters"], "name"), ["password", "port"]);
+        for (wrong, named) in [
+            (
+                json!({"parameters": [{"name": "port", "value": null}]}),
+                "port",
+            ),
+            (
+                json!({"parameters": [{"name": "x", "value": "hush", "secret": true}]}),
+                "line 1",
+            ),
+            (json!({"parameters": {}}), "write"),
+        ] {
+            let (status, told) = world.efm("PUT", &path, &wrong).await;
+            let message = told["message"].as_str().unwrap();
+            assert_eq!(status, 400, "{path}: {told}");
+            assert!(
+                message.contains(named) && !message.contains("hush"),
+                "{told}"
+            );
+        }
+        assert_eq!(world.efm_get(&path).await, told);
+    }
+    let path = "/efm/api/agent-classes/edge/parameters";
+    let body = br#"{"parameters": []}"#;
+    let viewer = "X-As: ann viewer:edge\r\n";
+    assert_eq!(world.call("PUT", path, viewer, body).await.0, 403);
+    assert_eq!(
+        world
+            .efm("GET", "/agents/none/parameters", &Value::Null)
+            .await
+            .0,
+        404
+    );
+}

@@ -246,9 +246,7 @@ async fn certificates_tell_two_apart_and_are_told_of_before_their_end() {
 async fn our_own_certificate_is_told_of_before_its_end() {
     let world = World::new().await;
     let until = START + Duration::from_secs(3 * 24 * 3600);
-    world
-        .fleet
-        .watch_certificates(Box::new(move || vec![("fleet", until)]));
+    world.fleet.watch_certificates(own(1, until));
     world.fleet.inner.look_at_certificates();
     world.fleet.inner.look_at_certificates();
     let told = world.told("certificate-ending").await;
@@ -256,6 +254,56 @@ async fn our_own_certificate_is_told_of_before_its_end() {
         told,
         ["the certificate of the port fleet ends in 3 days: replace it"]
     );
+}
+
+fn own(mark: u64, until: UnixMillis) -> crate::OwnCertificates {
+    let facts = access::CertificateFacts {
+        not_after: Some(until),
+        mark,
+    };
+    Box::new(move || vec![("fleet", facts)])
+}
+
+/// Neither a start anew nor the age at which events go has a certificate told again.
+#[tokio::test]
+async fn each_certificate_is_told_once_over_all_starts() {
+    let mut world = World::new().await;
+    let day = Duration::from_secs(24 * 3600);
+    let until = |mark: u64| START + 10 * day + Duration::from_secs(3_600 * mark);
+    let headers = |mark: u64| {
+        format!(
+            "X-Subject: CN=a\r\nX-Mark: {mark}\r\nX-Until: {}\r\n",
+            until(mark).0
+        )
+    };
+    let beat = heartbeat("a", None);
+    let look = async |world: &World, mark: u64| {
+        assert_eq!(world.beat_as(&headers(mark), &beat).await, 200);
+        world.fleet.watch_certificates(own(mark, until(mark)));
+        world.fleet.inner.look_at_certificates();
+        // Events of the last day, and no others.
+        world.fleet.inner.prune(0).await;
+        world.told("certificate-ending").await.len()
+    };
+    assert_eq!(look(&world, 1).await, 2, "the agent's and our own");
+    for _ in 0..2 {
+        world = world.restart().await;
+        assert_eq!(look(&world, 1).await, 2, "told again after a start");
+    }
+    // The events themselves go after a day.
+    world.clock.advance(2 * day);
+    world = world.die().await;
+    assert_eq!(
+        look(&world, 1).await,
+        0,
+        "told again when the event was gone"
+    );
+    // Another certificate is another one; so is the end that comes nearer.
+    assert_eq!(look(&world, 2).await, 2);
+    world.clock.advance(7 * day);
+    assert_eq!(look(&world, 2).await, 2);
+    world = world.restart().await;
+    assert_eq!(look(&world, 2).await, 2);
 }
 
 #[tokio::test]

@@ -438,3 +438,35 @@ async fn every_change_is_in_the_audit_and_no_reading_is() {
     let old = world.get("/api/v1/audit?class=edge").await;
     assert_eq!(old["entries"], json!([]));
 }
+
+#[tokio::test]
+async fn the_summary_counts_only_what_its_caller_may_see() {
+    let world = World::new().await;
+    for (agent, class) in [("a", "edge"), ("b", "edge"), ("c", "north"), ("d", "")] {
+        let mut beat = heartbeat(agent, None);
+        beat["agentInfo"]["agentClass"] = match class {
+            "" => Value::Null,
+            class => json!(class),
+        };
+        world.beat(EFM, &beat).await;
+    }
+    for (roles, agents, classes, parked) in [
+        ("viewer", 4, 2, 1),
+        ("viewer:edge", 2, 1, 0),
+        ("operator:north", 1, 1, 0),
+        ("viewer:edge,designer:north", 3, 2, 0),
+        ("viewer:none", 0, 0, 0),
+    ] {
+        let (status, told) = world.by(roles, "GET", "/api/v1/fleet", "").await;
+        assert_eq!(status, 200, "{roles}: {told}");
+        let told: Value = serde_json::from_str(&told).unwrap();
+        let counted = ["agents", "classes", "parked", "online", "heartbeats_total"];
+        let counted = counted.map(|key| told[key].as_u64().unwrap());
+        assert_eq!(
+            counted,
+            [agents, classes, parked, agents, agents],
+            "{roles}: {told}"
+        );
+    }
+    assert_eq!(world.by("", "GET", "/api/v1/fleet", "").await.0, 403);
+}

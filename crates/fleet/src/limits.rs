@@ -128,7 +128,10 @@ pub const UPLOAD_LEFTOVER_AGE: Duration = Duration::from_secs(24 * 3600);
 /// Problems that the refusal of a flow lists.
 pub const FLOW_PROBLEMS_MAX: usize = 100;
 
-/// Differences between two flows that are listed.
+/// Certificates of which is known what was told of their end, about 100 bytes each in the database.
+pub const CERTIFICATES_TOLD_MAX: i64 = 1_000_000;
+
+/// Differences between two flows, or two manifests, that are listed.
 pub const FLOW_DIFFERENCES_MAX: usize = 1_000;
 
 /// Parameters of one flow, class or agent.
@@ -136,6 +139,10 @@ pub const PARAMETERS_MAX: usize = 1_000;
 
 /// Connections of one node to its database: the write-behind, the feed, and a few readers.
 pub const CONNECTIONS: u32 = 6;
+
+/// How often a node looks whether another one changed users, roles or tokens: for so long a role that
+/// was taken back may still be good elsewhere.
+pub const OPERATORS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How often a node looks for what other nodes changed: the delay of news between nodes.
 pub const FEED_INTERVAL: Duration = Duration::from_secs(1);

@@ -459,3 +459,58 @@ async fn a_rollout_is_steered_from_any_node_on_postgres() {
 async fn a_rollout_is_steered_from_any_node_on_mariadb() {
     steered_rollout(Some(mariadb().new_database().await), 3).await;
 }
+
+/// A certificate that all nodes show is one, and so is one that an agent shows to each of them.
+async fn certificates_are_told_by_one_node(url: String) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut nodes = Vec::new();
+    for name in ["a", "b"] {
+        let own = folder.path().join(name);
+        std::fs::create_dir(&own).unwrap();
+        nodes.push(node(&own, Some(&url)).await);
+    }
+    let until = base::Clock::now(&SystemClock) + Duration::from_secs(5 * 24 * 3600);
+    let facts = access::CertificateFacts {
+        not_after: Some(until),
+        mark: 7,
+    };
+    let mut written = Vec::new();
+    for node in &nodes {
+        node.watch_certificates(Box::new(move || vec![("fleet", facts)]));
+        let reached = Reached {
+            certificate: Some(crate::expiry::ShownCertificate {
+                mark: 9,
+                until: Some(until),
+            }),
+            ..reached()
+        };
+        let heartbeat = Heartbeat {
+            agent_info: Some(Simulated::new(1).info(false)),
+            ..Heartbeat::default()
+        };
+        let text = heartbeat.to_vec().unwrap();
+        node.heartbeat(heartbeat, &text, &reached).await.unwrap();
+        node.inner.look_at_certificates();
+        node.inner.flush().await.unwrap();
+        let filter = EventFilter {
+            kind: Some("certificate-ending".to_owned()),
+            limit: 100,
+            ..EventFilter::default()
+        };
+        written.push(node.events(&filter).await.unwrap().len());
+    }
+    assert_eq!(written, [2, 2], "the agent's and our own, once");
+    for node in nodes {
+        node.close().await;
+    }
+}
+
+#[tokio::test]
+async fn certificates_are_told_by_one_node_on_postgres() {
+    certificates_are_told_by_one_node(postgres().new_database().await).await;
+}
+
+#[tokio::test]
+async fn certificates_are_told_by_one_node_on_mariadb() {
+    certificates_are_told_by_one_node(mariadb().new_database().await).await;
+}

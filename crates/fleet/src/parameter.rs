@@ -47,9 +47,11 @@ pub struct ParameterView {
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewParameter {
-    value: String,
+    /// Its value.
+    pub value: String,
+    /// Whether it is nobody's to see.
     #[serde(default)]
-    sensitive: bool,
+    pub sensitive: bool,
 }
 
 /// A flow as an agent gets it.
@@ -320,6 +322,12 @@ impl Inner {
 fn remove(level: Level, owner: &str, name: &str) -> Statement {
     let text = "DELETE FROM parameters WHERE level = ? AND owner = ? AND name = ?";
     (text, vec![level.as_str().into(), owner.into(), name.into()])
+}
+
+/// Removes all parameters of an owner.
+pub fn remove_all(level: Level, owner: &str) -> Statement {
+    let text = "DELETE FROM parameters WHERE level = ? AND owner = ?";
+    (text, vec![level.as_str().into(), owner.into()])
 }
 
 /// What a sealed value belongs to; lengths keep names with separators in them apart.

@@ -20,7 +20,7 @@ use uuid::Uuid;
 use crate::agent::{Agent, FlowNeed};
 use crate::capability::Profile;
 use crate::error::FleetError;
-use crate::events::Event;
+use crate::events::{Event, Once};
 use crate::expiry::ShownCertificate;
 use crate::flow::FlowShape;
 use crate::kept::Samples;
@@ -159,6 +159,8 @@ pub struct Batch {
     pub sightings: Vec<Sighting>,
     pub claims: Vec<Claim>,
     pub events: Vec<Event>,
+    /// What they tell once.
+    pub told: Vec<Once>,
     pub seen: Vec<(Arc<str>, SeenManifest)>,
 }
 

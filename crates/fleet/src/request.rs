@@ -73,10 +73,7 @@ impl Request {
     /// # Errors
     /// [`FleetError::BadField`], which names the field; the caller's fault.
     pub fn parse(body: &[u8], target: Target, now: UnixMillis) -> Result<Request, FleetError> {
-        let body: Body = serde_json::from_slice(body).map_err(|error| FleetError::BadField {
-            field: "the body".to_owned(),
-            reason: error.to_string(),
-        })?;
+        let body: Body = serde_json::from_slice(body).map_err(FleetError::of_body)?;
         let kind = OperationKind::from(body.operation.as_str());
         let operand = Operand::from(body.operand.as_deref().unwrap_or_default());
         let row = capability::row_of(&kind, &operand).ok_or_else(|| {

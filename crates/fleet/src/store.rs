@@ -16,8 +16,9 @@ mod events;
 mod resolution;
 mod rows;
 mod schema;
+mod told;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,7 @@ use sql::{Database, Options, Place, SqlError, Statement, Transaction};
 
 use crate::agent::Agent;
 use crate::error::FleetError;
+use crate::events::Once;
 use crate::limits;
 use crate::manifest::NewManifest;
 use crate::operation::FleetOperation;
@@ -48,6 +50,8 @@ pub struct Store {
 pub struct Written {
     /// Agents and operations as they stand now.
     pub news: News,
+    /// What another node, or this one before it was started, has told already.
+    pub told: HashSet<Once>,
     /// New operations that were not written: another agent is describing the same manifest.
     pub refused: Vec<Arc<str>>,
 }
@@ -61,6 +65,7 @@ impl Store {
         };
         let database = Database::open(place, options, &schema::SCHEMA).await?;
         database.migrate(&resolution::SCHEMA).await?;
+        database.migrate(&told::SCHEMA).await?;
         Ok(Store { database, node })
     }
 
@@ -152,7 +157,9 @@ impl Store {
         }
         self.write_seen(&mut tx, &batch.seen).await?;
         changes.extend(batch.seen.iter().map(|(class, _)| (CLASS, class.clone())));
-        self.write_events(&mut tx, &batch.events).await?;
+        written.told = self.note_told(&mut tx, &batch.told).await?;
+        self.write_events(&mut tx, &batch.events, &written.told)
+            .await?;
         self.note(&mut tx, seq, now, &changes).await?;
         tx.commit("commit what agents said").await?;
         Ok(written)

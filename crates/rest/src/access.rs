@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use access::{Access, AccessError, Acl, AclFilter, Credential, ScramHash, UserChange};
+use access::{Access, AccessError, Acl, AclFilter, PasswordForm, UserChange};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
@@ -28,9 +28,10 @@ pub(crate) struct Management {
 /// The management routes over `access`; the caller mounts them beside those of other roles. Those of
 /// tokens and roles stand with [`crate::tokens::routes`] and [`crate::roles::routes`].
 ///
-/// - `GET /api/v1/users`: `{"users": [{name, credentials: [{mechanism, iterations}]}]}`
+/// - `GET /api/v1/users`: `{"users": [{name, credentials: [{mechanism, iterations?}]}]}`
 /// - `PUT /api/v1/users/{name}` with `{"password", "mechanisms"?, "iterations"?}`: 204; sets the
-///   user's credentials of these mechanisms, of both SCRAM ones if none is named
+///   user's credentials of these mechanisms (SCRAM-SHA-256, SCRAM-SHA-512, ARGON2ID), of all if none
+///   is named
 /// - `DELETE /api/v1/users/{name}`: 204
 /// - `GET /api/v1/acls`: `{"acls": [{resource_type, resource_name, pattern_type, principal, host,
 ///   operation, permission}]}`, words as Kafka writes them, `User:` before names
@@ -74,10 +75,11 @@ async fn users(State(management): State<Arc<Management>>) -> Response {
     let users: Vec<Value> = snapshot
         .users()
         .map(|(name, credentials)| {
-            let credentials: Vec<Value> = credentials
-                .iter()
-                .map(|of| json!({"mechanism": of.hash, "iterations": of.iterations}))
-                .collect();
+            let keys = credentials.iter();
+            let keys = keys.map(|of| json!({"mechanism": of.hash, "iterations": of.iterations}));
+            let hash = snapshot.password_hash(name);
+            let hash = hash.map(|_| json!({"mechanism": PasswordForm::Argon2id}));
+            let credentials: Vec<Value> = keys.chain(hash).collect();
             json!({"name": name, "credentials": credentials})
         })
         .collect();
@@ -95,7 +97,7 @@ async fn set_user(
     struct Password {
         password: String,
         #[serde(default)]
-        mechanisms: Vec<ScramHash>,
+        mechanisms: Vec<PasswordForm>,
         #[serde(default = "iterations_default")]
         iterations: u32,
     }
@@ -103,15 +105,8 @@ async fn set_user(
     let asked: Password = answer::entity(&held.bytes)?;
     let access = Arc::clone(&management.access);
     blocking(move || {
-        let hashes = match asked.mechanisms.is_empty() {
-            true => ScramHash::ALL.to_vec(),
-            false => asked.mechanisms,
-        };
-        let mut changes = Vec::with_capacity(hashes.len());
-        for hash in hashes {
-            let credential = Credential::of_password(hash, &asked.password, asked.iterations)?;
-            changes.push(UserChange::Set(name.clone(), credential));
-        }
+        let (forms, password) = (&asked.mechanisms, &asked.password);
+        let changes = PasswordForm::changes(forms, &name, password, asked.iterations)?;
         access.alter_users(&changes)
     })
     .await?;

@@ -112,6 +112,7 @@ pub(crate) fn refusal(error: AccessError) -> RestError {
         AccessError::Invalid { .. } | AccessError::Limit { .. } => {
             RestError::InvalidEntity(error.to_string())
         }
+        AccessError::Shared(_) => RestError::UsersAway(base::report(&error)),
         other => RestError::Access(base::report(&other)),
     }
 }

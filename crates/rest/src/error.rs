@@ -147,6 +147,9 @@ pub enum RestError {
     /// The caller did not show who they are.
     #[error("{0}")]
     Unauthenticated(&'static str),
+    /// As many wait for their password to be checked as may.
+    #[error("too many are logging in now; try again in a moment, or use an API token")]
+    TooManyLogins,
     /// The caller asks for more than they may at a time.
     #[error("this is more than you may ask for in a second; go on in {} s", seconds(*.0))]
     RateLimited(Duration),
@@ -169,6 +172,9 @@ pub enum RestError {
         /// What they have.
         roles: String,
     },
+    /// The users lie where they cannot be reached now.
+    #[error("{0}")]
+    UsersAway(String),
     /// Users or ACLs could not be changed.
     #[error("{0}")]
     Access(String),
@@ -216,6 +222,7 @@ impl RestError {
             RestError::GroupActive { .. } => 409,
             RestError::Access(_) => 500,
             RestError::TooManyPartitionReads(_) => 50301,
+            RestError::TooManyLogins | RestError::UsersAway(_) => 503,
             RestError::Unauthenticated(_) => 40101,
             RestError::MethodNotAllowed => 405,
             RestError::Store(error) => store_code(error),

@@ -45,6 +45,7 @@ mod straight;
 mod tests;
 mod tokens;
 mod topics;
+mod turns;
 mod v3;
 
 pub use access::{access_elsewhere, access_management};

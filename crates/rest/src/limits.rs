@@ -103,8 +103,13 @@ pub(crate) const PEER_ANSWER_MAX: Duration = Duration::from_secs(120);
 /// Consumer instances that are closed at once; each commits what it has read.
 pub(crate) const CLOSED_AT_ONCE_MAX: usize = 1_000;
 
-/// Passwords hashed at one time: each takes milliseconds of a core.
+/// Passwords that are checked at one time: each holds a thread, and waits there for one of the few
+/// hashes that `access` makes at a time.
 pub(crate) const LOGINS_AT_ONCE_MAX: usize = 4;
+
+/// Callers whose password is being checked or waits for it, about 1 KiB each: at some 30 a second of
+/// one core they wait half a minute at most.
+pub(crate) const LOGINS_WAITING_MAX: usize = 1_000;
 
 /// How long a wrong password waits for its answer, so that passwords cannot be tried fast.
 pub(crate) const LOGIN_REFUSED_WAIT: Duration = Duration::from_millis(100);

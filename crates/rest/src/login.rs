@@ -5,8 +5,9 @@
 //! either, the certificate of its connection says who calls. It acts as that user: in the proxy on topics and groups, by the same ACLs as over Kafka's
 //! protocol; in the management API by roles (`rights.rs`). Where it is off, nobody is asked.
 //!
-//! Hashing a password costs milliseconds, so there are places for few at a time, who was wrong is
-//! answered late, and who was right is remembered for a while.
+//! Hashing a password costs tens of milliseconds and megabytes, so few are hashed at a time and of one
+//! address one (`turns.rs`), who was wrong is answered late, and who was right is remembered for a
+//! while.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -25,11 +26,11 @@ use base::Clock;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use streams::{Caller, as_caller};
-use tokio::sync::Semaphore;
 
 use crate::error::RestError;
-use crate::limits::{LOGIN_BYTES_MAX, LOGIN_REFUSED_WAIT, LOGINS_AT_ONCE_MAX};
+use crate::limits::{LOGIN_BYTES_MAX, LOGIN_REFUSED_WAIT, LOGINS_AT_ONCE_MAX, LOGINS_WAITING_MAX};
 use crate::routes::Shared;
+use crate::turns::Turns;
 
 /// Whom a request comes from; whoever serves connections puts it into their requests.
 #[derive(Clone, Debug)]
@@ -49,8 +50,8 @@ pub struct Logins {
     passwords: Arc<Passwords>,
     jwts: Option<Arc<Jwts>>,
     clock: Arc<dyn Clock>,
-    /// Places for those who hash a password.
-    places: Semaphore,
+    /// Of those whose password is hashed.
+    turns: Turns,
 }
 
 impl Logins {
@@ -82,7 +83,7 @@ impl Logins {
             roles,
             jwts,
             clock,
-            places: Semaphore::new(LOGINS_AT_ONCE_MAX),
+            turns: Turns::new(LOGINS_AT_ONCE_MAX, LOGINS_WAITING_MAX),
         })
     }
 
@@ -145,20 +146,21 @@ impl Logins {
             Some(peer) => (peer.ip.to_canonical(), peer.certificate),
             None => (IpAddr::V4(Ipv4Addr::LOCALHOST), None),
         };
-        let bearer = self.shown(headers, certificate).await?;
+        let bearer = self.shown(headers, ip, certificate).await?;
         Ok((bearer, ip.to_string()))
     }
 
     async fn shown(
         &self,
         headers: &HeaderMap,
+        ip: IpAddr,
         certificate: Option<Principal>,
     ) -> Result<Bearer, RestError> {
         let refused = RestError::Unauthenticated;
         match (headers.get(header::AUTHORIZATION), certificate) {
             (Some(shown), _) => match shown_by(shown.as_bytes()) {
                 Some(Shown::Password(name, password)) => {
-                    self.user(name, password).await.map(without_groups)
+                    self.user(ip, name, password).await.map(without_groups)
                 }
                 Some(Shown::Token(token)) => self.holder(token).await,
                 None => Err(refused(
@@ -200,12 +202,20 @@ impl Logins {
         RestError::Unauthenticated(reason)
     }
 
-    async fn user(&self, name: String, password: String) -> Result<Principal, RestError> {
+    async fn user(
+        &self,
+        ip: IpAddr,
+        name: String,
+        password: String,
+    ) -> Result<Principal, RestError> {
         let now = self.clock.now();
         if let Some(principal) = self.passwords.known(now, &name, &password) {
             return Ok(principal);
         }
-        let place = self.places.acquire().await;
+        let Some(turn) = self.turns.wait(ip).await else {
+            metrics::counter!("thalweg_rest_logins_refused_total").increment(1);
+            return Err(RestError::TooManyLogins);
+        };
         // Others with the same password may have waited for the same answer.
         if let Some(principal) = self.passwords.known(now, &name, &password) {
             return Ok(principal);
@@ -213,7 +223,7 @@ impl Logins {
         let passwords = Arc::clone(&self.passwords);
         let checked =
             tokio::task::spawn_blocking(move || passwords.check(now, &name, &password)).await;
-        drop(place);
+        drop(turn);
         if let Ok(Some(principal)) = checked {
             return Ok(principal);
         }

@@ -1,10 +1,12 @@
 //! Access control over HTTP: who is let in, and what they may do then.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use access::{
-    Access, Acl, Credential, EVERY_HOST, Operation, PatternType, Permission, Policy, Principal,
-    ResourceType, ScramHash, Token, UserChange,
+    Access, Acl, Credential, EVERY_HOST, Operation, PasswordForm, PatternType, Permission, Policy,
+    Principal, ResourceType, ScramHash, Token, UserChange,
 };
 use axum::Router;
 use axum::body::Body;
@@ -145,8 +147,19 @@ async fn send(to: &Router, who: &str, method: &str, path: &str, body: &str) -> T
 
 /// Sends a request with an `Authorization` header and from somebody with a certificate.
 async fn send_shown(to: &Router, shown: &str, certificate: Option<&str>, path: &str) -> u16 {
+    send_from(to, "10.0.0.1", shown, certificate, path).await
+}
+
+/// The same from an address.
+async fn send_from(
+    to: &Router,
+    ip: &str,
+    shown: &str,
+    certificate: Option<&str>,
+    path: &str,
+) -> u16 {
     let peer = Peer {
-        ip: "10.0.0.1".parse().unwrap(),
+        ip: ip.parse().unwrap(),
         certificate: certificate.map(Principal::user),
     };
     let mut request = Request::get(path).extension(peer);
@@ -249,6 +262,103 @@ async fn a_certificate_says_who_calls_unless_the_request_does() {
     );
     assert_eq!(
         send_shown(management, "Basic x", Some("root"), path).await,
+        401
+    );
+    doors.streams.close().await;
+}
+
+/// Wrong passwords from one address neither hold up those who log in from another one nor stop
+/// the runtime, whatever they cost.
+#[tokio::test]
+async fn a_flood_of_wrong_passwords_holds_nobody_else_up() {
+    let doors = Doors::open();
+    let forms = [PasswordForm::Argon2id];
+    let changes = PasswordForm::changes(&forms, "bob", "bobbob", 4_096).unwrap();
+    doors.access.alter_users(&changes).unwrap();
+    doors.allow("bob", Operation::Describe, ResourceType::Topic, "t");
+    let answered = Arc::new(AtomicUsize::new(0));
+    let flood: Vec<_> = (0..FLOOD)
+        .map(|n| {
+            let (proxy, answered) = (doors.proxy.clone(), Arc::clone(&answered));
+            tokio::spawn(async move {
+                let wrong = format!("Basic {}", STANDARD.encode(format!("bob:{n}")));
+                let status = send_from(&proxy, "10.0.0.66", &wrong, None, "/topics").await;
+                answered.fetch_add(1, Ordering::SeqCst);
+                status
+            })
+        })
+        .collect();
+    // All of them stand in the queue when the runtime comes here again.
+    tokio::task::yield_now().await;
+    let mut longest = Duration::ZERO;
+    let right = format!("Basic {}", STANDARD.encode("bob:bobbob"));
+    let login = send_from(&doors.proxy, "10.0.0.7", &right, None, "/topics");
+    let mut login = std::pin::pin!(login);
+    let status = loop {
+        let began = Instant::now();
+        tokio::select! {
+            status = &mut login => break status,
+            () = tokio::time::sleep(Duration::from_millis(1)) => {
+                longest = longest.max(began.elapsed());
+            }
+        }
+    };
+    assert_eq!(status, 200);
+    let answered = answered.load(Ordering::SeqCst);
+    assert!(answered < FLOOD / 2, "{answered} were answered before");
+    assert!(longest < Duration::from_millis(500), "{longest:?}");
+    for status in flood {
+        assert_eq!(status.await.unwrap(), 401);
+    }
+    doors.streams.close().await;
+}
+
+const FLOOD: usize = 50;
+
+#[tokio::test]
+async fn a_user_may_be_made_for_logins_that_show_the_password_alone() {
+    let doors = Doors::open();
+    let users = access_management(Arc::clone(&doors.access));
+    let asked = r#"{"password": "caracara", "mechanisms": ["ARGON2ID"]}"#;
+    let made = send(&users, "", "PUT", "/api/v1/users/cara", asked).await;
+    assert_eq!(made.status, 204, "{}", made.body);
+    let unknown = r#"{"password": "x", "mechanisms": ["MD5"]}"#;
+    let refused = send(&users, "", "PUT", "/api/v1/users/cara", unknown).await;
+    assert_eq!(refused.status, 422);
+    assert!(refused.body.contains("ARGON2ID"), "{}", refused.body);
+    let listed = send(&users, "", "GET", "/api/v1/users", "").await;
+    let cara = r#"{"credentials":[{"mechanism":"ARGON2ID"}],"name":"cara"}"#;
+    assert!(listed.body.contains(cara), "{}", listed.body);
+    assert!(!listed.body.contains("$argon2id"), "{}", listed.body);
+    doors.allow("cara", Operation::Describe, ResourceType::Topic, "t");
+    let told = send(&doors.proxy, "cara", "GET", "/topics", "").await;
+    assert_eq!(told.status, 200, "{}", told.body);
+    // Without mechanisms a password is kept in every form.
+    let all = send(
+        &users,
+        "",
+        "PUT",
+        "/api/v1/users/dan",
+        r#"{"password": "d"}"#,
+    )
+    .await;
+    assert_eq!(all.status, 204);
+    let listed = send(&users, "", "GET", "/api/v1/users", "").await;
+    let dan = &listed.body[..listed.body.find(r#""name":"dan""#).unwrap()];
+    let dan = &dan[dan.rfind("credentials").unwrap()..];
+    for mechanism in ["SCRAM-SHA-256", "SCRAM-SHA-512", "ARGON2ID"] {
+        assert!(dan.contains(mechanism), "{dan}");
+    }
+    assert_eq!(
+        send(&users, "", "DELETE", "/api/v1/users/cara", "")
+            .await
+            .status,
+        204
+    );
+    assert_eq!(
+        send(&doors.proxy, "cara", "GET", "/topics", "")
+            .await
+            .status,
         401
     );
     doors.streams.close().await;

@@ -427,6 +427,10 @@ impl Parts {
             let topics = forward::StoreTopics::new(as_service(store, "fleet"));
             fleet.forward_to(Arc::new(topics));
         }
+        if let (Some(fleet), Some((access, _))) = (&fleet, &management) {
+            let shared = fleet.share_operators(access.clone()).await;
+            shared.map_err(cannot_open("the users that the fleet's nodes share"))?;
+        }
         let (mut fusion, mut imports, mut registry) = (None, None, None);
         if let Some(store) = &store {
             // The proxy looks schemas up by itself, on whatever port they are served.

@@ -10,7 +10,7 @@
 pub mod alerts;
 mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -46,6 +46,19 @@ pub struct Event {
     pub agent: Option<Arc<str>>,
     /// What happened, for people.
     pub message: String,
+    /// What it tells once, over all nodes and their starts.
+    pub once: Option<Once>,
+}
+
+/// How near its end a certificate is told to be.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Once {
+    /// A UUID that stands for the certificate.
+    pub key: Arc<str>,
+    /// Counts up as the end comes nearer; each is told once, and none after a later one.
+    pub stage: u8,
+    /// The end of its validity.
+    pub until: UnixMillis,
 }
 
 /// How grave an event is.
@@ -101,7 +114,13 @@ impl Event {
             class: agent.and_then(|agent| agent.class.clone()),
             agent: agent.map(|agent| agent.id.clone()),
             message,
+            once: None,
         }
+    }
+
+    /// Whether it is among what was told before.
+    pub fn is_told(&self, told: &HashSet<Once>) -> bool {
+        self.once.as_ref().is_some_and(|once| told.contains(once))
     }
 
     /// An agent's first call; on whatever nodes it is seen as such, it is one event.

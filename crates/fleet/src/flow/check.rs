@@ -227,7 +227,7 @@ fn describe(component: &Value) -> Kind {
 }
 
 /// The elements of a list; what C++ agents write for a list of one is that one.
-fn items(value: &Value) -> &[Value] {
+pub fn items(value: &Value) -> &[Value] {
     match value {
         Value::Array(items) => items,
         Value::Object(_) => std::slice::from_ref(value),

@@ -8,8 +8,10 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
+use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::error::FleetError;
 use crate::http::Failure;
 use crate::limits;
 
@@ -18,6 +20,16 @@ pub struct Taken {
     /// The bytes.
     pub bytes: Bytes,
     _place: Option<SemaphorePermit<'static>>,
+}
+
+impl Taken {
+    /// What the body says, in JSON.
+    ///
+    /// # Errors
+    /// [`FleetError::BadField`], which names the place; the caller's fault.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, FleetError> {
+        serde_json::from_slice(&self.bytes).map_err(FleetError::of_body)
+    }
 }
 
 /// Reads the request's body.

@@ -324,6 +324,12 @@ pub const RULES: &[Rule] = &[
     rule("GET", "/api/v1/agents", Role::Viewer, About::All),
     rule("GET", "/api/v1/agents/{id}", Role::Viewer, About::Agent),
     rule(
+        "DELETE",
+        "/api/v1/agents/{id}",
+        Role::Operator,
+        About::Agent,
+    ),
+    rule(
         "POST",
         "/api/v1/agents/{id}/operations",
         Role::Operator,
@@ -458,9 +464,16 @@ pub const RULES: &[Rule] = &[
         Role::Designer,
         About::Flow,
     ),
+    rule("GET", "/api/v1/manifests", Role::Viewer, About::All),
     rule(
         "GET",
         "/api/v1/manifests/{hash}",
+        Role::Viewer,
+        About::Manifest,
+    ),
+    rule(
+        "GET",
+        "/api/v1/manifests/{hash}/diff",
         Role::Viewer,
         About::Manifest,
     ),
@@ -521,6 +534,24 @@ pub const RULES: &[Rule] = &[
     rule("GET", "/efm/api/agents/page", Role::Viewer, About::All),
     rule("GET", "/efm/api/agents/{id}", Role::Viewer, About::Agent),
     rule(
+        "DELETE",
+        "/efm/api/agents/{id}",
+        Role::Operator,
+        About::Agent,
+    ),
+    rule(
+        "GET",
+        "/efm/api/agents/{id}/parameters",
+        Role::Viewer,
+        About::Agent,
+    ),
+    rule(
+        "PUT",
+        "/efm/api/agents/{id}/parameters",
+        Role::Designer,
+        About::Agent,
+    ),
+    rule(
         "GET",
         "/efm/api/monitor/agents/{id}",
         Role::Viewer,
@@ -531,6 +562,24 @@ pub const RULES: &[Rule] = &[
         "GET",
         "/efm/api/agent-classes/{name}",
         Role::Viewer,
+        About::Class,
+    ),
+    rule(
+        "GET",
+        "/efm/api/agent-classes/{name}/manifest-diff",
+        Role::Viewer,
+        About::Class,
+    ),
+    rule(
+        "GET",
+        "/efm/api/agent-classes/{name}/parameters",
+        Role::Viewer,
+        About::Class,
+    ),
+    rule(
+        "PUT",
+        "/efm/api/agent-classes/{name}/parameters",
+        Role::Designer,
         About::Class,
     ),
     rule("GET", "/efm/api/agent-manifests", Role::Viewer, About::All),
@@ -559,6 +608,18 @@ pub const RULES: &[Rule] = &[
         "GET",
         "/efm/api/designer/flows/{id}",
         Role::Viewer,
+        About::Flow,
+    ),
+    rule(
+        "GET",
+        "/efm/api/designer/flows/{id}/parameters",
+        Role::Viewer,
+        About::Flow,
+    ),
+    rule(
+        "PUT",
+        "/efm/api/designer/flows/{id}/parameters",
+        Role::Designer,
         About::Flow,
     ),
     rule(

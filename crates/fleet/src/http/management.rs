@@ -6,8 +6,8 @@ use access::Role;
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::StatusCode;
+use axum::response::Response;
 use axum::routing::get;
 use serde::{Deserialize, Serialize};
 
@@ -25,10 +25,9 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
     Router::new()
         .route("/api/v1/fleet", get(summary))
         .route("/api/v1/agents", get(agents))
-        .route("/api/v1/agents/{id}", get(agent))
+        .route("/api/v1/agents/{id}", get(agent).delete(remove_agent))
         .route("/api/v1/classes", get(classes))
         .route("/api/v1/classes/{name}", get(class))
-        .route("/api/v1/manifests/{hash}", get(manifest))
         .route("/api/v1/events", get(events))
         .merge(rollouts::routes())
         .with_state(fleet)
@@ -98,6 +97,15 @@ async fn agent(
     json(StatusCode::OK, &fleet.agent(&id)?)
 }
 
+/// Removes an agent; the same for EFM's path.
+pub(super) async fn remove_agent(
+    State(fleet): State<Arc<Fleet>>,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    fleet.remove_agent(&id).await?;
+    json(StatusCode::OK, &serde_json::Map::new())
+}
+
 async fn classes(State(fleet): State<Arc<Fleet>>, rights: Rights) -> Result<Response, Failure> {
     let mut classes = fleet.classes();
     classes.retain(|class| rights.sees(Some(&class.name)));
@@ -110,21 +118,6 @@ async fn class(
 ) -> Result<Response, Failure> {
     let found = fleet.classes().into_iter().find(|class| class.name == name);
     json(StatusCode::OK, &found.ok_or_else(|| unknown_class(&name))?)
-}
-
-async fn manifest(
-    State(fleet): State<Arc<Fleet>>,
-    Path(hash): Path<String>,
-) -> Result<Response, Failure> {
-    manifest_response(&fleet, &hash).await
-}
-
-/// A manifest as its agent sent it.
-pub(super) async fn manifest_response(fleet: &Fleet, hash: &str) -> Result<Response, Failure> {
-    let mut response = fleet.manifest_text(hash).await?.into_response();
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    Ok(response)
 }
 
 #[derive(Deserialize)]
@@ -206,7 +199,7 @@ pub(super) fn place_before(before: Option<&str>) -> Result<Option<(i64, String)>
 }
 
 /// The failure of work on another thread.
-fn broken(error: tokio::task::JoinError) -> Failure {
+pub(super) fn broken(error: tokio::task::JoinError) -> Failure {
     FleetError::Broken(error.to_string()).into()
 }
 

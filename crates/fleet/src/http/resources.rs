@@ -164,11 +164,7 @@ async fn assign(
     request: Request,
 ) -> Result<Response, Failure> {
     let taken = body::take(request).await?;
-    let wanted: Assignment =
-        serde_json::from_slice(&taken.bytes).map_err(|error| FleetError::BadField {
-            field: "the body".to_owned(),
-            reason: error.to_string(),
-        })?;
+    let wanted: Assignment = taken.json()?;
     for id in wanted.assign.iter().chain(&wanted.unassign) {
         fleet.check_resource_seen(&rights, id)?;
     }

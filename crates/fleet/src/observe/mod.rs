@@ -63,8 +63,10 @@ impl Fleet {
         let help = "The end of our own certificate, seconds since 1970.";
         let name = "thalweg_fleet_certificate_end_seconds";
         let mut family = out.family(MetricKind::Gauge, name, help);
-        for (port, until) in inner.own_certificates() {
-            family.value(&[("port", port)], until.0 as f64 / 1e3);
+        for (port, own) in inner.own_certificates() {
+            if let Some(until) = own.not_after {
+                family.value(&[("port", port)], until.0 as f64 / 1e3);
+            }
         }
         let told = self.measured(out, now);
         let left_out = own::write(out, &told, inner.config.metrics.agent_values_max);

@@ -1,44 +1,35 @@
 //! Events in the database: written with their batch, listed by filters, removed by age and number.
 
+use std::collections::HashSet;
+
 use base::UnixMillis;
 use sql::{Conflict, Insert, Row, SqlError, Statement, Transaction, Value};
 
 use super::Store;
 use crate::error::FleetError;
-use crate::events::{Ages, Event, EventFilter, EventView, Level};
-use crate::limits;
+use crate::events::{Ages, Event, EventFilter, EventView, Level, Once};
+use crate::{limits, newest};
 
 impl Store {
     /// A page of events, newest first.
     pub async fn events(&self, filter: &EventFilter) -> Result<Vec<EventView>, FleetError> {
-        let mut select = Statement::new(
+        let select = Statement::new(
             "SELECT id, at_ms, level, kind, class, agent_id, message FROM events WHERE level >= ?",
         )
         .bind(filter.level.map_or(0, number));
-        for (column, value) in [
-            (" AND kind = ?", &filter.kind),
-            (" AND class = ?", &filter.class),
-            (" AND agent_id = ?", &filter.agent),
-        ] {
-            if let Some(value) = value {
-                select = select.push(column).bind(value.as_str());
-            }
-        }
-        if let Some(classes) = &filter.only_classes {
-            if classes.is_empty() {
-                return Ok(Vec::new());
-            }
-            select = select.push(" AND class IN ");
-            select = select.list(classes.iter().map(String::as_str));
-        }
-        if let Some((at, id)) = &filter.before {
-            select = select.push(" AND (at_ms < ? OR (at_ms = ? AND id < ?))");
-            select = select.bind(*at).bind(*at).bind(id.as_str());
-        }
-        let limit = filter.limit.clamp(1, limits::PAGE_ITEMS_MAX) as i64;
-        let select = select
-            .push(" ORDER BY at_ms DESC, id DESC LIMIT ?")
-            .bind(limit);
+        let wanted = newest::Wanted {
+            having: &[
+                ("kind", &filter.kind),
+                ("class", &filter.class),
+                ("agent_id", &filter.agent),
+            ],
+            only_classes: filter.only_classes.as_deref(),
+            before: filter.before.as_ref(),
+            limit: filter.limit,
+        };
+        let Some(select) = newest::page(select, &wanted) else {
+            return Ok(Vec::new());
+        };
         self.read(select, read_event).await
     }
 
@@ -52,15 +43,8 @@ impl Store {
             let delete = delete.bind(number(level)).bind(before.0);
             removed += self.database.run(what, &delete).await?;
         }
-        let newest = "SELECT at_ms FROM events ORDER BY at_ms DESC, id DESC LIMIT 1 OFFSET ?";
-        let newest = Statement::new(newest).bind(limits::EVENTS_MAX);
-        if let Some(row) = self.database.row(what, &newest).await? {
-            let at = row
-                .number("at_ms")
-                .map_err(|e| self.database.error(what, e))?;
-            let delete = Statement::new("DELETE FROM events WHERE at_ms <= ?").bind(at);
-            removed += self.database.run(what, &delete).await?;
-        }
+        let rows = ("events", "at_ms");
+        removed += newest::keep(&self.database, what, rows, limits::EVENTS_MAX).await?;
         Ok(removed)
     }
 
@@ -68,8 +52,10 @@ impl Store {
         &self,
         tx: &mut Transaction,
         events: &[Event],
+        told: &HashSet<Once>,
     ) -> Result<(), SqlError> {
-        let rows = events.iter().map(row).collect();
+        let new = events.iter().filter(|event| !event.is_told(told));
+        let rows = new.map(row).collect();
         tx.insert("write events", &EVENTS, rows).await
     }
 }

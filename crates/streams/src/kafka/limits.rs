@@ -93,7 +93,8 @@ pub(super) const LOGIN_REFUSED_WAIT: Duration = Duration::from_millis(100);
 /// Requests that look for offsets by time at once: each may unpack a batch of 64 MiB.
 pub(super) const LOOKUPS_AT_ONCE_MAX: usize = 2;
 
-/// Passwords hashed at one time: each takes milliseconds of a core.
+/// Passwords that are checked at one time: each holds a thread, and waits there for one of the few
+/// hashes that `access` makes at a time.
 pub(super) const LOGINS_AT_ONCE_MAX: usize = 4;
 
 /// Topics and nodes in one answer of DescribeConfigs: with some forty settings each it takes about

@@ -43,7 +43,9 @@ pub(super) fn describe_credentials(call: Call) -> Result<Reply, Ending> {
         }
     };
     let snapshot = access.snapshot();
-    let known: BTreeMap<&str, &[Credential]> = snapshot.users().collect();
+    // Users of whom only a password's hash is kept are none of SCRAM's.
+    let known = snapshot.users().filter(|(_, keys)| !keys.is_empty());
+    let known: BTreeMap<&str, &[Credential]> = known.collect();
     let wanted: Vec<&str> = match &request.users {
         Some(users) if !users.is_empty() => users.iter().map(|user| &*user.name).collect(),
         _ => known.keys().copied().collect(),
@@ -153,7 +155,7 @@ impl From<AccessError> for Refusal {
             },
             AccessError::UnknownUser(_) => ResponseError::ResourceNotFound,
             AccessError::Limit { .. } => ResponseError::PolicyViolation,
-            AccessError::File { .. } | AccessError::Unreadable { .. } => {
+            AccessError::File { .. } | AccessError::Unreadable { .. } | AccessError::Shared(_) => {
                 ResponseError::KafkaStorageError
             }
             _ => ResponseError::UnknownServerError,

@@ -19,6 +19,22 @@ pub enum AgentsCommand {
         /// The agent's identifier.
         id: String,
     },
+    /// Remove an agent with its operations and parameters; one that still calls comes back.
+    Remove {
+        /// The agent's identifier.
+        id: String,
+    },
+    /// List the manifests that agents have, show one, or what is different between two.
+    Manifests {
+        /// Only those of this class's agents.
+        #[arg(long, conflicts_with = "hash")]
+        class: Option<String>,
+        /// The manifest to show.
+        hash: Option<String>,
+        /// The manifest to compare it with.
+        #[arg(long, value_name = "HASH", requires = "hash")]
+        against: Option<String>,
+    },
     /// List operations, newest first.
     Operations {
         /// Only this agent's.
@@ -281,6 +297,15 @@ pub async fn agents(client: Client, command: AgentsCommand) -> Result<(), Failur
             let path = format!("/api/v1/agents/{}", segment(&id));
             client.print_object(&client.get(&path).await?);
         }
+        AgentsCommand::Remove { id } => {
+            let path = format!("/api/v1/agents/{}", segment(&id));
+            client.send(client.request(Method::DELETE, &path)).await?;
+        }
+        AgentsCommand::Manifests {
+            class,
+            hash,
+            against,
+        } => manifests(&client, class, hash, against).await?,
         AgentsCommand::Operations {
             id,
             class,
@@ -331,6 +356,31 @@ pub async fn agents(client: Client, command: AgentsCommand) -> Result<(), Failur
             parameters(&client, &path, &change).await?;
         }
     }
+    Ok(())
+}
+
+async fn manifests(
+    client: &Client,
+    class: Option<String>,
+    hash: Option<String>,
+    against: Option<String>,
+) -> Result<(), Failure> {
+    let Some(hash) = hash else {
+        let path = format!("/api/v1/manifests{}", query([("class", class)]));
+        client.print_list(&client.get(&path).await?, "manifests", &MANIFEST_COLUMNS);
+        return Ok(());
+    };
+    let path = format!("/api/v1/manifests/{}", segment(&hash));
+    if against.is_none() {
+        println!("{:#}", client.get(&path).await?);
+        return Ok(());
+    }
+    let path = format!("{path}/diff{}", query([("against", against)]));
+    client.print_list(
+        &client.get(&path).await?,
+        "differences",
+        &super::flows::DIFF_COLUMNS,
+    );
     Ok(())
 }
 
@@ -502,6 +552,13 @@ const CLASS_COLUMNS: [(&str, &str); 5] = [
     ("ONLINE", "agents_online"),
     ("FLOW", "flow_id"),
     ("VERSION", "flow_version"),
+];
+
+const MANIFEST_COLUMNS: [(&str, &str); 4] = [
+    ("MANIFEST", "hash"),
+    ("TYPE", "agent_type"),
+    ("VERSION", "agent_version"),
+    ("AGENTS", "agents"),
 ];
 
 const BUNDLE_COLUMNS: [(&str, &str); 5] = [

@@ -138,7 +138,8 @@ const PROBLEM_COLUMNS: [(&str, &str); 3] = [
     ("PROBLEM", "reason"),
 ];
 
-const DIFF_COLUMNS: [(&str, &str); 4] = [
+/// What is different, in a list.
+pub const DIFF_COLUMNS: [(&str, &str); 4] = [
     ("CHANGE", "change"),
     ("PLACE", "place"),
     ("FROM", "from"),

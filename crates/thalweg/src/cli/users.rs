@@ -1,4 +1,4 @@
-//! `thalweg users`: who may log in to the Kafka listener.
+//! `thalweg users`: who may log in, at the Kafka listener and over HTTP.
 //!
 //! A password is never an argument, where every process of the machine could see it: it is typed,
 //! piped in, or read from a file.
@@ -6,7 +6,7 @@
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use access::{Access, Credential, ScramHash, UserChange};
+use access::{Access, PasswordForm, UserChange};
 use clap::Subcommand;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -27,7 +27,8 @@ pub enum Command {
         /// File that holds the password in its first line.
         #[arg(long, value_name = "FILE")]
         password_file: Option<PathBuf>,
-        /// SCRAM-SHA-256 or SCRAM-SHA-512; both if not given. PLAIN works with either.
+        /// SCRAM-SHA-256, SCRAM-SHA-512 or ARGON2ID, may be repeated; all if not given. ARGON2ID is for
+        /// HTTP and SASL's PLAIN, and alone makes a user without keys for SCRAM.
         #[arg(long = "mechanism", value_name = "MECHANISM")]
         mechanisms: Vec<String>,
         /// Writes into this data folder instead, while no `up` runs on it: for the first user.
@@ -91,19 +92,10 @@ fn alter(data: &Path, changes: Vec<UserChange>) -> Result<(), Failure> {
 
 fn set(name: &str, password: &str, mechanisms: &[String]) -> Result<Vec<UserChange>, Failure> {
     let refused = |error| Failure::because("cannot set the password", &error);
-    let mut hashes = Vec::new();
-    for mechanism in mechanisms {
-        hashes.push(mechanism.parse::<ScramHash>().map_err(refused)?);
-    }
-    if hashes.is_empty() {
-        hashes.extend(ScramHash::ALL);
-    }
-    let changes = hashes.into_iter().map(|hash| {
-        let rounds = access::limits::ITERATIONS_MIN;
-        Credential::of_password(hash, password, rounds)
-            .map(|credential| UserChange::Set(name.to_owned(), credential))
-    });
-    changes.collect::<Result<_, _>>().map_err(refused)
+    let forms = mechanisms.iter().map(|mechanism| mechanism.parse());
+    let forms: Vec<PasswordForm> = forms.collect::<Result<_, _>>().map_err(refused)?;
+    let rounds = access::limits::ITERATIONS_MIN;
+    PasswordForm::changes(&forms, name, password, rounds).map_err(refused)
 }
 
 /// Reads the password's line from where the caller has it.

@@ -88,17 +88,16 @@ impl Ports {
         with_tls.map(|(name, _)| name).collect()
     }
 
-    /// When the certificates of these ports end, by the ports' names.
-    pub fn certificates(&self) -> Vec<(&'static str, base::UnixMillis)> {
+    /// The certificates of these ports, by the ports' names.
+    pub fn certificates(&self) -> Vec<(&'static str, access::CertificateFacts)> {
         let ports = [
             ("rest", &self.rest),
             ("schemas", &self.schemas),
             ("fleet", &self.management),
         ];
-        let each = ports.into_iter().filter_map(|(name, port)| {
-            let own = port.tls.as_ref()?.own_certificate();
-            Some((name, own.not_after?))
-        });
+        let each = ports
+            .into_iter()
+            .filter_map(|(name, port)| Some((name, port.tls.as_ref()?.own_certificate())));
         each.collect()
     }
 

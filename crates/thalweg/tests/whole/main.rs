@@ -19,6 +19,7 @@ mod fleet_convert;
 mod fleet_forward;
 mod fleet_hostile;
 mod fleet_kills;
+mod fleet_operators;
 mod fleet_roles;
 mod groups;
 mod harness;

@@ -3,6 +3,8 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -47,19 +49,43 @@ fn schemathesis_finds_nothing_in_the_fleet() {
         config = config.replace(&format!("{{{mark}}}"), &id);
     }
     let document = up.url("management", "/api/v1/openapi.json");
-    let generated = run(dir.path(), &document, &config);
+    // Agents go on calling, so that those that are removed come back.
+    let is_over = AtomicBool::new(false);
+    let generated = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                beat(&up);
+                std::thread::sleep(Duration::from_millis(500));
+            }
+        });
+        // However it ends, the agents stop.
+        let run = || run(dir.path(), &document, &config);
+        let generated = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+        is_over.store(true, Ordering::Relaxed);
+        generated.unwrap_or_else(|failed| std::panic::resume_unwind(failed))
+    });
     assert!(generated > 1_000, "{generated}");
+    beat(&up);
     let agents = up.get("/api/v1/agents");
     assert!(!agents["agents"].as_array().unwrap().is_empty(), "{agents}");
+}
+
+/// A heartbeat of each agent.
+fn beat(up: &Up) {
+    for agent in ["a", "removable"] {
+        let beat = json!({"agentInfo": {"identifier": agent, "agentClass": "edge",
+            "agentManifestHash": "h", "agentManifest": {"agentType": "minifi-java",
+                "buildInfo": {"version": "2.3.0"}, "supportedOperations": [
+                    {"type": "TRANSFER", "properties": {"DEBUG": {}}}]}}});
+        let url = up.url("management", "/c2/heartbeat");
+        let answer = curl(&["--json", &beat.to_string(), &url]);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
 }
 
 /// Makes an agent, flows, an operation, a resource and a roll-out, so that not all calls end with a
 /// 404; answers their ids by what stands for them in the configuration.
 fn furnish_fleet(up: &Up) -> Vec<(&'static str, String)> {
-    let beat = json!({"agentInfo": {"identifier": "a", "agentClass": "edge",
-        "agentManifestHash": "h", "agentManifest": {"agentType": "minifi-java",
-            "buildInfo": {"version": "2.3.0"}, "supportedOperations": [
-                {"type": "TRANSFER", "properties": {"DEBUG": {}}}]}}});
     let call = |method: &str, path: &str, kind: &str, body: &str| {
         let kind = format!("Content-Type: {kind}");
         let url = up.url("management", path);
@@ -84,7 +110,7 @@ fn furnish_fleet(up: &Up) -> Vec<(&'static str, String)> {
         id.unwrap().to_owned()
     };
     let json = "application/json";
-    call("POST", "/c2/heartbeat", json, &beat.to_string());
+    beat(up);
     let flow = "MiNiFi Config Version: 3\nProcessors:\n- {id: p, name: P, class: org.P}\n";
     let flows = "/api/v1/classes/edge/flows?deploy=false";
     let (one, two) = (

@@ -90,10 +90,7 @@ async fn publish(
     let taken = body::take(request).await?;
     let asked: Publication = match taken.bytes.is_empty() {
         true => Publication::default(),
-        false => serde_json::from_slice(&taken.bytes).map_err(|error| FleetError::BadField {
-            field: "the body".to_owned(),
-            reason: error.to_string(),
-        })?,
+        false => taken.json()?,
     };
     let published = fleet.publish_again(&id).await?;
     let told = metadata(&fleet.flow_view(&published.flow_id)?);
@@ -163,11 +160,7 @@ async fn import(
     request: Request,
 ) -> Result<Response, Failure> {
     let taken = body::take(request).await?;
-    let exported: Exported =
-        serde_json::from_slice(&taken.bytes).map_err(|error| FleetError::BadField {
-            field: "the body".to_owned(),
-            reason: error.to_string(),
-        })?;
+    let exported: Exported = taken.json()?;
     let published = fleet
         .publish_checked(&class, exported.text()?, false, false)
         .await?;

@@ -6,6 +6,7 @@
 //! "hasNext"}}`; parameters that are not known are refused.
 
 mod flows;
+mod parameters;
 mod resources;
 
 use std::sync::Arc;
@@ -21,11 +22,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json as object};
 
 use crate::asking::OperationFilter;
-use crate::error::FleetError;
 use crate::events::{EventFilter, EventView, Level};
 use crate::fleet::{AgentFilter, Fleet};
 use crate::http::audit::Details;
-use crate::http::management::{asked, manifest_response, need_class};
+use crate::http::management::{asked, need_class, remove_agent};
+use crate::http::manifests::{ManifestsQuery, listed, manifest};
 use crate::http::{Failure, body, json};
 use crate::limits;
 use crate::request::Target;
@@ -37,10 +38,14 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
     Router::new()
         .route("/efm/api/agents", get(agents))
         .route("/efm/api/agents/page", get(agents))
-        .route("/efm/api/agents/{id}", get(agent))
+        .route("/efm/api/agents/{id}", get(agent).delete(remove_agent))
         .route("/efm/api/monitor/agents/{id}", get(agent))
         .route("/efm/api/agent-classes", get(classes))
         .route("/efm/api/agent-classes/{name}", get(class))
+        .route(
+            "/efm/api/agent-classes/{name}/manifest-diff",
+            get(manifest_diff),
+        )
         .route("/efm/api/agent-manifests", get(manifests))
         .route("/efm/api/agent-manifests/{hash}", get(manifest))
         .route("/efm/api/operations", get(operations).post(ask))
@@ -48,6 +53,7 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
         .route("/efm/api/events", get(events))
         .route("/efm/actuator/health", get(health))
         .merge(flows::routes())
+        .merge(parameters::routes())
         .merge(resources::routes())
         .with_state(fleet)
 }
@@ -196,30 +202,40 @@ async fn class(
     json(StatusCode::OK, &found)
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ManifestsQuery {
-    class: Option<String>,
-}
-
 async fn manifests(
     State(fleet): State<Arc<Fleet>>,
     rights: Rights,
     query: Result<Query<ManifestsQuery>, QueryRejection>,
 ) -> Result<Response, Failure> {
-    let query = asked(query)?;
-    need_class(&rights, query.class.as_deref())?;
-    json(
-        StatusCode::OK,
-        &fleet.efm_manifests(&rights, query.class.as_deref()),
-    )
+    let manifests = listed(fleet, rights, query).await?;
+    let told = manifests.iter().map(|manifest| {
+        object!({
+            "identifier": manifest.hash,
+            "agentType": manifest.agent_type,
+            "version": manifest.agent_version,
+        })
+    });
+    json(StatusCode::OK, &told.collect::<Vec<Value>>())
 }
 
-async fn manifest(
+/// What the manifest that an agent of the class came with last has that the class's own has not.
+async fn manifest_diff(
     State(fleet): State<Arc<Fleet>>,
-    Path(hash): Path<String>,
+    Path(name): Path<String>,
 ) -> Result<Response, Failure> {
-    manifest_response(&fleet, &hash).await
+    let of_class = fleet.class_manifest(&name)?;
+    let described = of_class.manifests.iter();
+    let described = described.filter(|seen| seen.agent_type.is_some());
+    let newest = described.max_by_key(|seen| seen.last_ms);
+    let (Some(own), Some(newest)) = (&of_class.hash, newest) else {
+        let told = object!({"from": of_class.hash, "to": null, "differences": []});
+        return json(StatusCode::OK, &told);
+    };
+    let found = fleet.manifest_differences(&newest.hash, own).await?;
+    let told = object!({
+        "from": found.against, "to": found.hash, "differences": found.differences,
+    });
+    json(StatusCode::OK, &told)
 }
 
 async fn operations(
@@ -266,11 +282,7 @@ async fn ask(
     request: Request,
 ) -> Result<Response, Failure> {
     let taken = body::take(request).await?;
-    let asked: OperationRequest =
-        serde_json::from_slice(&taken.bytes).map_err(|error| FleetError::BadField {
-            field: "the body".to_owned(),
-            reason: error.to_string(),
-        })?;
+    let asked: OperationRequest = taken.json()?;
     let agent = asked.target_agent_id;
     let class = fleet.class_of_agent(&agent);
     match class {
@@ -415,32 +427,6 @@ impl Fleet {
             })
         });
         told.collect()
-    }
-
-    /// The manifests of agents that the caller may see, without their components.
-    fn efm_manifests(&self, rights: &Rights, class: Option<&str>) -> Vec<Value> {
-        let registry = self.inner.registry.lock();
-        let mut told = std::collections::BTreeMap::new();
-        for agent in registry.agents.values() {
-            let of_class = agent.class.as_deref();
-            if class.is_some() && class != of_class || !rights.sees(of_class) {
-                continue;
-            }
-            let Some(hash) = agent.manifest.as_deref() else {
-                continue;
-            };
-            let Some(head) = registry.manifests.get(hash) else {
-                continue;
-            };
-            told.entry(hash).or_insert_with(|| {
-                object!({
-                    "identifier": hash,
-                    "agentType": head.agent_type,
-                    "version": head.agent_version(),
-                })
-            });
-        }
-        told.into_values().collect()
     }
 }
 

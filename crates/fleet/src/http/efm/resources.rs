@@ -119,11 +119,7 @@ async fn save(
     request: Request,
 ) -> Result<Response, Failure> {
     let taken = body::take(request).await?;
-    let wanted: Assignment =
-        serde_json::from_slice(&taken.bytes).map_err(|error| FleetError::BadField {
-            field: "the body".to_owned(),
-            reason: error.to_string(),
-        })?;
+    let wanted: Assignment = taken.json()?;
     let (assign, unassign) = (
         &wanted.resource_ids_to_be_assigned,
         &wanted.resource_ids_to_be_unassigned,

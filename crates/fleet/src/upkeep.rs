@@ -1,0 +1,81 @@
+//! What a node does now and then: it tells who went missing and which certificates end, times
+//! operations out, and removes what is too old of history.
+
+use access::CertificateFacts;
+use metrics::counter;
+
+use crate::events::Silent;
+use crate::fleet::Inner;
+use crate::limits;
+
+impl Inner {
+    /// Tells of agents that went missing or came back, if that is this node's to do.
+    pub(crate) fn look(&self, is_mine: bool) {
+        let mut watch = self.watch.lock();
+        if !is_mine {
+            watch.rest();
+            return;
+        }
+        let now = self.clock.now();
+        let mut silent: Vec<Silent> = Vec::new();
+        self.each_agent(|_, agent| {
+            let patience = self.config.patience(agent);
+            if now.since(agent.last_seen) > patience {
+                silent.push((agent.id.clone(), patience));
+            }
+        });
+        let mut registry = self.registry.lock();
+        let events = watch.look(now, silent, |id| registry.agents.get(id));
+        if !events.is_empty() {
+            events.into_iter().for_each(|event| registry.tell(event));
+            self.signals.change();
+        }
+    }
+
+    /// Our own certificates, by their ports.
+    pub(crate) fn own_certificates(&self) -> Vec<(&'static str, CertificateFacts)> {
+        let own = self.own.lock();
+        own.1.as_ref().map_or_else(Vec::new, |read| read())
+    }
+
+    /// Tells of our own certificates that are about to end; of one that several nodes have, once.
+    pub(crate) fn look_at_certificates(&self) {
+        let certificates = self.own_certificates();
+        let (warning, now) = (self.policy.certificate_warning, self.clock.now());
+        let events = self.own.lock().0.look(&certificates, warning, now);
+        if !events.is_empty() {
+            let mut registry = self.registry.lock();
+            events.into_iter().for_each(|event| registry.tell(event));
+            self.signals.change();
+        }
+    }
+
+    /// Removes what is too old of history.
+    pub(crate) async fn prune(&self, fence: i64) {
+        let now = self.clock.now();
+        let pruned = self.store.prune_events(&self.ages, now).await;
+        let forgotten = self.store.forget_before(now - limits::FEED_AGE).await;
+        let rollouts = self.prune_rollouts(fence, now).await;
+        let audit = self.audit.prune(self.config.audit_max_age.0, now).await;
+        let told = self.store.prune_told(now).await;
+        let done = pruned
+            .map(drop)
+            .and(told)
+            .and(forgotten.map(drop))
+            .and(rollouts.map(drop));
+        if let Err(error) = done.and(audit) {
+            tracing::warn!(error = %base::report(&error), "cannot remove what is too old");
+        }
+    }
+
+    /// Times out operations that waited too long; one node does so for all.
+    pub(crate) fn sweep(&self) {
+        if self.lease.held().is_none() {
+            return;
+        }
+        let expired = self.registry.lock().sweep(self.clock.now(), &self.policy);
+        if expired > 0 {
+            counter!("thalweg_fleet_operations_timed_out_total").increment(expired as u64);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! What a fleet's operators do by the command line, and what they are told: manifests, agents that are
+//! removed, certificates near their end.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::access::Certificates;
+use crate::harness::{Up, curl, eventually, folder, succeed, text};
+use crate::transport::start;
+
+/// A heartbeat of an agent of a build of its own, whose only processor is `org.BUILD`.
+fn beat(up: &Up, agent: &str, build: &str) {
+    let processor = json!({"type": format!("org.{build}"), "propertyDescriptors": {}});
+    let body = json!({"agentInfo": {"identifier": agent, "agentClass": "edge",
+        "agentManifestHash": build, "agentManifest": {"agentType": "minifi-java",
+            "buildInfo": {"version": "1.18.0"}, "bundles": [{"group": "g", "artifact": build,
+                "version": "1", "componentManifest": {"processors": [processor]}}]}}});
+    let url = up.url("fleet", "/c2/heartbeat");
+    let answer = curl(&["--json", &body.to_string(), &url]);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+}
+
+/// Publishes a flow with the processor `org.BUILD`.
+fn publish(up: &Up, folder: &Path, build: &str) -> Output {
+    let file = folder.join("flow.yml");
+    let flow = format!(
+        "MiNiFi Config Version: 3\nProcessors:\n- {{id: p, name: P, class: org.{build}}}\n"
+    );
+    std::fs::write(&file, flow).unwrap();
+    up.cli(&[
+        "flows",
+        "publish",
+        "--class",
+        "edge",
+        file.to_str().unwrap(),
+    ])
+}
+
+#[test]
+fn the_command_line_says_which_manifest_flows_are_checked_against() {
+    let dir = folder();
+    let mut up = Up::start(&dir.path().join("data"));
+    beat(&up, "a", "Old");
+    beat(&up, "b", "Mid");
+    beat(&up, "c", "Mid");
+    beat(&up, "d", "New");
+    let manifest = |more: &[&str]| {
+        let told = up.cli_json(&[&["classes", "manifest", "edge"], more].concat());
+        let word = |key: &str| told[key].as_str().unwrap().to_owned();
+        (word("resolution"), word("hash"))
+    };
+    let ways: [(&[&str], &str, &str); 6] = [
+        (&[], "most", "Mid"),
+        (&["--rule", "first"], "first", "Old"),
+        (&["--rule", "last"], "last", "New"),
+        (&["--pin", "Mid"], "pinned", "Mid"),
+        (&["--rule", "most"], "most", "Mid"),
+        (&["--default"], "most", "Mid"),
+    ];
+    for (arguments, resolution, build) in ways {
+        let wanted = (resolution.to_owned(), build.to_owned());
+        assert_eq!(manifest(arguments), wanted, "{arguments:?}");
+        // It is still so when it is asked again, and flows are checked against it.
+        assert_eq!(manifest(&[]), wanted, "{arguments:?}");
+        for other in ["Old", "Mid", "New"] {
+            let published = publish(&up, dir.path(), other);
+            let said = text(&published.stderr);
+            assert_eq!(
+                published.status.success(),
+                other == build,
+                "{build} {other}: {said}"
+            );
+            assert!(
+                other == build || said.contains(&format!("org.{other}")),
+                "{said}"
+            );
+        }
+    }
+    let unknown = up.cli(&["classes", "manifest", "edge", "--pin", "none"]);
+    assert!(!unknown.status.success());
+    assert!(
+        text(&unknown.stderr).contains("none"),
+        "{}",
+        text(&unknown.stderr)
+    );
+    let both = up.cli(&[
+        "classes", "manifest", "edge", "--pin", "Mid", "--rule", "last",
+    ]);
+    assert!(!both.status.success(), "one of them");
+    // A rule of its own outlives the process.
+    manifest(&["--rule", "last"]);
+    up.kill();
+    let up = up.start_again(&[]);
+    let told = up.cli_json(&["classes", "manifest", "edge"]);
+    assert_eq!(
+        (&told["resolution"], &told["hash"]),
+        (&json!("last"), &json!("New"))
+    );
+
+    let listed = up.cli_json(&["agents", "manifests", "--class", "edge"]);
+    let listed = listed["manifests"].as_array().unwrap();
+    let counts: Vec<(&str, u64)> = listed
+        .iter()
+        .map(|of| (of["hash"].as_str().unwrap(), of["agents"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(counts, [("Mid", 2), ("New", 1), ("Old", 1)]);
+    let diff = up.cli_json(&["agents", "manifests", "New", "--against", "Old"]);
+    let places: Vec<&str> = diff["differences"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|of| of["place"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        places,
+        ["processors[\"org.New\"]", "processors[\"org.Old\"]"]
+    );
+
+    up.cli_json(&["agents", "remove", "a"]);
+    assert!(!up.cli(&["agents", "show", "a"]).status.success());
+    assert!(!up.cli(&["agents", "remove", "a"]).status.success());
+    beat(&up, "a", "Old");
+    assert!(up.cli(&["agents", "show", "a"]).status.success());
+}
+
+/// Takes the alerts of a webhook.
+struct Webhook {
+    url: String,
+    alerts: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Webhook {
+    fn start() -> Webhook {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        let alerts: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let taken = alerts.clone();
+        std::thread::spawn(move || {
+            for link in listener.incoming() {
+                let mut link = BufReader::new(link.unwrap());
+                let (mut line, mut length) = (String::new(), 0);
+                while link.read_line(&mut line).unwrap_or(0) > 2 {
+                    let told = line.to_lowercase();
+                    if let Some(value) = told.strip_prefix("content-length:") {
+                        length = value.trim().parse().unwrap();
+                    }
+                    line.clear();
+                }
+                let mut body = vec![0; length];
+                link.read_exact(&mut body).unwrap();
+                let body: Value = serde_json::from_slice(&body).unwrap();
+                let told = body["alerts"].as_array().unwrap().clone();
+                taken.lock().unwrap().extend(told);
+                let answer = b"HTTP/1.1 204 Taken\r\nConnection: close\r\n\r\n";
+                let _ = link.get_mut().write_all(answer);
+            }
+        });
+        Webhook { url, alerts }
+    }
+
+    /// Of a kind: the agent, or `-`, and what is told.
+    fn told(&self, kind: &str) -> Vec<String> {
+        let alerts = self.alerts.lock().unwrap();
+        let of_kind = alerts.iter().filter(|alert| alert["kind"] == kind);
+        let mut told: Vec<String> = of_kind
+            .map(|alert| {
+                let agent = alert["agent_id"].as_str().unwrap_or("-");
+                format!("{agent} {}", alert["message"].as_str().unwrap())
+            })
+            .collect();
+        told.sort();
+        told
+    }
+}
+
+#[test]
+fn the_end_of_certificates_that_connections_show_is_told_once() {
+    let dir = folder();
+    // They end within two days.
+    let certificates = Certificates::make(dir.path());
+    let webhook = Webhook::start();
+    let settings = [
+        format!("fleet.tls.certificate={}", certificates.path("server.pem")),
+        format!("fleet.tls.key={}", certificates.path("server.key")),
+        format!("fleet.tls.client_ca={}", certificates.path("ca.pem")),
+        "fleet.tls.client_auth=required".to_owned(),
+        format!("fleet.alerts_webhook={}", webhook.url),
+    ];
+    let mut up = start(&dir.path().join("data"), &settings);
+    let ca = certificates.path("ca.pem");
+    let call = |up: &Up, certificate: &str, more: &[&str], path: &str| {
+        let certificate = certificates.path(certificate);
+        let (key, port) = (certificates.path("ann.key"), up.port("fleet"));
+        let url = format!("https://localhost:{port}{path}");
+        let known = ["--cacert", &ca, "--cert", &certificate, "--key", &key];
+        curl(&[&known[..], more, &[&url]].concat())
+    };
+    let body = json!({"agentInfo": {"identifier": "ann", "agentClass": "edge"}}).to_string();
+    let beat = |up: &Up, certificate: &str| {
+        let told = call(up, certificate, &["--json", &body], "/c2/heartbeat");
+        assert_eq!(told.status, 200, "{}", told.body);
+    };
+    beat(&up, "ann.pem");
+    let kind = "certificate-ending";
+    let first = eventually("the webhook is told of both certificates", || {
+        let told = webhook.told(kind);
+        (told.len() == 2).then_some(told)
+    });
+    assert!(
+        first[0].starts_with("- the certificate of the port fleet ends in 4"),
+        "{first:?}"
+    );
+    assert!(
+        first[1].starts_with("ann the agent's certificate ends in 4"),
+        "{first:?}"
+    );
+    let agent = call(&up, "ann.pem", &[], "/api/v1/agents/ann").json();
+    let ends = agent["certificate_ends_ms"].as_i64().unwrap();
+    let shown = succeed(Command::new("date").args(["+%s", "--date"]).arg({
+        let mut command = Command::new("openssl");
+        command.args([
+            "x509",
+            "-noout",
+            "-enddate",
+            "-in",
+            &certificates.path("ann.pem"),
+        ]);
+        let told = succeed(&mut command);
+        told.trim().trim_start_matches("notAfter=").to_owned()
+    }));
+    assert_eq!(ends, shown.trim().parse::<i64>().unwrap() * 1_000);
+    let arguments: Vec<&str> = settings.iter().flat_map(|set| ["--set", set]).collect();
+    up.kill();
+    let again = up.start_again(&arguments);
+    for _ in 0..3 {
+        beat(&again, "ann.pem");
+    }
+    // Another certificate is told, after all that came before it.
+    let mut renew = Command::new("openssl");
+    renew.current_dir(dir.path()).args(
+        "x509 -req -in ann.csr -out ann-2.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 1 \
+         -copy_extensions copy"
+            .split_whitespace(),
+    );
+    succeed(&mut renew);
+    beat(&again, "ann-2.pem");
+    let told = eventually("the webhook is told of the new certificate", || {
+        let told = webhook.told(kind);
+        (told.len() > 2).then_some(told)
+    });
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert!(
+        told[1].starts_with("ann the agent's certificate ends in 2"),
+        "{told:?}"
+    );
+    let events = call(
+        &again,
+        "ann-2.pem",
+        &[],
+        &format!("/api/v1/events?kind={kind}"),
+    )
+    .json();
+    assert_eq!(events["events"].as_array().unwrap().len(), 3, "{events}");
+}
