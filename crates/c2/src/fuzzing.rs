@@ -1,7 +1,7 @@
 //! What the fuzz target drives: every decoder, and that what was read can be written and is read the
 //! same again.
 
-use crate::{Acknowledge, AgentManifest, Heartbeat, HeartbeatResponse, RawJson};
+use crate::{Acknowledge, AgentManifest, Glance, Heartbeat, HeartbeatResponse, RawJson};
 
 /// Reads `bytes` as each message; the first byte says as which.
 ///
@@ -13,7 +13,12 @@ pub fn c2_message(bytes: &[u8]) {
     };
     match kind % 4 {
         0 => {
-            let Ok(read) = Heartbeat::parse(bytes) else {
+            let read = Heartbeat::parse(bytes);
+            if let Some(glance) = Glance::at(bytes) {
+                let read = read.as_ref().expect("what a glance accepts can be read");
+                agree(&glance, read);
+            }
+            let Ok(read) = read else {
                 return;
             };
             let _ = (read.sender(), read.class(), read.flow_id());
@@ -56,6 +61,45 @@ pub fn c2_message(bytes: &[u8]) {
             }
         }
     }
+}
+
+/// Checks that a glance at a heartbeat says what its whole reading says.
+///
+/// # Panics
+/// When it does not.
+pub fn agree(glance: &Glance<'_>, read: &Heartbeat) {
+    assert_eq!(glance.sender(), read.sender());
+    assert_eq!(glance.class(), read.class());
+    assert_eq!(glance.has_created, read.created.is_some());
+    let (device, agent) = (read.device_info.as_ref(), read.agent_info.as_ref());
+    let seen = glance.device.as_ref().map(|device| {
+        let (identifier, hostname) = (&device.identifier, &device.hostname);
+        (identifier.as_deref(), hostname.as_deref())
+    });
+    let whole = device.map(|device| {
+        let network = device.network_info.as_ref();
+        let hostname = network.and_then(|network| network.hostname.as_deref());
+        (device.identifier.as_deref(), hostname)
+    });
+    assert_eq!(seen, whole);
+    let seen = glance.agent.as_ref();
+    let seen = seen.map(|agent| (agent.manifest_hash.as_deref(), agent.uptime));
+    let whole = agent.map(|agent| {
+        let uptime = agent.status.as_ref().and_then(|status| status.uptime);
+        (agent.agent_manifest_hash.as_deref(), uptime)
+    });
+    assert_eq!(seen, whole);
+    assert!(agent.is_none_or(|agent| agent.agent_manifest.is_none()));
+    let flow = read.flow_info.as_ref();
+    assert_eq!(
+        glance.flow.as_ref().map(Option::as_deref),
+        flow.map(|flow| flow.flow_id.as_deref())
+    );
+    assert!(flow.is_none_or(|flow| flow.processor_bulletins.is_empty()));
+    let resources = read.resource_info.as_ref();
+    assert_eq!(glance.resources.is_some(), resources.is_some());
+    assert_eq!(glance.digest(), resources.and_then(|info| info.digest()));
+    assert!(glance.others.iter().eq(read.other.keys()));
 }
 
 fn manifest(raw: &RawJson) {

@@ -13,6 +13,7 @@
 mod acknowledge;
 mod error;
 pub mod fuzzing;
+mod glance;
 mod heartbeat;
 mod manifest;
 mod operation;
@@ -20,6 +21,7 @@ mod wire;
 
 pub use acknowledge::{AckState, Acknowledge, FailureCause, OperationState};
 pub use error::C2Error;
+pub use glance::{AgentGlance, DeviceGlance, Glance};
 pub use heartbeat::{
     AgentInfo, AgentStatus, ComponentStatus, DeviceInfo, FlowInfo, Heartbeat, NetworkInfo,
     ProcessorBulletin, ProcessorStatus, QueueStatus, RepositoryStatus, ResourceConsumption,
@@ -31,5 +33,7 @@ pub use wire::RawJson;
 
 #[cfg(test)]
 mod corpus_tests;
+#[cfg(test)]
+mod glance_tests;
 #[cfg(test)]
 mod message_tests;

@@ -382,3 +382,21 @@ fn damaged_messages_do_not_panic() {
         }
     }
 }
+
+#[test]
+fn fractions_stay_as_they_are_however_often_they_are_written() {
+    let text = r#"{"agentInfo":{"status":{"resourceConsumption":{"cpuUtilization":0.26973684210526316}}}}"#;
+    let read = Heartbeat::parse(text.as_bytes()).unwrap();
+    assert_eq!(read.to_vec().unwrap(), text.as_bytes());
+    let cpu = |value: &str| {
+        let text = text.replace("0.26973684210526316", value);
+        let read = Heartbeat::parse(text.as_bytes()).unwrap();
+        let status = read.agent_info.unwrap().status.unwrap();
+        status.resource_consumption.unwrap().cpu_utilization
+    };
+    assert_eq!(cpu("\" 0.5 \""), Some(0.5));
+    assert_eq!(cpu("-1"), Some(-1.0));
+    for odd in ["1e999", "\"inf\"", "\"NaN\"", "true", "null", "[1]", "{}"] {
+        assert_eq!(cpu(odd), None, "{odd}");
+    }
+}

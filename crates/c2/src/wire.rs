@@ -192,13 +192,18 @@ impl Node for i64 {
 }
 
 impl Node for f64 {
+    /// Reads the digits itself: `serde_json` is one off in the last of some, and what is read and
+    /// written again and again would wander.
     fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Self>, D::Error> {
-        Ok(match Scalar::read(deserializer)? {
-            Scalar::Integer(value) => Some(value as f64),
-            Scalar::Float(value) => Some(value),
-            Scalar::Text(text) => text.trim().parse().ok(),
-            Scalar::Nothing | Scalar::Bool(_) => None,
-        })
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        let number = match raw.get().as_bytes().first() {
+            Some(b'"') => serde_json::from_str::<Cow<'_, str>>(raw.get())
+                .ok()
+                .and_then(|text| text.trim().parse().ok()),
+            _ => raw.get().parse().ok(),
+        };
+        // JSON has no word for others.
+        Ok(number.filter(|number: &f64| number.is_finite()))
     }
 }
 

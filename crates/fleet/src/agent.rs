@@ -60,6 +60,8 @@ pub struct Agent {
     pub rival: Option<Box<Rival>>,
     /// Numbers of the bulletins that its last heartbeat told, sorted.
     pub bulletins: Box<[i64]>,
+    /// Its place in [`crate::due::Due`].
+    pub place: u32,
 }
 
 /// What an agent says of its resources.
@@ -122,6 +124,7 @@ impl Agent {
             certificate_stage: 0,
             rival: None,
             bulletins: Box::default(),
+            place: 0,
         }
     }
 
@@ -199,12 +202,18 @@ impl Agent {
         &mut self,
         heartbeat: Heartbeat,
         text: &[u8],
-        samples: &mut Samples,
+        samples: &Samples,
         room: usize,
     ) -> isize {
-        let before = self.kept_bytes();
         let sample = |text: &[u8]| samples.of(self.manifest.as_deref(), self.flow.as_deref(), text);
         let kept = Kept::after(self.last.as_deref(), heartbeat, text, sample);
+        self.keep(kept, room)
+    }
+
+    /// Keeps a heartbeat instead of the one before, if that takes no more than `room` bytes more;
+    /// returns by how many what is kept grew.
+    pub fn keep(&mut self, kept: Option<Kept>, room: usize) -> isize {
+        let before = self.kept_bytes();
         let kept = kept.filter(|kept| kept.bytes() <= room.saturating_add(before));
         self.last = kept.map(Box::new);
         self.kept_bytes().cast_signed() - before.cast_signed()

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicI64;
 use access::CertificateFacts;
 use base::Clock;
 use bytes::Bytes;
-use c2::{Acknowledge, Heartbeat, HeartbeatResponse};
+use c2::{Acknowledge, Glance, Heartbeat, HeartbeatResponse};
 use metrics::{counter, histogram};
 use parking_lot::Mutex;
 use sql::{Place, SqlError};
@@ -20,17 +20,18 @@ use crate::audit::Audit;
 use crate::config::{FleetConfig, SecretUrl};
 use crate::error::FleetError;
 use crate::events::alerts::Alerts;
-use crate::events::{self, Ages, Event, EventFilter, EventView, Watch};
+use crate::events::{self, Ages, Event, EventFilter, EventView};
 use crate::expiry::{Own, ShownCertificate};
 use crate::feed;
 use crate::files::Files;
 use crate::flow::FlowShape;
 use crate::forward::{self, Forward, Topics};
+use crate::kept::{Kept, Samples};
 use crate::lease::{self, Lease};
 use crate::limits;
-use crate::observe::{self, Beat, Meters};
+use crate::observe::{self, Beat, Counters, Meters};
 use crate::operation::Policy;
-use crate::registry::{self, Registry, Source};
+use crate::registry::{self, Beaten, Registry, Source};
 use crate::resource;
 use crate::rights::Rights;
 use crate::seal::Sealer;
@@ -48,7 +49,10 @@ pub struct Fleet {
 
 /// What requests and the write-behind share.
 pub(crate) struct Inner {
-    pub(crate) config: FleetConfig,
+    pub(crate) config: Arc<FleetConfig>,
+    /// See [`Registry::samples`].
+    pub(crate) samples: Arc<Samples>,
+    pub(crate) counters: Counters,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) signals: Signals,
     pub(crate) requests: Requests,
@@ -61,8 +65,6 @@ pub(crate) struct Inner {
     pub(crate) store: Store,
     /// What only one node may do.
     pub(crate) lease: Lease,
-    /// Who is missing, for the node that tells of it.
-    pub(crate) watch: Mutex<Watch>,
     pub(crate) ages: Ages,
     /// Our own certificates, by whoever serves the ports.
     pub(crate) own: Mutex<(Own, Option<OwnCertificates>)>,
@@ -134,7 +136,8 @@ impl Fleet {
         let requests = Requests::new(tables.clone(), sealer.clone());
         let everything = store.everything().await?;
         let feed = AtomicI64::new(everything.seq);
-        let mut registry = Registry::default();
+        let config = Arc::new(config);
+        let mut registry = Registry::new(config.clone());
         registry.adopt(everything);
         requests.load(&mut registry).await?;
         resource::read(&tables).await?.put(&mut registry);
@@ -148,6 +151,8 @@ impl Fleet {
         let forward = Arc::new(Forward::new(config.forward.clone()));
         let inner = Arc::new(Inner {
             policy: config.policy(),
+            samples: registry.samples.clone(),
+            counters: Counters::new(),
             config,
             registry: Mutex::new(registry),
             signals: Signals::default(),
@@ -159,7 +164,6 @@ impl Fleet {
             clock,
             store,
             lease: Lease::default(),
-            watch: Mutex::default(),
             ages: Ages(config_ages),
             own: Mutex::default(),
             alerts,
@@ -275,6 +279,34 @@ impl Fleet {
                 name: hash.to_owned(),
                 list: "/api/v1/agents",
             })
+    }
+
+    /// Takes a heartbeat at a glance, where it says nothing new and asks for nothing; `None`: it has
+    /// to be read whole.
+    pub(crate) fn beat(
+        &self,
+        glance: &Glance<'_>,
+        text: &[u8],
+        certificate: Option<ShownCertificate>,
+    ) -> Option<Beaten> {
+        let inner = &self.inner;
+        let began = std::time::Instant::now();
+        let kept = Kept::at_a_glance(glance, text, &inner.samples);
+        let now = inner.clock.now();
+        let beaten = {
+            let mut registry = inner.registry.lock();
+            registry.beat(now, &inner.policy, glance, certificate, kept)?
+        };
+        inner.signals.change();
+        let beat = Beat {
+            at: now,
+            bytes: text.len(),
+            took: began.elapsed(),
+        };
+        let limits = &inner.config.metrics;
+        let mut meters = inner.meters.lock();
+        meters.count(limits, &beaten.agent, beaten.class.as_ref(), beat);
+        Some(beaten)
     }
 
     /// Takes a heartbeat, which came as `text`, and answers it.

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use c2::{AgentInfo, DeviceInfo, FlowInfo, Heartbeat, ResourceInfo};
+use c2::{AgentInfo, DeviceInfo, FlowInfo, Glance, Heartbeat, ResourceInfo};
+use parking_lot::Mutex;
 
 use crate::limits;
 
@@ -35,23 +36,24 @@ struct Sections {
 /// One heartbeat for all that are like it.
 #[derive(Debug, Default)]
 pub struct Samples {
-    by_build: HashMap<u64, Arc<[u8]>>,
+    by_build: Mutex<HashMap<u64, Arc<[u8]>>>,
 }
 
 impl Samples {
     /// The sample for agents of a manifest that run a flow; `text` becomes it where there is none.
-    pub fn of(&mut self, manifest: Option<&str>, flow: Option<&str>, text: &[u8]) -> Arc<[u8]> {
+    pub fn of(&self, manifest: Option<&str>, flow: Option<&str>, text: &[u8]) -> Arc<[u8]> {
         let mut build = DefaultHasher::new();
         (manifest, flow).hash(&mut build);
         let build = build.finish();
-        if let Some(sample) = self.by_build.get(&build) {
+        let mut by_build = self.by_build.lock();
+        if let Some(sample) = by_build.get(&build) {
             return sample.clone();
         }
-        if self.by_build.len() >= limits::SAMPLES_MAX {
+        if by_build.len() >= limits::SAMPLES_MAX {
             return Arc::default();
         }
         let sample: Arc<[u8]> = Arc::from(&text[..text.len().min(limits::SAMPLE_BYTES_MAX)]);
-        self.by_build.insert(build, sample.clone());
+        by_build.insert(build, sample.clone());
         sample
     }
 }
@@ -83,8 +85,30 @@ impl Kept {
             return None;
         }
         let sample = sample(&text);
+        Kept::packed(&text, sample, sections)
+    }
+
+    /// What is known after a heartbeat of this text that was taken at a glance, if it has all
+    /// sections that were known before; see [`Kept::covers`]. Slow, as packing is: not under a lock.
+    pub fn at_a_glance(glance: &Glance<'_>, text: &[u8], samples: &Samples) -> Option<Kept> {
+        if text.len() > limits::KEPT_HEARTBEAT_BYTES_MAX {
+            return None;
+        }
+        let agent = glance.agent.as_ref();
+        let manifest = agent.and_then(|agent| agent.manifest_hash.as_deref());
+        let flow = glance.flow.as_ref().and_then(Option::as_deref);
+        let sample = samples.of(manifest, flow, text);
+        Kept::packed(text, sample, Sections::at_a_glance(glance))
+    }
+
+    /// Whether nothing stays of `before` after this.
+    pub fn covers(&self, before: &Kept) -> bool {
+        self.sections.cover(before.sections)
+    }
+
+    fn packed(text: &[u8], sample: Arc<[u8]>, sections: Sections) -> Option<Kept> {
         Some(Kept {
-            packed: lz4_flex::block::compress_with_dict(&text, &sample).into(),
+            packed: lz4_flex::block::compress_with_dict(text, &sample).into(),
             sample,
             length: u32::try_from(text.len()).ok()?,
             sections,
@@ -119,21 +143,34 @@ impl Sections {
             heartbeat.flow_info.is_some(),
             heartbeat.resource_info.is_some(),
         ];
+        Sections::new(known, heartbeat.other.keys().map(String::as_str))
+    }
+
+    fn at_a_glance(glance: &Glance<'_>) -> Sections {
+        let known = [
+            glance.has_created,
+            glance.device.is_some(),
+            glance.agent.is_some(),
+            glance.flow.is_some(),
+            glance.resources.is_some(),
+        ];
+        Sections::new(known, glance.others.iter().map(|name| &**name))
+    }
+
+    fn new<'a>(known: [bool; 5], others: impl Iterator<Item = &'a str>) -> Sections {
         let bits = known.iter().enumerate();
-        let others = match heartbeat.other.is_empty() {
-            true => 0,
-            false => {
-                let mut names = DefaultHasher::new();
-                heartbeat
-                    .other
-                    .keys()
-                    .for_each(|name| name.hash(&mut names));
-                names.finish() as u32 | 1
-            }
-        };
+        let mut names = DefaultHasher::new();
+        let mut count = 0;
+        for name in others {
+            name.hash(&mut names);
+            count += 1;
+        }
         Sections {
             known: bits.map(|(bit, is_there)| u8::from(*is_there) << bit).sum(),
-            others,
+            others: match count {
+                0 => 0,
+                _ => names.finish() as u32 | 1,
+            },
         }
     }
 
@@ -161,7 +198,7 @@ fn merge(last: &mut Heartbeat, news: Heartbeat) {
 mod tests {
     use super::*;
 
-    fn kept(samples: &mut Samples, before: Option<&Kept>, text: &str) -> Option<Kept> {
+    fn kept(samples: &Samples, before: Option<&Kept>, text: &str) -> Option<Kept> {
         let news = Heartbeat::parse(text.as_bytes()).unwrap();
         Kept::after(before, news, text.as_bytes(), |text| {
             samples.of(Some("m"), Some("f"), text)
@@ -184,10 +221,10 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_small_and_whole() {
-        let mut samples = Samples::default();
-        kept(&mut samples, None, &beat(1, 100)).unwrap();
+        let samples = Samples::default();
+        kept(&samples, None, &beat(1, 100)).unwrap();
         let text = beat(777, 31_337);
-        let kept = kept(&mut samples, None, &text).unwrap();
+        let kept = kept(&samples, None, &text).unwrap();
         assert!(kept.packed.len() * 5 < text.len(), "{}", kept.packed.len());
         let mut sent = Heartbeat::parse(text.as_bytes()).unwrap();
         sent.agent_id = None;
@@ -196,24 +233,24 @@ mod tests {
 
     #[test]
     fn an_absent_section_stays_and_an_absent_key_too() {
-        let mut samples = Samples::default();
-        let first = kept(&mut samples, None, &beat(1, 100)).unwrap();
+        let samples = Samples::default();
+        let first = kept(&samples, None, &beat(1, 100)).unwrap();
         let short = r#"{"agentInfo":{"identifier":"agent-000001"},"more":1}"#;
-        let second = kept(&mut samples, Some(&first), short).unwrap();
+        let second = kept(&samples, Some(&first), short).unwrap();
         let all = second.read().unwrap();
         assert!(all.flow_id().is_some() && all.device_info.is_some());
         assert_eq!(all.agent_info.as_ref().unwrap().agent_class, None);
         let others: Vec<_> = all.other.keys().map(String::as_str).collect();
         assert_eq!(others, ["more", "own"]);
-        let third = kept(&mut samples, Some(&second), short).unwrap();
+        let third = kept(&samples, Some(&second), short).unwrap();
         assert_eq!(third.read(), Some(all));
     }
 
     #[test]
     fn manifests_and_what_is_too_large_are_left_out() {
-        let mut samples = Samples::default();
+        let samples = Samples::default();
         let with = r#"{"agentInfo":{"identifier":"a","agentManifest":{"agentType":"cpp"}}}"#;
-        let kept_with = kept(&mut samples, None, with).unwrap();
+        let kept_with = kept(&samples, None, with).unwrap();
         let info = kept_with.read().unwrap().agent_info.unwrap();
         assert_eq!(
             (info.identifier.as_deref(), info.agent_manifest),
@@ -223,16 +260,16 @@ mod tests {
             r#"{{"own":"{}"}}"#,
             "x".repeat(limits::KEPT_HEARTBEAT_BYTES_MAX)
         );
-        assert!(kept(&mut samples, None, &huge).is_none());
+        assert!(kept(&samples, None, &huge).is_none());
     }
 
     #[test]
     fn samples_are_bounded() {
-        let mut samples = Samples::default();
+        let samples = Samples::default();
         for n in 0..limits::SAMPLES_MAX + 10 {
             samples.of(Some(&n.to_string()), None, b"text");
         }
-        assert_eq!(samples.by_build.len(), limits::SAMPLES_MAX);
+        assert_eq!(samples.by_build.lock().len(), limits::SAMPLES_MAX);
         let over = samples.of(Some("over"), None, b"text");
         assert!(over.is_empty());
         let text = beat(1, 5);

@@ -23,6 +23,7 @@ mod bundle;
 mod capability;
 mod config;
 mod delivery;
+mod due;
 mod error;
 mod events;
 mod expiry;

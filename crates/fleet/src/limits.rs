@@ -20,6 +20,9 @@ pub const BODY_WAIT: Duration = Duration::from_secs(30);
 /// may have to wait.
 pub const LOOKED_AT_ONCE: usize = 1_000;
 
+/// Times looked through under one lock of the registry for agents that are missed: a fraction of a
+/// millisecond, too.
+pub const DUE_LOOKED_AT_ONCE: usize = 100_000;
 /// Agents that one request for a list looks at; the next page goes on there.
 pub const LOOKED_AT_MAX: usize = 200_000;
 

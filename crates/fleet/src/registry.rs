@@ -5,7 +5,9 @@
 
 mod adopt;
 mod asked;
+mod beat;
 mod join;
+mod missed;
 mod resolution;
 mod resourced;
 mod scan;
@@ -19,6 +21,8 @@ use uuid::Uuid;
 
 use crate::agent::{Agent, FlowNeed};
 use crate::capability::Profile;
+use crate::config::FleetConfig;
+use crate::due::Due;
 use crate::error::FleetError;
 use crate::events::{Event, Once};
 use crate::expiry::ShownCertificate;
@@ -34,6 +38,7 @@ use crate::sighting::Sighting;
 
 pub use adopt::{ClassRow, News};
 pub use asked::{unknown_agent, unknown_operation};
+pub use beat::Beaten;
 pub use join::operation_id;
 pub use resolution::{ManifestRule, Resolution, SeenManifest};
 pub use resourced::ResourceState;
@@ -41,6 +46,7 @@ pub use resourced::ResourceState;
 /// The fleet's memory.
 #[derive(Debug, Default)]
 pub struct Registry {
+    pub(crate) config: Arc<FleetConfig>,
     pub(crate) agents: BTreeMap<Arc<str>, Agent>,
     /// The agents of each class.
     pub(crate) by_class: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
@@ -61,7 +67,9 @@ pub struct Registry {
     /// Agents with operations under way.
     active: BTreeSet<Arc<str>>,
     kept_bytes: usize,
-    samples: Samples,
+    pub(crate) samples: Arc<Samples>,
+    /// When each agent is missed.
+    due: Due,
     dirty: Vec<Arc<str>>,
     dirty_operations: HashSet<Arc<str>>,
     removed_operations: Vec<Arc<str>>,
@@ -214,6 +222,14 @@ pub struct Handout {
 }
 
 impl Registry {
+    /// A fleet that knows nothing yet.
+    pub fn new(config: Arc<FleetConfig>) -> Registry {
+        Registry {
+            config,
+            ..Registry::default()
+        }
+    }
+
     /// Whether a known agent runs another flow than it did.
     pub fn is_news(&self, heartbeat: &Heartbeat) -> bool {
         let flow = heartbeat.flow_info.as_ref();
@@ -281,6 +297,7 @@ impl Registry {
             events.push(Event::registered(agent, now));
         }
         agent.heartbeats += 1;
+        self.due.follow(agent, &self.config);
         changed |= now.since(agent.row_seen) >= limits::ROW_SEEN_AGE;
         if agent.unsighted == 0 {
             self.sighted.push(id.clone());
@@ -290,7 +307,7 @@ impl Registry {
             share(&mut agent.manifest, &self.manifests);
             share(&mut agent.flow, &self.flows);
         }
-        let grown = agent.remember(heartbeat, source.text, &mut self.samples, room);
+        let grown = agent.remember(heartbeat, source.text, &self.samples, room);
         self.kept_bytes = self.kept_bytes.saturating_add_signed(grown);
         events.into_iter().for_each(|event| self.tell(event));
         if let Some(left) = left {
@@ -359,6 +376,7 @@ impl Registry {
             ));
         };
         agent.observe(ack.device_info.as_ref(), info, ack.flow_info.as_ref(), now);
+        self.due.follow(agent, &self.config);
         let class = agent.class.clone();
         let Some(found) = agent.operation_mut(operation) else {
             return Ok((
@@ -634,7 +652,9 @@ impl Registry {
             });
         }
         let id: Arc<str> = Arc::from(id);
-        self.agents.insert(id.clone(), Agent::new(id.clone(), now));
+        let mut agent = Agent::new(id.clone(), now);
+        agent.place = self.due.enter(&id, now + self.config.patience(&agent));
+        self.agents.insert(id.clone(), agent);
         Ok(id)
     }
 
@@ -885,6 +905,7 @@ fn row_of(agent: &Agent) -> Agent {
         certificate_stage: 0,
         rival: None,
         bulletins: Box::default(),
+        place: agent.place,
     }
 }
 

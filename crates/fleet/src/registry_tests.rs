@@ -8,6 +8,8 @@ use super::*;
 use crate::agent::FlowState;
 use crate::operation::OperationStatus;
 
+#[path = "registry_beat_tests.rs"]
+mod beat;
 #[path = "registry_property_tests.rs"]
 mod property;
 

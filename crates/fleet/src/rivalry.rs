@@ -59,6 +59,20 @@ impl Agent {
         is_other.then(|| self.caller())
     }
 
+    /// Whether a process that started so many milliseconds ago, with this certificate, is the known
+    /// one; one that does not say so is.
+    pub fn is_caller(
+        &self,
+        uptime: Option<i64>,
+        certificate: Option<u64>,
+        now: UnixMillis,
+    ) -> bool {
+        let told = started_before(uptime, now);
+        (told.is_none() || self.started.is_some())
+            && !is_other_start(self.started, told)
+            && !differ(self.certificate, certificate)
+    }
+
     /// Takes over what a heartbeat tells of its caller, beside its device and host.
     pub fn take_caller(
         &mut self,
@@ -158,7 +172,11 @@ fn is_other_start(one: Option<UnixMillis>, other: Option<UnixMillis>) -> bool {
 /// When the heartbeat's sender started.
 fn started(heartbeat: &Heartbeat, now: UnixMillis) -> Option<UnixMillis> {
     let status = heartbeat.agent_info.as_ref()?.status.as_ref()?;
-    let uptime = status.uptime.filter(|uptime| *uptime > 0)?;
+    started_before(status.uptime, now)
+}
+
+fn started_before(uptime: Option<i64>, now: UnixMillis) -> Option<UnixMillis> {
+    let uptime = uptime.filter(|uptime| *uptime > 0)?;
     Some(UnixMillis(now.0.saturating_sub(uptime)))
 }
 

@@ -4,30 +4,24 @@
 use access::CertificateFacts;
 use metrics::counter;
 
-use crate::events::Silent;
 use crate::fleet::Inner;
 use crate::limits;
 
 impl Inner {
     /// Tells of agents that went missing or came back, if that is this node's to do.
     pub(crate) fn look(&self, is_mine: bool) {
-        let mut watch = self.watch.lock();
         if !is_mine {
-            watch.rest();
+            self.registry.lock().forget_missed();
             return;
         }
         let now = self.clock.now();
-        let mut silent: Vec<Silent> = Vec::new();
-        self.each_agent(|_, agent| {
-            let patience = self.config.patience(agent);
-            if now.since(agent.last_seen) > patience {
-                silent.push((agent.id.clone(), patience));
-            }
-        });
-        let mut registry = self.registry.lock();
-        let events = watch.look(now, silent, |id| registry.agents.get(id));
-        if !events.is_empty() {
-            events.into_iter().for_each(|event| registry.tell(event));
+        let (mut from, mut told) = (Some(0), 0);
+        while let Some(at) = from {
+            let looked = self.registry.lock().look_for_missed(at, now);
+            from = looked.next;
+            told += looked.told;
+        }
+        if told > 0 {
             self.signals.change();
         }
     }

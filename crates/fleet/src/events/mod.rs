@@ -8,7 +8,6 @@
 //! Some kinds are alerts as well: see `alerts.rs`.
 
 pub mod alerts;
-mod watch;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -26,8 +25,6 @@ use crate::agent::Agent;
 use crate::limits;
 use crate::operation::{FleetOperation, truncate};
 use crate::registry::operation_id;
-
-pub use watch::{Silent, Watch};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]

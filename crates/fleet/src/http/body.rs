@@ -3,10 +3,11 @@
 //! Small bodies, which are nearly all, are read freely; a large one needs one of a few places, so
 //! that a crowd of manifests, or of liars, takes a fixed amount of memory.
 
-use axum::body::Body;
+use axum::BoxError;
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::{Bytes, BytesMut};
+use http_body::Body;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -35,7 +36,15 @@ impl Taken {
 /// Reads the request's body.
 pub async fn take(request: Request) -> Result<Taken, Failure> {
     let (parts, body) = request.into_parts();
-    if declared_length(&parts.headers).is_some_and(|length| length > limits::BODY_BYTES_MAX) {
+    take_of(&parts.headers, body).await
+}
+
+/// Reads the body of a request that had these headers.
+pub async fn take_of<B>(headers: &HeaderMap, body: B) -> Result<Taken, Failure>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
+    if declared_length(headers).is_some_and(|length| length > limits::BODY_BYTES_MAX) {
         return Err(too_large());
     }
     let read = tokio::time::timeout(limits::BODY_WAIT, read(body)).await;
@@ -49,14 +58,18 @@ pub async fn take(request: Request) -> Result<Taken, Failure> {
     })
 }
 
-async fn read(mut body: Body) -> Result<(Bytes, Option<SemaphorePermit<'static>>), Failure> {
+async fn read<B>(mut body: B) -> Result<(Bytes, Option<SemaphorePermit<'static>>), Failure>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
     let mut buffer = BytesMut::new();
     let mut place = None;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
+            let error: BoxError = error.into();
             Failure::new(
                 StatusCode::BAD_REQUEST,
-                format!("the body broke off: {}", base::report(&error)),
+                format!("the body broke off: {}", base::report(&*error)),
             )
         })?;
         let Ok(data) = frame.into_data() else {
@@ -67,6 +80,10 @@ async fn read(mut body: Body) -> Result<(Bytes, Option<SemaphorePermit<'static>>
         }
         if place.is_none() && buffer.len() + data.len() > limits::SMALL_BODY_BYTES_MAX {
             place = Some(a_place().await?);
+        }
+        if buffer.is_empty() && body.is_end_stream() {
+            // All of it in one piece, as nearly every heartbeat comes.
+            return Ok((data, place));
         }
         buffer.extend_from_slice(&data);
     }

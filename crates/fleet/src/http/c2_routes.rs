@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::Router;
+use axum::body::Body;
 use axum::extract::{Extension, Path, Query, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{self, HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{BoxError, Router};
 use bytes::Bytes;
-use c2::{Acknowledge, Heartbeat};
-use metrics::{counter, histogram};
+use c2::{Acknowledge, Glance, Heartbeat};
+use http_body::Body as HttpBody;
+use metrics::counter;
 use serde::Deserialize;
 
 use crate::error::FleetError;
@@ -118,50 +120,77 @@ fn check_caller(
 }
 
 async fn heartbeat(State(fleet): State<Arc<Fleet>>, request: Request) -> Response {
+    let certificate = request.extensions().get::<Certificate>().cloned();
+    take_heartbeat(&fleet, certificate.as_ref(), request).await
+}
+
+/// Answers a heartbeat, whoever found out that it is one.
+pub(super) async fn take_heartbeat<B>(
+    fleet: &Fleet,
+    certificate: Option<&Certificate>,
+    request: http::Request<B>,
+) -> Response
+where
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
     let started = Instant::now();
-    let reached = Reached {
-        origin: origin(&fleet, request.headers()),
-        prefix: request
-            .uri()
-            .path()
-            .trim_end_matches("/heartbeat")
-            .to_owned(),
-        certificate: request
-            .extensions()
-            .get::<Certificate>()
-            .and_then(Certificate::shown),
-    };
-    let answer = answer_heartbeat(&fleet, &reached, request).await;
-    let result = if answer.is_ok() { "ok" } else { "error" };
-    counter!("thalweg_fleet_heartbeats_total", "result" => result).increment(1);
-    histogram!("thalweg_fleet_heartbeat_seconds").record(started.elapsed());
+    let answer = answer_heartbeat(fleet, certificate, request).await;
+    let took = started.elapsed();
+    fleet.inner.counters.answered(answer.is_ok(), took);
     answer.into_response()
 }
 
-async fn answer_heartbeat(
+async fn answer_heartbeat<B>(
     fleet: &Fleet,
-    reached: &Reached,
-    request: Request,
-) -> Result<Response, Failure> {
-    let certificate = request.extensions().get::<Certificate>().cloned();
-    let taken = body::take(request).await?;
-    let bytes = taken.bytes.len();
-    counter!("thalweg_fleet_heartbeat_bytes_total").increment(bytes as u64);
-    let heartbeat = parse(taken.bytes.clone(), Heartbeat::parse).await?;
-    let (agent, class) = (heartbeat.sender(), heartbeat.class());
-    check_caller(fleet, certificate.as_ref(), agent, class)?;
+    certificate: Option<&Certificate>,
+    request: http::Request<B>,
+) -> Result<Response, Failure>
+where
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
+    let (parts, body) = request.into_parts();
+    let taken = body::take_of(&parts.headers, body).await?;
     let inner = &fleet.inner;
-    let forwarded = match inner.config.forward.heartbeats {
-        Some(_) => agent.map(Arc::from),
-        None => None,
+    let text = &taken.bytes;
+    inner.counters.heartbeat(text.len());
+    let shown = certificate.and_then(Certificate::shown);
+    let forwards = inner.config.forward.heartbeats.is_some();
+    if text.len() <= limits::SMALL_BODY_BYTES_MAX
+        && let Some(glance) = Glance::at(text)
+    {
+        check_caller(fleet, certificate, glance.sender(), glance.class())?;
+        if let Some(beaten) = fleet.beat(&glance, text, shown) {
+            if forwards {
+                let now = inner.clock.now();
+                inner.forward.heartbeat(&beaten.agent, text, now);
+            }
+            return Ok(nothing_to_do());
+        }
+    }
+    let reached = Reached {
+        origin: origin(fleet, &parts.headers),
+        prefix: parts.uri.path().trim_end_matches("/heartbeat").to_owned(),
+        certificate: shown,
     };
-    let response = fleet.heartbeat(heartbeat, &taken.bytes, reached).await?;
+    let heartbeat = parse(text.clone(), Heartbeat::parse).await?;
+    let (agent, class) = (heartbeat.sender(), heartbeat.class());
+    check_caller(fleet, certificate, agent, class)?;
+    let forwarded = agent.filter(|_| forwards).map(Arc::from);
+    let response = fleet.heartbeat(heartbeat, text, &reached).await?;
     if let Some(agent) = forwarded {
-        inner
-            .forward
-            .heartbeat(&agent, &taken.bytes, inner.clock.now());
+        inner.forward.heartbeat(&agent, text, inner.clock.now());
     }
     json(StatusCode::OK, &response)
+}
+
+/// The answer to nearly every heartbeat.
+fn nothing_to_do() -> Response {
+    let mut response = Response::new(Body::from(NOTHING_TO_DO));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    response
 }
 
 async fn acknowledge(
@@ -169,7 +198,8 @@ async fn acknowledge(
     request: Request,
 ) -> Result<Response, Failure> {
     let certificate = request.extensions().get::<Certificate>().cloned();
-    let taken = body::take(request).await?;
+    let (parts, body) = request.into_parts();
+    let taken = body::take_of(&parts.headers, body).await?;
     let ack = parse(taken.bytes.clone(), Acknowledge::parse).await?;
     if certificate.is_some() {
         // Whoever it says it is, the operation is its owner's.
@@ -239,6 +269,9 @@ fn origin(fleet: &Fleet, headers: &HeaderMap) -> String {
     let host = host.filter(clean).unwrap_or(&fleet.config().listen);
     format!("{scheme}://{host}")
 }
+
+/// As [`c2::HeartbeatResponse`] writes it; a test compares.
+const NOTHING_TO_DO: &str = r#"{"requestedOperations":[]}"#;
 
 /// What the paths that agents call begin with.
 pub const AGENT_PREFIXES: [&str; 3] = ["/efm/api/c2-protocol/", "/efm/api/flows/", "/c2/"];

@@ -19,6 +19,7 @@ mod openapi;
 mod operations;
 mod resources;
 mod rollouts;
+mod straight;
 
 use std::sync::Arc;
 
@@ -35,6 +36,7 @@ pub use audit::audited;
 pub use c2_routes::AGENT_PREFIXES;
 pub use caller::Certificate;
 pub use judge::judges;
+pub use straight::Straight;
 
 /// All routes of the fleet.
 pub fn routes(fleet: Arc<Fleet>) -> Router {

@@ -93,7 +93,7 @@ impl Meters {
             self.classes.insert(Arc::from(class), Meter::default());
         }
         if !self.agents.contains_key(agent) && self.agents.len() >= limits.agents_max {
-            return self.classes.entry(Arc::from(class)).or_default();
+            return self.classes.get_mut(class).unwrap_or(&mut self.rest);
         }
         let of_agent = self.agents.entry(agent.clone()).or_default();
         if *of_agent.class != *class {

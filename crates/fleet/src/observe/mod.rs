@@ -5,6 +5,7 @@
 //! those that EFM's dashboards ask for; they have no label of the manifest, which would begin new
 //! series with every new build of an agent.
 
+mod counters;
 mod described;
 mod meters;
 mod own;
@@ -16,6 +17,7 @@ use base::{Exposition, MetricKind, UnixMillis};
 
 use crate::fleet::Fleet;
 
+pub use counters::Counters;
 pub use described::describe;
 use meters::Meter;
 pub use meters::{Beat, Meters};

@@ -86,11 +86,12 @@ impl Registry {
             self.describing.remove(&hash);
             self.manifests.entry(hash).or_insert(head);
         }
-        for agent in news.agents {
+        for mut agent in news.agents {
             match self.agents.get_mut(&agent.id) {
                 Some(known) => {
                     let (id, before) = (known.id.clone(), known.class.clone());
                     let event = known.join(&agent);
+                    self.due.follow(known, &self.config);
                     if known.class != before {
                         self.file(&id, before.as_ref());
                     }
@@ -100,6 +101,8 @@ impl Registry {
                 }
                 None => {
                     let id = agent.id.clone();
+                    let due = agent.last_seen + self.config.patience(&agent);
+                    agent.place = self.due.enter(&id, due);
                     self.agents.insert(id.clone(), agent);
                     self.file(&id, None);
                 }
@@ -114,6 +117,7 @@ impl Registry {
             {
                 agent.last_seen = seen.at;
                 agent.heartbeats += u64::from(seen.heartbeats);
+                self.due.follow(agent, &self.config);
             }
         }
     }
@@ -139,6 +143,7 @@ impl Registry {
         let Some(agent) = self.agents.remove(id) else {
             return false;
         };
+        self.due.leave(agent.place);
         if let Some(class) = &agent.class {
             self.unfile(id, class);
         }

@@ -157,7 +157,8 @@ impl Agent {
     }
 }
 
-fn has(agent: &Agent, set: &ResourceSet) -> bool {
+/// Whether the agent has the resources.
+pub(super) fn has(agent: &Agent, set: &ResourceSet) -> bool {
     match &agent.resources {
         Told::Hash(hash) => *hash == set.digest,
         Told::Nothing => set.items.is_empty(),
