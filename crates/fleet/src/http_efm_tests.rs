@@ -500,3 +500,82 @@ async fn parameters_are_read_and_replaced_as_a_whole() {
         404
     );
 }
+
+#[tokio::test]
+async fn classes_are_held_to_manifests_by_efms_paths() {
+    let (world, _) = furnished().await;
+    let path = "/efm/api/agent-class-manifest-config";
+    let call = async |method: &str, path: &str, body: Value| {
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        let (status, answer) = world.call(method, path, "", body.as_bytes()).await;
+        let told: Value = serde_json::from_slice(&answer).unwrap();
+        (status, told)
+    };
+    let of_edge = format!("{path}/edge");
+    let mapping = json!({"agentClassName": "edge", "agentManifestId": "h"});
+    assert_eq!(call("GET", path, Value::Null).await, (200, json!([])));
+    assert_eq!(call("GET", &of_edge, Value::Null).await.0, 404);
+    assert_eq!(call("DELETE", &of_edge, Value::Null).await.0, 404);
+    assert_eq!(
+        call("POST", path, mapping.clone()).await,
+        (201, mapping.clone())
+    );
+    let own = world.get("/api/v1/classes/edge/manifest").await;
+    assert_eq!(
+        (&own["resolution"], &own["hash"]),
+        (&json!("pinned"), &json!("h"))
+    );
+    assert_eq!(
+        call("GET", path, Value::Null).await,
+        (200, json!([mapping]))
+    );
+    assert_eq!(
+        call("GET", &of_edge, Value::Null).await,
+        (200, mapping.clone())
+    );
+    let (status, told) = call("POST", path, mapping.clone()).await;
+    assert!(status == 409 && told.to_string().contains("PUT"), "{told}");
+    assert_eq!(
+        call("PUT", path, mapping.clone()).await,
+        (200, mapping.clone())
+    );
+    for (body, status, word) in [
+        (
+            json!({"agentClassName": "edge", "agentManifestId": "none"}),
+            404,
+            "none",
+        ),
+        (
+            json!({"agentClassName": "nowhere", "agentManifestId": "h"}),
+            404,
+            "nowhere",
+        ),
+        (
+            json!({"agentClass": "edge", "agentManifestId": "h"}),
+            400,
+            "agentClass",
+        ),
+    ] {
+        let (found, told) = call("PUT", path, body).await;
+        assert_eq!(found, status, "{told}");
+        assert!(told["message"].as_str().unwrap().contains(word), "{told}");
+    }
+    // By roles: what is another class's is neither seen nor changed.
+    let as_north = async |method: &str, path: &str, body: &str| {
+        let as_north = "X-As: ann designer:north\r\n";
+        world.call(method, path, as_north, body.as_bytes()).await
+    };
+    assert_eq!(as_north("GET", path, "").await, (200, b"[]".to_vec()));
+    assert_eq!(as_north("PUT", path, &mapping.to_string()).await.0, 403);
+    assert_eq!(as_north("DELETE", &of_edge, "").await.0, 403);
+    assert_eq!(
+        call("DELETE", &of_edge, Value::Null).await,
+        (200, json!({}))
+    );
+    let own = world.get("/api/v1/classes/edge/manifest").await;
+    assert_eq!(own["resolution"], "most");
+}

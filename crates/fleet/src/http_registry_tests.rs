@@ -341,6 +341,38 @@ async fn roll_outs_that_are_over_are_kept_up_to_a_bound() {
 }
 
 #[tokio::test]
+async fn a_roll_out_is_stopped_though_it_takes_a_step_at_the_same_moment() {
+    let world = World::new().await;
+    world.beat(EFM, &heartbeat("a", None)).await;
+    world.publish("edge", YAML).await;
+    let path = "/api/v1/classes/edge/flows?deploy=false";
+    let (_, stored) = world.call("POST", path, "", YAML.as_bytes()).await;
+    let stored: Value = serde_json::from_slice(&stored).unwrap();
+    let body = json!({"flow_id": stored["flow_id"]}).to_string();
+    let path = "/api/v1/classes/edge/rollouts";
+    let (_, begun) = world.call("POST", path, "", body.as_bytes()).await;
+    let begun: Value = serde_json::from_slice(&begun).unwrap();
+    let id = begun["id"].as_str().unwrap();
+    let inner = world.fleet.inner.clone();
+    // A step is written, and becomes known here a moment later.
+    let mut step = (*inner.registry.lock().rollouts[id]).clone();
+    step.version += 1;
+    step.reach += 1;
+    let is_written = inner.store.change_rollout(&step, inner.clock.now()).await;
+    assert!(is_written.unwrap());
+    let told = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        inner.registry.lock().adopt_rollout(step);
+    });
+    let path = format!("/api/v1/rollouts/{id}/abort");
+    let (status, answer) = world.call("POST", &path, "", b"").await;
+    assert_eq!(status, 200, "{}", String::from_utf8_lossy(&answer));
+    told.await.unwrap();
+    // What is over is over.
+    assert_eq!(world.call("POST", &path, "", b"").await.0, 409);
+}
+
+#[tokio::test]
 async fn a_flow_reaches_each_kind_of_agent_in_its_own_shape() {
     let world = World::new().await;
     let beat = |agent: &str, kind: &str, version: &str| {

@@ -183,6 +183,11 @@ pub const CLEANED_AT_ONCE: usize = 1_000;
 /// Roll-outs of one class that are kept after they are over; the oldest go first.
 pub const CLASS_ROLLOUTS_MAX: usize = 50;
 
+/// How often an operator's wish is tried while the roll-out changes at the same moment, and the pause
+/// between.
+pub const STEER_TRIES: u32 = 20;
+/// See [`STEER_TRIES`].
+pub const STEER_PAUSE: Duration = Duration::from_millis(20);
 /// Roll-outs kept in all.
 pub const ROLLOUTS_MAX: usize = 10_000;
 

@@ -3,11 +3,14 @@
 //! Changes gather in a [`Batch`] of a numbered generation; whoever needs a change durable waits
 //! until its generation is committed. A batch that could not be written is put back whole.
 
+mod acknowledge;
 mod adopt;
 mod asked;
+mod batch;
 mod beat;
 mod join;
 mod missed;
+mod plan;
 mod resolution;
 mod resourced;
 mod scan;
@@ -16,30 +19,30 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use base::UnixMillis;
-use c2::{Acknowledge, AgentManifest, Heartbeat, Operand, OperationKind};
-use uuid::Uuid;
+use c2::{AgentManifest, Heartbeat};
 
-use crate::agent::{Agent, FlowNeed};
-use crate::capability::Profile;
+use crate::agent::Agent;
 use crate::config::FleetConfig;
 use crate::due::Due;
 use crate::error::FleetError;
-use crate::events::{Event, Once};
+use crate::events::Event;
 use crate::expiry::ShownCertificate;
 use crate::flow::FlowShape;
 use crate::kept::Samples;
 use crate::limits;
 use crate::manifest::{self, NewManifest};
-use crate::operation::{AckEffect, FleetOperation, OperationStatus, Policy};
+use crate::operation::Policy;
 use crate::request::Request;
 use crate::resource::{Resource, ResourceSet};
 use crate::rollout::Rollout;
-use crate::sighting::Sighting;
 
+pub use acknowledge::AckResult;
 pub use adopt::{ClassRow, News};
 pub use asked::{unknown_agent, unknown_operation};
+pub use batch::{Batch, Claim};
 pub use beat::Beaten;
 pub use join::operation_id;
+pub use plan::Handout;
 pub use resolution::{ManifestRule, Resolution, SeenManifest};
 pub use resourced::ResourceState;
 
@@ -84,17 +87,6 @@ pub struct Registry {
     /// Manifests with which agents of a class came.
     seen: Vec<(Arc<str>, SeenManifest)>,
     generation: u64,
-}
-
-/// A wish to have a manifest described by one agent alone.
-#[derive(Clone, Debug)]
-pub struct Claim {
-    /// The manifest.
-    pub hash: Arc<str>,
-    /// The operation that asks for it.
-    pub operation: Arc<str>,
-    /// When another agent may be asked.
-    pub until: UnixMillis,
 }
 
 /// A class of agents.
@@ -155,23 +147,6 @@ pub struct Flow {
     pub created: UnixMillis,
 }
 
-/// What must be written, as it was at one moment.
-#[derive(Debug, Default)]
-pub struct Batch {
-    pub generation: u64,
-    pub agents: Vec<Agent>,
-    pub operations: Vec<(Arc<str>, FleetOperation)>,
-    pub removed_operations: Vec<Arc<str>>,
-    pub classes: Vec<(Arc<str>, UnixMillis)>,
-    pub manifests: Vec<NewManifest>,
-    pub sightings: Vec<Sighting>,
-    pub claims: Vec<Claim>,
-    pub events: Vec<Event>,
-    /// What they tell once.
-    pub told: Vec<Once>,
-    pub seen: Vec<(Arc<str>, SeenManifest)>,
-}
-
 /// How a heartbeat came.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
@@ -190,35 +165,6 @@ pub struct Taken {
     pub class: Option<Arc<str>>,
     /// The generation to wait for before the answer, if something must be durable.
     pub wait_for: Option<u64>,
-}
-
-/// What an acknowledge came to, as a metric's label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AckResult {
-    Decided,
-    Late,
-    Duplicate,
-    Foreign,
-    Unknown,
-}
-
-/// An operation to put into a response.
-#[derive(Clone, Debug)]
-pub struct Handout {
-    pub id: Arc<str>,
-    pub kind: OperationKind,
-    pub operand: Operand,
-    pub flow: Option<Arc<str>>,
-    /// The operator's request that it came from.
-    pub request: Option<Arc<str>>,
-    /// That request, if it is in memory.
-    pub asked: Option<Arc<Request>>,
-    /// The resources of a SYNC.
-    pub resources: Option<Arc<ResourceSet>>,
-    /// What the agent can do.
-    pub head: Option<Arc<AgentManifest>>,
-    /// Whether it may be handed out again; what may not has to be durable as handed out first.
-    pub repeats: bool,
 }
 
 impl Registry {
@@ -328,173 +274,6 @@ impl Registry {
         })
     }
 
-    /// Takes an acknowledge; what it says of the agent counts like a heartbeat's sections.
-    pub fn acknowledge(
-        &mut self,
-        now: UnixMillis,
-        ack: &Acknowledge,
-        manifest: Option<NewManifest>,
-    ) -> Result<(Taken, AckResult), FleetError> {
-        let operation = ack.operation().ok_or(FleetError::NoOperation)?;
-        let mut wait = false;
-        if let Some(manifest) = manifest {
-            self.add_manifest(manifest)?;
-            wait = true;
-        }
-        let info = ack.agent_info.as_ref();
-        let says = info.and_then(|agent| agent.identifier.as_deref());
-        let Some(owner) = self.owners.get(operation).cloned() else {
-            let wait_for = wait.then_some(self.generation);
-            return Ok((
-                Taken {
-                    agent: None,
-                    class: None,
-                    wait_for,
-                },
-                AckResult::Unknown,
-            ));
-        };
-        if says.is_some_and(|says| *says != *owner) {
-            let wait_for = wait.then_some(self.generation);
-            return Ok((
-                Taken {
-                    agent: None,
-                    class: None,
-                    wait_for,
-                },
-                AckResult::Foreign,
-            ));
-        }
-        let Some(agent) = self.agents.get_mut(&owner) else {
-            return Ok((
-                Taken {
-                    agent: None,
-                    class: None,
-                    wait_for: None,
-                },
-                AckResult::Unknown,
-            ));
-        };
-        agent.observe(ack.device_info.as_ref(), info, ack.flow_info.as_ref(), now);
-        self.due.follow(agent, &self.config);
-        let class = agent.class.clone();
-        let Some(found) = agent.operation_mut(operation) else {
-            return Ok((
-                Taken {
-                    agent: None,
-                    class: None,
-                    wait_for: None,
-                },
-                AckResult::Unknown,
-            ));
-        };
-        let effect = found.acknowledge(&ack.state(), &ack.details(), now);
-        let id = found.id.clone();
-        let is_news = effect != AckEffect::Duplicate && found.status == OperationStatus::Failed;
-        let failed = is_news.then(|| Event::failed(&owner, class, found, now));
-        if effect != AckEffect::Duplicate {
-            self.dirty_operations.insert(id.clone());
-            wait = true;
-        }
-        self.describing
-            .retain(|_, (_, describing)| *describing != id);
-        if let Some(event) = failed {
-            self.tell(event);
-        }
-        self.mark(&owner);
-        self.refresh_active(&owner);
-        let result = match effect {
-            AckEffect::Decided => AckResult::Decided,
-            AckEffect::Late => AckResult::Late,
-            AckEffect::Duplicate => AckResult::Duplicate,
-        };
-        Ok((
-            Taken {
-                agent: Some(owner),
-                class: None,
-                wait_for: wait.then_some(self.generation),
-            },
-            result,
-        ))
-    }
-
-    /// The operations for the response to `agent`, which calls now, and the generation in which
-    /// they are durable as handed out.
-    pub fn hand_out(
-        &mut self,
-        now: UnixMillis,
-        policy: &Policy,
-        agent: &str,
-    ) -> (Vec<Handout>, u64) {
-        let found = self.agents.get(agent);
-        let (head, resources) = match found {
-            Some(agent) => (self.head_of(agent), self.resources_of(agent)),
-            None => return (Vec::new(), self.generation),
-        };
-        let Some(agent) = self.agents.get_mut(agent) else {
-            return (Vec::new(), self.generation);
-        };
-        let class = agent
-            .class
-            .as_ref()
-            .and_then(|class| self.classes.get(class));
-        let desired = class.and_then(|class| class.wanted(&agent.id));
-        let mut handouts = Vec::new();
-        for operation in &mut agent.operations {
-            // What timed out is sent again only while it is still what the class wants.
-            let wanted = operation.flow.is_none() || operation.flow == desired;
-            if wanted && operation.hand_out(now, policy) {
-                let asked = operation.request.as_ref();
-                let asked = asked.and_then(|id| self.requests.get(id)).cloned();
-                handouts.push(Handout {
-                    id: operation.id.clone(),
-                    kind: operation.kind.clone(),
-                    operand: operation.operand.clone(),
-                    flow: operation.flow.clone(),
-                    request: operation.request.clone(),
-                    asked,
-                    resources: resources.clone().filter(|_| operation.goal.is_some()),
-                    head: head.clone(),
-                    repeats: operation.repeats(),
-                });
-                self.dirty_operations.insert(operation.id.clone());
-            }
-        }
-        if !handouts.is_empty() {
-            let id = agent.id.clone();
-            self.mark(&id);
-            self.active.insert(id);
-        }
-        (handouts, self.generation)
-    }
-
-    /// Times out what waited too long; returns how many.
-    pub fn sweep(&mut self, now: UnixMillis, policy: &Policy) -> usize {
-        let (mut expired, mut failed) = (Vec::new(), Vec::new());
-        for id in &self.active {
-            let Some(agent) = self.agents.get_mut(id) else {
-                continue;
-            };
-            for operation in &mut agent.operations {
-                if operation.expire(now, policy) {
-                    if operation.is_hopeless(policy) {
-                        failed.push(Event::failed(id, agent.class.clone(), operation, now));
-                    }
-                    expired.push((id.clone(), operation.id.clone()));
-                }
-            }
-        }
-        failed.into_iter().for_each(|event| self.tell(event));
-        for (agent, operation) in &expired {
-            self.describing
-                .retain(|_, (_, describing)| describing != operation);
-            self.dirty_operations.insert(operation.clone());
-            self.mark(agent);
-            self.refresh_active(agent);
-        }
-        expired.len()
-    }
-
     /// Takes an event that is to be written; what the database does not take for long is dropped.
     pub fn tell(&mut self, event: Event) {
         if self.events.len() >= limits::EVENTS_QUEUED_MAX {
@@ -512,81 +291,6 @@ impl Registry {
     /// Events that wait to be written.
     pub fn events_waiting(&self) -> usize {
         self.events.len()
-    }
-
-    /// Whether anything waits to be written.
-    pub fn is_dirty(&self) -> bool {
-        !(self.dirty.is_empty()
-            && self.sighted.is_empty()
-            && self.events.is_empty()
-            && self.new_classes.is_empty()
-            && self.new_manifests.is_empty()
-            && self.seen.is_empty()
-            && self.removed_operations.is_empty())
-    }
-
-    /// Takes what must be written; the next change belongs to the next generation.
-    pub fn take_batch(&mut self) -> Batch {
-        let mut batch = Batch {
-            generation: self.generation,
-            removed_operations: std::mem::take(&mut self.removed_operations),
-            manifests: std::mem::take(&mut self.new_manifests),
-            claims: std::mem::take(&mut self.claims),
-            events: std::mem::take(&mut self.events),
-            seen: std::mem::take(&mut self.seen),
-            ..Batch::default()
-        };
-        self.generation += 1;
-        self.take_sightings(&mut batch);
-        for name in self.new_classes.drain(..) {
-            if let Some(class) = self.classes.get(&name) {
-                batch.classes.push((name, class.created));
-            }
-        }
-        let operations = std::mem::take(&mut self.dirty_operations);
-        for id in self.dirty.drain(..) {
-            let Some(agent) = self.agents.get_mut(&id) else {
-                continue;
-            };
-            agent.dirty = false;
-            agent.row_seen = agent.last_seen;
-            for operation in &agent.operations {
-                if operations.contains(&operation.id) {
-                    batch.operations.push((id.clone(), operation.clone()));
-                }
-            }
-            batch.agents.push(row_of(agent));
-        }
-        batch
-    }
-
-    /// Notes that a batch is durable.
-    pub fn committed(&mut self, batch: &Batch) {
-        for (agent, operation) in &batch.operations {
-            let agent = self.agents.get_mut(agent);
-            if let Some(stored) = agent.and_then(|agent| agent.operation_mut(&operation.id)) {
-                stored.stored = true;
-            }
-        }
-    }
-
-    /// Puts a batch back that could not be written; a later generation will carry it.
-    pub fn put_back(&mut self, batch: Batch) {
-        self.removed_operations.extend(batch.removed_operations);
-        self.new_manifests.splice(0..0, batch.manifests);
-        self.claims.splice(0..0, batch.claims);
-        self.seen.splice(0..0, batch.seen);
-        batch.events.into_iter().for_each(|event| self.tell(event));
-        self.put_sightings_back(batch.sightings);
-        self.new_classes
-            .splice(0..0, batch.classes.into_iter().map(|(name, _)| name));
-        for (agent, operation) in batch.operations {
-            self.dirty_operations.insert(operation.id);
-            self.mark(&agent);
-        }
-        for agent in batch.agents {
-            self.mark(&agent.id);
-        }
     }
 
     /// The class of this name; made when it is new.
@@ -674,105 +378,6 @@ impl Registry {
         Ok(())
     }
 
-    /// Makes the operations that the agent needs; returns whether one must be stored before it
-    /// can be handed out.
-    fn plan(&mut self, id: &Arc<str>, now: UnixMillis, policy: &Policy) -> bool {
-        let Some(agent) = self.agents.get_mut(id) else {
-            return false;
-        };
-        let class = agent
-            .class
-            .as_ref()
-            .and_then(|class| self.classes.get(class));
-        let desired = class.and_then(|class| class.wanted(id));
-        let silent = agent.settle_silent(now);
-        let mut settled = silent;
-        if agent.settle(desired.as_deref(), now) || silent {
-            settled = true;
-            let ids = agent
-                .operations
-                .iter()
-                .map(|operation| operation.id.clone());
-            self.dirty_operations.extend(ids);
-        }
-        let head = agent
-            .manifest
-            .as_ref()
-            .and_then(|key| self.manifests.get(key))
-            .cloned();
-        let mut fresh = Vec::new();
-        if head.is_none() {
-            // Agents of one build have one hash, and one of them is asked; those without a hash
-            // answer for themselves.
-            let key = agent
-                .manifest
-                .clone()
-                .unwrap_or_else(|| Arc::from(format!("agent:{id}")));
-            if !self.describing.contains_key(&key) && !agent.is_describing() {
-                let before = agent.operations.iter().rev();
-                let before = before.filter(|op| op.kind == OperationKind::Describe);
-                let about = (&*key, before.map(|op| &*op.id).next());
-                let mut operation =
-                    new_operation(OperationKind::Describe, Operand::Manifest, None, now);
-                operation.id = join::operation_id(id, about.0, about.1);
-                // Who has no hash describes nobody but itself.
-                if let Some(hash) = agent.manifest.clone() {
-                    self.claims.push(Claim {
-                        hash,
-                        operation: operation.id.clone(),
-                        until: now + policy.describe_timeout,
-                    });
-                }
-                self.describing
-                    .insert(key, (id.clone(), operation.id.clone()));
-                fresh.push(operation);
-            }
-        }
-        if agent.flow_need(desired.as_deref(), now, policy) == FlowNeed::Update {
-            let (kind, operand) = (OperationKind::Update, Operand::Configuration);
-            let profile = Profile::of(head.as_deref());
-            let verdict = profile.check(&kind, &operand);
-            let about = desired.clone().unwrap_or_default();
-            let before = agent.operations.iter().rev();
-            let before = before.filter(|op| op.flow == desired).map(|op| &*op.id);
-            let planned = join::operation_id(id, &about, before.into_iter().next());
-            let mut operation = new_operation(kind, operand, desired, now);
-            operation.id = planned;
-            if let Err(reason) = verdict {
-                operation.refuse(reason, now);
-            }
-            fresh.push(operation);
-        }
-        let waits = agent
-            .operations
-            .iter()
-            .any(|op| op.is_active() && !op.stored);
-        let mut created = !fresh.is_empty();
-        for operation in fresh {
-            self.add(id, operation);
-        }
-        created |= self.plan_resources(id, now, policy);
-        if created || settled {
-            self.mark(id);
-        }
-        self.refresh_active(id);
-        created || waits
-    }
-
-    /// Gives the agent an operation; the bound may push old ones out.
-    fn add(&mut self, id: &Arc<str>, operation: FleetOperation) {
-        let Some(agent) = self.agents.get_mut(id) else {
-            return;
-        };
-        self.dirty_operations.insert(operation.id.clone());
-        self.owners.insert(operation.id.clone(), id.clone());
-        for removed in agent.add_operation(operation) {
-            self.owners.remove(&removed);
-            self.dirty_operations.remove(&removed);
-            self.removed_operations.push(removed);
-        }
-    }
-
     /// What the agent's manifest says of operations, where it is known.
     pub fn head_of(&self, agent: &Agent) -> Option<Arc<AgentManifest>> {
         self.manifests.get(agent.manifest.as_ref()?).cloned()
@@ -817,19 +422,6 @@ impl Registry {
     }
 }
 
-impl AckResult {
-    /// The label's value.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            AckResult::Decided => "decided",
-            AckResult::Late => "late",
-            AckResult::Duplicate => "duplicate",
-            AckResult::Foreign => "foreign",
-            AckResult::Unknown => "unknown",
-        }
-    }
-}
-
 /// Checks the name of an agent or a class.
 pub fn check_name(what: &'static str, name: &str) -> Result<(), FleetError> {
     let good = !name.is_empty()
@@ -862,50 +454,6 @@ fn share<T>(name: &mut Option<Arc<str>>, known: &HashMap<Arc<str>, T>) {
         && let Some((text, _)) = known.get_key_value(text)
     {
         *name = Some(text.clone());
-    }
-}
-
-fn new_operation(
-    kind: OperationKind,
-    operand: Operand,
-    flow: Option<Arc<str>>,
-    now: UnixMillis,
-) -> FleetOperation {
-    FleetOperation::new(
-        Arc::from(Uuid::new_v4().to_string()),
-        kind,
-        operand,
-        flow,
-        now,
-    )
-}
-
-/// The agent as its row needs it: without operations and without the kept heartbeat.
-fn row_of(agent: &Agent) -> Agent {
-    Agent {
-        id: agent.id.clone(),
-        class: agent.class.clone(),
-        manifest: agent.manifest.clone(),
-        hostname: agent.hostname.clone(),
-        device: agent.device.clone(),
-        flow: agent.flow.clone(),
-        resources: agent.resources.clone(),
-        first_seen: agent.first_seen,
-        last_seen: agent.last_seen,
-        heartbeats: agent.heartbeats,
-        operations: std::collections::VecDeque::new(),
-        last: None,
-        dirty: false,
-        row_seen: agent.row_seen,
-        unsighted: 0,
-        interval_ms: agent.interval_ms,
-        started: None,
-        certificate: None,
-        certificate_until: None,
-        certificate_stage: 0,
-        rival: None,
-        bulletins: Box::default(),
-        place: agent.place,
     }
 }
 

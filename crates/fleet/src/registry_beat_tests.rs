@@ -198,7 +198,7 @@ fn a_heartbeat_at_a_glance_leaves_what_the_whole_one_leaves() {
                 9 => twins.check(),
                 _ => {}
             }
-            let certificate = (rng.below(20) == 0).then(|| ShownCertificate {
+            let certificate = (rng.below(20) == 0).then_some(ShownCertificate {
                 mark: life.device,
                 until: None,
             });

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use c2::{AckState, AgentInfo, FlowInfo, RawJson};
+use c2::{AckState, Acknowledge, AgentInfo, FlowInfo, OperationKind, RawJson};
+use uuid::Uuid;
 
 use super::*;
 use crate::agent::FlowState;
-use crate::operation::OperationStatus;
+use crate::operation::{FleetOperation, OperationStatus};
 
 #[path = "registry_beat_tests.rs"]
 mod beat;

@@ -557,6 +557,36 @@ pub const RULES: &[Rule] = &[
         Role::Viewer,
         About::Agent,
     ),
+    rule(
+        "GET",
+        "/efm/api/agent-class-manifest-config",
+        Role::Viewer,
+        About::All,
+    ),
+    rule(
+        "POST",
+        "/efm/api/agent-class-manifest-config",
+        Role::Designer,
+        About::All,
+    ),
+    rule(
+        "PUT",
+        "/efm/api/agent-class-manifest-config",
+        Role::Designer,
+        About::All,
+    ),
+    rule(
+        "GET",
+        "/efm/api/agent-class-manifest-config/{class}",
+        Role::Viewer,
+        About::Class,
+    ),
+    rule(
+        "DELETE",
+        "/efm/api/agent-class-manifest-config/{class}",
+        Role::Designer,
+        About::Class,
+    ),
     rule("GET", "/efm/api/agent-classes", Role::Viewer, About::All),
     rule(
         "GET",

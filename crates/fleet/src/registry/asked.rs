@@ -6,7 +6,8 @@ use std::sync::Arc;
 use base::UnixMillis;
 use c2::{Operand, OperationKind};
 
-use super::{Registry, new_operation, operation_id};
+use super::plan::new_operation;
+use super::{Registry, operation_id};
 use crate::agent::Agent;
 use crate::capability::Profile;
 use crate::error::FleetError;

@@ -158,20 +158,36 @@ impl Fleet {
     /// Steers a roll-out; durable when this returns.
     ///
     /// # Errors
-    /// [`FleetError::Unknown`]; [`FleetError::RolloutState`] where its state does not allow it or
-    /// another node changed it at the same time.
+    /// [`FleetError::Unknown`]; [`FleetError::RolloutState`] where its state does not allow it.
     pub async fn steer_rollout(&self, id: &str, wish: Wish) -> Result<RolloutView, FleetError> {
+        let mut steered = self.try_to_steer(id, wish).await?;
+        // A roll-out takes its own steps meanwhile, here or on another node: that is no reason to
+        // refuse whoever wants to stop it.
+        for _ in 1..limits::STEER_TRIES {
+            if steered.is_some() {
+                break;
+            }
+            tokio::time::sleep(limits::STEER_PAUSE).await;
+            steered = self.try_to_steer(id, wish).await?;
+        }
+        steered.ok_or(FleetError::RolloutState {
+            state: "changing",
+            wish: wish.word(),
+        })
+    }
+
+    /// Steers a roll-out; none where it changed at the same moment.
+    async fn try_to_steer(&self, id: &str, wish: Wish) -> Result<Option<RolloutView>, FleetError> {
         let inner = &self.inner;
         // What another node decided a moment ago counts.
         inner.read_feed(false).await?;
         let known = inner.registry.lock().rollouts.get(id).cloned();
         let mut rollout = known.as_deref().cloned().ok_or_else(|| unknown(id))?;
-        let not_now = FleetError::RolloutState {
-            state: rollout.state.as_str(),
-            wish: wish.word(),
-        };
         let Some(state) = wish.of(rollout.state) else {
-            return Err(not_now);
+            return Err(FleetError::RolloutState {
+                state: rollout.state.as_str(),
+                wish: wish.word(),
+            });
         };
         let newest = inner.registry.lock().classes.get(&rollout.class).cloned();
         let is_current = newest.is_some_and(|class| match class.rollout {
@@ -194,10 +210,8 @@ impl Fleet {
         }
         rollout.state = state;
         rollout.reason = format!("{} by an operator", wish.word());
-        match inner.change(rollout).await? {
-            Some(changed) => Ok(inner.rollout_view(&changed)),
-            None => Err(not_now),
-        }
+        let changed = inner.change(rollout).await?;
+        Ok(changed.map(|changed| inner.rollout_view(&changed)))
     }
 }
 

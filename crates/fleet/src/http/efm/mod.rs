@@ -6,6 +6,7 @@
 //! "hasNext"}}`; parameters that are not known are refused.
 
 mod flows;
+mod manifest_config;
 mod parameters;
 mod resources;
 
@@ -53,6 +54,7 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
         .route("/efm/api/events", get(events))
         .route("/efm/actuator/health", get(health))
         .merge(flows::routes())
+        .merge(manifest_config::routes())
         .merge(parameters::routes())
         .merge(resources::routes())
         .with_state(fleet)

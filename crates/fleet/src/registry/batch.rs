@@ -1,0 +1,147 @@
+//! What must be written: gathered into a batch of a numbered generation, and put back whole when it
+//! could not be written.
+
+use std::sync::Arc;
+
+use base::UnixMillis;
+
+use super::{Registry, SeenManifest};
+use crate::agent::Agent;
+use crate::events::{Event, Once};
+use crate::manifest::NewManifest;
+use crate::operation::FleetOperation;
+use crate::sighting::Sighting;
+
+/// What must be written, as it was at one moment.
+#[derive(Debug, Default)]
+pub struct Batch {
+    pub generation: u64,
+    pub agents: Vec<Agent>,
+    pub operations: Vec<(Arc<str>, FleetOperation)>,
+    pub removed_operations: Vec<Arc<str>>,
+    pub classes: Vec<(Arc<str>, UnixMillis)>,
+    pub manifests: Vec<NewManifest>,
+    pub sightings: Vec<Sighting>,
+    pub claims: Vec<Claim>,
+    pub events: Vec<Event>,
+    /// What they tell once.
+    pub told: Vec<Once>,
+    pub seen: Vec<(Arc<str>, SeenManifest)>,
+}
+
+/// A wish to have a manifest described by one agent alone.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The manifest.
+    pub hash: Arc<str>,
+    /// The operation that asks for it.
+    pub operation: Arc<str>,
+    /// When another agent may be asked.
+    pub until: UnixMillis,
+}
+
+impl Registry {
+    /// Whether anything waits to be written.
+    pub fn is_dirty(&self) -> bool {
+        !(self.dirty.is_empty()
+            && self.sighted.is_empty()
+            && self.events.is_empty()
+            && self.new_classes.is_empty()
+            && self.new_manifests.is_empty()
+            && self.seen.is_empty()
+            && self.removed_operations.is_empty())
+    }
+
+    /// Takes what must be written; the next change belongs to the next generation.
+    pub fn take_batch(&mut self) -> Batch {
+        let mut batch = Batch {
+            generation: self.generation,
+            removed_operations: std::mem::take(&mut self.removed_operations),
+            manifests: std::mem::take(&mut self.new_manifests),
+            claims: std::mem::take(&mut self.claims),
+            events: std::mem::take(&mut self.events),
+            seen: std::mem::take(&mut self.seen),
+            ..Batch::default()
+        };
+        self.generation += 1;
+        self.take_sightings(&mut batch);
+        for name in self.new_classes.drain(..) {
+            if let Some(class) = self.classes.get(&name) {
+                batch.classes.push((name, class.created));
+            }
+        }
+        let operations = std::mem::take(&mut self.dirty_operations);
+        for id in self.dirty.drain(..) {
+            let Some(agent) = self.agents.get_mut(&id) else {
+                continue;
+            };
+            agent.dirty = false;
+            agent.row_seen = agent.last_seen;
+            for operation in &agent.operations {
+                if operations.contains(&operation.id) {
+                    batch.operations.push((id.clone(), operation.clone()));
+                }
+            }
+            batch.agents.push(row_of(agent));
+        }
+        batch
+    }
+
+    /// Notes that a batch is durable.
+    pub fn committed(&mut self, batch: &Batch) {
+        for (agent, operation) in &batch.operations {
+            let agent = self.agents.get_mut(agent);
+            if let Some(stored) = agent.and_then(|agent| agent.operation_mut(&operation.id)) {
+                stored.stored = true;
+            }
+        }
+    }
+
+    /// Puts a batch back that could not be written; a later generation will carry it.
+    pub fn put_back(&mut self, batch: Batch) {
+        self.removed_operations.extend(batch.removed_operations);
+        self.new_manifests.splice(0..0, batch.manifests);
+        self.claims.splice(0..0, batch.claims);
+        self.seen.splice(0..0, batch.seen);
+        batch.events.into_iter().for_each(|event| self.tell(event));
+        self.put_sightings_back(batch.sightings);
+        self.new_classes
+            .splice(0..0, batch.classes.into_iter().map(|(name, _)| name));
+        for (agent, operation) in batch.operations {
+            self.dirty_operations.insert(operation.id);
+            self.mark(&agent);
+        }
+        for agent in batch.agents {
+            self.mark(&agent.id);
+        }
+    }
+}
+
+/// The agent as its row needs it: without operations and without the kept heartbeat.
+fn row_of(agent: &Agent) -> Agent {
+    Agent {
+        id: agent.id.clone(),
+        class: agent.class.clone(),
+        manifest: agent.manifest.clone(),
+        hostname: agent.hostname.clone(),
+        device: agent.device.clone(),
+        flow: agent.flow.clone(),
+        resources: agent.resources.clone(),
+        first_seen: agent.first_seen,
+        last_seen: agent.last_seen,
+        heartbeats: agent.heartbeats,
+        operations: std::collections::VecDeque::new(),
+        last: None,
+        dirty: false,
+        row_seen: agent.row_seen,
+        unsighted: 0,
+        interval_ms: agent.interval_ms,
+        started: None,
+        certificate: None,
+        certificate_until: None,
+        certificate_stage: 0,
+        rival: None,
+        bulletins: Box::default(),
+        place: agent.place,
+    }
+}

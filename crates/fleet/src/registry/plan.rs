@@ -1,0 +1,228 @@
+//! What agents should do: operations are made, handed out, and timed out.
+
+use std::sync::Arc;
+
+use base::UnixMillis;
+use c2::{AgentManifest, Operand, OperationKind};
+use uuid::Uuid;
+
+use super::{Claim, Registry, join};
+use crate::agent::FlowNeed;
+use crate::capability::Profile;
+use crate::events::Event;
+use crate::operation::{FleetOperation, Policy};
+use crate::request::Request;
+use crate::resource::ResourceSet;
+
+/// An operation to put into a response.
+#[derive(Clone, Debug)]
+pub struct Handout {
+    pub id: Arc<str>,
+    pub kind: OperationKind,
+    pub operand: Operand,
+    pub flow: Option<Arc<str>>,
+    /// The operator's request that it came from.
+    pub request: Option<Arc<str>>,
+    /// That request, if it is in memory.
+    pub asked: Option<Arc<Request>>,
+    /// The resources of a SYNC.
+    pub resources: Option<Arc<ResourceSet>>,
+    /// What the agent can do.
+    pub head: Option<Arc<AgentManifest>>,
+    /// Whether it may be handed out again; what may not has to be durable as handed out first.
+    pub repeats: bool,
+}
+
+impl Registry {
+    /// Makes the operations that the agent needs; returns whether one must be stored before it
+    /// can be handed out.
+    pub(super) fn plan(&mut self, id: &Arc<str>, now: UnixMillis, policy: &Policy) -> bool {
+        let Some(agent) = self.agents.get_mut(id) else {
+            return false;
+        };
+        let class = agent
+            .class
+            .as_ref()
+            .and_then(|class| self.classes.get(class));
+        let desired = class.and_then(|class| class.wanted(id));
+        let silent = agent.settle_silent(now);
+        let mut settled = silent;
+        if agent.settle(desired.as_deref(), now) || silent {
+            settled = true;
+            let ids = agent
+                .operations
+                .iter()
+                .map(|operation| operation.id.clone());
+            self.dirty_operations.extend(ids);
+        }
+        let head = agent
+            .manifest
+            .as_ref()
+            .and_then(|key| self.manifests.get(key))
+            .cloned();
+        let mut fresh = Vec::new();
+        if head.is_none() {
+            // Agents of one build have one hash, and one of them is asked; those without a hash
+            // answer for themselves.
+            let key = agent
+                .manifest
+                .clone()
+                .unwrap_or_else(|| Arc::from(format!("agent:{id}")));
+            if !self.describing.contains_key(&key) && !agent.is_describing() {
+                let before = agent.operations.iter().rev();
+                let before = before.filter(|op| op.kind == OperationKind::Describe);
+                let about = (&*key, before.map(|op| &*op.id).next());
+                let mut operation =
+                    new_operation(OperationKind::Describe, Operand::Manifest, None, now);
+                operation.id = join::operation_id(id, about.0, about.1);
+                // Who has no hash describes nobody but itself.
+                if let Some(hash) = agent.manifest.clone() {
+                    self.claims.push(Claim {
+                        hash,
+                        operation: operation.id.clone(),
+                        until: now + policy.describe_timeout,
+                    });
+                }
+                self.describing
+                    .insert(key, (id.clone(), operation.id.clone()));
+                fresh.push(operation);
+            }
+        }
+        if agent.flow_need(desired.as_deref(), now, policy) == FlowNeed::Update {
+            let (kind, operand) = (OperationKind::Update, Operand::Configuration);
+            let profile = Profile::of(head.as_deref());
+            let verdict = profile.check(&kind, &operand);
+            let about = desired.clone().unwrap_or_default();
+            let before = agent.operations.iter().rev();
+            let before = before.filter(|op| op.flow == desired).map(|op| &*op.id);
+            let planned = join::operation_id(id, &about, before.into_iter().next());
+            let mut operation = new_operation(kind, operand, desired, now);
+            operation.id = planned;
+            if let Err(reason) = verdict {
+                operation.refuse(reason, now);
+            }
+            fresh.push(operation);
+        }
+        let waits = agent
+            .operations
+            .iter()
+            .any(|op| op.is_active() && !op.stored);
+        let mut created = !fresh.is_empty();
+        for operation in fresh {
+            self.add(id, operation);
+        }
+        created |= self.plan_resources(id, now, policy);
+        if created || settled {
+            self.mark(id);
+        }
+        self.refresh_active(id);
+        created || waits
+    }
+
+    /// The operations for the response to `agent`, which calls now, and the generation in which
+    /// they are durable as handed out.
+    pub fn hand_out(
+        &mut self,
+        now: UnixMillis,
+        policy: &Policy,
+        agent: &str,
+    ) -> (Vec<Handout>, u64) {
+        let found = self.agents.get(agent);
+        let (head, resources) = match found {
+            Some(agent) => (self.head_of(agent), self.resources_of(agent)),
+            None => return (Vec::new(), self.generation),
+        };
+        let Some(agent) = self.agents.get_mut(agent) else {
+            return (Vec::new(), self.generation);
+        };
+        let class = agent
+            .class
+            .as_ref()
+            .and_then(|class| self.classes.get(class));
+        let desired = class.and_then(|class| class.wanted(&agent.id));
+        let mut handouts = Vec::new();
+        for operation in &mut agent.operations {
+            // What timed out is sent again only while it is still what the class wants.
+            let wanted = operation.flow.is_none() || operation.flow == desired;
+            if wanted && operation.hand_out(now, policy) {
+                let asked = operation.request.as_ref();
+                let asked = asked.and_then(|id| self.requests.get(id)).cloned();
+                handouts.push(Handout {
+                    id: operation.id.clone(),
+                    kind: operation.kind.clone(),
+                    operand: operation.operand.clone(),
+                    flow: operation.flow.clone(),
+                    request: operation.request.clone(),
+                    asked,
+                    resources: resources.clone().filter(|_| operation.goal.is_some()),
+                    head: head.clone(),
+                    repeats: operation.repeats(),
+                });
+                self.dirty_operations.insert(operation.id.clone());
+            }
+        }
+        if !handouts.is_empty() {
+            let id = agent.id.clone();
+            self.mark(&id);
+            self.active.insert(id);
+        }
+        (handouts, self.generation)
+    }
+
+    /// Times out what waited too long; returns how many.
+    pub fn sweep(&mut self, now: UnixMillis, policy: &Policy) -> usize {
+        let (mut expired, mut failed) = (Vec::new(), Vec::new());
+        for id in &self.active {
+            let Some(agent) = self.agents.get_mut(id) else {
+                continue;
+            };
+            for operation in &mut agent.operations {
+                if operation.expire(now, policy) {
+                    if operation.is_hopeless(policy) {
+                        failed.push(Event::failed(id, agent.class.clone(), operation, now));
+                    }
+                    expired.push((id.clone(), operation.id.clone()));
+                }
+            }
+        }
+        failed.into_iter().for_each(|event| self.tell(event));
+        for (agent, operation) in &expired {
+            self.describing
+                .retain(|_, (_, describing)| describing != operation);
+            self.dirty_operations.insert(operation.clone());
+            self.mark(agent);
+            self.refresh_active(agent);
+        }
+        expired.len()
+    }
+
+    /// Gives the agent an operation; the bound may push old ones out.
+    pub(super) fn add(&mut self, id: &Arc<str>, operation: FleetOperation) {
+        let Some(agent) = self.agents.get_mut(id) else {
+            return;
+        };
+        self.dirty_operations.insert(operation.id.clone());
+        self.owners.insert(operation.id.clone(), id.clone());
+        for removed in agent.add_operation(operation) {
+            self.owners.remove(&removed);
+            self.dirty_operations.remove(&removed);
+            self.removed_operations.push(removed);
+        }
+    }
+}
+
+/// An operation with an id of its own.
+pub(super) fn new_operation(
+    kind: OperationKind,
+    operand: Operand,
+    flow: Option<Arc<str>>,
+    now: UnixMillis,
+) -> FleetOperation {
+    FleetOperation::new(
+        Arc::from(Uuid::new_v4().to_string()),
+        kind,
+        operand,
+        flow,
+        now,
+    )
+}
