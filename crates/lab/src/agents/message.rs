@@ -6,6 +6,7 @@
 
 use std::io::Write;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -47,6 +48,7 @@ pub struct Beats {
 enum Hole {
     Agent,
     Now,
+    Uptime,
     Noise,
 }
 
@@ -58,7 +60,13 @@ impl Beats {
         let mut text = head.clone().into_bytes();
         text.extend_from_slice(body.as_bytes());
         let mut holes = Vec::new();
-        for (hole, mark) in [(Hole::Agent, AGENT), (Hole::Now, NOW), (Hole::Noise, NOISE)] {
+        let marks = [
+            (Hole::Agent, AGENT),
+            (Hole::Now, NOW),
+            (Hole::Uptime, UPTIME),
+            (Hole::Noise, NOISE),
+        ];
+        for (hole, mark) in marks {
             let mut from = 0;
             while let Some(at) = find(&text[from..], mark.as_bytes()) {
                 holes.push((hole, from + at..from + at + mark.len()));
@@ -77,11 +85,14 @@ impl Beats {
     /// The request of an agent's next beat.
     pub fn beat(&mut self, agent: u32, now_ms: u64, noise: u64) -> &[u8] {
         let mut noise = noise;
+        // An agent that says another start each time would seem to be restarted with every beat.
+        let started_ms = *STARTED_MS.get_or_init(|| now_ms.saturating_sub(UPTIME_MS));
         for (hole, range) in &self.holes {
             let digits = &mut self.text[range.clone()];
             match hole {
                 Hole::Agent => write_digits(digits, u64::from(agent)),
                 Hole::Now => write_digits(digits, now_ms),
+                Hole::Uptime => write_digits(digits, now_ms.saturating_sub(started_ms)),
                 Hole::Noise => {
                     // A leading zero is no number in JSON.
                     write_digits(digits, 10_000 + noise % 90_000);
@@ -225,6 +236,11 @@ const ACKNOWLEDGE: &str = "/efm/api/c2-protocol/acknowledge";
 const AGENT: &str = "@agent@";
 const NOW: &str = "@now---------";
 const NOISE: &str = "@nois";
+const UPTIME: &str = "@uptime-";
+/// When all agents started, milliseconds since 1970.
+static STARTED_MS: OnceLock<u64> = OnceLock::new();
+/// How long they ran before the first beat, milliseconds.
+const UPTIME_MS: u64 = 51_000_000;
 
 /// As the library of version 2.3 writes it, of a flow with one processor and one queue.
 const JAVA: &str = concat!(
@@ -232,7 +248,7 @@ const JAVA: &str = concat!(
     r#""operatingSystem":"Linux","physicalMem":8053063680,"vCores":2,"memoryUsage":66558@nois,"#,
     r#""cpuUtilization":5.@nois,"cpuLoadAverage":1.@nois},"networkInfo":{"deviceId":"eth0","#,
     r#""hostname":"host-@agent@","ipAddress":"192.0.2.2"}},"agentInfo":{"identifier":"site-agent-@agent@","#,
-    r#""agentClass":"@class","agentManifestHash":"@hash","status":{"uptime":51@nois,"repositories":{"#,
+    r#""agentClass":"@class","agentManifestHash":"@hash","status":{"uptime":@uptime-,"repositories":{"#,
     r#""flowFile":{"dataSize":@nois,"dataSizeMax":270553174016,"dataSizeUtilization":0.@nois},"#,
     r#""provenance":{"dataSize":0,"dataSizeMax":100000,"dataSizeUtilization":0.0}},"#,
     r#""resourceConsumption":{"memoryUsage":5935@nois}}},"flowInfo":{"flowId":"@flow","queues":{"#,
@@ -287,7 +303,7 @@ const CPP: &str = r#"{
                 "cpuUtilization": 0.@nois,
                 "memoryUsage": 316@nois
             },
-            "uptime": 51@nois
+            "uptime": @uptime-
         }
     },
     "deviceInfo": {
@@ -358,9 +374,13 @@ mod tests {
             for agent in [0, 42, 9_999_999] {
                 let at = beats.body_at;
                 let request = beats.beat(agent, 1_800_000_000_123, 7).to_vec();
+                let later = beats.beat(agent, 1_800_000_060_123, 8).to_vec();
                 let body: Value = serde_json::from_slice(&request[at..]).unwrap();
                 assert_eq!(body["agentInfo"]["identifier"], name(agent));
                 assert_eq!(body["flowInfo"]["flowId"], "f-1");
+                let later: Value = serde_json::from_slice(&later[at..]).unwrap();
+                let uptime = |body: &Value| body["agentInfo"]["status"]["uptime"].as_u64().unwrap();
+                assert_eq!(uptime(&later) - uptime(&body), 60_000, "no restart");
                 if kind == Kind::Java {
                     assert_eq!(body["created"], 1_800_000_000_123_u64);
                 }

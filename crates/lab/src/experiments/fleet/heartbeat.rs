@@ -457,7 +457,7 @@ fn value(outcome: &Outcome, row: &str) -> Option<f64> {
 }
 
 /// First calls a second, before anything is measured.
-const ARRIVING: f64 = 6_000.0;
+const ARRIVING: f64 = 10_000.0;
 /// The same where each needs a connection of its own.
 const CONNECTING: f64 = 1_000.0;
 
