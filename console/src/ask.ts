@@ -41,14 +41,18 @@ export async function send<T>(method: string, path: string, body?: unknown): Pro
 export interface Asked<T> {
   value: T | null;
   error: string | null;
+  /** Whether it was refused because nobody is logged in. */
+  needs_login: boolean;
   /** When it came, by the page's own clock. */
   at_ms: number;
   again: () => void;
 }
 
+type Known<T> = Omit<Asked<T>, "again"> & { path: string };
+
 /** Asks now and every `every_ms` while the page is visible, one request at a time. */
 export function useAsked<T>(path: string, every_ms: number): Asked<T> {
-  const [known, setKnown] = useState<{ path: string; value: T | null; error: string | null; at_ms: number }>({ path, value: null, error: null, at_ms: 0 });
+  const [known, setKnown] = useState<Known<T>>({ path, value: null, error: null, needs_login: false, at_ms: 0 });
   const wake = useRef<() => void>(() => undefined);
   useEffect(() => {
     const abort = new AbortController();
@@ -58,12 +62,13 @@ export function useAsked<T>(path: string, every_ms: number): Asked<T> {
       if (!document.hidden) {
         try {
           const value = await read<T>(path, abort.signal);
-          setKnown({ path, value, error: null, at_ms: performance.now() });
+          setKnown({ path, value, error: null, needs_login: false, at_ms: performance.now() });
         } catch (error) {
           if (abort.signal.aborted) {
             return;
           }
-          setKnown((old) => ({ path, value: old.path === path ? old.value : null, error: reason(error), at_ms: old.at_ms }));
+          const needs_login = error instanceof Refusal && error.status === 401;
+          setKnown((old) => ({ path, value: old.path === path ? old.value : null, error: reason(error), needs_login, at_ms: old.at_ms }));
         }
       }
       timer = window.setTimeout(() => void ask(), every_ms);
@@ -78,7 +83,7 @@ export function useAsked<T>(path: string, every_ms: number): Asked<T> {
   const again = useCallback(() => wake.current(), []);
   // What is known of another page's path is not this one's.
   const isMine = known.path === path;
-  return { value: isMine ? known.value : null, error: isMine ? known.error : null, at_ms: known.at_ms, again };
+  return { value: isMine ? known.value : null, error: isMine ? known.error : null, needs_login: isMine && known.needs_login, at_ms: known.at_ms, again };
 }
 
 export function reason(error: unknown): string {

@@ -11,6 +11,7 @@ import { EventsPage } from "./fleet/events";
 import { Overview } from "./fleet/overview";
 import { age } from "./format";
 import { LinePage } from "./line";
+import { Login } from "./login";
 import { Trouble } from "./parts";
 import { address, useRoute } from "./route";
 import type { Route } from "./route";
@@ -35,7 +36,9 @@ function Console() {
           )}
         </nav>
         {status.value !== null && <span>{status.value.version}, up {age(status.value.uptime_ms)}</span>}
-        {status.error !== null && <span className="badge bad" role="alert">No answer from the server: {status.error}</span>}
+        {status.error !== null && !status.needs_login && <span className="badge bad" role="alert">No answer from the server: {status.error}</span>}
+        {status.needs_login && <span className="badge bad" role="alert">{status.error}</span>}
+        <Login needs_login={status.needs_login} />
       </header>
       <Page route={route} />
     </>

@@ -192,6 +192,29 @@ impl Jwts {
         Ok(bearer)
     }
 
+    /// Until when an ID token is good that an issuer gave for a login (OpenID Connect Core 1.0,
+    /// section 3.1.3.7): one that is good at all, and was made for this login alone.
+    ///
+    /// # Errors
+    /// As [`Jwts::check`].
+    pub fn check_login(
+        &self,
+        now: UnixMillis,
+        token: &str,
+        nonce: &str,
+    ) -> Result<UnixMillis, &'static str> {
+        if token.len() > JWT_BYTES_MAX {
+            return Err("the token is too long");
+        }
+        let keys = Arc::clone(&self.keys.read());
+        let claims = self.verify(&keys, token)?;
+        let (_, until) = self.judge(now, &claims)?;
+        match claims["nonce"].as_str() == Some(nonce) {
+            true => Ok(until),
+            false => Err("the token was made for another login"),
+        }
+    }
+
     /// The claims of a token whose signature is right.
     fn verify(&self, keys: &[Key], token: &str) -> Result<Value, &'static str> {
         let malformed = "the token is no JSON Web Token";

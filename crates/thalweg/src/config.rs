@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::http::{HttpConfig, Section};
+use crate::http::{HttpConfig, Section, SignInConfig};
 use crate::telemetry::LogConfig;
 
 /// The default configuration as a file, every key with its meaning.
@@ -55,6 +55,8 @@ pub struct AccessConfig {
     pub roles: access::RoleTable,
     /// Whose JSON Web Tokens are taken over HTTP.
     pub jwt: access::JwtConfig,
+    /// How people sign in to the console by the issuer of these.
+    pub sign_in: SignInConfig,
 }
 
 impl Config {
@@ -88,6 +90,20 @@ impl Config {
         let is_private = |issuer: &String| crate::http::is_private(issuer);
         if jwt.discover && !jwt.issuer.as_ref().is_some_and(is_private) {
             problems.push("jwt.discover needs jwt.issuer, an address of https".to_owned());
+        }
+        if let Some(client) = &self.access.sign_in.client_id {
+            if !jwt.discover {
+                problems
+                    .push("sign_in.client_id needs jwt.discover = true and jwt.issuer".to_owned());
+            } else if jwt.audience.as_ref() != Some(client) {
+                let text = "sign_in.client_id needs jwt.audience to be the same: an issuer's ID tokens \
+                            are for the client that asked for them";
+                problems.push(text.to_owned());
+            }
+        }
+        let address = self.access.sign_in.address.as_ref();
+        if address.is_some_and(|address| !is_private(address)) {
+            problems.push("sign_in.address has to be an address of https".to_owned());
         }
         problems
     }
@@ -618,6 +634,20 @@ mod tests {
                 ],
                 "of https",
             ),
+            (
+                &[asked, "access.sign_in.client_id=console"],
+                "needs jwt.discover",
+            ),
+            (
+                &[
+                    asked,
+                    issuer,
+                    "access.jwt.discover=true",
+                    "access.sign_in.client_id=console",
+                ],
+                "needs jwt.audience",
+            ),
+            (&[asked, "access.sign_in.address=http://fleet"], "of https"),
             (&[asked, "access.roles.User:ann=king"], "write viewer"),
             (&[asked, "access.roles.ann=viewer"], "User:"),
         ] {

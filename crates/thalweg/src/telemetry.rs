@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::path::Path;
+use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde::{Deserialize, Serialize};
@@ -67,6 +68,15 @@ pub fn start_metrics() -> Result<PrometheusHandle, std::io::Error> {
         .map_err(std::io::Error::other)
 }
 
+/// Adds up what histograms were told, every few seconds for as long as the process lives: until then
+/// each value takes memory, and nobody may ever ask for the metrics.
+pub async fn keep_small(metrics: PrometheusHandle) {
+    loop {
+        tokio::time::sleep(ADD_UP).await;
+        metrics.run_upkeep();
+    }
+}
+
 /// The metrics of the process itself, under the names that Prometheus' own clients use.
 pub fn process_metrics() -> String {
     let Some(usage) = ProcessUsage::read() else {
@@ -101,6 +111,8 @@ impl ProcessUsage {
         })
     }
 }
+
+const ADD_UP: Duration = Duration::from_secs(5);
 
 /// The log's copy in the data folder; the demo's agent may tail it.
 pub const LOG_FILE: &str = "thalweg.log";

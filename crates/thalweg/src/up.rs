@@ -110,6 +110,7 @@ async fn serve(
 ) -> Result<(), Failure> {
     let metrics = telemetry::start_metrics()
         .map_err(|error| Failure::because("cannot start metrics", &error))?;
+    tokio::spawn(telemetry::keep_small(metrics.clone()));
     let listeners = Listeners::open(&config, roles).await?;
     let endpoints = listeners.endpoints.clone();
     let parts = Parts::open(folder.path(), &config, roles).await?;
@@ -316,6 +317,8 @@ struct Parts {
     logins: Option<Arc<rest::Logins>>,
     /// Users and roles of this folder, and who calls the management port, where callers are asked.
     management: Option<(Arc<access::Access>, Arc<rest::Logins>)>,
+    /// How people sign in to the console, where they do.
+    sign_in: Option<Arc<http::SignIn>>,
     ports: Arc<Ports>,
     clock: Arc<dyn Clock>,
 }
@@ -389,6 +392,13 @@ impl Parts {
             (None, None) => None,
         };
         let management = management_of(folder, config, security.as_deref(), &ports, &clock).await?;
+        let sign_in = http::SignIn::open(
+            config.access.sign_in.clone(),
+            config.fleet.http.tls.is_on(),
+            ports.jwts.as_ref(),
+            clock.clone(),
+        );
+        let sign_in = sign_in.map_err(|error| Failure(format!("cannot open sign-ins: {error}")))?;
         let logins = security.as_ref().and_then(|security| {
             let (access, policy) = (security.access.clone()?, security.authorization.clone()?);
             let jwts = ports.jwts.clone();
@@ -473,6 +483,7 @@ impl Parts {
             imports,
             logins,
             management,
+            sign_in,
             ports,
             clock,
         })
@@ -569,9 +580,23 @@ impl Parts {
         if let Some(logins) = logins {
             management = rest::callers_known(management, logins.clone(), openings(config));
         }
+        management = match &self.sign_in {
+            Some(sign_in) => sign_in.surround(management),
+            None => management.merge(http::SignIn::none()),
+        };
+        // Where rates are kept, heartbeats count too.
+        let fleet = self.fleet.clone().filter(|_| port.rates.is_none());
+        let straight = fleet.map(|fleet| {
+            let naming = config.fleet.http.tls.principal;
+            http::Straight::Heartbeats(fleet::http::Straight::new(fleet), naming)
+        });
+        let routes = http::Routes {
+            straight,
+            ..management.into()
+        };
         tasks.spawn(http::serve(
             listeners.management,
-            management,
+            routes,
             port.transport(),
             shutdown.clone(),
         ));
@@ -600,7 +625,7 @@ impl Parts {
             port.rates.clone(),
         );
         let routes = http::Routes {
-            straight: handle.straight(),
+            straight: handle.straight().map(http::Straight::Records),
             ..routes.into()
         };
         let transport = port.transport();
@@ -670,6 +695,9 @@ fn with_peer_address(config: &rest::RestConfig, listener: &TcpListener) -> rest:
 /// call, and the metrics where the configuration says so.
 fn openings(config: &Config) -> rest::Openings {
     let mut paths = vec!["/health", "/efm/actuator/health"];
+    if config.access.sign_in.client_id.is_some() {
+        paths.extend(http::SignIn::OPEN);
+    }
     if config.access.open_metrics {
         paths.extend(["/metrics", http::EFM_METRICS]);
     }

@@ -251,6 +251,27 @@ fn a_token_with_any_byte_changed_is_refused() {
 }
 
 #[test]
+fn a_login_takes_the_token_that_was_made_for_it() {
+    let issuer = Issuer::new();
+    let token = |nonce: Value| {
+        let mut claims = good();
+        claims["nonce"] = nonce;
+        issuer.sign(&json!({"alg": "ES256"}), &claims)
+    };
+    let check = |token: &str| issuer.jwts.check_login(NOW, token, "this one");
+    assert!(check(&token(json!("this one"))).is_ok_and(|until| until > NOW));
+    for other in [json!("another"), Value::Null, json!(["this one"])] {
+        let refused = check(&token(other));
+        assert_eq!(refused, Err("the token was made for another login"));
+    }
+    let mut expired = good();
+    expired["nonce"] = json!("this one");
+    expired["exp"] = json!(1);
+    let expired = issuer.sign(&json!({"alg": "ES256"}), &expired);
+    assert_eq!(check(&expired), Err("the token has expired"));
+}
+
+#[test]
 fn new_keys_end_what_the_old_ones_signed() {
     let issuer = Issuer::new();
     let token = issuer.sign(&json!({"alg": "ES256"}), &good());

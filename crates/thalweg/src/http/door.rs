@@ -1,8 +1,8 @@
 //! The way of one request from its connection to the routes, and of the answer back.
 //!
 //! What a port or a request does not use costs it nothing: a request by HTTP/1.1 that is neither
-//! compressed nor asks for it goes straight to the routes. Records go past these
-//! ([`rest::Straight`]), however they came.
+//! compressed nor asks for it goes straight to the routes. Records and heartbeats go past these
+//! ([`Straight`]), however they came.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use access::CertificateFacts;
+use access::{CertificateFacts, PrincipalName};
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::http::header::{HOST, ORIGIN};
@@ -20,6 +20,7 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 use tower_service::Service;
 
+use super::certificate::certificate_of;
 use super::cors::Cors;
 use super::guard::{self, Guard};
 use super::gzip::{self, Coding, Unpacked};
@@ -32,7 +33,16 @@ pub struct Routes {
     /// Everything.
     pub router: Router,
     /// Asked first.
-    pub straight: Option<rest::Straight>,
+    pub straight: Option<Straight>,
+}
+
+/// The short way of the requests that come the most on a port.
+#[derive(Clone)]
+pub enum Straight {
+    /// Of records.
+    Records(rest::Straight),
+    /// Of heartbeats; with what a certificate's owner is called.
+    Heartbeats(fleet::http::Straight, PrincipalName),
 }
 
 impl Routes {
@@ -42,14 +52,28 @@ impl Routes {
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::fmt::Display + Into<axum::BoxError> + Send,
     {
-        if let Some(straight) = &self.straight {
-            match straight.take(request) {
+        match &self.straight {
+            Some(Straight::Records(straight)) => match straight.take(request) {
                 Ok(answer) => return Box::pin(answer),
                 Err(other) => request = other,
+            },
+            Some(Straight::Heartbeats(straight, naming)) if straight.takes(&request) => {
+                let facts = request.extensions().get::<CertificateFacts>().copied();
+                let certificate = certificate_of(peer, facts, *naming);
+                return Box::pin(straight.answer(request, certificate));
             }
+            _ => {}
         }
         request.extensions_mut().insert(peer.clone());
         Box::pin(self.router.clone().call(request))
+    }
+
+    /// Whether whoever answers this request bounds how long its body may take.
+    fn bound_body_of<B>(&self, request: &Request<B>) -> bool {
+        match &self.straight {
+            Some(Straight::Heartbeats(straight, _)) => straight.takes(request),
+            _ => false,
+        }
     }
 }
 
@@ -102,7 +126,8 @@ impl Door {
             wants_gzip: self.manners.compression && gzip::is_accepted(headers),
         };
         let is_plain = asks.coding == Coding::Identity && !asks.wants_gzip;
-        let has_manners = self.manners.cors.is_some() || self.manners.body_idle_max.is_some();
+        let has_manners = self.manners.cors.is_some()
+            || (self.manners.body_idle_max.is_some() && !self.routes.bound_body_of(&request));
         if is_plain && !has_manners && self.watch.is_none() {
             if let Some(refusal) = self.manners.refusal(headers) {
                 return Box::pin(std::future::ready(Ok(refusal)));

@@ -67,21 +67,20 @@ pub fn is_private(url: &str) -> bool {
     url.starts_with("https://") || local.iter().any(is_local)
 }
 
-#[derive(Deserialize)]
-struct Discovered {
+/// What an issuer tells of itself.
+#[derive(Clone, Deserialize)]
+pub(super) struct Discovered {
     issuer: String,
     jwks_uri: String,
+    /// Where it asks people who they are.
+    pub authorization_endpoint: Option<String>,
+    /// Where it gives tokens.
+    pub token_endpoint: Option<String>,
 }
 
 /// The issuer's key set.
 async fn ask(http: &reqwest::Client, issuer: &str) -> Result<Vec<u8>, String> {
-    let base = issuer.trim_end_matches('/');
-    let told = fetch(http, &format!("{base}/.well-known/openid-configuration")).await?;
-    let told: Discovered = serde_json::from_slice(&told)
-        .map_err(|error| format!("its openid-configuration is not one: {error}"))?;
-    if told.issuer.trim_end_matches('/') != base {
-        return Err(format!("it says that it is '{}'", told.issuer));
-    }
+    let told = discover(http, issuer).await?;
     if !is_private(&told.jwks_uri) {
         return Err(format!(
             "its keys lie at {}, which is not https",
@@ -91,11 +90,28 @@ async fn ask(http: &reqwest::Client, issuer: &str) -> Result<Vec<u8>, String> {
     fetch(http, &told.jwks_uri).await
 }
 
+/// Asks an issuer what it tells of itself.
+pub(super) async fn discover(http: &reqwest::Client, issuer: &str) -> Result<Discovered, String> {
+    let base = issuer.trim_end_matches('/');
+    let told = fetch(http, &format!("{base}/.well-known/openid-configuration")).await?;
+    let told: Discovered = serde_json::from_slice(&told)
+        .map_err(|error| format!("its openid-configuration is not one: {error}"))?;
+    if told.issuer.trim_end_matches('/') != base {
+        return Err(format!("it says that it is '{}'", told.issuer));
+    }
+    Ok(told)
+}
+
 async fn fetch(http: &reqwest::Client, url: &str) -> Result<Vec<u8>, String> {
     let failed = |error: reqwest::Error| base::report(&error);
     let request = http.get(url).timeout(ISSUER_WAIT).send();
     let answer = request.await.and_then(reqwest::Response::error_for_status);
-    let body = reqwest::Body::from(answer.map_err(failed)?);
+    read_bounded(answer.map_err(failed)?, url).await
+}
+
+/// Reads an issuer's answer, which has a bound in bytes and in time.
+pub(super) async fn read_bounded(answer: reqwest::Response, url: &str) -> Result<Vec<u8>, String> {
+    let body = reqwest::Body::from(answer);
     let max = usize::try_from(JWKS_BYTES_MAX).unwrap_or(usize::MAX);
     let read = Limited::new(body, max).collect();
     let read = tokio::time::timeout(ISSUER_WAIT, read).await;

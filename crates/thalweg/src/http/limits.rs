@@ -66,3 +66,9 @@ pub(super) const ISSUER_PAUSE: Duration = Duration::from_secs(30);
 
 /// How long an issuer may take to tell its keys.
 pub(super) const ISSUER_WAIT: Duration = Duration::from_secs(10);
+
+/// How long people may take at the issuer's before they have to begin to sign in again.
+pub(super) const SIGN_IN_WAIT: Duration = Duration::from_secs(600);
+
+/// Codes that an issuer is asked about at a time.
+pub(super) const SIGN_INS_AT_ONCE_MAX: usize = 16;

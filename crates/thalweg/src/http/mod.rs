@@ -15,6 +15,7 @@ mod limits;
 mod link;
 mod ports;
 mod serve;
+mod sign_in;
 mod watch;
 
 use std::sync::Arc;
@@ -36,10 +37,11 @@ use crate::telemetry;
 
 pub use certificate::with_certificates;
 pub use config::{HttpConfig, Section};
-pub use door::Routes;
+pub use door::{Routes, Straight};
 pub use issuer::{is_private, keep_keys};
 pub use ports::Ports;
 pub use serve::serve;
+pub use sign_in::{SignIn, SignInConfig};
 
 /// What the status answers are made of.
 pub struct Process {

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use crate::harness::{Answer, Up, add_offline, curl, eventually, folder, succeed, thalweg_command};
-use crate::transport::start as start_with;
 use crate::transport_tls::Issuer;
 
 /// A fleet whose callers are asked who they are, with an administrator.
@@ -25,14 +24,34 @@ impl Fleet {
         let mut grant = thalweg_command();
         grant.args(["roles", "grant", "User:root", "administrator", "--data"]);
         succeed(grant.arg(&data));
-        let mut all = vec!["access.management_logins=true".to_owned()];
-        all.extend_from_slice(settings);
         let password = dir.join("root-password");
         std::fs::write(&password, "root-secret\n").unwrap();
         Fleet {
-            up: start_with(&data, &all),
+            up: Fleet::up(&data, settings),
             password: password.display().to_string(),
         }
+    }
+
+    /// Another node on the database of `other`, which `settings` name; with no users of its own.
+    pub fn join(dir: &Path, other: &Fleet, settings: &[String]) -> Fleet {
+        Fleet {
+            up: Fleet::up(&dir.join("data"), settings),
+            password: other.password.clone(),
+        }
+    }
+
+    /// The arguments of a node with these settings.
+    pub fn arguments(settings: &[String]) -> Vec<String> {
+        let asks = "access.management_logins=true".to_owned();
+        let all = std::iter::once(&asks).chain(settings);
+        all.flat_map(|set| ["--set".to_owned(), set.clone()])
+            .collect()
+    }
+
+    fn up(data: &Path, settings: &[String]) -> Up {
+        let arguments = Fleet::arguments(settings);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        Up::start_with(data, &arguments)
     }
 
     /// Runs a client command as the administrator.

@@ -21,6 +21,8 @@ mod fleet_hostile;
 mod fleet_kills;
 mod fleet_operators;
 mod fleet_roles;
+mod fleet_shared;
+mod fleet_sign_in;
 mod groups;
 mod harness;
 mod hostile;

@@ -1,0 +1,330 @@
+//! Signing in to the console by an issuer: OpenID Connect's authorization code flow (Core 1.0, section
+//! 3.1) with PKCE (RFC 7636).
+//!
+//! ```text
+//! GET /api/v1/sign-in          302 to the issuer, which asks who it is
+//! GET /api/v1/sign-in/back     the browser comes back with a code, which is redeemed for an ID token
+//! GET /api/v1/sign-in/offer    {"issuer": address, or null}: what the console's button says
+//! POST /api/v1/sign-out        204; the browser forgets the token
+//! ```
+//! The ID token, checked as every token of the issuer is, lies in the browser as a cookie that no
+//! script reads, and stands for `Authorization: Bearer` from then on, until it expires. Nothing is
+//! kept here: the secrets of a login travel in a cookie of their own for ten minutes, so that any
+//! process ends what another one began.
+
+mod cookie;
+mod exchange;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use access::{Jwts, LoginSecrets, limits::JWT_BYTES_MAX};
+use axum::extract::{Query, Request, State};
+use axum::http::header::{AUTHORIZATION, HOST, LOCATION, ORIGIN, SET_COOKIE, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use base::{Clock, UnixMillis};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::limits::SIGN_IN_WAIT;
+use cookie::Cookie;
+use exchange::Exchange;
+
+/// Keys under `access.sign_in`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SignInConfig {
+    /// What the issuer knows this console as; nobody signs in without.
+    pub client_id: Option<String>,
+    /// File with the secret that the issuer gave for it, if it gave one.
+    pub client_secret_file: Option<PathBuf>,
+    /// What is asked for, with spaces between.
+    pub scope: String,
+    /// Where browsers reach this port, such as `https://fleet.example.org`; by default what they
+    /// called.
+    pub address: Option<String>,
+}
+
+impl Default for SignInConfig {
+    fn default() -> Self {
+        SignInConfig {
+            client_id: None,
+            client_secret_file: None,
+            scope: "openid".to_owned(),
+            address: None,
+        }
+    }
+}
+
+/// Has people sign in by an issuer.
+pub struct SignIn {
+    config: SignInConfig,
+    is_tls: bool,
+    jwts: Arc<Jwts>,
+    exchange: Exchange,
+    clock: Arc<dyn Clock>,
+}
+
+impl SignIn {
+    /// By the issuer of `jwts`; none where nobody is to sign in.
+    ///
+    /// # Errors
+    /// A secret that cannot be read.
+    pub fn open(
+        config: SignInConfig,
+        is_tls: bool,
+        jwts: Option<&Arc<Jwts>>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Option<Arc<SignIn>>, String> {
+        let (Some(client), Some(jwts)) = (&config.client_id, jwts) else {
+            return Ok(None);
+        };
+        let Some(issuer) = jwts.asked_issuer() else {
+            return Ok(None);
+        };
+        let exchange = Exchange::new(issuer, client, config.client_secret_file.as_deref())?;
+        Ok(Some(Arc::new(SignIn {
+            config,
+            is_tls,
+            jwts: jwts.clone(),
+            exchange,
+            clock,
+        })))
+    }
+
+    /// Adds what people sign in by to `routes`, which ask for logins: what the cookie says, stands for
+    /// a login.
+    pub fn surround(self: &Arc<Self>, routes: Router) -> Router {
+        let own = Router::new()
+            .route(SIGN_IN, get(begin))
+            .route(BACK, get(end))
+            .route(OFFER, get(offer))
+            .route(SIGN_OUT, post(sign_out))
+            .with_state(self.clone());
+        let stands = middleware::from_fn_with_state(self.clone(), stand_for_login);
+        routes.layer(stands).merge(own)
+    }
+
+    /// What stands in the place of all that where nobody signs in: an offer of nothing.
+    pub fn none() -> Router {
+        let offer = || async { Json(json!({"issuer": null})) };
+        Router::new().route(OFFER, get(offer))
+    }
+
+    /// The paths that need no login then: the page itself, which has nothing of anybody.
+    pub const OPEN: [&str; 3] = ["/", "/console.js", "/console.css"];
+
+    fn back(&self, headers: &HeaderMap) -> String {
+        let address = self
+            .config
+            .address
+            .as_deref()
+            .map(|a| a.trim_end_matches('/'));
+        match address {
+            Some(address) => format!("{address}{BACK}"),
+            None => {
+                let scheme = if self.is_tls { "https" } else { "http" };
+                format!("{scheme}://{}{BACK}", host_of(headers))
+            }
+        }
+    }
+
+    fn cookie(&self, cookie: Cookie<'_>) -> HeaderValue {
+        let address = self.config.address.as_deref();
+        let is_secure = self.is_tls || address.is_some_and(|a| a.starts_with("https://"));
+        // Names, tokens of base64url and numbers are always fit for a header.
+        HeaderValue::from_str(&cookie.set(is_secure)).unwrap_or(HeaderValue::from_static(""))
+    }
+}
+
+async fn begin(State(sign_in): State<Arc<SignIn>>, headers: HeaderMap) -> Response {
+    let secrets = match LoginSecrets::draw() {
+        Ok(secrets) => secrets,
+        Err(error) => return failed(StatusCode::INTERNAL_SERVER_ERROR, &base::report(&error)),
+    };
+    let back = sign_in.back(&headers);
+    let address = sign_in
+        .exchange
+        .address(&secrets, &back, &sign_in.config.scope);
+    let address = match address.await {
+        Ok(address) => address,
+        Err(error) => return failed(StatusCode::BAD_GATEWAY, &error),
+    };
+    let Ok(location) = HeaderValue::from_str(&address) else {
+        return failed(StatusCode::BAD_GATEWAY, "the issuer's address is none");
+    };
+    let text = secrets.to_text();
+    let kept = sign_in.cookie(Cookie::signing_in(&text, SIGN_IN_WAIT.as_secs()));
+    (
+        StatusCode::FOUND,
+        [(LOCATION, location), (SET_COOKIE, kept)],
+    )
+        .into_response()
+}
+
+/// What the issuer has the browser bring.
+#[derive(Deserialize)]
+struct Brought {
+    code: Option<String>,
+    state: Option<String>,
+    error: Option<String>,
+}
+
+async fn end(
+    State(sign_in): State<Arc<SignIn>>,
+    headers: HeaderMap,
+    Query(brought): Query<Brought>,
+) -> Response {
+    let forget = sign_in.cookie(Cookie::signing_in("", 0));
+    let mut response = match redeemed(&sign_in, &headers, brought).await {
+        Ok((token, seconds)) => {
+            let kept = sign_in.cookie(Cookie::login(&token, seconds));
+            let home = HeaderValue::from_static("/");
+            (
+                StatusCode::SEE_OTHER,
+                [(LOCATION, home), (SET_COOKIE, kept)],
+            )
+                .into_response()
+        }
+        Err((status, reason)) => {
+            tracing::warn!(reason, "a sign-in came to nothing");
+            failed(status, &reason)
+        }
+    };
+    response.headers_mut().append(SET_COOKIE, forget);
+    response
+}
+
+/// The token that a code is good for, and for how many seconds it is.
+async fn redeemed(
+    sign_in: &SignIn,
+    headers: &HeaderMap,
+    brought: Brought,
+) -> Result<(String, u64), (StatusCode, String)> {
+    let wrong = |reason: &str| (StatusCode::BAD_REQUEST, reason.to_owned());
+    let kept = cookie::value_of(headers, cookie::SIGNING_IN);
+    let secrets = kept.as_deref().and_then(LoginSecrets::parse);
+    let secrets = secrets.ok_or_else(|| {
+        wrong("this browser began no sign-in within the last ten minutes: begin again")
+    })?;
+    if brought.state.as_deref() != Some(&secrets.state) {
+        return Err(wrong("the answer is to another sign-in: begin again"));
+    }
+    if let Some(error) = brought.error {
+        let is_word = |c: char| c.is_ascii_lowercase() || c == '_';
+        let word = error
+            .chars()
+            .filter(|c| is_word(*c))
+            .take(64)
+            .collect::<String>();
+        return Err(wrong(&format!("the issuer answered: {word}")));
+    }
+    let code = brought
+        .code
+        .ok_or_else(|| wrong("the issuer gave no code"))?;
+    let back = sign_in.back(headers);
+    let token = sign_in.exchange.redeem(&code, &secrets, &back).await;
+    let token = token.map_err(|error| (StatusCode::BAD_GATEWAY, error))?;
+    let now = sign_in.clock.now();
+    let until = sign_in.jwts.check_login(now, &token, &secrets.nonce);
+    let until = until.map_err(|reason| (StatusCode::FORBIDDEN, reason.to_owned()))?;
+    if token.len() > cookie::VALUE_BYTES_MAX.min(JWT_BYTES_MAX) {
+        let reason = "the issuer's token is too large for a cookie: have it name fewer groups";
+        return Err((StatusCode::FORBIDDEN, reason.to_owned()));
+    }
+    Ok((token, seconds_until(until, now)))
+}
+
+fn seconds_until(until: UnixMillis, now: UnixMillis) -> u64 {
+    until.since(now).as_secs()
+}
+
+async fn offer(State(sign_in): State<Arc<SignIn>>) -> impl IntoResponse {
+    Json(json!({"issuer": sign_in.exchange.issuer()}))
+}
+
+async fn sign_out(State(sign_in): State<Arc<SignIn>>) -> impl IntoResponse {
+    let forget = sign_in.cookie(Cookie::login("", 0));
+    (StatusCode::NO_CONTENT, [(SET_COOKIE, forget)])
+}
+
+/// Has the cookie of a login be one.
+async fn stand_for_login(
+    State(sign_in): State<Arc<SignIn>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let headers = request.headers();
+    let by_script = headers
+        .get("sec-fetch-mode")
+        .is_some_and(|mode| mode != "navigate");
+    let mut by_cookie = false;
+    if !headers.contains_key(AUTHORIZATION)
+        && may_use_cookie(request.method(), headers)
+        && let Some(token) = cookie::value_of(headers, cookie::LOGIN)
+        && let Ok(mut bearer) = HeaderValue::from_str(&format!("Bearer {token}"))
+    {
+        bearer.set_sensitive(true);
+        request.headers_mut().insert(AUTHORIZATION, bearer);
+        by_cookie = true;
+    }
+    let mut response = next.run(request).await;
+    if response.status() == StatusCode::UNAUTHORIZED {
+        let headers = response.headers_mut();
+        if by_cookie {
+            headers.append(SET_COOKIE, sign_in.cookie(Cookie::login("", 0)));
+        }
+        if by_script {
+            // The page has its own way to ask: the browser must not ask for a password.
+            let others: Vec<HeaderValue> = headers
+                .get_all(WWW_AUTHENTICATE)
+                .iter()
+                .filter(|challenge| !challenge.as_bytes().starts_with(b"Basic"))
+                .cloned()
+                .collect();
+            headers.remove(WWW_AUTHENTICATE);
+            for other in others {
+                headers.append(WWW_AUTHENTICATE, other);
+            }
+        }
+    }
+    response
+}
+
+/// Whether a request may go by the cookie: another site's page must change nothing by it, not even
+/// in a browser that heeds no `SameSite`.
+fn may_use_cookie(method: &Method, headers: &HeaderMap) -> bool {
+    if matches!(*method, Method::GET | Method::HEAD) {
+        return true;
+    }
+    let site = headers.get("sec-fetch-site");
+    let origin = headers.get(ORIGIN).and_then(|origin| origin.to_str().ok());
+    let host = origin
+        .and_then(|origin| origin.split_once("://"))
+        .map(|(_, host)| host);
+    site.is_none_or(|site| site == "same-origin" || site == "none")
+        && (origin.is_none() || host == Some(&host_of(headers)))
+}
+
+fn host_of(headers: &HeaderMap) -> String {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let clean = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
+    host.unwrap_or_default()
+        .chars()
+        .filter(|c| clean(*c))
+        .collect()
+}
+
+fn failed(status: StatusCode, reason: &str) -> Response {
+    let body = Json(json!({"error_code": status.as_u16(), "message": reason}));
+    (status, body).into_response()
+}
+
+const SIGN_IN: &str = "/api/v1/sign-in";
+const BACK: &str = "/api/v1/sign-in/back";
+const OFFER: &str = "/api/v1/sign-in/offer";
+const SIGN_OUT: &str = "/api/v1/sign-out";
