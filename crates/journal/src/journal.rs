@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle, ThreadId};
+use std::thread::{self, JoinHandle};
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
@@ -108,7 +108,8 @@ impl Journal {
             .name("journal".to_owned())
             .spawn(move || writer.run())
             .map_err(|error| JournalError::io("start the writer thread of", dir, error))?;
-        *journal.handle.thread_id.lock() = Some(thread.thread().id());
+        let threads = &journal.handle.shared.threads;
+        threads.lock().push(thread.thread().id());
         *journal.handle.thread.lock() = Some(thread);
         Ok((journal, recovery))
     }
@@ -175,14 +176,14 @@ impl Journal {
             reclaiming: Mutex::new(()),
             marks: Mutex::new(marks),
             syncing: Syncing::default(),
+            threads: Mutex::default(),
             telemetry: Telemetry::default(),
         });
         let mut writer = Writer::new(shared.clone());
-        writer.allocate_ahead();
+        writer.commit.allocate_ahead();
         let handle = Handle {
             shared,
             thread: Mutex::new(None),
-            thread_id: Mutex::new(None),
         };
         Ok((
             Journal {
@@ -596,14 +597,12 @@ fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn DiskLock>, JournalError> 
 struct Handle {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    thread_id: Mutex<Option<ThreadId>>,
 }
 
 impl Handle {
     fn close(&self) -> Result<(), JournalError> {
-        let here = Some(thread::current().id());
-        let on_writer =
-            *self.thread_id.lock() == here || *self.shared.syncing.thread_id.lock() == here;
+        let here = thread::current().id();
+        let on_writer = self.shared.threads.lock().contains(&here);
         let thread = self.thread.lock().take();
         let mut state = self.shared.state.lock();
         if matches!(state.condition, Condition::Open) {
@@ -612,7 +611,7 @@ impl Handle {
         self.shared.work.notify_one();
         if thread.is_none() && !state.stopped {
             // Stepped, or another call joins the thread: the lock goes when the writer has.
-            if self.thread_id.lock().is_none() {
+            if self.shared.threads.lock().is_empty() {
                 state.lock = None;
                 state.stopped = true;
             }

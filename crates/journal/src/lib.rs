@@ -61,6 +61,7 @@
 
 #[cfg(test)]
 mod behavior;
+mod commit;
 mod direct;
 mod disk;
 mod done;
@@ -79,6 +80,7 @@ mod segment;
 mod sim;
 #[cfg(test)]
 mod simulation;
+mod space;
 mod state;
 mod syncer;
 mod telemetry;

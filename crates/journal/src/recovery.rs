@@ -21,8 +21,8 @@ use crate::journal::JournalOptions;
 use crate::limits;
 use crate::reader::{Reader, is_zero};
 use crate::segment::{Segment, SegmentTable};
+use crate::space::{AllocateError, create_segment_on};
 use crate::state::Tail;
-use crate::writer::{AllocateError, create_segment_on};
 
 /// What opening a journal found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -221,7 +221,8 @@ impl World {
         };
         self.check_recovery(end, &journal, visited, &recovery);
         // Some leave all syncing to the syncer, some hardly any.
-        writer.hands_over_from(self.rng.below(3) * self.rng.below(4_000));
+        let bytes = self.rng.below(3) * self.rng.below(4_000);
+        writer.commit.hands_over_from(bytes);
         Some((journal, writer))
     }
 
@@ -290,7 +291,7 @@ impl World {
             match self.rng.below(100) {
                 0..55 => self.append(&journal),
                 55..73 => writer.pass(),
-                73..80 => self.seen.handed += u64::from(writer.sync_pass()),
+                73..80 => self.seen.handed += u64::from(writer.commit.sync_pass()),
                 80..86 => self.read(&journal),
                 86..89 => self.reclaim(&journal),
                 89 => self.mark(&journal),
@@ -330,7 +331,7 @@ impl World {
         // Answers at `os` of the first pass may append once more.
         writer.pass();
         writer.pass();
-        writer.finish();
+        writer.commit.finish();
         let closed = journal.close();
         drop((journal, writer));
         if closed.is_err() || self.model.lock().refused > refused {

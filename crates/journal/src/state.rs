@@ -4,6 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub reclaiming: Mutex<()>,
     pub marks: Mutex<Marks>,
     pub syncing: Syncing,
+    /// The journal's own, where nobody may wait for it.
+    pub threads: Mutex<Vec<ThreadId>>,
     pub telemetry: Telemetry,
 }
 
@@ -296,6 +299,15 @@ impl Batch {
         self.runs.clear();
         self.done.clear();
         self.need = NeedLevel::default();
+    }
+
+    /// Each run with its bytes.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (&Run, &[u8])> {
+        self.runs.iter().enumerate().map(|(index, run)| {
+            let next = self.runs.get(index + 1);
+            let end = next.map_or(self.bytes.len(), |next| next.start - next.skipped);
+            (run, &self.bytes[run.start..end])
+        })
     }
 
     /// The run that `position` of `tail` belongs to, begun if need be.

@@ -12,7 +12,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::{JoinHandle, ThreadId};
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
@@ -48,7 +48,6 @@ pub(crate) struct Syncing {
     work: Condvar,
     /// Wakes the writer when a round has been carried.
     carried: Condvar,
-    pub thread_id: Mutex<Option<ThreadId>>,
 }
 
 #[derive(Default)]
@@ -131,13 +130,12 @@ impl Syncer {
         let syncer = Syncer {
             shared: shared.clone(),
         };
-        let builder = std::thread::Builder::new().name("journal-sync".to_owned());
-        let thread = builder.spawn(move || syncer.run())?;
-        *shared.syncing.thread_id.lock() = Some(thread.thread().id());
-        Ok(thread)
+        let builder = thread::Builder::new().name("journal-sync".to_owned());
+        builder.spawn(move || syncer.run())
     }
 
     fn run(self) {
+        self.shared.threads.lock().push(thread::current().id());
         loop {
             let pass = AssertUnwindSafe(|| self.pass(true));
             match catch_unwind(pass) {

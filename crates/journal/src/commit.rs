@@ -1,0 +1,272 @@
+//! What follows the writing: brings batches to the levels that they need, in the order in which they
+//! were taken, and answers on the way.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use crate::done::{Done, OnDone};
+use crate::error::JournalError;
+use crate::journal::Durability;
+use crate::limits;
+use crate::state::{Batch, Condition, Shared, Tail};
+use crate::syncer::{self, Round, Syncer};
+
+/// Of one journal; whoever wrote a batch has it when all batches before are through.
+pub(crate) struct Commit {
+    pub shared: Arc<Shared>,
+    /// Completions that were written and wait for the next sync.
+    disk_waiters: Vec<OnDone>,
+    /// The segment last written to, while it has bytes that no sync covers.
+    dirty: Option<Tail>,
+    pub poisoned: bool,
+    /// Unsynced bytes from which on the syncing is left to the syncer.
+    handed_bytes_min: u64,
+    syncer: Hands,
+}
+
+/// Who the syncer is.
+enum Hands {
+    /// Whoever steps the writer steps it too.
+    Stepped,
+    /// Nobody yet.
+    Resting,
+    Thread(JoinHandle<()>),
+}
+
+impl Commit {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Commit {
+            shared,
+            disk_waiters: Vec::new(),
+            dirty: None,
+            poisoned: false,
+            handed_bytes_min: limits::HANDED_BYTES_MIN,
+            syncer: Hands::Stepped,
+        }
+    }
+
+    /// Syncing gets a thread of its own, once there is enough of it.
+    pub(crate) fn may_start_thread(&mut self) {
+        self.syncer = Hands::Resting;
+    }
+
+    /// For simulations, whose appends are small.
+    #[cfg(test)]
+    pub(crate) fn hands_over_from(&mut self, bytes: u64) {
+        self.handed_bytes_min = bytes;
+    }
+
+    /// The syncer's part, when both are stepped; false when it had nothing to do.
+    #[cfg(test)]
+    pub(crate) fn sync_pass(&self) -> bool {
+        self.step_syncer()
+    }
+
+    /// Answers a batch that was written, or could not be, and makes space for those to come.
+    pub(crate) fn follow(&mut self, batch: &mut Batch, written: Result<(), JournalError>) {
+        if !self.poisoned {
+            let carried = written.and_then(|()| self.carry(batch));
+            match carried.and_then(|()| self.seal_early()) {
+                Ok(()) => return self.allocate_ahead(),
+                Err(error) => self.poison(error),
+            }
+        }
+        if let Some(source) = self.poison_cause() {
+            let failed = JournalError::Poisoned { source };
+            fail(batch.done.drain(..), &failed);
+        }
+    }
+
+    /// Brings a written batch to the levels that it needs, answering on the way.
+    fn carry(&mut self, batch: &mut Batch) -> Result<(), JournalError> {
+        let bytes = batch.bytes.len() as u64;
+        if bytes > 0 {
+            self.shared.telemetry.commit_bytes.record(bytes);
+        }
+        for (run, piece) in batch.pieces() {
+            let end = run.position + piece.len() as u64;
+            run.tail.segment.written.store(end, Ordering::Release);
+            self.dirty = Some(run.tail.clone());
+        }
+        for done in &mut batch.done {
+            if let Some(os) = done.os.take() {
+                os(Ok(()));
+            }
+        }
+        self.disk_waiters
+            .extend(batch.done.drain(..).filter_map(|done| done.disk));
+        let crowd = self.disk_waiters.len() > limits::DISK_WAITERS_MAX;
+        let needs_sync = batch.need.0 == Durability::Disk || crowd;
+        let sealed = batch.runs.iter().filter(|run| run.seals);
+        let sealed: Vec<Tail> = sealed.map(|run| run.tail.clone()).collect();
+        if (needs_sync || !sealed.is_empty()) && self.is_behind() {
+            self.hand_over(sealed, needs_sync, bytes);
+            return Ok(());
+        }
+        // Each before anything in the segment after it can be answered as durable.
+        for tail in &sealed {
+            syncer::seal(&self.shared, tail)?;
+        }
+        if needs_sync {
+            self.sync_active()?;
+        }
+        Ok(())
+    }
+
+    /// Whether so much is unsynced that the syncing is left to the syncer. It always is while that
+    /// is at work, so that waiters are told in order.
+    pub(crate) fn is_behind(&self) -> bool {
+        if !self.shared.syncing.is_idle() {
+            return true;
+        }
+        let written = self.dirty.as_ref();
+        let written = written.map_or(0, |tail| tail.segment.written.load(Ordering::Acquire));
+        written.saturating_sub(self.shared.state.lock().durable) >= self.handed_bytes_min
+    }
+
+    /// Leaves it to the syncer to make durable what was written; `needs_sync` where somebody waits.
+    fn hand_over(&mut self, sealed: Vec<Tail>, needs_sync: bool, bytes: u64) {
+        let mut round = Round {
+            sealed,
+            ..Round::default()
+        };
+        if needs_sync {
+            round.dirty = self.dirty.take();
+            round.waiters = std::mem::take(&mut self.disk_waiters);
+            round.bytes = bytes;
+        }
+        self.hand(round);
+    }
+
+    pub(crate) fn hand(&mut self, round: Round) {
+        let shared = &self.shared;
+        if let Hands::Resting = self.syncer {
+            match Syncer::start(shared) {
+                Ok(thread) => self.syncer = Hands::Thread(thread),
+                Err(error) => tracing::debug!(%error, "no thread for syncing, the writer does it"),
+            }
+        }
+        shared.syncing.hand(round);
+        match &self.syncer {
+            Hands::Thread(_) => shared.syncing.wait_for_room(),
+            Hands::Stepped if !shared.syncing.is_full() => {}
+            Hands::Stepped | Hands::Resting => {
+                self.step_syncer();
+            }
+        }
+    }
+
+    fn step_syncer(&self) -> bool {
+        let shared = self.shared.clone();
+        Syncer { shared }.pass(false)
+    }
+
+    /// Waits until all that was handed over is durable.
+    fn end_syncer(&mut self) {
+        self.shared.syncing.end();
+        match std::mem::replace(&mut self.syncer, Hands::Stepped) {
+            Hands::Thread(thread) => {
+                // A panic of a waiter has been told of by its thread.
+                let _ = thread.join();
+            }
+            Hands::Stepped | Hands::Resting => {
+                self.step_syncer();
+            }
+        }
+    }
+
+    fn sync_active(&mut self) -> Result<(), JournalError> {
+        if let Some(tail) = &self.dirty {
+            syncer::sync(&self.shared, tail, self.disk_waiters.len())?;
+        }
+        self.dirty = None;
+        for disk in self.disk_waiters.drain(..) {
+            disk(Ok(()));
+        }
+        Ok(())
+    }
+
+    /// Ends the journal cleanly: all synced, no space held beyond the last frame.
+    pub(crate) fn finish(&mut self) {
+        self.end_syncer();
+        let outcome = match self.poison_cause() {
+            Some(source) => Err(JournalError::Poisoned { source }),
+            None => self.finish_open(),
+        };
+        if let Err(error) = &outcome
+            && !self.poisoned
+        {
+            self.poison(error.clone());
+        }
+        let mut state = self.shared.state.lock();
+        state.closed = Some(outcome);
+    }
+
+    fn finish_open(&mut self) -> Result<(), JournalError> {
+        self.sync_active()?;
+        let (active, next) = {
+            let mut state = self.shared.state.lock();
+            (state.active.clone(), state.next.take())
+        };
+        if let Some(next) = next {
+            let base = next.segment.base;
+            let path = self.shared.table.path(base);
+            self.shared.table.remove(base);
+            self.shared
+                .disk
+                .remove(&path)
+                .and_then(|()| self.shared.disk.sync_dir(&self.shared.dir))
+                .map_err(|error| JournalError::io("remove", &path, error))?;
+        }
+        let segment = &active.segment;
+        let len = segment.written.load(Ordering::Acquire) - segment.base;
+        let path = self.shared.table.path(segment.base);
+        active
+            .file
+            .truncate(len)
+            .and_then(|()| active.file.sync())
+            .map_err(|error| JournalError::io("sync", &path, error))?;
+        segment.len.store(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn poison_cause(&self) -> Option<Arc<JournalError>> {
+        match &self.shared.state.lock().condition {
+            Condition::Poisoned(source) => Some(source.clone()),
+            _ => None,
+        }
+    }
+
+    /// Refuses all further calls and tells everybody who waits.
+    pub(crate) fn poison(&mut self, error: JournalError) {
+        self.poisoned = true;
+        tracing::error!(
+            dir = %self.shared.dir.display(),
+            error = base::report(&error),
+            "the journal stops; it must be opened again"
+        );
+        let source = Arc::new(error);
+        let pending = {
+            let mut state = self.shared.state.lock();
+            state.condition = Condition::Poisoned(source.clone());
+            state.in_flight = 0;
+            std::mem::take(&mut state.pending)
+        };
+        let failed = JournalError::Poisoned { source };
+        for waiter in self.disk_waiters.drain(..) {
+            waiter(Err(failed.clone()));
+        }
+        fail(pending.done, &failed);
+        self.shared.notify_room();
+    }
+}
+
+/// Tells everybody who waits for these that it failed.
+fn fail(waiting: impl IntoIterator<Item = Done>, failed: &JournalError) {
+    for done in waiting {
+        for waiter in [done.os, done.disk].into_iter().flatten() {
+            waiter(Err(failed.clone()));
+        }
+    }
+}
