@@ -240,6 +240,8 @@ async fn refused(response: Response, status: u16, word: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn people_sign_in_by_their_issuer_and_are_who_it_says() {
     let dir = folder();
+    // Whoever did it before did the same.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let provider = Provider::start(dir.path());
     let secret = dir.path().join("client-secret");
     std::fs::write(&secret, "s:cret\n").unwrap();
