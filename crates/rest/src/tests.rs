@@ -836,6 +836,36 @@ async fn deleting_an_instance_interrupts_its_read() {
     assert_eq!(proxy.handle.consumer_instances(), 0);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn as_many_instances_as_there_may_be_are_made_side_by_side() {
+    const MOST: usize = 32;
+    let proxy = Arc::new(Proxy::open(RestConfig {
+        consumer_instances_max: MOST,
+        ..RestConfig::default()
+    }));
+    for _ in 0..50 {
+        let mut made = tokio::task::JoinSet::new();
+        for n in 0..MOST {
+            let proxy = proxy.clone();
+            made.spawn(async move {
+                let path = format!("/consumers/g{n}");
+                proxy.post(&path, r#"{"name":"c"}"#).await
+            });
+        }
+        for (status, body) in made.join_all().await {
+            assert_eq!(status, 200, "{body}");
+        }
+        let (status, body) = proxy.post("/consumers/more", "{}").await;
+        assert_eq!(status, 429, "{body}");
+        for n in 0..MOST {
+            let path = format!("/consumers/g{n}/instances/c");
+            proxy
+                .send(Request::delete(path).body(Body::empty()).unwrap())
+                .await;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn automatic_commits_let_the_next_instance_go_on() {
     let proxy = Proxy::open(RestConfig::default());

@@ -15,7 +15,7 @@ mod sharing;
 mod taking;
 mod v1;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -63,7 +63,9 @@ pub(crate) struct Consumers {
 struct Registry {
     instances: HashMap<InstanceKey, Arc<Instance>>,
     /// Instances that are being made, so that the bound and the names hold meanwhile.
-    making: HashMap<InstanceKey, ()>,
+    making: HashSet<InstanceKey>,
+    /// Instances that are on their way off the roll: their names are taken, their places are not.
+    leaving: HashSet<InstanceKey>,
     reaping: bool,
 }
 
@@ -148,16 +150,16 @@ impl Consumers {
     ) -> Result<(), RestError> {
         {
             let mut registry = self.registry.lock();
-            if registry.instances.contains_key(&key) || registry.making.contains_key(&key) {
+            if registry.instances.contains_key(&key) || registry.is_reserved(&key) {
                 return Err(RestError::InstanceExists(key.instance));
             }
             if registry.instances.len() + registry.making.len() >= self.instances_max {
                 return Err(RestError::TooManyInstances(self.instances_max));
             }
-            registry.making.insert(key.clone(), ());
+            registry.making.insert(key.clone());
         }
         // Takes the name back when the request ends before the instance stands.
-        let name = Making {
+        let name = Reserved {
             consumers: self,
             key,
         };
@@ -204,6 +206,8 @@ impl Consumers {
     fn insert(self: &Arc<Self>, instance: Instance) {
         let mut registry = self.registry.lock();
         let key = instance.key.clone();
+        // Counted once at any moment, so that the last place is not refused.
+        registry.making.remove(&key);
         registry.instances.insert(key, Arc::new(instance));
         gauge(&registry);
         if !std::mem::replace(&mut registry.reaping, true) {
@@ -255,13 +259,13 @@ impl Consumers {
         &self,
         registry: &mut Registry,
         keys: impl IntoIterator<Item = &'k InstanceKey>,
-    ) -> Vec<Making<'_>> {
+    ) -> Vec<Reserved<'_>> {
         if self.roll.is_none() {
             return Vec::new();
         }
         let reserved = keys.into_iter().map(|key| {
-            registry.making.insert(key.clone(), ());
-            Making {
+            registry.leaving.insert(key.clone());
+            Reserved {
                 consumers: self,
                 key: key.clone(),
             }
@@ -435,14 +439,23 @@ async fn close_all(instances: Vec<Arc<Instance>>, are_idle: bool) {
     closing.join_all().await;
 }
 
-struct Making<'a> {
+impl Registry {
+    fn is_reserved(&self, key: &InstanceKey) -> bool {
+        self.making.contains(key) || self.leaving.contains(key)
+    }
+}
+
+/// A name that nobody else gets meanwhile.
+struct Reserved<'a> {
     consumers: &'a Consumers,
     key: InstanceKey,
 }
 
-impl Drop for Making<'_> {
+impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        self.consumers.registry.lock().making.remove(&self.key);
+        let mut registry = self.consumers.registry.lock();
+        registry.making.remove(&self.key);
+        registry.leaving.remove(&self.key);
     }
 }
 

@@ -45,7 +45,7 @@ impl Consumers {
             return Err(not_found(key));
         };
         let _turn = roll.taking.lock().await;
-        if self.registry.lock().making.contains_key(key) {
+        if self.registry.lock().is_reserved(key) {
             // It stands in a moment.
             tokio::time::sleep(REAP_INTERVAL_MIN / 4).await;
             return Ok(());
