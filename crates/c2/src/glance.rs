@@ -1,7 +1,7 @@
 //! A quick look at a heartbeat: who calls, and what tells whether anything is new.
 //!
 //! Of two heartbeats of an agent all but the last figures are the same, and who serves a million of
-//! them need not take each apart. A glance walks over the text once, allocates nothing, and keeps
+//! them need not take each apart. A glance walks over the text once, copies none of it, and keeps
 //! what it finds as pieces of the text. It declines what it would not understand the same way as
 //! [`Heartbeat::parse`], and what has to be read whole in any case (a manifest, bulletins): what it
 //! accepts, the whole reading accepts too, and both say the same.
@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::wire::{NodeSeed, Scalar};
+use crate::wire::{NodeSeed, Scalar, scalars_are};
 
 /// What a heartbeat says at a glance. Texts are as they came: an empty one names nothing.
 #[derive(Debug, Default, PartialEq)]
@@ -308,35 +308,6 @@ impl<'de> Visitor<'de> for Name {
     fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
         Ok(Cow::Owned(text.to_owned()))
     }
-}
-
-/// What values that are not looked into come to.
-macro_rules! scalars_are {
-    ($value:expr) => {
-        fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-            Ok($value)
-        }
-
-        fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-            Ok($value)
-        }
-
-        fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-            Ok($value)
-        }
-
-        fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-            Ok($value)
-        }
-
-        fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-            Ok($value)
-        }
-
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok($value)
-        }
-    };
 }
 
 /// An object that is looked at.

@@ -320,6 +320,8 @@ macro_rules! scalars_are {
     };
 }
 
+pub(crate) use scalars_are;
+
 struct ScalarVisitor;
 
 impl<'de> Visitor<'de> for ScalarVisitor {

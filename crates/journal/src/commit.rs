@@ -12,7 +12,7 @@ use crate::limits;
 use crate::state::{Batch, Condition, Shared, Tail};
 use crate::syncer::{self, Round, Syncer};
 
-/// Of one journal; whoever wrote a batch has it when all batches before are through.
+/// The levels that a journal has reached, and who waits for them.
 pub(crate) struct Commit {
     pub shared: Arc<Shared>,
     /// Completions that were written and wait for the next sync.

@@ -37,48 +37,20 @@ impl Registry {
         let says = info.and_then(|agent| agent.identifier.as_deref());
         let Some(owner) = self.owners.get(operation).cloned() else {
             let wait_for = wait.then_some(self.generation);
-            return Ok((
-                Taken {
-                    agent: None,
-                    class: None,
-                    wait_for,
-                },
-                AckResult::Unknown,
-            ));
+            return Ok((Taken::of_nobody(wait_for), AckResult::Unknown));
         };
         if says.is_some_and(|says| *says != *owner) {
             let wait_for = wait.then_some(self.generation);
-            return Ok((
-                Taken {
-                    agent: None,
-                    class: None,
-                    wait_for,
-                },
-                AckResult::Foreign,
-            ));
+            return Ok((Taken::of_nobody(wait_for), AckResult::Foreign));
         }
         let Some(agent) = self.agents.get_mut(&owner) else {
-            return Ok((
-                Taken {
-                    agent: None,
-                    class: None,
-                    wait_for: None,
-                },
-                AckResult::Unknown,
-            ));
+            return Ok((Taken::of_nobody(None), AckResult::Unknown));
         };
         agent.observe(ack.device_info.as_ref(), info, ack.flow_info.as_ref(), now);
         self.due.follow(agent, &self.config);
         let class = agent.class.clone();
         let Some(found) = agent.operation_mut(operation) else {
-            return Ok((
-                Taken {
-                    agent: None,
-                    class: None,
-                    wait_for: None,
-                },
-                AckResult::Unknown,
-            ));
+            return Ok((Taken::of_nobody(None), AckResult::Unknown));
         };
         let effect = found.acknowledge(&ack.state(), &ack.details(), now);
         let id = found.id.clone();
@@ -108,6 +80,16 @@ impl Registry {
             },
             result,
         ))
+    }
+}
+
+impl Taken {
+    fn of_nobody(wait_for: Option<u64>) -> Taken {
+        Taken {
+            agent: None,
+            class: None,
+            wait_for,
+        }
     }
 }
 

@@ -120,28 +120,17 @@ impl Registry {
 /// The agent as its row needs it: without operations and without the kept heartbeat.
 fn row_of(agent: &Agent) -> Agent {
     Agent {
-        id: agent.id.clone(),
         class: agent.class.clone(),
         manifest: agent.manifest.clone(),
         hostname: agent.hostname.clone(),
         device: agent.device.clone(),
         flow: agent.flow.clone(),
         resources: agent.resources.clone(),
-        first_seen: agent.first_seen,
         last_seen: agent.last_seen,
         heartbeats: agent.heartbeats,
-        operations: std::collections::VecDeque::new(),
-        last: None,
-        dirty: false,
         row_seen: agent.row_seen,
-        unsighted: 0,
         interval_ms: agent.interval_ms,
-        started: None,
-        certificate: None,
-        certificate_until: None,
-        certificate_stage: 0,
-        rival: None,
-        bulletins: Box::default(),
         place: agent.place,
+        ..Agent::new(agent.id.clone(), agent.first_seen)
     }
 }
