@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use base::{Clock, SystemClock};
 use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySql, Postgres};
 
@@ -40,7 +41,43 @@ enum Pools {
 enum Open {
     Sqlite(SqliteTransaction),
     Postgres(sqlx::Transaction<'static, Postgres>),
-    MySql(sqlx::Transaction<'static, MySql>),
+    MySql(Lent),
+}
+
+/// A connection of a MySQL pool, which is closed unless what it was lent for came to its end. A call that
+/// is given up half-way leaves answers under way: whoever gets the connection next would take them for
+/// its own, or wait for ever for others.
+struct Lent {
+    connection: PoolConnection<MySql>,
+    is_done: bool,
+}
+
+impl Lent {
+    async fn of(pool: &MySqlPool) -> Result<Lent, sqlx::Error> {
+        Ok(Lent {
+            connection: pool.acquire().await?,
+            is_done: false,
+        })
+    }
+
+    async fn say(&mut self, text: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(text).execute(&mut *self.connection).await?;
+        Ok(())
+    }
+
+    /// Gives it back after its last call.
+    fn done<T>(mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+        self.is_done = true;
+        outcome
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.connection.close_on_drop();
+        }
+    }
 }
 
 /// A statement as sqlx wants it; a macro, since each database's query is a type of its own.
@@ -168,8 +205,10 @@ impl Database {
                     rows.await?.into_iter().map(Row::Postgres).collect()
                 }
                 Pools::MySql(pool) => {
-                    let rows = query!(Dialect::MySql, statement).fetch_all(pool);
-                    rows.await?.into_iter().map(Row::MySql).collect()
+                    let mut lent = Lent::of(pool).await?;
+                    let rows = query!(Dialect::MySql, statement).fetch_all(&mut *lent.connection);
+                    let rows = rows.await;
+                    lent.done(rows)?.into_iter().map(Row::MySql).collect()
                 }
             })
         };
@@ -201,7 +240,11 @@ impl Database {
                     Open::Sqlite(file.writer().begin_with("BEGIN IMMEDIATE").await?)
                 }
                 Pools::Postgres(pool) => Open::Postgres(pool.begin().await?),
-                Pools::MySql(pool) => Open::MySql(pool.begin().await?),
+                Pools::MySql(pool) => {
+                    let mut lent = Lent::of(pool).await?;
+                    lent.say("BEGIN").await?;
+                    Open::MySql(lent)
+                }
             })
         };
         Ok(Transaction {
@@ -262,7 +305,7 @@ impl Transaction {
                     rows.await?.into_iter().map(Row::Postgres).collect()
                 }
                 Open::MySql(tx) => {
-                    let rows = query!(Dialect::MySql, statement).fetch_all(&mut **tx);
+                    let rows = query!(Dialect::MySql, statement).fetch_all(&mut *tx.connection);
                     rows.await?.into_iter().map(Row::MySql).collect()
                 }
             })
@@ -296,7 +339,7 @@ impl Transaction {
                     done.await?.rows_affected()
                 }
                 Open::MySql(tx) => {
-                    let done = query!(Dialect::MySql, statement).execute(&mut **tx);
+                    let done = query!(Dialect::MySql, statement).execute(&mut *tx.connection);
                     done.await?.rows_affected()
                 }
             })
@@ -314,7 +357,7 @@ impl Transaction {
         let done = match &mut self.open {
             Open::Sqlite(tx) => raw.execute(&mut **tx).await.map(|_| ()),
             Open::Postgres(tx) => raw.execute(&mut **tx).await.map(|_| ()),
-            Open::MySql(tx) => raw.execute(&mut **tx).await.map(|_| ()),
+            Open::MySql(tx) => raw.execute(&mut *tx.connection).await.map(|_| ()),
         };
         done.map_err(|e| SqlError::sort(&self.place, what, e))
     }
@@ -357,7 +400,10 @@ impl Transaction {
             match self.open {
                 Open::Sqlite(tx) => tx.commit().await,
                 Open::Postgres(tx) => tx.commit().await,
-                Open::MySql(tx) => tx.commit().await,
+                Open::MySql(mut tx) => {
+                    tx.say("COMMIT").await?;
+                    tx.done(Ok(()))
+                }
             }
         };
         timely(&place, what, done).await

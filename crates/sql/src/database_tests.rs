@@ -1,5 +1,7 @@
 //! The same on SQLite, PostgreSQL and MariaDB.
 
+use std::time::Duration;
+
 use base::report;
 
 use super::*;
@@ -160,5 +162,43 @@ async fn a_server_that_dies_is_named_and_found_again() {
         let all = Statement::new("SELECT name FROM people ORDER BY name");
         let rows = database.rows("read", &all).await.unwrap();
         assert!(rows.len() >= 2, "{place}: what was committed is there");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_are_given_up_leave_the_next_ones_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    for place in places(folder.path()).await {
+        let database = Database::open(&place, Options::default(), &SCHEMA)
+            .await
+            .unwrap();
+        let lock = match database.dialect() {
+            // A file's readers wait for nobody.
+            Dialect::Sqlite => continue,
+            Dialect::Postgres => "LOCK TABLE people IN ACCESS EXCLUSIVE MODE",
+            Dialect::MySql => "LOCK TABLES people WRITE",
+        };
+        let mut holder = database.begin().await.unwrap();
+        holder.run_raw("lock", lock.to_owned()).await.unwrap();
+        // Each has a text of its own, so that the server is asked to prepare it, and waits there.
+        for n in 0..4 {
+            let select = Statement::new(format!("SELECT COUNT(*) + {n} AS n FROM people"));
+            let call = async {
+                let mut tx = database.begin().await.unwrap();
+                tx.rows("look", &select).await
+            };
+            let given_up = tokio::time::timeout(Duration::from_millis(100), call).await;
+            assert!(given_up.is_err(), "{place}: the table was not locked");
+            let call = database.rows("look", &select);
+            let given_up = tokio::time::timeout(Duration::from_millis(100), call).await;
+            assert!(given_up.is_err(), "{place}: the table was not locked");
+        }
+        drop(holder);
+        for n in 0..40 {
+            let select = Statement::new(format!("SELECT COUNT(*) + {n} AS n FROM people"));
+            let row = database.row("look again", &select).await;
+            let row = row.unwrap_or_else(|error| panic!("{place}: {}", report(&error)));
+            assert_eq!(row.unwrap().number("n").unwrap(), n, "{place}");
+        }
     }
 }
