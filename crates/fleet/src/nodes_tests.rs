@@ -447,17 +447,17 @@ async fn steered_rollout(url: Option<String>, count: usize) {
 
 #[tokio::test]
 async fn a_rollout_is_steered_on_sqlite() {
-    steered_rollout(None, 1).await;
+    Box::pin(steered_rollout(None, 1)).await;
 }
 
 #[tokio::test]
 async fn a_rollout_is_steered_from_any_node_on_postgres() {
-    steered_rollout(Some(postgres().new_database().await), 3).await;
+    Box::pin(steered_rollout(Some(postgres().new_database().await), 3)).await;
 }
 
 #[tokio::test]
 async fn a_rollout_is_steered_from_any_node_on_mariadb() {
-    steered_rollout(Some(mariadb().new_database().await), 3).await;
+    Box::pin(steered_rollout(Some(mariadb().new_database().await), 3)).await;
 }
 
 /// A certificate that all nodes show is one, and so is one that an agent shows to each of them.
