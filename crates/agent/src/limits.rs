@@ -66,6 +66,9 @@ pub const HOT_CONTENT_BYTES_MAX: u64 = 32 << 20;
 /// its file before it is dropped from memory.
 pub const JOURNAL_PENDING_BYTES_MAX: u64 = 16 << 20;
 
+/// Files of reclaimed segments kept for new ones: about as many as one tidying frees.
+pub const SPARE_SEGMENTS_MAX: u32 = 6;
+
 /// Journal bytes between two snapshots at least; restart replays about as much.
 pub const SNAPSHOT_BYTES_MIN: u64 = 64 << 20;
 
