@@ -25,6 +25,7 @@ mod manifest;
 pub mod processors;
 mod records;
 pub mod repository;
+pub mod services;
 pub mod session;
 mod signal;
 mod supervisor;

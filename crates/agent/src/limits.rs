@@ -89,3 +89,9 @@ pub const STOP_WAIT: Duration = Duration::from_secs(5);
 
 /// Longest pause between two tries to reach the control plane.
 pub const CONTROL_BACK_OFF_MAX: Duration = Duration::from_secs(300);
+
+/// Bytes of one certificate or key file; a system's whole bundle has a few hundred KiB.
+pub const TLS_FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Threads on one processor: an edge device has few cores.
+pub const TASKS_MAX: u32 = 64;
