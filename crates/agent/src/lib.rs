@@ -11,7 +11,7 @@
 mod bulletins;
 pub mod cli;
 mod connection;
-mod content;
+pub mod content;
 mod control;
 pub mod cron;
 pub mod definition;
@@ -25,6 +25,7 @@ pub mod limits;
 mod manifest;
 pub mod parameters;
 pub mod processors;
+pub mod provenance;
 mod records;
 pub mod repository;
 pub mod services;
