@@ -4,7 +4,11 @@
 //! and the `processors` listing. Names and defaults are MiNiFi C++'s; where Thalweg differs, the
 //! property's description says so.
 
+mod fetch_file;
+mod files;
 mod generate_flow_file;
+mod get_file;
+mod list_file;
 mod log_attribute;
 mod proc_fs_monitor;
 mod publish_kafka;
@@ -171,6 +175,9 @@ pub enum ProcessorError {
 /// Every processor, in the order in which they are listed.
 pub const PROCESSORS: &[&ProcessorKind] = &[
     &tail_file::KIND,
+    &get_file::KIND,
+    &list_file::KIND,
+    &fetch_file::KIND,
     &generate_flow_file::KIND,
     &proc_fs_monitor::KIND,
     &update_attribute::KIND,

@@ -6,7 +6,7 @@
 //! when told to.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use tempfile::TempDir;
 
 use crate::definition::Flow;
 use crate::engine::{Engine, Ground, Prepared, Worker, trigger};
+use crate::fail_point;
 use crate::flowfile::Attributes;
 use crate::processors::{self, Dynamic, Input, Next, ProcessorError};
 use crate::session::ProcessSession;
@@ -86,11 +87,6 @@ impl Rig {
         Ok(rig)
     }
 
-    /// A folder for the test's own files.
-    pub(crate) fn dir(&self) -> &Path {
-        self.dir.path()
-    }
-
     /// The time that the processor sees.
     pub(crate) fn now(&self) -> UnixMillis {
         self.clock.now()
@@ -142,6 +138,22 @@ impl Rig {
             .unwrap_or_else(|error| panic!("{error}"));
         drop(session);
         drop(ground);
+        self.kill();
+    }
+
+    /// Triggers the processor until it comes to the fail point `name`, and kills the agent there.
+    pub(crate) fn kill_at(&mut self, name: &'static str) {
+        fail_point::arm(Some(name));
+        let attempt = AssertUnwindSafe(|| self.run());
+        let outcome = std::panic::catch_unwind(attempt);
+        fail_point::arm(None);
+        match outcome {
+            Ok(()) => panic!("it never came to '{name}'"),
+            Err(panic) => match panic.downcast::<fail_point::Crash>() {
+                Ok(crash) => assert_eq!(crash.0, name),
+                Err(other) => std::panic::resume_unwind(other),
+            },
+        }
         self.kill();
     }
 
