@@ -79,6 +79,15 @@ fn describe(out: &mut String, kind: &ProcessorKind) {
         Dynamic::None => {}
         Dynamic::Attributes => out.push_str("\nFurther properties are attributes.\n"),
         Dynamic::Relationships => out.push_str("\nFurther properties are relationships.\n"),
+        Dynamic::RelationshipsIf {
+            property, single, ..
+        } => {
+            let _ = writeln!(
+                out,
+                "\nFurther properties are relationships, or conditions for `{single}`, as \
+                 {property} says."
+            );
+        }
     }
     out.push_str("\n| relationship | what goes there |\n| --- | --- |\n");
     for relationship in kind.relationships {

@@ -86,9 +86,12 @@ fn a_batch_is_one_commit_and_the_rest_follows_at_once() {
 fn a_crash_before_the_commit_leaves_the_file() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a"), "x").unwrap();
-    let mut rig = rig(dir.path(), &[("Keep Source File", "true")]);
-    rig.kill_before_commit();
+    let mut rig = rig(dir.path(), &[]);
+    rig.kill_at("files.read");
     assert_eq!(left(dir.path()), ["a"]);
+    assert_eq!(rig.counts(), []);
+    rig.run();
+    assert_eq!(names(&mut rig), ["a"]);
 }
 
 #[test]

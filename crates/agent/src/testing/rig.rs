@@ -19,7 +19,7 @@ use crate::definition::Flow;
 use crate::engine::{Engine, Ground, Prepared, Worker, trigger};
 use crate::fail_point;
 use crate::flowfile::Attributes;
-use crate::processors::{self, Dynamic, Input, Next, ProcessorError};
+use crate::processors::{self, Input, Next, ProcessorError};
 use crate::session::ProcessSession;
 
 /// One processor on a repository in a folder of its own.
@@ -60,20 +60,11 @@ impl Rig {
         more: serde_json::Value,
     ) -> Result<Rig, String> {
         let known = processors::find(kind).unwrap_or_else(|| panic!("there is no {kind}"));
-        let mut relationships: Vec<String> = known
-            .relationships
-            .iter()
-            .map(|relationship| relationship.name.to_owned())
+        let pairs = properties.iter();
+        let pairs: Vec<(String, String)> = pairs
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        if known.dynamic == Dynamic::Relationships {
-            let own: Vec<&str> = known.properties.iter().map(|own| own.name).collect();
-            let dynamic = properties.iter().map(|(name, _)| *name);
-            relationships.extend(
-                dynamic
-                    .filter(|name| !own.contains(name))
-                    .map(str::to_owned),
-            );
-        }
+        let relationships = known.relationships_of(&pairs);
         let text = flow_text(kind, properties, &relationships, known.input, more);
         let mut rig = Rig {
             dir: tempfile::tempdir().unwrap(),

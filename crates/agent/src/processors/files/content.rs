@@ -44,3 +44,13 @@ pub(in crate::processors) fn write_out(
     let content = session.read(flow_file).map_err(CopyError::Session)?;
     writer.write_all(&content).map_err(CopyError::Outside)
 }
+
+/// The first bytes of a content, `bytes_max` at most.
+pub(in crate::processors) fn head(
+    session: &ProcessSession<'_>,
+    flow_file: &FlowFile,
+    bytes_max: usize,
+) -> Result<Bytes, ProcessorError> {
+    let content = session.read(flow_file)?;
+    Ok(content.slice(..content.len().min(bytes_max)))
+}

@@ -127,6 +127,7 @@ impl Leftovers {
             files: [self.files.clone(), taken].concat(),
         };
         session.set_state(all.to_bytes())?;
+        fail_point("files.read");
         session.commit()?;
         session.record_state(all.to_bytes())?;
         *self = all;
