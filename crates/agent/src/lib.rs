@@ -18,6 +18,7 @@ pub mod definition;
 pub mod engine;
 mod error;
 pub mod expression;
+mod fail_point;
 pub mod flowfile;
 mod host;
 mod kafka;

@@ -100,6 +100,18 @@ pub const TAIL_ROLLED_FILES_MAX: usize = 10_000;
 /// A tail looks again after this long even when the kernel told it nothing (network folders).
 pub const TAIL_RECHECK: Duration = Duration::from_secs(30);
 
+/// Folders in folders that are read; deeper is a loop or a mistake.
+pub const FOLDER_DEPTH_MAX: usize = 64;
+
+/// Files that were taken and cannot be removed, kept in mind so that none is taken twice.
+pub const LEFTOVERS_MAX: usize = 1_000;
+
+/// Files told of in one commit of a listing.
+pub const LISTING_FLOW_FILES_MAX: usize = 10_000;
+
+/// Files that changed at the same instant which a listing keeps apart: its state stays small.
+pub const LISTED_AT_ONCE_MAX: usize = 100_000;
+
 /// Bytes of one answer of a Kafka broker; metadata of thousands of partitions fits.
 pub const KAFKA_ANSWER_BYTES_MAX: usize = 16 << 20;
 

@@ -345,21 +345,6 @@ fn check_wiring(
 impl ProcessorDefinition {
     /// The names of its relationships, those of its dynamic properties last.
     pub fn relationships(&self) -> Vec<String> {
-        let mut names: Vec<String> = self
-            .kind
-            .relationships
-            .iter()
-            .map(|r| r.name.to_owned())
-            .collect();
-        if self.kind.dynamic == Dynamic::Relationships {
-            let is_own = |name: &str| self.kind.properties.iter().any(|own| own.name == name);
-            names.extend(
-                self.properties
-                    .iter()
-                    .map(|(n, _)| n.clone())
-                    .filter(|n| !is_own(n)),
-            );
-        }
-        names
+        self.kind.relationships_of(&self.properties)
     }
 }
