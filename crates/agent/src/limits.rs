@@ -103,6 +103,18 @@ pub const TAIL_ROLLED_FILES_MAX: usize = 10_000;
 /// A tail looks again after this long even when the kernel told it nothing (network folders).
 pub const TAIL_RECHECK: Duration = Duration::from_secs(30);
 
+/// Folders in folders that are read; deeper is a loop or a mistake.
+pub const FOLDER_DEPTH_MAX: usize = 64;
+
+/// Files that were taken and cannot be removed, kept in mind so that none is taken twice.
+pub const LEFTOVERS_MAX: usize = 1_000;
+
+/// Files told of in one commit of a listing.
+pub const LISTING_FLOW_FILES_MAX: usize = 10_000;
+
+/// Files that changed at the same instant which a listing keeps apart: its state stays small.
+pub const LISTED_AT_ONCE_MAX: usize = 100_000;
+
 /// Bytes of one answer of a Kafka broker; metadata of thousands of partitions fits.
 pub const KAFKA_ANSWER_BYTES_MAX: usize = 16 << 20;
 
@@ -126,3 +138,9 @@ pub const STOP_WAIT: Duration = Duration::from_secs(5);
 
 /// Longest pause between two tries to reach the control plane.
 pub const CONTROL_BACK_OFF_MAX: Duration = Duration::from_secs(300);
+
+/// Bytes of one certificate or key file; a system's whole bundle has a few hundred KiB.
+pub const TLS_FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Threads on one processor: an edge device has few cores.
+pub const TASKS_MAX: u32 = 64;
