@@ -11,7 +11,7 @@
 mod bulletins;
 pub mod cli;
 mod connection;
-mod content;
+pub mod content;
 mod control;
 mod dates;
 pub mod definition;
@@ -26,6 +26,7 @@ pub mod limits;
 mod manifest;
 mod patterns;
 pub mod processors;
+pub mod provenance;
 mod records;
 pub mod repository;
 mod reverse_dns;
