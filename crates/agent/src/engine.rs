@@ -66,6 +66,12 @@ pub struct Prepared {
     processors: Vec<Box<dyn Processor>>,
 }
 
+/// A processor with all that it needs to run.
+pub(crate) struct Worker {
+    pub(crate) context: Context,
+    pub(crate) processor: Box<dyn Processor>,
+}
+
 /// A processor's place in a running flow.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -97,7 +103,7 @@ pub(crate) struct NodeStats {
 
 /// What a processor sees of the agent.
 pub struct Context {
-    node: Arc<Node>,
+    pub(crate) node: Arc<Node>,
     ground: Ground,
 }
 
@@ -168,6 +174,28 @@ impl Prepared {
 impl Engine {
     /// Starts a prepared flow on what its connections held before.
     pub fn start(ground: Ground, prepared: Prepared) -> Result<Engine, AgentError> {
+        let (mut engine, workers) = Engine::assemble(ground, prepared);
+        for Worker { context, processor } in workers {
+            let thread = std::thread::Builder::new()
+                .name(context.name().chars().take(THREAD_NAME_CHARS).collect())
+                .stack_size(PROCESSOR_STACK_BYTES)
+                .spawn(move || run(&context, processor));
+            match thread {
+                Ok(thread) => engine.threads.push(thread),
+                Err(source) => {
+                    engine.stop();
+                    return Err(AgentError::System {
+                        action: "start a processor's thread",
+                        source,
+                    });
+                }
+            }
+        }
+        Ok(engine)
+    }
+
+    /// Puts a prepared flow on its connections; nothing runs yet.
+    pub(crate) fn assemble(ground: Ground, prepared: Prepared) -> (Engine, Vec<Worker>) {
         let Prepared { flow, processors } = prepared;
         let wakes: HashMap<&str, Arc<Wake>> = flow
             .processors
@@ -202,34 +230,22 @@ impl Engine {
             })
             .collect();
         ground.repository.activate(&connections);
-        let mut engine = Engine {
+        let contexts = nodes.iter().map(|node| Context {
+            node: Arc::clone(node),
+            ground: ground.clone(),
+        });
+        let workers = contexts
+            .zip(processors)
+            .map(|(context, processor)| Worker { context, processor })
+            .collect();
+        let engine = Engine {
             flow,
             nodes,
             connections,
             threads: Vec::new(),
             ground,
         };
-        for (node, processor) in engine.nodes.iter().zip(processors) {
-            let context = Context {
-                node: Arc::clone(node),
-                ground: engine.ground.clone(),
-            };
-            let thread = std::thread::Builder::new()
-                .name(node.name.chars().take(THREAD_NAME_CHARS).collect())
-                .stack_size(PROCESSOR_STACK_BYTES)
-                .spawn(move || run(&context, processor));
-            match thread {
-                Ok(thread) => engine.threads.push(thread),
-                Err(source) => {
-                    engine.stop();
-                    return Err(AgentError::System {
-                        action: "start a processor's thread",
-                        source,
-                    });
-                }
-            }
-        }
-        Ok(engine)
+        (engine, workers)
     }
 
     /// Stops every processor after what it is doing, and parks what is queued.
@@ -534,7 +550,11 @@ fn run(context: &Context, mut processor: Box<dyn Processor>) {
     processor.stop();
 }
 
-fn trigger(context: &Context, processor: &mut dyn Processor) -> Result<Next, ProcessorError> {
+/// One session of a processor, committed, or rolled back on an error.
+pub(crate) fn trigger(
+    context: &Context,
+    processor: &mut dyn Processor,
+) -> Result<Next, ProcessorError> {
     let ground = &context.ground;
     let mut session = ProcessSession::new(&context.node, &ground.repository, ground.clock.as_ref());
     let outcome = processor

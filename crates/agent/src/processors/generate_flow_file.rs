@@ -53,6 +53,7 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         name: "success",
         description: "Every FlowFile made.",
     }],
+    writes: &[],
     input: Input::Forbidden,
     make: |settings| GenerateFlowFile::new(settings).map(|made| Box::new(made) as _),
 };

@@ -40,6 +40,7 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         name: "success",
         description: "All FlowFiles.",
     }],
+    writes: &[],
     input: Input::Required,
     make: |settings| LogAttribute::new(settings).map(|made| Box::new(made) as _),
 };

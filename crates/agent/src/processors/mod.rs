@@ -15,6 +15,9 @@ mod settings;
 mod tail_file;
 mod update_attribute;
 
+#[cfg(test)]
+mod docs_tests;
+
 use std::fmt;
 
 use crate::engine::Context;
@@ -34,6 +37,8 @@ pub struct ProcessorKind {
     pub dynamic: Dynamic,
     /// Where its FlowFiles can go.
     pub relationships: &'static [RelationshipKind],
+    /// Attributes that it sets.
+    pub writes: &'static [AttributeKind],
     /// Whether it takes FlowFiles in.
     pub input: Input,
     /// Makes one from checked settings; the error says what is wrong with them.
@@ -102,6 +107,15 @@ pub struct RelationshipKind {
     /// As flows write it.
     pub name: &'static str,
     /// What goes there.
+    pub description: &'static str,
+}
+
+/// An attribute that a processor sets.
+#[derive(Debug)]
+pub struct AttributeKind {
+    /// Its name; `<...>` stands for what varies.
+    pub name: &'static str,
+    /// What it says, and when it is set.
     pub description: &'static str,
 }
 
@@ -177,6 +191,7 @@ pub const FUNNEL_KIND: ProcessorKind = ProcessorKind {
         name: "success",
         description: "All FlowFiles.",
     }],
+    writes: &[],
     input: Input::Allowed,
     make: |_| Ok(Box::new(Funnel)),
 };
@@ -184,6 +199,13 @@ pub const FUNNEL_KIND: ProcessorKind = ProcessorKind {
 /// The processor of this name.
 pub fn find(name: &str) -> Option<&'static ProcessorKind> {
     PROCESSORS.iter().copied().find(|kind| kind.name == name)
+}
+
+impl AttributeKind {
+    /// An attribute and what it says.
+    pub const fn new(name: &'static str, description: &'static str) -> Self {
+        AttributeKind { name, description }
+    }
 }
 
 impl PropertyKind {

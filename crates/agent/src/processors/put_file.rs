@@ -56,6 +56,7 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
             description: "FlowFiles that cannot be written.",
         },
     ],
+    writes: &[],
     input: Input::Required,
     make: |settings| PutFile::new(settings).map(|made| Box::new(made) as _),
 };

@@ -34,6 +34,7 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
             description: "FlowFiles for which a condition has no value.",
         },
     ],
+    writes: &[],
     input: Input::Required,
     make: |settings| RouteOnAttribute::new(settings).map(|made| Box::new(made) as _),
 };

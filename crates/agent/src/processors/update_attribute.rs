@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind, RelationshipKind,
-    Settings,
+    AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    RelationshipKind, Settings,
 };
 use crate::bulletins::Level;
 use crate::engine::Context;
@@ -32,6 +32,10 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
             description: "FlowFiles for which an expression has no value.",
         },
     ],
+    writes: &[AttributeKind::new(
+        "<property>",
+        "Each further property's name with its value.",
+    )],
     input: Input::Required,
     make: |settings| UpdateAttribute::new(settings).map(|made| Box::new(made) as _),
 };
