@@ -17,6 +17,12 @@ pub const EXPRESSION_DEPTH_MAX: usize = 32;
 /// Bytes of one expression's result: attributes are small words, content is elsewhere.
 pub const EXPRESSION_RESULT_BYTES_MAX: usize = 1 << 20;
 
+/// Depth of expressions that are made of texts while they are evaluated (`evaluateELString`).
+pub const EXPRESSION_STRINGS_DEPTH_MAX: usize = 4;
+
+/// Depth of one JSON document; deeper is hostile, and reading it is recursive.
+pub const JSON_DEPTH_MAX: usize = 128;
+
 /// FlowFiles that a connection holds before its source rests; MiNiFi C++'s own default.
 pub const CONNECTION_FLOW_FILES_DEFAULT: u64 = 2_000;
 
