@@ -45,6 +45,8 @@ mod control_tests;
 #[cfg(test)]
 mod flow_tests;
 #[cfg(test)]
+mod measure;
+#[cfg(test)]
 mod repository_tests;
 #[cfg(test)]
 mod testing;

@@ -38,7 +38,15 @@ pub(crate) fn ground_with(
         content_pinned_bytes_max: 4 << 20,
         reserve_bytes: 64 << 10,
     };
-    let options = RepositoryOptions { limits, ..options };
+    ground_as(dir, runtime, RepositoryOptions { limits, ..options })
+}
+
+/// A repository as `options` say, and the rest of the ground.
+pub(crate) fn ground_as(
+    dir: &Path,
+    runtime: &tokio::runtime::Runtime,
+    options: RepositoryOptions,
+) -> Ground {
     Ground {
         repository: Repository::open(Arc::new(RealDisk), &dir.join("repository"), options).unwrap(),
         bulletins: Arc::new(Bulletins::default()),
