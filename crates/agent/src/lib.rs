@@ -22,6 +22,7 @@ mod host;
 mod kafka;
 pub mod limits;
 mod manifest;
+mod net;
 pub mod processors;
 mod records;
 pub mod repository;

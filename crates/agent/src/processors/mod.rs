@@ -4,7 +4,11 @@
 //! and the `processors` listing. Names and defaults are MiNiFi C++'s; where Thalweg differs, the
 //! property's description says so.
 
+mod consume_kafka;
 mod generate_flow_file;
+mod invoke_http;
+mod kafka_properties;
+mod listen_http;
 mod log_attribute;
 mod proc_fs_monitor;
 mod publish_kafka;
@@ -139,6 +143,8 @@ pub enum Next {
     Again,
     /// When it is woken, and after so long at the latest.
     Woken(std::time::Duration),
+    /// At once when it is woken, whatever its schedule says, and after so long at the latest.
+    Listening(std::time::Duration),
     /// After its yield period.
     Yield,
 }
@@ -164,6 +170,9 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &log_attribute::KIND,
     &publish_kafka::KIND,
     &publish_mqtt::KIND,
+    &consume_kafka::KIND,
+    &invoke_http::KIND,
+    &listen_http::KIND,
     &put_file::KIND,
 ];
 
