@@ -26,6 +26,7 @@ use crate::definition::{Flow, ProcessorDefinition, Scheduling};
 use crate::limits::PROCESSOR_STACK_BYTES;
 use crate::processors::{Input, Next, Processor, ProcessorError, Settings};
 use crate::repository::Repository;
+use crate::services::Services;
 use crate::session::ProcessSession;
 use crate::signal::Signal;
 
@@ -56,6 +57,8 @@ pub struct Engine {
     flow: Flow,
     nodes: Vec<Arc<Node>>,
     connections: Vec<Arc<Connection>>,
+    /// Kept for as long as the flow runs.
+    _services: Services,
     threads: Vec<JoinHandle<()>>,
     ground: Ground,
 }
@@ -63,6 +66,7 @@ pub struct Engine {
 /// A flow whose processors are made but do not run.
 pub struct Prepared {
     flow: Flow,
+    services: Services,
     processors: Vec<Box<dyn Processor>>,
 }
 
@@ -147,16 +151,21 @@ impl Prepared {
     ///
     /// Errors: `Start`, when a processor's settings do not fit together.
     pub fn new(now: UnixMillis, flow: Flow) -> Result<Self, AgentError> {
+        let services = Services::make(now, &flow.services)?;
         let mut processors = Vec::new();
         for definition in &flow.processors {
-            let settings = Settings::new(now, definition);
+            let settings = Settings::new(now, definition).with_services(&services);
             let made = (definition.kind.make)(&settings);
             processors.push(made.map_err(|reason| AgentError::Start {
                 processor: definition.name.clone(),
                 reason,
             })?);
         }
-        Ok(Prepared { flow, processors })
+        Ok(Prepared {
+            flow,
+            services,
+            processors,
+        })
     }
 
     /// The flow's own id, empty where it has none.
@@ -168,7 +177,11 @@ impl Prepared {
 impl Engine {
     /// Starts a prepared flow on what its connections held before.
     pub fn start(ground: Ground, prepared: Prepared) -> Result<Engine, AgentError> {
-        let Prepared { flow, processors } = prepared;
+        let Prepared {
+            flow,
+            services,
+            processors,
+        } = prepared;
         let wakes: HashMap<&str, Arc<Wake>> = flow
             .processors
             .iter()
@@ -206,6 +219,7 @@ impl Engine {
             flow,
             nodes,
             connections,
+            _services: services,
             threads: Vec::new(),
             ground,
         };
@@ -334,6 +348,10 @@ impl Context {
 
     /// Puts up a bulletin.
     pub fn post(&self, level: Level, message: &str) {
+        if level < self.node.definition.bulletin_level {
+            tracing::debug!(processor = self.node.name, "{message}");
+            return;
+        }
         let source = Source {
             id: &self.node.id,
             name: &self.node.name,

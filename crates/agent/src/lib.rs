@@ -26,6 +26,7 @@ mod net;
 pub mod processors;
 mod records;
 pub mod repository;
+pub mod services;
 pub mod session;
 mod signal;
 mod supervisor;

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 
-use crate::limits::KAFKA_UNPACKED_BYTES_MAX;
+use crate::net::limits::KAFKA_UNPACKED_BYTES_MAX;
 
 /// How a batch's records are packed; the numbers are Kafka's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

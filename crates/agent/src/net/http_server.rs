@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::http_client::PieceBody;
 use super::tls;
-use crate::limits::{HTTP_CONNECTIONS_MAX, HTTP_HEADER_BYTES_MAX};
+use crate::net::limits::{HTTP_CONNECTIONS_MAX, HTTP_HEADER_BYTES_MAX};
 
 /// A running listener; dropping it breaks off every connection.
 #[derive(Debug)]

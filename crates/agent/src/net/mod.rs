@@ -2,6 +2,7 @@
 
 pub(crate) mod http_client;
 pub(crate) mod http_server;
+pub(crate) mod limits;
 pub(crate) mod pace;
 pub(crate) mod socket;
 pub(crate) mod tls;

@@ -7,7 +7,8 @@ use regex::Regex;
 
 use crate::flowfile::Attributes;
 use crate::kafka::Record;
-use crate::limits::{KAFKA_POLL_BYTES_MAX, SESSION_FLOW_FILES_MAX};
+use crate::limits::SESSION_FLOW_FILES_MAX;
+use crate::net::limits::KAFKA_POLL_BYTES_MAX;
 use crate::processors::ProcessorError;
 use crate::provenance::EventKind;
 use crate::session::ProcessSession;

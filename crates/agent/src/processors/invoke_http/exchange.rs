@@ -11,7 +11,7 @@ use crate::bulletins::Level;
 use crate::content::Content;
 use crate::engine::Context;
 use crate::flowfile::{Attributes, FlowFile};
-use crate::limits::{HTTP_ANSWER_ATTRIBUTE_BYTES_MAX, HTTP_ANSWER_HEADERS_MAX};
+use crate::net::limits::{HTTP_ANSWER_ATTRIBUTE_BYTES_MAX, HTTP_ANSWER_HEADERS_MAX};
 use crate::net::http_client::{self, PIECE_BYTES, Progress};
 use crate::net::pace::Pace;
 use crate::net::run_until_stop;

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::Waker;
 use crate::flowfile::Attributes;
-use crate::limits::{HTTP_BODY_BYTES_MAX, HTTP_BODY_IN_MEMORY_BYTES_MAX};
+use crate::net::limits::{HTTP_BODY_BYTES_MAX, HTTP_BODY_IN_MEMORY_BYTES_MAX};
 use crate::net::http_client::PieceBody;
 use crate::net::http_server::{Handler, Peer, answer};
 

@@ -34,7 +34,7 @@ use crate::bulletins::Level;
 use crate::content::Content;
 use crate::engine::Context;
 use crate::flowfile::FlowFile;
-use crate::limits::HTTP_REQUESTS_WAITING_MAX;
+use crate::net::limits::HTTP_REQUESTS_WAITING_MAX;
 use crate::net::http_server::Server;
 use crate::provenance::EventKind;
 use crate::services::{ClientAuthentication, SslContext, SslFiles};

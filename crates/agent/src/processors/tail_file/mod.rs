@@ -35,10 +35,7 @@ use super::{
 use crate::bulletins::Level;
 use crate::engine::{Context, Waker};
 use crate::flowfile::Attributes;
-use crate::limits::{
-    SESSION_FLOW_FILES_MAX, TAIL_BLOCK_BYTES, TAIL_LINE_BYTES_MAX, TAIL_RECHECK,
-    TAIL_ROLLED_FILES_MAX,
-};
+use crate::limits::{SESSION_FLOW_FILES_MAX, TAIL_BLOCK_BYTES, TAIL_LINE_BYTES_MAX, TAIL_RECHECK, TAIL_ROLLED_FILES_MAX};
 use crate::session::ProcessSession;
 use crate::watch::Watch;
 
