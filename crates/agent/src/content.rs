@@ -5,8 +5,6 @@
 //! bytes first and are read back by range. The lowest position of a living claim is what the
 //! journal must keep.
 
-pub use crate::session::shim::Content;
-
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock, Weak};
 

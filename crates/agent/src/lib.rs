@@ -24,7 +24,6 @@ pub mod limits;
 mod manifest;
 mod net;
 pub mod processors;
-mod provenance;
 mod records;
 pub mod repository;
 pub mod services;

@@ -5,8 +5,6 @@
 //! what was taken. A FlowFile is moved, never copied, so it cannot be in two places; a commit
 //! that would leave one nowhere is refused.
 
-pub mod shim;
-
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -21,6 +21,7 @@ fn theirs(offset: i64, value: &str, transactional: bool, control: bool) -> Their
         producer_id: if transactional { 9 } else { -1 },
         producer_epoch: 0,
         timestamp_type: TimestampType::Creation,
+        delete_horizon: false,
         offset,
         sequence: if transactional { offset as i32 } else { -1 },
         timestamp: 1_000 + offset,

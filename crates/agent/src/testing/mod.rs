@@ -1,8 +1,13 @@
 //! What the tests of this crate share: a broker that is none, and flows in few lines.
 
 mod broker;
+mod certs;
+mod group;
+mod http;
 
 pub(crate) use broker::Broker;
+pub(crate) use certs::Certificates;
+pub(crate) use http::{Answer, HttpPeer, Seen};
 
 use std::path::Path;
 use std::sync::Arc;
