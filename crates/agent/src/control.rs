@@ -22,7 +22,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::AgentError;
 use crate::host;
-use crate::limits::{CONTROL_ANSWER_BYTES_MAX, CONTROL_BACK_OFF_MAX, FLOW_TEXT_BYTES_MAX, PENDING_ACKNOWLEDGEMENTS_MAX};
+use crate::limits::{
+    CONTROL_ANSWER_BYTES_MAX, CONTROL_BACK_OFF_MAX, FLOW_TEXT_BYTES_MAX,
+    PENDING_ACKNOWLEDGEMENTS_MAX,
+};
 use crate::manifest::Manifest;
 use crate::supervisor::{Supervisor, Updated};
 

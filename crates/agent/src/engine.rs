@@ -70,6 +70,12 @@ pub struct Prepared {
     processors: Vec<Box<dyn Processor>>,
 }
 
+/// A processor with all that it needs to run.
+pub(crate) struct Worker {
+    pub(crate) context: Context,
+    pub(crate) processor: Box<dyn Processor>,
+}
+
 /// A processor's place in a running flow.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -101,7 +107,7 @@ pub(crate) struct NodeStats {
 
 /// What a processor sees of the agent.
 pub struct Context {
-    node: Arc<Node>,
+    pub(crate) node: Arc<Node>,
     ground: Ground,
 }
 
@@ -177,6 +183,28 @@ impl Prepared {
 impl Engine {
     /// Starts a prepared flow on what its connections held before.
     pub fn start(ground: Ground, prepared: Prepared) -> Result<Engine, AgentError> {
+        let (mut engine, workers) = Engine::assemble(ground, prepared);
+        for Worker { context, processor } in workers {
+            let thread = std::thread::Builder::new()
+                .name(context.name().chars().take(THREAD_NAME_CHARS).collect())
+                .stack_size(PROCESSOR_STACK_BYTES)
+                .spawn(move || run(&context, processor));
+            match thread {
+                Ok(thread) => engine.threads.push(thread),
+                Err(source) => {
+                    engine.stop();
+                    return Err(AgentError::System {
+                        action: "start a processor's thread",
+                        source,
+                    });
+                }
+            }
+        }
+        Ok(engine)
+    }
+
+    /// Puts a prepared flow on its connections; nothing runs yet.
+    pub(crate) fn assemble(ground: Ground, prepared: Prepared) -> (Engine, Vec<Worker>) {
         let Prepared {
             flow,
             services,
@@ -215,7 +243,15 @@ impl Engine {
             })
             .collect();
         ground.repository.activate(&connections);
-        let mut engine = Engine {
+        let contexts = nodes.iter().map(|node| Context {
+            node: Arc::clone(node),
+            ground: ground.clone(),
+        });
+        let workers = contexts
+            .zip(processors)
+            .map(|(context, processor)| Worker { context, processor })
+            .collect();
+        let engine = Engine {
             flow,
             nodes,
             connections,
@@ -223,27 +259,7 @@ impl Engine {
             threads: Vec::new(),
             ground,
         };
-        for (node, processor) in engine.nodes.iter().zip(processors) {
-            let context = Context {
-                node: Arc::clone(node),
-                ground: engine.ground.clone(),
-            };
-            let thread = std::thread::Builder::new()
-                .name(node.name.chars().take(THREAD_NAME_CHARS).collect())
-                .stack_size(PROCESSOR_STACK_BYTES)
-                .spawn(move || run(&context, processor));
-            match thread {
-                Ok(thread) => engine.threads.push(thread),
-                Err(source) => {
-                    engine.stop();
-                    return Err(AgentError::System {
-                        action: "start a processor's thread",
-                        source,
-                    });
-                }
-            }
-        }
-        Ok(engine)
+        (engine, workers)
     }
 
     /// Stops every processor after what it is doing, and parks what is queued.
@@ -394,6 +410,11 @@ impl Node {
         }
     }
 
+    /// What kind of processor it is.
+    pub(crate) fn kind_name(&self) -> &'static str {
+        self.definition.kind.name
+    }
+
     /// Whether it runs on input only.
     fn has_input(&self) -> bool {
         match self.definition.kind.input {
@@ -488,6 +509,7 @@ impl Schedule {
         let period = match node.definition.scheduling {
             Scheduling::EventDriven => Duration::ZERO,
             Scheduling::TimerDriven(period) => period,
+            Scheduling::CronDriven(_) => Duration::ZERO,
         };
         self.due = match next {
             Next::Again | Next::Listening(_) => now,
@@ -544,7 +566,6 @@ fn run(context: &Context, mut processor: Box<dyn Processor>) {
                 break;
             }
             Err(_) => {
-                give_back(node);
                 context.post(Level::Error, "the processor panicked; it rests for 30 s");
                 schedule.due = Instant::now() + ADMINISTRATIVE_YIELD;
             }
@@ -553,7 +574,11 @@ fn run(context: &Context, mut processor: Box<dyn Processor>) {
     processor.stop();
 }
 
-fn trigger(context: &Context, processor: &mut dyn Processor) -> Result<Next, ProcessorError> {
+/// One session of a processor, committed, or rolled back on an error.
+pub(crate) fn trigger(
+    context: &Context,
+    processor: &mut dyn Processor,
+) -> Result<Next, ProcessorError> {
     let ground = &context.ground;
     let mut session = ProcessSession::new(&context.node, &ground.repository, ground.clock.as_ref());
     let outcome = processor
@@ -562,23 +587,23 @@ fn trigger(context: &Context, processor: &mut dyn Processor) -> Result<Next, Pro
     if outcome.is_err() {
         session.rollback();
     }
-    outcome
-}
-
-fn give_back(node: &Node) {
-    for input in &node.inputs {
-        input.give_back(None);
+    for id in session.drop_damaged()? {
+        let uuid = ground.repository.uuid(id);
+        let message = format!("FlowFile {uuid} was dropped: its content on the disk is damaged");
+        context.post(Level::Error, &message);
     }
+    outcome
 }
 
 /// Whether the repository may do it when asked again.
 fn is_passing(error: &AgentError) -> bool {
     matches!(
         error,
-        AgentError::Repository {
-            source: JournalError::Full { .. },
-            ..
-        }
+        AgentError::NoRoom
+            | AgentError::Repository {
+                source: JournalError::Full { .. },
+                ..
+            }
     )
 }
 

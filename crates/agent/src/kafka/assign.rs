@@ -46,16 +46,20 @@ impl Strategy {
         partitions: &BTreeMap<String, i32>,
     ) -> BTreeMap<String, Assignment> {
         members.sort_by(|a, b| a.id.cmp(&b.id));
-        let mut shares: BTreeMap<String, Assignment> =
-            members.iter().map(|member| (member.id.clone(), Assignment::new())).collect();
+        let mut shares: BTreeMap<String, Assignment> = members
+            .iter()
+            .map(|member| (member.id.clone(), Assignment::new()))
+            .collect();
         let mut give = |member: &Member, topic: &str, partition: i32| {
             let share = shares.entry(member.id.clone()).or_default();
             share.entry(topic.to_owned()).or_default().push(partition);
         };
         let mut turn = 0;
         for (topic, &count) in partitions {
-            let wanting: Vec<&Member> =
-                members.iter().filter(|member| member.topics.contains(topic)).collect();
+            let wanting: Vec<&Member> = members
+                .iter()
+                .filter(|member| member.topics.contains(topic))
+                .collect();
             let Ok(members_count) = i32::try_from(wanting.len()) else {
                 continue;
             };
@@ -131,7 +135,12 @@ pub(crate) fn read_assignment(mut bytes: Bytes) -> Option<Assignment> {
         let count = bytes.try_get_i32().ok()?;
         let mut partitions = Vec::new();
         for _ in 0..count.max(0) {
-            partitions.push(bytes.try_get_i32().ok().filter(|partition| *partition >= 0)?);
+            partitions.push(
+                bytes
+                    .try_get_i32()
+                    .ok()
+                    .filter(|partition| *partition >= 0)?,
+            );
         }
         share.insert(topic, partitions);
     }
@@ -170,23 +179,40 @@ mod tests {
     fn shares(strategy: Strategy, members: &[Member]) -> Vec<(String, String)> {
         let partitions = BTreeMap::from([("a".to_owned(), 5), ("b".to_owned(), 2)]);
         let shares = strategy.share(members.to_vec(), &partitions);
-        shares.into_iter().map(|(id, share)| (id, format!("{share:?}"))).collect()
+        shares
+            .into_iter()
+            .map(|(id, share)| (id, format!("{share:?}")))
+            .collect()
     }
 
     #[test]
     fn partitions_are_shared_out_as_other_clients_do() {
-        let members = [member("y", &["a", "b"]), member("x", &["a", "b"]), member("z", &["a"])];
+        let members = [
+            member("y", &["a", "b"]),
+            member("x", &["a", "b"]),
+            member("z", &["a"]),
+        ];
         let expect = |texts: [&str; 3]| {
             let ids = ["x", "y", "z"].map(str::to_owned);
-            ids.into_iter().zip(texts.map(str::to_owned)).collect::<Vec<_>>()
+            ids.into_iter()
+                .zip(texts.map(str::to_owned))
+                .collect::<Vec<_>>()
         };
         assert_eq!(
             shares(Strategy::Range, &members),
-            expect([r#"{"a": [0, 1], "b": [0]}"#, r#"{"a": [2, 3], "b": [1]}"#, r#"{"a": [4]}"#])
+            expect([
+                r#"{"a": [0, 1], "b": [0]}"#,
+                r#"{"a": [2, 3], "b": [1]}"#,
+                r#"{"a": [4]}"#
+            ])
         );
         assert_eq!(
             shares(Strategy::RoundRobin, &members),
-            expect([r#"{"a": [0, 3], "b": [1]}"#, r#"{"a": [1, 4], "b": [0]}"#, r#"{"a": [2]}"#])
+            expect([
+                r#"{"a": [0, 3], "b": [1]}"#,
+                r#"{"a": [1, 4], "b": [0]}"#,
+                r#"{"a": [2]}"#
+            ])
         );
         let many: Vec<Member> = (0..9).map(|n| member(&n.to_string(), &["a"])).collect();
         let shared = shares(Strategy::Range, &many);

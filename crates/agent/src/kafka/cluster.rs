@@ -242,7 +242,10 @@ impl Cluster {
     ) -> Result<Vec<(String, usize)>, KafkaError> {
         let request = MetadataRequest::default().with_topics(None);
         let (answer, _) = self.metadata(&request, stops)?;
-        let there = answer.topics.into_iter().filter(|topic| topic.error_code == 0);
+        let there = answer
+            .topics
+            .into_iter()
+            .filter(|topic| topic.error_code == 0);
         let mut topics = Vec::new();
         for topic in there.filter(|topic| !topic.is_internal) {
             if let Some(name) = topic.name {
@@ -261,7 +264,8 @@ impl Cluster {
         let request =
             FindCoordinatorRequest::default().with_key(StrBytes::from_string(group.to_owned()));
         let (answer, address) = self.ask(stops, |link| {
-            link.call(&request, COORDINATOR_VERSION_MAX, ANSWER_WAIT, stops).map(|(a, _)| a)
+            link.call(&request, COORDINATOR_VERSION_MAX, ANSWER_WAIT, stops)
+                .map(|(a, _)| a)
         })?;
         match ResponseError::try_from_code(answer.error_code) {
             None => Ok(format!("{}:{}", answer.host, answer.port)),
@@ -326,7 +330,8 @@ impl Cluster {
         stops: &dyn Fn() -> bool,
     ) -> Result<(MetadataResponse, String), KafkaError> {
         let (answer, address) = self.ask(stops, |link| {
-            link.call(request, METADATA_VERSION_MAX, ANSWER_WAIT, stops).map(|(a, _)| a)
+            link.call(request, METADATA_VERSION_MAX, ANSWER_WAIT, stops)
+                .map(|(a, _)| a)
         })?;
         self.brokers = answer
             .brokers
@@ -365,12 +370,7 @@ impl Cluster {
         match self.links.entry(address.to_owned()) {
             Entry::Occupied(open) => Ok(open.into_mut()),
             Entry::Vacant(vacant) => {
-                Ok(vacant.insert(Link::connect(
-                address,
-                &self.client,
-                &self.security,
-                stops,
-            )?))
+                Ok(vacant.insert(Link::connect(address, &self.client, &self.security, stops)?))
             }
         }
     }

@@ -20,7 +20,13 @@ pub(crate) enum Codec {
 impl Codec {
     /// The codec of this number.
     pub(crate) fn of_number(number: i16) -> Option<Codec> {
-        let all = [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd];
+        let all = [
+            Codec::None,
+            Codec::Gzip,
+            Codec::Snappy,
+            Codec::Lz4,
+            Codec::Zstd,
+        ];
         all.into_iter().find(|codec| codec.number() == number)
     }
 
@@ -78,8 +84,7 @@ impl Codec {
             Codec::Snappy => unpack_snappy(&packed)?,
             Codec::Lz4 => bounded(lz4_flex::frame::FrameDecoder::new(packed.as_ref()))?,
             Codec::Zstd => bounded(
-                ruzstd::decoding::StreamingDecoder::new(packed.as_ref())
-                    .map_err(|_| damaged())?,
+                ruzstd::decoding::StreamingDecoder::new(packed.as_ref()).map_err(|_| damaged())?,
             )?,
         };
         Ok(Bytes::from(plain))
@@ -161,11 +166,19 @@ const SNAPPY_BLOCK_BYTES: usize = 32 << 10;
 mod tests {
     use super::*;
 
-    const ALL: [Codec; 5] = [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd];
+    const ALL: [Codec; 5] = [
+        Codec::None,
+        Codec::Gzip,
+        Codec::Snappy,
+        Codec::Lz4,
+        Codec::Zstd,
+    ];
 
     #[test]
     fn what_is_packed_unpacks_to_the_same() {
-        let plain: Vec<u8> = (0..200_000u32).flat_map(|n| (n / 7).to_be_bytes()).collect();
+        let plain: Vec<u8> = (0..200_000u32)
+            .flat_map(|n| (n / 7).to_be_bytes())
+            .collect();
         for codec in ALL {
             let packed = codec.pack(&plain).unwrap();
             if codec != Codec::None {
@@ -183,8 +196,15 @@ mod tests {
         let plain = vec![0; KAFKA_UNPACKED_BYTES_MAX + 1];
         for codec in [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
             let packed = codec.pack(&plain).unwrap();
-            assert!(codec.unpack(packed.into()).is_err(), "{codec:?} took a bomb");
-            assert!(codec.unpack(Bytes::from_static(b"\x82SNAPPY\0nonsense")).is_err());
+            assert!(
+                codec.unpack(packed.into()).is_err(),
+                "{codec:?} took a bomb"
+            );
+            assert!(
+                codec
+                    .unpack(Bytes::from_static(b"\x82SNAPPY\0nonsense"))
+                    .is_err()
+            );
         }
     }
 }

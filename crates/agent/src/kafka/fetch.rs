@@ -72,7 +72,8 @@ pub(crate) fn end_of(
         .with_isolation_level(i8::from(reading.is_committed_only))
         .with_topics(vec![wanted]);
     let answer = cluster.at(&address, stops, |link| {
-        link.call(&request, LIST_OFFSETS_VERSION_MAX, ANSWER_WAIT, stops).map(|(a, _)| a)
+        link.call(&request, LIST_OFFSETS_VERSION_MAX, ANSWER_WAIT, stops)
+            .map(|(a, _)| a)
     })?;
     let mut partitions = answer.topics.into_iter().flat_map(|topic| topic.partitions);
     let found = partitions.find(|found| found.partition_index == partition);
@@ -140,7 +141,10 @@ fn read_at(
             .with_fetch_offset(*offset)
             .with_log_start_offset(-1)
             .with_partition_max_bytes(PARTITION_BYTES_MAX);
-        match topics.last_mut().filter(|last| last.topic.as_str() == topic) {
+        match topics
+            .last_mut()
+            .filter(|last| last.topic.as_str() == topic)
+        {
             Some(last) => last.partitions.push(wanted),
             None => topics.push(
                 FetchTopic::default()
@@ -158,7 +162,8 @@ fn read_at(
         .with_session_epoch(-1)
         .with_topics(topics);
     let answer = cluster.at(address, stops, |link| {
-        link.call(&request, FETCH_VERSION_MAX, wait + ANSWER_WAIT, stops).map(|(a, _)| a)
+        link.call(&request, FETCH_VERSION_MAX, wait + ANSWER_WAIT, stops)
+            .map(|(a, _)| a)
     })?;
     let mut all = Vec::new();
     for topic in answer.responses {

@@ -128,7 +128,8 @@ impl Group {
             .with_topics(Some(topics.collect()));
         let answer = cluster.at(&address, stops, |link| {
             let wait = ANSWER_WAIT;
-            link.call(&request, OFFSET_FETCH_VERSION_MAX, wait, stops).map(|(a, _)| a)
+            link.call(&request, OFFSET_FETCH_VERSION_MAX, wait, stops)
+                .map(|(a, _)| a)
         })?;
         self.check(&address, "gives no offsets", answer.error_code)?;
         let mut offsets = Offsets::new();
@@ -174,7 +175,8 @@ impl Group {
             .with_topics(topics);
         let answer = cluster.at(&address, stops, |link| {
             let wait = ANSWER_WAIT;
-            link.call(&request, OFFSET_COMMIT_VERSION_MAX, wait, stops).map(|(a, _)| a)
+            link.call(&request, OFFSET_COMMIT_VERSION_MAX, wait, stops)
+                .map(|(a, _)| a)
         })?;
         for topic in answer.topics {
             for partition in topic.partitions {
@@ -241,7 +243,8 @@ impl Group {
             .with_protocols(protocols.to_vec());
         let wait = self.settings.session_timeout + ANSWER_WAIT;
         let answer = cluster.at(address, stops, |link| {
-            link.call(&request, JOIN_VERSION_MAX, wait, stops).map(|(a, _)| a)
+            link.call(&request, JOIN_VERSION_MAX, wait, stops)
+                .map(|(a, _)| a)
         })?;
         match ResponseError::try_from_code(answer.error_code) {
             None => {
@@ -286,8 +289,13 @@ impl Group {
             let id = member.member_id.to_string();
             members.push(Member { id, topics });
         }
-        let name = joined.protocol_name.as_ref().map_or("", |name| name.as_str());
-        let strategy = Strategy::ALL.into_iter().find(|strategy| strategy.name() == name);
+        let name = joined
+            .protocol_name
+            .as_ref()
+            .map_or("", |name| name.as_str());
+        let strategy = Strategy::ALL
+            .into_iter()
+            .find(|strategy| strategy.name() == name);
         let strategy = strategy.ok_or_else(|| KafkaError::Unable {
             address: self.coordinator.clone().unwrap_or_default(),
             reason: format!("chose '{name}', which the agent does not know"),
@@ -314,7 +322,8 @@ impl Group {
             .with_assignments(assignments.collect());
         let wait = self.settings.session_timeout + ANSWER_WAIT;
         let answer = cluster.at(address, stops, |link| {
-            link.call(&request, SYNC_VERSION_MAX, wait, stops).map(|(a, _)| a)
+            link.call(&request, SYNC_VERSION_MAX, wait, stops)
+                .map(|(a, _)| a)
         })?;
         match ResponseError::try_from_code(answer.error_code) {
             Some(ResponseError::RebalanceInProgress | ResponseError::IllegalGeneration) => Ok(None),

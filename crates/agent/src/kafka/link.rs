@@ -84,7 +84,8 @@ impl Link {
 
     fn log_in(&mut self, sasl: &Sasl, stops: &dyn Fn() -> bool) -> Result<(), KafkaError> {
         let name = sasl.mechanism.name();
-        let request = SaslHandshakeRequest::default().with_mechanism(StrBytes::from_static_str(name));
+        let request =
+            SaslHandshakeRequest::default().with_mechanism(StrBytes::from_static_str(name));
         let version = self.version::<SaslHandshakeRequest>(1)?;
         if version < 1 {
             return Err(self.unable("is too old for a login by SASL"));
@@ -100,14 +101,19 @@ impl Link {
             let request = SaslAuthenticateRequest::default().with_auth_bytes(message.into());
             let (answer, _) = self.call(&request, 1, LOGIN_WAIT, stops)?;
             if answer.error_code != 0 {
-                let reason = answer.error_message.as_ref().map_or("", |text| text.as_str());
+                let reason = answer
+                    .error_message
+                    .as_ref()
+                    .map_or("", |text| text.as_str());
                 let user = &sasl.user;
                 return Err(self.unable(&format!("refuses the login of '{user}': {reason}")));
             }
             match conversation.next(&answer.auth_bytes) {
                 Ok(Some(next)) => message = next,
                 Ok(None) => return Ok(()),
-                Err(reason) => return Err(self.unable(&format!("cannot be logged in to: {reason}"))),
+                Err(reason) => {
+                    return Err(self.unable(&format!("cannot be logged in to: {reason}")));
+                }
             }
         }
     }

@@ -158,7 +158,11 @@ impl Head {
         let is_append_time = self.attributes & 0x8 != 0;
         Some(Record {
             offset,
-            timestamp: if is_append_time { self.max_timestamp } else { timestamp },
+            timestamp: if is_append_time {
+                self.max_timestamp
+            } else {
+                timestamp
+            },
             key,
             value,
             headers,
@@ -174,7 +178,9 @@ fn next_batch(rest: &mut Bytes) -> Result<Option<Bytes>, String> {
     }
     head.advance(8);
     let len = head.get_i32();
-    let len = usize::try_from(len).ok().filter(|len| LENGTH_FROM + len >= HEADER_BYTES);
+    let len = usize::try_from(len)
+        .ok()
+        .filter(|len| LENGTH_FROM + len >= HEADER_BYTES);
     let len = LENGTH_FROM + len.ok_or("a batch is shorter than its header")?;
     Ok((rest.len() >= len).then(|| rest.split_to(len)))
 }

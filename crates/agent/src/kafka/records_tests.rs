@@ -12,7 +12,10 @@ use crate::kafka::batch::BatchBuilder;
 
 fn theirs(offset: i64, value: &str, transactional: bool, control: bool) -> Theirs {
     let mut headers = IndexMap::new();
-    headers.insert(StrBytes::from_static_str("kind"), Some(Bytes::from_static(b"x")));
+    headers.insert(
+        StrBytes::from_static_str("kind"),
+        Some(Bytes::from_static(b"x")),
+    );
     headers.insert(StrBytes::from_static_str("none"), None);
     Theirs {
         transactional,
@@ -43,10 +46,16 @@ fn encode(records: &[Theirs]) -> Bytes {
 
 #[test]
 fn another_encoder_s_records_are_read_with_keys_and_headers() {
-    let records: Vec<Theirs> = (5..8).map(|at| theirs(at, &format!("v{at}"), false, false)).collect();
+    let records: Vec<Theirs> = (5..8)
+        .map(|at| theirs(at, &format!("v{at}"), false, false))
+        .collect();
     let fetched = read(encode(&records), 6, Vec::new(), 100).unwrap();
     assert_eq!(fetched.next, Some(8));
-    assert_eq!(fetched.records.len(), 2, "a record before the wanted offset came too");
+    assert_eq!(
+        fetched.records.len(),
+        2,
+        "a record before the wanted offset came too"
+    );
     let first = &fetched.records[0];
     assert_eq!((first.offset, first.timestamp), (6, 1_006));
     assert_eq!(first.key.as_deref(), Some(&b"key6"[..]));
@@ -57,7 +66,13 @@ fn another_encoder_s_records_are_read_with_keys_and_headers() {
 
 #[test]
 fn our_own_batches_are_read_in_every_codec_and_by_count() {
-    for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
+    for codec in [
+        Codec::None,
+        Codec::Gzip,
+        Codec::Snappy,
+        Codec::Lz4,
+        Codec::Zstd,
+    ] {
         let mut builder = BatchBuilder::new(50, 0);
         for index in 0..100 {
             let headers = [("h".to_owned(), Bytes::from(vec![index]))];
@@ -65,9 +80,17 @@ fn our_own_batches_are_read_in_every_codec_and_by_count() {
         }
         let bytes = builder.finish(-1, -1, -1, codec).unwrap().bytes;
         let fetched = read(bytes.clone(), 0, Vec::new(), 40).unwrap();
-        assert_eq!((fetched.records.len(), fetched.next), (40, Some(40)), "{codec:?}");
+        assert_eq!(
+            (fetched.records.len(), fetched.next),
+            (40, Some(40)),
+            "{codec:?}"
+        );
         let rest = read(bytes, 40, Vec::new(), 1_000).unwrap();
-        assert_eq!((rest.records.len(), rest.next), (60, Some(100)), "{codec:?}");
+        assert_eq!(
+            (rest.records.len(), rest.next),
+            (60, Some(100)),
+            "{codec:?}"
+        );
         assert_eq!(rest.records[0].value.as_deref(), Some(&[40; 30][..]));
         assert_eq!(rest.records[0].headers[0].1.as_deref(), Some(&[40][..]));
     }
@@ -86,7 +109,10 @@ fn an_end_that_is_missing_is_left_and_damage_is_an_error() {
     for at in 16..whole.len() {
         let mut damaged = BytesMut::from(whole.as_ref());
         damaged[at] ^= 1;
-        assert!(read(damaged.freeze(), 0, Vec::new(), 10).is_err(), "byte {at} may flip");
+        assert!(
+            read(damaged.freeze(), 0, Vec::new(), 10).is_err(),
+            "byte {at} may flip"
+        );
     }
 }
 
@@ -102,7 +128,10 @@ fn aborted_records_are_left_out_and_the_offset_goes_past_them() {
     let values = |aborted: Vec<Aborted>| {
         let fetched = read(all.clone(), 0, aborted, 10).unwrap();
         assert_eq!(fetched.next, Some(5));
-        let values = fetched.records.iter().map(|record| record.value.clone().unwrap());
+        let values = fetched
+            .records
+            .iter()
+            .map(|record| record.value.clone().unwrap());
         values.collect::<Vec<_>>()
     };
     assert_eq!(values(vec![(9, 0)]), ["plain", "kept"]);

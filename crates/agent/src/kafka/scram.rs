@@ -76,24 +76,40 @@ impl Scram {
             .and_then(NonZeroU32::new)
             .ok_or_else(|| format!("the server wants no or more than {ITERATIONS_MAX} rounds"))?;
         let (hmac, kdf, digest) = match self.hash {
-            ScramHash::Sha256 => {
-                (hmac::HMAC_SHA256, pbkdf2::PBKDF2_HMAC_SHA256, &digest::SHA256)
-            }
-            ScramHash::Sha512 => {
-                (hmac::HMAC_SHA512, pbkdf2::PBKDF2_HMAC_SHA512, &digest::SHA512)
-            }
+            ScramHash::Sha256 => (
+                hmac::HMAC_SHA256,
+                pbkdf2::PBKDF2_HMAC_SHA256,
+                &digest::SHA256,
+            ),
+            ScramHash::Sha512 => (
+                hmac::HMAC_SHA512,
+                pbkdf2::PBKDF2_HMAC_SHA512,
+                &digest::SHA512,
+            ),
         };
         let mut salted = vec![0; digest.output_len()];
-        pbkdf2::derive(kdf, iterations, &salt, self.password.as_bytes(), &mut salted);
+        pbkdf2::derive(
+            kdf,
+            iterations,
+            &salt,
+            self.password.as_bytes(),
+            &mut salted,
+        );
         let sign = |key: &[u8], text: &[u8]| {
-            hmac::sign(&hmac::Key::new(hmac, key), text).as_ref().to_vec()
+            hmac::sign(&hmac::Key::new(hmac, key), text)
+                .as_ref()
+                .to_vec()
         };
         let client_key = sign(&salted, b"Client Key");
         let stored_key = digest::digest(digest, &client_key);
         let last_bare = format!("c=biws,r={nonce}");
         let signed = format!("{},{server_first},{last_bare}", self.first_bare);
         let signature = sign(stored_key.as_ref(), signed.as_bytes());
-        let proof: Vec<u8> = client_key.iter().zip(&signature).map(|(a, b)| a ^ b).collect();
+        let proof: Vec<u8> = client_key
+            .iter()
+            .zip(&signature)
+            .map(|(a, b)| a ^ b)
+            .collect();
         let server_key = sign(&salted, b"Server Key");
         self.expected = Some(sign(&server_key, signed.as_bytes()));
         Ok(format!("{last_bare},p={}", STANDARD.encode(proof)))
@@ -116,12 +132,7 @@ mod tests {
     /// The conversation of RFC 7677, section 3.
     #[test]
     fn the_rfc_s_own_login_goes_through() {
-        let mut scram = Scram::new(
-            ScramHash::Sha256,
-            "user",
-            "pencil",
-            "rOprNGfwEbeRWgbNEkqO",
-        );
+        let mut scram = Scram::new(ScramHash::Sha256, "user", "pencil", "rOprNGfwEbeRWgbNEkqO");
         assert_eq!(scram.first(), "n,,n=user,r=rOprNGfwEbeRWgbNEkqO");
         let server_first = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
             s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";

@@ -168,7 +168,9 @@ impl http_body::Body for PieceBody {
             }
             None => None,
             Some(Ok(bytes)) => {
-                body.left = body.left.map(|left| left.saturating_sub(bytes.len() as u64));
+                body.left = body
+                    .left
+                    .map(|left| left.saturating_sub(bytes.len() as u64));
                 Some(Ok(Frame::data(bytes)))
             }
             Some(Err(error)) => Some(Err(error)),
@@ -180,7 +182,8 @@ impl http_body::Body for PieceBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.left
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 

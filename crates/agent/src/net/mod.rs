@@ -15,10 +15,7 @@ use crate::limits::STOP_WAIT;
 /// Runs `future` on the processor's own thread; gives up a while after a stop was asked for.
 ///
 /// `None` when it was given up: what the peer made of it is then not known.
-pub(crate) fn run_until_stop<T>(
-    context: &Context,
-    future: impl Future<Output = T>,
-) -> Option<T> {
+pub(crate) fn run_until_stop<T>(context: &Context, future: impl Future<Output = T>) -> Option<T> {
     context.runtime().block_on(async {
         tokio::pin!(future);
         let mut stop_seen: Option<Instant> = None;

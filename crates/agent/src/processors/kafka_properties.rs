@@ -38,7 +38,10 @@ pub(super) const SSL_CONTEXT: PropertyKind = PropertyKind::new(
 /// Reads addresses `host:port` separated by commas.
 pub(super) fn brokers(settings: &Settings<'_>, name: &str) -> Result<Vec<String>, String> {
     let text = settings.needed(name)?;
-    let brokers: Vec<String> = text.split(',').map(|broker| broker.trim().to_owned()).collect();
+    let brokers: Vec<String> = text
+        .split(',')
+        .map(|broker| broker.trim().to_owned())
+        .collect();
     for broker in &brokers {
         let port = broker.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
         if !matches!(port, Some(Ok(_))) {

@@ -5,9 +5,13 @@
 //! property's description says so.
 
 mod consume_kafka;
+mod fetch_file;
+mod files;
 mod generate_flow_file;
+mod get_file;
 mod invoke_http;
 mod kafka_properties;
+mod list_file;
 mod listen_http;
 mod log_attribute;
 mod proc_fs_monitor;
@@ -18,6 +22,9 @@ mod route_on_attribute;
 mod settings;
 mod tail_file;
 mod update_attribute;
+
+#[cfg(test)]
+mod docs_tests;
 
 use std::fmt;
 
@@ -38,6 +45,8 @@ pub struct ProcessorKind {
     pub dynamic: Dynamic,
     /// Where its FlowFiles can go.
     pub relationships: &'static [RelationshipKind],
+    /// Attributes that it sets.
+    pub writes: &'static [AttributeKind],
     /// Whether it takes FlowFiles in.
     pub input: Input,
     /// Makes one from checked settings; the error says what is wrong with them.
@@ -102,6 +111,16 @@ pub enum Dynamic {
     Attributes,
     /// Each is a relationship with its condition.
     Relationships,
+    /// Each is a relationship with its condition when `property` has the value `value`; with any
+    /// other value each is a condition for the one relationship `single`.
+    RelationshipsIf {
+        /// The property that decides.
+        property: &'static str,
+        /// Its value for relationships.
+        value: &'static str,
+        /// The relationship otherwise.
+        single: &'static str,
+    },
 }
 
 /// A place where a processor's FlowFiles can go.
@@ -110,6 +129,15 @@ pub struct RelationshipKind {
     /// As flows write it.
     pub name: &'static str,
     /// What goes there.
+    pub description: &'static str,
+}
+
+/// An attribute that a processor sets.
+#[derive(Debug)]
+pub struct AttributeKind {
+    /// Its name; `<...>` stands for what varies.
+    pub name: &'static str,
+    /// What it says, and when it is set.
     pub description: &'static str,
 }
 
@@ -167,6 +195,9 @@ pub enum ProcessorError {
 /// Every processor, in the order in which they are listed.
 pub const PROCESSORS: &[&ProcessorKind] = &[
     &tail_file::KIND,
+    &get_file::KIND,
+    &list_file::KIND,
+    &fetch_file::KIND,
     &generate_flow_file::KIND,
     &proc_fs_monitor::KIND,
     &update_attribute::KIND,
@@ -190,6 +221,7 @@ pub const FUNNEL_KIND: ProcessorKind = ProcessorKind {
         name: "success",
         description: "All FlowFiles.",
     }],
+    writes: &[],
     input: Input::Allowed,
     make: |_| Ok(Box::new(Funnel)),
 };
@@ -197,6 +229,54 @@ pub const FUNNEL_KIND: ProcessorKind = ProcessorKind {
 /// The processor of this name.
 pub fn find(name: &str) -> Option<&'static ProcessorKind> {
     PROCESSORS.iter().copied().find(|kind| kind.name == name)
+}
+
+impl ProcessorKind {
+    /// Names of the relationships that a processor with these properties has; those that come
+    /// from further properties stand last.
+    pub fn relationships_of(&self, properties: &[(String, String)]) -> Vec<String> {
+        let own = self.relationships.iter().map(|r| r.name.to_owned());
+        let mut names: Vec<String> = own.collect();
+        let are_relationships = match self.dynamic {
+            Dynamic::None | Dynamic::Attributes => return names,
+            Dynamic::Relationships => true,
+            Dynamic::RelationshipsIf {
+                property,
+                value,
+                single,
+            } => {
+                let set = properties.iter().find(|(name, _)| name == property);
+                let is_value = set.is_none_or(|(_, set)| set == value);
+                if !is_value {
+                    names.push(single.to_owned());
+                }
+                is_value
+            }
+        };
+        if are_relationships {
+            let is_own = |name: &str| self.properties.iter().any(|own| own.name == name);
+            let further = properties.iter().map(|(name, _)| name);
+            names.extend(further.filter(|name| !is_own(name)).cloned());
+        }
+        names
+    }
+}
+
+impl Dynamic {
+    /// Whether further properties can be relationships.
+    pub fn has_relationships(self) -> bool {
+        matches!(
+            self,
+            Dynamic::Relationships | Dynamic::RelationshipsIf { .. }
+        )
+    }
+}
+
+impl AttributeKind {
+    /// An attribute and what it says.
+    pub const fn new(name: &'static str, description: &'static str) -> Self {
+        AttributeKind { name, description }
+    }
 }
 
 impl PropertyKind {

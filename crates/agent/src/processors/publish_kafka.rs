@@ -33,6 +33,7 @@ use crate::expression::{Expression, ExpressionError};
 use crate::flowfile::{FlowFile, FlowFileId};
 use crate::kafka::{self, BatchBuilder, Cluster, Codec, KafkaError, Outcome, Sent};
 use crate::limits::{KAFKA_PARTITIONS_MAX, SESSION_FLOW_FILES_MAX};
+use crate::patterns;
 use crate::session::ProcessSession;
 
 /// The processor's definition.
@@ -142,6 +143,7 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
             description: "FlowFiles that the broker will never take: too large, no such topic.",
         },
     ],
+    writes: &[],
     input: Input::Required,
     make: |settings| PublishKafka::new(settings).map(|made| Box::new(made) as _),
 };
@@ -215,7 +217,7 @@ impl PublishKafka {
         };
         let codec = settings.needed("Compress Codec")?;
         let headers = settings.text("Attributes to Send as Headers")?;
-        let headers = headers.map(|pattern| Regex::new(&format!("^(?:{pattern})$")));
+        let headers = headers.map(|pattern| patterns::whole_text(&pattern));
         let headers = headers.transpose();
         Ok(PublishKafka {
             topic: settings
@@ -233,8 +235,7 @@ impl PublishKafka {
             request_timeout: settings.duration("Request Timeout")?,
             fails_empty: settings.flag("Fail empty flow files")?,
             codec: Codec::of_name(&codec).ok_or("Compress Codec is unknown")?,
-            headers: headers
-                .map_err(|error| format!("Attributes to Send as Headers: {error}"))?,
+            headers: headers.map_err(|error| format!("Attributes to Send as Headers: {error}"))?,
             cluster: Cluster::new(
                 brokers,
                 settings.needed("Client Name")?,

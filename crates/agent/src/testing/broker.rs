@@ -130,7 +130,11 @@ impl Broker {
     pub(crate) fn bytes(&self, topic: &str, partition: i32) -> usize {
         let store = self.0.store.lock();
         let batches = store.batches.get(&(topic.to_owned(), partition));
-        batches.into_iter().flatten().map(|(_, _, bytes)| bytes.len()).sum()
+        batches
+            .into_iter()
+            .flatten()
+            .map(|(_, _, bytes)| bytes.len())
+            .sum()
     }
 
     /// Stores a batch as a producer of another kind would.
@@ -140,7 +144,11 @@ impl Broker {
 
     /// Deletes all records before `offset`.
     pub(crate) fn delete_before(&self, topic: &str, partition: i32, offset: i64) {
-        self.0.store.lock().starts.insert((topic.to_owned(), partition), offset);
+        self.0
+            .store
+            .lock()
+            .starts
+            .insert((topic.to_owned(), partition), offset);
     }
 
     /// The offset that the group has committed.
@@ -347,14 +355,19 @@ impl Broker {
                 let key = (topic.name.to_string(), wanted.partition_index);
                 let offset = match wanted.timestamp {
                     -2 => store.starts.get(&key).copied().unwrap_or(0),
-                    _ => store.values.get(&key).map_or(0, |values| values.len() as i64),
+                    _ => store
+                        .values
+                        .get(&key)
+                        .map_or(0, |values| values.len() as i64),
                 };
                 ListOffsetsPartitionResponse::default()
                     .with_partition_index(wanted.partition_index)
                     .with_offset(offset)
             });
             let partitions = partitions.collect();
-            ListOffsetsTopicResponse::default().with_name(topic.name.clone()).with_partitions(partitions)
+            ListOffsetsTopicResponse::default()
+                .with_name(topic.name.clone())
+                .with_partitions(partitions)
         });
         ListOffsetsResponse::default().with_topics(topics.collect())
     }
@@ -403,7 +416,10 @@ impl Store {
             return (OUT_OF_RANGE, Bytes::new());
         }
         let batches = self.batches.get(key).map_or(&[][..], Vec::as_slice);
-        let wanted = batches.iter().filter(|(first, count, _)| first + count > offset).take(3);
+        let wanted = batches
+            .iter()
+            .filter(|(first, count, _)| first + count > offset)
+            .take(3);
         let mut bytes = BytesMut::new();
         for (_, _, batch) in wanted {
             bytes.extend_from_slice(batch);

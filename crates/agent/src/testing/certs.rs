@@ -30,7 +30,9 @@ impl Certificates {
         let names_of = "subjectAltName=DNS:localhost,IP:127.0.0.1\n";
         std::fs::write(dir.join("names.ext"), names_of).unwrap();
         for name in names {
-            run(&format!("req {curve} -keyout {name}.key -out {name}.csr -subj /O=thalweg/CN={name}"));
+            run(&format!(
+                "req {curve} -keyout {name}.key -out {name}.csr -subj /O=thalweg/CN={name}"
+            ));
             run(&format!(
                 "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out \
                  {name}.crt -days 2 -extfile names.ext"
@@ -51,7 +53,9 @@ impl Certificates {
 
     /// What a server of this name presents; it wants clients of the same authority or none.
     pub(crate) fn server(&self, name: &str, clients: ClientAuthentication) -> Arc<ServerConfig> {
-        self.context(name).server(clients, rustls::ALL_VERSIONS).unwrap()
+        self.context(name)
+            .server(clients, rustls::ALL_VERSIONS)
+            .unwrap()
     }
 
     /// What a client of this name presents.

@@ -45,11 +45,18 @@ struct State {
 
 impl Group {
     pub(super) fn offset(&self, topic: &str, partition: i32) -> Option<i64> {
-        self.state.lock().offsets.get(&(topic.to_owned(), partition)).copied()
+        self.state
+            .lock()
+            .offsets
+            .get(&(topic.to_owned(), partition))
+            .copied()
     }
 
     pub(super) fn set_offset(&self, topic: &str, partition: i32, offset: i64) {
-        self.state.lock().offsets.insert((topic.to_owned(), partition), offset);
+        self.state
+            .lock()
+            .offsets
+            .insert((topic.to_owned(), partition), offset);
     }
 
     pub(super) fn generation(&self) -> i32 {
@@ -69,7 +76,9 @@ impl Group {
             let answer = JoinGroupResponse::default().with_member_id(StrBytes::from_string(id));
             return answer.with_error_code(MEMBER_ID_REQUIRED);
         }
-        state.members.insert(id.clone(), request.protocols[0].metadata.clone());
+        state
+            .members
+            .insert(id.clone(), request.protocols[0].metadata.clone());
         state.joining.insert(id.clone());
         if !state.is_preparing {
             state.is_preparing = true;
@@ -78,7 +87,10 @@ impl Group {
         let wanted = state.generation + 1;
         while state.generation < wanted {
             let deadline = state.deadline.unwrap();
-            let are_all = state.members.keys().all(|member| state.joining.contains(member));
+            let are_all = state
+                .members
+                .keys()
+                .all(|member| state.joining.contains(member));
             // A lone member meets nobody, but a crowd may still be on its way.
             if are_all && state.members.len() > 1 || Instant::now() >= deadline {
                 let joining = std::mem::take(&mut state.joining);
@@ -119,7 +131,9 @@ impl Group {
         }
         if !request.assignments.is_empty() {
             for share in &request.assignments {
-                state.shares.insert(share.member_id.to_string(), share.assignment.clone());
+                state
+                    .shares
+                    .insert(share.member_id.to_string(), share.assignment.clone());
             }
             state.has_shares = true;
             self.changed.notify_all();
@@ -131,7 +145,11 @@ impl Group {
                 return SyncGroupResponse::default().with_error_code(REBALANCE_IN_PROGRESS);
             }
         }
-        let share = state.shares.get(request.member_id.as_str()).cloned().unwrap_or_default();
+        let share = state
+            .shares
+            .get(request.member_id.as_str())
+            .cloned()
+            .unwrap_or_default();
         SyncGroupResponse::default().with_assignment(share)
     }
 
@@ -143,7 +161,10 @@ impl Group {
 
     pub(super) fn leave(&self, request: &LeaveGroupRequest) -> LeaveGroupResponse {
         let mut state = self.state.lock();
-        let named = request.members.iter().map(|member| member.member_id.to_string());
+        let named = request
+            .members
+            .iter()
+            .map(|member| member.member_id.to_string());
         for id in named.chain([request.member_id.to_string()]) {
             state.members.remove(&id);
             state.joining.remove(&id);
@@ -194,7 +215,9 @@ impl Group {
                     .with_committed_offset(state.offsets.get(&key).copied().unwrap_or(-1))
             });
             let partitions = partitions.collect();
-            OffsetFetchResponseTopic::default().with_name(topic.name.clone()).with_partitions(partitions)
+            OffsetFetchResponseTopic::default()
+                .with_name(topic.name.clone())
+                .with_partitions(partitions)
         });
         OffsetFetchResponse::default().with_topics(topics.collect())
     }

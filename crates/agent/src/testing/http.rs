@@ -101,11 +101,7 @@ impl HttpPeer {
     }
 }
 
-fn converse(
-    stream: impl Read + Write,
-    all: &Mutex<Vec<Seen>>,
-    answer: &impl Fn(&Seen) -> Answer,
-) {
+fn converse(stream: impl Read + Write, all: &Mutex<Vec<Seen>>, answer: &impl Fn(&Seen) -> Answer) {
     let mut stream = BufReader::new(stream);
     while let Some(seen) = request(&mut stream) {
         let answer = answer(&seen);
@@ -133,7 +129,12 @@ fn converse(
             body.clear();
         }
         let whole = [head.as_bytes(), b"\r\n", &body].concat();
-        if stream.get_mut().write_all(&whole).and_then(|()| stream.get_mut().flush()).is_err() {
+        if stream
+            .get_mut()
+            .write_all(&whole)
+            .and_then(|()| stream.get_mut().flush())
+            .is_err()
+        {
             return;
         }
     }

@@ -9,6 +9,7 @@ use crate::flowfile::Attributes;
 use crate::kafka::Record;
 use crate::limits::SESSION_FLOW_FILES_MAX;
 use crate::net::limits::KAFKA_POLL_BYTES_MAX;
+use crate::patterns;
 use crate::processors::ProcessorError;
 use crate::provenance::EventKind;
 use crate::session::ProcessSession;
@@ -97,7 +98,10 @@ impl FileSettings {
         for record in records {
             let headers = self.header_attributes(&record);
             let is_joined = self.demarcator.is_some();
-            match bundles.last_mut().filter(|last| is_joined && last.attributes == headers) {
+            match bundles
+                .last_mut()
+                .filter(|last| is_joined && last.attributes == headers)
+            {
                 Some(last) => last.records.push(record),
                 None => bundles.push(Bundle {
                     attributes: headers,
@@ -139,7 +143,7 @@ impl FileSettings {
             let transit = format!("kafka:{topic}-{partition}/{offset}");
             let mut flow_file = session.create(Arc::new(attributes));
             if let Some(content) = content.as_ref().filter(|_| len > 0) {
-                session.set_content(&mut flow_file, content.slice(start as u64, len as u64));
+                session.set_content(&mut flow_file, content.slice(start as u64, len as u64))?;
             }
             session.note(&flow_file, EventKind::Receive, &transit);
             session.transfer(flow_file, 0);
@@ -171,7 +175,9 @@ impl FileSettings {
             if !self.headers.iter().any(|pattern| pattern.is_match(name)) {
                 continue;
             }
-            let value = self.header_encoding.text(value.as_deref().unwrap_or_default());
+            let value = self
+                .header_encoding
+                .text(value.as_deref().unwrap_or_default());
             let known = attributes.get(name);
             let value = match (known, self.duplicates) {
                 (None, _) | (Some(_), Duplicates::KeepLatest) => value,
@@ -211,10 +217,12 @@ pub(super) fn duplicates(name: &str) -> Duplicates {
 }
 
 /// Regular expressions over whole names, separated by commas.
-pub(super) fn patterns(text: Option<String>) -> Result<Vec<Regex>, String> {
+pub(super) fn names(text: Option<String>) -> Result<Vec<Regex>, String> {
     let text = text.unwrap_or_default();
-    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-    let patterns = parts.map(|part| Regex::new(&format!("^(?:{part})$")));
-    let patterns: Result<Vec<Regex>, regex::Error> = patterns.collect();
+    let parts = text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
+    let patterns: Result<Vec<Regex>, String> = parts.map(patterns::whole_text).collect();
     patterns.map_err(|error| format!("Headers To Add As Attributes: {error}"))
 }

@@ -4,7 +4,8 @@ use super::super::kafka_properties::{
     PASSWORD, SASL_MECHANISM, SECURITY_PROTOCOL, SSL_CONTEXT, USERNAME,
 };
 use super::super::{
-    Dynamic, Expressions, Input, ProcessorKind, PropertyKind, RelationshipKind, Shape,
+    AttributeKind, Dynamic, Expressions, Input, ProcessorKind, PropertyKind, RelationshipKind,
+    Shape,
 };
 use super::ConsumeKafka;
 
@@ -18,9 +19,12 @@ pub(in super::super) const KIND: ProcessorKind = ProcessorKind {
             .default("localhost:9092")
             .required()
             .expressions(Expressions::Once),
-        PropertyKind::new("Topic Names", "Topics, separated by commas, or one pattern.")
-            .required()
-            .expressions(Expressions::Once),
+        PropertyKind::new(
+            "Topic Names",
+            "Topics, separated by commas, or one pattern.",
+        )
+        .required()
+        .expressions(Expressions::Once),
         PropertyKind::new(
             "Topic Name Format",
             "Names, or Patterns for one regular expression over whole names.",
@@ -30,8 +34,11 @@ pub(in super::super) const KIND: ProcessorKind = ProcessorKind {
         PropertyKind::new("Group ID", "The group whose members share the partitions.")
             .required()
             .expressions(Expressions::Once),
-        PropertyKind::new("Client Name", "As what the agent shows itself to the broker.")
-            .expressions(Expressions::Once),
+        PropertyKind::new(
+            "Client Name",
+            "As what the agent shows itself to the broker.",
+        )
+        .expressions(Expressions::Once),
         PropertyKind::new(
             "Offset Reset",
             "Where reading starts when the group has no offset or a lost one; with none that is \
@@ -90,6 +97,21 @@ pub(in super::super) const KIND: ProcessorKind = ProcessorKind {
         name: "success",
         description: "Records as FlowFiles.",
     }],
+    writes: &[
+        AttributeKind::new("kafka.topic", "The topic."),
+        AttributeKind::new("kafka.partition", "The partition."),
+        AttributeKind::new("kafka.offset", "The offset of the (first) record."),
+        AttributeKind::new("kafka.count", "Records in the FlowFile."),
+        AttributeKind::new("kafka.key", "The key of a lone record that has one."),
+        AttributeKind::new(
+            "kafka.timestamp",
+            "The time of a lone record, in milliseconds.",
+        ),
+        AttributeKind::new(
+            "<header>",
+            "Headers that Headers To Add As Attributes names.",
+        ),
+    ],
     input: Input::Forbidden,
     make: |settings| ConsumeKafka::new(settings).map(|made| Box::new(made) as _),
 };

@@ -32,6 +32,7 @@ use crate::kafka::{
     Assignment, Cluster, Committed, End, Group, GroupSettings, KafkaError, Offsets, ReadOutcome,
     Reading, end_of, read,
 };
+use crate::patterns;
 use crate::session::ProcessSession;
 
 pub(super) use kind::KIND;
@@ -64,7 +65,7 @@ impl ConsumeKafka {
         let brokers = brokers(settings, "Kafka Brokers")?;
         let names = settings.needed("Topic Names")?;
         let topics = if settings.needed("Topic Name Format")? == "Patterns" {
-            let pattern = Regex::new(&format!("^(?:{names})$"));
+            let pattern = patterns::whole_text(&names);
             Topics::Pattern(pattern.map_err(|error| format!("Topic Names: {error}"))?)
         } else {
             let names = names.split(',').map(|name| name.trim().to_owned());
@@ -73,7 +74,9 @@ impl ConsumeKafka {
         if matches!(&topics, Topics::Names(names) if names.is_empty()) {
             return Err("Topic Names names no topic".to_owned());
         }
-        let client = settings.text("Client Name")?.unwrap_or_else(|| "thalweg-agent".to_owned());
+        let client = settings
+            .text("Client Name")?
+            .unwrap_or_else(|| "thalweg-agent".to_owned());
         let group = GroupSettings {
             id: settings.needed("Group ID")?,
             session_timeout: settings.duration("Session Timeout")?,
@@ -94,7 +97,7 @@ impl ConsumeKafka {
             wait: settings.duration("Max Poll Time")?,
             files: FileSettings {
                 demarcator: settings.text("Message Demarcator")?.map(String::into_bytes),
-                headers: files::patterns(settings.text("Headers To Add As Attributes")?)?,
+                headers: files::names(settings.text("Headers To Add As Attributes")?)?,
                 duplicates: files::duplicates(&settings.needed("Duplicate Header Handling")?),
                 header_encoding: Encoding::of(&settings.needed("Message Header Encoding")?),
                 key_encoding: Encoding::of(&settings.needed("Key Attribute Encoding")?),
@@ -122,7 +125,10 @@ impl ConsumeKafka {
                 "no topic fits Topic Names yet; it is looked for again".to_owned(),
             ));
         }
-        let share = self.group.join(&mut self.cluster, &topics, &stops).map_err(failed)?;
+        let share = self
+            .group
+            .join(&mut self.cluster, &topics, &stops)
+            .map_err(failed)?;
         let placed = self.place(context, session, &share);
         if placed.is_err() {
             // The share is not read: it is asked for again after a rest.
@@ -138,7 +144,10 @@ impl ConsumeKafka {
         share: &Assignment,
     ) -> Result<(), ProcessorError> {
         let stops = || context.is_stopping();
-        let committed = self.group.offsets(&mut self.cluster, share, &stops).map_err(failed)?;
+        let committed = self
+            .group
+            .offsets(&mut self.cluster, share, &stops)
+            .map_err(failed)?;
         let positions = match &mut self.positions {
             Some(positions) => positions,
             none => none.insert(Positions::read(&session.state())),
@@ -157,15 +166,26 @@ impl ConsumeKafka {
                                  is none: set an offset, or earliest or latest"
                             )));
                         };
-                        end_of(&mut self.cluster, self.reading, topic, partition, end, &stops)
-                            .map_err(failed)?
+                        end_of(
+                            &mut self.cluster,
+                            self.reading,
+                            topic,
+                            partition,
+                            end,
+                            &stops,
+                        )
+                        .map_err(failed)?
                     }
                 };
                 self.offsets.insert(key, offset);
                 count += 1;
             }
         }
-        tracing::info!(processor = context.name(), partitions = count, "joined the group");
+        tracing::info!(
+            processor = context.name(),
+            partitions = count,
+            "joined the group"
+        );
         Ok(())
     }
 
@@ -251,7 +271,8 @@ impl ConsumeKafka {
             self.group.rejoin();
         }
         durable?;
-        self.offsets.extend(moved.iter().map(|(key, next)| (key.clone(), *next)));
+        self.offsets
+            .extend(moved.iter().map(|(key, next)| (key.clone(), *next)));
         self.commit(context, &moved);
         Ok(Next::Again)
     }
@@ -269,7 +290,10 @@ impl ConsumeKafka {
                 tracing::debug!("partitions are shared out anew");
             }
             Err(error) => {
-                context.post(Level::Warning, &format!("offsets not committed yet: {error}"));
+                context.post(
+                    Level::Warning,
+                    &format!("offsets not committed yet: {error}"),
+                );
             }
         }
     }
@@ -280,14 +304,25 @@ impl ConsumeKafka {
         (topic, partition): (String, i32),
         stops: &dyn Fn() -> bool,
     ) -> Result<(), ProcessorError> {
-        let from = self.offsets.get(&(topic.clone(), partition)).copied().unwrap_or(0);
+        let from = self
+            .offsets
+            .get(&(topic.clone(), partition))
+            .copied()
+            .unwrap_or(0);
         let Some(end) = self.reset else {
             return Err(ProcessorError::Failed(format!(
                 "offset {from} of {topic}-{partition} is not there any more and Offset Reset is \
                  none: set the group's offset, or earliest or latest"
             )));
         };
-        let offset = end_of(&mut self.cluster, self.reading, &topic, partition, end, stops);
+        let offset = end_of(
+            &mut self.cluster,
+            self.reading,
+            &topic,
+            partition,
+            end,
+            stops,
+        );
         let offset = offset.map_err(failed)?;
         context.post(
             Level::Warning,

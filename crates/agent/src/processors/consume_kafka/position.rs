@@ -40,7 +40,11 @@ impl Positions {
         partition: i32,
         committed: Option<i64>,
     ) -> Option<i64> {
-        let known = self.topics.get(topic).and_then(|of| of.get(&partition)).copied();
+        let known = self
+            .topics
+            .get(topic)
+            .and_then(|of| of.get(&partition))
+            .copied();
         match (known, committed) {
             (None, committed) => committed,
             // The group never had one, or lost it: what is in the repository counts.
@@ -93,16 +97,27 @@ mod tests {
         positions.advance("t", 0, 100, 150);
         let at = |committed| positions.clone().resume("t", 0, committed);
         assert_eq!(at(Some(100)), Some(150), "the commit was lost");
-        assert_eq!(at(Some(130)), Some(150), "an earlier commit was not heard of");
+        assert_eq!(
+            at(Some(130)),
+            Some(150),
+            "an earlier commit was not heard of"
+        );
         assert_eq!(at(Some(150)), Some(150));
         assert_eq!(at(Some(151)), Some(151), "another member read on");
         assert_eq!(at(Some(20)), Some(20), "somebody set it back");
         assert_eq!(at(None), Some(150));
         assert_eq!(positions.clone().resume("t", 1, None), None);
         positions.committed(&Offsets::from([(("t".to_owned(), 0), 150)]));
-        assert_eq!(positions.clone().resume("t", 0, Some(100)), Some(100), "set back");
+        assert_eq!(
+            positions.clone().resume("t", 0, Some(100)),
+            Some(100),
+            "set back"
+        );
         let read = Positions::read(&positions.to_bytes());
         assert_eq!(read, positions);
-        assert_eq!(Positions::read(&Bytes::from_static(b"nonsense")), Positions::default());
+        assert_eq!(
+            Positions::read(&Bytes::from_static(b"nonsense")),
+            Positions::default()
+        );
     }
 }

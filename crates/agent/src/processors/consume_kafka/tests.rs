@@ -90,11 +90,21 @@ fn run_until(dir: &Path, text: &str, to: &Broker, count: usize) {
 fn records_of_every_codec_come_with_their_keys_and_headers() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (Broker::start(2), Broker::start(1));
-    let codecs = [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd];
+    let codecs = [
+        Codec::None,
+        Codec::Gzip,
+        Codec::Snappy,
+        Codec::Lz4,
+        Codec::Zstd,
+    ];
     for (index, codec) in codecs.into_iter().enumerate() {
         let values = numbers(index * 10..index * 10 + 10);
         let headers = [("kind", "first"), ("kind", "second"), ("other", "no")];
-        from.append("in", index as i32 % 2, batch(&values, Some(b"\xe2key"), &headers, codec));
+        from.append(
+            "in",
+            index as i32 % 2,
+            batch(&values, Some(b"\xe2key"), &headers, codec),
+        );
     }
     let properties = "Headers To Add As Attributes: kind\n    Key Attribute Encoding: Hex";
     run_until(dir.path(), &copy(&from, &to, properties), &to, 50);
@@ -116,25 +126,42 @@ fn records_of_every_codec_come_with_their_keys_and_headers() {
     assert!(of_first.contains_key("kafka.partition") && of_first.contains_key("kafka.offset"));
     assert_eq!(of_first.get("other"), None);
     // A stop leaves the group with all offsets committed.
-    assert_eq!((from.group_offset("in", 0), from.group_offset("in", 1)), (Some(30), Some(20)));
+    assert_eq!(
+        (from.group_offset("in", 0), from.group_offset("in", 1)),
+        (Some(30), Some(20))
+    );
 }
 
 #[test]
 fn a_demarcator_joins_records_of_a_partition() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (Broker::start(1), Broker::start(1));
-    from.append("in", 0, batch(&numbers(0..3), None, &[("kind", "a")], Codec::None));
-    from.append("in", 0, batch(&numbers(3..5), None, &[("kind", "b")], Codec::None));
+    from.append(
+        "in",
+        0,
+        batch(&numbers(0..3), None, &[("kind", "a")], Codec::None),
+    );
+    from.append(
+        "in",
+        0,
+        batch(&numbers(3..5), None, &[("kind", "b")], Codec::None),
+    );
     let properties = "Headers To Add As Attributes: kind\n    Message Demarcator: '|'";
     run_until(dir.path(), &copy(&from, &to, properties), &to, 2);
     let values = to.values("out", 0);
-    assert_eq!(values, [&b"value 0|value 1|value 2"[..], b"value 3|value 4"]);
+    assert_eq!(
+        values,
+        [&b"value 0|value 1|value 2"[..], b"value 3|value 4"]
+    );
     let count = |index: usize| {
         let headers = &to.headers()[index];
         let found = headers.iter().find(|(name, _)| name == "kafka.count");
         found.and_then(|(_, value)| value.clone()).unwrap()
     };
-    assert_eq!((count(0).as_ref(), count(1).as_ref()), (&b"3"[..], &b"2"[..]));
+    assert_eq!(
+        (count(0).as_ref(), count(1).as_ref()),
+        (&b"3"[..], &b"2"[..])
+    );
 }
 
 #[test]
@@ -170,7 +197,11 @@ fn killed_and_with_lost_answers_each_record_comes_once() {
         let mut child = agent(dir.path(), &flow);
         for _ in 0..10 {
             let values = numbers(written..written + 100);
-            from.append("in", written as i32 / 100 % 3, batch(&values, None, &[], Codec::Lz4));
+            from.append(
+                "in",
+                written as i32 / 100 % 3,
+                batch(&values, None, &[], Codec::Lz4),
+            );
             written += 100;
             std::thread::sleep(Duration::from_millis(60 + 25 * round));
         }
@@ -190,8 +221,10 @@ fn two_agents_share_the_partitions_and_one_takes_over() {
     let (from, to) = (Broker::start(4), Broker::start(1));
     let runtime = runtime();
     let text = copy(&from, &to, "");
-    let (first_ground, second_ground) =
-        (ground(first_dir.path(), &runtime), ground(second_dir.path(), &runtime));
+    let (first_ground, second_ground) = (
+        ground(first_dir.path(), &runtime),
+        ground(second_dir.path(), &runtime),
+    );
     let first = start(&first_ground, &text);
     wait_until("one is in the group", || from.generation() > 0);
     let second = start(&second_ground, &text);
@@ -199,15 +232,27 @@ fn two_agents_share_the_partitions_and_one_takes_over() {
     let produced = |range: std::ops::Range<usize>| {
         for (index, start) in range.step_by(10).enumerate() {
             let values = numbers(start..start + 10);
-            from.append("in", index as i32 % 4, batch(&values, None, &[], Codec::None));
+            from.append(
+                "in",
+                index as i32 % 4,
+                batch(&values, None, &[], Codec::None),
+            );
         }
     };
     produced(0..200);
     wait_until("all records are there", || to.count("out") >= 200);
     let out = |engine: &crate::engine::Engine| {
-        engine.nodes().iter().find(|node| node.id == "consume").unwrap().flow_files_out
+        engine
+            .nodes()
+            .iter()
+            .find(|node| node.id == "consume")
+            .unwrap()
+            .flow_files_out
     };
-    assert!(out(&first) > 0 && out(&second) > 0, "one agent read everything");
+    assert!(
+        out(&first) > 0 && out(&second) > 0,
+        "one agent read everything"
+    );
     first.stop();
     produced(200..400);
     wait_until("the other has taken over", || to.count("out") >= 400);
@@ -230,8 +275,14 @@ fn a_lost_offset_is_reset_and_told() {
     wait_until("the others are there", || to.count("out") >= 20);
     engine.stop();
     assert_eq!(sorted(&to)[10..], numbers(20..30));
-    let bulletins = ground.bulletins.since(ground.clock.now(), Duration::from_secs(60));
-    let told = |text: &str| bulletins.iter().any(|bulletin| bulletin.message.contains(text));
+    let bulletins = ground
+        .bulletins
+        .since(ground.clock.now(), Duration::from_secs(60));
+    let told = |text: &str| {
+        bulletins
+            .iter()
+            .any(|bulletin| bulletin.message.contains(text))
+    };
     assert!(told("reading goes on at 20"), "{bulletins:?}");
 }
 
@@ -243,15 +294,24 @@ fn a_member_that_is_held_back_stays_one() {
     let runtime = runtime();
     let ground = ground(dir.path(), &runtime);
     let text = copy(&from, &to, "Max Poll Records: 10")
-        .replace("destination name: publish}", "destination name: publish, max work queue size: 5}")
+        .replace(
+            "destination name: publish}",
+            "destination name: publish, max work queue size: 5}",
+        )
         .replace("Session Timeout: 6 sec", "Session Timeout: 900 ms");
     let engine = start(&ground, &text);
     wait_until("it is in the group", || from.generation() > 0);
     from.append("in", 0, batch(&numbers(0..50), None, &[], Codec::None));
-    wait_until("the first are committed", || from.group_offset("in", 0) == Some(10));
+    wait_until("the first are committed", || {
+        from.group_offset("in", 0) == Some(10)
+    });
     // Held back for several session timeouts.
     std::thread::sleep(Duration::from_secs(3));
-    assert_eq!(from.group_offset("in", 0), Some(10), "it went on in spite of the full connection");
+    assert_eq!(
+        from.group_offset("in", 0),
+        Some(10),
+        "it went on in spite of the full connection"
+    );
     to.set_away(false);
     wait_until("all are there", || to.count("out") >= 50);
     engine.stop();
@@ -274,11 +334,17 @@ fn patterns_name_topics_and_bad_settings_are_refused() {
     assert_eq!(sorted(&to), expected);
     for (properties, message) in [
         ("Security Protocol: sasl_plaintext", "Username is required"),
-        ("Topic Name Format: Patterns\n    Headers To Add As Attributes: '('", "Headers To Add"),
+        (
+            "Topic Name Format: Patterns\n    Headers To Add As Attributes: '('",
+            "Headers To Add",
+        ),
     ] {
         let flow = crate::definition::Flow::parse(&copy(&from, &to, properties)).unwrap();
         let prepared = crate::engine::Prepared::new(base::UnixMillis(0), flow);
-        let error = prepared.err().map(|error| error.to_string()).unwrap_or_default();
+        let error = prepared
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default();
         assert!(error.contains(message), "{properties}: {error}");
     }
 }
@@ -325,10 +391,21 @@ Connections:
     let ground = ground(dir.path(), &runtime);
     let engine = start(&ground, &text);
     wait_until("records are there and empty ones failed", || {
-        let failed = engine.nodes().iter().any(|node| node.id == "failed" && node.flow_files_in > 2);
+        let failed = engine
+            .nodes()
+            .iter()
+            .any(|node| node.id == "failed" && node.flow_files_in > 2);
         broker.count("out") > 5 && failed
     });
     engine.stop();
-    assert!(broker.values("out", 0).iter().all(|value| value.as_ref() == "z".repeat(500).as_bytes()));
-    assert!(broker.bytes("out", 0) < 200 * broker.count("out"), "records are not packed");
+    assert!(
+        broker
+            .values("out", 0)
+            .iter()
+            .all(|value| value.as_ref() == "z".repeat(500).as_bytes())
+    );
+    assert!(
+        broker.bytes("out", 0) < 200 * broker.count("out"),
+        "records are not packed"
+    );
 }

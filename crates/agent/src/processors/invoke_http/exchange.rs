@@ -11,8 +11,8 @@ use crate::bulletins::Level;
 use crate::content::Content;
 use crate::engine::Context;
 use crate::flowfile::{Attributes, FlowFile};
-use crate::net::limits::{HTTP_ANSWER_ATTRIBUTE_BYTES_MAX, HTTP_ANSWER_HEADERS_MAX};
 use crate::net::http_client::{self, PIECE_BYTES, Progress};
+use crate::net::limits::{HTTP_ANSWER_ATTRIBUTE_BYTES_MAX, HTTP_ANSWER_HEADERS_MAX};
 use crate::net::pace::Pace;
 use crate::net::run_until_stop;
 use crate::processors::ProcessorError;
@@ -72,13 +72,21 @@ impl InvokeHttp {
                 session.transfer_penalized(flow_file, FAILURE);
                 return Ok(());
             }
-            None => return Err(ProcessorError::Failed("stopped before an answer".to_owned())),
+            None => {
+                return Err(ProcessorError::Failed(
+                    "stopped before an answer".to_owned(),
+                ));
+            }
         };
         let facts = [
             ("invokehttp.status.code", answer.status.as_str().to_owned()),
             (
                 "invokehttp.status.message",
-                answer.status.canonical_reason().unwrap_or_default().to_owned(),
+                answer
+                    .status
+                    .canonical_reason()
+                    .unwrap_or_default()
+                    .to_owned(),
             ),
             ("invokehttp.request.url", url.clone()),
             ("invokehttp.tx.id", uuid::Uuid::new_v4().to_string()),
@@ -92,12 +100,15 @@ impl InvokeHttp {
             for (name, value) in &answer.headers {
                 of_answer.set(name, value.as_str());
             }
-            let kind = answer.headers.iter().find(|(name, _)| name == "content-type");
+            let kind = answer
+                .headers
+                .iter()
+                .find(|(name, _)| name == "content-type");
             if let Some((_, kind)) = kind {
                 of_answer.set("mime.type", kind.as_str());
             }
             let mut response = session.create_child(&[&flow_file], Arc::new(of_answer));
-            session.set_content(&mut response, content);
+            session.set_content(&mut response, content)?;
             session.note(&response, EventKind::Fetch, &url);
             session.transfer(response, RESPONSE);
         } else if let (Body::Attribute(text), Some(name)) = (answer.body, &attribute) {
@@ -127,7 +138,10 @@ impl InvokeHttp {
         ready: Ready,
         progress: &Progress,
     ) -> Result<reqwest::RequestBuilder, ProcessorError> {
-        let mut request = self.client.request(ready.method, ready.url).headers(ready.headers);
+        let mut request = self
+            .client
+            .request(ready.method, ready.url)
+            .headers(ready.headers);
         if let Some((user, password)) = &self.credentials {
             request = request.basic_auth(user, Some(password));
         }
@@ -142,7 +156,13 @@ impl InvokeHttp {
             let len = (!self.is_chunked).then_some(size);
             let reader = session.reader(flow_file);
             let runtime = context.runtime();
-            request.body(http_client::body(runtime, reader, len, self.upload_speed, progress))
+            request.body(http_client::body(
+                runtime,
+                reader,
+                len,
+                self.upload_speed,
+                progress,
+            ))
         })
     }
 

@@ -28,6 +28,7 @@ use crate::engine::Context;
 use crate::expression::Expression;
 use crate::flowfile::{Attributes, FlowFile};
 use crate::net::{http_client, tls};
+use crate::patterns;
 use crate::services::{ProxyConfiguration, ProxyType, SslContext};
 use crate::session::ProcessSession;
 
@@ -86,7 +87,9 @@ impl InvokeHttp {
             follows_redirects: settings.flag("Follow Redirects")?,
         })?;
         let sends = settings.text("Attributes to Send")?;
-        let sends = sends.map(|pattern| whole(&pattern)).transpose();
+        let sends = sends
+            .map(|pattern| patterns::whole_text(&pattern))
+            .transpose();
         let user = settings.text("Request Username")?;
         let password = settings.text("Request Password")?.unwrap_or_default();
         let speed = |name: &str| match settings.text(name)? {
@@ -95,8 +98,12 @@ impl InvokeHttp {
         };
         Ok(InvokeHttp {
             client,
-            method: settings.expression("HTTP Method")?.ok_or("HTTP Method is empty")?,
-            url: settings.expression("Remote URL")?.ok_or("Remote URL is empty")?,
+            method: settings
+                .expression("HTTP Method")?
+                .ok_or("HTTP Method is empty")?,
+            url: settings
+                .expression("Remote URL")?
+                .ok_or("Remote URL is empty")?,
             content_type: settings
                 .expression("Content-type")?
                 .unwrap_or_else(|| Expression::literal(CONTENT_TYPE_DEFAULT)),
@@ -124,11 +131,7 @@ impl InvokeHttp {
     }
 
     /// Everything about the request that can be wrong before it is made.
-    fn prepare(
-        &self,
-        session: &ProcessSession<'_>,
-        flow_file: &FlowFile,
-    ) -> Result<Ready, String> {
+    fn prepare(&self, session: &ProcessSession<'_>, flow_file: &FlowFile) -> Result<Ready, String> {
         let scope = session.scope(flow_file);
         let text = |expression: &Expression| match expression.evaluate(scope) {
             Ok(text) => Ok(text.into_owned()),
@@ -158,8 +161,8 @@ impl InvokeHttp {
             if kind.is_empty() {
                 kind = CONTENT_TYPE_DEFAULT.to_owned();
             }
-            let kind = HeaderValue::from_str(&kind)
-                .map_err(|_| format!("'{kind}' is no content type"))?;
+            let kind =
+                HeaderValue::from_str(&kind).map_err(|_| format!("'{kind}' is no content type"))?;
             headers.insert(reqwest::header::CONTENT_TYPE, kind);
         }
         Ok(Ready {
@@ -217,15 +220,13 @@ impl Processor for InvokeHttp {
     }
 }
 
-/// A pattern that must fit the whole name, as MiNiFi's must.
-fn whole(pattern: &str) -> Result<Regex, regex::Error> {
-    Regex::new(&format!("^(?:{pattern})$"))
-}
-
 /// The nearest name that a header can have.
 fn transformed(name: &str) -> HeaderName {
     let fits = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-    let name: String = name.chars().map(|c| if fits(c) { c } else { '-' }).collect();
+    let name: String = name
+        .chars()
+        .map(|c| if fits(c) { c } else { '-' })
+        .collect();
     HeaderName::from_bytes(name.as_bytes()).unwrap_or(HeaderName::from_static("x-attribute"))
 }
 

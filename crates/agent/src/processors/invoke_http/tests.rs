@@ -55,12 +55,20 @@ Connections:
 
 fn count_in(engine: &Engine, id: &str) -> u64 {
     let nodes = engine.nodes();
-    nodes.iter().find(|node| node.id == id).unwrap().flow_files_in
+    nodes
+        .iter()
+        .find(|node| node.id == id)
+        .unwrap()
+        .flow_files_in
 }
 
 fn queued(engine: &Engine, id: &str) -> u64 {
     let queues = engine.queues();
-    queues.iter().find(|queue| queue.id == id).unwrap().flow_files
+    queues
+        .iter()
+        .find(|queue| queue.id == id)
+        .unwrap()
+        .flow_files
 }
 
 /// Runs a flow until `done` and returns what its counts say.
@@ -77,24 +85,42 @@ fn run(text: &str, mut done: impl FnMut(&Engine) -> bool) {
 fn content_and_attributes_go_out_and_the_answer_comes_back() {
     let peer = HttpPeer::start(None, |seen: &Seen| {
         let body = [b"got ", seen.body.as_slice()].concat();
-        Answer::new(201, body).with("content-type", "text/told").with("x-answer", "yes")
+        Answer::new(201, body)
+            .with("content-type", "text/told")
+            .with("x-answer", "yes")
     });
     let address = peer.address();
     let properties = format!(
         "HTTP Method: POST, Remote URL: 'http://{address}/in/${{x-kind}}?n=1', \
          Attributes to Send: 'x-.*|bad.*', Content-type: text/plain"
     );
-    run(&flow(&peer, "Custom Text: hello, Batch Size: 3", &properties, ""), |engine| {
-        peer.at("/shown").len() == 3 && count_in(engine, "success") == 3
-    });
+    run(
+        &flow(&peer, "Custom Text: hello, Batch Size: 3", &properties, ""),
+        |engine| peer.at("/shown").len() == 3 && count_in(engine, "success") == 3,
+    );
     for request in peer.at("/in/fast?n=1") {
-        assert_eq!((request.method.as_str(), request.body.as_slice()), ("POST", &b"hello"[..]));
+        assert_eq!(
+            (request.method.as_str(), request.body.as_slice()),
+            ("POST", &b"hello"[..])
+        );
         assert_eq!(request.header("x-kind"), Some("fast"));
-        assert_eq!(request.header("bad-name"), Some("blank"), "the name is transformed");
-        assert_eq!(request.header("other"), None, "an attribute that was not asked for");
+        assert_eq!(
+            request.header("bad-name"),
+            Some("blank"),
+            "the name is transformed"
+        );
+        assert_eq!(
+            request.header("other"),
+            None,
+            "an attribute that was not asked for"
+        );
         assert_eq!(request.header("content-type"), Some("text/plain"));
         assert_eq!(request.header("content-length"), Some("5"));
-        assert!(request.header("date").is_some_and(|date| date.ends_with("GMT")));
+        assert!(
+            request
+                .header("date")
+                .is_some_and(|date| date.ends_with("GMT"))
+        );
     }
     assert_eq!(peer.at("/in/fast?n=1").len(), 3);
     for answer in peer.at("/shown") {
@@ -104,15 +130,22 @@ fn content_and_attributes_go_out_and_the_answer_comes_back() {
         assert_eq!(answer.header("invokehttp.request.url"), Some(url.as_str()));
         assert_eq!(answer.header("mime.type"), Some("text/told"));
         assert_eq!(answer.header("x-answer"), Some("yes"));
-        assert_eq!(answer.header("x-kind"), Some("fast"), "attributes of the original stay");
+        assert_eq!(
+            answer.header("x-kind"),
+            Some("fast"),
+            "attributes of the original stay"
+        );
     }
 }
 
 #[test]
 fn each_answer_leads_its_way() {
-    for (status, relationship) in
-        [(204, "success"), (503, "retry"), (404, "no-retry"), (304, "no-retry")]
-    {
+    for (status, relationship) in [
+        (204, "success"),
+        (503, "retry"),
+        (404, "no-retry"),
+        (304, "no-retry"),
+    ] {
         let peer = HttpPeer::start(None, move |seen: &Seen| match seen.target.as_str() {
             "/shown" => Answer::new(200, ""),
             _ => Answer::new(status, "text"),
@@ -134,7 +167,10 @@ fn each_answer_leads_its_way() {
         assert_eq!(peer.at("/x")[0].method, "GET");
         assert!(peer.at("/x")[0].body.is_empty(), "GET has no body");
         if !always && status != 204 {
-            assert!(peer.at("/shown").is_empty(), "{status} gave an answer's FlowFile");
+            assert!(
+                peer.at("/shown").is_empty(),
+                "{status} gave an answer's FlowFile"
+            );
         }
     }
 }
@@ -160,7 +196,10 @@ fn an_answer_can_become_an_attribute() {
 #[test]
 fn what_cannot_be_asked_or_is_not_answered_fails() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let silent = silent.local_addr().map(|address| (address, silent)).unwrap();
+    let silent = silent
+        .local_addr()
+        .map(|address| (address, silent))
+        .unwrap();
     let peer = HttpPeer::start(None, |_: &Seen| Answer::new(200, ""));
     for properties in [
         format!("Remote URL: 'http://{}/x', Read Timeout: 200 ms", silent.0),
@@ -172,7 +211,9 @@ fn what_cannot_be_asked_or_is_not_answered_fails() {
             peer.address()
         ),
     ] {
-        run(&flow(&peer, "", &properties, ""), |engine| queued(engine, "failure") == 1);
+        run(&flow(&peer, "", &properties, ""), |engine| {
+            queued(engine, "failure") == 1
+        });
     }
     assert!(peer.seen().is_empty());
 }
@@ -196,7 +237,10 @@ fn large_bodies_stream_both_ways_with_and_without_their_length() {
         assert!(sent.body == shown.body, "it changed on its way");
         let length = sent.header("content-length").map(str::to_owned);
         assert_eq!(length, (!is_chunked).then(|| (20 << 20).to_string()));
-        assert_eq!(sent.header("transfer-encoding"), is_chunked.then_some("chunked"));
+        assert_eq!(
+            sent.header("transfer-encoding"),
+            is_chunked.then_some("chunked")
+        );
     }
 }
 
@@ -212,7 +256,10 @@ fn speed_limits_hold() {
         count_in(engine, "success") == 1
     });
     let took = peer.at("/x")[0].took;
-    assert!(took > Duration::from_millis(1_500), "1 MB at 500 KB a second took {took:?}");
+    assert!(
+        took > Duration::from_millis(1_500),
+        "1 MB at 500 KB a second took {took:?}"
+    );
 }
 
 #[test]
@@ -224,15 +271,29 @@ fn tls_is_by_the_service_and_strangers_are_not_believed() {
     let secure = HttpPeer::start(Some(tls), |_: &Seen| Answer::new(200, "secret"));
     let open = certificates.server("server", ClientAuthentication::None);
     let open = HttpPeer::start(Some(open), |_: &Seen| Answer::new(200, ""));
-    let url = |peer: &HttpPeer| format!("Remote URL: 'https://localhost:{}/x'", peer.address().port());
+    let url = |peer: &HttpPeer| {
+        format!(
+            "Remote URL: 'https://localhost:{}/x'",
+            peer.address().port()
+        )
+    };
     let service = certificates.service("client");
     let known = format!("{}, SSL Context Service: tls", url(&secure));
-    run(&flow(&peer, "", &known, &service), |_| peer.at("/shown").len() == 1);
+    run(&flow(&peer, "", &known, &service), |_| {
+        peer.at("/shown").len() == 1
+    });
     assert_eq!(peer.at("/shown")[0].body, b"secret");
-    run(&flow(&peer, "", &url(&open), ""), |engine| queued(engine, "failure") == 1);
-    assert!(open.seen().is_empty(), "a server of a strange authority was believed");
+    run(&flow(&peer, "", &url(&open), ""), |engine| {
+        queued(engine, "failure") == 1
+    });
+    assert!(
+        open.seen().is_empty(),
+        "a server of a strange authority was believed"
+    );
     let trusting = format!("{}, Disable Peer Verification: true", url(&open));
-    run(&flow(&peer, "", &trusting, ""), |engine| count_in(engine, "success") == 1);
+    run(&flow(&peer, "", &trusting, ""), |engine| {
+        count_in(engine, "success") == 1
+    });
 }
 
 #[test]
@@ -246,9 +307,14 @@ fn a_proxy_and_the_server_are_told_who_asks() {
         proxy.ip(),
         proxy.port()
     );
-    run(&flow(&peer, "", &properties, ""), |engine| count_in(engine, "success") == 1);
+    run(&flow(&peer, "", &properties, ""), |engine| {
+        count_in(engine, "success") == 1
+    });
     let request = &peer.at("http://far.example/x")[0];
-    assert_eq!(request.header("proxy-authorization"), Some("Basic cHg6cHc="));
+    assert_eq!(
+        request.header("proxy-authorization"),
+        Some("Basic cHg6cHc=")
+    );
     assert_eq!(request.header("authorization"), Some("Basic dXNlcjp3b3Jk"));
 }
 
@@ -259,8 +325,10 @@ fn redirects_are_followed_or_not() {
             "/x" => Answer::new(302, "").with("location", "/y"),
             _ => Answer::new(200, ""),
         });
-        let properties =
-            format!("Remote URL: 'http://{}/x', Follow Redirects: {follows}", peer.address());
+        let properties = format!(
+            "Remote URL: 'http://{}/x', Follow Redirects: {follows}",
+            peer.address()
+        );
         run(&flow(&peer, "", &properties, ""), |engine| match follows {
             true => count_in(engine, "success") == 1,
             false => count_in(engine, "other") == 1,

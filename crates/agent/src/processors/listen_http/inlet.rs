@@ -14,9 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::Waker;
 use crate::flowfile::Attributes;
-use crate::net::limits::{HTTP_BODY_BYTES_MAX, HTTP_BODY_IN_MEMORY_BYTES_MAX};
 use crate::net::http_client::PieceBody;
 use crate::net::http_server::{Handler, Peer, answer};
+use crate::net::limits::{HTTP_BODY_BYTES_MAX, HTTP_BODY_IN_MEMORY_BYTES_MAX};
 
 /// What requests are checked by.
 #[derive(Clone, Debug)]
@@ -82,11 +82,17 @@ impl Inlet {
         let base = self.settings.base.trim_end_matches('/');
         let below = path.strip_prefix(base);
         if !below.is_some_and(|below| below.is_empty() || below.starts_with('/')) {
-            let text = format!("nothing is at {path}; this listens on {}\n", self.settings.base);
+            let text = format!(
+                "nothing is at {path}; this listens on {}\n",
+                self.settings.base
+            );
             return Some(answer(404, text));
         }
         if let Some(pattern) = &self.settings.authorized
-            && !peer.subject.as_deref().is_some_and(|subject| pattern.is_match(subject))
+            && !peer
+                .subject
+                .as_deref()
+                .is_some_and(|subject| pattern.is_match(subject))
         {
             tracing::warn!(subject = peer.subject, address = %peer.address, "not authorized");
             return Some(answer(403, "the certificate's subject is not authorized\n"));
@@ -109,7 +115,10 @@ impl Inlet {
     fn attributes(&self, request: &Request<Incoming>, peer: &Peer) -> Attributes {
         let uri = request.uri();
         let mut attributes = Attributes::new([
-            ("restlistener.remote.source.host", peer.address.ip().to_canonical().to_string()),
+            (
+                "restlistener.remote.source.host",
+                peer.address.ip().to_canonical().to_string(),
+            ),
             ("restlistener.request.uri", uri.path().to_owned()),
         ]);
         if let Some(query) = uri.query() {
@@ -141,7 +150,11 @@ impl Handler for Inlet {
             return refused;
         }
         let attributes = Arc::new(self.attributes(&request, &peer));
-        let scheme = if peer.subject.is_some() { "https" } else { "http" };
+        let scheme = if peer.subject.is_some() {
+            "https"
+        } else {
+            "http"
+        };
         let from = format!("{scheme}://{}{}", peer.address, request.uri().path());
         let mut body = request.into_body();
         let (first, is_whole) = match beginning(&mut body).await {
@@ -183,7 +196,10 @@ impl Handler for Inlet {
                 .compare_exchange(WAITS, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire)
                 .is_ok();
             if gives_up {
-                return Ok((503, "the flow is held back; send it again later\n".to_owned()));
+                return Ok((
+                    503,
+                    "the flow is held back; send it again later\n".to_owned(),
+                ));
             }
             answered.await
         };
@@ -220,9 +236,7 @@ impl Answer {
 /// The next piece of a body; trailers are left out.
 async fn piece(body: &mut Incoming) -> Option<Result<Bytes, hyper::Error>> {
     loop {
-        let frame = std::future::poll_fn(|cx| {
-            std::pin::Pin::new(&mut *body).poll_frame(cx)
-        });
+        let frame = std::future::poll_fn(|cx| std::pin::Pin::new(&mut *body).poll_frame(cx));
         match frame.await? {
             Ok(frame) => {
                 if let Ok(bytes) = frame.into_data() {

@@ -21,21 +21,21 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use regex::Regex;
 use rustls::ServerConfig;
 use tokio::sync::mpsc;
 
 use self::inlet::{Inlet, InletSettings, RequestBody, Waiting};
 use super::{
-    Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings, Shape,
 };
 use crate::bulletins::Level;
 use crate::content::Content;
 use crate::engine::Context;
 use crate::flowfile::FlowFile;
-use crate::net::limits::HTTP_REQUESTS_WAITING_MAX;
 use crate::net::http_server::Server;
+use crate::net::limits::HTTP_REQUESTS_WAITING_MAX;
+use crate::patterns;
 use crate::provenance::EventKind;
 use crate::services::{ClientAuthentication, SslContext, SslFiles};
 use crate::session::ProcessSession;
@@ -45,8 +45,11 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
     name: "ListenHTTP",
     description: "Takes HTTP requests as FlowFiles and answers 200 when they are durable.",
     properties: &[
-        PropertyKind::new("Base Path", "The path, and all below it, that is listened on.")
-            .default("contentListener"),
+        PropertyKind::new(
+            "Base Path",
+            "The path, and all below it, that is listened on.",
+        )
+        .default("contentListener"),
         PropertyKind::new("Listening Port", "The port; 0 picks a free one.")
             .default("80")
             .required()
@@ -61,10 +64,16 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
             "SSL Certificate",
             "PEM file of the certificate and its key; with it the port speaks TLS.",
         ),
-        PropertyKind::new("SSL Certificate Authority", "PEM file that clients are checked with."),
-        PropertyKind::new("SSL Verify Peer", "Whether clients must show a certificate.")
-            .default("no")
-            .allowed(&["no", "yes"]),
+        PropertyKind::new(
+            "SSL Certificate Authority",
+            "PEM file that clients are checked with.",
+        ),
+        PropertyKind::new(
+            "SSL Verify Peer",
+            "Whether clients must show a certificate.",
+        )
+        .default("no")
+        .allowed(&["no", "yes"]),
         PropertyKind::new("SSL Minimum Version", "The oldest TLS that is spoken.")
             .default("TLS1.2")
             .allowed(&["TLS1.2", "TLS1.3"]),
@@ -90,6 +99,18 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         name: "success",
         description: "A FlowFile for each request.",
     }],
+    writes: &[
+        AttributeKind::new("restlistener.remote.source.host", "The client's address."),
+        AttributeKind::new(
+            "restlistener.remote.user.dn",
+            "The subject of its certificate.",
+        ),
+        AttributeKind::new("restlistener.request.uri", "The request's path."),
+        AttributeKind::new("http.query", "What stands behind the path's question mark."),
+        AttributeKind::new("mime.type", "The request's Content-Type."),
+        AttributeKind::new("filename", "The header `filename`, where there is one."),
+        AttributeKind::new("<header>", "Headers that the property for them names."),
+    ],
     input: Input::Forbidden,
     make: |settings| ListenHttp::new(settings).map(|made| Box::new(made) as _),
 };
@@ -104,7 +125,8 @@ struct ListenHttp {
 }
 
 struct Running {
-    server: Server,
+    /// Listens as long as it is here.
+    _server: Server,
     requests: mpsc::Receiver<Waiting>,
 }
 
@@ -119,7 +141,7 @@ impl ListenHttp {
             size => usize::min(size, HTTP_REQUESTS_WAITING_MAX),
         };
         let pattern = |name: &str| match settings.text(name)? {
-            Some(text) => Regex::new(&format!("^(?:{text})$"))
+            Some(text) => patterns::whole_text(&text)
                 .map(Some)
                 .map_err(|error| format!("{name}: {error}")),
             None => Ok(None),
@@ -153,7 +175,10 @@ impl ListenHttp {
                 ))
             })?;
             context.post(Level::Info, &format!("listening on {}", server.address()));
-            self.running = Some(Running { server, requests });
+            self.running = Some(Running {
+                _server: server,
+                requests,
+            });
         }
         self.running
             .as_mut()
@@ -184,7 +209,9 @@ impl Processor for ListenHttp {
                 }
                 Err(Unkept::Client(reason)) => waiting.answer.give(400, reason),
                 Err(Unkept::Ours(error)) => {
-                    waiting.answer.give(503, "not kept; send it again".to_owned());
+                    waiting
+                        .answer
+                        .give(503, "not kept; send it again".to_owned());
                     for answer in kept {
                         answer.give(503, "not kept; send it again".to_owned());
                     }
@@ -232,9 +259,9 @@ fn keep(
             let mut writer = session.writer();
             let mut piece = Some(first);
             while let Some(bytes) = piece {
-                writer.write_all(&bytes).map_err(|error| {
-                    Unkept::Ours(ProcessorError::Failed(base::report(&error)))
-                })?;
+                writer
+                    .write_all(&bytes)
+                    .map_err(|error| Unkept::Ours(ProcessorError::Failed(base::report(&error))))?;
                 let next = async { tokio::time::timeout(PIECE_WAIT, rest.recv()).await };
                 piece = match context.runtime().block_on(next) {
                     Ok(None) => return Err(Unkept::Client("the body broke off".to_owned())),
@@ -253,7 +280,9 @@ fn keep(
     };
     let mut flow_file = session.create(Arc::clone(attributes));
     if let Some(content) = content {
-        session.set_content(&mut flow_file, content);
+        session
+            .set_content(&mut flow_file, content)
+            .map_err(Unkept::Ours)?;
     }
     Ok(flow_file)
 }

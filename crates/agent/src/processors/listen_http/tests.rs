@@ -14,7 +14,11 @@ use crate::testing::{Broker, Certificates, ground, runtime, start, wait_until};
 
 /// A port that nobody listens on just now.
 fn free_port() -> u16 {
-    TcpListener::bind("[::]:0").unwrap().local_addr().unwrap().port()
+    TcpListener::bind("[::]:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }
 
 /// ListenHTTP to PutFile under the name that the header `filename` or `x-name` says.
@@ -58,7 +62,9 @@ fn files(out: &Path) -> Vec<PathBuf> {
         return Vec::new();
     };
     let names = entries.flatten().map(|entry| entry.path());
-    names.filter(|path| !path.file_name().unwrap().to_string_lossy().starts_with('.')).collect()
+    names
+        .filter(|path| !path.file_name().unwrap().to_string_lossy().starts_with('.'))
+        .collect()
 }
 
 fn has(out: &Path, name: &str, content: &[u8]) -> bool {
@@ -66,7 +72,9 @@ fn has(out: &Path, name: &str, content: &[u8]) -> bool {
 }
 
 fn wait_for_port(port: u16) {
-    wait_until("it listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    wait_until("it listens", || {
+        TcpStream::connect(("127.0.0.1", port)).is_ok()
+    });
 }
 
 #[test]
@@ -81,9 +89,15 @@ fn each_method_and_path_has_its_answer() {
     let http = Client::new();
     let big = vec![b'b'; 5 << 20];
     runtime.block_on(async {
-        let post = http.post(url("/in/sub?q=1")).header("filename", "a").body("hello");
+        let post = http
+            .post(url("/in/sub?q=1"))
+            .header("filename", "a")
+            .body("hello");
         assert_eq!(post.send().await.unwrap().status(), StatusCode::OK);
-        let put = http.put(url("/in")).header("x-name", "big").body(big.clone());
+        let put = http
+            .put(url("/in"))
+            .header("x-name", "big")
+            .body(big.clone());
         assert_eq!(put.send().await.unwrap().status(), StatusCode::OK);
         let get = http.get(url("/in")).header("filename", "empty");
         assert_eq!(get.send().await.unwrap().status(), StatusCode::OK);
@@ -101,7 +115,10 @@ fn each_method_and_path_has_its_answer() {
     });
     assert_eq!(files(&out).len(), 3);
     engine.stop();
-    assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "it listens after its stop");
+    assert!(
+        TcpStream::connect(("127.0.0.1", port)).is_err(),
+        "it listens after its stop"
+    );
 }
 
 #[test]
@@ -114,13 +131,16 @@ fn a_body_that_breaks_off_is_not_kept() {
     wait_for_port(port);
     for sent in [10, 200_000] {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        let head = "POST /in HTTP/1.1\r\nhost: x\r\nfilename: broken\r\ncontent-length: 300000\r\n\r\n";
+        let head =
+            "POST /in HTTP/1.1\r\nhost: x\r\nfilename: broken\r\ncontent-length: 300000\r\n\r\n";
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(&vec![b'x'; sent]).unwrap();
         std::thread::sleep(Duration::from_millis(100));
     }
     let http = Client::new();
-    let post = http.post(format!("http://127.0.0.1:{port}/in")).header("filename", "whole");
+    let post = http
+        .post(format!("http://127.0.0.1:{port}/in"))
+        .header("filename", "whole");
     let status = runtime.block_on(async { post.body("w").send().await.unwrap().status() });
     assert_eq!(status, StatusCode::OK);
     wait_until("the whole one is there", || has(&out, "whole", b"w"));
@@ -180,7 +200,10 @@ Connections:
         }
         (kept, refused)
     });
-    assert!(statuses.0 >= 1 && statuses.1 >= 4, "kept and refused: {statuses:?}");
+    assert!(
+        statuses.0 >= 1 && statuses.1 >= 4,
+        "kept and refused: {statuses:?}"
+    );
     engine.stop();
 }
 
@@ -205,13 +228,18 @@ fn tls_lets_only_authorized_clients_in() {
             tls: name.map(|name| certificates.context(name).client()),
             ..ClientSettings::default()
         };
-        let post = client(&settings).unwrap().post(format!("https://localhost:{port}/in"));
+        let post = client(&settings)
+            .unwrap()
+            .post(format!("https://localhost:{port}/in"));
         let sent = runtime.block_on(post.header("filename", "a").body("x").send());
         sent.map(|answer| answer.status())
     };
     assert_eq!(post(Some("edge-1")).unwrap(), StatusCode::OK);
     assert_eq!(post(Some("visitor")).unwrap(), StatusCode::FORBIDDEN);
-    assert!(post(None).is_err(), "a client without a certificate came in");
+    assert!(
+        post(None).is_err(),
+        "a client without a certificate came in"
+    );
     let _ = ClientAuthentication::None;
     engine.stop();
 }
@@ -233,7 +261,11 @@ fn what_was_answered_by_200_is_there_after_a_kill() {
         let mut number = 0;
         while Instant::now() < deadline {
             let name = format!("{round}-{number}");
-            let body = if number % 7 == 0 { name.repeat(30_000) } else { name.clone() };
+            let body = if number % 7 == 0 {
+                name.repeat(30_000)
+            } else {
+                name.clone()
+            };
             let post = http
                 .post(format!("http://127.0.0.1:{port}/in"))
                 .header("filename", &name)
@@ -280,7 +312,9 @@ fn a_second_request_goes_over_the_same_connection() {
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"HTTP/1.1 200 OK");
         let mut rest = vec![0; 1_000];
-        stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_millis(50)))
+            .unwrap();
         let _ = stream.read(&mut rest);
         stream.set_read_timeout(None).unwrap();
     }

@@ -29,13 +29,16 @@ use memchr::memmem::Finder;
 use self::known::{Known, fill, open};
 use self::lines::{Lines, Pattern, cut, is_compressed, unescape};
 use super::{
-    Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind, RelationshipKind,
-    Settings, Shape,
+    AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    RelationshipKind, Settings, Shape,
 };
 use crate::bulletins::Level;
 use crate::engine::{Context, Waker};
 use crate::flowfile::Attributes;
-use crate::limits::{SESSION_FLOW_FILES_MAX, TAIL_BLOCK_BYTES, TAIL_LINE_BYTES_MAX, TAIL_RECHECK, TAIL_ROLLED_FILES_MAX};
+use crate::limits::{
+    SESSION_FLOW_FILES_MAX, TAIL_BLOCK_BYTES, TAIL_LINE_BYTES_MAX, TAIL_RECHECK,
+    TAIL_ROLLED_FILES_MAX,
+};
 use crate::session::ProcessSession;
 use crate::watch::Watch;
 
@@ -82,6 +85,11 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         name: "success",
         description: "Every line.",
     }],
+    writes: &[
+        AttributeKind::new("filename", "The file's name."),
+        AttributeKind::new("path", "The file's folder."),
+        AttributeKind::new("absolute.path", "The file's whole path."),
+    ],
     input: Input::Forbidden,
     make: |settings| TailFile::new(settings).map(|made| Box::new(made) as _),
 };
