@@ -330,6 +330,11 @@ impl Context {
         &self.node.name
     }
 
+    /// Whether any connection leads to the processor.
+    pub fn has_incoming(&self) -> bool {
+        !self.node.inputs.is_empty()
+    }
+
     /// Whether the processor should come to an end soon.
     pub fn is_stopping(&self) -> bool {
         self.node.wake.is_stopping.load(Ordering::Acquire)
@@ -507,7 +512,7 @@ impl Schedule {
             Scheduling::CronDriven(_) => Duration::ZERO,
         };
         self.due = match next {
-            Next::Again => now,
+            Next::Again | Next::Listening(_) => now,
             Next::Scheduled
                 if node.has_input()
                     && node.available(context.ground.clock.now()) == Available::Now =>
@@ -517,7 +522,7 @@ impl Schedule {
             Next::Scheduled | Next::Woken(_) => started + period,
             Next::Yield => now + node.definition.yield_period,
         };
-        if let Next::Woken(at_the_latest) = next {
+        if let Next::Woken(at_the_latest) | Next::Listening(at_the_latest) = next {
             self.woken_until = Some(now + at_the_latest);
         }
     }

@@ -26,6 +26,7 @@ mod json;
 mod kafka;
 pub mod limits;
 mod manifest;
+mod net;
 pub mod parameters;
 mod patterns;
 pub mod processors;

@@ -5,11 +5,15 @@
 //! property's description says so.
 
 mod buffers;
+mod consume_kafka;
 mod fetch_file;
 mod files;
 mod generate_flow_file;
 mod get_file;
+mod invoke_http;
+mod kafka_properties;
 mod list_file;
+mod listen_http;
 mod log_attribute;
 mod proc_fs_monitor;
 mod publish_kafka;
@@ -172,6 +176,8 @@ pub enum Next {
     Again,
     /// When it is woken, and after so long at the latest.
     Woken(std::time::Duration),
+    /// At once when it is woken, whatever its schedule says, and after so long at the latest.
+    Listening(std::time::Duration),
     /// After its yield period.
     Yield,
 }
@@ -200,6 +206,9 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &log_attribute::KIND,
     &publish_kafka::KIND,
     &publish_mqtt::KIND,
+    &consume_kafka::KIND,
+    &invoke_http::KIND,
+    &listen_http::KIND,
     &put_file::KIND,
 ];
 

@@ -2,10 +2,15 @@
 //! few lines.
 
 mod broker;
+mod certs;
+mod group;
+mod http;
 mod rig;
 mod rig_tests;
 
 pub(crate) use broker::Broker;
+pub(crate) use certs::Certificates;
+pub(crate) use http::{Answer, HttpPeer, Seen};
 pub(crate) use rig::{Out, Rig};
 
 use std::path::Path;
