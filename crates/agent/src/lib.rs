@@ -26,6 +26,7 @@ mod json;
 mod kafka;
 pub mod limits;
 mod manifest;
+mod mqtt;
 mod net;
 pub mod parameters;
 mod patterns;

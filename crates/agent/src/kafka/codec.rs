@@ -202,7 +202,7 @@ mod tests {
             );
             assert!(
                 codec
-                    .unpack(Bytes::from_static(b"\x82SNAPPY\0nonsense"))
+                    .unpack(Bytes::from_static(b"\x82SNAPPY\0 and nonsense"))
                     .is_err()
             );
         }

@@ -106,8 +106,8 @@ fn an_end_that_is_missing_is_left_and_damage_is_an_error() {
     assert_eq!((fetched.records.len(), fetched.next), (2, Some(2)));
     let half = read(whole.slice(..30), 0, Vec::new(), 10).unwrap();
     assert_eq!(half, Fetched::default());
-    for at in 16..whole.len() {
-        let mut damaged = BytesMut::from(whole.as_ref());
+    for at in 16..next.len() {
+        let mut damaged = BytesMut::from(next.as_ref());
         damaged[at] ^= 1;
         assert!(
             read(damaged.freeze(), 0, Vec::new(), 10).is_err(),

@@ -28,3 +28,12 @@ pub const KAFKA_UNPACKED_BYTES_MAX: usize = 64 << 20;
 
 /// Content bytes that one poll of ConsumeKafka makes into FlowFiles.
 pub const KAFKA_POLL_BYTES_MAX: usize = 4 << 20;
+
+/// Bytes of one MQTT packet either way.
+pub const MQTT_PACKET_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of messages that one ConsumeMQTT makes FlowFiles of at once.
+pub const MQTT_BATCH_BYTES_MAX: usize = 4 << 20;
+
+/// Messages that wait for a ConsumeMQTT, whatever Queue Max Message says.
+pub const MQTT_MESSAGES_WAITING_MAX: usize = 10_000;

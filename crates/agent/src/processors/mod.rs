@@ -6,6 +6,7 @@
 
 mod buffers;
 mod consume_kafka;
+mod consume_mqtt;
 mod fetch_file;
 mod files;
 mod generate_flow_file;
@@ -15,6 +16,7 @@ mod kafka_properties;
 mod list_file;
 mod listen_http;
 mod log_attribute;
+mod mqtt_properties;
 mod proc_fs_monitor;
 mod publish_kafka;
 mod publish_mqtt;
@@ -207,6 +209,7 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &publish_kafka::KIND,
     &publish_mqtt::KIND,
     &consume_kafka::KIND,
+    &consume_mqtt::KIND,
     &invoke_http::KIND,
     &listen_http::KIND,
     &put_file::KIND,

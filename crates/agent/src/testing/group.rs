@@ -82,7 +82,12 @@ impl Group {
         state.joining.insert(id.clone());
         if !state.is_preparing {
             state.is_preparing = true;
-            state.deadline = Some(Instant::now() + MEET);
+            let meets = if state.members.len() > 1 {
+                MEET_OTHERS
+            } else {
+                MEET
+            };
+            state.deadline = Some(Instant::now() + meets);
         }
         let wanted = state.generation + 1;
         while state.generation < wanted {
@@ -170,7 +175,7 @@ impl Group {
             state.joining.remove(&id);
         }
         state.is_preparing = !state.members.is_empty();
-        state.deadline = Some(Instant::now() + MEET);
+        state.deadline = Some(Instant::now() + MEET_OTHERS);
         LeaveGroupResponse::default()
     }
 
@@ -243,5 +248,8 @@ const UNKNOWN_MEMBER: i16 = 25;
 const REBALANCE_IN_PROGRESS: i16 = 27;
 const MEMBER_ID_REQUIRED: i16 = 79;
 
-/// How long a join waits for the other members.
+/// How long a join waits for members of old.
+const MEET_OTHERS: Duration = Duration::from_secs(10);
+
+/// How long a first join waits for others.
 const MEET: Duration = Duration::from_millis(700);

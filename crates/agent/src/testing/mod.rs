@@ -5,12 +5,14 @@ mod broker;
 mod certs;
 mod group;
 mod http;
+mod mqtt;
 mod rig;
 mod rig_tests;
 
 pub(crate) use broker::Broker;
 pub(crate) use certs::Certificates;
 pub(crate) use http::{Answer, HttpPeer, Seen};
+pub(crate) use mqtt::MqttPeer;
 pub(crate) use rig::{Out, Rig};
 
 use std::path::Path;

@@ -274,6 +274,11 @@ impl ConsumeKafka {
         self.offsets
             .extend(moved.iter().map(|(key, next)| (key.clone(), *next)));
         self.commit(context, &moved);
+        if let Some(positions) = &self.positions {
+            // What the group has now; lost with a crash, it is only found anew.
+            session.set_state(positions.to_bytes())?;
+            session.commit_lazily()?;
+        }
         Ok(Next::Again)
     }
 

@@ -183,8 +183,10 @@ fn an_answer_can_become_an_attribute() {
         peer.address()
     );
     let text = flow(&peer, "", &properties, "").replace(
-        "source relationship name: success, destination name: success",
-        "source relationship name: success, destination name: show",
+        "source relationship name: success, destination name: success}",
+        "source relationship name: success, destination name: success}\n\
+         - {id: again, source name: invoke, source relationship name: success, \
+         destination name: show}",
     );
     run(&text, |_| peer.at("/shown").len() == 1);
     let shown = &peer.at("/shown")[0];
@@ -221,22 +223,36 @@ fn what_cannot_be_asked_or_is_not_answered_fails() {
 #[test]
 fn large_bodies_stream_both_ways_with_and_without_their_length() {
     for is_chunked in [false, true] {
+        let big: Vec<u8> = (0..5_000_000u32).flat_map(u32::to_le_bytes).collect();
         let peer = HttpPeer::start(None, move |seen: &Seen| Answer {
             is_chunked,
-            ..Answer::new(200, seen.body.clone())
+            ..match seen.target.as_str() {
+                "/big" => Answer::new(200, big.clone()),
+                _ => Answer::new(200, seen.body.clone()),
+            }
         });
+        let address = peer.address();
         let properties = format!(
-            "HTTP Method: PUT, Remote URL: 'http://{}/x', Use Chunked Encoding: {is_chunked}",
-            peer.address()
+            "HTTP Method: PUT, Remote URL: 'http://{address}/x', \
+             Use Chunked Encoding: {is_chunked}"
         );
-        run(&flow(&peer, "File Size: 20 MB", &properties, ""), |_| {
-            peer.at("/shown").len() == 1
-        });
+        // What is sent was fetched before.
+        let text = flow(&peer, "", &properties, "")
+            .replace(
+                "class: GenerateFlowFile",
+                "class: InvokeHTTP\n  auto-terminated relationships list: [success, retry, no retry, failure]",
+            )
+            .replace(
+                "{Data Format: Text, Unique FlowFiles: false, }",
+                &format!("{{Remote URL: 'http://{address}/big'}}"),
+            )
+            .replace("make, source relationship name: success", "make, source relationship name: response");
+        run(&text, |_| peer.at("/shown").len() == 1);
         let (sent, shown) = (&peer.at("/x")[0], &peer.at("/shown")[0]);
-        assert_eq!(sent.body.len(), 20 << 20);
+        assert_eq!(sent.body.len(), 20_000_000);
         assert!(sent.body == shown.body, "it changed on its way");
         let length = sent.header("content-length").map(str::to_owned);
-        assert_eq!(length, (!is_chunked).then(|| (20 << 20).to_string()));
+        assert_eq!(length, (!is_chunked).then(|| 20_000_000.to_string()));
         assert_eq!(
             sent.header("transfer-encoding"),
             is_chunked.then_some("chunked")

@@ -98,7 +98,9 @@ fn each_method_and_path_has_its_answer() {
             .put(url("/in"))
             .header("x-name", "big")
             .body(big.clone());
-        assert_eq!(put.send().await.unwrap().status(), StatusCode::OK);
+        let put = put.send().await.unwrap();
+        let status = put.status();
+        assert_eq!(status, StatusCode::OK, "{}", put.text().await.unwrap());
         let get = http.get(url("/in")).header("filename", "empty");
         assert_eq!(get.send().await.unwrap().status(), StatusCode::OK);
         let head = http.head(url("/in")).header("filename", "head");
