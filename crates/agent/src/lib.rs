@@ -17,6 +17,7 @@ pub mod definition;
 pub mod engine;
 mod error;
 pub mod expression;
+pub mod fail_point;
 pub mod flowfile;
 mod host;
 mod kafka;
