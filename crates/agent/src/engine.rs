@@ -169,38 +169,7 @@ impl Engine {
     /// Starts a prepared flow on what its connections held before.
     pub fn start(ground: Ground, prepared: Prepared) -> Result<Engine, AgentError> {
         let Prepared { flow, processors } = prepared;
-        let wakes: HashMap<&str, Arc<Wake>> = flow
-            .processors
-            .iter()
-            .map(|p| (p.id.as_str(), Arc::<Wake>::default()))
-            .collect();
-        let cycles = cycles(&flow);
-        let connections: Vec<Arc<Connection>> = flow
-            .connections
-            .iter()
-            .map(|definition| {
-                let source = Arc::clone(&wakes[definition.source.as_str()].signal);
-                let destination = Arc::clone(&wakes[definition.destination.as_str()].signal);
-                let in_cycle = cycles.contains(&definition.id);
-                Arc::new(Connection::new(
-                    definition.clone(),
-                    in_cycle,
-                    source,
-                    destination,
-                ))
-            })
-            .collect();
-        let nodes: Vec<Arc<Node>> = flow
-            .processors
-            .iter()
-            .map(|p| {
-                Arc::new(Node::new(
-                    p,
-                    &connections,
-                    Arc::clone(&wakes[p.id.as_str()]),
-                ))
-            })
-            .collect();
+        let Places { connections, nodes } = Places::of(&flow);
         ground.repository.activate(&connections);
         let mut engine = Engine {
             flow,
@@ -268,6 +237,50 @@ impl Engine {
             bytes_max: connection.definition.bytes_max,
         };
         self.connections.iter().map(status).collect()
+    }
+}
+
+/// The connections and nodes of a flow, wired up.
+pub(crate) struct Places {
+    pub(crate) connections: Vec<Arc<Connection>>,
+    pub(crate) nodes: Vec<Arc<Node>>,
+}
+
+impl Places {
+    pub(crate) fn of(flow: &Flow) -> Places {
+        let wakes: HashMap<&str, Arc<Wake>> = flow
+            .processors
+            .iter()
+            .map(|p| (p.id.as_str(), Arc::<Wake>::default()))
+            .collect();
+        let cycles = cycles(flow);
+        let connections: Vec<Arc<Connection>> = flow
+            .connections
+            .iter()
+            .map(|definition| {
+                let source = Arc::clone(&wakes[definition.source.as_str()].signal);
+                let destination = Arc::clone(&wakes[definition.destination.as_str()].signal);
+                let in_cycle = cycles.contains(&definition.id);
+                Arc::new(Connection::new(
+                    definition.clone(),
+                    in_cycle,
+                    source,
+                    destination,
+                ))
+            })
+            .collect();
+        let nodes: Vec<Arc<Node>> = flow
+            .processors
+            .iter()
+            .map(|p| {
+                Arc::new(Node::new(
+                    p,
+                    &connections,
+                    Arc::clone(&wakes[p.id.as_str()]),
+                ))
+            })
+            .collect();
+        Places { connections, nodes }
     }
 }
 
@@ -549,7 +562,7 @@ fn give_back(node: &Node) {
 }
 
 /// Whether the repository may do it when asked again.
-fn is_passing(error: &AgentError) -> bool {
+pub(crate) fn is_passing(error: &AgentError) -> bool {
     matches!(
         error,
         AgentError::Repository {

@@ -39,6 +39,8 @@ mod flow_tests;
 #[cfg(test)]
 mod repository_tests;
 #[cfg(test)]
+mod sim_tests;
+#[cfg(test)]
 mod testing;
 
 pub use bulletins::{Bulletin, Bulletins, Level};

@@ -151,6 +151,21 @@ pub struct Outcome {
     pub peers: Vec<(String, f64)>,
     /// Figures for plots.
     pub series: Vec<Series>,
+    /// What a reader must know beside the figures: peers that were not there, bounds that the
+    /// machine could not set.
+    pub notes: Vec<String>,
+}
+
+impl Outcome {
+    /// Adds a note.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Adds a value.
+    pub fn add(&mut self, name: impl Into<String>, value: f64) {
+        self.values.push((name.into(), value));
+    }
 }
 
 /// Points that a plot draws as one line.

@@ -6,6 +6,7 @@
 
 mod agents;
 mod database;
+mod edge;
 mod experiment;
 mod experiments;
 mod host;
@@ -13,6 +14,7 @@ mod http;
 mod kafka;
 mod limits;
 mod load;
+mod peers;
 mod process;
 mod report;
 mod run;

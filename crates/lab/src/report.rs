@@ -62,6 +62,9 @@ pub fn table(finding: &Finding) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
     }
+    for note in notes(finding) {
+        let _ = writeln!(text, "note: {note}");
+    }
     text
 }
 
@@ -100,6 +103,9 @@ fn html(finding: &Finding) -> Result<String, LabError> {
         page.push_str(&html_row(row, finding.peer.is_some()));
     }
     page.push_str("</table>");
+    for note in notes(finding) {
+        write!(page, "<p class=host>Note: {}</p>", escape(note)).map_err(broken)?;
+    }
     for lines in plots(finding) {
         write!(page, "<h2>{}</h2>{}", escape(&lines[0].plot), plot(&lines)?).map_err(broken)?;
     }
@@ -142,6 +148,17 @@ fn html_row(row: &Row, has_peer: bool) -> String {
         figure(row.summary.max),
         row.goal.as_deref().unwrap_or(""),
     )
+}
+
+/// The runs' notes, each once.
+fn notes(finding: &Finding) -> Vec<&str> {
+    let mut all: Vec<&str> = Vec::new();
+    for note in finding.runs.iter().flat_map(|run| &run.notes) {
+        if !all.contains(&note.as_str()) {
+            all.push(note);
+        }
+    }
+    all
 }
 
 /// The series of the middle run, by plot, in order of appearance.

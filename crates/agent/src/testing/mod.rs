@@ -1,8 +1,10 @@
 //! What the tests of this crate share: a broker that is none, and flows in few lines.
 
 mod broker;
+mod hand;
 
 pub(crate) use broker::Broker;
+pub(crate) use hand::HandFlow;
 
 use std::path::Path;
 use std::sync::Arc;

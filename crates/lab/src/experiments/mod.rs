@@ -6,6 +6,7 @@ mod rest_proxy;
 mod store_restart;
 mod store_topics;
 mod store_vs_kafka;
+mod tail;
 
 use crate::experiment::Experiment;
 
@@ -18,4 +19,5 @@ pub const ALL: &[Experiment] = &[
     rest_proxy::EXPERIMENT,
     fleet::register::EXPERIMENT,
     fleet::heartbeat::EXPERIMENT,
+    tail::EXPERIMENT,
 ];
