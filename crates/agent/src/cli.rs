@@ -15,7 +15,7 @@ use crate::control::{Control, ControlConfig};
 use crate::definition::Flow;
 use crate::engine::{Failure, Ground, Prepared};
 use crate::processors::{Dynamic, Input, PROCESSORS};
-use crate::repository::{Repository, RepositoryLimits};
+use crate::repository::{Repository, RepositoryOptions};
 use crate::supervisor::{Supervisor, read};
 use crate::units;
 
@@ -121,7 +121,7 @@ fn run_flow(args: RunArgs) -> Result<(), AgentError> {
     let repository = Repository::open(
         Arc::new(RealDisk),
         &dir.join("repository"),
-        RepositoryLimits::default(),
+        RepositoryOptions::default(),
     )?;
     let identifier = identifier(&args, &properties, &repository)?;
     let control = control(&args, &properties, identifier)?;

@@ -384,6 +384,11 @@ impl Node {
         }
     }
 
+    /// What kind of processor it is.
+    pub(crate) fn kind_name(&self) -> &'static str {
+        self.definition.kind.name
+    }
+
     /// Whether it runs on input only.
     fn has_input(&self) -> bool {
         match self.definition.kind.input {
@@ -534,7 +539,6 @@ fn run(context: &Context, mut processor: Box<dyn Processor>) {
                 break;
             }
             Err(_) => {
-                give_back(node);
                 context.post(Level::Error, "the processor panicked; it rests for 30 s");
                 schedule.due = Instant::now() + ADMINISTRATIVE_YIELD;
             }
@@ -552,23 +556,23 @@ fn trigger(context: &Context, processor: &mut dyn Processor) -> Result<Next, Pro
     if outcome.is_err() {
         session.rollback();
     }
-    outcome
-}
-
-fn give_back(node: &Node) {
-    for input in &node.inputs {
-        input.give_back(None);
+    for id in session.drop_damaged()? {
+        let uuid = ground.repository.uuid(id);
+        let message = format!("FlowFile {uuid} was dropped: its content on the disk is damaged");
+        context.post(Level::Error, &message);
     }
+    outcome
 }
 
 /// Whether the repository may do it when asked again.
 pub(crate) fn is_passing(error: &AgentError) -> bool {
     matches!(
         error,
-        AgentError::Repository {
-            source: JournalError::Full { .. },
-            ..
-        }
+        AgentError::NoRoom
+            | AgentError::Repository {
+                source: JournalError::Full { .. },
+                ..
+            }
     )
 }
 

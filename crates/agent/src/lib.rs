@@ -11,7 +11,7 @@
 mod bulletins;
 pub mod cli;
 mod connection;
-mod content;
+pub mod content;
 mod control;
 pub mod definition;
 pub mod engine;
@@ -24,6 +24,7 @@ mod kafka;
 pub mod limits;
 mod manifest;
 pub mod processors;
+pub mod provenance;
 mod records;
 pub mod repository;
 pub mod session;

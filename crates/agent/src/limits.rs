@@ -23,8 +23,38 @@ pub const CONNECTION_FLOW_FILES_DEFAULT: u64 = 2_000;
 /// Bytes that a connection holds before its source rests; MiNiFi C++'s own default.
 pub const CONNECTION_BYTES_DEFAULT: u64 = 100 << 20;
 
-/// Bytes of one FlowFile's content and of one session's new content: it travels in one frame.
-pub const SESSION_CONTENT_BYTES_MAX: usize = 8 << 20;
+/// New content that a session keeps in memory for its commit's frame; more is written ahead.
+pub const SESSION_CONTENT_BYTES_MAX: usize = 4 << 20;
+
+/// Bytes of one claim at most, and so of one frame of content.
+pub const CLAIM_BYTES_MAX: usize = 8 << 20;
+
+/// Bytes of content that are read, written and checked at a time.
+pub const CONTENT_PIECE_BYTES: usize = 2 << 20;
+
+/// Bytes of content that a processor may ask for in one piece; more is read as a stream.
+pub const CONTENT_READ_BYTES_MAX: u64 = 64 << 20;
+
+/// Views of one FlowFile's content; a rope of more small ones is copied together.
+pub const CONTENT_VIEWS_MAX: usize = 4_096;
+
+/// Bytes of volatile content, where nothing else is said.
+pub const VOLATILE_BYTES_DEFAULT: u64 = 64 << 20;
+
+/// Claims of volatile content, where nothing else is said; MiNiFi's own default of 2017.
+pub const VOLATILE_COUNT_DEFAULT: u64 = 10_000;
+
+/// How long a session waits for room in volatile content before it is put back for later.
+pub const VOLATILE_WAIT: Duration = Duration::from_millis(500);
+
+/// Bytes of provenance events on the disk, where nothing else is said.
+pub const PROVENANCE_BYTES_DEFAULT: u64 = 256 << 20;
+
+/// Bytes of provenance events that are written together.
+pub const PROVENANCE_FRAME_BYTES: u64 = 64 << 10;
+
+/// Bytes of one segment of provenance events, which go as a whole.
+pub const PROVENANCE_SEGMENT_BYTES_MAX: u64 = 32 << 20;
 
 /// FlowFiles that one session takes or makes: bounds its memory and its frame.
 pub const SESSION_FLOW_FILES_MAX: usize = 20_000;
@@ -41,6 +71,10 @@ pub const SNAPSHOT_BYTES_MIN: u64 = 64 << 20;
 
 /// Journal bytes that old content may pin before it is moved forward.
 pub const PINNED_BYTES_MAX: u64 = 512 << 20;
+
+/// Bytes of the content journal that old content may pin before it is moved forward, and half of
+/// what it grows between two tidyings.
+pub const CONTENT_PINNED_BYTES_MAX: u64 = 512 << 20;
 
 /// Bytes of one processor's state; positions and sequences, not data.
 pub const PROCESSOR_STATE_BYTES_MAX: usize = 4 << 20;

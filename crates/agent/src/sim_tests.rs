@@ -21,7 +21,9 @@ use journal::{Disk, SimDisk};
 use crate::engine::is_passing;
 use crate::flowfile::Attributes;
 use crate::processors::ProcessorError;
-use crate::repository::{Repository, RepositoryLimits};
+use crate::repository::{
+    ContentKind, ProvenanceKind, Repository, RepositoryLimits, RepositoryOptions,
+};
 use crate::session::ProcessSession;
 use crate::testing::HandFlow;
 
@@ -115,6 +117,7 @@ enum End {
 struct World {
     rng: Rng,
     disk: SimDisk,
+    options: RepositoryOptions,
     /// What may be true: the first is the last one known to be safe.
     versions: Vec<Version>,
     next: u64,
@@ -126,6 +129,7 @@ impl World {
         World {
             rng: Rng::from_seed(seed ^ 0xa9e7),
             disk: SimDisk::new(seed),
+            options: options_of(seed),
             versions: vec![Version::default()],
             next: 0,
             seen: Seen::default(),
@@ -151,7 +155,7 @@ impl World {
         } else if self.rng.one_in(8) {
             self.disk.fail_next_sync();
         }
-        let opened = open(&self.disk);
+        let opened = open(&self.disk, self.options);
         self.disk.crash_after(u64::MAX);
         if let Some(flow) = opened
             && !self.disk.is_down()
@@ -163,7 +167,7 @@ impl World {
         } else {
             self.disk.kill();
         }
-        open(&self.disk).expect("it opens on a disk that works")
+        open(&self.disk, self.options).expect("it opens on a disk that works")
     }
 
     /// Holds what came back against what may be true.
@@ -228,11 +232,20 @@ impl World {
             session.rollback();
             return true;
         }
-        let committed = done.and_then(|()| match self.rng.below(3) {
-            0 => session.commit_lazily(),
+        if let Err(error) = done {
+            // It got no room, or could not read; either way it committed nothing.
+            session.rollback();
+            self.disk.set_capacity(None);
+            return matches!(error, ProcessorError::Repository(error) if is_passing(&error));
+        }
+        let way = self.rng.below(8);
+        let committed = match way {
+            0 | 1 => session.commit_lazily(),
+            2 => session.commit_and_wait(),
             _ => session.commit(),
-        });
+        };
         match committed {
+            Ok(()) if way == 2 => self.versions = vec![version],
             Ok(()) => self.versions.push(version),
             Err(ProcessorError::Repository(error)) if is_passing(&error) => {
                 // Refused: nothing happened, and there is room again.
@@ -429,14 +442,35 @@ impl Version {
     }
 }
 
-fn open(disk: &SimDisk) -> Option<HandFlow> {
+fn open(disk: &SimDisk, options: RepositoryOptions) -> Option<HandFlow> {
+    let repository = Repository::open(Arc::new(disk.clone()), Path::new(DIR), options).ok()?;
+    Some(HandFlow::new(repository, FLOW))
+}
+
+/// A mix of repositories on the disk, by seed, that tidies up often.
+fn options_of(seed: u64) -> RepositoryOptions {
     let limits = RepositoryLimits {
         segment_bytes: 32 << 10,
         snapshot_bytes_min: 16 << 10,
         pinned_bytes_max: 96 << 10,
+        content_pinned_bytes_max: 96 << 10,
+        reserve_bytes: 4 << 10,
     };
-    let repository = Repository::open(Arc::new(disk.clone()), Path::new(DIR), limits).ok()?;
-    Some(HandFlow::new(repository, FLOW))
+    let content = [ContentKind::FileSystem, ContentKind::Database][(seed % 2) as usize];
+    let provenance = match seed / 2 % 3 {
+        0 => ProvenanceKind::None,
+        1 => ProvenanceKind::Volatile {
+            bytes_max: 4 << 10,
+            count_max: 20,
+        },
+        _ => ProvenanceKind::DISK,
+    };
+    RepositoryOptions {
+        content,
+        provenance,
+        limits,
+        ..RepositoryOptions::default()
+    }
 }
 
 /// Everything that a repository holds now; it is left as it was.

@@ -5,6 +5,7 @@
 //! and spreads, and writes JSON and a self-contained HTML report. Nothing here is used by others.
 
 mod agents;
+mod bounds;
 mod database;
 mod edge;
 mod experiment;
@@ -17,6 +18,7 @@ mod load;
 mod peers;
 mod process;
 mod report;
+mod rocks;
 mod run;
 mod stats;
 mod store;

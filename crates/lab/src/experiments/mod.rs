@@ -2,6 +2,7 @@
 
 mod fleet;
 mod line;
+mod repositories;
 mod rest_proxy;
 mod store_restart;
 mod store_topics;
@@ -20,4 +21,6 @@ pub const ALL: &[Experiment] = &[
     fleet::register::EXPERIMENT,
     fleet::heartbeat::EXPERIMENT,
     tail::EXPERIMENT,
+    repositories::EXPERIMENT,
+    repositories::small::EXPERIMENT,
 ];
