@@ -26,6 +26,7 @@ use crate::definition::{Flow, ProcessorDefinition, Scheduling};
 use crate::limits::PROCESSOR_STACK_BYTES;
 use crate::processors::{Input, Next, Processor, ProcessorError, Settings};
 use crate::repository::Repository;
+use crate::services::Services;
 use crate::session::ProcessSession;
 use crate::signal::Signal;
 
@@ -56,6 +57,8 @@ pub struct Engine {
     flow: Flow,
     nodes: Vec<Arc<Node>>,
     connections: Vec<Arc<Connection>>,
+    /// Kept for as long as the flow runs.
+    _services: Services,
     threads: Vec<JoinHandle<()>>,
     ground: Ground,
 }
@@ -63,7 +66,14 @@ pub struct Engine {
 /// A flow whose processors are made but do not run.
 pub struct Prepared {
     flow: Flow,
+    services: Services,
     processors: Vec<Box<dyn Processor>>,
+}
+
+/// A processor with all that it needs to run.
+pub(crate) struct Worker {
+    pub(crate) context: Context,
+    pub(crate) processor: Box<dyn Processor>,
 }
 
 /// A processor's place in a running flow.
@@ -97,7 +107,7 @@ pub(crate) struct NodeStats {
 
 /// What a processor sees of the agent.
 pub struct Context {
-    node: Arc<Node>,
+    pub(crate) node: Arc<Node>,
     ground: Ground,
 }
 
@@ -147,16 +157,21 @@ impl Prepared {
     ///
     /// Errors: `Start`, when a processor's settings do not fit together.
     pub fn new(now: UnixMillis, flow: Flow) -> Result<Self, AgentError> {
+        let services = Services::make(now, &flow.services)?;
         let mut processors = Vec::new();
         for definition in &flow.processors {
-            let settings = Settings::new(now, definition);
+            let settings = Settings::new(now, definition).with_services(&services);
             let made = (definition.kind.make)(&settings);
             processors.push(made.map_err(|reason| AgentError::Start {
                 processor: definition.name.clone(),
                 reason,
             })?);
         }
-        Ok(Prepared { flow, processors })
+        Ok(Prepared {
+            flow,
+            services,
+            processors,
+        })
     }
 
     /// The flow's own id, empty where it has none.
@@ -168,23 +183,10 @@ impl Prepared {
 impl Engine {
     /// Starts a prepared flow on what its connections held before.
     pub fn start(ground: Ground, prepared: Prepared) -> Result<Engine, AgentError> {
-        let Prepared { flow, processors } = prepared;
-        let Places { connections, nodes } = Places::of(&flow);
-        ground.repository.activate(&connections);
-        let mut engine = Engine {
-            flow,
-            nodes,
-            connections,
-            threads: Vec::new(),
-            ground,
-        };
-        for (node, processor) in engine.nodes.iter().zip(processors) {
-            let context = Context {
-                node: Arc::clone(node),
-                ground: engine.ground.clone(),
-            };
+        let (mut engine, workers) = Engine::assemble(ground, prepared);
+        for Worker { context, processor } in workers {
             let thread = std::thread::Builder::new()
-                .name(node.name.chars().take(THREAD_NAME_CHARS).collect())
+                .name(context.name().chars().take(THREAD_NAME_CHARS).collect())
                 .stack_size(PROCESSOR_STACK_BYTES)
                 .spawn(move || run(&context, processor));
             match thread {
@@ -199,6 +201,65 @@ impl Engine {
             }
         }
         Ok(engine)
+    }
+
+    /// Puts a prepared flow on its connections; nothing runs yet.
+    pub(crate) fn assemble(ground: Ground, prepared: Prepared) -> (Engine, Vec<Worker>) {
+        let Prepared {
+            flow,
+            services,
+            processors,
+        } = prepared;
+        let wakes: HashMap<&str, Arc<Wake>> = flow
+            .processors
+            .iter()
+            .map(|p| (p.id.as_str(), Arc::<Wake>::default()))
+            .collect();
+        let cycles = cycles(&flow);
+        let connections: Vec<Arc<Connection>> = flow
+            .connections
+            .iter()
+            .map(|definition| {
+                let source = Arc::clone(&wakes[definition.source.as_str()].signal);
+                let destination = Arc::clone(&wakes[definition.destination.as_str()].signal);
+                let in_cycle = cycles.contains(&definition.id);
+                Arc::new(Connection::new(
+                    definition.clone(),
+                    in_cycle,
+                    source,
+                    destination,
+                ))
+            })
+            .collect();
+        let nodes: Vec<Arc<Node>> = flow
+            .processors
+            .iter()
+            .map(|p| {
+                Arc::new(Node::new(
+                    p,
+                    &connections,
+                    Arc::clone(&wakes[p.id.as_str()]),
+                ))
+            })
+            .collect();
+        ground.repository.activate(&connections);
+        let contexts = nodes.iter().map(|node| Context {
+            node: Arc::clone(node),
+            ground: ground.clone(),
+        });
+        let workers = contexts
+            .zip(processors)
+            .map(|(context, processor)| Worker { context, processor })
+            .collect();
+        let engine = Engine {
+            flow,
+            nodes,
+            connections,
+            _services: services,
+            threads: Vec::new(),
+            ground,
+        };
+        (engine, workers)
     }
 
     /// Stops every processor after what it is doing, and parks what is queued.
@@ -237,50 +298,6 @@ impl Engine {
             bytes_max: connection.definition.bytes_max,
         };
         self.connections.iter().map(status).collect()
-    }
-}
-
-/// The connections and nodes of a flow, wired up.
-pub(crate) struct Places {
-    pub(crate) connections: Vec<Arc<Connection>>,
-    pub(crate) nodes: Vec<Arc<Node>>,
-}
-
-impl Places {
-    pub(crate) fn of(flow: &Flow) -> Places {
-        let wakes: HashMap<&str, Arc<Wake>> = flow
-            .processors
-            .iter()
-            .map(|p| (p.id.as_str(), Arc::<Wake>::default()))
-            .collect();
-        let cycles = cycles(flow);
-        let connections: Vec<Arc<Connection>> = flow
-            .connections
-            .iter()
-            .map(|definition| {
-                let source = Arc::clone(&wakes[definition.source.as_str()].signal);
-                let destination = Arc::clone(&wakes[definition.destination.as_str()].signal);
-                let in_cycle = cycles.contains(&definition.id);
-                Arc::new(Connection::new(
-                    definition.clone(),
-                    in_cycle,
-                    source,
-                    destination,
-                ))
-            })
-            .collect();
-        let nodes: Vec<Arc<Node>> = flow
-            .processors
-            .iter()
-            .map(|p| {
-                Arc::new(Node::new(
-                    p,
-                    &connections,
-                    Arc::clone(&wakes[p.id.as_str()]),
-                ))
-            })
-            .collect();
-        Places { connections, nodes }
     }
 }
 
@@ -342,6 +359,10 @@ impl Context {
 
     /// Puts up a bulletin.
     pub fn post(&self, level: Level, message: &str) {
+        if level < self.node.definition.bulletin_level {
+            tracing::debug!(processor = self.node.name, "{message}");
+            return;
+        }
         let source = Source {
             id: &self.node.id,
             name: &self.node.name,
@@ -483,6 +504,7 @@ impl Schedule {
         let period = match node.definition.scheduling {
             Scheduling::EventDriven => Duration::ZERO,
             Scheduling::TimerDriven(period) => period,
+            Scheduling::CronDriven(_) => Duration::ZERO,
         };
         self.due = match next {
             Next::Again => now,
@@ -547,7 +569,11 @@ fn run(context: &Context, mut processor: Box<dyn Processor>) {
     processor.stop();
 }
 
-fn trigger(context: &Context, processor: &mut dyn Processor) -> Result<Next, ProcessorError> {
+/// One session of a processor, committed, or rolled back on an error.
+pub(crate) fn trigger(
+    context: &Context,
+    processor: &mut dyn Processor,
+) -> Result<Next, ProcessorError> {
     let ground = &context.ground;
     let mut session = ProcessSession::new(&context.node, &ground.repository, ground.clock.as_ref());
     let outcome = processor

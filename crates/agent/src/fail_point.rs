@@ -1,112 +1,110 @@
-//! Spots at which a test has the process end as a crash would. Debug builds only.
+//! Named places at which a test can end the work, as a crash would.
 //!
-//! `THALWEG_FAIL_POINT=NAME:COUNT` ends the process, with nothing cleaned up or flushed, when the
-//! spot NAME is passed for the COUNT-th time; the next start of the same command would end there
-//! too, so a test takes the variable away again. Release builds have neither the spots nor the
-//! variable.
+//! In the crate's own tests an armed place panics on the test's thread. A debug build of the agent
+//! ends its process there, with nothing cleaned up or flushed, when `THALWEG_FAIL_POINT=NAME:COUNT`
+//! is set and the place is passed for the COUNT-th time. Release builds have neither.
 
-#[cfg(debug_assertions)]
-use std::sync::OnceLock;
-#[cfg(debug_assertions)]
-use std::sync::atomic::{AtomicU64, Ordering};
+/// Every place, in the order of a FlowFile's life.
+pub const NAMES: [&str; 11] = [
+    // A source has read its file.
+    "files.read",
+    // Its session is durable, the file is still there.
+    "files.committed",
+    // The file is gone.
+    "files.settled",
+    // Content has been handed to its journal, its session is not on record.
+    "repository.content",
+    // A session is complete in memory, its record not yet given to the journal.
+    "repository.before_flush",
+    // A session's record is on the disk, nobody has been told.
+    "repository.after_flush",
+    // A session's state is in effect, its FlowFiles are in no queue yet.
+    "repository.transfer",
+    // A part of a snapshot is to be written.
+    "repository.snapshot",
+    // Space was found free and is not yet given back.
+    "repository.reclaim",
+    // A sink has written a file under a name of its own.
+    "put_file.written",
+    // The file has its name, the session is not committed.
+    "put_file.named",
+];
 
-/// A spot between two steps that a crash must be allowed to part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailPoint {
-    /// Content has been handed to its store, its session is not on record.
-    ContentAppended,
-    /// A session is complete in memory, its record not yet given to the journal.
-    BeforeFlush,
-    /// A session's record is on the disk, nobody has been told.
-    AfterFlush,
-    /// A part of a snapshot is written.
-    InSnapshot,
-    /// Space was found free and not yet given back.
-    InReclaim,
-    /// A source's session is durable, its file still there.
-    SourceDelete,
-    /// A session's state is in effect, its FlowFiles are in no queue yet.
-    StateAndTransfer,
-}
-
-impl FailPoint {
-    /// Every spot.
-    pub const ALL: [FailPoint; 7] = [
-        FailPoint::ContentAppended,
-        FailPoint::BeforeFlush,
-        FailPoint::AfterFlush,
-        FailPoint::InSnapshot,
-        FailPoint::InReclaim,
-        FailPoint::SourceDelete,
-        FailPoint::StateAndTransfer,
-    ];
-
-    /// The name in the variable.
-    pub fn name(self) -> &'static str {
-        match self {
-            FailPoint::ContentAppended => "content-appended",
-            FailPoint::BeforeFlush => "before-flush",
-            FailPoint::AfterFlush => "after-flush",
-            FailPoint::InSnapshot => "in-snapshot",
-            FailPoint::InReclaim => "in-reclaim",
-            FailPoint::SourceDelete => "source-delete",
-            FailPoint::StateAndTransfer => "state-and-transfer",
-        }
-    }
-
-    /// Ends the process here if the variable asks for it.
-    #[inline]
-    pub fn pass(self) {
-        #[cfg(debug_assertions)]
-        count_down(self);
-    }
-}
-
-/// The variable.
+/// The variable that a debug build looks at.
 pub const VARIABLE: &str = "THALWEG_FAIL_POINT";
 
-#[cfg(debug_assertions)]
-fn count_down(point: FailPoint) {
-    static ASKED: OnceLock<Option<(FailPoint, AtomicU64)>> = OnceLock::new();
+/// A place between two steps that a crash must be able to part; nothing in a release build.
+#[cfg(not(any(test, debug_assertions)))]
+#[inline]
+pub(crate) fn fail_point(_name: &'static str) {}
+
+/// A place between two steps that a crash must be able to part; the process ends here if the
+/// variable asks for it.
+#[cfg(all(debug_assertions, not(test)))]
+pub(crate) fn fail_point(name: &'static str) {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static ASKED: OnceLock<Option<(&str, AtomicU64)>> = OnceLock::new();
     let asked = ASKED.get_or_init(|| {
         let text = std::env::var(VARIABLE).ok()?;
-        match parse(&text) {
-            Some((point, count)) => Some((point, AtomicU64::new(count))),
-            None => {
-                eprintln!("{VARIABLE}={text} is no NAME:COUNT of a fail point");
-                std::process::abort();
-            }
-        }
+        let Some((name, count)) = parse(&text) else {
+            eprintln!("{VARIABLE}={text} is no NAME:COUNT of a fail point");
+            std::process::abort();
+        };
+        Some((name, AtomicU64::new(count)))
     });
     if let Some((wanted, left)) = asked
-        && *wanted == point
+        && *wanted == name
         && left.fetch_sub(1, Ordering::Relaxed) == 1
     {
-        eprintln!("the fail point {} ends this process", point.name());
+        eprintln!("the fail point {name} ends this process");
         std::process::abort();
     }
 }
 
-#[cfg(debug_assertions)]
-fn parse(text: &str) -> Option<(FailPoint, u64)> {
-    let (name, count) = text.split_once(':')?;
-    let point = FailPoint::ALL
-        .into_iter()
-        .find(|point| point.name() == name)?;
-    let count = count.parse().ok().filter(|count| *count > 0)?;
-    Some((point, count))
+/// A place between two steps that a crash must be able to part; panics where a test armed it.
+#[cfg(test)]
+pub(crate) fn fail_point(name: &'static str) {
+    if ARMED.with(std::cell::Cell::get) == Some(name) {
+        std::panic::panic_any(Crash(name));
+    }
 }
 
-#[cfg(all(test, debug_assertions))]
+/// Arms the place `name` on this thread, or none.
+#[cfg(test)]
+pub(crate) fn arm(name: Option<&'static str>) {
+    ARMED.with(|armed| armed.set(name));
+}
+
+/// What a test's crash panics with.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct Crash(pub(crate) &'static str);
+
+#[cfg(test)]
+thread_local! {
+    static ARMED: std::cell::Cell<Option<&'static str>> = const { std::cell::Cell::new(None) };
+}
+
+/// Reads the variable.
+#[cfg(any(test, debug_assertions))]
+fn parse(text: &str) -> Option<(&'static str, u64)> {
+    let (name, count) = text.split_once(':')?;
+    let name = NAMES.into_iter().find(|known| *known == name)?;
+    let count = count.parse().ok().filter(|count| *count > 0)?;
+    Some((name, count))
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_variable_names_a_point_and_a_count() {
-        for point in FailPoint::ALL {
-            assert_eq!(parse(&format!("{}:3", point.name())), Some((point, 3)));
+        for name in NAMES {
+            assert_eq!(parse(&format!("{name}:3")), Some((name, 3)));
         }
-        for wrong in ["", "in-snapshot", "in-snapshot:0", "nowhere:1", ":1"] {
+        for wrong in ["", "files.read", "files.read:0", "nowhere:1", ":1"] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
     }

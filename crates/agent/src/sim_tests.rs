@@ -541,7 +541,7 @@ const AGAIN: usize = 3;
 
 const DIR: &str = "/agent";
 
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 60;
 const LIVES: u64 = 6;
 const SESSIONS_MAX: u64 = 60;
 

@@ -11,7 +11,7 @@ use super::{FlowFileKind, ProvenanceKind, Repository};
 use crate::AgentError;
 use crate::connection::Connection;
 use crate::content::Claim;
-use crate::fail_point::FailPoint;
+use crate::fail_point::fail_point;
 use crate::flowfile::{FlowFile, FlowFileId};
 use crate::records::{self, Writer};
 
@@ -55,7 +55,7 @@ impl CommitWait {
                     source,
                 })?;
         }
-        FailPoint::AfterFlush.pass();
+        fail_point("repository.after_flush");
         Ok(())
     }
 }
@@ -97,17 +97,14 @@ impl Repository {
         if self.content_journal.is_some() && !commit.claims.is_empty() {
             let claims = std::mem::take(&mut commit.claims);
             self.write_content(&claims, need).map_err(refused)?;
-            FailPoint::ContentAppended.pass();
+            fail_point("repository.content");
         }
         let wait = self.place(commit, need, waits)?;
         let content_end = self.content_journal.as_ref().map(|journal| journal.end().0);
         if self.journal.end().0 >= self.snapshot_due.load(Ordering::Relaxed)
             || content_end.is_some_and(|end| end >= self.content_due.load(Ordering::Relaxed))
         {
-            // The commit stands whatever becomes of this; a broken journal says so at the next.
-            if let Err(error) = self.tidy() {
-                tracing::warn!(error = base::report(&error), "tidying up comes later");
-            }
+            self.tidy_sometime();
         }
         Ok(wait)
     }
@@ -147,7 +144,7 @@ impl Repository {
                 version: records::VERSION,
                 parts: &parts,
             };
-            FailPoint::BeforeFlush.pass();
+            fail_point("repository.before_flush");
             let (done, records) = waiting(waits, need);
             let placed = if is_vital {
                 self.journal.append_vital(&[frame], need, done)
@@ -228,7 +225,7 @@ impl Repository {
         if let Some((key, bytes)) = commit.state {
             self.book.lock().states.insert(key.to_owned(), bytes);
         }
-        FailPoint::StateAndTransfer.pass();
+        fail_point("repository.transfer");
         for put in commit.puts {
             put.connection.push(put.flow_files, put.penalized);
         }

@@ -10,7 +10,7 @@ use super::commit::append_when_room;
 use super::{FlowFileKind, Repository};
 use crate::AgentError;
 use crate::content::Claim;
-use crate::fail_point::FailPoint;
+use crate::fail_point::fail_point;
 use crate::flowfile::FlowFile;
 use crate::records::{self, ClaimAt, Writer};
 
@@ -37,6 +37,14 @@ impl Repository {
             action: "tidy",
             source,
         })
+    }
+
+    /// Tidies up after a commit, which stands whatever becomes of this: a journal that broke says so
+    /// at the next one.
+    pub(super) fn tidy_sometime(&self) {
+        if let Err(error) = self.tidy() {
+            tracing::warn!(error = base::report(&error), "tidying up comes later");
+        }
     }
 
     fn snapshot_and_reclaim(&self, moves: bool) -> Result<(), JournalError> {
@@ -85,7 +93,7 @@ impl Repository {
         if before > self.journal.start() {
             self.journal.mark(before)?;
         }
-        FailPoint::InReclaim.pass();
+        fail_point("repository.reclaim");
         self.journal.reclaim(keep)?;
         if let (Some(journal), Some(keep)) = (&self.content_journal, content_keep) {
             journal.mark(journal.durable_end())?;
@@ -271,7 +279,7 @@ impl SnapshotWriter<'_> {
             parts: &parts,
         };
         self.bytes += frame.framed_len();
-        FailPoint::InSnapshot.pass();
+        fail_point("repository.snapshot");
         append_when_room(self.journal, frame).map(drop)
     }
 }

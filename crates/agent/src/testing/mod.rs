@@ -1,10 +1,14 @@
-//! What the tests of this crate share: a broker that is none, and flows in few lines.
+//! What the tests of this crate share: a broker that is none, one processor alone, and flows in
+//! few lines.
 
 mod broker;
 mod hand;
+mod rig;
+mod rig_tests;
 
 pub(crate) use broker::Broker;
 pub(crate) use hand::HandFlow;
+pub(crate) use rig::{Out, Rig};
 
 use std::path::Path;
 use std::sync::Arc;
