@@ -67,6 +67,8 @@ pub struct PropertyKind {
     pub shape: Shape,
     /// Whether, and on what, expressions are evaluated.
     pub expressions: Expressions,
+    /// Whether the value is a secret: sensitive parameters may only feed such properties.
+    pub is_sensitive: bool,
 }
 
 /// What a value looks like.
@@ -82,6 +84,8 @@ pub enum Shape {
     Duration,
     /// A size, `512 KB`.
     Size,
+    /// The name or id of a controller service that provides this role.
+    Service(&'static str),
 }
 
 /// Whether expressions are evaluated in a property.
@@ -278,6 +282,7 @@ impl PropertyKind {
             allowed: &[],
             shape: Shape::Text,
             expressions: Expressions::None,
+            is_sensitive: false,
         }
     }
 
@@ -311,6 +316,12 @@ impl PropertyKind {
         self
     }
 
+    /// The same, a secret.
+    pub const fn sensitive(mut self) -> Self {
+        self.is_sensitive = true;
+        self
+    }
+
     /// Whether `value` can be this property's; the error says what could.
     pub fn check(&self, value: &str) -> Result<(), String> {
         if self.expressions != Expressions::None {
@@ -327,7 +338,8 @@ impl PropertyKind {
             return Err(format!("'{value}' is none of {}", self.allowed.join(", ")));
         }
         let expected = match self.shape {
-            Shape::Text => return Ok(()),
+            // That a service is there is for the flow to know.
+            Shape::Text | Shape::Service(_) => return Ok(()),
             Shape::Integer(least) => match value.trim().parse::<i64>() {
                 Ok(number) if number >= least => return Ok(()),
                 _ => format!("whole number of at least {least}"),
