@@ -4,6 +4,7 @@
 //! and the `processors` listing. Names and defaults are MiNiFi C++'s; where Thalweg differs, the
 //! property's description says so.
 
+mod buffers;
 mod fetch_file;
 mod files;
 mod generate_flow_file;

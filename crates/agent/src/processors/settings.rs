@@ -139,6 +139,11 @@ impl<'a> Settings<'a> {
         Ok(found)
     }
 
+    /// The names of the processor's relationships, by their index.
+    pub fn relationships(&self) -> Vec<String> {
+        self.definition.relationships()
+    }
+
     fn value(&self, name: &str) -> Option<&'a str> {
         let set = self.values.iter().find(|(known, _)| known == name);
         match set {

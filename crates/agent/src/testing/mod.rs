@@ -34,7 +34,7 @@ pub(crate) fn ground_with(
     options: RepositoryOptions,
 ) -> Ground {
     let limits = RepositoryLimits {
-        segment_bytes: 4 << 20,
+        segment_bytes: 16 << 20,
         snapshot_bytes_min: 1 << 20,
         pinned_bytes_max: 4 << 20,
         content_pinned_bytes_max: 4 << 20,
