@@ -596,7 +596,7 @@ pub(crate) fn trigger(
 }
 
 /// Whether the repository may do it when asked again.
-fn is_passing(error: &AgentError) -> bool {
+pub(crate) fn is_passing(error: &AgentError) -> bool {
     matches!(
         error,
         AgentError::NoRoom

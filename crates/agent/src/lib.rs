@@ -19,7 +19,7 @@ pub mod definition;
 pub mod engine;
 mod error;
 pub mod expression;
-mod fail_point;
+pub mod fail_point;
 pub mod flowfile;
 mod host;
 mod json;
@@ -50,6 +50,8 @@ mod flow_tests;
 mod measure;
 #[cfg(test)]
 mod repository_tests;
+#[cfg(test)]
+mod sim_tests;
 #[cfg(test)]
 mod testing;
 

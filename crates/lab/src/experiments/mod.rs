@@ -2,10 +2,12 @@
 
 mod fleet;
 mod line;
+mod repositories;
 mod rest_proxy;
 mod store_restart;
 mod store_topics;
 mod store_vs_kafka;
+mod tail;
 
 use crate::experiment::Experiment;
 
@@ -18,4 +20,7 @@ pub const ALL: &[Experiment] = &[
     rest_proxy::EXPERIMENT,
     fleet::register::EXPERIMENT,
     fleet::heartbeat::EXPERIMENT,
+    tail::EXPERIMENT,
+    repositories::EXPERIMENT,
+    repositories::small::EXPERIMENT,
 ];
