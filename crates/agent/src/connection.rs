@@ -330,6 +330,7 @@ mod tests {
             bytes_max: 0,
             expiration,
             drop_empty: false,
+            ..ConnectionDefinition::default()
         };
         Connection::new(definition, false, Arc::default(), Arc::default())
     }

@@ -26,6 +26,7 @@ use crate::definition::{Flow, ProcessorDefinition, Scheduling};
 use crate::limits::PROCESSOR_STACK_BYTES;
 use crate::processors::{Input, Next, Processor, ProcessorError, Settings};
 use crate::repository::Repository;
+use crate::services::Services;
 use crate::session::ProcessSession;
 use crate::signal::Signal;
 
@@ -56,6 +57,8 @@ pub struct Engine {
     flow: Flow,
     nodes: Vec<Arc<Node>>,
     connections: Vec<Arc<Connection>>,
+    /// Kept for as long as the flow runs.
+    _services: Services,
     threads: Vec<JoinHandle<()>>,
     ground: Ground,
 }
@@ -63,6 +66,7 @@ pub struct Engine {
 /// A flow whose processors are made but do not run.
 pub struct Prepared {
     flow: Flow,
+    services: Services,
     processors: Vec<Box<dyn Processor>>,
 }
 
@@ -153,16 +157,21 @@ impl Prepared {
     ///
     /// Errors: `Start`, when a processor's settings do not fit together.
     pub fn new(now: UnixMillis, flow: Flow) -> Result<Self, AgentError> {
+        let services = Services::make(now, &flow.services)?;
         let mut processors = Vec::new();
         for definition in &flow.processors {
-            let settings = Settings::new(now, definition);
+            let settings = Settings::new(now, definition).with_services(&services);
             let made = (definition.kind.make)(&settings);
             processors.push(made.map_err(|reason| AgentError::Start {
                 processor: definition.name.clone(),
                 reason,
             })?);
         }
-        Ok(Prepared { flow, processors })
+        Ok(Prepared {
+            flow,
+            services,
+            processors,
+        })
     }
 
     /// The flow's own id, empty where it has none.
@@ -196,7 +205,11 @@ impl Engine {
 
     /// Puts a prepared flow on its connections; nothing runs yet.
     pub(crate) fn assemble(ground: Ground, prepared: Prepared) -> (Engine, Vec<Worker>) {
-        let Prepared { flow, processors } = prepared;
+        let Prepared {
+            flow,
+            services,
+            processors,
+        } = prepared;
         let wakes: HashMap<&str, Arc<Wake>> = flow
             .processors
             .iter()
@@ -242,6 +255,7 @@ impl Engine {
             flow,
             nodes,
             connections,
+            _services: services,
             threads: Vec::new(),
             ground,
         };
@@ -345,6 +359,10 @@ impl Context {
 
     /// Puts up a bulletin.
     pub fn post(&self, level: Level, message: &str) {
+        if level < self.node.definition.bulletin_level {
+            tracing::debug!(processor = self.node.name, "{message}");
+            return;
+        }
         let source = Source {
             id: &self.node.id,
             name: &self.node.name,

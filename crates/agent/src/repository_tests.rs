@@ -64,6 +64,7 @@ fn connections(repository: &Repository) -> Vec<Arc<Connection>> {
                 bytes_max: 0,
                 expiration: Duration::ZERO,
                 drop_empty: false,
+                ..ConnectionDefinition::default()
             };
             Arc::new(Connection::new(
                 definition,

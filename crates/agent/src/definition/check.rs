@@ -4,9 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::read::{End, FUNNEL, RawConnection, RawFlow, RawProcessor};
-use super::{ConnectionDefinition, Flow, Problems, ProcessorDefinition, Scheduling};
+use super::{
+    ConnectionDefinition, Flow, Problems, ProcessorDefinition, Scheduling, ServiceDefinition,
+    services,
+};
 use crate::limits::PROCESSORS_MAX;
-use crate::processors::{self, Dynamic, FUNNEL_KIND, Input, ProcessorKind};
+use crate::processors::{self, Dynamic, FUNNEL_KIND, Input, ProcessorKind, PropertyKind};
 use crate::units;
 
 /// Checks everything; the result is only good when `problems` stayed empty.
@@ -14,18 +17,22 @@ pub(super) fn check(raw: RawFlow, problems: &mut Problems) -> Flow {
     if raw.processors.len() > PROCESSORS_MAX {
         problems.add("flow", format!("has more than {PROCESSORS_MAX} processors"));
     }
-    let ends = Ends::new(&raw);
+    let known_services = services::Known::new(&raw.services, problems);
+    let services = services::check(raw.services, &known_services, problems);
+    let ends = Ends::new(&raw.processors);
     let mut connections = Vec::new();
     for connection in raw.connections {
         connections.push(connect(connection, &ends, problems));
     }
     let mut processors = Vec::new();
     for processor in raw.processors {
-        if let Some(processor) = processor_of(processor, problems) {
+        if let Some(mut processor) = processor_of(processor, problems) {
+            let (kinds, path) = (processor.kind.properties, processor.path.clone());
+            known_services.name(kinds, &mut processor.properties, &path, problems);
             processors.push(processor);
         }
     }
-    check_ids(&processors, &connections, problems);
+    check_ids(&services, &processors, &connections, problems);
     for connection in &mut connections {
         check_source(connection, &processors, problems);
     }
@@ -35,6 +42,7 @@ pub(super) fn check(raw: RawFlow, problems: &mut Problems) -> Flow {
     Flow {
         id: raw.id,
         name: raw.name,
+        services,
         processors,
         connections,
     }
@@ -47,12 +55,12 @@ struct Ends {
 }
 
 impl Ends {
-    fn new(raw: &RawFlow) -> Self {
+    fn new(processors: &[RawProcessor]) -> Self {
         let mut ends = Ends {
             ids: HashMap::new(),
             names: HashMap::new(),
         };
-        for processor in &raw.processors {
+        for processor in processors {
             ends.ids.insert(processor.id.clone(), processor.id.clone());
             if let Some(other) = &processor.other_id {
                 ends.ids.insert(other.clone(), processor.id.clone());
@@ -112,17 +120,12 @@ fn processor_of(raw: RawProcessor, problems: &mut Problems) -> Option<ProcessorD
         }
     };
     let scheduling = scheduling(&raw, kind, problems);
-    for (name, value) in &raw.properties {
-        let path = format!("{} / Properties / {name}", raw.path);
-        check_property(kind, name, value, &path, problems);
-    }
-    for property in kind.properties {
-        let is_set = raw.properties.iter().any(|(name, _)| name == property.name);
-        if property.required && property.default.is_none() && !is_set {
-            let path = format!("{} / Properties / {}", raw.path, property.name);
-            problems.add(&path, "is required and missing");
-        }
-    }
+    check_properties(
+        (kind.name, kind.properties, kind.dynamic),
+        &raw.properties,
+        &raw.path,
+        problems,
+    );
     Some(ProcessorDefinition {
         id: raw.id,
         name: raw.name,
@@ -132,6 +135,9 @@ fn processor_of(raw: RawProcessor, problems: &mut Problems) -> Option<ProcessorD
         scheduling,
         penalization: raw.penalization,
         yield_period: raw.yield_period,
+        run_duration: raw.run_duration,
+        tasks_max: raw.tasks_max,
+        bulletin_level: raw.bulletin_level,
         auto_terminated: raw.auto_terminated,
         properties: raw.properties,
     })
@@ -176,46 +182,52 @@ fn scheduling(raw: &RawProcessor, kind: &ProcessorKind, problems: &mut Problems)
     }
 }
 
-fn check_property(
-    kind: &ProcessorKind,
-    name: &str,
-    value: &str,
+/// Checks the properties of a component of this kind: name, table, further properties.
+pub(super) fn check_properties(
+    (kind, table, dynamic): (&str, &[PropertyKind], Dynamic),
+    properties: &[(String, String)],
     path: &str,
     problems: &mut Problems,
 ) {
-    let checked = match kind
-        .properties
-        .iter()
-        .find(|property| property.name == name)
-    {
-        Some(property) => property.check(value),
-        None => match kind.dynamic {
-            Dynamic::None => {
-                let known: Vec<&str> = kind.properties.iter().map(|known| known.name).collect();
-                Err(format!(
-                    "{} has no such property; it has: {}",
-                    kind.name,
-                    known.join(", ")
-                ))
-            }
-            _ if name.is_empty() => Err("a property needs a name".to_owned()),
-            _ => crate::expression::Expression::parse(value)
-                .map(drop)
-                .map_err(|e| e.to_string()),
-        },
-    };
-    if let Err(message) = checked {
-        problems.add(path, message);
+    for (name, value) in properties {
+        let checked = match table.iter().find(|property| property.name == name) {
+            Some(property) => property.check(value),
+            None => match dynamic {
+                Dynamic::None => {
+                    let known: Vec<&str> = table.iter().map(|known| known.name).collect();
+                    Err(format!(
+                        "{kind} has no such property; it has: {}",
+                        known.join(", ")
+                    ))
+                }
+                _ if name.is_empty() => Err("a property needs a name".to_owned()),
+                _ => crate::expression::Expression::parse(value)
+                    .map(drop)
+                    .map_err(|e| e.to_string()),
+            },
+        };
+        if let Err(message) = checked {
+            problems.add(&format!("{path} / Properties / {name}"), message);
+        }
+    }
+    for property in table {
+        let is_set = properties.iter().any(|(name, _)| name == property.name);
+        if property.required && property.default.is_none() && !is_set {
+            let path = format!("{path} / Properties / {}", property.name);
+            problems.add(&path, "is required and missing");
+        }
     }
 }
 
 fn check_ids(
+    services: &[ServiceDefinition],
     processors: &[ProcessorDefinition],
     connections: &[ConnectionDefinition],
     problems: &mut Problems,
 ) {
     let mut seen = HashSet::new();
-    let all = processors.iter().map(|p| (&p.id, &p.path));
+    let services = services.iter().map(|s| (&s.id, &s.path));
+    let all = services.chain(processors.iter().map(|p| (&p.id, &p.path)));
     for (id, path) in all.chain(connections.iter().map(|c| (&c.id, &c.path))) {
         if !seen.insert(id) {
             problems.add(

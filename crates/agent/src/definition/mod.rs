@@ -3,18 +3,21 @@
 //!
 //! Nothing is guessed: an unknown processor, property, relationship or key and every bad value
 //! is a [`Problem`] with its path, and all problems of a text are reported at once. What the
-//! agent cannot do yet (remote process groups, controller services, parameter contexts) is
-//! refused by name.
+//! agent cannot do yet (remote process groups, parameter contexts) is refused by name.
 
 mod check;
 mod keys;
 mod node;
 mod read;
+pub mod remote;
+mod services;
 
 use std::fmt;
 use std::time::Duration;
 
+use crate::bulletins::Level;
 use crate::processors::ProcessorKind;
+use crate::services::ServiceKind;
 
 /// A checked flow, process groups flattened.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +26,8 @@ pub struct Flow {
     pub id: String,
     /// The flow's name.
     pub name: String,
+    /// Controller services, in the text's order.
+    pub services: Vec<ServiceDefinition>,
     /// Processors, funnels and ports, in the text's order.
     pub processors: Vec<ProcessorDefinition>,
     /// Connections in the text's order.
@@ -48,9 +53,32 @@ pub struct ProcessorDefinition {
     pub penalization: Duration,
     /// How long it rests after it said that it cannot go on.
     pub yield_period: Duration,
+    /// How long one session may span triggers before it is committed; zero is one trigger.
+    pub run_duration: Duration,
+    /// How many threads work on it at most; one, where its kind cannot be shared.
+    pub tasks_max: u32,
+    /// The mildest bulletins that are put up.
+    pub bulletin_level: Level,
     /// Relationships whose FlowFiles end here.
     pub auto_terminated: Vec<String>,
     /// Properties that the text sets, in its order.
+    pub properties: Vec<(String, String)>,
+}
+
+/// One controller service of a flow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServiceDefinition {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Where it stands in the text, for messages.
+    pub path: String,
+    /// The id of its process group.
+    pub group_id: String,
+    /// What it is.
+    pub kind: &'static ServiceKind,
+    /// Properties that the text sets, in its order; those that name services have their ids.
     pub properties: Vec<(String, String)>,
 }
 
@@ -63,8 +91,21 @@ pub enum Scheduling {
     TimerDriven(Duration),
 }
 
+/// In which order a connection hands out what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prioritizer {
+    /// As it came into this connection.
+    FirstInFirstOut,
+    /// What entered the flow last comes first.
+    NewestFlowFileFirst,
+    /// What entered the flow first comes first.
+    OldestFlowFileFirst,
+    /// By the attribute `priority`: small numbers, then other texts, then none.
+    PriorityAttribute,
+}
+
 /// One connection of a flow.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionDefinition {
     /// Its id; queued FlowFiles belong to it over restarts and flow updates.
     pub id: String,
@@ -86,6 +127,10 @@ pub struct ConnectionDefinition {
     pub expiration: Duration,
     /// Whether FlowFiles without content are dropped.
     pub drop_empty: bool,
+    /// FlowFiles above which the queue's tail leaves memory; 0 means the agent's own bound.
+    pub swap_threshold: u64,
+    /// The order, the first that tells two FlowFiles apart; none is first in, first out.
+    pub prioritizers: Vec<Prioritizer>,
 }
 
 /// One mistake in a flow definition.
@@ -111,6 +156,20 @@ impl Flow {
             Some(flow) if problems.0.is_empty() => Ok(flow),
             _ => Err(problems),
         }
+    }
+}
+
+impl Prioritizer {
+    /// Reads a prioritizer's class; the last dotted part is what matters.
+    pub fn parse(class: &str) -> Option<Self> {
+        let name = class.rsplit('.').next()?;
+        Some(match name.strip_suffix("Prioritizer").unwrap_or(name) {
+            "FirstInFirstOut" => Prioritizer::FirstInFirstOut,
+            "NewestFlowFileFirst" => Prioritizer::NewestFlowFileFirst,
+            "OldestFlowFileFirst" => Prioritizer::OldestFlowFileFirst,
+            "PriorityAttribute" => Prioritizer::PriorityAttribute,
+            _ => return None,
+        })
     }
 }
 

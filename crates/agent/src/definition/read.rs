@@ -6,9 +6,11 @@ use serde_yaml_ng::Value;
 
 use super::keys::{JSON, Keys, YAML};
 use super::node::{Node, scalar};
-use super::{ConnectionDefinition, Problems};
+use super::{ConnectionDefinition, Prioritizer, Problems};
+use crate::bulletins::Level;
 use crate::limits::{
     CONNECTION_BYTES_DEFAULT, CONNECTION_FLOW_FILES_DEFAULT, FLOW_TEXT_BYTES_MAX, GROUP_DEPTH_MAX,
+    TASKS_MAX,
 };
 use crate::units;
 
@@ -16,8 +18,20 @@ use crate::units;
 pub(super) struct RawFlow {
     pub(super) id: String,
     pub(super) name: String,
+    pub(super) services: Vec<RawService>,
     pub(super) processors: Vec<RawProcessor>,
     pub(super) connections: Vec<RawConnection>,
+}
+
+/// A controller service as written.
+pub(super) struct RawService {
+    pub(super) id: String,
+    pub(super) other_id: Option<String>,
+    pub(super) name: String,
+    pub(super) path: String,
+    pub(super) group_id: String,
+    pub(super) class: String,
+    pub(super) properties: Vec<(String, String)>,
 }
 
 /// A processor as written; funnels and ports have the class [`FUNNEL`].
@@ -32,6 +46,9 @@ pub(super) struct RawProcessor {
     pub(super) period: Option<String>,
     pub(super) penalization: Duration,
     pub(super) yield_period: Duration,
+    pub(super) run_duration: Duration,
+    pub(super) tasks_max: u32,
+    pub(super) bulletin_level: Level,
     pub(super) auto_terminated: Vec<String>,
     pub(super) properties: Vec<(String, String)>,
 }
@@ -133,6 +150,7 @@ fn read_json(root: &Node<'_>, problems: &mut Problems) -> Option<RawFlow> {
 struct Reader<'p> {
     keys: &'static Keys,
     problems: &'p mut Problems,
+    services: Vec<RawService>,
     processors: Vec<RawProcessor>,
     connections: Vec<RawConnection>,
 }
@@ -142,6 +160,7 @@ impl<'p> Reader<'p> {
         Reader {
             keys,
             problems,
+            services: Vec::new(),
             processors: Vec::new(),
             connections: Vec::new(),
         }
@@ -151,6 +170,7 @@ impl<'p> Reader<'p> {
         RawFlow {
             id,
             name,
+            services: self.services,
             processors: self.processors,
             connections: self.connections,
         }
@@ -169,6 +189,7 @@ impl<'p> Reader<'p> {
         self.refuse(group);
         if let Some(idle) = &keys.idle {
             let lists = [
+                keys.services,
                 keys.processors,
                 keys.connections,
                 keys.groups,
@@ -181,6 +202,9 @@ impl<'p> Reader<'p> {
             ];
             let refused: Vec<&str> = keys.refused.iter().map(|(key, _)| *key).collect();
             self.only(group, &[lists.as_slice(), &[refused.as_slice()]].concat());
+        }
+        for node in group.list(keys.services, self.problems) {
+            self.service(&node, group_id);
         }
         for node in group.list(keys.processors, self.problems) {
             self.processor(&node, group_id);
@@ -236,25 +260,40 @@ impl<'p> Reader<'p> {
                 keys.tasks,
                 keys.penalization,
                 keys.yield_period,
+                keys.run_duration,
+                keys.bulletin_level,
                 idle.processor,
             ];
             self.only(node, &lists);
         }
         let problems = &mut *self.problems;
-        let tasks = node.parsed(
+        let tasks_max = node.parsed(
             keys.tasks,
             1u32,
-            "number of tasks",
-            |text| text.parse().ok(),
+            TASKS,
+            |text| text.parse().ok().filter(|n| (1..=TASKS_MAX).contains(n)),
             problems,
         );
-        if tasks > 1 {
-            tracing::warn!(
-                path = node.path,
-                tasks,
-                "more tasks than one run as one for now"
-            );
-        }
+        // NiFi's JSON counts milliseconds, MiNiFi's YAML nanoseconds.
+        let unit = if keys.run_duration[0].ends_with("Millis") {
+            Duration::from_millis
+        } else {
+            Duration::from_nanos
+        };
+        let run_duration = node.parsed(
+            keys.run_duration,
+            Duration::ZERO,
+            "whole number",
+            |text| text.trim().parse().ok().map(unit),
+            problems,
+        );
+        let bulletin_level = node.parsed(
+            keys.bulletin_level,
+            Level::Warning,
+            "bulletin level: write DEBUG, INFO, WARN, ERROR or NONE",
+            Level::parse,
+            problems,
+        );
         let class = node.text(keys.class, problems).unwrap_or_default();
         if class.is_empty() {
             problems.add(&node.join(keys.class[0]), "is missing");
@@ -284,11 +323,42 @@ impl<'p> Reader<'p> {
             period: node.text(keys.period, problems),
             penalization,
             yield_period,
+            run_duration,
+            tasks_max,
+            bulletin_level,
             auto_terminated: node.texts(keys.auto_terminated, problems),
             properties: properties(node, keys, problems),
             id: self.id(node, group_id, "processor"),
         };
         self.processors.push(processor);
+    }
+
+    fn service(&mut self, node: &Node<'_>, group_id: &str) {
+        let keys = self.keys;
+        if node.map(self.problems).is_none() {
+            return;
+        }
+        if let Some(idle) = &keys.idle {
+            let lists = [keys.id, keys.name, keys.class, keys.properties, idle.port];
+            self.only(node, &lists);
+        }
+        let id = self.id(node, group_id, "service");
+        let problems = &mut *self.problems;
+        let class = node.text(keys.class, problems).unwrap_or_default();
+        if class.is_empty() {
+            problems.add(&node.join(keys.class[0]), "is missing");
+        }
+        self.services.push(RawService {
+            other_id: node.text(&["instanceIdentifier"], problems),
+            name: node
+                .text(keys.name, problems)
+                .unwrap_or_else(|| class.clone()),
+            path: node.path.clone(),
+            group_id: group_id.to_owned(),
+            class,
+            properties: properties(node, keys, problems),
+            id,
+        });
     }
 
     fn funnel(&mut self, node: &Node<'_>, group_id: &str) {
@@ -311,6 +381,9 @@ impl<'p> Reader<'p> {
             period: None,
             penalization: Duration::ZERO,
             yield_period: Duration::from_secs(1),
+            run_duration: Duration::ZERO,
+            tasks_max: 1,
+            bulletin_level: Level::Warning,
             auto_terminated: Vec::new(),
             properties: Vec::new(),
             id,
@@ -331,6 +404,8 @@ impl<'p> Reader<'p> {
                 keys.bytes_max,
                 keys.expiration,
                 keys.drop_empty,
+                keys.swap_threshold,
+                keys.prioritizers,
                 idle.connection,
             ];
             self.only(node, &lists);
@@ -368,6 +443,14 @@ impl<'p> Reader<'p> {
                 problems,
             ),
             drop_empty: node.parsed(keys.drop_empty, false, "true or false", flag, problems),
+            swap_threshold: node.parsed(
+                keys.swap_threshold,
+                0,
+                "number of FlowFiles",
+                number,
+                problems,
+            ),
+            prioritizers: prioritizers(node, keys, problems),
         };
         let source = self.end(node, "source");
         let destination = self.end(node, "destination");
@@ -468,6 +551,22 @@ fn properties(node: &Node<'_>, keys: &Keys, problems: &mut Problems) -> Vec<(Str
     out
 }
 
+fn prioritizers(node: &Node<'_>, keys: &Keys, problems: &mut Problems) -> Vec<Prioritizer> {
+    let mut found = Vec::new();
+    for class in node.texts(keys.prioritizers, problems) {
+        for class in class.split(',').map(str::trim).filter(|c| !c.is_empty()) {
+            match Prioritizer::parse(class) {
+                Some(prioritizer) => found.push(prioritizer),
+                None => problems.add(
+                    &node.join(keys.prioritizers[0]),
+                    format!("there is no prioritizer '{class}'; there are: {PRIORITIZERS}"),
+                ),
+            }
+        }
+    }
+    found
+}
+
 fn stable_id(parts: &[String]) -> String {
     use sha2::{Digest, Sha256};
     let mut hash = Sha256::new();
@@ -482,5 +581,10 @@ fn stable_id(parts: &[String]) -> String {
         .into_uuid()
         .to_string()
 }
+
+const TASKS: &str = "number of tasks: write 1 to 64";
+
+const PRIORITIZERS: &str = "FirstInFirstOutPrioritizer, NewestFlowFileFirstPrioritizer, OldestFlowFileFirstPrioritizer, \
+     PriorityAttributePrioritizer";
 
 const DURATION: &str = "duration: write a number and ms, sec, min, hour or day";

@@ -137,8 +137,8 @@ fn bad_settings_of_components_are_errors_and_not_zero() {
         ),
         (
             "Connections:",
-            "Controller Services: [{name: ssl}]\nConnections:",
-            "controller services are not supported yet",
+            "Controller Services: [{name: ssl, class: SSLContest}]\nConnections:",
+            "Controller Services[0] 'ssl': there is no controller service 'SSLContest'",
         ),
     ] {
         assert!(good.contains(from), "the test has lost '{from}'");

@@ -4,19 +4,39 @@
 //! and the `processors` listing. Names and defaults are MiNiFi C++'s; where Thalweg differs, the
 //! property's description says so.
 
+mod attributes_to_json;
+mod convert_record;
+mod evaluate_json_path;
+mod extract_text;
+mod fragments;
 mod generate_flow_file;
+mod lines;
 mod log_attribute;
 mod proc_fs_monitor;
 mod publish_kafka;
 mod publish_mqtt;
 mod put_file;
+mod refused;
+mod replace_text;
 mod route_on_attribute;
+mod route_text;
+mod segment_content;
 mod settings;
+mod split_content;
+mod split_json;
+mod split_record;
+mod split_text;
 mod tail_file;
 mod update_attribute;
 
 #[cfg(test)]
 mod docs_tests;
+#[cfg(test)]
+mod json_tests;
+#[cfg(test)]
+mod split_tests;
+#[cfg(test)]
+mod text_tests;
 
 use std::fmt;
 
@@ -62,6 +82,8 @@ pub struct PropertyKind {
     pub shape: Shape,
     /// Whether, and on what, expressions are evaluated.
     pub expressions: Expressions,
+    /// Whether the value is a secret: sensitive parameters may only feed such properties.
+    pub is_sensitive: bool,
 }
 
 /// What a value looks like.
@@ -77,6 +99,8 @@ pub enum Shape {
     Duration,
     /// A size, `512 KB`.
     Size,
+    /// The name or id of a controller service that provides this role.
+    Service(&'static str),
 }
 
 /// Whether expressions are evaluated in a property.
@@ -175,6 +199,17 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &proc_fs_monitor::KIND,
     &update_attribute::KIND,
     &route_on_attribute::KIND,
+    &split_text::KIND,
+    &split_content::KIND,
+    &segment_content::KIND,
+    &replace_text::KIND,
+    &route_text::KIND,
+    &extract_text::KIND,
+    &evaluate_json_path::KIND,
+    &split_json::KIND,
+    &attributes_to_json::KIND,
+    &convert_record::KIND,
+    &split_record::KIND,
     &log_attribute::KIND,
     &publish_kafka::KIND,
     &publish_mqtt::KIND,
@@ -219,6 +254,7 @@ impl PropertyKind {
             allowed: &[],
             shape: Shape::Text,
             expressions: Expressions::None,
+            is_sensitive: false,
         }
     }
 
@@ -252,6 +288,12 @@ impl PropertyKind {
         self
     }
 
+    /// The same, a secret.
+    pub const fn sensitive(mut self) -> Self {
+        self.is_sensitive = true;
+        self
+    }
+
     /// Whether `value` can be this property's; the error says what could.
     pub fn check(&self, value: &str) -> Result<(), String> {
         if self.expressions != Expressions::None {
@@ -268,7 +310,8 @@ impl PropertyKind {
             return Err(format!("'{value}' is none of {}", self.allowed.join(", ")));
         }
         let expected = match self.shape {
-            Shape::Text => return Ok(()),
+            // That a service is there is for the flow to know.
+            Shape::Text | Shape::Service(_) => return Ok(()),
             Shape::Integer(least) => match value.trim().parse::<i64>() {
                 Ok(number) if number >= least => return Ok(()),
                 _ => format!("whole number of at least {least}"),
