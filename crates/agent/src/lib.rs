@@ -32,6 +32,7 @@ pub mod parameters;
 mod patterns;
 pub mod processors;
 pub mod provenance;
+mod record_sets;
 mod records;
 pub mod repository;
 mod reverse_dns;

@@ -2,25 +2,19 @@
 //! few lines.
 
 mod broker;
-<<<<<<< HEAD
 mod certs;
 mod group;
 mod http;
 mod mqtt;
-=======
 mod hand;
->>>>>>> w-lab
 mod rig;
 mod rig_tests;
 
 pub(crate) use broker::Broker;
-<<<<<<< HEAD
 pub(crate) use certs::Certificates;
 pub(crate) use http::{Answer, HttpPeer, Seen};
 pub(crate) use mqtt::MqttPeer;
-=======
 pub(crate) use hand::HandFlow;
->>>>>>> w-lab
 pub(crate) use rig::{Out, Rig};
 
 use std::path::Path;
