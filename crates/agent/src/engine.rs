@@ -8,6 +8,8 @@
 //! A processor whose incoming connection is part of a loop and full itself may run in spite of a
 //! full outgoing one, or retry loops would lock up.
 
+mod steering;
+
 use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -110,6 +112,8 @@ struct Wake {
     signal: Arc<Signal>,
     is_woken: AtomicBool,
     is_stopping: AtomicBool,
+    /// Whether it rests until it is told to go on.
+    is_held: AtomicBool,
 }
 
 /// A processor's numbers, for the control plane.
@@ -118,6 +122,7 @@ struct Wake {
 pub struct NodeStatus {
     pub id: String,
     pub name: String,
+    pub kind: &'static str,
     pub group_id: String,
     pub flow_files_in: u64,
     pub flow_files_out: u64,
@@ -128,6 +133,7 @@ pub struct NodeStatus {
     pub invocations: u64,
     pub nanos: u64,
     pub is_active: bool,
+    pub is_running: bool,
 }
 
 /// A connection's numbers, for the control plane.
@@ -157,6 +163,11 @@ impl Prepared {
             })?);
         }
         Ok(Prepared { flow, processors })
+    }
+
+    /// The flow, without what was made of it.
+    pub fn flow(self) -> Flow {
+        self.flow
     }
 
     /// The flow's own id, empty where it has none.
@@ -411,6 +422,7 @@ impl Node {
         NodeStatus {
             id: self.id.clone(),
             name: self.name.clone(),
+            kind: self.definition.kind.name,
             group_id: self.group_id.clone(),
             flow_files_in: load(&stats.flow_files_in),
             flow_files_out: load(&stats.flow_files_out),
@@ -421,6 +433,7 @@ impl Node {
             invocations: load(&stats.invocations),
             nanos: load(&stats.nanos),
             is_active: self.is_active.load(Ordering::Relaxed),
+            is_running: !self.wake.is_held.load(Ordering::Relaxed),
         }
     }
 }
@@ -491,12 +504,18 @@ fn run(context: &Context, mut processor: Box<dyn Processor>) {
         woken_until: None,
     };
     while !context.is_stopping() {
+        if node.wake.is_held.load(Ordering::Acquire) {
+            node.wake.signal.sleep(None);
+            continue;
+        }
         if let Some(deadline) = schedule.hold(context) {
             node.wake.signal.sleep(deadline);
             continue;
         }
         let started = Instant::now();
-        node.is_active.store(true, Ordering::Relaxed);
+        if !node.begins() {
+            continue;
+        }
         let attempt = AssertUnwindSafe(|| trigger(context, processor.as_mut()));
         let outcome = std::panic::catch_unwind(attempt);
         node.is_active.store(false, Ordering::Relaxed);

@@ -8,7 +8,9 @@
 //!
 //! Leaves out every server: agents call in (C2), nobody calls them.
 
+mod assets;
 mod bulletins;
+mod bundle;
 pub mod cli;
 mod connection;
 mod content;
@@ -20,19 +22,26 @@ pub mod expression;
 pub mod flowfile;
 mod host;
 mod kafka;
+mod life;
 pub mod limits;
+mod local;
+mod logs;
 mod manifest;
+mod metrics;
 pub mod processors;
+mod properties;
 mod records;
 pub mod repository;
+mod secrets;
+mod service;
 pub mod session;
 mod signal;
 mod supervisor;
 mod units;
 mod watch;
+mod watchdog;
+mod whole_file;
 
-#[cfg(test)]
-mod control_tests;
 #[cfg(test)]
 mod flow_tests;
 #[cfg(test)]
@@ -42,3 +51,4 @@ mod testing;
 
 pub use bulletins::{Bulletin, Bulletins, Level};
 pub use error::AgentError;
+pub use logs::Logs;

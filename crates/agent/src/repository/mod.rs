@@ -30,7 +30,9 @@ use crate::AgentError;
 use crate::connection::Connection;
 use crate::content::{Claim, Contents};
 use crate::flowfile::{FlowFile, FlowFileId};
-use crate::limits::{JOURNAL_PENDING_BYTES_MAX, PINNED_BYTES_MAX, SNAPSHOT_BYTES_MIN};
+use crate::limits::{
+    JOURNAL_PENDING_BYTES_MAX, PINNED_BYTES_MAX, SESSION_FLOW_FILES_MAX, SNAPSHOT_BYTES_MIN,
+};
 use crate::records::{self, ClaimAt, Writer};
 
 /// All that an agent must not forget.
@@ -223,6 +225,36 @@ impl Repository {
         }
         book.active
             .retain(|active| !connections.iter().any(|gone| Arc::ptr_eq(gone, active)));
+    }
+
+    /// Drops what waits in the connections that `is_meant` names, running or parked, and waits
+    /// until that is durable; how many FlowFiles that were. A crash before leaves them queued.
+    pub(crate) fn discard(&self, is_meant: &dyn Fn(&str) -> bool) -> Result<u64, AgentError> {
+        // They hold their content until nothing durable names it.
+        let mut gone: Vec<FlowFile> = Vec::new();
+        {
+            let mut book = self.book.lock();
+            for connection in &book.active {
+                if is_meant(&connection.definition.id) {
+                    gone.extend(connection.discard());
+                }
+            }
+            book.parked.retain(|id, parked| {
+                let goes = is_meant(id);
+                if goes {
+                    gone.extend(parked.drain(..));
+                }
+                !goes
+            });
+        }
+        for removed in gone.chunks(SESSION_FLOW_FILES_MAX) {
+            let commit = Commit {
+                removed: removed.iter().map(|flow_file| flow_file.id).collect(),
+                ..Commit::default()
+            };
+            self.commit_and_wait(commit)?;
+        }
+        Ok(gone.len() as u64)
     }
 
     /// Commits and does not wait: what follows in the journal is durable only after this.
