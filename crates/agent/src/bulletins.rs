@@ -28,24 +28,42 @@ pub struct Bulletin {
 }
 
 /// How bad it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
+    /// For those who look for a mistake.
+    Debug,
     /// Worth knowing.
     Info,
     /// Something is late or doubtful.
     Warning,
     /// Something failed.
     Error,
+    /// Worse than anything: as a bound it lets nothing through.
+    None,
 }
 
 impl Level {
     /// As C2 writes it.
     pub fn as_str(self) -> &'static str {
         match self {
+            Level::Debug => "DEBUG",
             Level::Info => "INFO",
             Level::Warning => "WARN",
             Level::Error => "ERROR",
+            Level::None => "NONE",
         }
+    }
+
+    /// Reads a level as flows write it, in any case.
+    pub fn parse(text: &str) -> Option<Level> {
+        Some(match text.trim().to_ascii_uppercase().as_str() {
+            "TRACE" | "DEBUG" => Level::Debug,
+            "INFO" => Level::Info,
+            "WARN" | "WARNING" => Level::Warning,
+            "ERROR" | "FATAL" | "CRITICAL" => Level::Error,
+            "NONE" | "OFF" => Level::None,
+            _ => return None,
+        })
     }
 }
 
@@ -95,6 +113,7 @@ impl Bulletins {
         drop(board);
         let processor = source.name;
         match level {
+            Level::Debug | Level::None => tracing::debug!(processor, "{message}"),
             Level::Info => tracing::info!(processor, "{message}"),
             Level::Warning => tracing::warn!(processor, "{message}"),
             Level::Error => tracing::error!(processor, "{message}"),

@@ -12,7 +12,7 @@ use crate::AgentError;
 use crate::definition::Flow;
 use crate::engine::Prepared;
 use crate::life::{self, Ended};
-use crate::local::{self, Question};
+use crate::local::{self, ProvenanceQuestion, Question};
 use crate::logs::{Logs, PREFIX};
 use crate::processors::{Dynamic, Input, PROCESSORS};
 use crate::supervisor::read;
@@ -65,6 +65,32 @@ pub enum Command {
         /// What to do
         #[command(subcommand)]
         command: FlowCommand,
+        /// Where it is
+        #[command(flatten)]
+        place: Place,
+        /// How to write it
+        #[arg(long, value_enum, default_value_t)]
+        output: Output,
+    },
+    /// Show what happened to FlowFiles in a running agent: by time, or the lineage of one
+    Provenance {
+        /// The FlowFile whose lineage is wanted: all that it came from, all that came from it
+        uuid: Option<String>,
+        /// Not before this time, such as 2026-01-31T12:00:00Z
+        #[arg(long, value_name = "TIME")]
+        from: Option<String>,
+        /// Before this time
+        #[arg(long, value_name = "TIME")]
+        until: Option<String>,
+        /// Only events of these kinds, such as RECEIVE or DROP
+        #[arg(long, value_name = "KIND", value_delimiter = ',')]
+        kind: Vec<String>,
+        /// Only of this processor, by id
+        #[arg(long, value_name = "ID")]
+        processor: Option<String>,
+        /// At most so many, the newest [default: 1000]
+        #[arg(long, value_name = "COUNT")]
+        count: Option<usize>,
         /// Where it is
         #[command(flatten)]
         place: Place,
@@ -172,8 +198,38 @@ pub fn run(args: Args, logs: &Logs) -> Result<(), AgentError> {
             place,
             output,
         }) => local::flow(&place.folder(), &command.into(), output),
+        Some(Command::Provenance {
+            uuid,
+            from,
+            until,
+            kind,
+            processor,
+            count,
+            place,
+            output,
+        }) => {
+            let question = ProvenanceQuestion {
+                uuid,
+                from_ms: from.as_deref().map(moment).transpose()?,
+                until_ms: until.as_deref().map(moment).transpose()?,
+                kinds: kind,
+                component: processor,
+                count,
+            };
+            local::provenance(&place.folder(), question, output)
+        }
         Some(Command::Debug { place, to }) => local::debug(&place.folder(), &to),
     }
+}
+
+/// Milliseconds since 1970 of a time in RFC 3339.
+fn moment(text: &str) -> Result<i64, AgentError> {
+    let found = base::parse_rfc3339(text);
+    found.ok_or_else(|| {
+        AgentError::Setting(format!(
+            "'{text}' is no time: write it as 2026-01-31T12:00:00Z"
+        ))
+    })
 }
 
 impl Place {
@@ -344,7 +400,7 @@ fn list(name: Option<&str>) -> Result<(), AgentError> {
         match kind.dynamic {
             Dynamic::None => {}
             Dynamic::Attributes => out.push_str("    any other name: an attribute to set\n"),
-            Dynamic::Relationships => {
+            Dynamic::Relationships | Dynamic::RelationshipsIf { .. } => {
                 out.push_str("    any other name: a relationship with its condition\n");
             }
         }

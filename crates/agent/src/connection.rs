@@ -2,7 +2,7 @@
 //!
 //! Invariant: a FlowFile is in `ready`, in `penalized` or in `taken`. What a session has taken
 //! stays in `taken` until it is committed or given back, so that a snapshot and a rollback see it
-//! where it was. Only its destination's one session takes from a connection.
+//! where it was. Each session of its destination has its own part of `taken`.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
@@ -51,7 +51,8 @@ pub(crate) struct Taken {
 struct Queue {
     ready: VecDeque<FlowFile>,
     penalized: BinaryHeap<Reverse<Penalized>>,
-    taken: Vec<FlowFile>,
+    /// What each session holds, in the order in which they began to take.
+    taken: Vec<(u64, Vec<FlowFile>)>,
 }
 
 #[derive(Debug)]
@@ -136,9 +137,16 @@ impl Connection {
     }
 
     /// Takes up to `count_max` FlowFiles of up to `bytes_max` together (one at least).
-    pub(crate) fn take(&self, now: UnixMillis, count_max: usize, bytes_max: u64) -> Taken {
+    pub(crate) fn take(
+        &self,
+        session: u64,
+        now: UnixMillis,
+        count_max: usize,
+        bytes_max: u64,
+    ) -> Taken {
         let was_full = self.is_full();
         let mut taken = Taken::default();
+        let mut held = Vec::new();
         let mut queue = self.queue.lock();
         queue.release(now);
         let mut bytes = 0;
@@ -155,7 +163,7 @@ impl Connection {
                 break;
             };
             self.remove(1, next.size());
-            queue.taken.push(next.twin());
+            held.push(next.twin());
             if is_expired {
                 taken.expired.push(next.id);
             } else {
@@ -163,6 +171,7 @@ impl Connection {
                 taken.flow_files.push(next);
             }
         }
+        queue.hold(session, held);
         drop(queue);
         if was_full && !self.is_full() {
             self.source.ring();
@@ -171,7 +180,7 @@ impl Connection {
     }
 
     /// Takes exactly these FlowFiles, penalized or not; those that are not here are left out.
-    pub(crate) fn take_these(&self, ids: &HashSet<FlowFileId>) -> Vec<FlowFile> {
+    pub(crate) fn take_these(&self, session: u64, ids: &HashSet<FlowFileId>) -> Vec<FlowFile> {
         let was_full = self.is_full();
         let mut queue = self.queue.lock();
         queue.release(UnixMillis(i64::MAX));
@@ -181,7 +190,7 @@ impl Connection {
             .partition(|flow_file| ids.contains(&flow_file.id));
         queue.ready = others;
         self.remove(found.len(), found.iter().map(FlowFile::size).sum());
-        queue.taken.extend(found.iter().map(FlowFile::twin));
+        queue.hold(session, found.iter().map(FlowFile::twin).collect());
         drop(queue);
         if was_full && !self.is_full() {
             self.source.ring();
@@ -189,17 +198,17 @@ impl Connection {
         found.into()
     }
 
-    /// What was taken is gone from here for good.
-    pub(crate) fn let_go(&self) {
-        let gone = std::mem::take(&mut self.queue.lock().taken);
+    /// What the session took is gone from here for good.
+    pub(crate) fn let_go(&self, session: u64) {
+        let gone = self.queue.lock().held_by(session);
         // Dropped outside of the lock: it may end claims.
         drop(gone);
     }
 
-    /// What was taken stands at the front again, in its order, or waits out a penalty.
-    pub(crate) fn give_back(&self, penalized: Option<UnixMillis>) {
+    /// What the session took stands at the front again, in its order, or waits out a penalty.
+    pub(crate) fn give_back(&self, session: u64, penalized: Option<UnixMillis>) {
         let mut queue = self.queue.lock();
-        let back = std::mem::take(&mut queue.taken);
+        let back = queue.held_by(session);
         self.add(back.len(), back.iter().map(FlowFile::size).sum());
         for flow_file in back.into_iter().rev() {
             match penalized {
@@ -218,7 +227,8 @@ impl Connection {
             .penalized
             .iter()
             .map(|Reverse(penalized)| &penalized.flow_file);
-        visit(&mut queue.taken.iter().chain(&queue.ready).chain(penalized));
+        let taken = queue.taken.iter().flat_map(|(_, held)| held);
+        visit(&mut taken.chain(&queue.ready).chain(penalized));
     }
 
     /// Takes out for good what waits, but for what a session holds.
@@ -239,7 +249,8 @@ impl Connection {
     pub(crate) fn drain(&self) -> VecDeque<FlowFile> {
         let mut queue = self.queue.lock();
         queue.release(UnixMillis(i64::MAX));
-        let mut all: VecDeque<FlowFile> = std::mem::take(&mut queue.taken).into();
+        let taken = std::mem::take(&mut queue.taken);
+        let mut all: VecDeque<FlowFile> = taken.into_iter().flat_map(|(_, held)| held).collect();
         all.append(&mut queue.ready);
         self.count.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
@@ -258,6 +269,21 @@ impl Connection {
 }
 
 impl Queue {
+    fn hold(&mut self, session: u64, mut flow_files: Vec<FlowFile>) {
+        if flow_files.is_empty() {
+            return;
+        }
+        match self.taken.iter_mut().find(|(holder, _)| *holder == session) {
+            Some((_, held)) => held.append(&mut flow_files),
+            None => self.taken.push((session, flow_files)),
+        }
+    }
+
+    fn held_by(&mut self, session: u64) -> Vec<FlowFile> {
+        let at = self.taken.iter().position(|(holder, _)| *holder == session);
+        at.map(|at| self.taken.remove(at).1).unwrap_or_default()
+    }
+
     /// FlowFiles whose penalty is over become ready.
     fn release(&mut self, now: UnixMillis) {
         while self
@@ -303,6 +329,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::content::Content;
     use crate::flowfile::Attributes;
 
     fn connection(flow_files_max: u64, expiration: Duration) -> Connection {
@@ -317,6 +344,7 @@ mod tests {
             bytes_max: 0,
             expiration,
             drop_empty: false,
+            ..ConnectionDefinition::default()
         };
         Connection::new(definition, false, Arc::default(), Arc::default())
     }
@@ -327,7 +355,7 @@ mod tests {
             id: FlowFileId(id),
             entry: UnixMillis(0),
             attributes: Arc::clone(&attributes),
-            content: None,
+            content: Content::default(),
         })
         .collect()
     }
@@ -341,14 +369,14 @@ mod tests {
         let queue = connection(3, Duration::ZERO);
         queue.push(flow_files(0..4), None);
         assert!(queue.is_full());
-        let taken = queue.take(UnixMillis(0), 2, u64::MAX);
+        let taken = queue.take(1, UnixMillis(0), 2, u64::MAX);
         assert_eq!((ids(&taken.flow_files), queue.count()), (vec![0, 1], 2));
-        queue.give_back(None);
+        queue.give_back(1, None);
         assert_eq!(
-            ids(&queue.take(UnixMillis(0), 9, u64::MAX).flow_files),
+            ids(&queue.take(1, UnixMillis(0), 9, u64::MAX).flow_files),
             [0, 1, 2, 3]
         );
-        queue.let_go();
+        queue.let_go(1);
         assert_eq!(queue.available(UnixMillis(0)), Available::Nothing);
     }
 
@@ -361,9 +389,12 @@ mod tests {
             Available::At(UnixMillis(100))
         );
         queue.push(flow_files(1..2), None);
-        assert_eq!(ids(&queue.take(UnixMillis(0), 9, u64::MAX).flow_files), [1]);
         assert_eq!(
-            ids(&queue.take(UnixMillis(100), 9, u64::MAX).flow_files),
+            ids(&queue.take(1, UnixMillis(0), 9, u64::MAX).flow_files),
+            [1]
+        );
+        assert_eq!(
+            ids(&queue.take(1, UnixMillis(100), 9, u64::MAX).flow_files),
             [0]
         );
     }
@@ -372,7 +403,7 @@ mod tests {
     fn old_flow_files_expire_when_polled() {
         let queue = connection(0, Duration::from_millis(50));
         queue.push(flow_files(0..2), None);
-        let taken = queue.take(UnixMillis(50), 9, u64::MAX);
+        let taken = queue.take(1, UnixMillis(50), 9, u64::MAX);
         assert_eq!((taken.flow_files.len(), taken.expired.len()), (0, 2));
     }
 
@@ -382,7 +413,7 @@ mod tests {
         queue.push(flow_files(0..6), None);
         queue.push(flow_files(6..8), Some(UnixMillis(1 << 40)));
         let wanted = [1, 3, 7, 99].map(FlowFileId).into_iter().collect();
-        assert_eq!(ids(&queue.take_these(&wanted)), [1, 3, 7]);
+        assert_eq!(ids(&queue.take_these(1, &wanted)), [1, 3, 7]);
         assert_eq!(queue.count(), 5);
     }
 }

@@ -28,6 +28,7 @@ use crate::definition::{Flow, ProcessorDefinition, Scheduling};
 use crate::limits::PROCESSOR_STACK_BYTES;
 use crate::processors::{Input, Next, Processor, ProcessorError, Settings};
 use crate::repository::Repository;
+use crate::services::Services;
 use crate::session::ProcessSession;
 use crate::signal::Signal;
 
@@ -58,6 +59,8 @@ pub struct Engine {
     flow: Flow,
     nodes: Vec<Arc<Node>>,
     connections: Vec<Arc<Connection>>,
+    /// Kept for as long as the flow runs.
+    _services: Services,
     threads: Vec<JoinHandle<()>>,
     ground: Ground,
 }
@@ -65,7 +68,14 @@ pub struct Engine {
 /// A flow whose processors are made but do not run.
 pub struct Prepared {
     flow: Flow,
+    services: Services,
     processors: Vec<Box<dyn Processor>>,
+}
+
+/// A processor with all that it needs to run.
+pub(crate) struct Worker {
+    pub(crate) context: Context,
+    pub(crate) processor: Box<dyn Processor>,
 }
 
 /// A processor's place in a running flow.
@@ -99,7 +109,7 @@ pub(crate) struct NodeStats {
 
 /// What a processor sees of the agent.
 pub struct Context {
-    node: Arc<Node>,
+    pub(crate) node: Arc<Node>,
     ground: Ground,
 }
 
@@ -153,16 +163,21 @@ impl Prepared {
     ///
     /// Errors: `Start`, when a processor's settings do not fit together.
     pub fn new(now: UnixMillis, flow: Flow) -> Result<Self, AgentError> {
+        let services = Services::make(now, &flow.services)?;
         let mut processors = Vec::new();
         for definition in &flow.processors {
-            let settings = Settings::new(now, definition);
+            let settings = Settings::new(now, definition).with_services(&services);
             let made = (definition.kind.make)(&settings);
             processors.push(made.map_err(|reason| AgentError::Start {
                 processor: definition.name.clone(),
                 reason,
             })?);
         }
-        Ok(Prepared { flow, processors })
+        Ok(Prepared {
+            flow,
+            services,
+            processors,
+        })
     }
 
     /// The flow, without what was made of it.
@@ -179,7 +194,33 @@ impl Prepared {
 impl Engine {
     /// Starts a prepared flow on what its connections held before.
     pub fn start(ground: Ground, prepared: Prepared) -> Result<Engine, AgentError> {
-        let Prepared { flow, processors } = prepared;
+        let (mut engine, workers) = Engine::assemble(ground, prepared);
+        for Worker { context, processor } in workers {
+            let thread = std::thread::Builder::new()
+                .name(context.name().chars().take(THREAD_NAME_CHARS).collect())
+                .stack_size(PROCESSOR_STACK_BYTES)
+                .spawn(move || run(&context, processor));
+            match thread {
+                Ok(thread) => engine.threads.push(thread),
+                Err(source) => {
+                    engine.stop();
+                    return Err(AgentError::System {
+                        action: "start a processor's thread",
+                        source,
+                    });
+                }
+            }
+        }
+        Ok(engine)
+    }
+
+    /// Puts a prepared flow on its connections; nothing runs yet.
+    pub(crate) fn assemble(ground: Ground, prepared: Prepared) -> (Engine, Vec<Worker>) {
+        let Prepared {
+            flow,
+            services,
+            processors,
+        } = prepared;
         let wakes: HashMap<&str, Arc<Wake>> = flow
             .processors
             .iter()
@@ -213,34 +254,23 @@ impl Engine {
             })
             .collect();
         ground.repository.activate(&connections);
-        let mut engine = Engine {
+        let contexts = nodes.iter().map(|node| Context {
+            node: Arc::clone(node),
+            ground: ground.clone(),
+        });
+        let workers = contexts
+            .zip(processors)
+            .map(|(context, processor)| Worker { context, processor })
+            .collect();
+        let engine = Engine {
             flow,
             nodes,
             connections,
+            _services: services,
             threads: Vec::new(),
             ground,
         };
-        for (node, processor) in engine.nodes.iter().zip(processors) {
-            let context = Context {
-                node: Arc::clone(node),
-                ground: engine.ground.clone(),
-            };
-            let thread = std::thread::Builder::new()
-                .name(node.name.chars().take(THREAD_NAME_CHARS).collect())
-                .stack_size(PROCESSOR_STACK_BYTES)
-                .spawn(move || run(&context, processor));
-            match thread {
-                Ok(thread) => engine.threads.push(thread),
-                Err(source) => {
-                    engine.stop();
-                    return Err(AgentError::System {
-                        action: "start a processor's thread",
-                        source,
-                    });
-                }
-            }
-        }
-        Ok(engine)
+        (engine, workers)
     }
 
     /// Stops every processor after what it is doing, and parks what is queued.
@@ -340,6 +370,10 @@ impl Context {
 
     /// Puts up a bulletin.
     pub fn post(&self, level: Level, message: &str) {
+        if level < self.node.definition.bulletin_level {
+            tracing::debug!(processor = self.node.name, "{message}");
+            return;
+        }
         let source = Source {
             id: &self.node.id,
             name: &self.node.name,
@@ -380,6 +414,11 @@ impl Node {
             wake,
             is_active: AtomicBool::new(false),
         }
+    }
+
+    /// What kind of processor it is.
+    pub(crate) fn kind_name(&self) -> &'static str {
+        self.definition.kind.name
     }
 
     /// Whether it runs on input only.
@@ -478,6 +517,7 @@ impl Schedule {
         let period = match node.definition.scheduling {
             Scheduling::EventDriven => Duration::ZERO,
             Scheduling::TimerDriven(period) => period,
+            Scheduling::CronDriven(_) => Duration::ZERO,
         };
         self.due = match next {
             Next::Again => now,
@@ -540,7 +580,6 @@ fn run(context: &Context, mut processor: Box<dyn Processor>) {
                 break;
             }
             Err(_) => {
-                give_back(node);
                 context.post(Level::Error, "the processor panicked; it rests for 30 s");
                 schedule.due = Instant::now() + ADMINISTRATIVE_YIELD;
             }
@@ -549,7 +588,11 @@ fn run(context: &Context, mut processor: Box<dyn Processor>) {
     processor.stop();
 }
 
-fn trigger(context: &Context, processor: &mut dyn Processor) -> Result<Next, ProcessorError> {
+/// One session of a processor, committed, or rolled back on an error.
+pub(crate) fn trigger(
+    context: &Context,
+    processor: &mut dyn Processor,
+) -> Result<Next, ProcessorError> {
     let ground = &context.ground;
     let mut session = ProcessSession::new(&context.node, &ground.repository, ground.clock.as_ref());
     let outcome = processor
@@ -558,23 +601,23 @@ fn trigger(context: &Context, processor: &mut dyn Processor) -> Result<Next, Pro
     if outcome.is_err() {
         session.rollback();
     }
-    outcome
-}
-
-fn give_back(node: &Node) {
-    for input in &node.inputs {
-        input.give_back(None);
+    for id in session.drop_damaged()? {
+        let uuid = ground.repository.uuid(id);
+        let message = format!("FlowFile {uuid} was dropped: its content on the disk is damaged");
+        context.post(Level::Error, &message);
     }
+    outcome
 }
 
 /// Whether the repository may do it when asked again.
 fn is_passing(error: &AgentError) -> bool {
     matches!(
         error,
-        AgentError::Repository {
-            source: JournalError::Full { .. },
-            ..
-        }
+        AgentError::NoRoom
+            | AgentError::Repository {
+                source: JournalError::Full { .. },
+                ..
+            }
     )
 }
 

@@ -38,6 +38,9 @@ pub enum AgentError {
         #[source]
         source: JournalError,
     },
+    /// Volatile content has no room now; a retry helps when FlowFiles have come to their end.
+    #[error("the volatile content repository has no room; it is tried again")]
+    NoRoom,
     /// A processor did not start; the flow's author's or a peer's fault.
     #[error("processor '{processor}' did not start: {reason}")]
     Start {

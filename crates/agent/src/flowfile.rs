@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base::UnixMillis;
 
-use crate::content::Claim;
+use crate::content::Content;
 
 /// A FlowFile's number in its repository; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,15 +23,7 @@ pub struct FlowFile {
     pub(crate) id: FlowFileId,
     pub(crate) entry: UnixMillis,
     pub(crate) attributes: Arc<Attributes>,
-    pub(crate) content: Option<View>,
-}
-
-/// A range of a claim.
-#[derive(Clone, Debug)]
-pub(crate) struct View {
-    pub(crate) claim: Arc<Claim>,
-    pub(crate) offset: u32,
-    pub(crate) len: u32,
+    pub(crate) content: Content,
 }
 
 /// Names and values, sorted by name, immutable and shared.
@@ -56,7 +48,12 @@ impl FlowFile {
 
     /// Bytes of its content.
     pub fn size(&self) -> u64 {
-        self.content.as_ref().map_or(0, |view| u64::from(view.len))
+        self.content.len()
+    }
+
+    /// Its content.
+    pub fn content(&self) -> &Content {
+        &self.content
     }
 
     /// Another handle of the same FlowFile, for the queue's book of what sessions hold.

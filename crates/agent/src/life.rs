@@ -24,7 +24,7 @@ use crate::local::{Served, Server};
 use crate::logs::{LogConfig, Logs};
 use crate::metrics::{MetricsConfig, Publisher};
 use crate::properties::{self, Told};
-use crate::repository::{Repository, RepositoryLimits};
+use crate::repository::{Repository, RepositoryOptions};
 use crate::service::Service;
 use crate::supervisor::{StopTimes, Supervisor};
 use crate::units;
@@ -75,7 +75,7 @@ pub(crate) fn run(
     let repository = Repository::open(
         Arc::new(RealDisk),
         &dir.join("repository"),
-        RepositoryLimits::default(),
+        RepositoryOptions::default(),
     )?;
     let identifier = identifier(args, &told.values, &repository)?;
     let property = |key: &str| told.values.get(key).cloned();

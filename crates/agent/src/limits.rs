@@ -17,14 +17,50 @@ pub const EXPRESSION_DEPTH_MAX: usize = 32;
 /// Bytes of one expression's result: attributes are small words, content is elsewhere.
 pub const EXPRESSION_RESULT_BYTES_MAX: usize = 1 << 20;
 
+/// Depth of expressions that are made of texts while they are evaluated (`evaluateELString`).
+pub const EXPRESSION_STRINGS_DEPTH_MAX: usize = 4;
+
+/// Depth of one JSON document; deeper is hostile, and reading it is recursive.
+pub const JSON_DEPTH_MAX: usize = 128;
+
 /// FlowFiles that a connection holds before its source rests; MiNiFi C++'s own default.
 pub const CONNECTION_FLOW_FILES_DEFAULT: u64 = 2_000;
 
 /// Bytes that a connection holds before its source rests; MiNiFi C++'s own default.
 pub const CONNECTION_BYTES_DEFAULT: u64 = 100 << 20;
 
-/// Bytes of one FlowFile's content and of one session's new content: it travels in one frame.
-pub const SESSION_CONTENT_BYTES_MAX: usize = 8 << 20;
+/// New content that a session keeps in memory for its commit's frame; more is written ahead.
+pub const SESSION_CONTENT_BYTES_MAX: usize = 4 << 20;
+
+/// Bytes of one claim at most, and so of one frame of content.
+pub const CLAIM_BYTES_MAX: usize = 8 << 20;
+
+/// Bytes of content that are read, written and checked at a time.
+pub const CONTENT_PIECE_BYTES: usize = 2 << 20;
+
+/// Bytes of content that a processor may ask for in one piece; more is read as a stream.
+pub const CONTENT_READ_BYTES_MAX: u64 = 64 << 20;
+
+/// Views of one FlowFile's content; a rope of more small ones is copied together.
+pub const CONTENT_VIEWS_MAX: usize = 4_096;
+
+/// Bytes of volatile content, where nothing else is said.
+pub const VOLATILE_BYTES_DEFAULT: u64 = 64 << 20;
+
+/// Claims of volatile content, where nothing else is said; MiNiFi's own default of 2017.
+pub const VOLATILE_COUNT_DEFAULT: u64 = 10_000;
+
+/// How long a session waits for room in volatile content before it is put back for later.
+pub const VOLATILE_WAIT: Duration = Duration::from_millis(500);
+
+/// Bytes of provenance events on the disk, where nothing else is said.
+pub const PROVENANCE_BYTES_DEFAULT: u64 = 256 << 20;
+
+/// Bytes of provenance events that are written together.
+pub const PROVENANCE_FRAME_BYTES: u64 = 64 << 10;
+
+/// Bytes of one segment of provenance events, which go as a whole.
+pub const PROVENANCE_SEGMENT_BYTES_MAX: u64 = 32 << 20;
 
 /// FlowFiles that one session takes or makes: bounds its memory and its frame.
 pub const SESSION_FLOW_FILES_MAX: usize = 20_000;
@@ -36,11 +72,18 @@ pub const HOT_CONTENT_BYTES_MAX: u64 = 32 << 20;
 /// its file before it is dropped from memory.
 pub const JOURNAL_PENDING_BYTES_MAX: u64 = 16 << 20;
 
+/// Files of reclaimed segments kept for new ones: about as many as one tidying frees.
+pub const SPARE_SEGMENTS_MAX: u32 = 6;
+
 /// Journal bytes between two snapshots at least; restart replays about as much.
 pub const SNAPSHOT_BYTES_MIN: u64 = 64 << 20;
 
 /// Journal bytes that old content may pin before it is moved forward.
 pub const PINNED_BYTES_MAX: u64 = 512 << 20;
+
+/// Bytes of the content journal that old content may pin before it is moved forward, and half of
+/// what it grows between two tidyings.
+pub const CONTENT_PINNED_BYTES_MAX: u64 = 512 << 20;
 
 /// Bytes of one processor's state; positions and sequences, not data.
 pub const PROCESSOR_STATE_BYTES_MAX: usize = 4 << 20;
@@ -65,6 +108,18 @@ pub const TAIL_ROLLED_FILES_MAX: usize = 10_000;
 
 /// A tail looks again after this long even when the kernel told it nothing (network folders).
 pub const TAIL_RECHECK: Duration = Duration::from_secs(30);
+
+/// Folders in folders that are read; deeper is a loop or a mistake.
+pub const FOLDER_DEPTH_MAX: usize = 64;
+
+/// Files that were taken and cannot be removed, kept in mind so that none is taken twice.
+pub const LEFTOVERS_MAX: usize = 1_000;
+
+/// Files told of in one commit of a listing.
+pub const LISTING_FLOW_FILES_MAX: usize = 10_000;
+
+/// Files that changed at the same instant which a listing keeps apart: its state stays small.
+pub const LISTED_AT_ONCE_MAX: usize = 100_000;
 
 /// Bytes of one answer of a Kafka broker; metadata of thousands of partitions fits.
 pub const KAFKA_ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -119,3 +174,15 @@ pub const QUESTION_WAIT: Duration = Duration::from_secs(10);
 
 /// Bytes of log lines kept in memory for a debug bundle: some hundred lines.
 pub const RECENT_LOG_BYTES_MAX: usize = 128 << 10;
+
+/// Bytes of one certificate or key file; a system's whole bundle has a few hundred KiB.
+pub const TLS_FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Threads on one processor: an edge device has few cores.
+pub const TASKS_MAX: u32 = 64;
+
+/// Provenance events that one answer has.
+pub const PROVENANCE_EVENTS_SHOWN_MAX: usize = 10_000;
+
+/// FlowFiles that one lineage follows; each is a look through the provenance repository.
+pub const LINEAGE_FLOW_FILES_MAX: usize = 500;

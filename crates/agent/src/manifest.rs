@@ -134,6 +134,11 @@ fn processor(kind: &ProcessorKind) -> Value {
         .iter()
         .map(|r| json!({ "name": r.name, "description": r.description }))
         .collect();
+    let writes: Vec<Value> = kind
+        .writes
+        .iter()
+        .map(|a| json!({ "name": a.name, "description": a.description }))
+        .collect();
     let input = match kind.input {
         Input::Required => "INPUT_REQUIRED",
         Input::Allowed => "INPUT_ALLOWED",
@@ -147,8 +152,9 @@ fn processor(kind: &ProcessorKind) -> Value {
         "typeDescription": kind.description,
         "propertyDescriptors": properties,
         "supportedRelationships": relationships,
+        "writesAttributes": writes,
         "supportsDynamicProperties": kind.dynamic != Dynamic::None,
-        "supportsDynamicRelationships": kind.dynamic == Dynamic::Relationships,
+        "supportsDynamicRelationships": kind.dynamic.has_relationships(),
         "inputRequirement": input,
     })
 }

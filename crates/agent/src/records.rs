@@ -11,9 +11,15 @@
 //! | 3 put | connection id, attributes, entry ms, claim, FlowFiles; for each the differences of its id and offset to the end of the last, and its length |
 //! | 4 counter | the next unused FlowFile id |
 //! | 5 move | old position, offset in this frame's content, length |
+//! | 6 rope | connection id, attributes, entry ms, id, views; for each its claim, offset and length in it |
+//! | 7 content | end of the content journal: the frame counts only if that journal is durable so far |
+//! | 8 copy | old and new position in the content journal, length |
+//! | 9 events | length, provenance events (see [`crate::provenance`]) |
+//! | 10 part | which frame of its snapshot this is, from zero on: where one is missing, all are |
 //!
-//! A claim is 0 (none), 1 and its offset and length in this frame's content, or 2 and its
-//! position and length. A put replaces what was known of a FlowFile, and queues it last.
+//! A claim is 0 (none), 1 and its offset and length in this frame's content, 2 and its position
+//! and length, 3 and the length of what was only in memory, or 4 or 5: as 1 and 2, and the CRC32C
+//! of its bytes. A put replaces what was known of a FlowFile, and queues it last.
 //!
 //! A snapshot is one or more frames that stand one after the other, each a flag byte before its
 //! operations' length: 1 begins, 2 ends. A whole snapshot replaces all that stood before it, one
@@ -25,13 +31,16 @@ use std::sync::Arc;
 use base::UnixMillis;
 use journal::Position;
 
+use crate::content::{Claim, View};
 use crate::flowfile::{Attributes, FlowFile, FlowFileId};
 
 /// Frame kind: a session's commit.
 pub(crate) const COMMIT: u8 = 1;
 /// Frame kind: part of a snapshot.
 pub(crate) const SNAPSHOT: u8 = 2;
-/// Version of both.
+/// Frame kind: content alone, in a content journal.
+pub(crate) const CONTENT: u8 = 3;
+/// Version of all.
 pub(crate) const VERSION: u8 = 1;
 /// Snapshot flag: everything before is replaced.
 pub(crate) const BEGINS: u8 = 1;
@@ -43,6 +52,12 @@ pub(crate) const ENDS: u8 = 2;
 #[error("a repository frame is not readable: {0}")]
 pub(crate) struct RecordError(&'static str);
 
+impl RecordError {
+    pub(crate) fn new(what: &'static str) -> Self {
+        RecordError(what)
+    }
+}
+
 /// Where a put FlowFile's content is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimAt {
@@ -50,8 +65,37 @@ pub(crate) enum ClaimAt {
     None,
     /// In this frame, from this offset of its content.
     Here { offset: u64, len: u32 },
-    /// In an earlier frame.
+    /// In an earlier frame, or in the content journal.
     At { position: Position, len: u32 },
+    /// In memory only.
+    Memory { len: u32 },
+}
+
+/// A view of a rope, as a frame has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ViewAt {
+    pub(crate) at: ClaimAt,
+    pub(crate) crc: Option<u32>,
+    pub(crate) offset: u32,
+    pub(crate) len: u32,
+}
+
+/// What several FlowFiles have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Group<'a> {
+    pub(crate) connection: &'a str,
+    pub(crate) attributes: Attributes,
+    pub(crate) entry: UnixMillis,
+}
+
+impl ClaimAt {
+    /// Bytes of the claim.
+    pub(crate) fn len(self) -> u32 {
+        match self {
+            ClaimAt::None => 0,
+            ClaimAt::Here { len, .. } | ClaimAt::At { len, .. } | ClaimAt::Memory { len } => len,
+        }
+    }
 }
 
 /// What a frame says, one after the other.
@@ -60,14 +104,22 @@ pub(crate) trait Visit {
     fn state(&mut self, processor: &str, bytes: &[u8]);
     /// These FlowFiles are gone.
     fn remove(&mut self, first: u64, count: u64);
-    /// A group of FlowFiles follows.
-    fn group(&mut self, connection: &str, attributes: Attributes, entry: UnixMillis, at: ClaimAt);
+    /// A group of FlowFiles follows that view one claim.
+    fn group(&mut self, group: Group<'_>, at: ClaimAt, crc: Option<u32>);
     /// A FlowFile of the group.
     fn put(&mut self, id: u64, offset: u32, len: u32);
     /// Ids below this were used.
     fn counter(&mut self, next: u64);
+    /// A FlowFile of several views.
+    fn rope(&mut self, group: Group<'_>, id: u64, views: &[ViewAt]);
     /// A claim was copied to an offset of this frame's content.
     fn moved(&mut self, from: Position, offset: u64, len: u32);
+    /// A claim was copied within the content journal.
+    fn copied(&mut self, from: Position, to: Position);
+    /// Provenance events.
+    fn events(&mut self, events: &[u8]);
+    /// Which frame of its snapshot this is.
+    fn part(&mut self, index: u64);
 }
 
 /// Builds a frame's operations.
@@ -77,7 +129,7 @@ pub(crate) struct Writer {
 }
 
 /// Where one claim stands, as the repository knows it while it writes a frame.
-pub(crate) type Locate<'a> = &'a dyn Fn(&Arc<crate::content::Claim>) -> ClaimAt;
+pub(crate) type Locate<'a> = &'a dyn Fn(&Arc<Claim>) -> ClaimAt;
 
 impl Writer {
     pub(crate) fn state(&mut self, processor: &str, bytes: &[u8]) {
@@ -119,16 +171,25 @@ impl Writer {
         let mut runs = Vec::new();
         let (mut count, mut id_end, mut offset_end) = (0u64, 0u64, 0u64);
         for flow_file in flow_files {
+            let view = match flow_file.content.views() {
+                [] => None,
+                [view] => Some(view),
+                views => {
+                    self.end_group(count, &mut runs);
+                    (group, count) = (None, 0);
+                    self.rope(connection, flow_file, views, locate);
+                    continue;
+                }
+            };
             let same = group.is_some_and(|first| same_group(first, flow_file));
             if !same {
                 self.end_group(count, &mut runs);
-                self.begin_group(connection, flow_file, locate);
+                self.out.push(OP_PUT);
+                self.group(connection, flow_file);
+                self.claim(view.map(|view| &view.claim), locate);
                 (group, count, id_end, offset_end) = (Some(flow_file), 0, 0, 0);
             }
-            let (offset, len) = flow_file
-                .content
-                .as_ref()
-                .map_or((0, 0), |view| (view.offset, view.len));
+            let (offset, len) = view.map_or((0, 0), |view| (view.offset, view.len));
             signed(&mut runs, flow_file.id.0.wrapping_sub(id_end) as i64);
             signed(&mut runs, u64::from(offset).wrapping_sub(offset_end) as i64);
             number(&mut runs, u64::from(len));
@@ -139,9 +200,37 @@ impl Writer {
         self.end_group(count, &mut runs);
     }
 
+    /// The same, and the content journal's end that it needs, which stands first.
+    pub(crate) fn behind_content(self, end: Position) -> Self {
+        let mut first = Writer::default();
+        first.out.push(OP_CONTENT);
+        first.number(end.0);
+        first.out.extend_from_slice(&self.out);
+        first
+    }
+
+    pub(crate) fn copied(&mut self, from: Position, to: Position, len: u32) {
+        self.out.push(OP_COPY);
+        self.number(from.0);
+        self.number(to.0);
+        self.number(u64::from(len));
+    }
+
+    /// Provenance events, already written down.
+    pub(crate) fn events(&mut self, events: &[u8]) {
+        self.out.push(OP_EVENTS);
+        self.bytes(events);
+    }
+
     pub(crate) fn counter(&mut self, next: u64) {
         self.out.push(OP_COUNTER);
         self.number(next);
+    }
+
+    /// Which frame of its snapshot this is, from zero on.
+    pub(crate) fn part(&mut self, index: u64) {
+        self.out.push(OP_PART);
+        self.number(index);
     }
 
     pub(crate) fn moved(&mut self, from: Position, offset: u64, len: u32) {
@@ -166,12 +255,11 @@ impl Writer {
         self.out.len()
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.out.clear();
+    pub(crate) fn into_operations(self) -> Vec<u8> {
+        self.out
     }
 
-    fn begin_group(&mut self, connection: &str, flow_file: &FlowFile, locate: Locate<'_>) {
-        self.out.push(OP_PUT);
+    fn group(&mut self, connection: &str, flow_file: &FlowFile) {
         self.bytes(connection.as_bytes());
         let attributes = flow_file.attributes.iter();
         self.number(attributes.len() as u64);
@@ -180,22 +268,47 @@ impl Writer {
             self.bytes(value.as_bytes());
         }
         self.signed(flow_file.entry.0);
-        let at = flow_file
-            .content
-            .as_ref()
-            .map_or(ClaimAt::None, |view| locate(&view.claim));
-        match at {
+    }
+
+    fn claim(&mut self, claim: Option<&Arc<Claim>>, locate: Locate<'_>) {
+        let Some(claim) = claim else {
+            self.out.push(0);
+            return;
+        };
+        let crc = claim.crc();
+        let (here, at) = if crc.is_some() { (4, 5) } else { (1, 2) };
+        match locate(claim) {
             ClaimAt::None => self.out.push(0),
             ClaimAt::Here { offset, len } => {
-                self.out.push(1);
+                self.out.push(here);
                 self.number(offset);
                 self.number(u64::from(len));
             }
             ClaimAt::At { position, len } => {
-                self.out.push(2);
+                self.out.push(at);
                 self.number(position.0);
                 self.number(u64::from(len));
             }
+            ClaimAt::Memory { len } => {
+                self.out.push(3);
+                self.number(u64::from(len));
+                return;
+            }
+        }
+        if let Some(crc) = crc {
+            self.out.extend_from_slice(&crc.to_le_bytes());
+        }
+    }
+
+    fn rope(&mut self, connection: &str, flow_file: &FlowFile, views: &[View], locate: Locate<'_>) {
+        self.out.push(OP_ROPE);
+        self.group(connection, flow_file);
+        self.number(flow_file.id.0);
+        self.number(views.len() as u64);
+        for view in views {
+            self.claim(Some(&view.claim), locate);
+            self.number(u64::from(view.offset));
+            self.number(u64::from(view.len));
         }
     }
 
@@ -221,9 +334,9 @@ impl Writer {
 }
 
 fn same_group(a: &FlowFile, b: &FlowFile) -> bool {
-    let same_claim = match (&a.content, &b.content) {
-        (None, None) => true,
-        (Some(a), Some(b)) => Arc::ptr_eq(&a.claim, &b.claim),
+    let same_claim = match (a.content.views(), b.content.views()) {
+        ([], []) => true,
+        ([a], [b]) => Arc::ptr_eq(&a.claim, &b.claim),
         _ => false,
     };
     same_claim
@@ -231,12 +344,19 @@ fn same_group(a: &FlowFile, b: &FlowFile) -> bool {
         && (Arc::ptr_eq(&a.attributes, &b.attributes) || a.attributes == b.attributes)
 }
 
-fn number(out: &mut Vec<u8>, mut value: u64) {
+/// Writes a number.
+pub(crate) fn number(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;
     }
     out.push(value as u8);
+}
+
+/// Writes a text, its length first.
+pub(crate) fn text(out: &mut Vec<u8>, text: &str) {
+    number(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
 }
 
 fn signed(out: &mut Vec<u8>, value: i64) {
@@ -253,6 +373,17 @@ pub(crate) fn split(payload: &[u8]) -> Result<(&[u8], u64), RecordError> {
         .get(..len)
         .ok_or(RecordError("its operations are cut short"))?;
     Ok((operations, 4 + len as u64))
+}
+
+/// The content journal's end that a frame with these operations needs; it stands first.
+pub(crate) fn needed_content(operations: &[u8]) -> Result<Option<Position>, RecordError> {
+    match operations.split_first() {
+        Some((&OP_CONTENT, rest)) => {
+            let end = Reader { rest }.number()?;
+            Ok(Some(Position(end)))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Reads operations, telling `visit` each.
@@ -282,18 +413,34 @@ pub(crate) fn read(operations: &[u8], visit: &mut dyn Visit) -> Result<(), Recor
                 let offset = reader.number()?;
                 visit.moved(from, offset, reader.length()?);
             }
+            OP_ROPE => reader.rope(visit)?,
+            OP_CONTENT => {
+                reader.number()?;
+            }
+            OP_COPY => {
+                let (from, to) = (reader.number()?, reader.number()?);
+                reader.length()?;
+                visit.copied(Position(from), Position(to));
+            }
+            OP_EVENTS => visit.events(reader.bytes()?),
+            OP_PART => visit.part(reader.number()?),
             _ => return Err(RecordError("it has an unknown operation")),
         }
     }
     Ok(())
 }
 
-struct Reader<'b> {
+/// Reads numbers and texts one after the other.
+pub(crate) struct Reader<'b> {
     rest: &'b [u8],
 }
 
 impl<'b> Reader<'b> {
-    fn put(&mut self, visit: &mut dyn Visit) -> Result<(), RecordError> {
+    pub(crate) fn new(bytes: &'b [u8]) -> Self {
+        Reader { rest: bytes }
+    }
+
+    fn group(&mut self) -> Result<Group<'b>, RecordError> {
         let connection = self.text()?;
         let mut attributes = Attributes::default();
         for _ in 0..self.number()? {
@@ -301,23 +448,65 @@ impl<'b> Reader<'b> {
             attributes.set(name, self.text()?);
         }
         let entry = UnixMillis(self.signed()?);
-        let at = match self.number()? {
+        Ok(Group {
+            connection,
+            attributes,
+            entry,
+        })
+    }
+
+    fn claim(&mut self) -> Result<(ClaimAt, Option<u32>), RecordError> {
+        let tag = self.number()?;
+        let at = match tag {
             0 => ClaimAt::None,
-            1 => ClaimAt::Here {
+            1 | 4 => ClaimAt::Here {
                 offset: self.number()?,
                 len: self.length()?,
             },
-            2 => ClaimAt::At {
+            2 | 5 => ClaimAt::At {
                 position: Position(self.number()?),
+                len: self.length()?,
+            },
+            3 => ClaimAt::Memory {
                 len: self.length()?,
             },
             _ => return Err(RecordError("it has an unknown claim")),
         };
-        let claim_len = match at {
-            ClaimAt::None => 0,
-            ClaimAt::Here { len, .. } | ClaimAt::At { len, .. } => u64::from(len),
-        };
-        visit.group(connection, attributes, entry, at);
+        if tag < 4 {
+            return Ok((at, None));
+        }
+        let cut = RecordError("it is cut short");
+        let (crc, rest) = self.rest.split_first_chunk::<4>().ok_or(cut)?;
+        self.rest = rest;
+        Ok((at, Some(u32::from_le_bytes(*crc))))
+    }
+
+    fn rope(&mut self, visit: &mut dyn Visit) -> Result<(), RecordError> {
+        let group = self.group()?;
+        let id = self.number()?;
+        let mut views = Vec::new();
+        for _ in 0..self.number()? {
+            let (at, crc) = self.claim()?;
+            let (offset, len) = (self.length()?, self.length()?);
+            if offset.checked_add(len).is_none_or(|end| end > at.len()) {
+                return Err(RecordError("a view lies outside its claim"));
+            }
+            views.push(ViewAt {
+                at,
+                crc,
+                offset,
+                len,
+            });
+        }
+        visit.rope(group, id, &views);
+        Ok(())
+    }
+
+    fn put(&mut self, visit: &mut dyn Visit) -> Result<(), RecordError> {
+        let group = self.group()?;
+        let (at, crc) = self.claim()?;
+        let claim_len = u64::from(at.len());
+        visit.group(group, at, crc);
         let (mut id_end, mut offset_end) = (0u64, 0u64);
         for _ in 0..self.number()? {
             let id = id_end.wrapping_add_signed(self.signed()?);
@@ -334,7 +523,7 @@ impl<'b> Reader<'b> {
         Ok(())
     }
 
-    fn text(&mut self) -> Result<&'b str, RecordError> {
+    pub(crate) fn text(&mut self) -> Result<&'b str, RecordError> {
         std::str::from_utf8(self.bytes()?).map_err(|_| RecordError("a text is no UTF-8"))
     }
 
@@ -357,7 +546,7 @@ impl<'b> Reader<'b> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    fn number(&mut self) -> Result<u64, RecordError> {
+    pub(crate) fn number(&mut self) -> Result<u64, RecordError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let (&byte, rest) = self
@@ -379,3 +568,8 @@ const OP_REMOVE: u8 = 2;
 const OP_PUT: u8 = 3;
 const OP_COUNTER: u8 = 4;
 const OP_MOVE: u8 = 5;
+const OP_ROPE: u8 = 6;
+const OP_CONTENT: u8 = 7;
+const OP_COPY: u8 = 8;
+const OP_EVENTS: u8 = 9;
+const OP_PART: u8 = 10;

@@ -10,9 +10,14 @@ use bytes::Bytes;
 use journal::{Durability, RealDisk};
 
 use crate::connection::Connection;
+use crate::content::Content;
 use crate::definition::ConnectionDefinition;
-use crate::flowfile::{Attributes, FlowFile, FlowFileId, View};
-use crate::repository::{Commit, Put, Repository, RepositoryLimits};
+use crate::flowfile::{Attributes, FlowFile, FlowFileId};
+use crate::provenance::{EventKind, Events, Filter};
+use crate::repository::{
+    Commit, ContentKind, FlowFileKind, ProvenanceKind, Put, Repository, RepositoryLimits,
+    RepositoryOptions,
+};
 
 /// What one FlowFile should be.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,12 +28,26 @@ struct Expected {
 }
 
 fn open(dir: &Path) -> Arc<Repository> {
+    open_as(dir, RepositoryOptions::default())
+}
+
+/// A repository that tidies up often.
+fn open_as(dir: &Path, options: RepositoryOptions) -> Arc<Repository> {
     let limits = RepositoryLimits {
         segment_bytes: 32 << 10,
         snapshot_bytes_min: 16 << 10,
         pinned_bytes_max: 96 << 10,
+        content_pinned_bytes_max: 96 << 10,
+        reserve_bytes: 4 << 10,
     };
-    Repository::open(Arc::new(RealDisk), dir, limits).unwrap()
+    let options = RepositoryOptions { limits, ..options };
+    Repository::open(Arc::new(RealDisk), dir, options).unwrap()
+}
+
+fn bytes_of(content: &Content) -> Vec<u8> {
+    let views = content.views().iter();
+    let parts = views.map(|view| view.claim.read(view.offset, view.len).unwrap());
+    parts.collect::<Vec<_>>().concat()
 }
 
 fn connections(repository: &Repository) -> Vec<Arc<Connection>> {
@@ -45,6 +64,7 @@ fn connections(repository: &Repository) -> Vec<Arc<Connection>> {
                 bytes_max: 0,
                 expiration: Duration::ZERO,
                 drop_empty: false,
+                ..ConnectionDefinition::default()
             };
             Arc::new(Connection::new(
                 definition,
@@ -66,14 +86,10 @@ fn held(connections: &[Arc<Connection>]) -> (BTreeMap<u64, Expected>, Vec<Vec<u6
         let mut order = Vec::new();
         connection.visit(&mut |flow_files| {
             for flow_file in flow_files {
-                let content = flow_file
-                    .content
-                    .as_ref()
-                    .map(|view| view.claim.read(view.offset, view.len).unwrap().to_vec());
                 let expected = Expected {
                     connection: index,
                     attribute: flow_file.attributes.get("a").unwrap_or_default().to_owned(),
-                    content: content.unwrap_or_default(),
+                    content: bytes_of(&flow_file.content),
                 };
                 assert_eq!(all.insert(flow_file.id.0, expected), None, "in two places");
                 order.push(flow_file.id.0);
@@ -101,14 +117,15 @@ fn make(
     let first = repository.ids(count);
     let mut flow_files = Vec::new();
     for id in first..first + count {
-        let offset = random.below(bytes.len() as u64) as usize;
-        let len = random.below((bytes.len() - offset) as u64 + 1) as usize;
-        let view = View {
-            claim: Arc::clone(&claim),
-            offset: offset as u32,
-            len: len as u32,
-        };
-        let content = bytes[offset..offset + len].to_vec();
+        // Now and then of several pieces.
+        let pieces = if random.one_in(5) { 3 } else { 1 };
+        let parts = (0..pieces).map(|_| {
+            let offset = random.below(bytes.len() as u64);
+            let len = random.below(bytes.len() as u64 - offset + 1);
+            Content::whole(Arc::clone(&claim)).slice(offset, len)
+        });
+        let rope = Content::join(parts.collect::<Vec<_>>());
+        let content = bytes_of(&rope);
         model.insert(
             id,
             Expected {
@@ -121,7 +138,7 @@ fn make(
             id: FlowFileId(id),
             entry: UnixMillis(7),
             attributes: Arc::clone(&attributes),
-            content: Some(view),
+            content: rope,
         });
     }
     let put = Put {
@@ -147,10 +164,10 @@ fn pass(
 ) {
     let input = &connections[from];
     let taken = input
-        .take(UnixMillis(8), random.below(40) as usize, u64::MAX)
+        .take(1, UnixMillis(8), random.below(40) as usize, u64::MAX)
         .flow_files;
     if random.one_in(4) {
-        input.give_back(None);
+        input.give_back(1, None);
         return;
     }
     let to = random.below(3) as usize;
@@ -175,6 +192,7 @@ fn pass(
         removed,
         puts: vec![put],
         inputs: std::slice::from_ref(input),
+        session: 1,
         ends: true,
         ..Commit::default()
     };
@@ -183,50 +201,63 @@ fn pass(
 
 #[test]
 fn queues_and_states_are_rebuilt_exactly_whatever_happened() {
-    for seed in 0..12 {
-        let dir = tempfile::tempdir().unwrap();
-        let mut random = Rng::from_seed(seed);
-        let mut model = BTreeMap::new();
-        let mut repository = open(dir.path());
-        let mut queues = connections(&repository);
-        let mut segments_max = 0;
-        for step in 0..600 {
-            let index = random.below(3) as usize;
-            if random.one_in(2) {
-                make(&repository, &mut random, &queues[index], index, &mut model);
-            } else {
-                pass(&repository, &mut random, &queues, index, &mut model);
+    for seed in 0..6 {
+        for content in [ContentKind::Database, ContentKind::FileSystem] {
+            for provenance in [ProvenanceKind::None, ProvenanceKind::DISK] {
+                let options = RepositoryOptions {
+                    content,
+                    provenance,
+                    ..RepositoryOptions::default()
+                };
+                rebuild(seed, options);
             }
-            if random.one_in(50) {
-                let state = Bytes::from(step.to_string());
-                repository.save_state("p", state.clone()).unwrap();
-                let (before, orders) = held(&queues);
-                let ids = repository.ids(0);
-                repository.close().unwrap();
-                // The old handles go before the folder is opened again.
-                queues.clear();
-                drop(repository);
-                repository = open(dir.path());
-                queues = connections(&repository);
-                let (after, orders_after) = held(&queues);
-                assert_eq!(before, model, "seed {seed} step {step}");
-                assert_eq!(after, model, "seed {seed} step {step}");
-                assert_eq!(orders_after, orders, "seed {seed} step {step}");
-                assert_eq!(repository.state("p"), Some(state), "seed {seed}");
-                let known = model.keys().next_back().copied().unwrap_or(0);
-                assert!(
-                    repository.ids(0) > known || ids == 0,
-                    "seed {seed}: an id comes twice"
-                );
-            }
-            segments_max = segments_max.max(repository.status().bytes_on_disk);
         }
-        let live = repository.status().content_bytes;
-        assert!(
-            segments_max < 40 * (64 << 10) + 8 * live,
-            "seed {seed}: {segments_max} bytes on disk for {live} of content"
-        );
     }
+}
+
+fn rebuild(seed: u64, options: RepositoryOptions) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut random = Rng::from_seed(seed);
+    let mut model = BTreeMap::new();
+    let mut repository = open_as(dir.path(), options);
+    let mut queues = connections(&repository);
+    let mut segments_max = 0;
+    for step in 0..600 {
+        let index = random.below(3) as usize;
+        if random.one_in(2) {
+            make(&repository, &mut random, &queues[index], index, &mut model);
+        } else {
+            pass(&repository, &mut random, &queues, index, &mut model);
+        }
+        if random.one_in(50) {
+            let state = Bytes::from(step.to_string());
+            repository.save_state("p", state.clone()).unwrap();
+            let (before, orders) = held(&queues);
+            let ids = repository.ids(0);
+            repository.close().unwrap();
+            // The old handles go before the folder is opened again.
+            queues.clear();
+            drop(repository);
+            repository = open_as(dir.path(), options);
+            queues = connections(&repository);
+            let (after, orders_after) = held(&queues);
+            assert_eq!(before, model, "seed {seed} step {step}");
+            assert_eq!(after, model, "seed {seed} step {step}");
+            assert_eq!(orders_after, orders, "seed {seed} step {step}");
+            assert_eq!(repository.state("p"), Some(state), "seed {seed}");
+            let known = model.keys().next_back().copied().unwrap_or(0);
+            assert!(
+                repository.ids(0) > known || ids == 0,
+                "seed {seed}: an id comes twice"
+            );
+        }
+        segments_max = segments_max.max(repository.status().bytes_on_disk);
+    }
+    let live = repository.status().content_bytes;
+    assert!(
+        segments_max < 60 * (64 << 10) + 8 * live,
+        "seed {seed}: {segments_max} bytes on disk for {live} of content"
+    );
 }
 
 #[test]
@@ -249,4 +280,250 @@ fn flow_files_of_unknown_connections_are_parked() {
     let repository = open(dir.path());
     assert_eq!(repository.status().parked, model.len() as u64);
     assert_eq!(held(&connections(&repository)).0, model);
+}
+
+#[test]
+fn provenance_is_there_exactly_as_far_as_its_commits() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = RepositoryOptions {
+        provenance: ProvenanceKind::Disk {
+            bytes_max: 64 << 20,
+            age_max: Duration::MAX,
+        },
+        ..RepositoryOptions::default()
+    };
+    let mut repository = open_as(dir.path(), options);
+    let mut expected = Vec::new();
+    for step in 0..3_000_u64 {
+        let id = FlowFileId(repository.ids(1));
+        let mut events = Events::default();
+        events.note(EventKind::Receive, id, "tcp://sensor:7");
+        let commit = Commit {
+            // A state makes a frame even without FlowFiles.
+            state: Some(("p", Bytes::from(step.to_string()))),
+            events: events.encode("p", "ListenTCP", UnixMillis(step as i64)),
+            ..Commit::default()
+        };
+        repository.commit(commit, Durability::Disk).unwrap();
+        expected.push(id);
+        if step % 700 == 699 {
+            // The process ends: what was gathered in memory is taken from the commits again.
+            let copy = tempfile::tempdir().unwrap();
+            repository.save_state("q", Bytes::new()).unwrap();
+            copy_folder(dir.path(), copy.path());
+            let again = open_as(copy.path(), options);
+            check_events(&again, &expected);
+            check_events(&repository, &expected);
+            drop(again);
+        }
+    }
+    repository.close().unwrap();
+    repository = open_as(dir.path(), options);
+    check_events(&repository, &expected);
+    let one = Filter {
+        flow_file: Some(expected[77]),
+        count_max: 10,
+        ..Filter::default()
+    };
+    let events = repository.provenance_events(&one).unwrap();
+    assert_eq!(events.len(), 1);
+    assert_eq!(
+        (
+            events[0].kind,
+            &*events[0].details,
+            &*events[0].component_type
+        ),
+        (EventKind::Receive, "tcp://sensor:7", "ListenTCP")
+    );
+    assert_eq!(
+        repository.flow_file_of(&repository.uuid(expected[77])),
+        Some(expected[77])
+    );
+}
+
+fn check_events(repository: &Repository, expected: &[FlowFileId]) {
+    let all = Filter {
+        count_max: usize::MAX,
+        ..Filter::default()
+    };
+    let events = repository.provenance_events(&all).unwrap();
+    let ids: Vec<FlowFileId> = events.iter().map(|event| event.flow_files.first).collect();
+    let first_wrong = ids.iter().zip(expected).position(|(a, b)| a != b);
+    assert_eq!((ids.len(), first_wrong), (expected.len(), None));
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn provenance_stays_within_its_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = RepositoryOptions {
+        provenance: ProvenanceKind::Disk {
+            bytes_max: 512 << 10,
+            age_max: Duration::MAX,
+        },
+        ..RepositoryOptions::default()
+    };
+    let repository = open_as(dir.path(), options);
+    let details = "x".repeat(900);
+    for step in 0..4_000_i64 {
+        let mut events = Events::default();
+        events.note(EventKind::Send, FlowFileId(step as u64 * 2), &details);
+        let commit = Commit {
+            state: Some(("p", Bytes::from_static(b"s"))),
+            events: events.encode("p", "PutTCP", UnixMillis(step)),
+            ..Commit::default()
+        };
+        repository.commit(commit, Durability::Os).unwrap();
+        let bytes = repository.status().provenance.bytes;
+        assert!(bytes < (512 << 10) + (80 << 10), "{bytes} at {step}");
+    }
+    let newest = Filter {
+        from: Some(UnixMillis(3_900)),
+        count_max: 1_000,
+        ..Filter::default()
+    };
+    assert_eq!(repository.provenance_events(&newest).unwrap().len(), 100);
+    let provenance = dir.path().join("provenance");
+    let files = std::fs::read_dir(provenance).unwrap();
+    let on_disk: u64 = files
+        .map(|file| file.unwrap().metadata().unwrap().len())
+        .sum();
+    assert!(on_disk < 1 << 20, "{on_disk} bytes on the disk");
+}
+
+#[test]
+fn a_commit_whose_content_did_not_reach_the_disk_never_happened() {
+    let options = RepositoryOptions {
+        content: ContentKind::FileSystem,
+        ..RepositoryOptions::default()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let mut model = BTreeMap::new();
+    let mut random = Rng::from_seed(5);
+    let repository = open_as(dir.path(), options);
+    let queues = connections(&repository);
+    for _ in 0..3 {
+        make(&repository, &mut random, &queues[0], 0, &mut model);
+    }
+    repository
+        .save_state("p", Bytes::from_static(b"kept"))
+        .unwrap();
+    // What the content journal holds now; then a commit whose content is lost.
+    let kept = tempfile::tempdir().unwrap();
+    copy_folder(&dir.path().join("content"), kept.path());
+    let mut lost = BTreeMap::new();
+    make(&repository, &mut random, &queues[1], 1, &mut lost);
+    repository
+        .save_state("p", Bytes::from_static(b"ahead"))
+        .unwrap();
+    repository.close().unwrap();
+    drop((queues, repository));
+    std::fs::remove_dir_all(dir.path().join("content")).unwrap();
+    copy_folder(kept.path(), &dir.path().join("content"));
+    for _ in 0..2 {
+        let repository = open_as(dir.path(), options);
+        let queues = connections(&repository);
+        assert_eq!(held(&queues).0, model);
+        assert_eq!(repository.state("p"), Some(Bytes::from_static(b"kept")));
+        // New content takes the lost one's place: the lost commit must not come back by it.
+        make(&repository, &mut random, &queues[2], 2, &mut model);
+        repository.close().unwrap();
+    }
+}
+
+#[test]
+fn volatile_flow_files_are_gone_and_states_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = RepositoryOptions {
+        flow_files: FlowFileKind::Volatile,
+        content: ContentKind::VOLATILE,
+        ..RepositoryOptions::default()
+    };
+    let mut model = BTreeMap::new();
+    let repository = open_as(dir.path(), options);
+    let queues = connections(&repository);
+    make(
+        &repository,
+        &mut Rng::from_seed(3),
+        &queues[0],
+        0,
+        &mut model,
+    );
+    repository
+        .save_state("p", Bytes::from_static(b"s"))
+        .unwrap();
+    assert_eq!(held(&queues).0, model);
+    repository.close().unwrap();
+    drop((queues, repository));
+    let repository = open_as(dir.path(), options);
+    assert_eq!(repository.status().parked, 0);
+    assert_eq!(repository.state("p"), Some(Bytes::from_static(b"s")));
+}
+
+#[test]
+fn flow_files_whose_content_was_in_memory_are_dropped_at_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = RepositoryOptions {
+        content: ContentKind::VOLATILE,
+        ..RepositoryOptions::default()
+    };
+    let mut model = BTreeMap::new();
+    let repository = open_as(dir.path(), options);
+    let queues = connections(&repository);
+    make(
+        &repository,
+        &mut Rng::from_seed(3),
+        &queues[0],
+        0,
+        &mut model,
+    );
+    assert_eq!(held(&queues).0, model);
+    repository.close().unwrap();
+    drop((queues, repository));
+    let repository = open_as(dir.path(), options);
+    let after = held(&connections(&repository)).0;
+    let without_content = model
+        .iter()
+        .filter(|(_, expected)| expected.content.is_empty());
+    assert_eq!(after.keys().count(), without_content.count());
+}
+
+#[test]
+fn another_kind_of_content_repository_is_refused_while_flow_files_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut model = BTreeMap::new();
+    let repository = open(dir.path());
+    let queues = connections(&repository);
+    make(
+        &repository,
+        &mut Rng::from_seed(1),
+        &queues[0],
+        0,
+        &mut model,
+    );
+    repository.close().unwrap();
+    drop((queues, repository));
+    let options = RepositoryOptions {
+        content: ContentKind::FileSystem,
+        ..RepositoryOptions::default()
+    };
+    let refused = Repository::open(Arc::new(RealDisk), dir.path(), options);
+    let message = refused
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default();
+    assert!(message.contains("start with that one"), "{message}");
+    assert_eq!(held(&connections(&open(dir.path()))).0, model);
 }

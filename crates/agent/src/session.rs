@@ -7,19 +7,25 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Clock, UnixMillis};
 use bytes::Bytes;
 use journal::Durability;
 
 use crate::AgentError;
-use crate::content::Claim;
+use parking_lot::Mutex;
+
+use crate::content::{Claim, Content, ContentReader, ContentWriter, NoRoom};
 use crate::engine::Node;
 use crate::expression::Scope;
-use crate::flowfile::{Attributes, FlowFile, FlowFileId, View};
-use crate::limits::{PROCESSOR_STATE_BYTES_MAX, SESSION_CONTENT_BYTES_MAX, SESSION_FLOW_FILES_MAX};
+use crate::flowfile::{Attributes, FlowFile, FlowFileId};
+use crate::limits::{
+    CLAIM_BYTES_MAX, CONTENT_PIECE_BYTES, CONTENT_READ_BYTES_MAX, CONTENT_VIEWS_MAX,
+    PROCESSOR_STATE_BYTES_MAX, SESSION_CONTENT_BYTES_MAX, SESSION_FLOW_FILES_MAX, VOLATILE_WAIT,
+};
 use crate::processors::ProcessorError;
+use crate::provenance::{EventKind, Events, Run};
 use crate::repository::{Commit, Put, Repository};
 
 /// One piece of a processor's work.
@@ -27,10 +33,16 @@ pub struct ProcessSession<'n> {
     node: &'n Node,
     repository: &'n Repository,
     clock: &'n dyn Clock,
+    /// Its number among the sessions of this process.
+    number: u64,
     /// FlowFiles that the session holds and has not disposed of.
     held: usize,
     content_bytes: u64,
+    /// New claims that are not written yet.
     claims: Vec<Arc<Claim>>,
+    events: Events,
+    /// FlowFiles whose content turned out to be damaged.
+    damaged: Arc<Mutex<Vec<FlowFileId>>>,
     removed: Vec<FlowFileId>,
     transfers: Vec<Transfer>,
     state: Option<Bytes>,
@@ -54,9 +66,12 @@ impl<'n> ProcessSession<'n> {
             node,
             repository,
             clock,
+            number: SESSIONS.fetch_add(1, Ordering::Relaxed),
             held: 0,
             content_bytes: 0,
             claims: Vec::new(),
+            events: Events::default(),
+            damaged: Arc::default(),
             removed: Vec::new(),
             transfers: Vec::new(),
             state: None,
@@ -91,8 +106,9 @@ impl<'n> ProcessSession<'n> {
                 if all.len() >= count_max || (bytes_left == 0 && !all.is_empty()) {
                     break;
                 }
-                let taken = input.take(now, count_max - all.len(), bytes_left);
+                let taken = input.take(self.number, now, count_max - all.len(), bytes_left);
                 self.is_dirty |= !taken.expired.is_empty();
+                self.happened(EventKind::Expire, &taken.expired, "");
                 self.removed.extend(taken.expired);
                 let bytes: u64 = taken.flow_files.iter().map(FlowFile::size).sum();
                 bytes_left = bytes_left.saturating_sub(bytes);
@@ -111,53 +127,104 @@ impl<'n> ProcessSession<'n> {
     pub fn take_these(&mut self, ids: &HashSet<FlowFileId>) -> Vec<FlowFile> {
         let mut all = Vec::new();
         for input in &self.node.inputs {
-            all.extend(input.take_these(ids));
+            all.extend(input.take_these(self.number, ids));
         }
         self.count_in(&all);
         all
     }
 
-    /// Makes a FlowFile without content.
+    /// Makes a FlowFile without content, out of nothing.
     pub fn create(&mut self, attributes: Arc<Attributes>) -> FlowFile {
-        let id = FlowFileId(self.repository.ids(1));
-        self.held += 1;
-        self.is_dirty = true;
-        FlowFile {
-            id,
-            entry: self.now(),
-            attributes,
-            content: None,
-        }
+        let flow_file = self.new_flow_file(attributes, Content::default());
+        self.note(&flow_file, EventKind::Create, "");
+        flow_file
+    }
+
+    /// Makes a FlowFile without content that comes from others: one of several pieces of one, or
+    /// what several were put together to.
+    pub fn create_child(&mut self, parents: &[&FlowFile], attributes: Arc<Attributes>) -> FlowFile {
+        let flow_file = self.new_flow_file(attributes, Content::default());
+        let kind = match parents {
+            [_] => EventKind::Fork,
+            _ => EventKind::Join,
+        };
+        self.came_from(kind, flow_file.id, parents.iter().map(|parent| parent.id));
+        flow_file
     }
 
     /// Makes another FlowFile with the same attributes and content.
     pub fn clone_of(&mut self, flow_file: &FlowFile) -> FlowFile {
-        let id = FlowFileId(self.repository.ids(1));
-        self.held += 1;
-        self.is_dirty = true;
-        FlowFile {
-            id,
-            ..flow_file.twin()
-        }
+        let attributes = Arc::clone(&flow_file.attributes);
+        let entry = flow_file.entry;
+        let clone = FlowFile {
+            entry,
+            ..self.new_flow_file(attributes, flow_file.content.clone())
+        };
+        self.came_from(EventKind::Clone, clone.id, [flow_file.id]);
+        clone
     }
 
-    /// Adds content that FlowFiles will view; up to so much in one session.
+    /// Takes new content in; FlowFiles come to it by [`Self::set_content`]. More bytes than a
+    /// claim holds become several.
+    ///
+    /// Errors: the content repository has no room now (the session is tried again), or never.
+    pub fn content(&mut self, bytes: Bytes) -> Result<Content, ProcessorError> {
+        if bytes.len() <= CLAIM_BYTES_MAX {
+            return Ok(Content::whole(self.block(bytes)?.0));
+        }
+        let mut parts = Vec::new();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let piece = rest.split_to(rest.len().min(CONTENT_PIECE_BYTES));
+            parts.push(Content::whole(self.block(piece)?.0));
+        }
+        Ok(Content::join(parts))
+    }
+
+    /// Adds content that FlowFiles will view, at most [`CLAIM_BYTES_MAX`]. When a session has made
+    /// more than a frame should hold, it is written ahead of the commit.
     pub fn block(&mut self, bytes: Bytes) -> Result<Block, ProcessorError> {
-        let total = self.content_bytes + bytes.len() as u64;
-        if total > SESSION_CONTENT_BYTES_MAX as u64 {
+        if bytes.len() > CLAIM_BYTES_MAX {
             return Err(ProcessorError::Failed(format!(
-                "{total} bytes of content are more than one session takes \
-                 ({SESSION_CONTENT_BYTES_MAX})"
+                "{} bytes of content are more than one claim takes ({CLAIM_BYTES_MAX})",
+                bytes.len()
             )));
         }
-        let stats = &self.node.stats;
-        stats
+        let len = bytes.len() as u64;
+        self.reserve(len)?;
+        let is_full = self.content_bytes + len > SESSION_CONTENT_BYTES_MAX as u64;
+        if is_full && !self.claims.is_empty() {
+            let claims = std::mem::take(&mut self.claims);
+            self.content_bytes = 0;
+            if self.repository.arena().is_none() {
+                self.repository.spill(&claims)?;
+            }
+        }
+        self.node
+            .stats
             .bytes_written
-            .fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            .fetch_add(len, Ordering::Relaxed);
         let claim = self.repository.claim(bytes, self.content_bytes);
-        self.content_bytes = total;
+        self.content_bytes += len;
         self.claims.push(Arc::clone(&claim));
         Ok(Block(claim))
+    }
+
+    /// Room in volatile content, waited for: back pressure is no failure.
+    fn reserve(&self, bytes: u64) -> Result<(), ProcessorError> {
+        let Some(arena) = self.repository.arena() else {
+            return Ok(());
+        };
+        let is_source = self.node.inputs.is_empty();
+        match arena.reserve(bytes, is_source, VOLATILE_WAIT) {
+            Ok(()) => Ok(()),
+            Err(NoRoom::Yet) => Err(AgentError::NoRoom.into()),
+            Err(NoRoom::Ever) => Err(ProcessorError::Failed(format!(
+                "{bytes} bytes of content are more than the volatile content repository holds \
+                 ({} bytes): make it larger or choose one on the disk",
+                arena.bytes_max()
+            ))),
+        }
     }
 
     /// Makes a FlowFile for each range of `block`: offset and length.
@@ -168,18 +235,22 @@ impl<'n> ProcessSession<'n> {
         ranges: impl ExactSizeIterator<Item = (u32, u32)>,
     ) -> Vec<FlowFile> {
         let now = self.now();
-        let first = self.repository.ids(ranges.len() as u64);
+        let count = ranges.len() as u64;
+        let first = self.repository.ids(count);
         let views = ranges.zip(first..).map(|((offset, len), id)| FlowFile {
             id: FlowFileId(id),
             entry: now,
             attributes: Arc::clone(attributes),
-            content: Some(View {
-                claim: Arc::clone(&block.0),
-                offset,
-                len,
-            }),
+            content: Content::view(Arc::clone(&block.0), offset, len),
         });
         let views: Vec<FlowFile> = views.collect();
+        if self.repository.has_provenance() && count > 0 {
+            let run = Run {
+                first: FlowFileId(first),
+                count,
+            };
+            self.events.run(EventKind::Create, run, "");
+        }
         self.held += views.len();
         self.is_dirty = true;
         views
@@ -187,40 +258,83 @@ impl<'n> ProcessSession<'n> {
 
     /// Gives a FlowFile new content.
     pub fn write(&mut self, flow_file: &mut FlowFile, bytes: Bytes) -> Result<(), ProcessorError> {
-        if bytes.is_empty() {
-            flow_file.content = None;
-            return Ok(());
-        }
-        let block = self.block(bytes)?;
-        let len = block.0.len();
-        flow_file.content = Some(View {
-            claim: block.0,
-            offset: 0,
-            len,
-        });
+        let content = self.content(bytes)?;
+        self.set_content(flow_file, content)
+    }
+
+    /// Writes new content of any size.
+    pub fn writer(&mut self) -> ContentWriter<'_, 'n> {
+        ContentWriter::new(self)
+    }
+
+    /// Gives a FlowFile content that is there already. Very many small pieces are copied together.
+    pub fn set_content(
+        &mut self,
+        flow_file: &mut FlowFile,
+        content: Content,
+    ) -> Result<(), ProcessorError> {
+        flow_file.content = self.compact(content)?;
+        self.note(flow_file, EventKind::ContentModified, "");
         Ok(())
     }
 
-    /// A FlowFile's content.
+    fn compact(&mut self, content: Content) -> Result<Content, ProcessorError> {
+        let views = content.views().len();
+        let mean = content.len() / views.max(1) as u64;
+        if views <= CONTENT_VIEWS_MAX || mean > CONTENT_PIECE_BYTES as u64 / 2 {
+            return Ok(content);
+        }
+        let mut reader = ContentReader::new(content, FlowFileId(0), Arc::default());
+        let mut writer = self.writer();
+        std::io::copy(&mut reader, &mut writer).map_err(|error| {
+            ProcessorError::Failed(format!("cannot put content together: {error}"))
+        })?;
+        writer.finish()
+    }
+
+    /// A FlowFile's content, all of it in memory; at most [`CONTENT_READ_BYTES_MAX`].
     pub fn read(&self, flow_file: &FlowFile) -> Result<Bytes, ProcessorError> {
-        let Some(view) = &flow_file.content else {
-            return Ok(Bytes::new());
-        };
+        let len = flow_file.size();
+        if len > CONTENT_READ_BYTES_MAX {
+            return Err(ProcessorError::Failed(format!(
+                "the content of {len} bytes is more than is read in one piece \
+                 ({CONTENT_READ_BYTES_MAX} bytes)"
+            )));
+        }
+        let mut reader = self.reader(flow_file);
+        let failed = |error: std::io::Error| ProcessorError::Failed(error.to_string());
+        let first = reader.piece().map_err(failed)?;
+        if first.len() as u64 == len {
+            return Ok(first);
+        }
+        let mut all = Vec::with_capacity(len as usize);
+        std::io::Read::read_to_end(&mut reader, &mut all).map_err(failed)?;
+        Ok(Bytes::from(all))
+    }
+
+    /// A FlowFile's content as a stream, of any size.
+    pub fn reader(&self, flow_file: &FlowFile) -> ContentReader {
         self.node
             .stats
             .bytes_read
-            .fetch_add(u64::from(view.len), Ordering::Relaxed);
-        view.claim.read(view.offset, view.len).map_err(|source| {
-            ProcessorError::Repository(AgentError::Repository {
-                action: "read from",
-                source,
-            })
-        })
+            .fetch_add(flow_file.size(), Ordering::Relaxed);
+        let damaged = Arc::clone(&self.damaged);
+        ContentReader::new(flow_file.content.clone(), flow_file.id, damaged)
     }
 
     /// Replaces a FlowFile's attributes.
-    pub fn set_attributes(&self, flow_file: &mut FlowFile, attributes: Arc<Attributes>) {
+    pub fn set_attributes(&mut self, flow_file: &mut FlowFile, attributes: Arc<Attributes>) {
         flow_file.attributes = attributes;
+        self.is_dirty = true;
+        self.note(flow_file, EventKind::AttributesModified, "");
+    }
+
+    /// Records what happened to a FlowFile, for provenance; `details` is its transit URI,
+    /// relationship or reason. What a session sees by itself is recorded without this.
+    pub fn note(&mut self, flow_file: &FlowFile, kind: EventKind, details: &str) {
+        if self.repository.has_provenance() {
+            self.events.note(kind, flow_file.id, details);
+        }
     }
 
     /// What an expression about `flow_file` sees.
@@ -279,8 +393,44 @@ impl<'n> ProcessSession<'n> {
     pub fn remove_all(&mut self, flow_files: Vec<FlowFile>) {
         self.held -= flow_files.len();
         self.is_dirty |= !flow_files.is_empty();
-        self.removed
-            .extend(flow_files.iter().map(|flow_file| flow_file.id));
+        let ids: Vec<FlowFileId> = flow_files.iter().map(|flow_file| flow_file.id).collect();
+        self.end(ids, "");
+    }
+
+    fn end(&mut self, ids: Vec<FlowFileId>, reason: &str) {
+        self.happened(EventKind::Drop, &ids, reason);
+        self.removed.extend(ids);
+    }
+
+    fn happened(&mut self, kind: EventKind, ids: &[FlowFileId], details: &str) {
+        if self.repository.has_provenance() {
+            for id in ids {
+                self.events.note(kind, *id, details);
+            }
+        }
+    }
+
+    fn came_from(
+        &mut self,
+        kind: EventKind,
+        child: FlowFileId,
+        parents: impl IntoIterator<Item = FlowFileId>,
+    ) {
+        if self.repository.has_provenance() {
+            self.events.came_from(kind, child, parents);
+        }
+    }
+
+    fn new_flow_file(&mut self, attributes: Arc<Attributes>, content: Content) -> FlowFile {
+        let id = FlowFileId(self.repository.ids(1));
+        self.held += 1;
+        self.is_dirty = true;
+        FlowFile {
+            id,
+            entry: self.now(),
+            attributes,
+            content,
+        }
     }
 
     /// The processor's durable state, empty when it has none.
@@ -313,24 +463,45 @@ impl<'n> ProcessSession<'n> {
 
     /// Makes everything so far true; durable in order, without waiting for the disk.
     pub fn commit(&mut self) -> Result<(), ProcessorError> {
-        self.commit_as(Durability::Disk)
+        self.commit_as(Durability::Disk, false)
+    }
+
+    /// Makes everything so far true and waits until it is durable: what a source does before it
+    /// deletes, acknowledges or answers.
+    pub fn commit_and_wait(&mut self) -> Result<(), ProcessorError> {
+        self.commit_as(Durability::Disk, true)
     }
 
     /// As [`Self::commit`], but the disk gets it with the next commit that asks for it: for what
     /// would only be done once more if it were lost.
     pub fn commit_lazily(&mut self) -> Result<(), ProcessorError> {
-        self.commit_as(Durability::Os)
+        self.commit_as(Durability::Os, false)
     }
 
     /// Puts back what was taken and forgets the rest.
     pub fn rollback(&mut self) {
         self.reset();
         for input in &self.node.inputs {
-            input.give_back(None);
+            input.give_back(self.number, None);
         }
     }
 
-    fn commit_as(&mut self, need: Durability) -> Result<(), ProcessorError> {
+    /// Drops the FlowFiles whose content turned out to be damaged, after a rollback; says which.
+    pub(crate) fn drop_damaged(&mut self) -> Result<Vec<FlowFileId>, ProcessorError> {
+        let damaged = std::mem::take(&mut *self.damaged.lock());
+        if damaged.is_empty() {
+            return Ok(damaged);
+        }
+        let taken = self.take_these(&damaged.into_iter().collect());
+        let ids: Vec<FlowFileId> = taken.iter().map(|flow_file| flow_file.id).collect();
+        self.held -= taken.len();
+        self.is_dirty = true;
+        self.end(ids.clone(), "its content is damaged");
+        self.commit()?;
+        Ok(ids)
+    }
+
+    fn commit_as(&mut self, need: Durability, waits: bool) -> Result<(), ProcessorError> {
         if self.held > 0 {
             return Err(ProcessorError::Failed(format!(
                 "{} FlowFiles were neither transferred nor removed",
@@ -341,6 +512,7 @@ impl<'n> ProcessSession<'n> {
             return Ok(());
         }
         let puts = self.resolve();
+        let kind = self.node.kind_name();
         let commit = Commit {
             state: self
                 .state
@@ -349,11 +521,18 @@ impl<'n> ProcessSession<'n> {
             removed: std::mem::take(&mut self.removed),
             puts,
             claims: std::mem::take(&mut self.claims),
+            events: self.events.encode(&self.node.id, kind, self.now()),
             inputs: &self.node.inputs,
+            session: self.number,
             ends: true,
         };
         self.reset();
-        Ok(self.repository.commit(commit, need)?)
+        let outcome = if waits {
+            self.repository.commit_and_wait(commit)
+        } else {
+            self.repository.commit(commit, need)
+        };
+        outcome.map_err(ProcessorError::from)
     }
 
     /// Turns relationships into connections; further connections of one get clones.
@@ -371,14 +550,16 @@ impl<'n> ProcessSession<'n> {
             let connections = &self.node.outputs[transfer.relationship];
             let Some((last, others)) = connections.split_last() else {
                 // Auto-terminated.
-                self.removed
-                    .extend(transfer.flow_files.iter().map(|flow_file| flow_file.id));
+                let ended = transfer.flow_files.iter();
+                let ids: Vec<FlowFileId> = ended.map(|flow_file| flow_file.id).collect();
+                self.end(ids, "auto-terminated");
                 continue;
             };
             for connection in others {
                 let mut clones: Vec<FlowFile> = Vec::new();
                 let first = self.repository.ids(transfer.flow_files.len() as u64);
                 for (flow_file, id) in transfer.flow_files.iter().zip(first..) {
+                    self.came_from(EventKind::Clone, FlowFileId(id), [flow_file.id]);
                     clones.push(FlowFile {
                         id: FlowFileId(id),
                         ..flow_file.twin()
@@ -399,14 +580,14 @@ impl<'n> ProcessSession<'n> {
         penalized: Option<UnixMillis>,
     ) {
         if connection.definition.drop_empty {
-            let removed = &mut self.removed;
+            let mut empty = Vec::new();
             flow_files.retain(|flow_file| {
-                let is_empty = flow_file.size() == 0;
-                if is_empty {
-                    removed.push(flow_file.id);
+                if flow_file.size() == 0 {
+                    empty.push(flow_file.id);
                 }
-                !is_empty
+                flow_file.size() > 0
             });
+            self.end(empty, "it is empty");
         }
         if flow_files.is_empty() {
             return;
@@ -439,9 +620,20 @@ impl<'n> ProcessSession<'n> {
         self.held = 0;
         self.content_bytes = 0;
         self.claims.clear();
+        self.events.clear();
         self.removed.clear();
         self.transfers.clear();
         self.state = None;
         self.is_dirty = false;
     }
 }
+
+impl Drop for ProcessSession<'_> {
+    /// What a session holds that ends by a panic goes back where it was.
+    fn drop(&mut self) {
+        self.rollback();
+    }
+}
+
+/// Counts the sessions of this process.
+static SESSIONS: AtomicU64 = AtomicU64::new(1);

@@ -281,7 +281,8 @@ impl Supervisor {
         let _changing = self.changing.lock();
         // What sessions hold would come back or go on: nobody may hold anything.
         let before = self.stop_engine();
-        let cleared = self.ground.repository.discard(&|_| true);
+        let now = self.ground.clock.now();
+        let cleared = self.ground.repository.discard(now, &|_| true);
         self.resume_after_failure(before, true);
         cleared
     }

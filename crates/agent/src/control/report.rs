@@ -321,15 +321,29 @@ fn repositories(supervisor: &Supervisor) -> BTreeMap<String, RepositoryStatus> {
         .iter()
         .map(|queue| queue.flow_files)
         .sum();
-    let flow_files = RepositoryStatus {
-        size: Some(signed(queued + repository.parked)),
-        data_size: Some(signed(repository.bytes_on_disk)),
-        entry_count: Some(signed(queued + repository.parked)),
+    let waiting = queued + repository.parked;
+    let status = |entries: Option<u64>, bytes: u64| RepositoryStatus {
+        size: entries.map(signed),
+        entry_count: entries.map(signed),
+        data_size: Some(signed(bytes)),
         running: Some(true),
-        full: Some(false),
+        full: Some(repository.is_full),
         ..RepositoryStatus::default()
     };
-    BTreeMap::from([("flowFile".to_owned(), flow_files)])
+    let mut content = status(None, repository.content_bytes);
+    content.data_size_max = repository.content_bytes_max.map(signed);
+    let provenance = &repository.provenance;
+    BTreeMap::from([
+        (
+            "flowFile".to_owned(),
+            status(Some(waiting), repository.bytes_on_disk),
+        ),
+        ("content".to_owned(), content),
+        (
+            "provenance".to_owned(),
+            status(Some(provenance.blocks), provenance.bytes),
+        ),
+    ])
 }
 
 fn components(supervisor: &Supervisor) -> BTreeMap<String, ComponentStatus> {

@@ -4,28 +4,43 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::read::{End, FUNNEL, RawConnection, RawFlow, RawProcessor};
-use super::{ConnectionDefinition, Flow, Problems, ProcessorDefinition, Scheduling};
+use super::resolve::Resolver;
+use super::{
+    ConnectionDefinition, Flow, Problems, ProcessorDefinition, Scheduling, ServiceDefinition,
+    remote, services,
+};
+use crate::cron::Cron;
 use crate::limits::PROCESSORS_MAX;
-use crate::processors::{self, Dynamic, FUNNEL_KIND, Input, ProcessorKind};
+use crate::parameters::Surroundings;
+use crate::processors::{self, Dynamic, FUNNEL_KIND, Input, ProcessorKind, PropertyKind};
 use crate::units;
 
 /// Checks everything; the result is only good when `problems` stayed empty.
-pub(super) fn check(raw: RawFlow, problems: &mut Problems) -> Flow {
+pub(super) fn check(
+    mut raw: RawFlow,
+    surroundings: &Surroundings,
+    problems: &mut Problems,
+) -> Flow {
     if raw.processors.len() > PROCESSORS_MAX {
         problems.add("flow", format!("has more than {PROCESSORS_MAX} processors"));
     }
-    let ends = Ends::new(&raw);
+    let resolver = Resolver::new(&mut raw, surroundings, problems);
+    let known_services = services::Known::new(&raw.services, problems);
+    let services = services::check(raw.services, &known_services, &resolver, problems);
+    let ends = Ends::new(&raw.processors);
     let mut connections = Vec::new();
     for connection in raw.connections {
         connections.push(connect(connection, &ends, problems));
     }
     let mut processors = Vec::new();
     for processor in raw.processors {
-        if let Some(processor) = processor_of(processor, problems) {
+        if let Some(mut processor) = processor_of(processor, &resolver, problems) {
+            let (kinds, path) = (processor.kind.properties, processor.path.clone());
+            known_services.name(kinds, &mut processor.properties, &path, problems);
             processors.push(processor);
         }
     }
-    check_ids(&processors, &connections, problems);
+    check_ids(&services, &processors, &connections, problems);
     for connection in &mut connections {
         check_source(connection, &processors, problems);
     }
@@ -35,8 +50,10 @@ pub(super) fn check(raw: RawFlow, problems: &mut Problems) -> Flow {
     Flow {
         id: raw.id,
         name: raw.name,
+        services,
         processors,
         connections,
+        notes: raw.notes,
     }
 }
 
@@ -47,12 +64,12 @@ struct Ends {
 }
 
 impl Ends {
-    fn new(raw: &RawFlow) -> Self {
+    fn new(processors: &[RawProcessor]) -> Self {
         let mut ends = Ends {
             ids: HashMap::new(),
             names: HashMap::new(),
         };
-        for processor in &raw.processors {
+        for processor in processors {
             ends.ids.insert(processor.id.clone(), processor.id.clone());
             if let Some(other) = &processor.other_id {
                 ends.ids.insert(other.clone(), processor.id.clone());
@@ -94,7 +111,11 @@ fn connect(raw: RawConnection, ends: &Ends, problems: &mut Problems) -> Connecti
     connection
 }
 
-fn processor_of(raw: RawProcessor, problems: &mut Problems) -> Option<ProcessorDefinition> {
+fn processor_of(
+    mut raw: RawProcessor,
+    resolver: &Resolver<'_>,
+    problems: &mut Problems,
+) -> Option<ProcessorDefinition> {
     let kind = if raw.class == FUNNEL {
         &FUNNEL_KIND
     } else {
@@ -112,17 +133,14 @@ fn processor_of(raw: RawProcessor, problems: &mut Problems) -> Option<ProcessorD
         }
     };
     let scheduling = scheduling(&raw, kind, problems);
-    for (name, value) in &raw.properties {
-        let path = format!("{} / Properties / {name}", raw.path);
-        check_property(kind, name, value, &path, problems);
-    }
-    for property in kind.properties {
-        let is_set = raw.properties.iter().any(|(name, _)| name == property.name);
-        if property.required && property.default.is_none() && !is_set {
-            let path = format!("{} / Properties / {}", raw.path, property.name);
-            problems.add(&path, "is required and missing");
-        }
-    }
+    let place = (raw.group_id.as_str(), raw.path.as_str());
+    resolver.resolve(kind.properties, &mut raw.properties, place, problems);
+    check_properties(
+        (kind.name, kind.properties, kind.dynamic),
+        &raw.properties,
+        &raw.path,
+        problems,
+    );
     Some(ProcessorDefinition {
         id: raw.id,
         name: raw.name,
@@ -132,6 +150,9 @@ fn processor_of(raw: RawProcessor, problems: &mut Problems) -> Option<ProcessorD
         scheduling,
         penalization: raw.penalization,
         yield_period: raw.yield_period,
+        run_duration: raw.run_duration,
+        tasks_max: raw.tasks_max,
+        bulletin_level: raw.bulletin_level,
         auto_terminated: raw.auto_terminated,
         properties: raw.properties,
     })
@@ -143,7 +164,10 @@ fn scheduling(raw: &RawProcessor, kind: &ProcessorKind, problems: &mut Problems)
         "EVENT_DRIVEN" if kind.input == Input::Forbidden => {
             problems.add(
                 &path("scheduling strategy"),
-                format!("{} has no input, so it must be TIMER_DRIVEN", kind.name),
+                format!(
+                    "{} has no input, so it must be TIMER_DRIVEN or CRON_DRIVEN",
+                    kind.name
+                ),
             );
             Scheduling::EventDriven
         }
@@ -160,62 +184,75 @@ fn scheduling(raw: &RawProcessor, kind: &ProcessorKind, problems: &mut Problems)
             Scheduling::TimerDriven(period)
         }
         "CRON_DRIVEN" => {
-            problems.add(
-                &path("scheduling strategy"),
-                "CRON_DRIVEN is not supported yet",
-            );
-            Scheduling::EventDriven
+            let text = raw.period.as_deref().unwrap_or_default();
+            Cron::parse(text)
+                .map(Scheduling::CronDriven)
+                .unwrap_or_else(|message| {
+                    problems.add(&path("scheduling period"), message);
+                    Scheduling::EventDriven
+                })
         }
         other => {
             problems.add(
                 &path("scheduling strategy"),
-                format!("'{other}' is none of TIMER_DRIVEN, EVENT_DRIVEN"),
+                format!("'{other}' is none of TIMER_DRIVEN, EVENT_DRIVEN, CRON_DRIVEN"),
             );
             Scheduling::EventDriven
         }
     }
 }
 
-fn check_property(
-    kind: &ProcessorKind,
-    name: &str,
-    value: &str,
+/// Checks the properties of a component of this kind: name, table, further properties.
+pub(super) fn check_properties(
+    (kind, table, dynamic): (&str, &[PropertyKind], Dynamic),
+    properties: &[(String, String)],
     path: &str,
     problems: &mut Problems,
 ) {
-    let checked = match kind
-        .properties
-        .iter()
-        .find(|property| property.name == name)
-    {
-        Some(property) => property.check(value),
-        None => match kind.dynamic {
-            Dynamic::None => {
-                let known: Vec<&str> = kind.properties.iter().map(|known| known.name).collect();
-                Err(format!(
-                    "{} has no such property; it has: {}",
-                    kind.name,
-                    known.join(", ")
-                ))
-            }
-            _ if name.is_empty() => Err("a property needs a name".to_owned()),
-            _ => crate::expression::Expression::parse(value)
-                .map(drop)
-                .map_err(|e| e.to_string()),
-        },
-    };
-    if let Err(message) = checked {
-        problems.add(path, message);
+    for (name, value) in properties {
+        let checked = match table.iter().find(|property| property.name == name) {
+            Some(property) => property.check(value),
+            None => match dynamic {
+                Dynamic::None => {
+                    let known: Vec<&str> = table.iter().map(|known| known.name).collect();
+                    Err(format!(
+                        "{kind} has no such property; it has: {}",
+                        known.join(", ")
+                    ))
+                }
+                _ if name.is_empty() => Err("a property needs a name".to_owned()),
+                _ => crate::expression::Expression::parse(value)
+                    .map(drop)
+                    .map_err(|e| e.to_string()),
+            },
+        };
+        if let Err(message) = checked {
+            let is_secret = table.iter().any(|p| p.is_sensitive && p.name == name);
+            let message = match is_secret && !value.is_empty() {
+                true => "the value, which is not shown, cannot be taken".to_owned(),
+                false => message,
+            };
+            problems.add(&format!("{path} / Properties / {name}"), message);
+        }
+    }
+    for property in table {
+        let is_set = properties.iter().any(|(name, _)| name == property.name);
+        if property.required && property.default.is_none() && !is_set {
+            let path = format!("{path} / Properties / {}", property.name);
+            problems.add(&path, "is required and missing");
+        }
     }
 }
 
 fn check_ids(
+    services: &[ServiceDefinition],
     processors: &[ProcessorDefinition],
     connections: &[ConnectionDefinition],
     problems: &mut Problems,
 ) {
     let mut seen = HashSet::new();
-    let all = processors.iter().map(|p| (&p.id, &p.path));
+    let services = services.iter().map(|s| (&s.id, &s.path));
+    let all = services.chain(processors.iter().map(|p| (&p.id, &p.path)));
     for (id, path) in all.chain(connections.iter().map(|c| (&c.id, &c.path))) {
         if !seen.insert(id) {
             problems.add(
@@ -235,8 +272,9 @@ fn check_source(
     let Some(source) = processors.iter().find(|p| p.id == connection.source) else {
         return;
     };
-    if *source.kind == FUNNEL_KIND {
-        connection.relationships = vec![FUNNEL_KIND.relationships[0].name.to_owned()];
+    if *source.kind == FUNNEL_KIND || source.kind.name == remote::OUTPUT_PORT {
+        let only = source.kind.relationships.first();
+        connection.relationships = only.iter().map(|only| only.name.to_owned()).collect();
         return;
     }
     if connection.relationships.is_empty() {
@@ -307,21 +345,6 @@ fn check_wiring(
 impl ProcessorDefinition {
     /// The names of its relationships, those of its dynamic properties last.
     pub fn relationships(&self) -> Vec<String> {
-        let mut names: Vec<String> = self
-            .kind
-            .relationships
-            .iter()
-            .map(|r| r.name.to_owned())
-            .collect();
-        if self.kind.dynamic == Dynamic::Relationships {
-            let is_own = |name: &str| self.kind.properties.iter().any(|own| own.name == name);
-            names.extend(
-                self.properties
-                    .iter()
-                    .map(|(n, _)| n.clone())
-                    .filter(|n| !is_own(n)),
-            );
-        }
-        names
+        self.kind.relationships_of(&self.properties)
     }
 }

@@ -2,19 +2,28 @@
 //! on one loader, into one [`Flow`].
 //!
 //! Nothing is guessed: an unknown processor, property, relationship or key and every bad value
-//! is a [`Problem`] with its path, and all problems of a text are reported at once. What the
-//! agent cannot do yet (remote process groups, controller services, parameter contexts) is
-//! refused by name.
+//! is a [`Problem`] with its path, and all problems of a text are reported at once. NiFi's JSON
+//! carries much of its canvas besides: what is passed over there is noted with its path. Ports of
+//! remote process groups become processors ([`remote`]).
 
 mod check;
+mod components;
+mod contexts;
 mod keys;
 mod node;
 mod read;
+pub mod remote;
+mod resolve;
+mod services;
 
 use std::fmt;
 use std::time::Duration;
 
+use crate::bulletins::Level;
+use crate::cron::Cron;
+use crate::parameters::Surroundings;
 use crate::processors::ProcessorKind;
+use crate::services::ServiceKind;
 
 /// A checked flow, process groups flattened.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,10 +32,14 @@ pub struct Flow {
     pub id: String,
     /// The flow's name.
     pub name: String,
+    /// Controller services, in the text's order.
+    pub services: Vec<ServiceDefinition>,
     /// Processors, funnels and ports, in the text's order.
     pub processors: Vec<ProcessorDefinition>,
     /// Connections in the text's order.
     pub connections: Vec<ConnectionDefinition>,
+    /// What was passed over, each with its path.
+    pub notes: Problems,
 }
 
 /// One processor of a flow.
@@ -48,9 +61,32 @@ pub struct ProcessorDefinition {
     pub penalization: Duration,
     /// How long it rests after it said that it cannot go on.
     pub yield_period: Duration,
+    /// How long one session may span triggers before it is committed; zero is one trigger.
+    pub run_duration: Duration,
+    /// How many threads work on it at most; one, where its kind cannot be shared.
+    pub tasks_max: u32,
+    /// The mildest bulletins that are put up.
+    pub bulletin_level: Level,
     /// Relationships whose FlowFiles end here.
     pub auto_terminated: Vec<String>,
     /// Properties that the text sets, in its order.
+    pub properties: Vec<(String, String)>,
+}
+
+/// One controller service of a flow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServiceDefinition {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Where it stands in the text, for messages.
+    pub path: String,
+    /// The id of its process group.
+    pub group_id: String,
+    /// What it is.
+    pub kind: &'static ServiceKind,
+    /// Properties that the text sets, in its order; those that name services have their ids.
     pub properties: Vec<(String, String)>,
 }
 
@@ -61,10 +97,25 @@ pub enum Scheduling {
     EventDriven,
     /// Not before this long after its last start from rest.
     TimerDriven(Duration),
+    /// At the times of a calendar, in the host's time zone.
+    CronDriven(Cron),
+}
+
+/// In which order a connection hands out what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prioritizer {
+    /// As it came into this connection.
+    FirstInFirstOut,
+    /// What entered the flow last comes first.
+    NewestFlowFileFirst,
+    /// What entered the flow first comes first.
+    OldestFlowFileFirst,
+    /// By the attribute `priority`: small numbers, then other texts, then none.
+    PriorityAttribute,
 }
 
 /// One connection of a flow.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionDefinition {
     /// Its id; queued FlowFiles belong to it over restarts and flow updates.
     pub id: String,
@@ -86,6 +137,10 @@ pub struct ConnectionDefinition {
     pub expiration: Duration,
     /// Whether FlowFiles without content are dropped.
     pub drop_empty: bool,
+    /// FlowFiles above which the queue's tail leaves memory; 0 means the agent's own bound.
+    pub swap_threshold: u64,
+    /// The order, the first that tells two FlowFiles apart; none is first in, first out.
+    pub prioritizers: Vec<Prioritizer>,
 }
 
 /// One mistake in a flow definition.
@@ -102,15 +157,34 @@ pub struct Problem {
 pub struct Problems(pub Vec<Problem>);
 
 impl Flow {
-    /// Reads and checks a flow definition, YAML or JSON.
+    /// Reads and checks a flow definition, YAML or JSON, that needs nothing around it.
     pub fn parse(text: &str) -> Result<Flow, Problems> {
+        Flow::load(text, &Surroundings::default())
+    }
+
+    /// Reads and checks a flow definition, YAML or JSON, with what it may look at outside.
+    pub fn load(text: &str, surroundings: &Surroundings) -> Result<Flow, Problems> {
         let mut problems = Problems::default();
         let flow = read::read(text, &mut problems);
-        let flow = flow.map(|raw| check::check(raw, &mut problems));
+        let flow = flow.map(|raw| check::check(raw, surroundings, &mut problems));
         match flow {
             Some(flow) if problems.0.is_empty() => Ok(flow),
             _ => Err(problems),
         }
+    }
+}
+
+impl Prioritizer {
+    /// Reads a prioritizer's class; the last dotted part is what matters.
+    pub fn parse(class: &str) -> Option<Self> {
+        let name = class.rsplit('.').next()?;
+        Some(match name.strip_suffix("Prioritizer").unwrap_or(name) {
+            "FirstInFirstOut" => Prioritizer::FirstInFirstOut,
+            "NewestFlowFileFirst" => Prioritizer::NewestFlowFileFirst,
+            "OldestFlowFileFirst" => Prioritizer::OldestFlowFileFirst,
+            "PriorityAttribute" => Prioritizer::PriorityAttribute,
+            _ => return None,
+        })
     }
 }
 

@@ -114,7 +114,8 @@ impl Engine {
     /// Drops what is queued in these connections, durably; how many FlowFiles that were.
     pub fn clear(&self, connections: &[String]) -> Result<u64, AgentError> {
         let is_meant = |id: &str| connections.iter().any(|wanted| wanted == id);
-        self.ground.repository.discard(&is_meant)
+        let now = self.ground.clock.now();
+        self.ground.repository.discard(now, &is_meant)
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::status::StatusView;
 use super::table::render;
-use super::{Answer, Question, address};
+use super::{Answer, ProvenanceQuestion, Question, address, lineage};
 use crate::AgentError;
 use crate::cli::{Output, print};
 use crate::limits::BUNDLE_BYTES_MAX;
@@ -59,6 +59,20 @@ pub(crate) fn flow(dir: &Path, question: &Question, output: Output) -> Result<()
         _ => "it was so already".to_owned(),
     };
     print(&format!("{}\n", text.trim_end()))
+}
+
+/// Shows provenance events of the agent on `dir`.
+pub(crate) fn provenance(
+    dir: &Path,
+    question: ProvenanceQuestion,
+    output: Output,
+) -> Result<(), AgentError> {
+    let value = ask(dir, &Question::Provenance(question))?.0;
+    if output == Output::Json {
+        return print(&format!("{value}\n"));
+    }
+    let view = serde_json::from_value(value).map_err(garbled)?;
+    print(&lineage::lines(&view))
 }
 
 /// Writes a debug bundle of the agent on `dir` to `path`.

@@ -6,6 +6,7 @@
 //! bytes.
 
 mod client;
+mod lineage;
 mod server;
 mod status;
 mod table;
@@ -15,7 +16,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::client::{debug, flow, status};
+pub(crate) use self::client::{debug, flow, provenance, status};
+pub(crate) use self::lineage::ProvenanceQuestion;
 pub(crate) use self::server::{Served, Server};
 pub(crate) use self::status::{ProcessorView, QueueView, StatusView};
 
@@ -35,6 +37,8 @@ pub(crate) enum Question {
     Start { processor: Option<String> },
     /// A debug bundle.
     Debug,
+    /// Provenance events.
+    Provenance(ProvenanceQuestion),
 }
 
 /// An answer of one line.

@@ -12,7 +12,7 @@ use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::{Answer, Question, StatusView, address};
+use super::{Answer, Question, StatusView, address, lineage};
 use crate::AgentError;
 use crate::limits::{QUESTION_BYTES_MAX, QUESTION_WAIT, QUESTIONS_AT_ONCE_MAX};
 use crate::properties::Told;
@@ -135,6 +135,9 @@ fn answer(question: &Question, served: &Served) -> Reply {
         Question::Start {
             processor: Some(name),
         } => supervisor.set_processor(name, true).map(changed),
+        Question::Provenance(question) => {
+            lineage::answer(supervisor.repository(), question).map(|view| Reply::ok(json!(view)))
+        }
         Question::Debug => crate::bundle::make(supervisor, &served.told).map(|bundle| Reply {
             answer: Answer::Ok(json!({ "bytes": bundle.len() })),
             rest: bundle,

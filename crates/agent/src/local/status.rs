@@ -63,6 +63,9 @@ pub(crate) struct QueueView {
 pub(crate) struct RepositoryView {
     pub(crate) bytes_on_disk: u64,
     pub(crate) content_bytes: u64,
+    pub(crate) provenance_bytes: u64,
+    /// Whether the disk had no room when it was last wanted.
+    pub(crate) is_full: bool,
     /// FlowFiles of connections that the flow does not have.
     pub(crate) parked: u64,
 }
@@ -98,6 +101,8 @@ impl StatusView {
             repository: RepositoryView {
                 bytes_on_disk: repository.bytes_on_disk,
                 content_bytes: repository.content_bytes,
+                provenance_bytes: repository.provenance.bytes,
+                is_full: repository.is_full,
                 parked: repository.parked,
             },
             bulletins: bulletins.into_iter().skip(newest).map(bulletin).collect(),

@@ -169,7 +169,8 @@ mod tests {
                 "id": "q", "name": "tail to put", "flow_files": 50, "flow_files_max": 100,
                 "bytes": 2048, "bytes_max": 0,
             }],
-            "repository": {"bytes_on_disk": 1048576, "content_bytes": 0, "parked": 0},
+            "repository": {"bytes_on_disk": 1048576, "content_bytes": 0, "provenance_bytes": 0,
+                "is_full": false, "parked": 0},
             "bulletins": [], "resident_bytes": 1024, "cpu_ms": 5,
         }))
         .unwrap()

@@ -75,19 +75,34 @@ fn queues(writer: &mut Writer<'_>, status: &StatusView) {
 }
 
 fn repositories(writer: &mut Writer<'_>, status: &StatusView) {
-    let value = |value: f64| {
-        let labels = vec![
-            ("metric_class", "RepositoryMetrics".to_owned()),
-            ("repository_name", "flowFile".to_owned()),
-        ];
-        vec![(labels, value)]
+    let repository = &status.repository;
+    let full = f64::from(u8::from(repository.is_full));
+    let sizes = [
+        ("flowFile", repository.bytes_on_disk),
+        ("content", repository.content_bytes),
+        ("provenance", repository.provenance_bytes),
+    ];
+    let all = |value: &dyn Fn(u64) -> f64| -> Vec<Value> {
+        let values = sizes
+            .iter()
+            .map(|(name, bytes)| (repository_labels(name), value(*bytes)));
+        values.collect()
     };
-    let disk = status.repository.bytes_on_disk as f64;
-    writer.gauges(("is_full", "Is the repository full (1 or 0)"), value(0.0));
+    writer.gauges(
+        ("is_full", "Is the repository full (1 or 0)"),
+        all(&|_| full),
+    );
     writer.gauges(
         ("repository_size", "Current size of the repository"),
-        value(disk),
+        all(&|bytes| bytes as f64),
     );
+}
+
+fn repository_labels(name: &str) -> Vec<(&'static str, String)> {
+    vec![
+        ("metric_class", "RepositoryMetrics".to_owned()),
+        ("repository_name", name.to_owned()),
+    ]
 }
 
 fn processors(writer: &mut Writer<'_>, status: &StatusView) {
@@ -152,18 +167,13 @@ fn components(writer: &mut Writer<'_>, status: &StatusView) {
         ];
         (labels, f64::from(u8::from(runs)))
     };
-    let repository: Value = (
-        vec![
-            ("metric_class", "RepositoryMetrics".to_owned()),
-            ("repository_name", "flowFile".to_owned()),
-        ],
-        1.0,
-    );
     let flow_id = status.flow_id.as_deref().unwrap_or_default();
-    let mut values = vec![
-        repository,
-        component(crate::supervisor::CONTROLLER, flow_id, status.is_running),
-    ];
+    let repositories = ["flowFile", "content", "provenance"];
+    let mut values: Vec<Value> = repositories
+        .map(|name| (repository_labels(name), 1.0))
+        .into();
+    let controller = crate::supervisor::CONTROLLER;
+    values.push(component(controller, flow_id, status.is_running));
     let all = status.processors.iter();
     values.extend(all.map(|p| component(&p.name, &p.id, p.is_running)));
     writer.gauges(("is_running", "Is it running (1 or 0)"), values);

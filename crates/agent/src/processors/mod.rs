@@ -4,7 +4,11 @@
 //! and the `processors` listing. Names and defaults are MiNiFi C++'s; where Thalweg differs, the
 //! property's description says so.
 
+mod fetch_file;
+mod files;
 mod generate_flow_file;
+mod get_file;
+mod list_file;
 mod log_attribute;
 mod proc_fs_monitor;
 mod publish_kafka;
@@ -14,6 +18,9 @@ mod route_on_attribute;
 mod settings;
 mod tail_file;
 mod update_attribute;
+
+#[cfg(test)]
+mod docs_tests;
 
 use std::fmt;
 
@@ -34,6 +41,8 @@ pub struct ProcessorKind {
     pub dynamic: Dynamic,
     /// Where its FlowFiles can go.
     pub relationships: &'static [RelationshipKind],
+    /// Attributes that it sets.
+    pub writes: &'static [AttributeKind],
     /// Whether it takes FlowFiles in.
     pub input: Input,
     /// Makes one from checked settings; the error says what is wrong with them.
@@ -57,6 +66,8 @@ pub struct PropertyKind {
     pub shape: Shape,
     /// Whether, and on what, expressions are evaluated.
     pub expressions: Expressions,
+    /// Whether the value is a secret: sensitive parameters may only feed such properties.
+    pub is_sensitive: bool,
 }
 
 /// What a value looks like.
@@ -72,6 +83,8 @@ pub enum Shape {
     Duration,
     /// A size, `512 KB`.
     Size,
+    /// The name or id of a controller service that provides this role.
+    Service(&'static str),
 }
 
 /// Whether expressions are evaluated in a property.
@@ -94,6 +107,16 @@ pub enum Dynamic {
     Attributes,
     /// Each is a relationship with its condition.
     Relationships,
+    /// Each is a relationship with its condition when `property` has the value `value`; with any
+    /// other value each is a condition for the one relationship `single`.
+    RelationshipsIf {
+        /// The property that decides.
+        property: &'static str,
+        /// Its value for relationships.
+        value: &'static str,
+        /// The relationship otherwise.
+        single: &'static str,
+    },
 }
 
 /// A place where a processor's FlowFiles can go.
@@ -102,6 +125,15 @@ pub struct RelationshipKind {
     /// As flows write it.
     pub name: &'static str,
     /// What goes there.
+    pub description: &'static str,
+}
+
+/// An attribute that a processor sets.
+#[derive(Debug)]
+pub struct AttributeKind {
+    /// Its name; `<...>` stands for what varies.
+    pub name: &'static str,
+    /// What it says, and when it is set.
     pub description: &'static str,
 }
 
@@ -157,6 +189,9 @@ pub enum ProcessorError {
 /// Every processor, in the order in which they are listed.
 pub const PROCESSORS: &[&ProcessorKind] = &[
     &tail_file::KIND,
+    &get_file::KIND,
+    &list_file::KIND,
+    &fetch_file::KIND,
     &generate_flow_file::KIND,
     &proc_fs_monitor::KIND,
     &update_attribute::KIND,
@@ -177,6 +212,7 @@ pub const FUNNEL_KIND: ProcessorKind = ProcessorKind {
         name: "success",
         description: "All FlowFiles.",
     }],
+    writes: &[],
     input: Input::Allowed,
     make: |_| Ok(Box::new(Funnel)),
 };
@@ -184,6 +220,54 @@ pub const FUNNEL_KIND: ProcessorKind = ProcessorKind {
 /// The processor of this name.
 pub fn find(name: &str) -> Option<&'static ProcessorKind> {
     PROCESSORS.iter().copied().find(|kind| kind.name == name)
+}
+
+impl ProcessorKind {
+    /// Names of the relationships that a processor with these properties has; those that come
+    /// from further properties stand last.
+    pub fn relationships_of(&self, properties: &[(String, String)]) -> Vec<String> {
+        let own = self.relationships.iter().map(|r| r.name.to_owned());
+        let mut names: Vec<String> = own.collect();
+        let are_relationships = match self.dynamic {
+            Dynamic::None | Dynamic::Attributes => return names,
+            Dynamic::Relationships => true,
+            Dynamic::RelationshipsIf {
+                property,
+                value,
+                single,
+            } => {
+                let set = properties.iter().find(|(name, _)| name == property);
+                let is_value = set.is_none_or(|(_, set)| set == value);
+                if !is_value {
+                    names.push(single.to_owned());
+                }
+                is_value
+            }
+        };
+        if are_relationships {
+            let is_own = |name: &str| self.properties.iter().any(|own| own.name == name);
+            let further = properties.iter().map(|(name, _)| name);
+            names.extend(further.filter(|name| !is_own(name)).cloned());
+        }
+        names
+    }
+}
+
+impl Dynamic {
+    /// Whether further properties can be relationships.
+    pub fn has_relationships(self) -> bool {
+        matches!(
+            self,
+            Dynamic::Relationships | Dynamic::RelationshipsIf { .. }
+        )
+    }
+}
+
+impl AttributeKind {
+    /// An attribute and what it says.
+    pub const fn new(name: &'static str, description: &'static str) -> Self {
+        AttributeKind { name, description }
+    }
 }
 
 impl PropertyKind {
@@ -197,6 +281,7 @@ impl PropertyKind {
             allowed: &[],
             shape: Shape::Text,
             expressions: Expressions::None,
+            is_sensitive: false,
         }
     }
 
@@ -230,6 +315,12 @@ impl PropertyKind {
         self
     }
 
+    /// The same, a secret.
+    pub const fn sensitive(mut self) -> Self {
+        self.is_sensitive = true;
+        self
+    }
+
     /// Whether `value` can be this property's; the error says what could.
     pub fn check(&self, value: &str) -> Result<(), String> {
         if self.expressions != Expressions::None {
@@ -246,7 +337,8 @@ impl PropertyKind {
             return Err(format!("'{value}' is none of {}", self.allowed.join(", ")));
         }
         let expected = match self.shape {
-            Shape::Text => return Ok(()),
+            // That a service is there is for the flow to know.
+            Shape::Text | Shape::Service(_) => return Ok(()),
             Shape::Integer(least) => match value.trim().parse::<i64>() {
                 Ok(number) if number >= least => return Ok(()),
                 _ => format!("whole number of at least {least}"),

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use serde_json::{Map, Number, Value, json};
 
 use super::{
-    Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind, RelationshipKind,
-    Settings, Shape,
+    AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    RelationshipKind, Settings, Shape,
 };
 use crate::engine::Context;
 use crate::flowfile::Attributes;
@@ -45,6 +45,7 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         name: "success",
         description: "Each sample.",
     }],
+    writes: &[AttributeKind::new("mime.type", "application/json, always.")],
     input: Input::Forbidden,
     make: |settings| ProcFsMonitor::new(settings).map(|made| Box::new(made) as _),
 };
@@ -80,7 +81,10 @@ impl ProcFsMonitor {
             is_relative: settings.needed("Result Relativeness")? == "Relative",
             digits,
             last: None,
-            attributes: Arc::new(Attributes::new([("mime.type", "application/json")])),
+            attributes: Arc::new(Attributes::new([(
+                "mime.type",
+                "application/json, always.",
+            )])),
         })
     }
 

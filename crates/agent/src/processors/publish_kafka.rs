@@ -116,6 +116,7 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
             description: "FlowFiles that the broker will never take: too large, no such topic.",
         },
     ],
+    writes: &[],
     input: Input::Required,
     make: |settings| PublishKafka::new(settings).map(|made| Box::new(made) as _),
 };

@@ -75,6 +75,7 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
             description: "FlowFiles that cannot be messages: no legal topic, too large.",
         },
     ],
+    writes: &[],
     input: Input::Required,
     make: |settings| PublishMqtt::new(settings).map(|made| Box::new(made) as _),
 };

@@ -1,25 +1,63 @@
-//! A processor's properties as it sees them when it is made: checked, with defaults.
+//! A processor's or service's properties as it sees them when it is made: checked, with defaults.
 
+use std::any::Any;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::UnixMillis;
 
-use super::{Expressions, ProcessorKind};
-use crate::definition::ProcessorDefinition;
+use super::{Expressions, PropertyKind};
+use crate::definition::{ProcessorDefinition, ServiceDefinition};
 use crate::expression::{Expression, Scope};
+use crate::services::Services;
 use crate::units;
 
-/// The checked properties of one processor.
+/// The checked properties of one processor or controller service.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings<'a> {
-    definition: &'a ProcessorDefinition,
+    kinds: &'static [PropertyKind],
+    values: &'a [(String, String)],
     now: UnixMillis,
+    services: Option<&'a Services>,
 }
 
 impl<'a> Settings<'a> {
     /// The settings of `definition`; properties that are evaluated once see `now`.
     pub fn new(now: UnixMillis, definition: &'a ProcessorDefinition) -> Self {
-        Settings { definition, now }
+        Settings {
+            kinds: definition.kind.properties,
+            values: &definition.properties,
+            now,
+            services: None,
+        }
+    }
+
+    /// The settings of a controller service.
+    pub fn of_service(now: UnixMillis, definition: &'a ServiceDefinition) -> Self {
+        Settings {
+            kinds: definition.kind.properties,
+            values: &definition.properties,
+            now,
+            services: None,
+        }
+    }
+
+    /// The same, with the services that properties can name.
+    pub fn with_services(self, services: &'a Services) -> Self {
+        Settings {
+            services: Some(services),
+            ..self
+        }
+    }
+
+    /// The service that a property names, if it names one; `T` is the type of the service's role.
+    pub fn service<T: Any + Send + Sync>(&self, name: &str) -> Result<Option<Arc<T>>, String> {
+        let Some(id) = self.text(name)? else {
+            return Ok(None);
+        };
+        let found = self.services.and_then(|services| services.find(&id));
+        let missing = || format!("{name}: there is no service '{id}' of the right kind");
+        found.map(Some).ok_or_else(missing)
     }
 
     /// The value of a text property, if it has one that is not empty.
@@ -28,8 +66,7 @@ impl<'a> Settings<'a> {
             return Ok(None);
         };
         let is_evaluated = self
-            .kind()
-            .properties
+            .kinds
             .iter()
             .any(|property| property.name == name && property.expressions == Expressions::Once);
         let text = if is_evaluated {
@@ -90,10 +127,9 @@ impl<'a> Settings<'a> {
 
     /// The properties that the kind does not name, in the flow's order.
     pub fn dynamic(&self) -> Result<Vec<(String, Expression)>, String> {
-        let kind = self.kind();
-        let is_own = |name: &str| kind.properties.iter().any(|property| property.name == name);
+        let is_own = |name: &str| self.kinds.iter().any(|property| property.name == name);
         let mut found = Vec::new();
-        for (name, value) in &self.definition.properties {
+        for (name, value) in self.values {
             if !is_own(name) {
                 let expression =
                     Expression::parse(value).map_err(|error| format!("{name}: {error}"))?;
@@ -104,24 +140,10 @@ impl<'a> Settings<'a> {
     }
 
     fn value(&self, name: &str) -> Option<&'a str> {
-        let set = self
-            .definition
-            .properties
-            .iter()
-            .find(|(known, _)| known == name);
+        let set = self.values.iter().find(|(known, _)| known == name);
         match set {
             Some((_, value)) => Some(value),
-            None => {
-                self.kind()
-                    .properties
-                    .iter()
-                    .find(|p| p.name == name)?
-                    .default
-            }
+            None => self.kinds.iter().find(|p| p.name == name)?.default,
         }
-    }
-
-    fn kind(&self) -> &'static ProcessorKind {
-        self.definition.kind
     }
 }

@@ -1,170 +1,182 @@
-//! The FlowFile repository: FlowFiles, their content and the processors' states on one journal.
+//! The repositories: FlowFiles, their content, processors' states and provenance.
 //!
 //! # Invariants
 //!
 //! - A session's commit is one frame (see [`crate::records`]), so it happened whole or not at all.
+//! - Content that stands in a journal of its own is written before the frame that needs it. The
+//!   frame says how far that journal must be there; where it is not, the frame and all behind it
+//!   never happened. A commit is durable when both journals are.
 //! - A snapshot stands alone: commits hold the gate for reading, a snapshot holds it for writing,
 //!   and it names every FlowFile and state that the frames before it left.
-//! - The journal is reclaimed below the lower of the last snapshot's beginning and the lowest
-//!   claim that lived when it was taken; both are durable by then.
+//! - A journal is reclaimed below the lower of the last snapshot but one and the lowest claim that
+//!   lived when the last one was taken; both are durable by then. So a snapshot that goes bad on
+//!   the disk takes nothing with it: recovery begins at the one before.
 //! - FlowFiles of connections that no running flow has are parked, never dropped.
 //!
-//! Left out: swapping of long queues to disk (headers stay in memory), content beyond one frame.
+//! What is kept in memory only ([`options`]) is not written; processors' states always are.
 
+mod commit;
+mod options;
 mod replay;
+mod tidy;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use base::UnixMillis;
+use base::{Clock, SystemClock, UnixMillis};
 use bytes::Bytes;
-use journal::{
-    Disk, Done, Durability, DurableWait, Frame, Journal, JournalError, JournalOptions, Position,
-};
+use journal::{Disk, Journal, JournalError, JournalOptions, Position};
 use parking_lot::{Mutex, RwLock};
 
 use self::replay::{Replay, Replayed};
 use crate::AgentError;
 use crate::connection::Connection;
-use crate::content::{Claim, Contents};
+use crate::content::{Arena, Claim, Contents, Store};
 use crate::flowfile::{FlowFile, FlowFileId};
-use crate::limits::{
-    JOURNAL_PENDING_BYTES_MAX, PINNED_BYTES_MAX, SESSION_FLOW_FILES_MAX, SNAPSHOT_BYTES_MIN,
-};
-use crate::records::{self, ClaimAt, Writer};
+use crate::limits::{JOURNAL_PENDING_BYTES_MAX, SESSION_FLOW_FILES_MAX, SPARE_SEGMENTS_MAX};
+use crate::provenance::{EventKind, Events, Filter, Provenance, ProvenanceEvent, ProvenanceStatus};
+use crate::supervisor::CONTROLLER;
+
+pub(crate) use commit::{Commit, Put};
+pub use options::{ContentKind, FlowFileKind, ProvenanceKind, RepositoryLimits, RepositoryOptions};
 
 /// All that an agent must not forget.
 #[derive(Debug)]
 pub struct Repository {
     journal: Journal,
+    /// Content's own journal, where it has one.
+    content_journal: Option<Journal>,
     contents: Arc<Contents>,
+    provenance: Option<Provenance>,
+    options: RepositoryOptions,
     gate: RwLock<()>,
+    /// Held while a frame is placed, where its order among others matters beside the journal's.
+    order: Mutex<()>,
     book: Mutex<Book>,
     next_id: AtomicU64,
     namespace: u64,
     snapshot_due: AtomicU64,
+    content_due: AtomicU64,
     is_snapshotting: AtomicBool,
-    limits: RepositoryLimits,
-}
-
-/// When the repository tidies up; tests make it tidy often.
-#[derive(Clone, Copy, Debug)]
-pub struct RepositoryLimits {
-    /// Positions that a segment of the journal spans, in bytes.
-    pub segment_bytes: u64,
-    /// Journal bytes between two snapshots at least.
-    pub snapshot_bytes_min: u64,
-    /// Journal bytes that old content may pin before it is moved.
-    pub pinned_bytes_max: u64,
-}
-
-impl Default for RepositoryLimits {
-    fn default() -> Self {
-        RepositoryLimits {
-            segment_bytes: JournalOptions::default().segment_bytes,
-            snapshot_bytes_min: SNAPSHOT_BYTES_MIN,
-            pinned_bytes_max: PINNED_BYTES_MAX,
-        }
-    }
-}
-
-/// What a session did, to be made true at once.
-#[derive(Default)]
-pub(crate) struct Commit<'a> {
-    pub(crate) state: Option<(&'a str, Bytes)>,
-    pub(crate) removed: Vec<FlowFileId>,
-    pub(crate) puts: Vec<Put>,
-    pub(crate) claims: Vec<Arc<Claim>>,
-    pub(crate) inputs: &'a [Arc<Connection>],
-    /// Whether what was taken is now decided; not so for a state that is put on record midway.
-    pub(crate) ends: bool,
-}
-
-/// FlowFiles on their way into a connection.
-pub(crate) struct Put {
-    pub(crate) connection: Arc<Connection>,
-    pub(crate) flow_files: Vec<FlowFile>,
-    pub(crate) penalized: Option<UnixMillis>,
 }
 
 /// Counts for the status.
 #[derive(Clone, Copy, Debug)]
 pub struct RepositoryStatus {
-    /// Bytes of the journal's segments on the disk.
+    /// Bytes of the journals' segments on the disk.
     pub bytes_on_disk: u64,
     /// Bytes of content that FlowFiles still need.
     pub content_bytes: u64,
+    /// The most bytes of content that there may be, where there is such a bound.
+    pub content_bytes_max: Option<u64>,
     /// FlowFiles of connections that the running flow does not have.
     pub parked: u64,
+    /// Provenance events.
+    pub provenance: ProvenanceStatus,
+    /// Whether the disk had no room when it was last wanted.
+    pub is_full: bool,
 }
 
 #[derive(Debug, Default)]
 struct Book {
     states: BTreeMap<String, Bytes>,
     parked: HashMap<String, VecDeque<FlowFile>>,
+    /// FlowFiles on the disk, when new ones are kept in memory only: left alone.
+    left_alone: HashMap<String, VecDeque<FlowFile>>,
     active: Vec<Arc<Connection>>,
     snapshot_bytes: u64,
+    /// Where the last snapshot begins.
+    snapshot: Option<Position>,
 }
 
 impl Repository {
     /// Opens the repository in `dir` and rebuilds queues and states from its journal.
     ///
-    /// Errors: another process has it open, the disk refuses, or the bytes were written by
-    /// something else.
+    /// Errors: another process has it open, the disk refuses, the bytes were written by something
+    /// else, or FlowFiles wait whose content is in another kind of content repository.
     pub fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
-        limits: RepositoryLimits,
+        options: RepositoryOptions,
     ) -> Result<Arc<Repository>, AgentError> {
-        let contents = Contents::new();
-        let mut replay = Replay::new(&contents);
-        let options = JournalOptions {
-            pending_bytes_max: JOURNAL_PENDING_BYTES_MAX,
-            segment_bytes: limits.segment_bytes,
-            ..JournalOptions::default()
-        };
-        let (journal, recovery) = Journal::open(disk, dir, options, &mut |frame| {
-            replay.frame(frame).map_err(JournalError::refused)
-        })
-        .map_err(|source| AgentError::Repository {
+        let failed = |source| AgentError::Repository {
             action: "open",
             source,
-        })?;
+        };
+        let journal_options = journal_options(&options.limits);
+        let content_journal = match options.content {
+            ContentKind::FileSystem => {
+                let dir = dir.join("content");
+                let ignore = &mut |_: journal::FrameRef<'_>| Ok(());
+                let opened = Journal::open(disk.clone(), &dir, journal_options, ignore);
+                Some(opened.map_err(failed)?.0)
+            }
+            _ => None,
+        };
+        let provenance = provenance(&disk, dir, options.provenance).map_err(failed)?;
+        let contents = Contents::new();
+        let content_end = content_journal.as_ref().map(Journal::end);
+        let mut replay = Replay::new(&contents, content_end, provenance.as_ref());
+        let (journal, recovery) = Journal::open(disk, dir, journal_options, &mut |frame| {
+            replay.frame(frame).map_err(JournalError::refused)
+        })
+        .map_err(failed)?;
         if let Some(cut) = &recovery.cut {
             tracing::info!(?cut, "the journal's unfinished end was cut off");
         }
-        contents.attach(&journal);
-        let start = journal.start();
-        let Replayed {
-            mut book,
-            next_id,
-            lost,
-        } = replay.finish(start, journal.end());
-        if lost > 0 {
-            tracing::error!(
-                lost,
-                "FlowFiles were dropped, since their content is damaged"
-            );
+        contents.attach(match options.content {
+            ContentKind::FileSystem | ContentKind::Database => {
+                let own = content_journal.as_ref();
+                Store::Journal(own.unwrap_or(&journal).clone())
+            }
+            ContentKind::Volatile {
+                bytes_max,
+                count_max,
+            } => Store::Volatile(Arena::new(bytes_max, count_max)),
+            ContentKind::None => Store::None,
+        });
+        let contents_of = content_journal.as_ref().unwrap_or(&journal);
+        let replayed = replay.finish(options.content, contents_of.start()..contents_of.end());
+        report(&replayed, &recovery);
+        if let Some(error) = replayed.failed {
+            return Err(failed(error));
         }
-        let namespace = namespace(&mut book);
+        let must_snapshot = replayed.is_cut || options.flow_files != FlowFileKind::Disk;
+        let mut book = replayed.book;
+        check_kind(&book, options.content)?;
+        if options.flow_files != FlowFileKind::Disk {
+            book.left_alone = std::mem::take(&mut book.parked);
+            if !book.left_alone.is_empty() {
+                tracing::warn!(
+                    "FlowFiles on the disk are left alone, since the FlowFile repository is \
+                     volatile now; start with a FlowFileRepository to have them go on"
+                );
+            }
+        }
+        let namespace = namespace(&book);
+        let next_id = replayed.next_id;
         let repository = Arc::new(Repository {
-            snapshot_due: AtomicU64::new(start.0 + limits.snapshot_bytes_min),
+            snapshot_due: AtomicU64::new(journal.end().0 + options.limits.snapshot_bytes_min),
+            content_due: AtomicU64::new(content_due(content_journal.as_ref(), &options)),
             journal,
+            content_journal,
             contents,
+            provenance,
+            options,
             gate: RwLock::new(()),
+            order: Mutex::new(()),
             book: Mutex::new(book),
             next_id: AtomicU64::new(next_id),
-            namespace: namespace.0,
+            namespace,
             is_snapshotting: AtomicBool::new(false),
-            limits,
         });
-        if namespace.1 {
-            repository.save_state(
-                NAMESPACE_STATE,
-                Bytes::copy_from_slice(&namespace.0.to_be_bytes()),
-            )?;
+        repository.save_new(NAMESPACE_STATE, &namespace.to_be_bytes())?;
+        repository.save_new(CONTENT_STATE, options.content.mark().as_bytes())?;
+        if must_snapshot {
+            // Frames that never happened must not be read again behind those that come now.
+            repository.tidy()?;
         }
         Ok(repository)
     }
@@ -172,6 +184,11 @@ impl Repository {
     /// The bits of this repository in its FlowFiles' uuids.
     pub(crate) fn namespace(&self) -> u64 {
         self.namespace
+    }
+
+    /// What kinds of repositories these are.
+    pub fn options(&self) -> &RepositoryOptions {
+        &self.options
     }
 
     /// The durable state of a processor, or of whatever has this key.
@@ -188,6 +205,13 @@ impl Repository {
         self.commit_and_wait(commit)
     }
 
+    fn save_new(&self, key: &str, bytes: &[u8]) -> Result<(), AgentError> {
+        if self.state(key).is_some_and(|known| known == bytes) {
+            return Ok(());
+        }
+        self.save_state(key, Bytes::copy_from_slice(bytes))
+    }
+
     /// Ids for `count` new FlowFiles; the first one.
     pub(crate) fn ids(&self, count: u64) -> u64 {
         self.next_id.fetch_add(count, Ordering::Relaxed)
@@ -196,6 +220,40 @@ impl Repository {
     /// A claim for new content, at `offset` in its session's content.
     pub(crate) fn claim(&self, bytes: Bytes, offset: u64) -> Arc<Claim> {
         self.contents.create(bytes, offset)
+    }
+
+    /// The room of volatile content, where that is the content repository.
+    pub(crate) fn arena(&self) -> Option<&Arena> {
+        self.contents.arena()
+    }
+
+    /// Whether provenance events are wanted.
+    pub(crate) fn has_provenance(&self) -> bool {
+        self.provenance.is_some()
+    }
+
+    /// The provenance events that `filter` lets through, oldest first; none where none are kept.
+    pub fn provenance_events(&self, filter: &Filter) -> Result<Vec<ProvenanceEvent>, AgentError> {
+        let Some(provenance) = &self.provenance else {
+            return Ok(Vec::new());
+        };
+        let events = provenance.events(filter);
+        events.map_err(|source| AgentError::Repository {
+            action: "read provenance from",
+            source,
+        })
+    }
+
+    /// The uuid of a FlowFile of this repository.
+    pub fn uuid(&self, id: FlowFileId) -> String {
+        crate::flowfile::uuid(self.namespace, id).to_string()
+    }
+
+    /// The FlowFile that has this uuid, if it is one of this repository's.
+    pub fn flow_file_of(&self, uuid: &str) -> Option<FlowFileId> {
+        let low = uuid::Uuid::try_parse(uuid).ok()?.as_u64_pair().1;
+        let id = FlowFileId(low & (u64::MAX >> 2));
+        (self.uuid(id) == uuid.to_ascii_lowercase()).then_some(id)
     }
 
     /// Starts a flow's connections with what was queued in them.
@@ -229,7 +287,11 @@ impl Repository {
 
     /// Drops what waits in the connections that `is_meant` names, running or parked, and waits
     /// until that is durable; how many FlowFiles that were. A crash before leaves them queued.
-    pub(crate) fn discard(&self, is_meant: &dyn Fn(&str) -> bool) -> Result<u64, AgentError> {
+    pub(crate) fn discard(
+        &self,
+        now: UnixMillis,
+        is_meant: &dyn Fn(&str) -> bool,
+    ) -> Result<u64, AgentError> {
         // They hold their content until nothing durable names it.
         let mut gone: Vec<FlowFile> = Vec::new();
         {
@@ -247,9 +309,16 @@ impl Repository {
                 !goes
             });
         }
-        for removed in gone.chunks(SESSION_FLOW_FILES_MAX) {
+        for part in gone.chunks(SESSION_FLOW_FILES_MAX) {
+            let mut events = Events::default();
+            if self.has_provenance() {
+                for flow_file in part {
+                    events.note(EventKind::Drop, flow_file.id, "cleared by an operator");
+                }
+            }
             let commit = Commit {
-                removed: removed.iter().map(|flow_file| flow_file.id).collect(),
+                removed: part.iter().map(|flow_file| flow_file.id).collect(),
+                events: events.encode(CONTROLLER, CONTROLLER, now),
                 ..Commit::default()
             };
             self.commit_and_wait(commit)?;
@@ -257,226 +326,46 @@ impl Repository {
         Ok(gone.len() as u64)
     }
 
-    /// Commits and does not wait: what follows in the journal is durable only after this.
-    pub(crate) fn commit(&self, commit: Commit<'_>, need: Durability) -> Result<(), AgentError> {
-        self.append(commit, need, false).map(drop)
-    }
-
-    /// Commits and waits until the disk has it.
-    pub(crate) fn commit_and_wait(&self, commit: Commit<'_>) -> Result<(), AgentError> {
-        match self.append(commit, Durability::Disk, true)? {
-            Some(wait) => wait
-                .wait_blocking()
-                .map_err(|source| AgentError::Repository {
-                    action: "write to",
-                    source,
-                }),
-            None => Ok(()),
-        }
-    }
-
     /// Counts for the status.
     pub fn status(&self) -> RepositoryStatus {
         let book = self.book.lock();
+        let journals = || std::iter::once(&self.journal).chain(&self.content_journal);
         RepositoryStatus {
-            bytes_on_disk: self.journal.bytes_on_disk(),
+            bytes_on_disk: journals().map(Journal::bytes_on_disk).sum(),
             content_bytes: self.contents.live_bytes(),
+            content_bytes_max: self.contents.arena().map(Arena::bytes_max),
             parked: book.parked.values().map(|queue| queue.len() as u64).sum(),
+            provenance: self
+                .provenance
+                .as_ref()
+                .map(Provenance::status)
+                .unwrap_or_default(),
+            is_full: journals().any(Journal::is_full),
         }
     }
 
-    /// Syncs and closes the journal; further commits fail.
+    /// Syncs and closes the journals; further commits fail.
     pub fn close(&self) -> Result<(), AgentError> {
-        self.journal
-            .close()
-            .map_err(|source| AgentError::Repository {
-                action: "close",
-                source,
-            })
-    }
-
-    fn append(
-        &self,
-        commit: Commit<'_>,
-        need: Durability,
-        waits: bool,
-    ) -> Result<Option<DurableWait>, AgentError> {
-        let content: Vec<Bytes> = commit.claims.iter().map(|claim| claim.fresh()).collect();
-        let wait = loop {
-            let gate = self.gate.read();
-            // Encoded under the gate, since a snapshot may move claims.
-            let writer = encode(&commit);
-            let header = writer.header();
-            let mut parts: Vec<&[u8]> = vec![&header, writer.operations()];
-            parts.extend(content.iter().map(Bytes::as_ref));
-            let frame = Frame {
-                kind: records::COMMIT,
-                version: records::VERSION,
-                parts: &parts,
+        let close = || {
+            let content = self.content_journal.as_ref().map_or(Ok(()), Journal::close);
+            let provenance = match &self.provenance {
+                Some(provenance) => provenance.close(SystemClock.now()),
+                None => Ok(()),
             };
-            let bytes = frame.framed_len();
-            let (done, wait) = if waits {
-                let (done, wait) = Done::channel(Durability::Disk);
-                (done, Some(wait))
-            } else {
-                (Done::none(), None)
-            };
-            match self.journal.append(&[frame], need, done) {
-                Ok(placed) => self.take_effect(commit, placed.first, writer.len()),
-                Err(JournalError::Busy) => {
-                    drop(gate);
-                    self.journal.room_blocking(bytes);
-                    continue;
-                }
-                Err(source) => {
-                    return Err(AgentError::Repository {
-                        action: "append to",
-                        source,
-                    });
-                }
-            }
-            break wait;
+            let records = self.journal.close();
+            content.and(records).and(provenance)
         };
-        if self.journal.end().0 >= self.snapshot_due.load(Ordering::Relaxed) {
-            self.tidy()?;
-        }
-        Ok(wait)
-    }
-
-    /// What the frame says becomes true in memory.
-    fn take_effect(&self, commit: Commit<'_>, frame: Position, operations_len: usize) {
-        let content_start = frame.payload().0 + 4 + operations_len as u64;
-        for claim in &commit.claims {
-            if let ClaimAt::Here { offset, .. } = claim.locate() {
-                self.contents.place(claim, Position(content_start + offset));
-            }
-        }
-        if let Some((key, bytes)) = commit.state {
-            self.book.lock().states.insert(key.to_owned(), bytes);
-        }
-        for put in commit.puts {
-            put.connection.push(put.flow_files, put.penalized);
-        }
-        if commit.ends {
-            for input in commit.inputs {
-                input.let_go();
-            }
-        }
-    }
-
-    /// Moves old content forward where it pins too much, writes a snapshot, and gives back what
-    /// the journal no longer needs.
-    fn tidy(&self) -> Result<(), AgentError> {
-        if self.is_snapshotting.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        let outcome = self.snapshot_and_reclaim();
-        self.is_snapshotting.store(false, Ordering::Release);
-        outcome.map_err(|source| AgentError::Repository {
-            action: "tidy",
+        close().map_err(|source| AgentError::Repository {
+            action: "close",
             source,
         })
-    }
-
-    fn snapshot_and_reclaim(&self) -> Result<(), JournalError> {
-        let gate = self.gate.write();
-        self.move_old_content()?;
-        let begin = self.journal.end();
-        let bytes = self.write_snapshot()?;
-        // A claim that ends after this line ends by a frame behind the snapshot, which may yet be
-        // lost; so what counts is what lives now.
-        let keep = self
-            .contents
-            .lowest()
-            .map_or(begin, |lowest| lowest.min(begin));
-        let (done, wait) = Done::channel(Durability::Disk);
-        self.journal.append(&[], Durability::Disk, done)?;
-        let due = self.journal.end().0 + self.limits.snapshot_bytes_min.max(2 * bytes);
-        self.snapshot_due.store(due, Ordering::Relaxed);
-        self.book.lock().snapshot_bytes = bytes;
-        drop(gate);
-        wait.wait_blocking()?;
-        self.journal.reclaim(keep)?;
-        Ok(())
-    }
-
-    /// Writes everything that is true now; the gate is held for writing.
-    fn write_snapshot(&self) -> Result<u64, JournalError> {
-        let book = self.book.lock();
-        let locate = |claim: &Arc<Claim>| claim.locate();
-        let mut out = SnapshotWriter {
-            journal: &self.journal,
-            pending: None,
-            bytes: 0,
-        };
-        let mut writer = Writer::default();
-        writer.counter(self.next_id.load(Ordering::Relaxed));
-        for (key, bytes) in &book.states {
-            writer.state(key, bytes);
-        }
-        let mut outcome = Ok(());
-        for connection in &book.active {
-            connection.visit(&mut |mut flow_files| {
-                let id = &connection.definition.id;
-                while outcome.is_ok() {
-                    let part: Vec<&FlowFile> =
-                        Iterator::take(&mut flow_files, SNAPSHOT_GROUP).collect();
-                    if part.is_empty() {
-                        break;
-                    }
-                    writer.put(id, part, &locate);
-                    outcome = out.full_frames(&mut writer);
-                }
-            });
-        }
-        outcome?;
-        for (connection, parked) in &book.parked {
-            for part in parked.iter().collect::<Vec<_>>().chunks(SNAPSHOT_GROUP) {
-                writer.put(connection, part.iter().copied(), &locate);
-                out.full_frames(&mut writer)?;
-            }
-        }
-        out.finish(writer)
-    }
-
-    fn move_old_content(&self) -> Result<(), JournalError> {
-        let Some(lowest) = self.contents.lowest() else {
-            return Ok(());
-        };
-        let end = self.journal.end().0;
-        let pinned = end - lowest.0;
-        if pinned <= self.limits.pinned_bytes_max || pinned <= 2 * self.contents.live_bytes() {
-            return Ok(());
-        }
-        let old = self
-            .contents
-            .below(Position(end - self.limits.pinned_bytes_max / 2));
-        for claim in old {
-            let ClaimAt::At { position, len } = claim.locate() else {
-                continue;
-            };
-            let bytes = self.journal.read(position, len as usize)?;
-            let mut writer = Writer::default();
-            writer.moved(position, 0, len);
-            let header = writer.header();
-            let parts = [header.as_slice(), writer.operations(), &bytes];
-            let frame = Frame {
-                kind: records::COMMIT,
-                version: records::VERSION,
-                parts: &parts,
-            };
-            let placed = self.journal.append_blocking_place(frame)?;
-            let content = placed.payload().0 + 4 + writer.len() as u64;
-            self.contents.move_to(&claim, Position(content));
-        }
-        Ok(())
     }
 }
 
 impl Drop for Repository {
     fn drop(&mut self) {
         // Queues hold claims, claims hold the contents, contents hold the journal: cut the ring.
-        if let Err(error) = self.journal.close() {
+        if let Err(error) = self.close() {
             tracing::debug!(
                 error = base::report(&error),
                 "the journal was closed before"
@@ -485,99 +374,110 @@ impl Drop for Repository {
     }
 }
 
-/// Waits for room, then appends without waiting for the disk.
-trait AppendPlace {
-    fn append_blocking_place(&self, frame: Frame<'_>) -> Result<Position, JournalError>;
+fn journal_options(limits: &RepositoryLimits) -> JournalOptions {
+    let all = JournalOptions::default();
+    JournalOptions {
+        pending_bytes_max: JOURNAL_PENDING_BYTES_MAX,
+        segment_bytes: limits.segment_bytes,
+        preallocate_bytes: all.preallocate_bytes.min(limits.segment_bytes),
+        reserve_bytes: limits.reserve_bytes.min(limits.segment_bytes / 2),
+        spares_max: SPARE_SEGMENTS_MAX,
+    }
 }
 
-impl AppendPlace for Journal {
-    fn append_blocking_place(&self, frame: Frame<'_>) -> Result<Position, JournalError> {
-        loop {
-            match self.append(&[frame], Durability::Disk, Done::none()) {
-                Ok(placed) => return Ok(placed.first),
-                Err(JournalError::Busy) => self.room_blocking(frame.framed_len()),
-                Err(error) => return Err(error),
-            }
+fn provenance(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    kind: ProvenanceKind,
+) -> Result<Option<Provenance>, JournalError> {
+    Ok(match kind {
+        ProvenanceKind::Disk { bytes_max, age_max } => {
+            let dir = dir.join("provenance");
+            Some(Provenance::open(disk.clone(), &dir, bytes_max, age_max)?)
         }
+        ProvenanceKind::Volatile {
+            bytes_max,
+            count_max,
+        } => Some(Provenance::volatile(bytes_max, count_max)),
+        ProvenanceKind::None => None,
+    })
+}
+
+/// Says what did not survive, each FlowFile by its uuid as far as a log should be long.
+fn report(replayed: &Replayed, recovery: &journal::Recovery) {
+    if replayed.is_cut {
+        tracing::warn!(
+            "commits whose content had not reached the disk were undone; none was acknowledged"
+        );
+    }
+    if replayed.only_in_memory > 0 {
+        tracing::warn!(
+            count = replayed.only_in_memory,
+            "FlowFiles were dropped, since their content was in memory only"
+        );
+    }
+    if recovery.damaged_bytes > 0 {
+        tracing::error!(
+            bytes = recovery.damaged_bytes,
+            "bytes of the repository have gone bad on the disk; what they said is lost"
+        );
+    }
+    for (id, attributes) in replayed.lost.iter().take(LOST_LISTED_MAX) {
+        let name = attributes.get("filename").unwrap_or_default();
+        tracing::error!(
+            number = id.0,
+            filename = name,
+            "a FlowFile's content is gone"
+        );
+    }
+    if !replayed.lost.is_empty() {
+        tracing::error!(
+            count = replayed.lost.len(),
+            "FlowFiles were dropped, since their content is gone"
+        );
     }
 }
 
-/// Cuts a snapshot into frames. One frame is always held back, so that the last one is known.
-struct SnapshotWriter<'j> {
-    journal: &'j Journal,
-    pending: Option<Vec<u8>>,
-    bytes: u64,
+/// Positions in one kind of content repository mean nothing in another.
+fn check_kind(book: &Book, kind: ContentKind) -> Result<(), AgentError> {
+    let before = kind_before(book);
+    let with_content = |flow_file: &&FlowFile| !flow_file.content.is_empty();
+    let waiting = book.parked.values().flatten().filter(with_content).count();
+    if before == kind.mark() || waiting == 0 {
+        return Ok(());
+    }
+    Err(AgentError::Setting(format!(
+        "{waiting} FlowFiles wait whose content is in a {before} content repository: start with \
+         that one until they are through, or give another data folder"
+    )))
 }
 
-impl SnapshotWriter<'_> {
-    fn full_frames(&mut self, writer: &mut Writer) -> Result<(), JournalError> {
-        if writer.len() < SNAPSHOT_FRAME_BYTES {
-            return Ok(());
-        }
-        let operations = writer.operations().to_vec();
-        writer.clear();
-        self.push(operations)
-    }
-
-    fn push(&mut self, operations: Vec<u8>) -> Result<(), JournalError> {
-        match self.pending.replace(operations) {
-            Some(before) => self.append(&before, 0),
-            None => Ok(()),
-        }
-    }
-
-    fn finish(mut self, writer: Writer) -> Result<u64, JournalError> {
-        self.push(writer.operations().to_vec())?;
-        let last = self.pending.take().unwrap_or_default();
-        self.append(&last, records::ENDS)?;
-        Ok(self.bytes)
-    }
-
-    fn append(&mut self, operations: &[u8], flags: u8) -> Result<(), JournalError> {
-        let begins = if self.bytes == 0 { records::BEGINS } else { 0 };
-        let len = u32::try_from(operations.len()).expect("frames are far below 4 GiB");
-        let parts = [&[flags | begins][..], &len.to_le_bytes()[..], operations];
-        let frame = Frame {
-            kind: records::SNAPSHOT,
-            version: records::VERSION,
-            parts: &parts,
-        };
-        self.bytes += frame.framed_len();
-        self.journal.append_blocking_place(frame).map(drop)
-    }
+/// The kind of content repository that positions in the book are of.
+fn kind_before(book: &Book) -> &str {
+    let mark = book.states.get(CONTENT_STATE);
+    mark.map_or(ContentKind::Database.mark(), |bytes| {
+        std::str::from_utf8(bytes).unwrap_or_default()
+    })
 }
 
-fn encode(commit: &Commit<'_>) -> Writer {
-    let mut writer = Writer::default();
-    if let Some((key, bytes)) = &commit.state {
-        writer.state(key, bytes);
-    }
-    writer.remove(&commit.removed);
-    for put in &commit.puts {
-        writer.put(&put.connection.definition.id, &put.flow_files, &|claim| {
-            claim.locate()
-        });
-    }
-    writer
+fn content_due(journal: Option<&Journal>, options: &RepositoryOptions) -> u64 {
+    journal.map_or(u64::MAX, |journal| {
+        journal.end().0 + options.limits.content_pinned_bytes_max / 2
+    })
 }
 
-/// The repository's own bits, and whether they are new.
-fn namespace(book: &mut Book) -> (u64, bool) {
-    let known = book
-        .states
-        .get(NAMESPACE_STATE)
-        .and_then(|bytes| bytes.as_ref().try_into().ok());
-    match known {
-        Some(bytes) => (u64::from_be_bytes(bytes), false),
-        None => (uuid::Uuid::new_v4().as_u64_pair().0, true),
-    }
+/// The repository's own bits; new ones where it has none.
+fn namespace(book: &Book) -> u64 {
+    let known = book.states.get(NAMESPACE_STATE);
+    let known = known.and_then(|bytes| bytes.as_ref().try_into().ok());
+    known.map_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0, u64::from_be_bytes)
 }
 
 /// States whose key is no processor id begin with a dollar sign.
 const NAMESPACE_STATE: &str = "$repository";
 
-/// FlowFiles written to a snapshot before its size is looked at.
-const SNAPSHOT_GROUP: usize = 10_000;
+/// Which kind of content repository claims' positions are of.
+const CONTENT_STATE: &str = "$content";
 
-/// Bytes of a snapshot's frame.
-const SNAPSHOT_FRAME_BYTES: usize = 1 << 20;
+/// FlowFiles without content that are named one by one.
+const LOST_LISTED_MAX: usize = 100;

@@ -1,27 +1,40 @@
 //! Rebuilds the repository from its frames, in their order.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::UnixMillis;
 use bytes::Bytes;
-use journal::{FrameRef, Position};
+use journal::{FrameRef, JournalError, Position};
 
-use super::Book;
-use crate::content::{Claim, Contents};
-use crate::flowfile::{Attributes, FlowFile, FlowFileId, View};
-use crate::records::{self, ClaimAt, RecordError, Visit};
+use super::{Book, ContentKind, kind_before};
+use crate::content::{Claim, Content, Contents, View};
+use crate::flowfile::{Attributes, FlowFile, FlowFileId};
+use crate::provenance::Provenance;
+use crate::records::{self, ClaimAt, Group, RecordError, ViewAt, Visit};
 
 /// Rebuilds the repository from its frames.
 pub(super) struct Replay<'c> {
     contents: &'c Arc<Contents>,
+    /// The end of content's own journal, where it has one.
+    content_end: Option<Position>,
+    provenance: Option<&'c Provenance>,
     now: Table,
     staging: Option<Table>,
+    parts: u64,
     next_id: u64,
+    is_cut: bool,
     // Of the frame and group that are being read:
+    frame: Position,
     content_start: Position,
     is_staged: bool,
-    group: Group,
+    together: Together,
+    /// The frame whose events are taken; it may have several blocks.
+    taking: Option<Position>,
+    /// The snapshot that is read lacks a part.
+    is_broken: bool,
+    failed: Option<JournalError>,
 }
 
 #[derive(Default)]
@@ -38,15 +51,19 @@ struct Slot {
     connection: u32,
     entry: UnixMillis,
     attributes: Arc<Attributes>,
-    content: Option<View>,
+    content: Content,
+    /// Its content was in memory only.
+    is_gone: bool,
 }
 
-#[derive(Default)]
-struct Group {
+/// What the FlowFiles of a group have in common.
+#[derive(Clone, Default)]
+struct Together {
     connection: u32,
     entry: UnixMillis,
     attributes: Arc<Attributes>,
     claim: Option<Arc<Claim>>,
+    is_gone: bool,
 }
 
 /// What the frames came to.
@@ -54,54 +71,91 @@ pub(super) struct Replayed {
     pub(super) book: Book,
     pub(super) next_id: u64,
     /// FlowFiles whose content is not in the journal any more.
-    pub(super) lost: u64,
+    pub(super) lost: Vec<(FlowFileId, Arc<Attributes>)>,
+    /// FlowFiles whose content was in memory only.
+    pub(super) only_in_memory: u64,
+    /// Why provenance events could not be taken again, if so.
+    pub(super) failed: Option<JournalError>,
+    /// Whether frames at the end were passed over, since their content had not reached the disk.
+    pub(super) is_cut: bool,
 }
 
 impl<'c> Replay<'c> {
-    pub(super) fn new(contents: &'c Arc<Contents>) -> Self {
+    pub(super) fn new(
+        contents: &'c Arc<Contents>,
+        content_end: Option<Position>,
+        provenance: Option<&'c Provenance>,
+    ) -> Self {
         Replay {
             contents,
+            content_end,
+            provenance,
             now: Table::default(),
             staging: None,
+            parts: 0,
             next_id: 0,
+            is_cut: false,
+            frame: Position(0),
             content_start: Position(0),
             is_staged: false,
-            group: Group::default(),
+            together: Together::default(),
+            taking: None,
+            is_broken: false,
+            failed: None,
         }
     }
 
     pub(super) fn frame(&mut self, frame: FrameRef<'_>) -> Result<(), RecordError> {
+        if self.is_cut {
+            return Ok(());
+        }
+        self.frame = frame.position;
         match frame.kind {
-            records::COMMIT => {
-                // A commit behind a snapshot without an end: that snapshot was never finished.
-                self.staging = None;
-                self.is_staged = false;
-                let (operations, content) = records::split(frame.payload)?;
-                self.content_start = Position(frame.payload_position().0 + content);
-                records::read(operations, self)
-            }
-            records::SNAPSHOT => {
-                let Some((&flags, rest)) = frame.payload.split_first() else {
-                    return Ok(());
-                };
-                if flags & records::BEGINS != 0 {
-                    self.staging = Some(Table::default());
-                }
-                if self.staging.is_none() {
-                    return Ok(());
-                }
-                self.is_staged = true;
-                let (operations, _) = records::split(rest)?;
-                records::read(operations, self)?;
-                if flags & records::ENDS != 0
-                    && let Some(whole) = self.staging.take()
-                {
-                    self.now = whole;
-                }
-                Ok(())
-            }
+            records::COMMIT => self.commit(frame),
+            records::SNAPSHOT => self.snapshot(frame),
             _ => Ok(()),
         }
+    }
+
+    fn commit(&mut self, frame: FrameRef<'_>) -> Result<(), RecordError> {
+        // A commit behind a snapshot without an end: that snapshot was never finished.
+        self.staging = None;
+        self.is_staged = false;
+        let (operations, content) = records::split(frame.payload)?;
+        if let (Some(needed), Some(end)) = (records::needed_content(operations)?, self.content_end)
+            && needed > end
+        {
+            self.is_cut = true;
+            return Ok(());
+        }
+        self.content_start = Position(frame.payload_position().0 + content);
+        records::read(operations, self)
+    }
+
+    fn snapshot(&mut self, frame: FrameRef<'_>) -> Result<(), RecordError> {
+        let Some((&flags, rest)) = frame.payload.split_first() else {
+            return Ok(());
+        };
+        if flags & records::BEGINS != 0 {
+            self.staging = Some(Table::default());
+            self.parts = 0;
+            self.is_broken = false;
+        }
+        if self.staging.is_none() {
+            return Ok(());
+        }
+        self.is_staged = true;
+        let (operations, _) = records::split(rest)?;
+        records::read(operations, self)?;
+        if flags & records::ENDS != 0
+            && let Some(whole) = self.staging.take()
+        {
+            if !self.is_broken {
+                self.now = whole;
+            }
+            self.is_staged = false;
+        }
+        Ok(())
     }
 
     fn table(&mut self) -> &mut Table {
@@ -111,44 +165,99 @@ impl<'c> Replay<'c> {
         }
     }
 
-    pub(super) fn finish(self, start: Position, end: Position) -> Replayed {
+    /// `there` are the positions of content in a content repository of this kind.
+    pub(super) fn finish(self, kind: ContentKind, there: Range<Position>) -> Replayed {
         let mut slots: Vec<(u64, Slot)> = self.now.flow_files.into_iter().collect();
         slots.sort_unstable_by_key(|(_, slot)| slot.order);
-        let mut book = Book {
-            states: self.now.states,
-            ..Book::default()
+        let mut replayed = Replayed {
+            book: Book {
+                states: self.now.states,
+                ..Book::default()
+            },
+            next_id: self.next_id,
+            lost: Vec::new(),
+            only_in_memory: 0,
+            failed: self.failed,
+            is_cut: self.is_cut,
         };
-        let mut lost = 0;
+        // Of another kind it is not known; then it is refused.
+        let is_known = kind_before(&replayed.book) == kind.mark();
+        let is_there = |view: &View| match view.claim.locate() {
+            ClaimAt::At { position, len } => {
+                !is_known || (position >= there.start && position.0 + u64::from(len) <= there.end.0)
+            }
+            _ => false,
+        };
         for (id, slot) in slots {
-            let is_there = slot
-                .content
-                .as_ref()
-                .is_none_or(|view| match view.claim.locate() {
-                    ClaimAt::At { position, len } => {
-                        position >= start && position.0 + u64::from(len) <= end.0
-                    }
-                    _ => false,
-                });
-            if !is_there {
-                lost += 1;
+            let id = FlowFileId(id);
+            if slot.is_gone {
+                replayed.only_in_memory += 1;
+                continue;
+            }
+            if !slot.content.views().iter().all(is_there) {
+                replayed.lost.push((id, slot.attributes));
                 continue;
             }
             let connection = self.now.connections[slot.connection as usize].to_string();
-            book.parked
-                .entry(connection)
-                .or_default()
-                .push_back(FlowFile {
-                    id: FlowFileId(id),
-                    entry: slot.entry,
-                    attributes: slot.attributes,
-                    content: slot.content,
-                });
+            let queue = replayed.book.parked.entry(connection).or_default();
+            queue.push_back(FlowFile {
+                id,
+                entry: slot.entry,
+                attributes: slot.attributes,
+                content: slot.content,
+            });
         }
-        Replayed {
-            book,
-            next_id: self.next_id,
-            lost,
+        replayed
+    }
+
+    /// What is common to a group, but for its claim.
+    fn together(&mut self, group: Group<'_>) -> Together {
+        let table = self.table();
+        let known = table
+            .connections
+            .iter()
+            .position(|name| name.as_ref() == group.connection);
+        let connection = known.unwrap_or_else(|| {
+            table.connections.push(Arc::from(group.connection));
+            table.connections.len() - 1
+        });
+        Together {
+            connection: connection as u32,
+            entry: group.entry,
+            attributes: Arc::new(group.attributes),
+            claim: None,
+            is_gone: false,
         }
+    }
+
+    fn claim(&mut self, at: ClaimAt, crc: Option<u32>) -> Option<Arc<Claim>> {
+        let (position, len) = match at {
+            ClaimAt::None | ClaimAt::Memory { .. } => return None,
+            ClaimAt::Here { offset, len } => (Position(self.content_start.0 + offset), len),
+            ClaimAt::At { position, len } => (position, len),
+        };
+        let contents = Arc::clone(self.contents);
+        let table = self.table();
+        let claim = table
+            .claims
+            .entry(position)
+            .or_insert_with(|| contents.recovered(position, len, crc));
+        Some(Arc::clone(claim))
+    }
+
+    fn insert(&mut self, id: u64, together: &Together, content: Content) {
+        self.next_id = self.next_id.max(id.saturating_add(1));
+        let table = self.table();
+        table.last += 1;
+        let slot = Slot {
+            order: table.last,
+            connection: together.connection,
+            entry: together.entry,
+            attributes: Arc::clone(&together.attributes),
+            content,
+            is_gone: together.is_gone,
+        };
+        table.flow_files.insert(id, slot);
     }
 }
 
@@ -173,62 +282,36 @@ impl Visit for Replay<'_> {
         }
     }
 
-    fn group(&mut self, connection: &str, attributes: Attributes, entry: UnixMillis, at: ClaimAt) {
-        let contents = Arc::clone(self.contents);
-        let content_start = self.content_start;
-        let table = self.table();
-        let known = table
-            .connections
-            .iter()
-            .position(|name| name.as_ref() == connection);
-        let connection = known.unwrap_or_else(|| {
-            table.connections.push(Arc::from(connection));
-            table.connections.len() - 1
-        });
-        let (position, len) = match at {
-            ClaimAt::None => (None, 0),
-            ClaimAt::Here { offset, len } => (Some(Position(content_start.0 + offset)), len),
-            ClaimAt::At { position, len } => (Some(position), len),
-        };
-        let claim = position.map(|position| {
-            let known = table.claims.get(&position);
-            let claim = known
-                .cloned()
-                .unwrap_or_else(|| contents.recovered(position, len));
-            table.claims.insert(position, Arc::clone(&claim));
-            claim
-        });
-        let attributes = Arc::new(attributes);
-        self.group = Group {
-            connection: connection as u32,
-            entry,
-            attributes,
-            claim,
-        };
+    fn group(&mut self, group: Group<'_>, at: ClaimAt, crc: Option<u32>) {
+        let mut together = self.together(group);
+        together.claim = self.claim(at, crc);
+        together.is_gone = matches!(at, ClaimAt::Memory { .. });
+        self.together = together;
     }
 
     fn put(&mut self, id: u64, offset: u32, len: u32) {
-        self.next_id = self.next_id.max(id.saturating_add(1));
-        let content = self.group.claim.as_ref().map(|claim| View {
-            claim: Arc::clone(claim),
-            offset,
-            len,
-        });
-        let (connection, entry) = (self.group.connection, self.group.entry);
-        let attributes = Arc::clone(&self.group.attributes);
-        let table = self.table();
-        table.last += 1;
-        let order = table.last;
-        table.flow_files.insert(
-            id,
-            Slot {
-                order,
-                connection,
-                entry,
-                attributes,
-                content,
-            },
-        );
+        let together = self.together.clone();
+        let content = match &together.claim {
+            Some(claim) => Content::view(Arc::clone(claim), offset, len),
+            None => Content::default(),
+        };
+        self.insert(id, &together, content);
+    }
+
+    fn rope(&mut self, group: Group<'_>, id: u64, views: &[ViewAt]) {
+        let mut together = self.together(group);
+        let mut parts = Vec::with_capacity(views.len());
+        for view in views {
+            match self.claim(view.at, view.crc) {
+                Some(claim) => parts.push(View {
+                    claim,
+                    offset: view.offset,
+                    len: view.len,
+                }),
+                None => together.is_gone = true,
+            }
+        }
+        self.insert(id, &together, Content::of_views(parts));
     }
 
     fn counter(&mut self, next: u64) {
@@ -243,5 +326,32 @@ impl Visit for Replay<'_> {
             contents.move_to(&claim, to);
             table.claims.insert(to, claim);
         }
+    }
+
+    fn copied(&mut self, from: Position, to: Position) {
+        let contents = Arc::clone(self.contents);
+        let table = self.table();
+        if let Some(claim) = table.claims.remove(&from) {
+            contents.move_to(&claim, to);
+            table.claims.insert(to, claim);
+        }
+    }
+
+    fn events(&mut self, events: &[u8]) {
+        let Some(provenance) = self.provenance else {
+            return;
+        };
+        if self.frame > provenance.last() || self.taking == Some(self.frame) {
+            self.taking = Some(self.frame);
+            if let Err(error) = provenance.take(self.frame, events.to_vec()) {
+                self.failed.get_or_insert(error);
+            }
+        }
+    }
+
+    fn part(&mut self, index: u64) {
+        // Where one has gone bad, what stood before the snapshot still holds.
+        self.is_broken |= index != self.parts;
+        self.parts += 1;
     }
 }

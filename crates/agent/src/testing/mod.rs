@@ -1,8 +1,12 @@
-//! What the tests of this crate share: a broker that is none, and flows in few lines.
+//! What the tests of this crate share: a broker that is none, one processor alone, and flows in
+//! few lines.
 
 mod broker;
+mod rig;
+mod rig_tests;
 
 pub(crate) use broker::Broker;
+pub(crate) use rig::{Out, Rig};
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,17 +18,29 @@ use journal::RealDisk;
 use crate::bulletins::Bulletins;
 use crate::definition::Flow;
 use crate::engine::{Engine, Failure, Ground, Prepared};
-use crate::repository::{Repository, RepositoryLimits};
+use crate::repository::{Repository, RepositoryLimits, RepositoryOptions};
 
 /// A repository in `dir` that tidies up often, and the rest of the ground.
 pub(crate) fn ground(dir: &Path, runtime: &tokio::runtime::Runtime) -> Ground {
+    ground_with(dir, runtime, RepositoryOptions::default())
+}
+
+/// As [`ground`], with other kinds of repositories.
+pub(crate) fn ground_with(
+    dir: &Path,
+    runtime: &tokio::runtime::Runtime,
+    options: RepositoryOptions,
+) -> Ground {
     let limits = RepositoryLimits {
         segment_bytes: 4 << 20,
         snapshot_bytes_min: 1 << 20,
         pinned_bytes_max: 4 << 20,
+        content_pinned_bytes_max: 4 << 20,
+        reserve_bytes: 64 << 10,
     };
+    let options = RepositoryOptions { limits, ..options };
     Ground {
-        repository: Repository::open(Arc::new(RealDisk), &dir.join("repository"), limits).unwrap(),
+        repository: Repository::open(Arc::new(RealDisk), &dir.join("repository"), options).unwrap(),
         bulletins: Arc::new(Bulletins::default()),
         clock: Arc::new(SystemClock),
         runtime: runtime.handle().clone(),

@@ -29,8 +29,8 @@ use memchr::memmem::Finder;
 use self::known::{Known, fill, open};
 use self::lines::{Lines, Pattern, cut, is_compressed, unescape};
 use super::{
-    Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind, RelationshipKind,
-    Settings, Shape,
+    AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    RelationshipKind, Settings, Shape,
 };
 use crate::bulletins::Level;
 use crate::engine::{Context, Waker};
@@ -85,6 +85,11 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         name: "success",
         description: "Every line.",
     }],
+    writes: &[
+        AttributeKind::new("filename", "The file's name."),
+        AttributeKind::new("path", "The file's folder."),
+        AttributeKind::new("absolute.path", "The file's whole path."),
+    ],
     input: Input::Forbidden,
     make: |settings| TailFile::new(settings).map(|made| Box::new(made) as _),
 };

@@ -1,0 +1,308 @@
+//! Making true what a session did: one frame, and before it the content that it needs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::UnixMillis;
+use bytes::Bytes;
+use journal::{Done, Durability, DurableWait, Frame, Journal, JournalError, Placed, Position};
+
+use super::{FlowFileKind, ProvenanceKind, Repository};
+use crate::AgentError;
+use crate::connection::Connection;
+use crate::content::Claim;
+use crate::flowfile::{FlowFile, FlowFileId};
+use crate::records::{self, Writer};
+
+/// What a session did, to be made true at once.
+#[derive(Default)]
+pub(crate) struct Commit<'a> {
+    pub(crate) state: Option<(&'a str, Bytes)>,
+    pub(crate) removed: Vec<FlowFileId>,
+    pub(crate) puts: Vec<Put>,
+    /// New claims that are not written yet.
+    pub(crate) claims: Vec<Arc<Claim>>,
+    /// Blocks of provenance events.
+    pub(crate) events: Vec<Vec<u8>>,
+    pub(crate) inputs: &'a [Arc<Connection>],
+    /// The session that took from the inputs.
+    pub(crate) session: u64,
+    /// Whether what was taken is now decided; not so for a state that is put on record midway.
+    pub(crate) ends: bool,
+}
+
+/// FlowFiles on their way into a connection.
+pub(crate) struct Put {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) flow_files: Vec<FlowFile>,
+    pub(crate) penalized: Option<UnixMillis>,
+}
+
+/// What a durable commit waits for: the disk under each journal.
+#[derive(Default)]
+pub(crate) struct CommitWait {
+    records: Option<DurableWait>,
+    content: Option<DurableWait>,
+}
+
+impl CommitWait {
+    pub(crate) fn wait(self) -> Result<(), AgentError> {
+        for wait in [self.content, self.records].into_iter().flatten() {
+            wait.wait_blocking()
+                .map_err(|source| AgentError::Repository {
+                    action: "write to",
+                    source,
+                })?;
+        }
+        Ok(())
+    }
+}
+
+impl Repository {
+    /// Commits and does not wait: what follows in the journal is durable only after this.
+    pub(crate) fn commit(&self, commit: Commit<'_>, need: Durability) -> Result<(), AgentError> {
+        self.append(commit, need, false).map(drop)
+    }
+
+    /// Commits and waits until the disk has it, if it is to be there at all.
+    pub(crate) fn commit_and_wait(&self, commit: Commit<'_>) -> Result<(), AgentError> {
+        self.append(commit, Durability::Disk, true)?.wait()
+    }
+
+    /// Writes content ahead of its session's commit, so that memory does not hold it. Until then
+    /// nothing but the claims knows of it.
+    pub(crate) fn spill(&self, claims: &[Arc<Claim>]) -> Result<(), AgentError> {
+        self.write_content(claims, self.need(Durability::Disk))
+            .map_err(refused)
+    }
+
+    fn append(
+        &self,
+        mut commit: Commit<'_>,
+        need: Durability,
+        waits: bool,
+    ) -> Result<CommitWait, AgentError> {
+        let need = self.need(need);
+        if self.content_journal.is_some() && !commit.claims.is_empty() {
+            let claims = std::mem::take(&mut commit.claims);
+            self.write_content(&claims, need).map_err(refused)?;
+        }
+        let wait = self.place(commit, need, waits)?;
+        let content_end = self.content_journal.as_ref().map(|journal| journal.end().0);
+        if self.journal.end().0 >= self.snapshot_due.load(Ordering::Relaxed)
+            || content_end.is_some_and(|end| end >= self.content_due.load(Ordering::Relaxed))
+        {
+            self.tidy_sometime();
+        }
+        Ok(wait)
+    }
+
+    /// How far a commit is carried: not beyond what the options promise.
+    fn need(&self, need: Durability) -> Durability {
+        if self.options.is_synced {
+            need
+        } else {
+            need.min(Durability::Os)
+        }
+    }
+
+    fn place(
+        &self,
+        commit: Commit<'_>,
+        need: Durability,
+        waits: bool,
+    ) -> Result<CommitWait, AgentError> {
+        let content: Vec<Bytes> = commit.claims.iter().map(|claim| claim.fresh()).collect();
+        let is_vital = frees_room(&commit);
+        loop {
+            let gate = self.gate.read();
+            // Order matters where a frame leans on another journal, and for provenance's mark.
+            let order = self.needs_order(&commit).then(|| self.order.lock());
+            // Encoded under the gate, since a snapshot may move claims.
+            let writer = self.encode(&commit);
+            if writer.len() == 0 && content.is_empty() {
+                self.take_effect(commit, None)?;
+                return Ok(CommitWait::default());
+            }
+            let header = writer.header();
+            let mut parts: Vec<&[u8]> = vec![&header, writer.operations()];
+            parts.extend(content.iter().map(Bytes::as_ref));
+            let frame = Frame {
+                kind: records::COMMIT,
+                version: records::VERSION,
+                parts: &parts,
+            };
+            let (done, records) = waiting(waits, need);
+            let placed = if is_vital {
+                self.journal.append_vital(&[frame], need, done)
+            } else {
+                self.journal.append(&[frame], need, done)
+            };
+            match placed {
+                Ok(placed) => {
+                    let content = self.content_barrier(waits, need).map_err(refused)?;
+                    self.take_effect(commit, Some((placed, writer.len())))?;
+                    return Ok(CommitWait { records, content });
+                }
+                Err(JournalError::Busy) => {
+                    drop((order, gate));
+                    self.journal.room_blocking(frame.framed_len());
+                }
+                Err(source) => return Err(refused(source)),
+            }
+        }
+    }
+
+    fn needs_order(&self, commit: &Commit<'_>) -> bool {
+        self.content_journal.is_some()
+            || (!commit.events.is_empty()
+                && matches!(self.options.provenance, ProvenanceKind::Disk { .. }))
+    }
+
+    /// Waits for the content that stands so far, if it is on its own journal.
+    fn content_barrier(
+        &self,
+        waits: bool,
+        need: Durability,
+    ) -> Result<Option<DurableWait>, JournalError> {
+        let (Some(journal), true) = (&self.content_journal, waits) else {
+            return Ok(None);
+        };
+        let (done, wait) = waiting(true, need);
+        journal.append(&[], need, done)?;
+        Ok(wait)
+    }
+
+    fn encode(&self, commit: &Commit<'_>) -> Writer {
+        let mut writer = Writer::default();
+        let is_recorded = self.options.flow_files == FlowFileKind::Disk;
+        if let Some((key, bytes)) = &commit.state {
+            writer.state(key, bytes);
+        }
+        if is_recorded {
+            writer.remove(&commit.removed);
+            for put in &commit.puts {
+                writer.put(&put.connection.definition.id, &put.flow_files, &|claim| {
+                    claim.locate()
+                });
+            }
+        }
+        if is_recorded && matches!(self.options.provenance, ProvenanceKind::Disk { .. }) {
+            for block in &commit.events {
+                writer.events(block);
+            }
+        }
+        match &self.content_journal {
+            Some(journal) if writer.len() > 0 => writer.behind_content(journal.end()),
+            _ => writer,
+        }
+    }
+
+    /// What the frame says becomes true in memory.
+    fn take_effect(
+        &self,
+        commit: Commit<'_>,
+        frame: Option<(Placed, usize)>,
+    ) -> Result<(), AgentError> {
+        let position = frame.map_or(Position(0), |(placed, _)| placed.first);
+        if let Some((placed, operations_len)) = frame {
+            let content_start = placed.first.payload().0 + 4 + operations_len as u64;
+            self.place_claims(&commit.claims, content_start);
+        }
+        if let Some((key, bytes)) = commit.state {
+            self.book.lock().states.insert(key.to_owned(), bytes);
+        }
+        for put in commit.puts {
+            put.connection.push(put.flow_files, put.penalized);
+        }
+        if commit.ends {
+            for input in commit.inputs {
+                input.let_go(commit.session);
+            }
+        }
+        if let Some(provenance) = &self.provenance {
+            for block in commit.events {
+                provenance.take(position, block).map_err(refused)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn place_claims(&self, claims: &[Arc<Claim>], content_start: u64) {
+        let mut at = content_start;
+        for claim in claims {
+            if self.contents.arena().is_none() {
+                self.contents.place(claim, Position(at));
+            }
+            at += u64::from(claim.len());
+        }
+    }
+
+    /// Writes claims into the journal that content stands in, in a frame of their own.
+    fn write_content(&self, claims: &[Arc<Claim>], need: Durability) -> Result<(), JournalError> {
+        let content: Vec<Bytes> = claims.iter().map(|claim| claim.fresh()).collect();
+        let header = Writer::default().header();
+        // In the records' journal a frame begins with its operations, of which there are none.
+        let (journal, kind, head) = match &self.content_journal {
+            Some(journal) => (journal, records::CONTENT, &header[..0]),
+            None => (&self.journal, records::COMMIT, &header[..]),
+        };
+        let mut parts: Vec<&[u8]> = vec![head];
+        parts.extend(content.iter().map(Bytes::as_ref));
+        let frame = Frame {
+            kind,
+            version: records::VERSION,
+            parts: &parts,
+        };
+        // A snapshot between the two would reclaim what has no living claim yet.
+        loop {
+            let gate = self.gate.read();
+            match journal.append(&[frame], need, Done::none()) {
+                Ok(placed) => {
+                    let start = placed.first.payload().0 + head.len() as u64;
+                    self.place_claims(claims, start);
+                    return Ok(());
+                }
+                Err(JournalError::Busy) => {
+                    drop(gate);
+                    journal.room_blocking(frame.framed_len());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Waits for room, then appends without waiting for the disk.
+pub(super) fn append_when_room(
+    journal: &Journal,
+    frame: Frame<'_>,
+) -> Result<Position, JournalError> {
+    loop {
+        match journal.append_vital(&[frame], Durability::Disk, Done::none()) {
+            Ok(placed) => return Ok(placed.first),
+            Err(JournalError::Busy) => journal.room_blocking(frame.framed_len()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether a commit gives more room than it takes: then it may take what is kept for that.
+fn frees_room(commit: &Commit<'_>) -> bool {
+    commit.claims.is_empty() && commit.puts.is_empty() && !commit.removed.is_empty()
+}
+
+fn waiting(waits: bool, need: Durability) -> (Done, Option<DurableWait>) {
+    if !waits {
+        return (Done::none(), None);
+    }
+    let (done, wait) = Done::channel(need);
+    (done, Some(wait))
+}
+
+fn refused(source: JournalError) -> AgentError {
+    AgentError::Repository {
+        action: "append to",
+        source,
+    }
+}

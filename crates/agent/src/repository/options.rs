@@ -1,0 +1,173 @@
+//! Which repositories an agent has: MiNiFi's choice, on two engines (a journal and memory).
+
+use std::time::Duration;
+
+use journal::JournalOptions;
+
+use crate::limits::{
+    CONTENT_PINNED_BYTES_MAX, PINNED_BYTES_MAX, PROVENANCE_BYTES_DEFAULT, SNAPSHOT_BYTES_MIN,
+    VOLATILE_BYTES_DEFAULT, VOLATILE_COUNT_DEFAULT,
+};
+
+/// What an agent's repositories are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepositoryOptions {
+    /// Where FlowFiles are kept. Processors' states are on the disk whatever this says.
+    pub flow_files: FlowFileKind,
+    /// Where content is kept.
+    pub content: ContentKind,
+    /// Where provenance events are kept.
+    pub provenance: ProvenanceKind,
+    /// Whether commits are synced to the disk, or left to the operating system: the process may
+    /// die then, the machine may not.
+    pub is_synced: bool,
+    /// When it is tidied up.
+    pub limits: RepositoryLimits,
+}
+
+/// Where FlowFiles are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowFileKind {
+    /// In the journal: they are there after a crash.
+    Disk,
+    /// In memory: a restart begins with empty queues. Connections bound them.
+    Volatile,
+}
+
+/// Where content is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContentKind {
+    /// In a journal of its own: large segments, claims as views of them.
+    FileSystem,
+    /// In the FlowFiles' own journal: one file to write and to sync, for small flash.
+    Database,
+    /// In memory, bounded exactly; whoever finds no room waits.
+    Volatile {
+        /// Bytes of content.
+        bytes_max: u64,
+        /// Claims: pieces of content that were written together.
+        count_max: u64,
+    },
+    /// Nowhere: only sizes are known.
+    None,
+}
+
+/// Where provenance events are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProvenanceKind {
+    /// On the disk, as long as they are neither too old nor too many.
+    Disk {
+        /// Bytes of them.
+        bytes_max: u64,
+        /// Their age.
+        age_max: Duration,
+    },
+    /// In memory; the oldest goes first.
+    Volatile {
+        /// Bytes of them.
+        bytes_max: u64,
+        /// Blocks: what one session did.
+        count_max: u64,
+    },
+    /// Nowhere.
+    None,
+}
+
+/// When a repository tidies up; tests make it tidy often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepositoryLimits {
+    /// Positions that a segment of the journal spans, in bytes.
+    pub segment_bytes: u64,
+    /// Journal bytes between two snapshots at least.
+    pub snapshot_bytes_min: u64,
+    /// Journal bytes that old content may pin before it is moved.
+    pub pinned_bytes_max: u64,
+    /// As that, of the content journal, which also grows so much between two tidyings at most.
+    pub content_pinned_bytes_max: u64,
+    /// Bytes on the disk that only what frees room may take.
+    pub reserve_bytes: u64,
+}
+
+impl Default for RepositoryOptions {
+    fn default() -> Self {
+        RepositoryOptions {
+            flow_files: FlowFileKind::Disk,
+            content: ContentKind::Database,
+            provenance: ProvenanceKind::None,
+            is_synced: true,
+            limits: RepositoryLimits::default(),
+        }
+    }
+}
+
+impl ContentKind {
+    /// Volatile content with the default bounds.
+    pub const VOLATILE: ContentKind = ContentKind::Volatile {
+        bytes_max: VOLATILE_BYTES_DEFAULT,
+        count_max: VOLATILE_COUNT_DEFAULT,
+    };
+
+    /// As it is written into the repository, so that another kind is noticed.
+    pub(super) fn mark(self) -> &'static str {
+        match self {
+            ContentKind::FileSystem => "file system",
+            ContentKind::Database => "database",
+            ContentKind::Volatile { .. } | ContentKind::None => "memory",
+        }
+    }
+}
+
+impl ProvenanceKind {
+    /// On the disk with the default bounds.
+    pub const DISK: ProvenanceKind = ProvenanceKind::Disk {
+        bytes_max: PROVENANCE_BYTES_DEFAULT,
+        age_max: Duration::from_secs(30 * 24 * 3_600),
+    };
+}
+
+impl Default for RepositoryLimits {
+    fn default() -> Self {
+        RepositoryLimits {
+            segment_bytes: JournalOptions::default().segment_bytes,
+            snapshot_bytes_min: SNAPSHOT_BYTES_MIN,
+            pinned_bytes_max: PINNED_BYTES_MAX,
+            content_pinned_bytes_max: CONTENT_PINNED_BYTES_MAX,
+            reserve_bytes: 4 << 20,
+        }
+    }
+}
+
+impl RepositoryLimits {
+    /// Limits for a file system of so many bytes: the journal must turn round often on a small one.
+    pub fn for_disk(bytes: u64) -> Self {
+        let all = RepositoryLimits::default();
+        let part =
+            |share: u64, least: u64, most: u64| (bytes / share).clamp(least, most.max(least));
+        let segment_bytes = part(32, 1 << 20, all.segment_bytes).next_power_of_two();
+        RepositoryLimits {
+            segment_bytes,
+            snapshot_bytes_min: part(32, 1 << 20, all.snapshot_bytes_min),
+            pinned_bytes_max: part(8, 4 << 20, all.pinned_bytes_max),
+            content_pinned_bytes_max: part(8, 4 << 20, all.content_pinned_bytes_max),
+            reserve_bytes: (segment_bytes / 4).min(all.reserve_bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_disk_has_small_segments_and_a_large_one_the_usual() {
+        let small = RepositoryLimits::for_disk(256 << 20);
+        assert_eq!(
+            (small.segment_bytes, small.pinned_bytes_max),
+            (8 << 20, 32 << 20)
+        );
+        assert_eq!(
+            RepositoryLimits::for_disk(1 << 40),
+            RepositoryLimits::default()
+        );
+    }
+}
