@@ -262,7 +262,8 @@ MiNiFi Config Version: 3
 Flow Controller: {name: lineage}
 Processors:
 - {id: make, name: make, class: GenerateFlowFile, scheduling period: 1 hour}
-- {id: mark, name: mark, class: UpdateAttribute, Properties: {a: b}}
+- {id: mark, name: mark, class: UpdateAttribute, auto-terminated relationships list: [failure],
+   Properties: {a: b}}
 - {id: left, name: left, class: LogAttribute, auto-terminated relationships list: [success],
    Properties: {Log Level: trace}}
 - {id: right, name: right, class: LogAttribute, auto-terminated relationships list: [success],
