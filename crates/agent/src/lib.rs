@@ -10,6 +10,7 @@
 
 mod bulletins;
 pub mod cli;
+pub mod configuration;
 mod connection;
 pub mod content;
 mod control;
@@ -20,11 +21,14 @@ mod error;
 pub mod expression;
 mod fail_point;
 pub mod flowfile;
+#[doc(hidden)]
+pub mod fuzzing;
 mod host;
 mod kafka;
 pub mod limits;
 mod manifest;
 pub mod parameters;
+mod prioritizer;
 pub mod processors;
 pub mod provenance;
 mod records;

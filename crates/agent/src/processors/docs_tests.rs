@@ -119,6 +119,7 @@ fn values(property: &PropertyKind) -> String {
         Shape::Flag => "`true`, `false`".to_owned(),
         Shape::Duration => "duration".to_owned(),
         Shape::Size => "size".to_owned(),
+        Shape::Service(role) => format!("name or id of a service: {}", code(role)),
     };
     let expressions = match property.expressions {
         Expressions::None => "",
