@@ -10,6 +10,40 @@ pub(crate) fn hostname() -> String {
         .into_owned()
 }
 
+/// The host's name with its domain, where `/etc/hosts` has it; else the plain name.
+pub(crate) fn full_hostname() -> String {
+    let name = hostname();
+    let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+    let found = names(&hosts)
+        .find(|(_, full)| full.split_once('.').is_some_and(|(short, _)| short == name))
+        .map(|(_, full)| full.to_owned());
+    found.unwrap_or(name)
+}
+
+/// The name that `/etc/hosts` gives an address.
+pub(crate) fn name_of(address: std::net::IpAddr) -> Option<String> {
+    let hosts = std::fs::read_to_string("/etc/hosts").ok()?;
+    names(&hosts)
+        .find(|(known, _)| known.parse() == Ok(address))
+        .map(|(_, name)| name.to_owned())
+}
+
+/// The address by which this host would reach others.
+pub(crate) fn address() -> String {
+    // TEST-NET-1: routed like any other address, and nothing is sent.
+    address_towards("192.0.2.1:9").unwrap_or_else(|| "127.0.0.1".to_owned())
+}
+
+/// Addresses and names of a hosts file.
+fn names(hosts: &str) -> impl Iterator<Item = (&str, &str)> {
+    hosts.lines().flat_map(|line| {
+        let line = line.split('#').next().unwrap_or_default();
+        let mut words = line.split_whitespace();
+        let address = words.next().unwrap_or_default();
+        words.map(move |name| (address, name))
+    })
+}
+
 /// The machine's architecture, as the kernel names it.
 pub(crate) fn architecture() -> String {
     rustix::system::uname()

@@ -17,6 +17,12 @@ pub const EXPRESSION_DEPTH_MAX: usize = 32;
 /// Bytes of one expression's result: attributes are small words, content is elsewhere.
 pub const EXPRESSION_RESULT_BYTES_MAX: usize = 1 << 20;
 
+/// Depth of expressions that are made of texts while they are evaluated (`evaluateELString`).
+pub const EXPRESSION_STRINGS_DEPTH_MAX: usize = 4;
+
+/// Depth of one JSON document; deeper is hostile, and reading it is recursive.
+pub const JSON_DEPTH_MAX: usize = 128;
+
 /// FlowFiles that a connection holds before its source rests; MiNiFi C++'s own default.
 pub const CONNECTION_FLOW_FILES_DEFAULT: u64 = 2_000;
 
@@ -65,6 +71,9 @@ pub const HOT_CONTENT_BYTES_MAX: u64 = 32 << 20;
 /// Bytes queued for the journal's writer; below [`HOT_CONTENT_BYTES_MAX`], so that content is on
 /// its file before it is dropped from memory.
 pub const JOURNAL_PENDING_BYTES_MAX: u64 = 16 << 20;
+
+/// Files of reclaimed segments kept for new ones: about as many as one tidying frees.
+pub const SPARE_SEGMENTS_MAX: u32 = 6;
 
 /// Journal bytes between two snapshots at least; restart replays about as much.
 pub const SNAPSHOT_BYTES_MIN: u64 = 64 << 20;

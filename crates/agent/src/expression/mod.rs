@@ -1,20 +1,25 @@
 //! NiFi's expression language: texts with `${…}` in them, over a FlowFile's attributes.
 //!
 //! A text is parsed once, when the flow is loaded; an unknown function, a wrong number of
-//! arguments or a bad regular expression is refused then. `$$` stands for one dollar sign.
+//! arguments or a bad regular expression is refused then. `$$` stands for one dollar sign. A name
+//! that is no attribute is looked for in the process' environment.
 //!
-//! Left out: the functions that [`functions::FUNCTIONS`] does not name, and NiFi's escapes in
-//! string literals beyond `\\`, `\'`, `\"`, `\n`, `\r` and `\t`.
+//! As in MiNiFi C++ a date is a number: milliseconds since 1970. What is no number where one is
+//! needed is an error, never zero; only comparisons answer false, as documented.
+//!
+//! Left out: the functions that [`functions::FUNCTIONS`] does not name.
 
 mod functions;
 mod parse;
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use base::UnixMillis;
 
 use crate::flowfile::{Attributes, FlowFile};
-use crate::limits::EXPRESSION_RESULT_BYTES_MAX;
+use crate::limits::{EXPRESSION_RESULT_BYTES_MAX, EXPRESSION_STRINGS_DEPTH_MAX};
 
 pub use functions::{FUNCTIONS, Function};
 
@@ -63,27 +68,6 @@ pub enum ExpressionError {
     TooLong,
 }
 
-#[derive(Clone, Debug)]
-enum Part {
-    Text(Box<str>),
-    Node(Node),
-}
-
-#[derive(Clone, Debug)]
-enum Node {
-    Literal(Value),
-    Attribute(Box<str>),
-    Call(Box<Call>),
-}
-
-#[derive(Clone, Debug)]
-struct Call {
-    function: &'static Function,
-    subject: Option<Node>,
-    arguments: Vec<Node>,
-    pattern: Option<regex::Regex>,
-}
-
 /// A value on its way through an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -99,10 +83,66 @@ pub enum Value {
     Flag(bool),
 }
 
+#[derive(Clone, Debug)]
+enum Part {
+    Text(Box<str>),
+    Node(Node),
+}
+
+#[derive(Clone, Debug)]
+enum Node {
+    Literal(Value),
+    /// A quoted text with expressions in it.
+    Quoted(Vec<Part>),
+    Chain(Box<Chain>),
+}
+
+/// A start and the functions applied to it, one after the other.
+#[derive(Clone, Debug)]
+struct Chain {
+    start: Start,
+    calls: Vec<Call>,
+}
+
+#[derive(Clone, Debug)]
+enum Start {
+    Attribute(Box<str>),
+    Call(Call),
+    Several(Several),
+}
+
+#[derive(Clone, Debug)]
+struct Call {
+    function: &'static Function,
+    arguments: Vec<Node>,
+    pattern: Option<regex::Regex>,
+}
+
+/// Several values, the functions applied to each, and how they become one.
+#[derive(Clone, Debug)]
+struct Several {
+    source: functions::Source,
+    arguments: Vec<Node>,
+    /// The arguments that are patterns, where they are literals.
+    patterns: Vec<Option<regex::Regex>>,
+    each: Vec<Call>,
+    end: functions::End,
+    delimiter: Option<Node>,
+}
+
+/// What an evaluation sees, and how deep it is in expressions that were made of texts.
+#[derive(Clone, Copy, Debug)]
+struct Frame<'a> {
+    scope: Scope<'a>,
+    depth: usize,
+}
+
 impl Expression {
     /// Parses `text`.
     pub fn parse(text: &str) -> Result<Self, ExpressionError> {
-        parse::parse(text)
+        let parts = parse::parse(text)?;
+        let pure = parts.iter().all(Part::is_pure);
+        Ok(Expression { parts, pure })
     }
 
     /// A text that is taken as it stands.
@@ -129,50 +169,64 @@ impl Expression {
 
     /// Evaluates to a text; a missing attribute is the empty text.
     pub fn evaluate(&self, scope: Scope<'_>) -> Result<Cow<'_, str>, ExpressionError> {
-        if let Some(text) = self.as_literal() {
-            return Ok(Cow::Borrowed(text));
-        }
-        let mut out = String::new();
-        for part in &self.parts {
-            match part {
-                Part::Text(text) => out.push_str(text),
-                Part::Node(node) => node.evaluate(scope)?.write(&mut out),
-            }
-            if out.len() > EXPRESSION_RESULT_BYTES_MAX {
-                return Err(ExpressionError::TooLong);
-            }
-        }
-        Ok(Cow::Owned(out))
+        self.evaluate_in(Frame { scope, depth: 0 })
     }
 
     /// Evaluates to true or false: the text `true` in any case is true.
     pub fn evaluate_flag(&self, scope: Scope<'_>) -> Result<bool, ExpressionError> {
         Ok(self.evaluate(scope)?.eq_ignore_ascii_case("true"))
     }
+
+    fn evaluate_in(&self, frame: Frame<'_>) -> Result<Cow<'_, str>, ExpressionError> {
+        match self.as_literal() {
+            Some(text) => Ok(Cow::Borrowed(text)),
+            None => joined(&self.parts, frame).map(Cow::Owned),
+        }
+    }
+}
+
+fn joined(parts: &[Part], frame: Frame<'_>) -> Result<String, ExpressionError> {
+    let mut out = String::new();
+    for part in parts {
+        match part {
+            Part::Text(text) => out.push_str(text),
+            Part::Node(node) => node.evaluate(frame)?.write(&mut out),
+        }
+        if out.len() > EXPRESSION_RESULT_BYTES_MAX {
+            return Err(ExpressionError::TooLong);
+        }
+    }
+    Ok(out)
+}
+
+fn evaluate_all(nodes: &[Node], frame: Frame<'_>) -> Result<Vec<Value>, ExpressionError> {
+    nodes.iter().map(|node| node.evaluate(frame)).collect()
+}
+
+impl Part {
+    fn is_pure(&self) -> bool {
+        match self {
+            Part::Text(_) => true,
+            Part::Node(node) => node.is_pure(),
+        }
+    }
 }
 
 impl Node {
-    fn evaluate(&self, scope: Scope<'_>) -> Result<Value, ExpressionError> {
+    fn evaluate(&self, frame: Frame<'_>) -> Result<Value, ExpressionError> {
         match self {
             Node::Literal(value) => Ok(value.clone()),
-            Node::Attribute(name) => Ok(scope.attribute(name)),
-            Node::Call(call) => {
-                let subject = match &call.subject {
-                    Some(node) => node.evaluate(scope)?,
-                    None => Value::Null,
+            Node::Quoted(parts) => joined(parts, frame).map(Value::Text),
+            Node::Chain(chain) => {
+                let mut value = match &chain.start {
+                    Start::Attribute(name) => frame.scope.attribute(name),
+                    Start::Call(call) => call.apply(Value::Null, frame)?,
+                    Start::Several(several) => several.evaluate(frame)?,
                 };
-                let mut arguments = Vec::with_capacity(call.arguments.len());
-                for argument in &call.arguments {
-                    arguments.push(argument.evaluate(scope)?);
+                for call in &chain.calls {
+                    value = call.apply(value, frame)?;
                 }
-                let value = (call.function.run)(functions::Given {
-                    subject,
-                    arguments,
-                    pattern: call.pattern.as_ref(),
-                    scope,
-                });
-                let function = call.function.name;
-                value.map_err(|reason| ExpressionError::Value { function, reason })
+                Ok(value)
             }
         }
     }
@@ -180,13 +234,87 @@ impl Node {
     fn is_pure(&self) -> bool {
         match self {
             Node::Literal(_) => true,
-            Node::Attribute(name) => !OWN_FIELDS.contains(&name.as_ref()),
-            Node::Call(call) => {
-                call.function.pure
-                    && call.subject.as_ref().is_none_or(Node::is_pure)
-                    && call.arguments.iter().all(Node::is_pure)
+            Node::Quoted(parts) => parts.iter().all(Part::is_pure),
+            Node::Chain(chain) => {
+                let is_start_pure = match &chain.start {
+                    Start::Attribute(name) => !OWN_FIELDS.contains(&name.as_ref()),
+                    Start::Call(call) => call.is_pure(),
+                    Start::Several(several) => several.is_pure(),
+                };
+                is_start_pure && chain.calls.iter().all(Call::is_pure)
             }
         }
+    }
+}
+
+impl Call {
+    fn apply(&self, subject: Value, frame: Frame<'_>) -> Result<Value, ExpressionError> {
+        let given = functions::Given {
+            subject,
+            arguments: evaluate_all(&self.arguments, frame)?,
+            pattern: self.pattern.as_ref(),
+            frame,
+        };
+        let function = self.function.name;
+        let value = (self.function.run)(given)
+            .map_err(|reason| ExpressionError::Value { function, reason })?;
+        match &value {
+            Value::Text(text) if text.len() > EXPRESSION_RESULT_BYTES_MAX => {
+                Err(ExpressionError::TooLong)
+            }
+            _ => Ok(value),
+        }
+    }
+
+    fn is_pure(&self) -> bool {
+        self.function.pure && self.arguments.iter().all(Node::is_pure)
+    }
+}
+
+impl Several {
+    fn evaluate(&self, frame: Frame<'_>) -> Result<Value, ExpressionError> {
+        let function = self.source.name;
+        let failed = |reason| ExpressionError::Value { function, reason };
+        let arguments = evaluate_all(&self.arguments, frame)?;
+        let mut values = self
+            .source
+            .values(arguments, &self.patterns, frame)
+            .map_err(failed)?;
+        for value in &mut values {
+            for call in &self.each {
+                *value = call.apply(std::mem::replace(value, Value::Null), frame)?;
+            }
+        }
+        let delimiter = match &self.delimiter {
+            Some(node) => node.evaluate(frame)?.into_text(),
+            None => String::new(),
+        };
+        self.end.of(values, &delimiter).map_err(failed)
+    }
+
+    fn is_pure(&self) -> bool {
+        let is_steady = |node: &Node| match (self.source.kind, node) {
+            // A name that is computed may turn out to be a field of the FlowFile's own.
+            (functions::Kind::Names, Node::Literal(Value::Text(name))) => {
+                !OWN_FIELDS.contains(&name.as_str())
+            }
+            (functions::Kind::Names, _) => false,
+            _ => node.is_pure(),
+        };
+        self.arguments.iter().all(is_steady)
+            && self.each.iter().all(Call::is_pure)
+            && self.delimiter.as_ref().is_none_or(Node::is_pure)
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// The same, one expression made of a text deeper.
+    fn deeper(self) -> Result<Frame<'a>, String> {
+        let depth = self.depth + 1;
+        if depth > EXPRESSION_STRINGS_DEPTH_MAX {
+            return Err("texts that are expressions are nested too deeply".to_owned());
+        }
+        Ok(Frame { depth, ..self })
     }
 }
 
@@ -195,16 +323,34 @@ impl Scope<'_> {
         if let Some(value) = self.attributes.and_then(|attributes| attributes.get(name)) {
             return Value::Text(value.to_owned());
         }
-        let Some((flow_file, namespace)) = self.flow_file else {
-            return Value::Null;
-        };
-        match name {
-            "uuid" => Value::Text(crate::flowfile::uuid(namespace, flow_file.id()).to_string()),
-            "fileSize" => Value::Whole(i64::try_from(flow_file.size()).unwrap_or(i64::MAX)),
-            "entryDate" | "lineageStartDate" => Value::Whole(flow_file.entry().0),
-            _ => Value::Null,
+        if let Some((flow_file, namespace)) = self.flow_file {
+            match name {
+                "uuid" => {
+                    let uuid = crate::flowfile::uuid(namespace, flow_file.id());
+                    return Value::Text(uuid.to_string());
+                }
+                "fileSize" => {
+                    return Value::Whole(i64::try_from(flow_file.size()).unwrap_or(i64::MAX));
+                }
+                "entryDate" | "lineageStartDate" => return Value::Whole(flow_file.entry().0),
+                _ => {}
+            }
+        }
+        match environment().get(name) {
+            Some(value) => Value::Text(value.clone()),
+            None => Value::Null,
         }
     }
+}
+
+/// The process' environment as it was when an expression first asked for it.
+fn environment() -> &'static HashMap<String, String> {
+    static VARIABLES: OnceLock<HashMap<String, String>> = OnceLock::new();
+    VARIABLES.get_or_init(|| {
+        std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect()
+    })
 }
 
 impl Value {
@@ -236,131 +382,4 @@ impl Value {
 const OWN_FIELDS: [&str; 4] = ["uuid", "fileSize", "entryDate", "lineageStartDate"];
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn evaluate(text: &str) -> String {
-        let attributes = Attributes::new([
-            ("filename", "Access.LOG"),
-            ("size", "12"),
-            ("empty", ""),
-            ("with space", "yes"),
-        ]);
-        let scope = Scope {
-            attributes: Some(&attributes),
-            flow_file: None,
-            now: UnixMillis(1_000),
-        };
-        Expression::parse(text)
-            .unwrap()
-            .evaluate(scope)
-            .unwrap()
-            .into_owned()
-    }
-
-    #[test]
-    fn expressions_give_the_documented_values() {
-        for (text, value) in [
-            ("plain", "plain"),
-            ("", ""),
-            ("a $$ and $${x}", "a $ and ${x}"),
-            ("$5 and }", "$5 and }"),
-            ("${filename}", "Access.LOG"),
-            ("${missing}", ""),
-            ("pre-${size}-post", "pre-12-post"),
-            ("${'with space'}", "yes"),
-            ("${filename:toLower()}", "access.log"),
-            (
-                "${filename:toUpper():append('!'):prepend('<')}",
-                "<ACCESS.LOG!",
-            ),
-            ("${filename:substring(0, 6)}", "Access"),
-            ("${filename:substring(7)}", "LOG"),
-            ("${filename:substringBefore('.')}", "Access"),
-            ("${filename:substringAfterLast('.')}", "LOG"),
-            (
-                "${filename:startsWith('Acc'):and(${filename:endsWith('LOG')})}",
-                "true",
-            ),
-            ("${filename:contains('.'):not()}", "false"),
-            ("${filename:equals('Access.LOG'):or(false)}", "true"),
-            ("${filename:equalsIgnoreCase('access.log')}", "true"),
-            (
-                "${size:gt(11)}${size:ge(12)}${size:lt(12)}${size:le(12)}",
-                "truetruefalsetrue",
-            ),
-            ("${size:plus(3):minus(1):multiply(2):divide(4):mod(4)}", "3"),
-            (
-                "${missing:isNull()}${missing:notNull()}${empty:isEmpty()}",
-                "truefalsetrue",
-            ),
-            ("${filename:replaceAll('[A-Z]+', '_')}", "_ccess._"),
-            ("${filename:replace('s', 'S')}", "AcceSS.LOG"),
-            ("${filename:matches('Access\\\\..*')}", "true"),
-            ("${filename:matches('Access')}", "false"),
-            ("${filename:find('ccess')}", "true"),
-            (
-                "${missing:replaceNull('none')}${empty:replaceEmpty('blank')}",
-                "noneblank",
-            ),
-            ("${literal('x'):append(${size})}", "x12"),
-            ("${filename:length()}", "10"),
-            ("${filename:indexOf('.')}", "6"),
-            ("${size:in('11', '12')}", "true"),
-            ("${size:equals(12):ifElse('dozen', 'other')}", "dozen"),
-            ("${now():plus(1)}", "1001"),
-        ] {
-            assert_eq!(evaluate(text), value, "{text}");
-        }
-    }
-
-    #[test]
-    fn mistakes_are_named_when_the_flow_is_loaded() {
-        for (text, part) in [
-            ("${filename", "'}' is missing"),
-            ("${filename:frobnicate()}", "no function 'frobnicate'"),
-            ("${filename:equals()}", "takes 1 argument"),
-            ("${filename:matches('(')}", "regular expression"),
-            ("${now(1)}", "takes 0 arguments"),
-            ("${filename:now()}", "takes no subject"),
-            ("${}", "a name is missing"),
-            ("${a:equals('x}", "closing"),
-        ] {
-            let error = Expression::parse(text).unwrap_err().to_string();
-            assert!(error.contains(part), "{text}: {error}");
-        }
-        let deep = format!("{}x{}", "${a:equals(".repeat(1_000), ")}".repeat(1_000));
-        assert!(
-            Expression::parse(&deep)
-                .unwrap_err()
-                .to_string()
-                .contains("nested")
-        );
-    }
-
-    #[test]
-    fn a_number_that_is_none_is_an_error_and_not_zero() {
-        let attributes = Attributes::new([("a", "abc")]);
-        let scope = Scope {
-            attributes: Some(&attributes),
-            flow_file: None,
-            now: UnixMillis(0),
-        };
-        let error = Expression::parse("${a:plus(1)}")
-            .unwrap()
-            .evaluate(scope)
-            .unwrap_err();
-        assert_eq!(error.to_string(), "plus: 'abc' is no number");
-    }
-
-    #[test]
-    fn purity_follows_the_parts() {
-        assert!(Expression::parse("${a:append('x')}").unwrap().is_pure());
-        assert!(
-            !Expression::parse("${a:append(${now()})}")
-                .unwrap()
-                .is_pure()
-        );
-        assert!(!Expression::parse("${uuid}").unwrap().is_pure());
-    }
-}
+mod tests;

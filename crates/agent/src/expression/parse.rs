@@ -1,11 +1,16 @@
 //! The parser: one pass over the characters, bounded in depth.
 
-use super::functions::{self, Function, Subject};
-use super::{Call, Expression, ExpressionError, Node, Part, Value};
+use super::functions::{self, End, Function, Kind, Subject};
+use super::{Call, Chain, ExpressionError, Node, Part, Several, Start, Value};
 use crate::limits::EXPRESSION_DEPTH_MAX;
+use crate::patterns;
 
 /// Parses a text with `${…}` in it.
-pub(super) fn parse(text: &str) -> Result<Expression, ExpressionError> {
+pub(super) fn parse(text: &str) -> Result<Vec<Part>, ExpressionError> {
+    parts(text, 0)
+}
+
+fn parts(text: &str, depth: usize) -> Result<Vec<Part>, ExpressionError> {
     let mut parser = Parser { text, at: 0 };
     let mut parts = Vec::new();
     let mut plain = String::new();
@@ -17,7 +22,7 @@ pub(super) fn parse(text: &str) -> Result<Expression, ExpressionError> {
             if !plain.is_empty() {
                 parts.push(Part::Text(std::mem::take(&mut plain).into()));
             }
-            parts.push(Part::Node(parser.braces(0)?));
+            parts.push(Part::Node(parser.braces(depth)?));
         } else {
             plain.push(c);
             parser.at += c.len_utf8();
@@ -26,11 +31,7 @@ pub(super) fn parse(text: &str) -> Result<Expression, ExpressionError> {
     if !plain.is_empty() {
         parts.push(Part::Text(plain.into()));
     }
-    let pure = parts.iter().all(|part| match part {
-        Part::Text(_) => true,
-        Part::Node(node) => node.is_pure(),
-    });
-    Ok(Expression { parts, pure })
+    Ok(parts)
 }
 
 struct Parser<'t> {
@@ -38,7 +39,7 @@ struct Parser<'t> {
     at: usize,
 }
 
-impl<'t> Parser<'t> {
+impl Parser<'_> {
     /// `${ subject :function(arguments)* }`, standing on the dollar sign.
     fn braces(&mut self, depth: usize) -> Result<Node, ExpressionError> {
         if depth > EXPRESSION_DEPTH_MAX {
@@ -46,23 +47,42 @@ impl<'t> Parser<'t> {
         }
         self.at += 2;
         self.blanks();
-        let mut node = self.subject(depth)?;
+        let mut start = self.start(depth)?;
+        let mut calls = Vec::new();
+        let mut is_open = matches!(start, Start::Several(_));
         loop {
             self.blanks();
             match self.peek() {
                 Some('}') => {
                     self.at += 1;
-                    return Ok(node);
+                    if let (Start::Several(several), true) = (&mut start, is_open) {
+                        several.each = std::mem::take(&mut calls);
+                    }
+                    return Ok(Node::Chain(Box::new(Chain { start, calls })));
                 }
                 Some(':') => {
                     self.at += 1;
                     self.blanks();
-                    let name = self.word();
-                    let function = self.function(name)?;
-                    if function.subject == Subject::None {
-                        return Err(self.error(&format!("{name}() takes no subject")));
+                    let name = self.word().to_owned();
+                    match (functions::end(&name), &mut start) {
+                        (Some((end, count)), Start::Several(several))
+                            if is_open && !several.source.is_any =>
+                        {
+                            let arguments = self.arguments(&name, (count, count), depth)?;
+                            several.end = end;
+                            several.delimiter = arguments.into_iter().next();
+                            several.each = std::mem::take(&mut calls);
+                            is_open = false;
+                        }
+                        (Some(_), _) => {
+                            let reason = format!(
+                                "{name}() needs allAttributes(…), allMatchingAttributes(…) or \
+                                 allDelineatedValues(…) before it"
+                            );
+                            return Err(self.error(&reason));
+                        }
+                        (None, _) => calls.push(self.call(&name, true, depth)?),
                     }
-                    node = self.call(function, Some(node), depth)?;
                 }
                 Some(c) => return Err(self.error(&format!("'{c}' is not expected here"))),
                 None => return Err(self.error("'}' is missing")),
@@ -70,38 +90,85 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn subject(&mut self, depth: usize) -> Result<Node, ExpressionError> {
+    fn start(&mut self, depth: usize) -> Result<Start, ExpressionError> {
         if let Some(quote @ ('\'' | '"')) = self.peek() {
-            return Ok(Node::Attribute(self.quoted(quote)?.into()));
+            return Ok(Start::Attribute(self.quoted(quote)?.into()));
         }
-        let name = self.word();
+        let name = self.attribute_name().to_owned();
         if name.is_empty() {
             return Err(self.error("a name is missing"));
         }
         self.blanks();
         if self.peek() != Some('(') {
-            return Ok(Node::Attribute(name.into()));
+            return Ok(Start::Attribute(name.into()));
         }
-        let function = self.function(name)?;
-        if function.subject == Subject::Needed {
-            return Err(self.error(&format!(
-                "{name}() needs a subject: ${{attribute:{name}(…)}}"
-            )));
+        let Some(source) = functions::source(&name) else {
+            return self.call(&name, false, depth).map(Start::Call);
+        };
+        let arguments = self.arguments(&name, source.arguments(), depth)?;
+        let mut compiled = Vec::new();
+        for argument in &arguments {
+            compiled.push(match (source.kind, argument) {
+                (Kind::Patterns, Node::Literal(Value::Text(text))) => {
+                    Some(patterns::whole_text(text).map_err(|why| self.error(&why))?)
+                }
+                _ => None,
+            });
         }
-        self.call(function, None, depth)
+        Ok(Start::Several(Several {
+            source,
+            arguments,
+            patterns: compiled,
+            each: Vec::new(),
+            end: if source.is_any { End::Any } else { End::All },
+            delimiter: None,
+        }))
     }
 
-    /// `(argument, …)`, standing on the parenthesis.
+    /// A function's arguments, standing behind its name.
     fn call(
         &mut self,
-        function: &'static Function,
-        subject: Option<Node>,
+        name: &str,
+        has_subject: bool,
         depth: usize,
-    ) -> Result<Node, ExpressionError> {
+    ) -> Result<Call, ExpressionError> {
+        let function = self.function(name)?;
+        match (function.subject, has_subject) {
+            (Subject::None, true) => {
+                return Err(self.error(&format!("{name}() takes no subject")));
+            }
+            (Subject::Needed, false) => {
+                return Err(self.error(&format!(
+                    "{name}() needs a subject: ${{attribute:{name}(…)}}"
+                )));
+            }
+            _ => {}
+        }
+        let arguments = self.arguments(name, function.arguments, depth)?;
+        let pattern = match (function.has_pattern, arguments.first()) {
+            (true, Some(Node::Literal(Value::Text(text)))) => {
+                Some(functions::pattern(function.name, text).map_err(|why| self.error(&why))?)
+            }
+            _ => None,
+        };
+        Ok(Call {
+            function,
+            arguments,
+            pattern,
+        })
+    }
+
+    /// `(argument, …)`, as many as `(least, most)` says.
+    fn arguments(
+        &mut self,
+        name: &str,
+        (least, most): (usize, usize),
+        depth: usize,
+    ) -> Result<Vec<Node>, ExpressionError> {
         let mut arguments = Vec::new();
         self.blanks();
         if self.peek() != Some('(') {
-            return Err(self.error(&format!("'(' is missing after {}", function.name)));
+            return Err(self.error(&format!("'(' is missing after {name}")));
         }
         self.at += 1;
         loop {
@@ -119,26 +186,16 @@ impl<'t> Parser<'t> {
             }
         }
         self.at += 1;
-        let (least, most) = function.arguments;
-        if arguments.len() < least || arguments.len() > most {
-            let count = arguments.len();
-            let plural = if least == 1 { "" } else { "s" };
-            let name = function.name;
-            let reason = format!("{name}() takes {least} argument{plural}, not {count}");
-            return Err(self.error(&reason));
+        let count = arguments.len();
+        if (least..=most).contains(&count) {
+            return Ok(arguments);
         }
-        let pattern = match (function.has_pattern, arguments.first()) {
-            (true, Some(Node::Literal(Value::Text(text)))) => {
-                Some(functions::pattern(function.name, text).map_err(|why| self.error(&why))?)
-            }
-            _ => None,
+        let wanted = match (least, most) {
+            (1, 1) => "1 argument".to_owned(),
+            _ if least == most => format!("{least} arguments"),
+            _ => format!("{least} to {most} arguments"),
         };
-        Ok(Node::Call(Box::new(Call {
-            function,
-            subject,
-            arguments,
-            pattern,
-        })))
+        Err(self.error(&format!("{name}() takes {wanted}, not {count}")))
     }
 
     fn argument(&mut self, depth: usize) -> Result<Node, ExpressionError> {
@@ -146,7 +203,14 @@ impl<'t> Parser<'t> {
             return self.braces(depth + 1);
         }
         if let Some(quote @ ('\'' | '"')) = self.peek() {
-            return Ok(Node::Literal(Value::Text(self.quoted(quote)?)));
+            let text = self.quoted(quote)?;
+            if !text.contains("${") {
+                return Ok(Node::Literal(Value::Text(text)));
+            }
+            if depth >= EXPRESSION_DEPTH_MAX {
+                return Err(self.error("expressions are nested too deeply"));
+            }
+            return parts(&text, depth + 1).map(Node::Quoted);
         }
         let word = self.word();
         match word {
@@ -154,15 +218,13 @@ impl<'t> Parser<'t> {
             "true" => Ok(Node::Literal(Value::Flag(true))),
             "false" => Ok(Node::Literal(Value::Flag(false))),
             "null" => Ok(Node::Literal(Value::Null)),
-            _ => {
-                if let Ok(whole) = word.parse() {
-                    Ok(Node::Literal(Value::Whole(whole)))
-                } else if let Ok(fraction) = word.parse() {
-                    Ok(Node::Literal(Value::Fraction(fraction)))
-                } else {
-                    Err(self.error(&format!("'{word}' needs quotes to be a text")))
+            _ => match functions::literal(word) {
+                Some(number) => Ok(Node::Literal(number)),
+                None => {
+                    let reason = format!("'{word}' needs quotes to be a text");
+                    Err(self.error(&reason))
                 }
-            }
+            },
         }
     }
 
@@ -196,19 +258,25 @@ impl<'t> Parser<'t> {
         Err(self.error("the closing quote is missing"))
     }
 
-    fn word(&mut self) -> &'t str {
+    /// A function's name, a number, or one of the words that are values.
+    fn word(&mut self) -> &str {
+        self.take(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | '-' | '+'))
+    }
+
+    /// An attribute's name without quotes: what is not special.
+    fn attribute_name(&mut self) -> &str {
+        self.take(|c| !c.is_whitespace() && !SPECIAL.contains(c))
+    }
+
+    fn take(&mut self, is_legal: impl Fn(char) -> bool) -> &str {
+        let start = self.at;
         let rest = self.rest();
-        let legal = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '-' | '+');
-        let end = rest.find(|c: char| !legal(c)).unwrap_or(rest.len());
-        self.at += end;
-        &rest[..end]
+        self.at += rest.find(|c| !is_legal(c)).unwrap_or(rest.len());
+        &self.text[start..self.at]
     }
 
     fn function(&self, name: &str) -> Result<&'static Function, ExpressionError> {
-        functions::FUNCTIONS
-            .iter()
-            .find(|function| function.name == name)
-            .ok_or_else(|| self.error(&format!("there is no function '{name}' (yet)")))
+        functions::find(name).ok_or_else(|| self.error(&format!("there is no function '{name}'")))
     }
 
     fn blanks(&mut self) {
@@ -220,7 +288,7 @@ impl<'t> Parser<'t> {
         self.rest().chars().next()
     }
 
-    fn rest(&self) -> &'t str {
+    fn rest(&self) -> &str {
         &self.text[self.at..]
     }
 
@@ -233,3 +301,6 @@ impl<'t> Parser<'t> {
         }
     }
 }
+
+/// Characters that end an attribute's name unless it is quoted.
+const SPECIAL: &str = "$|{}()[],:;/*'\"";

@@ -1,0 +1,209 @@
+//! Regular expressions as flows write them, and Java's replacement texts: `$1`, `${name}`, `\$`.
+//!
+//! Patterns run in linear time whatever their text; look-around and back references inside of a
+//! pattern, which Java has, are refused when the flow is loaded.
+
+use std::borrow::Cow;
+
+/// Compiles a pattern over text.
+pub(crate) fn text(pattern: &str) -> Result<regex::Regex, String> {
+    regex::RegexBuilder::new(pattern)
+        .size_limit(COMPILED_BYTES_MAX)
+        .build()
+        .map_err(|error| refused(&error))
+}
+
+/// Compiles a pattern over text that is about the whole of it.
+pub(crate) fn whole_text(pattern: &str) -> Result<regex::Regex, String> {
+    text(&format!("^(?:{pattern})$"))
+}
+
+/// Compiles a pattern over content, whose bytes need not be UTF-8.
+pub(crate) fn content(pattern: &str, ignores_case: bool) -> Result<regex::bytes::Regex, String> {
+    regex::bytes::RegexBuilder::new(pattern)
+        .case_insensitive(ignores_case)
+        .size_limit(COMPILED_BYTES_MAX)
+        .build()
+        .map_err(|error| refused(&error))
+}
+
+/// A replacement text, taken apart.
+#[derive(Clone, Debug)]
+pub(crate) struct Replacement<'t>(Vec<Piece<'t>>);
+
+#[derive(Clone, Debug)]
+enum Piece<'t> {
+    Plain(&'t str),
+    Group(usize),
+}
+
+impl<'t> Replacement<'t> {
+    /// Takes `text` apart for a pattern with these groups: the whole match is the first, and
+    /// groups without a name are `None`.
+    ///
+    /// `$12` is group 12 where there is one, else group 1 and the digit 2, as in Java.
+    pub(crate) fn parse<'n>(
+        text: &'t str,
+        groups: impl Iterator<Item = Option<&'n str>> + Clone,
+    ) -> Result<Self, String> {
+        let count = groups.clone().count();
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some(at) = rest.find(['$', '\\']) {
+            let (plain, special) = rest.split_at(at);
+            push_plain(&mut pieces, plain);
+            let after = &special[1..];
+            if special.starts_with('\\') {
+                let len = after.chars().next().map_or(0, char::len_utf8);
+                push_plain(&mut pieces, &after[..len]);
+                rest = &after[len..];
+            } else if let Some(named) = after.strip_prefix('{') {
+                let (name, tail) = named.split_once('}').ok_or_else(|| {
+                    format!("'{text}' opens a group's name and does not close it")
+                })?;
+                let group = groups
+                    .clone()
+                    .position(|known| known == Some(name))
+                    .ok_or_else(|| format!("the pattern has no group '{name}'"))?;
+                pieces.push(Piece::Group(group));
+                rest = tail;
+            } else {
+                let (group, len) = numbered(after, count)
+                    .ok_or_else(|| format!("'{text}' names a group that the pattern has not"))?;
+                pieces.push(Piece::Group(group));
+                rest = &after[len..];
+            }
+        }
+        push_plain(&mut pieces, rest);
+        Ok(Replacement(pieces))
+    }
+
+    /// A text that is taken as it stands.
+    pub(crate) fn literal(text: &'t str) -> Self {
+        Replacement(vec![Piece::Plain(text)])
+    }
+
+    /// Writes the replacement of one match; a group that took no part is empty.
+    pub(crate) fn write<'c>(&self, group: impl Fn(usize) -> Option<&'c [u8]>, out: &mut Vec<u8>) {
+        for piece in &self.0 {
+            match piece {
+                Piece::Plain(text) => out.extend_from_slice(text.as_bytes()),
+                Piece::Group(index) => out.extend_from_slice(group(*index).unwrap_or_default()),
+            }
+        }
+    }
+}
+
+/// Replaces up to `count_max` matches in `text`; the error says when the result is longer than
+/// `bytes_max`.
+pub(crate) fn replace<'s>(
+    text: &'s str,
+    pattern: &regex::Regex,
+    replacement: &str,
+    count_max: usize,
+    bytes_max: usize,
+) -> Result<Cow<'s, str>, String> {
+    let replacement = Replacement::parse(replacement, pattern.capture_names())?;
+    let mut out: Vec<u8> = Vec::new();
+    let mut end = 0;
+    for captures in pattern.captures_iter(text).take(count_max) {
+        let all = captures
+            .get(0)
+            .expect("the whole match is always a group of its own");
+        out.extend_from_slice(&text.as_bytes()[end..all.start()]);
+        replacement.write(
+            |index| captures.get(index).map(|group| group.as_str().as_bytes()),
+            &mut out,
+        );
+        end = all.end();
+        if out.len() > bytes_max {
+            return Err(format!("the result is longer than {bytes_max} bytes"));
+        }
+    }
+    if end == 0 && out.is_empty() {
+        return Ok(Cow::Borrowed(text));
+    }
+    out.extend_from_slice(&text.as_bytes()[end..]);
+    // Matches of a text pattern begin and end between characters, so what is put together from
+    // such pieces is text again.
+    String::from_utf8(out)
+        .map(Cow::Owned)
+        .map_err(|error| error.to_string())
+}
+
+fn push_plain<'t>(pieces: &mut Vec<Piece<'t>>, text: &'t str) {
+    if !text.is_empty() {
+        pieces.push(Piece::Plain(text));
+    }
+}
+
+/// The group that the digits at the start of `text` name, and how many digits that takes.
+fn numbered(text: &str, count: usize) -> Option<(usize, usize)> {
+    let mut found = None;
+    let mut number = 0_usize;
+    for (at, digit) in text
+        .bytes()
+        .enumerate()
+        .take_while(|(_, b)| b.is_ascii_digit())
+    {
+        number = number
+            .saturating_mul(10)
+            .saturating_add(usize::from(digit - b'0'));
+        if number >= count {
+            break;
+        }
+        found = Some((number, at + 1));
+    }
+    found
+}
+
+/// The last line of what the library says: what is wrong, without the drawing of where.
+fn refused(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let reason = text.lines().last().unwrap_or_default();
+    let reason = reason.strip_prefix("error: ").unwrap_or(reason);
+    format!("no regular expression: {reason}")
+}
+
+/// Bytes of a compiled pattern: a few KiB are usual, hostile ones explode.
+const COMPILED_BYTES_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replaced(subject: &str, pattern: &str, replacement: &str) -> Result<String, String> {
+        let pattern = text(pattern).unwrap();
+        replace(subject, &pattern, replacement, usize::MAX, 100).map(Cow::into_owned)
+    }
+
+    #[test]
+    fn replacements_are_java_s() {
+        for (subject, pattern, replacement, expected) in [
+            ("ab", "(a)(b)", "$2$1x", "bax"),
+            ("ab", "(a)(b)", "$1abc", "aabc"),
+            ("ab", "(a)(b)", "$20", "b0"),
+            ("ab", "(?P<first>a)b", "<${first}>", "<a>"),
+            ("ab", "a", "\\$1\\\\", "$1\\b"),
+            ("ab", "(x)?a", "[$1]", "[]b"),
+            ("aab", "a", "", "b"),
+            ("äöü", "", "-", "-ä-ö-ü-"),
+            ("ab", "$", "!", "ab!"),
+        ] {
+            assert_eq!(
+                replaced(subject, pattern, replacement).as_deref(),
+                Ok(expected),
+                "{subject} {pattern} {replacement}"
+            );
+        }
+        for bad in ["$3", "$x", "${a", "${nobody}", "$"] {
+            assert!(replaced("ab", "(a)(b)", bad).is_err(), "{bad} was taken");
+        }
+    }
+
+    #[test]
+    fn a_result_that_grows_without_end_is_refused() {
+        let error = replaced(&"a".repeat(50), "a", "0123456789").unwrap_err();
+        assert_eq!(error, "the result is longer than 100 bytes");
+    }
+}
