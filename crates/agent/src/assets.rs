@@ -12,10 +12,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256, Sha512};
@@ -23,13 +21,12 @@ use sha2::{Digest, Sha256, Sha512};
 use crate::AgentError;
 use crate::control::{Link, control_error};
 use crate::limits::{ASSET_BYTES_MAX, ASSETS_MAX};
-use crate::supervisor::{Supervisor, Updated};
+use crate::supervisor::Updated;
 use crate::whole_file;
 
 /// The assets' folder and what the agent knows of it.
 pub(crate) struct Assets {
     dir: PathBuf,
-    supervisor: Arc<Supervisor>,
     book: Mutex<Book>,
 }
 
@@ -79,28 +76,33 @@ pub(crate) struct Synced {
     pub(crate) failed: Vec<String>,
 }
 
+/// What `.state` in the folder holds; flows look up their assets there.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Book {
     /// The set that is whole here.
     digest: Option<String>,
     /// Assets of the last set by id.
+    #[serde(default, rename = "assets")]
     items: BTreeMap<String, Kept>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
     /// Its name in the folder.
+    #[serde(rename = "path")]
     file: String,
+    #[serde(default)]
     digest: String,
 }
 
 impl Assets {
-    pub(crate) fn open(dir: PathBuf, supervisor: Arc<Supervisor>) -> Assets {
-        let kept = supervisor.repository().state(STATE);
+    /// The folder as it was left; one that cannot be understood counts as empty, and is brought
+    /// again.
+    pub(crate) fn open(dir: PathBuf) -> Assets {
+        let kept = fs::read(dir.join(STATE)).ok();
         let book = kept.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         Assets {
             dir,
-            supervisor,
             book: Mutex::new(book.unwrap_or_default()),
         }
     }
@@ -176,13 +178,6 @@ impl Assets {
         Ok(synced)
     }
 
-    /// The file of an asset by the id that the control plane gave it.
-    #[allow(dead_code, reason = "flows that name assets look here")]
-    pub(crate) fn find(&self, id: &str) -> Option<PathBuf> {
-        let file = self.book.lock().items.get(id)?.file.clone();
-        self.place(&file).ok().filter(|path| path.exists())
-    }
-
     async fn bring(
         &self,
         link: &Link,
@@ -225,6 +220,7 @@ impl Assets {
             .components()
             .all(|part| matches!(part, Component::Normal(_)))
             && path.file_name().is_some()
+            && file != STATE
             && !file.contains('\0');
         if !is_inside {
             return Err(AgentError::Refused(format!(
@@ -235,10 +231,15 @@ impl Assets {
     }
 
     fn keep(&self, book: Book) -> Result<(), AgentError> {
-        let bytes = serde_json::to_vec(&book)
-            .map_err(|error| control_error("keep account of assets", error))?;
-        let repository = self.supervisor.repository();
-        repository.save_state(STATE, Bytes::from(bytes))?;
+        let path = self.dir.join(STATE);
+        let written = fs::create_dir_all(&self.dir)
+            .and_then(|()| Ok(serde_json::to_vec_pretty(&book)?))
+            .and_then(|bytes| whole_file::write(&path, &bytes));
+        written.map_err(|source| AgentError::File {
+            action: "write",
+            path,
+            source,
+        })?;
         *self.book.lock() = book;
         Ok(())
     }
@@ -361,5 +362,5 @@ async fn download(
         })
 }
 
-/// The repository's key of what is known of assets.
-const STATE: &str = "$assets";
+/// What is known of assets, in their folder.
+const STATE: &str = ".state";

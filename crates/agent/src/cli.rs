@@ -1,22 +1,18 @@
 //! The agent's command line, for `thalweg-agent` and `thalweg agent` alike.
 
-use std::collections::BTreeMap;
-use std::io::Write;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+mod offline;
 
-use base::{HumanDuration, SystemClock};
+use std::io::Write;
+use std::path::PathBuf;
+
+use base::HumanDuration;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
 use crate::AgentError;
-use crate::definition::Flow;
-use crate::engine::Prepared;
+use crate::configuration;
 use crate::life::{self, Ended};
 use crate::local::{self, ProvenanceQuestion, Question};
-use crate::logs::{Logs, PREFIX};
-use crate::processors::{Dynamic, Input, PROCESSORS};
-use crate::supervisor::read;
-use crate::{control, metrics, watchdog};
+use crate::logs::Logs;
 
 /// Runs flows at the edge: collects, routes and sends data, and survives what happens there.
 #[derive(Clone, Debug, ClapArgs)]
@@ -39,6 +35,26 @@ pub enum Command {
     Validate {
         /// MiNiFi YAML or NiFi JSON
         flow: PathBuf,
+        /// Data folder of the agent that is to run it: its key opens sealed values
+        #[arg(long, value_name = "DIR", env = "THALWEG_AGENT_DATA")]
+        data: Option<PathBuf>,
+    },
+    /// Seal a secret from the standard input, or all secrets of a flow, for flows and settings
+    Encrypt {
+        /// Data folder of the agent that is to open it; its key is made if there is none
+        #[arg(long, value_name = "DIR", env = "THALWEG_AGENT_DATA")]
+        data: Option<PathBuf>,
+        /// The flow whose secrets are to be sealed; it is printed, its comments are lost
+        #[arg(long, value_name = "FILE")]
+        flow: Option<PathBuf>,
+        /// Key to seal by instead of the data folder's, 64 hexadecimal digits
+        #[arg(
+            long,
+            value_name = "KEY",
+            env = "THALWEG_AGENT_SENSITIVE_KEY",
+            hide_env_values = true
+        )]
+        key: Option<String>,
     },
     /// List the processors with their properties, or show one
     Processors {
@@ -138,9 +154,15 @@ pub struct RunArgs {
     /// Time between heartbeats [default: 5s]
     #[arg(long, value_name = "TIME", env = "THALWEG_AGENT_HEARTBEAT")]
     pub heartbeat: Option<String>,
-    /// File in the manner of minifi.properties
+    /// File in the manner of minifi.properties; files in FILE.d go over it
     #[arg(long, value_name = "FILE", env = "THALWEG_AGENT_PROPERTIES")]
     pub properties: Option<PathBuf>,
+    /// The same settings in TOML; goes over the properties
+    #[arg(long, value_name = "FILE", env = "THALWEG_AGENT_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// One setting, by its name in either file; goes over both files
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
 }
 
 /// Where the agent is that a command is about.
@@ -185,8 +207,11 @@ pub fn run(args: Args, logs: &Logs) -> Result<(), AgentError> {
     match args.command {
         None => run_flow(&args.run, logs),
         Some(Command::Run(run)) => run_flow(&run, logs),
-        Some(Command::Validate { flow }) => validate(&flow),
-        Some(Command::Processors { name }) => list(name.as_deref()),
+        Some(Command::Validate { flow, data }) => offline::validate(&flow, &folder(data)),
+        Some(Command::Encrypt { data, flow, key }) => {
+            offline::encrypt(&folder(data), flow.as_deref(), key)
+        }
+        Some(Command::Processors { name }) => offline::list(name.as_deref()),
         Some(Command::Status {
             place,
             once,
@@ -232,23 +257,24 @@ fn moment(text: &str) -> Result<i64, AgentError> {
     })
 }
 
+/// The data folder, where none is named too.
+fn folder(data: Option<PathBuf>) -> PathBuf {
+    data.unwrap_or_else(|| PathBuf::from(DATA_DEFAULT))
+}
+
 impl Place {
     fn folder(&self) -> PathBuf {
-        self.data
-            .clone()
-            .unwrap_or_else(|| PathBuf::from(DATA_DEFAULT))
+        folder(self.data.clone())
     }
 }
 
 impl RunArgs {
     /// The data folder.
     pub(crate) fn folder(&self) -> PathBuf {
-        self.data
-            .clone()
-            .unwrap_or_else(|| PathBuf::from(DATA_DEFAULT))
+        folder(self.data.clone())
     }
 
-    /// Keys of the properties file that these arguments decide.
+    /// Settings that these arguments decide, by key.
     pub(crate) fn decided(&self) -> Vec<&'static str> {
         let decides = [
             (self.flow.is_some(), "nifi.flow.configuration.file"),
@@ -259,7 +285,12 @@ impl RunArgs {
             (self.heartbeat.is_some(), "nifi.c2.agent.heartbeat.period"),
         ];
         let decided = decides.into_iter().filter(|(is_set, _)| *is_set);
-        decided.map(|(_, key)| key).collect()
+        let set = self.set.iter().filter_map(|set| set.split_once('='));
+        let set = set.filter_map(|(name, _)| configuration::find(name.trim()));
+        decided
+            .map(|(_, key)| key)
+            .chain(set.map(|key| key.kind.name))
+            .collect()
     }
 }
 
@@ -274,154 +305,10 @@ impl From<FlowCommand> for Question {
 }
 
 fn run_flow(args: &RunArgs, logs: &Logs) -> Result<(), AgentError> {
-    let (mut values, mut sources) = (BTreeMap::new(), Vec::new());
-    if let Some(path) = &args.properties {
-        values = properties(path)?;
-        sources.push(path.clone());
-        // Its keys are the same without what they begin with in the other file.
-        let log = path.with_file_name("minifi-log.properties");
-        if log.exists() && log != *path {
-            let settings = pairs(&log)?.into_iter();
-            let settings = settings.map(|(key, (value, _))| (format!("{PREFIX}{key}"), value));
-            for (key, value) in settings {
-                values.entry(key).or_insert(value);
-            }
-            sources.push(log);
-        }
-    }
-    match life::run(args, values, sources, logs)? {
+    match life::run(args, logs)? {
         Ended::Stopped => Ok(()),
-        Ended::Restarts => Err(start_anew()),
+        Ended::Restarts => Err(life::start_anew()),
     }
-}
-
-/// Becomes the same program with the same arguments; returns only if that fails.
-fn start_anew() -> AgentError {
-    let own = std::env::current_exe().ok().filter(|path| path.exists());
-    let mut arguments = std::env::args_os();
-    let name = arguments.next().unwrap_or_default();
-    // A program that was replaced meanwhile is found by its name.
-    let program = own.map_or(name, PathBuf::into_os_string);
-    let source = std::process::Command::new(program).args(arguments).exec();
-    AgentError::System {
-        action: "start the agent anew",
-        source,
-    }
-}
-
-/// Reads a properties file; keys that mean nothing here are refused with their line.
-fn properties(path: &Path) -> Result<BTreeMap<String, String>, AgentError> {
-    let all = pairs(path)?;
-    let unknown: Vec<String> = all
-        .iter()
-        .filter(|(key, _)| !is_known(key))
-        .map(|(key, (_, line))| format!("line {line}: '{key}' is not supported"))
-        .collect();
-    if unknown.is_empty() {
-        return Ok(all
-            .into_iter()
-            .map(|(key, (value, _))| (key, value))
-            .collect());
-    }
-    Err(AgentError::Setting(format!(
-        "{}:\n  {}\nsupported keys: {}, {PREFIX}*",
-        path.display(),
-        unknown.join("\n  "),
-        KNOWN.concat().join(", ")
-    )))
-}
-
-/// Whether a key of a properties file means something.
-pub(crate) fn is_known(key: &str) -> bool {
-    key.starts_with(PREFIX) || KNOWN.iter().any(|keys| keys.contains(&key))
-}
-
-/// The keys that are set, with value and line.
-fn pairs(path: &Path) -> Result<BTreeMap<String, (String, usize)>, AgentError> {
-    let text = read(path)?;
-    let mut found = BTreeMap::new();
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let number = index + 1;
-        let Some((key, value)) = line.split_once('=') else {
-            let path = path.display();
-            return Err(AgentError::Setting(format!(
-                "{path}:\n  line {number}: '{line}' is no key=value"
-            )));
-        };
-        if !value.trim().is_empty() || !is_known(key.trim()) {
-            found.insert(key.trim().to_owned(), (value.trim().to_owned(), number));
-        }
-    }
-    Ok(found)
-}
-
-fn validate(path: &Path) -> Result<(), AgentError> {
-    let text = read(path)?;
-    let origin = path.display().to_string();
-    let flow = Flow::parse(&text).map_err(|problems| AgentError::Flow { origin, problems })?;
-    let (processors, connections) = (flow.processors.len(), flow.connections.len());
-    Prepared::new(base::Clock::now(&SystemClock), flow)?;
-    print(&format!(
-        "{}: {processors} processors, {connections} connections; good to run\n",
-        path.display()
-    ))
-}
-
-fn list(name: Option<&str>) -> Result<(), AgentError> {
-    let mut out = String::new();
-    let wanted = PROCESSORS
-        .iter()
-        .filter(|kind| name.is_none_or(|name| kind.name == name));
-    for kind in wanted {
-        out.push_str(&format!("{}: {}\n", kind.name, kind.description));
-        for property in kind.properties {
-            let mut notes = Vec::new();
-            if property.required {
-                notes.push("required".to_owned());
-            }
-            notes.extend(property.default.map(|value| format!("default {value}")));
-            if !property.allowed.is_empty() {
-                notes.push(format!("one of: {}", property.allowed.join(", ")));
-            }
-            let notes = if notes.is_empty() {
-                String::new()
-            } else {
-                format!(" [{}]", notes.join("; "))
-            };
-            out.push_str(&format!(
-                "    {}{notes}: {}\n",
-                property.name, property.description
-            ));
-        }
-        match kind.dynamic {
-            Dynamic::None => {}
-            Dynamic::Attributes => out.push_str("    any other name: an attribute to set\n"),
-            Dynamic::Relationships | Dynamic::RelationshipsIf { .. } => {
-                out.push_str("    any other name: a relationship with its condition\n");
-            }
-        }
-        let relationships: Vec<&str> = kind.relationships.iter().map(|r| r.name).collect();
-        let input = match kind.input {
-            Input::Required => "takes input",
-            Input::Allowed => "may take input",
-            Input::Forbidden => "is a source",
-        };
-        out.push_str(&format!(
-            "    -> {} ({input})\n\n",
-            relationships.join(", ")
-        ));
-    }
-    if out.is_empty() {
-        let name = name.unwrap_or_default();
-        return Err(AgentError::Setting(format!(
-            "there is no processor '{name}'; `thalweg-agent processors` lists all"
-        )));
-    }
-    print(&out)
 }
 
 /// Prints; a reader that went away early (`| head`) is no error.
@@ -436,6 +323,3 @@ pub(crate) fn print(text: &str) -> Result<(), AgentError> {
 }
 
 const DATA_DEFAULT: &str = "thalweg-agent-data";
-
-/// Keys of a properties file that mean something.
-pub(crate) const KNOWN: &[&[&str]] = &[life::KEYS, control::KEYS, watchdog::KEYS, metrics::KEYS];

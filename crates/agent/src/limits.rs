@@ -186,3 +186,9 @@ pub const PROVENANCE_EVENTS_SHOWN_MAX: usize = 10_000;
 
 /// FlowFiles that one lineage follows; each is a look through the provenance repository.
 pub const LINEAGE_FLOW_FILES_MAX: usize = 500;
+
+/// Bytes of one file of settings; the longest shipped ones have a few hundred lines.
+pub const CONFIGURATION_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of provenance events in memory, where nothing else is said.
+pub const VOLATILE_PROVENANCE_BYTES_DEFAULT: u64 = 10 << 20;

@@ -8,6 +8,7 @@ use c2::{AgentManifest, BuildInfo, OperationKind, RawJson, SupportedOperation};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::configuration::{Effect, KEYS, Key};
 use crate::processors::{Dynamic, Expressions, Input, PROCESSORS, ProcessorKind, PropertyKind};
 
 /// A manifest and the hash that stands for it.
@@ -118,7 +119,10 @@ fn supported(kind: OperationKind, operands: &[&str]) -> Result<SupportedOperatio
 
 /// The settings that UPDATE properties takes.
 fn settings() -> Vec<Value> {
-    let names = crate::cli::KNOWN.iter().flat_map(|keys| keys.iter());
+    let can_be_set = |key: &&Key| {
+        matches!(key.effect, Effect::Honoured | Effect::Refused(Some(_), _)) && !key.is_prefix
+    };
+    let names = KEYS.iter().filter(can_be_set).map(|key| key.kind.name);
     let settings = names.map(|name| json!({ "propertyName": name, "validator": "VALID" }));
     settings.collect()
 }

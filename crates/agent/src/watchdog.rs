@@ -103,9 +103,6 @@ fn look(config: &WatchdogConfig, supervisor: &Supervisor, free: &dyn Fn() -> io:
     }
 }
 
-/// The keys that this file reads.
-pub(crate) const KEYS: &[&str] = &[ENABLE, INTERVAL, STOP, RESTART];
-
 const ENABLE: &str = "minifi.disk.space.watchdog.enable";
 const INTERVAL: &str = "minifi.disk.space.watchdog.interval";
 const STOP: &str = "minifi.disk.space.watchdog.stop.threshold";

@@ -1,17 +1,17 @@
 //! What the agent's side of C2 is told: where the control plane is, what heartbeats hold, by which
 //! certificates it is known. Keys and defaults are MiNiFi C++'s; the heartbeat's period is ours.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use base::HumanDuration;
 
 use crate::AgentError;
 use crate::cli::RunArgs;
+use crate::services::SslFiles;
 use crate::units;
 
 /// Where the control plane is and who the agent is to it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ControlConfig {
     /// Where heartbeats go.
     pub heartbeat_url: String,
@@ -35,8 +35,8 @@ pub struct ControlConfig {
     pub is_minimized: bool,
     /// Longest download of one asset.
     pub asset_wait: Duration,
-    /// The certificates.
-    pub tls: TlsFiles,
+    /// Who the agent is in TLS and whom it believes.
+    pub tls: SslFiles,
 }
 
 /// A part of a heartbeat.
@@ -52,19 +52,6 @@ pub enum Root {
     Assets,
     /// Digests of the files that configure the agent.
     Checksums,
-}
-
-/// Files of certificates, PEM.
-#[derive(Clone, Debug, Default)]
-pub struct TlsFiles {
-    /// The agent's own certificate, with those that lead to its authority.
-    pub certificate: Option<PathBuf>,
-    /// Its key, not encrypted.
-    pub key: Option<PathBuf>,
-    /// The authorities that the control plane's certificate may come from.
-    pub authorities: Option<PathBuf>,
-    /// Whether the system's authorities are trusted beside them.
-    pub is_system_trusted: bool,
 }
 
 impl ControlConfig {
@@ -107,7 +94,7 @@ impl ControlConfig {
             is_gzip,
             is_minimized: flag(property, MINIMIZE, false)?,
             asset_wait,
-            tls: TlsFiles::of(property)?,
+            tls: tls(property)?,
         }))
     }
 }
@@ -151,30 +138,6 @@ impl Urls {
     }
 }
 
-impl TlsFiles {
-    fn of(property: &dyn Fn(&str) -> Option<String>) -> Result<TlsFiles, AgentError> {
-        let path = |key: &str| property(key).map(PathBuf::from);
-        if property(PASS_PHRASE).is_some() {
-            return Err(AgentError::Setting(format!(
-                "{PASS_PHRASE} is not supported: decrypt the key once with `openssl pkey -in KEY -out \
-                 PLAIN` into a file that only the agent may read, and name that in {PRIVATE_KEY}"
-            )));
-        }
-        let tls = TlsFiles {
-            certificate: path(CERTIFICATE),
-            key: path(PRIVATE_KEY),
-            authorities: path(AUTHORITIES),
-            is_system_trusted: flag(property, SYSTEM_STORE, false)?,
-        };
-        if tls.certificate.is_some() != tls.key.is_some() {
-            return Err(AgentError::Setting(format!(
-                "{CERTIFICATE} and {PRIVATE_KEY} belong together: set both or none"
-            )));
-        }
-        Ok(tls)
-    }
-}
-
 /// An address relative to another one.
 pub(crate) fn joined(base: &str, path: &str) -> String {
     format!(
@@ -182,6 +145,22 @@ pub(crate) fn joined(base: &str, path: &str) -> String {
         base.trim_end_matches('/'),
         path.trim_start_matches('/')
     )
+}
+
+fn tls(property: &dyn Fn(&str) -> Option<String>) -> Result<SslFiles, AgentError> {
+    let tls = SslFiles {
+        certificate: property(CERTIFICATE),
+        key: property(PRIVATE_KEY),
+        passphrase: property(PASS_PHRASE),
+        authority: property(AUTHORITIES),
+        system: flag(property, SYSTEM_STORE, false)?,
+    };
+    if tls.certificate.is_none() && tls.key.is_some() {
+        return Err(AgentError::Setting(format!(
+            "{PRIVATE_KEY} needs {CERTIFICATE}, the certificate of that key"
+        )));
+    }
+    Ok(tls)
 }
 
 fn heartbeat_url(url: &str) -> Result<String, AgentError> {
@@ -254,27 +233,6 @@ pub(crate) fn flag(
 pub(crate) fn wrong(key: &str, value: &str, right: &str) -> AgentError {
     AgentError::Setting(format!("{key}: '{value}' is not {right}"))
 }
-
-/// The keys that this file reads.
-pub(crate) const KEYS: &[&str] = &[
-    "nifi.c2.enable",
-    "nifi.c2.rest.path.base",
-    "nifi.c2.rest.url",
-    "nifi.c2.rest.url.ack",
-    "nifi.c2.flow.base.url",
-    CLASS,
-    PERIOD,
-    FULL,
-    ROOTS,
-    ENCODING,
-    MINIMIZE,
-    ASSET_WAIT,
-    CERTIFICATE,
-    PRIVATE_KEY,
-    PASS_PHRASE,
-    AUTHORITIES,
-    SYSTEM_STORE,
-];
 
 const CLASS: &str = "nifi.c2.agent.class";
 const PERIOD: &str = "nifi.c2.agent.heartbeat.period";
@@ -372,12 +330,10 @@ mod tests {
             ("nifi.c2.root.classes", "FlowInformation"),
             ("nifi.c2.full.heartbeat", "yes"),
             ("nifi.c2.asset.download.timeout", "0 sec"),
-            ("nifi.security.client.certificate", "a.pem"),
-            ("nifi.security.client.pass.phrase", "secret"),
+            ("nifi.security.client.private.key", "a.key"),
         ] {
-            let error = read(&[url, (key, value)]).unwrap_err();
+            let error = read(&[url, (key, value)]).map(drop).unwrap_err();
             assert!(error.contains(key), "{key}={value}: {error}");
-            assert!(!error.contains("'secret'"), "{error}");
         }
     }
 }

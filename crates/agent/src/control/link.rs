@@ -3,16 +3,17 @@
 //! Redirects are not followed: an address that moved is the operator's to change.
 
 use std::io::Write;
-use std::path::Path;
 use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use reqwest::{Certificate, Identity, RequestBuilder, Response, redirect};
+use reqwest::{RequestBuilder, Response, redirect};
+use rustls::ClientConfig;
 
-use super::config::{ControlConfig, TlsFiles, joined};
+use super::config::{ControlConfig, joined};
 use crate::AgentError;
 use crate::limits::CONTROL_ANSWER_BYTES_MAX;
+use crate::services::{SslContext, SslFiles};
 
 /// The way to the control plane.
 pub(crate) struct Link {
@@ -139,75 +140,26 @@ pub(crate) fn control_error(
     }
 }
 
-fn client(tls: &TlsFiles) -> Result<reqwest::Client, AgentError> {
-    let identity = match (&tls.certificate, &tls.key) {
-        (Some(certificate), Some(key)) => Some(identity(certificate, key)?),
-        _ => None,
-    };
-    let authorities = match &tls.authorities {
-        Some(path) => Some((path, authorities(path)?)),
-        None => None,
-    };
+fn client(tls: &SslFiles) -> Result<reqwest::Client, AgentError> {
     let builder = || {
-        let mut builder = reqwest::Client::builder()
+        reqwest::Client::builder()
             .connect_timeout(CONNECT_WAIT)
             .redirect(redirect::Policy::none())
-            .user_agent(concat!("thalweg-agent/", env!("CARGO_PKG_VERSION")));
-        if let Some(identity) = &identity {
-            builder = builder.identity(identity.clone());
-        }
-        match &authorities {
-            Some((_, own)) if tls.is_system_trusted => builder.tls_certs_merge(own.clone()),
-            Some((_, own)) => builder.tls_certs_only(own.clone()),
-            None => builder,
-        }
+            .user_agent(concat!("thalweg-agent/", env!("CARGO_PKG_VERSION")))
     };
-    let built = match (&authorities, &identity) {
+    let is_plain = tls.certificate.is_none() && tls.authority.is_none();
+    let built = if is_plain {
         // A machine that believes nobody can still call a fleet without TLS.
-        (None, None) => builder()
+        builder()
             .build()
-            .or_else(|_| builder().tls_certs_only([]).build()),
-        _ => builder().build(),
+            .or_else(|_| builder().tls_certs_only([]).build())
+    } else {
+        let context = SslContext::open(tls)
+            .map_err(|error| AgentError::Setting(format!("nifi.security.client: {error}")))?;
+        let config = ClientConfig::clone(&context.client());
+        builder().tls_backend_preconfigured(config).build()
     };
-    built.map_err(|error| {
-        AgentError::Setting(format!(
-            "nifi.security.client: these certificates cannot be used: {}",
-            base::report(&error)
-        ))
-    })
-}
-
-fn identity(certificate: &Path, key: &Path) -> Result<Identity, AgentError> {
-    let mut pem = read(key)?;
-    pem.push(b'\n');
-    pem.extend(read(certificate)?);
-    Identity::from_pem(&pem).map_err(|error| {
-        AgentError::Setting(format!(
-            "{} and {} are no certificate with its key, PEM and not encrypted: {}",
-            certificate.display(),
-            key.display(),
-            base::report(&error)
-        ))
-    })
-}
-
-fn authorities(path: &Path) -> Result<Vec<Certificate>, AgentError> {
-    let found = Certificate::from_pem_bundle(&read(path)?).unwrap_or_default();
-    if found.is_empty() {
-        let path = path.display();
-        return Err(AgentError::Setting(format!(
-            "{path} holds no certificate, PEM"
-        )));
-    }
-    Ok(found)
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, AgentError> {
-    std::fs::read(path).map_err(|source| AgentError::File {
-        action: "read",
-        path: path.to_owned(),
-        source,
-    })
+    built.map_err(|error| control_error("prepare calls", error))
 }
 
 fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {

@@ -22,9 +22,9 @@ use c2::{Acknowledge, HeartbeatResponse, Operation};
 use tokio::sync::Notify;
 
 pub(crate) use self::config::ControlConfig;
-pub(crate) use self::config::{KEYS, flag, wrong};
 #[cfg(test)]
-use self::config::{Root, TlsFiles};
+use self::config::Root;
+pub(crate) use self::config::{flag, wrong};
 pub(crate) use self::link::{Link, control_error};
 
 use self::acks::{Acks, Outcome};

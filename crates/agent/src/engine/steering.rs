@@ -10,15 +10,24 @@ use super::{Engine, Node};
 use crate::AgentError;
 
 impl Node {
-    /// Marks the processor as at work, unless it is held. Whoever holds it afterwards sees the
-    /// mark, so that no trigger begins behind the holder's back.
+    /// Whether it rests until it is told to go on.
+    pub(super) fn is_held(&self) -> bool {
+        self.wake.is_held.load(Ordering::SeqCst)
+    }
+
+    /// Marks a task as at work, unless the processor is held. Whoever holds it afterwards sees the
+    /// mark, so that no run begins behind the holder's back.
     pub(super) fn begins(&self) -> bool {
-        self.is_active.store(true, Ordering::SeqCst);
-        let is_held = self.wake.is_held.load(Ordering::SeqCst);
+        self.active.fetch_add(1, Ordering::SeqCst);
+        let is_held = self.is_held();
         if is_held {
-            self.is_active.store(false, Ordering::SeqCst);
+            self.active.fetch_sub(1, Ordering::SeqCst);
         }
         !is_held
+    }
+
+    fn is_at_work(&self) -> bool {
+        self.active.load(Ordering::SeqCst) > 0
     }
 
     fn is_source(&self) -> bool {
@@ -46,9 +55,10 @@ impl Engine {
     pub fn settle(&self, wait: Duration) -> Option<String> {
         let deadline = Instant::now() + wait;
         loop {
-            let busy = self.nodes.iter().find(|node| {
-                node.wake.is_held.load(Ordering::SeqCst) && node.is_active.load(Ordering::SeqCst)
-            });
+            let busy = self
+                .nodes
+                .iter()
+                .find(|node| node.is_held() && node.is_at_work());
             match busy {
                 Some(node) if Instant::now() >= deadline => return Some(node.name.clone()),
                 Some(_) => std::thread::sleep(LOOK_AGAIN),
@@ -67,7 +77,7 @@ impl Engine {
         let deadline = Instant::now() + wait;
         loop {
             // What a session holds is in no queue: it counts as long as its processor is at work.
-            let is_busy = |node: &Arc<Node>| node.is_active.load(Ordering::SeqCst);
+            let is_busy = |node: &Arc<Node>| node.is_at_work();
             let is_empty = !self.nodes.iter().any(is_busy)
                 && self.connections.iter().all(|queue| queue.count() == 0)
                 && !self.nodes.iter().any(is_busy);
@@ -87,10 +97,7 @@ impl Engine {
 
     /// Names of the processors that are at work.
     pub fn busy(&self) -> Vec<String> {
-        let busy = self
-            .nodes
-            .iter()
-            .filter(|node| node.is_active.load(Ordering::SeqCst));
+        let busy = self.nodes.iter().filter(|node| node.is_at_work());
         busy.map(|node| node.name.clone()).collect()
     }
 

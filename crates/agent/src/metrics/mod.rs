@@ -127,9 +127,6 @@ fn listen(property: &dyn Fn(&str) -> Option<String>) -> Result<SocketAddr, Agent
     Ok(SocketAddr::new(host, port))
 }
 
-/// The keys that this file reads.
-pub(crate) const KEYS: &[&str] = &[CLASS, METRICS, IDENTIFIER, PORT, HOST, LOG_EVERY];
-
 const CLASS: &str = "nifi.metrics.publisher.class";
 const METRICS: &str = "nifi.metrics.publisher.metrics";
 const IDENTIFIER: &str = "nifi.metrics.publisher.agent.identifier";

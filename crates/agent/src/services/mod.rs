@@ -39,7 +39,7 @@ use crate::definition::ServiceDefinition;
 use crate::processors::{Dynamic, PropertyKind, Settings, Shape};
 
 pub use proxy_configuration::{ProxyConfiguration, ProxyType};
-pub use ssl_context::{ClientAuthentication, SslContext};
+pub use ssl_context::{ClientAuthentication, SslContext, SslFiles};
 
 /// What a controller service is.
 pub struct ServiceKind {

@@ -14,9 +14,10 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::super::{Control, ControlConfig, Means, Root, TlsFiles};
+use super::super::{Control, ControlConfig, Means, Root};
 use crate::assets::Assets;
 use crate::properties::Told;
+use crate::services::SslFiles;
 use crate::supervisor::Supervisor;
 use crate::testing::wait_until;
 
@@ -165,7 +166,7 @@ impl Plane {
             is_gzip: false,
             is_minimized: false,
             asset_wait: Duration::from_secs(30),
-            tls: TlsFiles::default(),
+            tls: SslFiles::default(),
         }
     }
 
@@ -189,7 +190,7 @@ impl Plane {
         let dir = supervisor.dir().join("asset");
         let means = Means {
             supervisor: Arc::clone(supervisor),
-            assets: Arc::new(Assets::open(dir, Arc::clone(supervisor))),
+            assets: Arc::new(Assets::open(dir)),
             told: Arc::new(told),
             restart: Arc::clone(&restart),
         };

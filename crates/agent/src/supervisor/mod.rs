@@ -10,6 +10,9 @@
 //! - A flow runs unless an operator stopped it or the disk is nearly full; each of them lifts only
 //!   its own stop. An update lifts the operator's.
 
+mod applied;
+mod asked;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +20,6 @@ use std::time::{Duration, Instant};
 
 use base::Clock;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 
 use crate::AgentError;
 use crate::bulletins::{Bulletins, Level, Source};
@@ -25,7 +27,6 @@ use crate::definition::Flow;
 use crate::engine::{Engine, Ground, NodeStatus, Prepared, QueueStatus};
 use crate::limits::FLOW_STOP_WAIT_DEFAULT;
 use crate::repository::Repository;
-use crate::whole_file;
 
 /// Runs the current flow.
 pub(crate) struct Supervisor {
@@ -74,15 +75,6 @@ struct Running {
     /// Processors that an operator stopped.
     held: BTreeSet<String>,
     is_paused: bool,
-}
-
-/// The flow that the control plane gave last, as the data folder keeps it.
-#[derive(Debug, Serialize, Deserialize)]
-struct AppliedFlow {
-    version: u8,
-    flow_id: Option<String>,
-    applied_ms: i64,
-    text: String,
 }
 
 impl Default for StopTimes {
@@ -224,88 +216,6 @@ impl Supervisor {
         }
     }
 
-    /// Stops the processors of this id or name, or lets them go on.
-    pub(crate) fn set_processor(&self, name: &str, runs: bool) -> Result<Updated, AgentError> {
-        let _changing = self.changing.lock();
-        let ids = self.with_engine(|engine| engine.find(name))?;
-        if ids.is_empty() {
-            let reason = format!("the flow has no processor '{name}'");
-            return Err(AgentError::Refused(reason));
-        }
-        let changed = {
-            let held = &mut self.running.lock().held;
-            let change = |id: String| match runs {
-                true => held.remove(&id),
-                false => held.insert(id),
-            };
-            ids.into_iter()
-                .map(change)
-                .filter(|changed| *changed)
-                .count()
-        };
-        if changed == 0 {
-            return Ok(Updated::Same);
-        }
-        self.hold()?;
-        Ok(Updated::Applied)
-    }
-
-    /// Holds all processors, or lets those go on that were not stopped by themselves.
-    pub(crate) fn pause(&self, is_paused: bool) -> Result<Updated, AgentError> {
-        let _changing = self.changing.lock();
-        let before = std::mem::replace(&mut self.running.lock().is_paused, is_paused);
-        if before == is_paused {
-            return Ok(Updated::Same);
-        }
-        self.hold()?;
-        Ok(Updated::Applied)
-    }
-
-    /// Drops what is queued in the connections of these ids or names; how many FlowFiles.
-    pub(crate) fn clear(&self, connections: &[String]) -> Result<u64, AgentError> {
-        let _changing = self.changing.lock();
-        let mut ids = Vec::new();
-        for name in connections {
-            let found = self.with_engine(|engine| engine.find_connections(name))?;
-            if found.is_empty() {
-                let reason = format!("the flow has no connection '{name}'");
-                return Err(AgentError::Refused(reason));
-            }
-            ids.extend(found);
-        }
-        self.with_engine(|engine| engine.clear(&ids))?
-    }
-
-    /// Drops everything queued, of parked connections as well; how many FlowFiles.
-    pub(crate) fn clear_all(&self) -> Result<u64, AgentError> {
-        let _changing = self.changing.lock();
-        // What sessions hold would come back or go on: nobody may hold anything.
-        let before = self.stop_engine();
-        let now = self.ground.clock.now();
-        let cleared = self.ground.repository.discard(now, &|_| true);
-        self.resume_after_failure(before, true);
-        cleared
-    }
-
-    /// Forgets what these processors remember (positions, sequences) and starts the flow anew.
-    pub(crate) fn clear_state(&self, components: &[String]) -> Result<(), AgentError> {
-        let _changing = self.changing.lock();
-        let mut ids = Vec::new();
-        for name in components {
-            let found = self.with_engine(|engine| engine.find(name))?;
-            if found.is_empty() {
-                let reason = format!("the flow has no processor '{name}'");
-                return Err(AgentError::Refused(reason));
-            }
-            ids.extend(found);
-        }
-        let before = self.stop_engine();
-        let forget = |id: &String| self.ground.repository.save_state(id, bytes::Bytes::new());
-        let forgotten = ids.iter().try_for_each(forget);
-        self.resume_after_failure(before, true);
-        forgotten
-    }
-
     /// Ends the flow with the agent: first what is queued may flow out, then what processors do
     /// may end. What is queued after that stays in the repository.
     pub(crate) fn stop(&self) {
@@ -423,38 +333,6 @@ impl Supervisor {
         running.flow().is_some() && running.flow_id.as_deref() == flow_id
     }
 
-    fn with_engine<T>(&self, work: impl FnOnce(&Engine) -> T) -> Result<T, AgentError> {
-        match &self.running.lock().engine {
-            Some(engine) => Ok(work(engine)),
-            None => Err(AgentError::Refused("no flow is running".to_owned())),
-        }
-    }
-
-    /// Has the engine hold what should be held, and waits until that is so.
-    fn hold(&self) -> Result<(), AgentError> {
-        let deadline = Instant::now() + self.times.grace;
-        loop {
-            let busy = {
-                let running = self.running.lock();
-                let Some(engine) = &running.engine else {
-                    return Ok(());
-                };
-                engine.hold(|id| running.is_paused || running.held.contains(id));
-                engine.settle(Duration::ZERO)
-            };
-            match busy {
-                None => return Ok(()),
-                Some(name) if Instant::now() >= deadline => {
-                    return Err(AgentError::Refused(format!(
-                        "processor '{name}' is still at work; it stops when that is done"
-                    )));
-                }
-                // Others may look meanwhile.
-                Some(_) => std::thread::sleep(SETTLE_PAUSE),
-            }
-        }
-    }
-
     fn stop_engine(&self) -> Option<Flow> {
         let (engine, resting) = {
             let mut running = self.running.lock();
@@ -519,48 +397,15 @@ impl Supervisor {
     }
 
     fn prepare(&self, text: &str, origin: &str) -> Result<Prepared, AgentError> {
-        let flow = Flow::parse(text).map_err(|problems| AgentError::Flow {
+        let surroundings = self.ground.outside.surroundings()?;
+        let flow = Flow::load(text, &surroundings).map_err(|problems| AgentError::Flow {
             origin: origin.to_owned(),
             problems,
         })?;
-        Prepared::new(self.ground.clock.now(), flow)
-    }
-
-    fn applied(&self) -> Result<Option<AppliedFlow>, AgentError> {
-        let path = self.applied_path();
-        if !path.exists() {
-            return Ok(None);
+        for note in &flow.notes.0 {
+            tracing::info!(path = note.path, "{}", note.message);
         }
-        let text = read(&path)?;
-        serde_json::from_str(&text)
-            .map(Some)
-            .map_err(|source| AgentError::File {
-                action: "read",
-                path,
-                source: source.into(),
-            })
-    }
-
-    fn persist(&self, flow_id: Option<String>, text: &str) -> Result<(), AgentError> {
-        let applied = AppliedFlow {
-            version: 1,
-            flow_id,
-            applied_ms: self.ground.clock.now().0,
-            text: text.to_owned(),
-        };
-        let path = self.applied_path();
-        serde_json::to_vec_pretty(&applied)
-            .map_err(std::io::Error::from)
-            .and_then(|bytes| whole_file::write(&path, &bytes))
-            .map_err(|source| AgentError::File {
-                action: "write",
-                path: path.clone(),
-                source,
-            })
-    }
-
-    fn applied_path(&self) -> PathBuf {
-        self.dir.join("applied-flow.json")
+        Prepared::new(self.ground.clock.now(), flow)
     }
 }
 
@@ -582,6 +427,3 @@ pub(crate) fn read(path: &Path) -> Result<String, AgentError> {
 
 /// The agent's own name among its components, as C++ agents have it.
 pub(crate) const CONTROLLER: &str = "FlowController";
-
-/// Pause between two looks at a processor that should come to rest.
-const SETTLE_PAUSE: Duration = Duration::from_millis(5);
