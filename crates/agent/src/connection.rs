@@ -238,6 +238,20 @@ impl Connection {
         visit(&mut taken.chain(&queue.ready).chain(penalized));
     }
 
+    /// Takes out for good what waits, but for what a session holds.
+    pub(crate) fn discard(&self) -> VecDeque<FlowFile> {
+        let was_full = self.is_full();
+        let mut queue = self.queue.lock();
+        queue.release(UnixMillis(i64::MAX));
+        let gone = std::mem::take(&mut queue.ready);
+        self.remove(gone.len(), gone.iter().map(FlowFile::size).sum());
+        drop(queue);
+        if was_full {
+            self.source.ring();
+        }
+        gone
+    }
+
     /// Empties it when its flow is stopped; what sessions held comes first.
     pub(crate) fn drain(&self) -> VecDeque<FlowFile> {
         let mut queue = self.queue.lock();

@@ -11,6 +11,7 @@
 //! alone. Only kinds that say so ([`Processor::is_concurrent`]) are made more than once.
 
 mod schedule;
+mod steering;
 mod task;
 
 use std::collections::{HashMap, HashSet};
@@ -142,6 +143,8 @@ struct Wake {
     signal: Arc<Signal>,
     is_woken: AtomicBool,
     is_stopping: AtomicBool,
+    /// Whether it rests until it is told to go on.
+    is_held: AtomicBool,
 }
 
 /// A processor's numbers, for the control plane.
@@ -150,6 +153,7 @@ struct Wake {
 pub struct NodeStatus {
     pub id: String,
     pub name: String,
+    pub kind: &'static str,
     pub group_id: String,
     pub flow_files_in: u64,
     pub flow_files_out: u64,
@@ -160,6 +164,7 @@ pub struct NodeStatus {
     pub invocations: u64,
     pub nanos: u64,
     pub is_active: bool,
+    pub is_running: bool,
 }
 
 /// A connection's numbers, for the control plane.
@@ -210,6 +215,11 @@ impl Prepared {
             services,
             processors,
         })
+    }
+
+    /// The flow, without what was made of it.
+    pub fn flow(self) -> Flow {
+        self.flow
     }
 
     /// The flow's own id, empty where it has none.
@@ -507,6 +517,7 @@ impl Node {
         NodeStatus {
             id: self.id.clone(),
             name: self.name.clone(),
+            kind: self.definition.kind.name,
             group_id: self.group_id.clone(),
             flow_files_in: load(&stats.flow_files_in),
             flow_files_out: load(&stats.flow_files_out),
@@ -517,6 +528,7 @@ impl Node {
             invocations: load(&stats.invocations),
             nanos: load(&stats.nanos),
             is_active: self.active.load(Ordering::Relaxed) > 0,
+            is_running: !self.wake.is_held.load(Ordering::Relaxed),
         }
     }
 }

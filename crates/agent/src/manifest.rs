@@ -59,21 +59,68 @@ fn build() -> Result<AgentManifest, c2::C2Error> {
         }),
         bundles: Some(RawJson::of(&bundles)?),
         scheduling_defaults: Some(RawJson::of(&scheduling)?),
-        supported_operations: vec![
-            supported(OperationKind::Describe, "manifest")?,
-            supported(OperationKind::Update, "configuration")?,
-        ],
+        supported_operations: operations()?,
         ..AgentManifest::default()
     })
 }
 
-fn supported(kind: OperationKind, operand: &str) -> Result<SupportedOperation, c2::C2Error> {
-    let properties = BTreeMap::from([(operand.to_owned(), RawJson::of(&json!({}))?)]);
+/// What the agent does when it is asked, each with what it is done to.
+fn operations() -> Result<Vec<SupportedOperation>, c2::C2Error> {
+    let lists: [(OperationKind, &[&str]); 11] = [
+        (
+            OperationKind::Clear,
+            &["connection", "repositories", "corecomponentstate"],
+        ),
+        (
+            OperationKind::Describe,
+            &[
+                "manifest",
+                "configuration",
+                "metrics",
+                "jstack",
+                "corecomponentstate",
+            ],
+        ),
+        (OperationKind::Heartbeat, &[]),
+        (OperationKind::Pause, &[]),
+        (OperationKind::Restart, &[]),
+        (OperationKind::Resume, &[]),
+        (OperationKind::Start, &["flow", "processor"]),
+        (OperationKind::Stop, &["flow", "processor"]),
+        (OperationKind::Sync, &["resource"]),
+        (OperationKind::Transfer, &["debug"]),
+        (
+            OperationKind::Update,
+            &["configuration", "asset", "properties"],
+        ),
+    ];
+    let all = lists
+        .into_iter()
+        .map(|(kind, operands)| supported(kind, operands));
+    all.collect()
+}
+
+fn supported(kind: OperationKind, operands: &[&str]) -> Result<SupportedOperation, c2::C2Error> {
+    let mut properties = BTreeMap::new();
+    for operand in operands {
+        let told = match *operand {
+            "properties" => json!({ "availableProperties": settings() }),
+            _ => json!({}),
+        };
+        properties.insert((*operand).to_owned(), RawJson::of(&told)?);
+    }
     Ok(SupportedOperation {
         kind: Some(kind),
         properties,
         ..SupportedOperation::default()
     })
+}
+
+/// The settings that UPDATE properties takes.
+fn settings() -> Vec<Value> {
+    let names = crate::cli::KNOWN.iter().flat_map(|keys| keys.iter());
+    let settings = names.map(|name| json!({ "propertyName": name, "validator": "VALID" }));
+    settings.collect()
 }
 
 fn processor(kind: &ProcessorKind) -> Value {

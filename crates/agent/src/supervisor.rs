@@ -7,40 +7,74 @@
 //! - A flow that does not start is followed by the old one.
 //! - An applied flow is written to the data folder before it counts as applied, and is what the
 //!   next start runs.
+//! - A flow runs unless an operator stopped it or the disk is nearly full; each of them lifts only
+//!   its own stop. An update lifts the operator's.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use base::Clock;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::AgentError;
-use crate::bulletins::Bulletins;
+use crate::bulletins::{Bulletins, Level, Source};
 use crate::definition::{Flow, seal};
 use crate::engine::{Engine, Ground, NodeStatus, Prepared, QueueStatus};
+use crate::limits::FLOW_STOP_WAIT_DEFAULT;
 use crate::parameters::SecretKey;
 use crate::repository::Repository;
+use crate::whole_file;
 
 /// Runs the current flow.
 pub(crate) struct Supervisor {
     ground: Ground,
     dir: PathBuf,
+    times: StopTimes,
+    started: Instant,
+    /// Held while the flow is changed, so that changes come one after another; what only looks
+    /// does not wait for it.
+    changing: Mutex<()>,
     running: Mutex<Running>,
 }
 
-/// What became of an update.
+/// How long stopping may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StopTimes {
+    /// At the agent's end: for what is queued to flow out, with the sources stopped.
+    pub(crate) drain: Duration,
+    /// For what processors are doing to come to its end.
+    pub(crate) grace: Duration,
+}
+
+/// What became of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Updated {
     Applied,
     Same,
 }
 
+/// Why a flow does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stop {
+    Operator,
+    Disk,
+}
+
 #[derive(Default)]
 struct Running {
     engine: Option<Engine>,
+    /// The flow that will run when nothing stops it any more.
+    resting: Option<Flow>,
     flow_id: Option<String>,
+    /// Where the flow's text lies.
+    text: Option<PathBuf>,
+    stops: BTreeSet<Stop>,
+    /// Processors that an operator stopped.
+    held: BTreeSet<String>,
+    is_paused: bool,
 }
 
 /// The flow that the control plane gave last, as the data folder keeps it.
@@ -52,21 +86,34 @@ struct AppliedFlow {
     text: String,
 }
 
+impl Default for StopTimes {
+    fn default() -> Self {
+        StopTimes {
+            drain: Duration::ZERO,
+            grace: FLOW_STOP_WAIT_DEFAULT,
+        }
+    }
+}
+
 impl Supervisor {
-    pub(crate) fn new(ground: Ground, dir: &Path) -> Self {
+    pub(crate) fn new(ground: Ground, dir: &Path, times: StopTimes) -> Self {
         Supervisor {
             ground,
             dir: dir.to_owned(),
+            times,
+            started: Instant::now(),
+            changing: Mutex::default(),
             running: Mutex::default(),
         }
     }
 
     /// Starts the flow that was applied last, else the one in `file`, else none.
     pub(crate) fn start(&self, file: Option<&Path>) -> Result<(), AgentError> {
+        let _changing = self.changing.lock();
         if let Some(applied) = self.applied()? {
-            let origin = self.applied_path().display().to_string();
+            let path = self.applied_path();
             let flow_id = applied.flow_id.clone();
-            match self.start_text(&applied.text, &origin, flow_id) {
+            match self.start_text(&applied.text, &path, flow_id) {
                 Ok(()) => return Ok(()),
                 // The file's flow may still run; the control plane gives another one.
                 Err(error) if file.is_some() => {
@@ -77,7 +124,7 @@ impl Supervisor {
         }
         let Some(file) = file else { return Ok(()) };
         let text = read(file)?;
-        self.start_text(&text, &file.display().to_string(), None)
+        self.start_text(&text, file, None)
     }
 
     /// Replaces the flow, if the new one can run.
@@ -86,46 +133,199 @@ impl Supervisor {
         flow_id: Option<String>,
         text: &str,
     ) -> Result<Updated, AgentError> {
-        let mut running = self.running.lock();
-        if flow_id.is_some() && running.flow_id == flow_id && running.engine.is_some() {
+        let _changing = self.changing.lock();
+        if flow_id.is_some() && self.has(flow_id.as_deref()) {
             return Ok(Updated::Same);
         }
         let prepared = self.prepare(text, "the control plane's answer")?;
         let flow_id = flow_id.or_else(|| Some(prepared.flow_id()).filter(|id| !id.is_empty()));
-        let before = running.engine.take().map(Engine::stop);
-        let started = Engine::start(self.ground.clone(), prepared).and_then(|engine| {
-            match self.persist(flow_id.clone(), text) {
-                Ok(()) => Ok(engine),
-                Err(error) => {
-                    engine.stop();
-                    Err(error)
-                }
+        let was_running = self.is_running();
+        let before = self.stop_engine();
+        // A nearly full disk still stops the new flow; it is made, but does not run.
+        let is_stopped = self.running.lock().stops.contains(&Stop::Disk);
+        let started = match is_stopped {
+            true => Ok((None, Some(prepared.flow()))),
+            false => {
+                Engine::start(self.ground.clone(), prepared).map(|engine| (Some(engine), None))
             }
-        });
+        };
+        let started =
+            started.and_then(
+                |(engine, resting)| match self.persist(flow_id.clone(), text) {
+                    Ok(()) => Ok((engine, resting)),
+                    Err(error) => {
+                        engine.map(Engine::stop);
+                        Err(error)
+                    }
+                },
+            );
         match started {
-            Ok(engine) => {
-                running.engine = Some(engine);
+            Ok((engine, resting)) => {
+                let mut running = self.running.lock();
+                running.engine = engine;
+                running.resting = resting;
                 running.flow_id = flow_id;
+                running.text = Some(self.applied_path());
+                running.stops.remove(&Stop::Operator);
+                running.held.clear();
+                running.is_paused = false;
                 Ok(Updated::Applied)
             }
             Err(error) => {
-                if let Some(before) = before {
-                    let again = Prepared::new(self.ground.clock.now(), before)
-                        .and_then(|prepared| Engine::start(self.ground.clone(), prepared));
-                    match again {
-                        Ok(engine) => running.engine = Some(engine),
-                        Err(again) => self.ground.failure.report(again),
-                    }
+                self.resume_after_failure(before, was_running);
+                Err(error)
+            }
+        }
+    }
+
+    /// Stops the flow for `reason`; what is queued stays in the repository.
+    pub(crate) fn stop_for(&self, reason: Stop) -> Updated {
+        let _changing = self.changing.lock();
+        if !self.running.lock().stops.insert(reason) {
+            return Updated::Same;
+        }
+        let before = self.stop_engine();
+        self.running.lock().resting = before;
+        Updated::Applied
+    }
+
+    /// Lifts the stop of `reason`; the flow starts if no other one is left.
+    ///
+    /// Errors: there is no flow, another stop is left, or the flow does not start.
+    pub(crate) fn start_for(&self, reason: Stop) -> Result<Updated, AgentError> {
+        let _changing = self.changing.lock();
+        let was_stopped = self.running.lock().stops.remove(&reason);
+        if self.is_running() {
+            return Ok(Updated::Same);
+        }
+        let left = self.running.lock().stops.first().copied();
+        match left {
+            Some(Stop::Disk) => {
+                return Err(AgentError::Refused(
+                    "the disk is nearly full: the flow starts when there is room again".to_owned(),
+                ));
+            }
+            // The operator lifts it, or an update.
+            Some(Stop::Operator) => return Ok(Updated::Same),
+            None => {}
+        }
+        let Some(flow) = self.running.lock().resting.take() else {
+            return Err(AgentError::Refused("there is no flow to start".to_owned()));
+        };
+        match self.start_flow(flow.clone()) {
+            Ok(()) => Ok(Updated::Applied),
+            Err(error) => {
+                let mut running = self.running.lock();
+                running.resting = Some(flow);
+                if was_stopped {
+                    running.stops.insert(reason);
                 }
                 Err(error)
             }
         }
     }
 
-    /// Stops the flow; what is queued stays in the repository.
+    /// Stops the processors of this id or name, or lets them go on.
+    pub(crate) fn set_processor(&self, name: &str, runs: bool) -> Result<Updated, AgentError> {
+        let _changing = self.changing.lock();
+        let ids = self.with_engine(|engine| engine.find(name))?;
+        if ids.is_empty() {
+            let reason = format!("the flow has no processor '{name}'");
+            return Err(AgentError::Refused(reason));
+        }
+        let changed = {
+            let held = &mut self.running.lock().held;
+            let change = |id: String| match runs {
+                true => held.remove(&id),
+                false => held.insert(id),
+            };
+            ids.into_iter()
+                .map(change)
+                .filter(|changed| *changed)
+                .count()
+        };
+        if changed == 0 {
+            return Ok(Updated::Same);
+        }
+        self.hold()?;
+        Ok(Updated::Applied)
+    }
+
+    /// Holds all processors, or lets those go on that were not stopped by themselves.
+    pub(crate) fn pause(&self, is_paused: bool) -> Result<Updated, AgentError> {
+        let _changing = self.changing.lock();
+        let before = std::mem::replace(&mut self.running.lock().is_paused, is_paused);
+        if before == is_paused {
+            return Ok(Updated::Same);
+        }
+        self.hold()?;
+        Ok(Updated::Applied)
+    }
+
+    /// Drops what is queued in the connections of these ids or names; how many FlowFiles.
+    pub(crate) fn clear(&self, connections: &[String]) -> Result<u64, AgentError> {
+        let _changing = self.changing.lock();
+        let mut ids = Vec::new();
+        for name in connections {
+            let found = self.with_engine(|engine| engine.find_connections(name))?;
+            if found.is_empty() {
+                let reason = format!("the flow has no connection '{name}'");
+                return Err(AgentError::Refused(reason));
+            }
+            ids.extend(found);
+        }
+        self.with_engine(|engine| engine.clear(&ids))?
+    }
+
+    /// Drops everything queued, of parked connections as well; how many FlowFiles.
+    pub(crate) fn clear_all(&self) -> Result<u64, AgentError> {
+        let _changing = self.changing.lock();
+        // What sessions hold would come back or go on: nobody may hold anything.
+        let before = self.stop_engine();
+        let now = self.ground.clock.now();
+        let cleared = self.ground.repository.discard(now, &|_| true);
+        self.resume_after_failure(before, true);
+        cleared
+    }
+
+    /// Forgets what these processors remember (positions, sequences) and starts the flow anew.
+    pub(crate) fn clear_state(&self, components: &[String]) -> Result<(), AgentError> {
+        let _changing = self.changing.lock();
+        let mut ids = Vec::new();
+        for name in components {
+            let found = self.with_engine(|engine| engine.find(name))?;
+            if found.is_empty() {
+                let reason = format!("the flow has no processor '{name}'");
+                return Err(AgentError::Refused(reason));
+            }
+            ids.extend(found);
+        }
+        let before = self.stop_engine();
+        let forget = |id: &String| self.ground.repository.save_state(id, bytes::Bytes::new());
+        let forgotten = ids.iter().try_for_each(forget);
+        self.resume_after_failure(before, true);
+        forgotten
+    }
+
+    /// Ends the flow with the agent: first what is queued may flow out, then what processors do
+    /// may end. What is queued after that stays in the repository.
     pub(crate) fn stop(&self) {
-        if let Some(engine) = self.running.lock().engine.take() {
+        let _changing = self.changing.lock();
+        let Some(engine) = self.running.lock().engine.take() else {
+            return;
+        };
+        if !self.times.drain.is_zero() && !engine.drain(self.times.drain) {
+            tracing::warn!("queues were not empty at the end of the drain; they are kept");
+        }
+        if engine.ask_to_stop(self.times.grace) {
             engine.stop();
+        } else {
+            // What it does not commit is as if it had not begun.
+            let processors = engine.busy().join(", ");
+            tracing::warn!(
+                processors,
+                "processors are left behind: they did not stop in time"
+            );
         }
     }
 
@@ -133,18 +333,43 @@ impl Supervisor {
         self.running.lock().engine.is_some()
     }
 
+    pub(crate) fn is_paused(&self) -> bool {
+        self.running.lock().is_paused
+    }
+
+    /// Whether there is a flow at all, running or stopped.
+    pub(crate) fn has_flow(&self) -> bool {
+        let running = self.running.lock();
+        running.engine.is_some() || running.resting.is_some()
+    }
+
+    pub(crate) fn stops(&self) -> Vec<Stop> {
+        self.running.lock().stops.iter().copied().collect()
+    }
+
     pub(crate) fn flow_id(&self) -> Option<String> {
         let running = self.running.lock();
-        let own = running
-            .engine
-            .as_ref()
-            .map(|engine| engine.flow().id.clone());
+        let own = running.flow().map(|flow| flow.id.clone());
         running.flow_id.clone().or(own.filter(|id| !id.is_empty()))
     }
 
+    pub(crate) fn flow_name(&self) -> Option<String> {
+        self.running.lock().flow().map(|flow| flow.name.clone())
+    }
+
+    /// The text of the flow, and where it lies.
+    pub(crate) fn flow_text(&self) -> Option<(PathBuf, String)> {
+        let path = self.running.lock().text.clone()?;
+        if path != self.applied_path() {
+            return read(&path).ok().map(|text| (path, text));
+        }
+        let applied = self.applied().ok().flatten()?;
+        Some((path, applied.text))
+    }
+
     pub(crate) fn nodes(&self) -> Vec<NodeStatus> {
-        self.running
-            .lock()
+        let running = self.running.lock();
+        running
             .engine
             .as_ref()
             .map(Engine::nodes)
@@ -152,8 +377,8 @@ impl Supervisor {
     }
 
     pub(crate) fn queues(&self) -> Vec<QueueStatus> {
-        self.running
-            .lock()
+        let running = self.running.lock();
+        running
             .engine
             .as_ref()
             .map(Engine::queues)
@@ -172,25 +397,125 @@ impl Supervisor {
         self.ground.clock.as_ref()
     }
 
+    /// Since the agent started.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Puts up a bulletin of the agent itself.
+    pub(crate) fn post(&self, level: Level, message: &str) {
+        let source = Source {
+            id: CONTROLLER,
+            name: CONTROLLER,
+            group_id: "",
+        };
+        let now = self.ground.clock.now();
+        self.ground.bulletins.post(now, level, source, message);
+    }
+
+    /// Whether the flow of this id is the current one.
+    fn has(&self, flow_id: Option<&str>) -> bool {
+        let running = self.running.lock();
+        running.flow().is_some() && running.flow_id.as_deref() == flow_id
+    }
+
+    fn with_engine<T>(&self, work: impl FnOnce(&Engine) -> T) -> Result<T, AgentError> {
+        match &self.running.lock().engine {
+            Some(engine) => Ok(work(engine)),
+            None => Err(AgentError::Refused("no flow is running".to_owned())),
+        }
+    }
+
+    /// Has the engine hold what should be held, and waits until that is so.
+    fn hold(&self) -> Result<(), AgentError> {
+        let deadline = Instant::now() + self.times.grace;
+        loop {
+            let busy = {
+                let running = self.running.lock();
+                let Some(engine) = &running.engine else {
+                    return Ok(());
+                };
+                engine.hold(|id| running.is_paused || running.held.contains(id));
+                engine.settle(Duration::ZERO)
+            };
+            match busy {
+                None => return Ok(()),
+                Some(name) if Instant::now() >= deadline => {
+                    return Err(AgentError::Refused(format!(
+                        "processor '{name}' is still at work; it stops when that is done"
+                    )));
+                }
+                // Others may look meanwhile.
+                Some(_) => std::thread::sleep(SETTLE_PAUSE),
+            }
+        }
+    }
+
+    fn stop_engine(&self) -> Option<Flow> {
+        let (engine, resting) = {
+            let mut running = self.running.lock();
+            (running.engine.take(), running.resting.take())
+        };
+        let Some(engine) = engine else { return resting };
+        if !engine.ask_to_stop(self.times.grace) {
+            let processors = engine.busy().join(", ");
+            let message = format!("the flow cannot be stopped: {processors} did not end in time");
+            self.post(Level::Warning, &message);
+        }
+        Some(engine.stop())
+    }
+
+    /// The flow of before goes on, as if nothing had been tried.
+    fn resume_after_failure(&self, before: Option<Flow>, was_running: bool) {
+        let Some(flow) = before else { return };
+        if !was_running || !self.running.lock().stops.is_empty() {
+            self.running.lock().resting = Some(flow);
+            return;
+        }
+        if let Err(error) = self.start_flow(flow.clone()) {
+            self.running.lock().resting = Some(flow);
+            self.ground.failure.report(error);
+        }
+    }
+
+    fn start_flow(&self, flow: Flow) -> Result<(), AgentError> {
+        let prepared = Prepared::new(self.ground.clock.now(), flow)?;
+        let engine = Engine::start(self.ground.clone(), prepared)?;
+        self.running.lock().engine = Some(engine);
+        self.hold()
+    }
+
     fn start_text(
         &self,
         text: &str,
-        origin: &str,
+        path: &Path,
         flow_id: Option<String>,
     ) -> Result<(), AgentError> {
-        let prepared = self.prepare(text, origin)?;
-        let engine = Engine::start(self.ground.clone(), prepared)?;
-        let flow = engine.flow();
-        tracing::info!(
-            flow = flow.name,
-            processors = flow.processors.len(),
-            connections = flow.connections.len(),
-            "flow started"
-        );
-        *self.running.lock() = Running {
-            engine: Some(engine),
-            flow_id,
+        let prepared = self.prepare(text, &path.display().to_string())?;
+        let is_stopped = !self.running.lock().stops.is_empty();
+        let (engine, resting) = match is_stopped {
+            true => (None, Some(prepared.flow())),
+            false => (Some(Engine::start(self.ground.clone(), prepared)?), None),
         };
+        let mut running = self.running.lock();
+        running.engine = engine;
+        running.resting = resting;
+        running.flow_id = flow_id;
+        running.text = Some(path.to_owned());
+        if let Some(engine) = &running.engine {
+            let flow = engine.flow();
+            tracing::info!(
+                flow = flow.name,
+                processors = flow.processors.len(),
+                connections = flow.connections.len(),
+                "flow started"
+            );
+        }
         Ok(())
     }
 
@@ -232,7 +557,6 @@ impl Supervisor {
         Ok(sealed.unwrap_or_else(|| text.to_owned()))
     }
 
-    /// Writes the applied flow whole or not at all.
     fn persist(&self, flow_id: Option<String>, text: &str) -> Result<(), AgentError> {
         let applied = AppliedFlow {
             version: 1,
@@ -241,23 +565,25 @@ impl Supervisor {
             text: self.sealed(text)?,
         };
         let path = self.applied_path();
-        let partial = path.with_extension("part");
-        let write = || -> std::io::Result<()> {
-            let mut file = fs::File::create(&partial)?;
-            file.write_all(&serde_json::to_vec_pretty(&applied)?)?;
-            file.sync_all()?;
-            fs::rename(&partial, &path)?;
-            fs::File::open(&self.dir)?.sync_all()
-        };
-        write().map_err(|source| AgentError::File {
-            action: "write",
-            path: path.clone(),
-            source,
-        })
+        serde_json::to_vec_pretty(&applied)
+            .map_err(std::io::Error::from)
+            .and_then(|bytes| whole_file::write(&path, &bytes))
+            .map_err(|source| AgentError::File {
+                action: "write",
+                path: path.clone(),
+                source,
+            })
     }
 
     fn applied_path(&self) -> PathBuf {
         self.dir.join("applied-flow.json")
+    }
+}
+
+impl Running {
+    fn flow(&self) -> Option<&Flow> {
+        let running = self.engine.as_ref().map(Engine::flow);
+        running.or(self.resting.as_ref())
     }
 }
 
@@ -269,3 +595,9 @@ pub(crate) fn read(path: &Path) -> Result<String, AgentError> {
         source,
     })
 }
+
+/// The agent's own name among its components, as C++ agents have it.
+pub(crate) const CONTROLLER: &str = "FlowController";
+
+/// Pause between two looks at a processor that should come to rest.
+const SETTLE_PAUSE: Duration = Duration::from_millis(5);

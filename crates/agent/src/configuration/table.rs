@@ -492,7 +492,7 @@ pub const KEYS: &[Key] = &[
         "nifi.c2.asset.download.timeout",
         "c2.asset_download_timeout",
         "Longest download of one asset.",
-        "30 sec",
+        "1 hour",
     ),
     Key::new(
         kind(

@@ -39,6 +39,10 @@ pub(super) fn run(context: &Context, mut processor: Box<dyn Processor>) {
     };
     let mut schedule = Schedule::new(plan, Instant::now(), clock.now());
     while !context.is_stopping() {
+        if node.wake.is_held.load(Ordering::Acquire) {
+            context.rest_until(None);
+            continue;
+        }
         let is_woken = node.wake.is_woken.swap(false, Ordering::AcqRel);
         let started = Instant::now();
         match schedule.decide(started, clock.now(), is_woken, node.as_ref()) {
@@ -52,10 +56,12 @@ pub(super) fn run(context: &Context, mut processor: Box<dyn Processor>) {
                 continue;
             }
         }
-        node.active.fetch_add(1, Ordering::SeqCst);
+        if !node.begins() {
+            continue;
+        }
         let attempt = AssertUnwindSafe(|| trigger(context, processor.as_mut()));
         let outcome = std::panic::catch_unwind(attempt);
-        node.active.fetch_sub(1, Ordering::SeqCst);
+        node.ends();
         let nanos = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         node.stats.nanos.fetch_add(nanos, Ordering::Relaxed);
         let Some(outcome) = judge(context, outcome) else {

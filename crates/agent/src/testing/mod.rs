@@ -87,3 +87,19 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// A flow that makes a FlowFile each 10 ms and logs it; the queue between is `q`.
+pub(crate) fn make_and_log(name: &str) -> String {
+    format!(
+        "
+MiNiFi Config Version: 3
+Flow Controller: {{name: {name}}}
+Processors:
+- {{name: make, class: GenerateFlowFile, scheduling period: 10 ms}}
+- {{name: log, class: LogAttribute, auto-terminated relationships list: [success],
+   Properties: {{Log Level: trace, FlowFiles To Log: 0}}}}
+Connections:
+- {{id: q, source name: make, source relationship name: success, destination name: log}}
+"
+    )
+}

@@ -1,5 +1,6 @@
 //! The table of experiments, in the order in which `thalweg lab list` prints them.
 
+mod agent_idle;
 mod fleet;
 mod line;
 mod rest_proxy;
@@ -18,4 +19,5 @@ pub const ALL: &[Experiment] = &[
     rest_proxy::EXPERIMENT,
     fleet::register::EXPERIMENT,
     fleet::heartbeat::EXPERIMENT,
+    agent_idle::EXPERIMENT,
 ];
