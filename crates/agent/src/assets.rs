@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256, Sha512};
 use crate::AgentError;
 use crate::control::{Link, control_error};
 use crate::limits::{ASSET_BYTES_MAX, ASSETS_MAX};
+use crate::parameters::ASSET_LIST;
 use crate::supervisor::Updated;
 use crate::whole_file;
 
@@ -99,7 +100,7 @@ impl Assets {
     /// The folder as it was left; one that cannot be understood counts as empty, and is brought
     /// again.
     pub(crate) fn open(dir: PathBuf) -> Assets {
-        let kept = fs::read(dir.join(STATE)).ok();
+        let kept = fs::read(dir.join(ASSET_LIST)).ok();
         let book = kept.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         Assets {
             dir,
@@ -220,7 +221,7 @@ impl Assets {
             .components()
             .all(|part| matches!(part, Component::Normal(_)))
             && path.file_name().is_some()
-            && file != STATE
+            && file != ASSET_LIST
             && !file.contains('\0');
         if !is_inside {
             return Err(AgentError::Refused(format!(
@@ -231,7 +232,7 @@ impl Assets {
     }
 
     fn keep(&self, book: Book) -> Result<(), AgentError> {
-        let path = self.dir.join(STATE);
+        let path = self.dir.join(ASSET_LIST);
         let written = fs::create_dir_all(&self.dir)
             .and_then(|()| Ok(serde_json::to_vec_pretty(&book)?))
             .and_then(|bytes| whole_file::write(&path, &bytes));
@@ -361,6 +362,3 @@ async fn download(
             source,
         })
 }
-
-/// What is known of assets, in their folder.
-const STATE: &str = ".state";

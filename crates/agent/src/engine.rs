@@ -231,7 +231,17 @@ impl Prepared {
 impl Engine {
     /// Starts a prepared flow on what its connections held before.
     pub fn start(ground: Ground, prepared: Prepared) -> Result<Engine, AgentError> {
+        Engine::start_held(ground, prepared, |_| false)
+    }
+
+    /// As [`Self::start`], but the processors that `is_held` names rest from the beginning.
+    pub(crate) fn start_held(
+        ground: Ground,
+        prepared: Prepared,
+        is_held: impl Fn(&str) -> bool,
+    ) -> Result<Engine, AgentError> {
         let (mut engine, workers) = Engine::assemble(ground, prepared);
+        engine.hold(is_held);
         for Worker { context, processor } in workers {
             let thread = std::thread::Builder::new()
                 .name(context.name().chars().take(THREAD_NAME_CHARS).collect())

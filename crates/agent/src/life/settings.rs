@@ -9,11 +9,11 @@ use crate::cli::RunArgs;
 use crate::configuration::{Configuration, Sources};
 use crate::control::ControlConfig;
 use crate::limits::FLOW_STOP_WAIT_DEFAULT;
-use crate::logs::{LogConfig, Logs, PREFIX};
+use crate::logs::{LogConfig, Logs};
 use crate::metrics::MetricsConfig;
 use crate::properties::{self, Overlay, Told};
 use crate::repository::Repository;
-use crate::supervisor::{StopTimes, read};
+use crate::supervisor::StopTimes;
 use crate::watchdog::WatchdogConfig;
 
 /// What the settings of an agent come to.
@@ -46,7 +46,7 @@ impl Plan {
             },
             watchdog: WatchdogConfig::of(&property)?,
             metrics: MetricsConfig::of(&property)?,
-            logs: LogConfig::of(&log_settings(args, configuration)?)?,
+            logs: LogConfig::of(configuration.values())?,
         })
     }
 }
@@ -106,42 +106,6 @@ fn checked(args: &RunArgs, dir: &Path, overlay: &Overlay) -> Result<Configuratio
     Ok(configuration)
 }
 
-/// What `nifi.log.*` says, and `minifi-log.properties` beside the properties file, whose keys are
-/// the same without what they begin with in the other.
-fn log_settings(
-    args: &RunArgs,
-    configuration: &Configuration,
-) -> Result<BTreeMap<String, String>, AgentError> {
-    let all = configuration.values().iter();
-    let own = all.filter(|(key, _)| key.starts_with(PREFIX));
-    let mut settings: BTreeMap<String, String> = own
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
-    let beside = args
-        .properties
-        .as_ref()
-        .map(|path| path.with_file_name(LOG_FILE));
-    let Some(path) = beside.filter(|path| path.exists()) else {
-        return Ok(settings);
-    };
-    for (index, line) in read(&path)?.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with(['#', '!']) {
-            continue;
-        }
-        let Some((key, value)) = line.split_once('=') else {
-            let (path, number) = (path.display(), index + 1);
-            let reason = format!("{path} line {number}: this is no key=value");
-            return Err(AgentError::Setting(reason));
-        };
-        let key = format!("{PREFIX}{}", key.trim());
-        settings
-            .entry(key)
-            .or_insert_with(|| value.trim().to_owned());
-    }
-    Ok(settings)
-}
-
 /// The agent's identifier: as told, else the one it had before, else a new one.
 pub(super) fn identifier(
     args: &RunArgs,
@@ -167,9 +131,6 @@ const FLOW_FILE: &str = "nifi.flow.configuration.file";
 const ASSET_DIRECTORY: &str = "nifi.asset.directory";
 const DRAIN: &str = "nifi.flowcontroller.drain.timeout";
 const GRACE: &str = "nifi.flowcontroller.graceful.shutdown.period";
-
-/// MiNiFi's settings of logs.
-const LOG_FILE: &str = "minifi-log.properties";
 
 /// The second one stands in where the first one is not set.
 const IDENTIFIERS: [&str; 2] = [
@@ -270,7 +231,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let args = args_with(dir.path(), "nifi.log.logger.root=DEBUG,stderr\n");
         let beside = "logger.root=INFO,rolling\nappender.rolling.max_files=2\n";
-        std::fs::write(dir.path().join(LOG_FILE), beside).unwrap();
+        std::fs::write(dir.path().join("minifi-log.properties"), beside).unwrap();
         let (configuration, _) = settle(&args, dir.path(), &Logs::silent()).unwrap();
         let plan = Plan::of(&args, dir.path(), &configuration).unwrap();
         let logs = plan.logs.unwrap();

@@ -139,7 +139,7 @@ fn wrong(key: &str, reason: &str) -> AgentError {
 }
 
 /// What every key of logs begins with in the properties file.
-pub(crate) const PREFIX: &str = "nifi.log.";
+pub(super) const PREFIX: &str = "nifi.log.";
 
 /// Keys about how a line looks; ours always has time, level and origin.
 const IDLE: &[&str] = &[

@@ -16,7 +16,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
-pub(crate) use self::config::{LogConfig, PREFIX};
+pub(crate) use self::config::LogConfig;
+use self::config::PREFIX;
 use self::rolling::Rolling;
 use crate::AgentError;
 use crate::limits::RECENT_LOG_BYTES_MAX;

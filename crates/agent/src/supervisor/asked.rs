@@ -98,7 +98,7 @@ impl Supervisor {
     }
 
     /// Has the engine hold what should be held, and waits until that is so.
-    pub(super) fn hold(&self) -> Result<(), AgentError> {
+    fn hold(&self) -> Result<(), AgentError> {
         let deadline = Instant::now() + self.times.grace;
         loop {
             let busy = {

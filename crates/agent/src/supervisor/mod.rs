@@ -362,9 +362,11 @@ impl Supervisor {
 
     fn start_flow(&self, flow: Flow) -> Result<(), AgentError> {
         let prepared = Prepared::new(self.ground.clock.now(), flow)?;
-        let engine = Engine::start(self.ground.clone(), prepared)?;
-        self.running.lock().engine = Some(engine);
-        self.hold()
+        let mut running = self.running.lock();
+        let is_held = |id: &str| running.is_paused || running.held.contains(id);
+        let engine = Engine::start_held(self.ground.clone(), prepared, is_held)?;
+        running.engine = Some(engine);
+        Ok(())
     }
 
     fn start_text(
