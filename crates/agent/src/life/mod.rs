@@ -124,7 +124,7 @@ async fn live(
         () = beside.restart.notified() => Ok(Ended::Restarts),
         error = failure.wait() => Err(error),
     };
-    beside.end();
+    beside.end(matches!(outcome, Ok(Ended::Restarts)));
     let stopping = {
         let supervisor = Arc::clone(supervisor);
         tokio::task::spawn_blocking(move || supervisor.stop())
@@ -206,8 +206,9 @@ impl Beside {
         })
     }
 
-    fn end(self) {
-        if let Some(service) = &self.service {
+    fn end(self, restarts: bool) {
+        // To systemd a start anew is no end: the process stays, and it would be killed.
+        if let Some(service) = self.service.as_ref().filter(|_| !restarts) {
             service.tell("STOPPING=1");
         }
         for task in self.tasks {

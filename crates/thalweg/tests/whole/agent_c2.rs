@@ -288,7 +288,9 @@ fn an_agent_is_seen_and_steered_by_its_own_commands() {
         format!(
             "nifi.metrics.publisher.class=PrometheusMetricsPublisher\n\
              nifi.metrics.publisher.PrometheusMetricsPublisher.port={port}\n\
-             nifi.metrics.publisher.agent.identifier=a1\n"
+             nifi.metrics.publisher.agent.identifier=a1\n\
+             nifi.provenance.repository.class.name=ProvenanceRepository\n\
+             nifi.provenance.repository.max.storage.time=1 hour\n"
         ),
     )
     .unwrap();
@@ -348,6 +350,38 @@ fn an_agent_is_seen_and_steered_by_its_own_commands() {
     assert_eq!(text(&agent.run(&["flow", "stop"]).stdout), "done\n");
     assert_eq!(agent.status()["is_running"], false);
     assert_eq!(text(&agent.run(&["flow", "start"]).stdout), "done\n");
+
+    // What became of a FlowFile, from its making to its end.
+    let events = |arguments: &[&str]| {
+        let all = [&["provenance", "--output", "json"], arguments].concat();
+        let output = agent.run(&all);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["events"].clone()
+    };
+    let kinds = |events: &Value| -> Vec<String> {
+        let events = events.as_array().unwrap().iter();
+        events
+            .map(|event| event["kind"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let last = events(&["--kind", "DROP", "--count", "1"]);
+    let uuid = last[0]["uuid"].as_str().unwrap();
+    let lineage = kinds(&events(&[uuid]));
+    assert_eq!(
+        lineage.first().map(String::as_str),
+        Some("CREATE"),
+        "{lineage:?}"
+    );
+    assert_eq!(
+        lineage.last().map(String::as_str),
+        Some("DROP"),
+        "{lineage:?}"
+    );
+    let page = text(&agent.run(&["provenance", uuid]).stdout);
+    assert!(
+        page.contains("GenerateFlowFile") && page.contains("PutFile"),
+        "{page}"
+    );
 
     let bundle = dir.path().join("bundle.tar.gz");
     let output = agent.run(&["debug", "--to", bundle.to_str().unwrap()]);
