@@ -8,8 +8,11 @@
 //!
 //! Leaves out every server: agents call in (C2), nobody calls them.
 
+mod assets;
 mod bulletins;
+mod bundle;
 pub mod cli;
+pub mod configuration;
 mod connection;
 pub mod content;
 mod control;
@@ -21,30 +24,40 @@ mod error;
 pub mod expression;
 pub mod fail_point;
 pub mod flowfile;
+#[doc(hidden)]
+pub mod fuzzing;
 mod host;
 mod json;
 mod kafka;
+mod life;
 pub mod limits;
+mod local;
+mod logs;
 mod manifest;
 mod mqtt;
 mod net;
+mod metrics;
 pub mod parameters;
 mod patterns;
+mod prioritizer;
 pub mod processors;
+mod properties;
 pub mod provenance;
 mod record_sets;
 mod records;
 pub mod repository;
 mod reverse_dns;
+mod secrets;
+mod service;
 pub mod services;
 pub mod session;
 mod signal;
 mod supervisor;
 mod units;
 mod watch;
+mod watchdog;
+mod whole_file;
 
-#[cfg(test)]
-mod control_tests;
 #[cfg(test)]
 mod flow_tests;
 #[cfg(test)]
@@ -58,3 +71,4 @@ mod testing;
 
 pub use bulletins::{Bulletin, Bulletins, Level};
 pub use error::AgentError;
+pub use logs::Logs;

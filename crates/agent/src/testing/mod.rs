@@ -26,7 +26,8 @@ use journal::RealDisk;
 
 use crate::bulletins::Bulletins;
 use crate::definition::Flow;
-use crate::engine::{Engine, Failure, Ground, Prepared};
+use crate::engine::{Engine, EngineOptions, Failure, Ground, Prepared};
+use crate::parameters::Outside;
 use crate::repository::{Repository, RepositoryLimits, RepositoryOptions};
 
 /// A repository in `dir` that tidies up often, and the rest of the ground.
@@ -62,6 +63,8 @@ pub(crate) fn ground_as(
         clock: Arc::new(SystemClock),
         runtime: runtime.handle().clone(),
         failure: Arc::new(Failure::default()),
+        options: EngineOptions::default(),
+        outside: Outside::default(),
     }
 }
 
@@ -100,4 +103,20 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "waited too long until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// A flow that makes a FlowFile each 10 ms and logs it; the queue between is `q`.
+pub(crate) fn make_and_log(name: &str) -> String {
+    format!(
+        "
+MiNiFi Config Version: 3
+Flow Controller: {{name: {name}}}
+Processors:
+- {{name: make, class: GenerateFlowFile, scheduling period: 10 ms}}
+- {{name: log, class: LogAttribute, auto-terminated relationships list: [success],
+   Properties: {{Log Level: trace, FlowFiles To Log: 0}}}}
+Connections:
+- {{id: q, source name: make, source relationship name: success, destination name: log}}
+"
+    )
 }

@@ -1,5 +1,6 @@
 //! The table of experiments, in the order in which `thalweg lab list` prints them.
 
+mod agent_idle;
 mod fleet;
 mod line;
 mod repositories;
@@ -23,4 +24,5 @@ pub const ALL: &[Experiment] = &[
     tail::EXPERIMENT,
     repositories::EXPERIMENT,
     repositories::small::EXPERIMENT,
+    agent_idle::EXPERIMENT,
 ];
