@@ -90,6 +90,9 @@ pub const JOURNAL_PENDING_BYTES_MAX: u64 = 16 << 20;
 /// Files of reclaimed segments kept for new ones: about as many as one tidying frees.
 pub const SPARE_SEGMENTS_MAX: u32 = 6;
 
+/// FlowFiles that are swapped out together, as NiFi does.
+pub const SWAP_BATCH_FLOW_FILES: usize = 10_000;
+
 /// Journal bytes between two snapshots at least; restart replays about as much.
 pub const SNAPSHOT_BYTES_MIN: u64 = 64 << 20;
 
