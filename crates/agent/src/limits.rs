@@ -90,6 +90,9 @@ pub const JOURNAL_PENDING_BYTES_MAX: u64 = 16 << 20;
 /// Files of reclaimed segments kept for new ones: about as many as one tidying frees.
 pub const SPARE_SEGMENTS_MAX: u32 = 6;
 
+/// FlowFiles of one connection that stay in memory, where nothing else is said; NiFi's own.
+pub const SWAP_THRESHOLD_DEFAULT: u64 = 20_000;
+
 /// FlowFiles that are swapped out together, as NiFi does.
 pub const SWAP_BATCH_FLOW_FILES: usize = 10_000;
 
