@@ -39,6 +39,7 @@ pub mod services;
 pub mod session;
 mod signal;
 mod supervisor;
+mod syslog;
 mod units;
 mod watch;
 

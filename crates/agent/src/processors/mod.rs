@@ -10,16 +10,23 @@ mod fetch_file;
 mod files;
 mod generate_flow_file;
 mod get_file;
+mod get_tcp;
 mod invoke_http;
 mod kafka_properties;
 mod list_file;
 mod listen_http;
+mod listen_socket;
+mod listen_syslog;
+mod listen_tcp;
+mod listen_udp;
 mod log_attribute;
 mod mqtt_properties;
 mod proc_fs_monitor;
 mod publish_kafka;
 mod publish_mqtt;
 mod put_file;
+mod put_tcp;
+mod put_udp;
 mod route_on_attribute;
 mod settings;
 mod tail_file;
@@ -211,6 +218,12 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &consume_mqtt::KIND,
     &invoke_http::KIND,
     &listen_http::KIND,
+    &listen_tcp::KIND,
+    &listen_udp::KIND,
+    &listen_syslog::KIND,
+    &get_tcp::KIND,
+    &put_tcp::KIND,
+    &put_udp::KIND,
     &put_file::KIND,
 ];
 
