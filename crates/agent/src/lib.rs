@@ -53,6 +53,7 @@ pub mod services;
 pub mod session;
 mod signal;
 mod supervisor;
+mod syslog;
 mod units;
 mod watch;
 mod watchdog;

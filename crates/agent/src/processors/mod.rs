@@ -16,11 +16,16 @@ mod files;
 mod fragments;
 mod generate_flow_file;
 mod get_file;
+mod get_tcp;
 mod invoke_http;
 mod kafka_properties;
 mod lines;
 mod list_file;
 mod listen_http;
+mod listen_socket;
+mod listen_syslog;
+mod listen_tcp;
+mod listen_udp;
 mod log_attribute;
 mod mqtt_properties;
 mod proc_fs_monitor;
@@ -29,6 +34,8 @@ mod publish_mqtt;
 mod put_file;
 mod refused;
 mod replace_text;
+mod put_tcp;
+mod put_udp;
 mod route_on_attribute;
 mod route_text;
 mod segment_content;
@@ -256,6 +263,12 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &consume_mqtt::KIND,
     &invoke_http::KIND,
     &listen_http::KIND,
+    &listen_tcp::KIND,
+    &listen_udp::KIND,
+    &listen_syslog::KIND,
+    &get_tcp::KIND,
+    &put_tcp::KIND,
+    &put_udp::KIND,
     &put_file::KIND,
 ];
 

@@ -27,7 +27,8 @@ use bytes::Bytes;
 use memchr::memmem::Finder;
 
 use self::known::{Known, fill, open};
-use self::lines::{Lines, Pattern, cut, is_compressed, unescape};
+pub(super) use self::lines::unescape;
+use self::lines::{Lines, Pattern, cut, is_compressed};
 use super::{
     AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings, Shape,
