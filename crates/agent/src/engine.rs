@@ -35,6 +35,8 @@ use crate::services::Services;
 use crate::signal::{Heard, Signal};
 
 #[cfg(test)]
+#[cfg(test)]
+pub(crate) use task::is_passing;
 pub(crate) use task::trigger;
 
 /// What a flow runs on; outlives it.
@@ -398,6 +400,11 @@ impl Context {
     /// The processor's name.
     pub fn name(&self) -> &str {
         &self.node.name
+    }
+
+    /// Whether any connection leads to the processor.
+    pub fn has_incoming(&self) -> bool {
+        !self.node.inputs.is_empty()
     }
 
     /// Whether the processor should come to an end soon.

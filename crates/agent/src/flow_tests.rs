@@ -297,7 +297,7 @@ fn killed_twenty_times_every_line_arrives_once_and_in_order() {
 }
 
 /// This very test binary, run as an agent.
-fn agent(dir: &Path, flow: &Path) -> Child {
+pub(crate) fn agent(dir: &Path, flow: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",

@@ -22,7 +22,7 @@ pub mod definition;
 pub mod engine;
 mod error;
 pub mod expression;
-mod fail_point;
+pub mod fail_point;
 pub mod flowfile;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -35,12 +35,15 @@ mod local;
 mod logs;
 mod manifest;
 mod metrics;
+mod mqtt;
+mod net;
 pub mod parameters;
 mod patterns;
 mod prioritizer;
 pub mod processors;
 mod properties;
 pub mod provenance;
+mod record_sets;
 mod records;
 pub mod repository;
 mod reverse_dns;
@@ -58,7 +61,11 @@ mod whole_file;
 #[cfg(test)]
 mod flow_tests;
 #[cfg(test)]
+mod measure;
+#[cfg(test)]
 mod repository_tests;
+#[cfg(test)]
+mod sim_tests;
 #[cfg(test)]
 mod testing;
 

@@ -20,8 +20,23 @@ pub const EXPRESSION_RESULT_BYTES_MAX: usize = 1 << 20;
 /// Depth of expressions that are made of texts while they are evaluated (`evaluateELString`).
 pub const EXPRESSION_STRINGS_DEPTH_MAX: usize = 4;
 
-/// Depth of one JSON document; deeper is hostile, and reading it is recursive.
-pub const JSON_DEPTH_MAX: usize = 128;
+/// Pieces that one FlowFile is split into at most: they are made in one session.
+pub const SPLITS_MAX: usize = 1_000_000;
+
+/// Bytes of one line where lines are changed one after the other; longer ones are no text.
+pub const TEXT_LINE_BYTES_MAX: usize = 64 << 20;
+
+/// FlowFiles that RouteText makes of one: one for each route and group.
+pub const TEXT_GROUPS_MAX: usize = 10_000;
+
+/// Fields of one record: more are no table.
+pub const RECORD_FIELDS_MAX: usize = 10_000;
+
+/// Bytes of one record of XML, whose texts and elements stand in memory together.
+pub const RECORD_BYTES_MAX: usize = 64 << 20;
+
+/// Depth of elements in one record of XML.
+pub const XML_DEPTH_MAX: usize = 128;
 
 /// FlowFiles that a connection holds before its source rests; MiNiFi C++'s own default.
 pub const CONNECTION_FLOW_FILES_DEFAULT: u64 = 2_000;

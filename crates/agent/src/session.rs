@@ -516,7 +516,11 @@ impl<'n> ProcessSession<'n> {
             )));
         }
         if !self.is_dirty {
-            return Ok(());
+            // What earlier commits of this session did may still be on its way.
+            return match waits {
+                true => Ok(self.repository.wait_for_disk()?),
+                false => Ok(()),
+            };
         }
         let puts = self.resolve();
         let kind = self.node.kind_name();

@@ -176,7 +176,7 @@ impl Repository {
         repository.save_new(CONTENT_STATE, options.content.mark().as_bytes())?;
         if must_snapshot {
             // Frames that never happened must not be read again behind those that come now.
-            repository.tidy()?;
+            repository.replace()?;
         }
         Ok(repository)
     }

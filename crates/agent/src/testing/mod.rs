@@ -2,10 +2,19 @@
 //! few lines.
 
 mod broker;
+mod certs;
+mod group;
+mod hand;
+mod http;
+mod mqtt;
 mod rig;
 mod rig_tests;
 
 pub(crate) use broker::Broker;
+pub(crate) use certs::Certificates;
+pub(crate) use hand::HandFlow;
+pub(crate) use http::{Answer, HttpPeer, Seen};
+pub(crate) use mqtt::MqttPeer;
 pub(crate) use rig::{Out, Rig};
 
 use std::path::Path;
@@ -33,13 +42,21 @@ pub(crate) fn ground_with(
     options: RepositoryOptions,
 ) -> Ground {
     let limits = RepositoryLimits {
-        segment_bytes: 4 << 20,
+        segment_bytes: 16 << 20,
         snapshot_bytes_min: 1 << 20,
         pinned_bytes_max: 4 << 20,
         content_pinned_bytes_max: 4 << 20,
         reserve_bytes: 64 << 10,
     };
-    let options = RepositoryOptions { limits, ..options };
+    ground_as(dir, runtime, RepositoryOptions { limits, ..options })
+}
+
+/// A repository as `options` say, and the rest of the ground.
+pub(crate) fn ground_as(
+    dir: &Path,
+    runtime: &tokio::runtime::Runtime,
+    options: RepositoryOptions,
+) -> Ground {
     Ground {
         repository: Repository::open(Arc::new(RealDisk), &dir.join("repository"), options).unwrap(),
         bulletins: Arc::new(Bulletins::default()),
