@@ -208,6 +208,9 @@ pub const PROVENANCE_EVENTS_SHOWN_MAX: usize = 10_000;
 /// FlowFiles that one lineage follows; each is a look through the provenance repository.
 pub const LINEAGE_FLOW_FILES_MAX: usize = 500;
 
+/// How long one lineage is looked for: somebody waits for it at a terminal.
+pub const LINEAGE_WAIT: Duration = Duration::from_secs(30);
+
 /// Bytes of one file of settings; the longest shipped ones have a few hundred lines.
 pub const CONFIGURATION_BYTES_MAX: usize = 1 << 20;
 
