@@ -470,6 +470,8 @@ struct Schedule {
     due: Instant,
     /// It waits to be woken until then.
     woken_until: Option<Instant>,
+    /// It runs then without input too.
+    alarm: Option<Instant>,
 }
 
 impl Schedule {
@@ -491,8 +493,12 @@ impl Schedule {
             let wall = context.ground.clock.now();
             match node.available(wall) {
                 Available::Now => {}
-                Available::At(at) => return Some(Some(now + at.since(wall))),
-                Available::Nothing => return Some(None),
+                _ if self.alarm.is_some_and(|alarm| now >= alarm) => {}
+                Available::At(at) => {
+                    let at = now + at.since(wall);
+                    return Some(Some(self.alarm.map_or(at, |alarm| alarm.min(at))));
+                }
+                Available::Nothing => return Some(self.alarm),
             }
         }
         node.is_held_back().then_some(None)
@@ -506,15 +512,19 @@ impl Schedule {
             Scheduling::TimerDriven(period) => period,
             Scheduling::CronDriven(_) => Duration::ZERO,
         };
+        self.alarm = match next {
+            Next::ScheduledOr(after) => Some(now + after),
+            _ => None,
+        };
         self.due = match next {
             Next::Again => now,
-            Next::Scheduled
+            Next::Scheduled | Next::ScheduledOr(_)
                 if node.has_input()
                     && node.available(context.ground.clock.now()) == Available::Now =>
             {
                 now
             }
-            Next::Scheduled | Next::Woken(_) => started + period,
+            Next::Scheduled | Next::ScheduledOr(_) | Next::Woken(_) => started + period,
             Next::Yield => now + node.definition.yield_period,
         };
         if let Next::Woken(at_the_latest) = next {
@@ -529,6 +539,7 @@ fn run(context: &Context, mut processor: Box<dyn Processor>) {
     let mut schedule = Schedule {
         due: Instant::now(),
         woken_until: None,
+        alarm: None,
     };
     while !context.is_stopping() {
         if let Some(deadline) = schedule.hold(context) {

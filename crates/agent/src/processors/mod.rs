@@ -4,20 +4,31 @@
 //! and the `processors` listing. Names and defaults are MiNiFi C++'s; where Thalweg differs, the
 //! property's description says so.
 
+mod archive;
 mod buffers;
+mod compress_content;
+mod consume_journald;
+mod execute_process;
 mod fetch_file;
 mod files;
+mod flow_file_stream;
 mod generate_flow_file;
 mod get_file;
+mod hash_content;
 mod list_file;
 mod log_attribute;
+mod measure_throughput;
+mod merge_content;
+mod packing;
 mod proc_fs_monitor;
 mod publish_kafka;
 mod publish_mqtt;
 mod put_file;
+mod retry_flow_file;
 mod route_on_attribute;
 mod settings;
 mod tail_file;
+mod unpack_content;
 mod update_attribute;
 
 #[cfg(test)]
@@ -168,6 +179,8 @@ pub trait Processor: Send {
 pub enum Next {
     /// When its schedule says so, or at once while it has input.
     Scheduled,
+    /// The same, and after so long without input too: it keeps something that comes of age.
+    ScheduledOr(std::time::Duration),
     /// At once, if nothing holds it back: it has more to do.
     Again,
     /// When it is woken, and after so long at the latest.
@@ -193,11 +206,19 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &get_file::KIND,
     &list_file::KIND,
     &fetch_file::KIND,
+    &consume_journald::KIND,
+    &execute_process::KIND,
     &generate_flow_file::KIND,
     &proc_fs_monitor::KIND,
     &update_attribute::KIND,
     &route_on_attribute::KIND,
+    &retry_flow_file::KIND,
+    &hash_content::KIND,
+    &compress_content::KIND,
+    &merge_content::KIND,
+    &unpack_content::KIND,
     &log_attribute::KIND,
+    &measure_throughput::KIND,
     &publish_kafka::KIND,
     &publish_mqtt::KIND,
     &put_file::KIND,

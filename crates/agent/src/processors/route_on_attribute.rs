@@ -67,7 +67,7 @@ enum Strategy {
 
 impl RouteOnAttribute {
     fn new(settings: &Settings<'_>) -> Result<Self, String> {
-        let names = settings.relationships();
+        let names = KIND.relationships_of(settings.set());
         let routes: Vec<Expression> = settings
             .dynamic()?
             .into_iter()

@@ -139,9 +139,9 @@ impl<'a> Settings<'a> {
         Ok(found)
     }
 
-    /// The names of the processor's relationships, by their index.
-    pub fn relationships(&self) -> Vec<String> {
-        self.definition.relationships()
+    /// The properties that the flow sets, in its order.
+    pub fn set(&self) -> &'a [(String, String)] {
+        self.values
     }
 
     fn value(&self, name: &str) -> Option<&'a str> {
