@@ -251,6 +251,10 @@ impl Processor for CompressContent {
         }
         Ok(Next::Scheduled)
     }
+
+    fn is_concurrent(&self) -> bool {
+        true
+    }
 }
 
 const SUCCESS: usize = 0;

@@ -111,6 +111,10 @@ impl Processor for HashContent {
         }
         Ok(Next::Scheduled)
     }
+
+    fn is_concurrent(&self) -> bool {
+        true
+    }
 }
 
 impl Hasher {

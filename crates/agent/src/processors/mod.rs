@@ -5,34 +5,60 @@
 //! property's description says so.
 
 mod archive;
+mod attributes_to_json;
 mod buffers;
 mod compress_content;
 mod consume_journald;
+mod consume_kafka;
+mod consume_mqtt;
+mod convert_record;
+mod evaluate_json_path;
 mod execute_process;
+mod extract_text;
 mod fetch_file;
 mod files;
 mod flow_file_stream;
+mod fragments;
 mod generate_flow_file;
 mod get_file;
 mod hash_content;
+mod invoke_http;
+mod kafka_properties;
+mod lines;
 mod list_file;
+mod listen_http;
 mod log_attribute;
 mod measure_throughput;
 mod merge_content;
+mod mqtt_properties;
 mod packing;
 mod proc_fs_monitor;
 mod publish_kafka;
 mod publish_mqtt;
 mod put_file;
+mod refused;
+mod replace_text;
 mod retry_flow_file;
 mod route_on_attribute;
+mod route_text;
+mod segment_content;
 mod settings;
+mod split_content;
+mod split_json;
+mod split_record;
+mod split_text;
 mod tail_file;
 mod unpack_content;
 mod update_attribute;
 
 #[cfg(test)]
 mod docs_tests;
+#[cfg(test)]
+mod json_tests;
+#[cfg(test)]
+mod split_tests;
+#[cfg(test)]
+mod text_tests;
 
 use std::fmt;
 
@@ -172,6 +198,19 @@ pub trait Processor: Send {
 
     /// Lets go of what it holds outside, after the last trigger.
     fn stop(&mut self) {}
+
+    /// Whether several of it may work on the same queues at once, each on a thread of its own:
+    /// `max concurrent tasks` of them are made from the same settings. Not so where there is
+    /// state, a port to listen on, an order to keep or a source that is read once.
+    fn is_concurrent(&self) -> bool {
+        false
+    }
+
+    /// Whether one session may span many triggers, up to the run duration: a failure takes all of
+    /// them back, so that it must not have acted outside or committed by itself.
+    fn is_batching(&self) -> bool {
+        false
+    }
 }
 
 /// When a processor wants to run again.
@@ -185,6 +224,8 @@ pub enum Next {
     Again,
     /// When it is woken, and after so long at the latest.
     Woken(std::time::Duration),
+    /// At once when it is woken, whatever its schedule says, and after so long at the latest.
+    Listening(std::time::Duration),
     /// After its yield period.
     Yield,
 }
@@ -217,10 +258,25 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &compress_content::KIND,
     &merge_content::KIND,
     &unpack_content::KIND,
+    &split_text::KIND,
+    &split_content::KIND,
+    &segment_content::KIND,
+    &replace_text::KIND,
+    &route_text::KIND,
+    &extract_text::KIND,
+    &evaluate_json_path::KIND,
+    &split_json::KIND,
+    &attributes_to_json::KIND,
+    &convert_record::KIND,
+    &split_record::KIND,
     &log_attribute::KIND,
     &measure_throughput::KIND,
     &publish_kafka::KIND,
     &publish_mqtt::KIND,
+    &consume_kafka::KIND,
+    &consume_mqtt::KIND,
+    &invoke_http::KIND,
+    &listen_http::KIND,
     &put_file::KIND,
 ];
 
@@ -391,6 +447,10 @@ impl fmt::Debug for ProcessorKind {
 struct Funnel;
 
 impl Processor for Funnel {
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         _context: &Context,

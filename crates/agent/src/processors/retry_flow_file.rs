@@ -201,6 +201,10 @@ impl Processor for RetryFlowFile {
         }
         Ok(Next::Scheduled)
     }
+
+    fn is_concurrent(&self) -> bool {
+        true
+    }
 }
 
 const RETRY: usize = 0;

@@ -67,7 +67,7 @@ enum Strategy {
 
 impl RouteOnAttribute {
     fn new(settings: &Settings<'_>) -> Result<Self, String> {
-        let names = KIND.relationships_of(settings.set());
+        let names = settings.relationships();
         let routes: Vec<Expression> = settings
             .dynamic()?
             .into_iter()
@@ -125,6 +125,14 @@ impl RouteOnAttribute {
 }
 
 impl Processor for RouteOnAttribute {
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         context: &Context,

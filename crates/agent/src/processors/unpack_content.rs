@@ -189,6 +189,10 @@ impl Processor for UnpackContent {
         }
         Ok(Next::Scheduled)
     }
+
+    fn is_concurrent(&self) -> bool {
+        true
+    }
 }
 
 fn content_of(

@@ -80,6 +80,9 @@ pub(in crate::processors) fn tar_files(
     if files.is_empty() {
         return Err(damaged("it is no tar"));
     }
+    if at > size {
+        return Err(damaged("the tar ends too early"));
+    }
     Ok(files)
 }
 
