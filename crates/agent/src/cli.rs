@@ -378,7 +378,7 @@ fn list(name: Option<&str>) -> Result<(), AgentError> {
         match kind.dynamic {
             Dynamic::None => {}
             Dynamic::Attributes => out.push_str("    any other name: an attribute to set\n"),
-            Dynamic::Relationships => {
+            Dynamic::Relationships | Dynamic::RelationshipsIf { .. } => {
                 out.push_str("    any other name: a relationship with its condition\n");
             }
         }

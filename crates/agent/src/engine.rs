@@ -504,6 +504,7 @@ impl Schedule {
         let period = match node.definition.scheduling {
             Scheduling::EventDriven => Duration::ZERO,
             Scheduling::TimerDriven(period) => period,
+            Scheduling::CronDriven(_) => Duration::ZERO,
         };
         self.due = match next {
             Next::Again => now,

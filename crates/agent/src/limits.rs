@@ -32,6 +32,12 @@ pub const TEXT_GROUPS_MAX: usize = 10_000;
 /// Fields of one record: more are no table.
 pub const RECORD_FIELDS_MAX: usize = 10_000;
 
+/// Groups that one query over records makes, each held in memory.
+pub const QUERY_GROUPS_MAX: usize = 100_000;
+
+/// Rows that one query over records sorts or compares, each held in memory.
+pub const QUERY_ROWS_MAX: usize = 500_000;
+
 /// Bytes of one record of XML, whose texts and elements stand in memory together.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
 
@@ -87,6 +93,9 @@ pub const HOT_CONTENT_BYTES_MAX: u64 = 32 << 20;
 /// its file before it is dropped from memory.
 pub const JOURNAL_PENDING_BYTES_MAX: u64 = 16 << 20;
 
+/// Files of reclaimed segments kept for new ones: about as many as one tidying frees.
+pub const SPARE_SEGMENTS_MAX: u32 = 6;
+
 /// Journal bytes between two snapshots at least; restart replays about as much.
 pub const SNAPSHOT_BYTES_MIN: u64 = 64 << 20;
 
@@ -120,6 +129,18 @@ pub const TAIL_ROLLED_FILES_MAX: usize = 10_000;
 
 /// A tail looks again after this long even when the kernel told it nothing (network folders).
 pub const TAIL_RECHECK: Duration = Duration::from_secs(30);
+
+/// Folders in folders that are read; deeper is a loop or a mistake.
+pub const FOLDER_DEPTH_MAX: usize = 64;
+
+/// Files that were taken and cannot be removed, kept in mind so that none is taken twice.
+pub const LEFTOVERS_MAX: usize = 1_000;
+
+/// Files told of in one commit of a listing.
+pub const LISTING_FLOW_FILES_MAX: usize = 10_000;
+
+/// Files that changed at the same instant which a listing keeps apart: its state stays small.
+pub const LISTED_AT_ONCE_MAX: usize = 100_000;
 
 /// Bytes of one answer of a Kafka broker; metadata of thousands of partitions fits.
 pub const KAFKA_ANSWER_BYTES_MAX: usize = 16 << 20;

@@ -107,7 +107,7 @@ fn processor(kind: &ProcessorKind) -> Value {
         "supportedRelationships": relationships,
         "writesAttributes": writes,
         "supportsDynamicProperties": kind.dynamic != Dynamic::None,
-        "supportsDynamicRelationships": kind.dynamic == Dynamic::Relationships,
+        "supportsDynamicRelationships": kind.dynamic.has_relationships(),
         "inputRequirement": input,
     })
 }

@@ -58,9 +58,9 @@ impl<'t> Replacement<'t> {
                 push_plain(&mut pieces, &after[..len]);
                 rest = &after[len..];
             } else if let Some(named) = after.strip_prefix('{') {
-                let (name, tail) = named
-                    .split_once('}')
-                    .ok_or_else(|| format!("'{text}' opens a group's name and does not close it"))?;
+                let (name, tail) = named.split_once('}').ok_or_else(|| {
+                    format!("'{text}' opens a group's name and does not close it")
+                })?;
                 let group = groups
                     .clone()
                     .position(|known| known == Some(name))
@@ -165,7 +165,11 @@ fn push_plain<'t>(pieces: &mut Vec<Piece<'t>>, text: &'t str) {
 fn numbered(text: &str, count: usize) -> Option<(usize, usize)> {
     let mut found = None;
     let mut number = 0_usize;
-    for (at, digit) in text.bytes().enumerate().take_while(|(_, b)| b.is_ascii_digit()) {
+    for (at, digit) in text
+        .bytes()
+        .enumerate()
+        .take_while(|(_, b)| b.is_ascii_digit())
+    {
         number = number
             .saturating_mul(10)
             .saturating_add(usize::from(digit - b'0'));

@@ -28,7 +28,9 @@ fn ask(server: SocketAddr, address: IpAddr, wait: Duration) -> Option<String> {
     let mut answer = [0; ANSWER_BYTES_MAX];
     loop {
         let left = deadline.checked_duration_since(Instant::now())?;
-        socket.set_read_timeout(Some(left.max(Duration::from_millis(1)))).ok()?;
+        socket
+            .set_read_timeout(Some(left.max(Duration::from_millis(1))))
+            .ok()?;
         let len = socket.recv(&mut answer).ok()?;
         // Late answers to older questions are not ours.
         if answer[..len].starts_with(&id.to_be_bytes()) {
@@ -79,7 +81,12 @@ fn question(id: u16, address: IpAddr) -> Vec<u8> {
 
 /// The first name that an answer gives.
 fn name_in(message: &[u8]) -> Option<String> {
-    let word = |at: usize| Some(u16::from_be_bytes([*message.get(at)?, *message.get(at + 1)?]));
+    let word = |at: usize| {
+        Some(u16::from_be_bytes([
+            *message.get(at)?,
+            *message.get(at + 1)?,
+        ]))
+    };
     let (questions, answers) = (word(4)?, word(6)?);
     let mut at = 12;
     for _ in 0..questions {
@@ -90,7 +97,9 @@ fn name_in(message: &[u8]) -> Option<String> {
         let (kind, len) = (word(at)?, word(at + 8)?);
         at += 10;
         if kind == PTR {
-            return name_at(message, at).map(|(name, _)| name).filter(|name| !name.is_empty());
+            return name_at(message, at)
+                .map(|(name, _)| name)
+                .filter(|name| !name.is_empty());
         }
         at += usize::from(len);
     }
@@ -166,7 +175,10 @@ mod tests {
         let name = ask(at, "192.0.2.7".parse().unwrap(), Duration::from_secs(10));
         assert_eq!(name.as_deref(), Some("host.example"));
         let asked = answering.join().unwrap();
-        assert_eq!(&asked[12..], b"\x017\x012\x010\x03192\x07in-addr\x04arpa\x00\x00\x0c\x00\x01");
+        assert_eq!(
+            &asked[12..],
+            b"\x017\x012\x010\x03192\x07in-addr\x04arpa\x00\x00\x0c\x00\x01"
+        );
     }
 
     #[test]
@@ -200,6 +212,9 @@ mod tests {
         let v6 = question(1, "2001:db8::1".parse().unwrap());
         assert_eq!(v6.len(), 12 + 32 * 2 + 4 + 5 + 1 + 4);
         assert_eq!(&v6[12..16], b"\x011\x010");
-        assert_eq!(name_server("# x\nsearch a\nnameserver ::1\n").map(|a| a.port()), Some(53));
+        assert_eq!(
+            name_server("# x\nsearch a\nnameserver ::1\n").map(|a| a.port()),
+            Some(53)
+        );
     }
 }

@@ -19,6 +19,7 @@ const SMALL: JournalOptions = JournalOptions {
     preallocate_bytes: 2048,
     pending_bytes_max: 8192,
     reserve_bytes: 0,
+    spares_max: 0,
 };
 const SIM_DIR: &str = "/sim";
 
@@ -344,6 +345,47 @@ fn threads_that_were_answered_find_their_frames_after_a_crash() {
             );
         }
     }
+}
+
+#[test]
+fn reclaimed_segments_become_new_ones_and_show_nothing_of_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = JournalOptions {
+        spares_max: 2,
+        ..SMALL
+    };
+    let names = |suffix: &str| {
+        let names = std::fs::read_dir(dir.path()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(suffix)).count()
+    };
+    let open = |seen: &mut Vec<u32>| {
+        let mut see = |frame: FrameRef<'_>| {
+            seen.push(u32::from_le_bytes(frame.payload[..4].try_into().unwrap()));
+            Ok(())
+        };
+        Journal::open(Arc::new(RealDisk), dir.path(), options, &mut see)
+            .unwrap()
+            .0
+    };
+    let journal = open(&mut Vec::new());
+    let mut kept = 0;
+    let mut positions = Vec::new();
+    for i in 0..400_u32 {
+        positions.push(append(&journal, &i.to_le_bytes().repeat(100)).unwrap());
+        if i % 50 == 49 {
+            journal.reclaim(positions[i as usize - 20]).unwrap();
+            kept = kept.max(names(".spare"));
+        }
+    }
+    assert_eq!(kept, 2, "spares are kept, and no more than that");
+    let start = journal.start();
+    journal.close().unwrap();
+    let mut seen = Vec::new();
+    drop(open(&mut seen));
+    let first = positions.partition_point(|position| *position < start);
+    assert_eq!(seen, (first as u32..400).collect::<Vec<u32>>());
+    assert_eq!(names(".spare"), 0, "an opening trusts no spare");
 }
 
 #[test]

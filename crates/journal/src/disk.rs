@@ -37,7 +37,10 @@ pub trait Disk: Send + Sync + 'static {
     /// Removes the file at `path`; open handles go on.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes creations and removals in `dir` durable.
+    /// Gives the file at `from` the name `to`, which nothing has, in the same folder.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Makes creations, removals and new names in `dir` durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 }
 
@@ -162,6 +165,10 @@ impl Disk for RealDisk {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {

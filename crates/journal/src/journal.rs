@@ -23,6 +23,7 @@ use crate::limits;
 use crate::mark::Marks;
 use crate::recovery::{self, Recovery};
 use crate::segment::{SegmentInfo, SegmentTable, Stretch};
+use crate::spares::Spares;
 use crate::state::{Admit, Batch, Condition, PayloadCrcs, Shared, State};
 use crate::syncer::Syncing;
 use crate::telemetry::Telemetry;
@@ -52,6 +53,9 @@ pub struct JournalOptions {
     pub pending_bytes_max: u64,
     /// Bytes on the disk that only [`Journal::append_vital`] may take; at most half a segment.
     pub reserve_bytes: u64,
+    /// Reclaimed segments whose files are kept for new ones, which a disk overwrites faster than it
+    /// takes new space. Only for journals of which no [`Stretch`] is held: it would show new bytes.
+    pub spares_max: u32,
 }
 
 impl Default for JournalOptions {
@@ -61,6 +65,7 @@ impl Default for JournalOptions {
             preallocate_bytes: limits::PREALLOCATE_BYTES,
             pending_bytes_max: limits::PENDING_BYTES_MAX,
             reserve_bytes: 0,
+            spares_max: 0,
         }
     }
 }
@@ -142,6 +147,7 @@ impl Journal {
         if options.reserve_bytes > 0 {
             marks.make_room(&*disk, dir);
         }
+        Spares::clear(&*disk, dir)?;
         let (tail, recovery) = recovery::recover(&disk, dir, &table, &options, mark, visit)?;
         let end = tail
             .segment
@@ -175,6 +181,7 @@ impl Journal {
             room_async: Notify::new(),
             reclaiming: Mutex::new(()),
             marks: Mutex::new(marks),
+            spares: Spares::new(options.spares_max),
             syncing: Syncing::default(),
             threads: Mutex::default(),
             telemetry: Telemetry::default(),
@@ -439,7 +446,14 @@ impl Journal {
         let mut removed = 0;
         while let Some(segment) = shared.table.take_below(low_water.0) {
             let path = shared.table.path(segment.base);
-            if let Err(error) = shared.disk.remove(&path) {
+            // Positions behind what is durable may be given out again, and old frames would count.
+            let is_past = segment.limit() < shared.state.lock().durable;
+            let gone = if is_past {
+                shared.spares.keep_or_remove(&*shared.disk, &path)
+            } else {
+                shared.disk.remove(&path)
+            };
+            if let Err(error) = gone {
                 // It stays the oldest, or the next call would leave a hole behind it.
                 shared.table.insert(segment, None);
                 return Err(JournalError::io("remove", &path, error));
@@ -485,9 +499,9 @@ impl Journal {
         self.handle.shared.table.infos()
     }
 
-    /// Bytes that the segments take on the disk, preallocated ones included.
+    /// Bytes that the segments take on the disk, preallocated and spare ones included.
     pub fn bytes_on_disk(&self) -> u64 {
-        self.handle.shared.table.bytes_on_disk()
+        self.handle.shared.table.bytes_on_disk() + self.handle.shared.spares.bytes()
     }
 
     /// Whether a failed write or sync has poisoned it.

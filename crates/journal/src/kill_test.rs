@@ -20,6 +20,7 @@ const OPTIONS: JournalOptions = JournalOptions {
     preallocate_bytes: 16 << 10,
     pending_bytes_max: 32 << 10,
     reserve_bytes: 0,
+    spares_max: 2,
 };
 const DIR_VARIABLE: &str = "JOURNAL_KILL_TEST_DIR";
 const ROUNDS: u32 = 20;

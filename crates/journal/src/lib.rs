@@ -50,14 +50,22 @@
 //! read later. The tail that no frame proves to be synced is written once more and synced, since
 //! after a failed sync the page cache may show bytes that the disk does not have.
 //!
+//! # Spares
+//!
+//! A reclaimed segment may be kept as `BASE.spare` and become a new segment: its header is written
+//! first, then it gets its name. Behind what is written since then stand frames of before, with
+//! positions that are no longer theirs, so that none of them counts. Only what was reclaimed and
+//! has durable frames behind it is kept, and an opening removes all spares: positions of a tail
+//! that was cut are given out again.
+//!
 //! A caller that snapshots its state into the journal may mark where the snapshot begins
 //! ([`Journal::mark`], see `mark`): frames before the mark are neither read nor shown then, though
 //! they can still be read by position. What a mark hides is not checked for damage either.
 //!
 //! # Left out
 //!
-//! An append of several frames is not atomic over a crash (one frame is). Segments are not
-//! recycled. Nothing is compressed or encrypted.
+//! An append of several frames is not atomic over a crash (one frame is). Nothing is compressed or
+//! encrypted.
 
 #[cfg(test)]
 mod behavior;
@@ -81,6 +89,7 @@ mod sim;
 #[cfg(test)]
 mod simulation;
 mod space;
+mod spares;
 mod state;
 mod syncer;
 mod telemetry;

@@ -201,6 +201,17 @@ impl Disk for SimDisk {
         world.end_change(crashes)
     }
 
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut world = self.world.lock();
+        let crashes = world.change(None)?;
+        let id = world.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        world.names.insert(to.to_owned(), id);
+        world
+            .name_changes
+            .push(NameChange::Rename(from.to_owned(), to.to_owned(), id));
+        world.end_change(crashes)
+    }
+
     fn sync_dir(&self, _dir: &Path) -> io::Result<()> {
         let mut world = self.world.lock();
         if world.change(None)? {
@@ -347,6 +358,7 @@ struct World {
 enum NameChange {
     Create(PathBuf, u64),
     Remove(PathBuf),
+    Rename(PathBuf, PathBuf, u64),
 }
 
 #[derive(Default)]
@@ -458,9 +470,20 @@ impl World {
                 continue;
             }
             match change {
-                NameChange::Create(path, id) => self.durable_names.insert(path, id),
-                NameChange::Remove(path) => self.durable_names.remove(&path),
-            };
+                NameChange::Create(path, id) => {
+                    self.durable_names.insert(path, id);
+                }
+                NameChange::Remove(path) => {
+                    self.durable_names.remove(&path);
+                }
+                // Whole or not at all; not at all, too, where the file had never got its first
+                // name.
+                NameChange::Rename(from, to, id) => {
+                    if self.durable_names.remove(&from).is_some() {
+                        self.durable_names.insert(to, id);
+                    }
+                }
+            }
         }
         self.names = self.durable_names.clone();
         let World {

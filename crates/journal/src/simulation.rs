@@ -157,6 +157,7 @@ impl World {
             } else {
                 1 + rng.below(2_000)
             },
+            spares_max: rng.below(4) as u32,
         };
         let disk = SimDisk::new(seed);
         let one_size = rng.one_in(3).then_some(60);

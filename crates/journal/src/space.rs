@@ -12,6 +12,7 @@ use crate::error::JournalError;
 use crate::format::{FRAME_OVERHEAD_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::limits;
 use crate::segment::Segment;
+use crate::spares::Spares;
 use crate::state::{Shared, State, Tail};
 use crate::syncer::Round;
 
@@ -31,6 +32,8 @@ impl Commit {
             let Some(plan) = plan else { break };
             match self.allocate(plan) {
                 Ok(()) => {}
+                Err(AllocateError::NoRoom(_))
+                    if self.shared.spares.give_up_one(&*self.shared.disk) => {}
                 Err(AllocateError::NoRoom(error)) => {
                     let mut state = self.shared.state.lock();
                     if state.full.is_none() {
@@ -110,7 +113,6 @@ impl Commit {
         Ok(())
     }
 
-    /// The next allocation that is due.
     /// The next allocation that is due.
     fn plan(&self, state: &State) -> Option<Plan> {
         let options = &self.shared.options;
@@ -269,18 +271,20 @@ pub(crate) fn create_segment_on(
     size: u64,
     len: u64,
 ) -> Result<Tail, AllocateError> {
-    let made = make_segment_on(disk, table, base, size, len)?;
+    let made = make_segment_on(disk, table, None, base, size, len)?;
     settle_segment(disk, dir, table, &made)?;
     Ok(made)
 }
 
 fn make_segment(shared: &Shared, base: u64, size: u64, len: u64) -> Result<Tail, AllocateError> {
-    make_segment_on(&*shared.disk, &shared.table, base, size, len)
+    let spares = Some(&shared.spares);
+    make_segment_on(&*shared.disk, &shared.table, spares, base, size, len)
 }
 
 fn make_segment_on(
     disk: &dyn crate::disk::Disk,
     table: &crate::segment::SegmentTable,
+    spares: Option<&Spares>,
     base: u64,
     size: u64,
     len: u64,
@@ -292,21 +296,47 @@ fn make_segment_on(
         size,
         created,
     };
-    let file = disk.create(&path).map_err(AllocateError::NoRoom)?;
-    if let Err(error) = file
-        .allocate(0, len)
-        .and_then(|()| file.write_at(&header.encode(), 0))
-    {
-        // A file without a whole header is nothing to recovery; removing it only frees space.
-        let _ = disk.remove(&path);
-        return Err(AllocateError::NoRoom(error));
-    }
+    let header = header.encode();
+    let spare = match spares {
+        Some(spares) => spares.become_segment(disk, &path, &header, size),
+        None => Ok(None),
+    };
+    let (file, len) = match spare.map_err(AllocateError::NoRoom)? {
+        Some((file, spare_len)) => {
+            if spare_len < len {
+                // What cannot be reserved now is when it is needed.
+                let extended = file.allocate(spare_len, len - spare_len);
+                (file, if extended.is_ok() { len } else { spare_len })
+            } else {
+                (file, spare_len)
+            }
+        }
+        None => (new_file(disk, &path, &header, len)?, len),
+    };
     let segment = Arc::new(Segment::new(base, size, created, len));
     Ok(Tail {
         segment,
         file,
         admitted: base + len,
     })
+}
+
+fn new_file(
+    disk: &dyn crate::disk::Disk,
+    path: &std::path::Path,
+    header: &[u8],
+    len: u64,
+) -> Result<Arc<dyn crate::disk::File>, AllocateError> {
+    let file = disk.create(path).map_err(AllocateError::NoRoom)?;
+    if let Err(error) = file
+        .allocate(0, len)
+        .and_then(|()| file.write_at(header, 0))
+    {
+        // A file without a whole header is nothing to recovery; removing it only frees space.
+        let _ = disk.remove(path);
+        return Err(AllocateError::NoRoom(error));
+    }
+    Ok(file)
 }
 
 /// Makes a new segment durable, with its name.

@@ -19,6 +19,7 @@ use crate::journal::{Durability, JournalOptions};
 use crate::limits;
 use crate::mark::Marks;
 use crate::segment::{Segment, SegmentTable};
+use crate::spares::Spares;
 use crate::syncer::Syncing;
 use crate::telemetry::Telemetry;
 
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub room_async: Notify,
     pub reclaiming: Mutex<()>,
     pub marks: Mutex<Marks>,
+    /// Files of reclaimed segments, for new ones.
+    pub spares: Spares,
     pub syncing: Syncing,
     /// The journal's own, where nobody may wait for it.
     pub threads: Mutex<Vec<ThreadId>>,

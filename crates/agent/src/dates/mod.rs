@@ -223,7 +223,10 @@ mod tests {
         ] {
             assert_eq!(written(pattern, GUIDE, "GMT"), expected, "{pattern}");
         }
-        assert_eq!(written("HH:mm z Z XXX", GUIDE, "Asia/Tokyo"), "05:36 JST +0900 +09:00");
+        assert_eq!(
+            written("HH:mm z Z XXX", GUIDE, "Asia/Tokyo"),
+            "05:36 JST +0900 +09:00"
+        );
         assert_eq!(written("HH X", GUIDE, "GMT-03:30"), "17 -0330");
         assert_eq!(written("h a", 0, "UTC"), "12 AM");
         assert_eq!(written("k K", 0, "UTC"), "24 0");
@@ -232,18 +235,53 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         for (pattern, text, name, millis) in [
-            ("yyyy/MM/dd HH:mm:ss.SSS'Z'", "2014/12/31 20:36:03.264Z", "GMT", GUIDE),
+            (
+                "yyyy/MM/dd HH:mm:ss.SSS'Z'",
+                "2014/12/31 20:36:03.264Z",
+                "GMT",
+                GUIDE,
+            ),
             ("yyyyMMddHHmmssSSS", "20141231203603264", "GMT", GUIDE),
             ("yyyy", "2014", "GMT", 1_388_534_400_000),
             ("yyyy", "2014/12/31", "GMT", 1_388_534_400_000),
-            ("yyyy-MM-dd", "2014-07-01", "America/New_York", 1_404_187_200_000),
-            ("yyyy-MM-dd HH:mm Z", "2014-12-31 21:36 +0100", "Asia/Tokyo", 1_420_058_160_000),
-            ("yyyy-MM-dd'T'HH:mm:ssXXX", "2014-12-31T20:36:03Z", "PST", 1_420_058_163_000),
-            ("EEE MMM dd HH:mm:ss z yyyy", "Wed Dec 31 12:36:03 PST 2014", "GMT", 1_420_058_163_000),
-            ("d MMMM yy h:mm a", "1 march 70 1:05 pm", "UTC", 5_144_700_000),
+            (
+                "yyyy-MM-dd",
+                "2014-07-01",
+                "America/New_York",
+                1_404_187_200_000,
+            ),
+            (
+                "yyyy-MM-dd HH:mm Z",
+                "2014-12-31 21:36 +0100",
+                "Asia/Tokyo",
+                1_420_058_160_000,
+            ),
+            (
+                "yyyy-MM-dd'T'HH:mm:ssXXX",
+                "2014-12-31T20:36:03Z",
+                "PST",
+                1_420_058_163_000,
+            ),
+            (
+                "EEE MMM dd HH:mm:ss z yyyy",
+                "Wed Dec 31 12:36:03 PST 2014",
+                "GMT",
+                1_420_058_163_000,
+            ),
+            (
+                "d MMMM yy h:mm a",
+                "1 march 70 1:05 pm",
+                "UTC",
+                5_144_700_000,
+            ),
             ("D yyyy", "365 2014", "UTC", 1_419_984_000_000),
             ("K:mm a k", "0:30 PM 24", "UTC", 45_000_000),
-            ("%Y/%m/%d", "2014/04/30", "America/Los_Angeles", 1_398_841_200_000),
+            (
+                "%Y/%m/%d",
+                "2014/04/30",
+                "America/Los_Angeles",
+                1_398_841_200_000,
+            ),
         ] {
             assert_eq!(read(pattern, text, name), Ok(millis), "{pattern} {text}");
         }

@@ -27,7 +27,9 @@ pub(super) fn java(items: &[Item], text: &str, zone: &TimeZone, now: i64) -> Res
             format!("'{text}' does not fit the date pattern at character {at}")
         })?;
     }
-    fields.resolve(zone).map_err(|why| format!("'{text}' is no date: {why}"))
+    fields
+        .resolve(zone)
+        .map_err(|why| format!("'{text}' is no date: {why}"))
 }
 
 /// Reads `text` by a pattern of C.
@@ -164,9 +166,8 @@ impl Fields {
             Some(hour) => hour + if self.is_afternoon { 12 } else { 0 },
             None => self.hour,
         };
-        let time = time_of(hour, self.minute, self.second, self.milli).ok_or_else(|| {
-            format!("{hour}:{}:{} does not exist", self.minute, self.second)
-        })?;
+        let time = time_of(hour, self.minute, self.second, self.milli)
+            .ok_or_else(|| format!("{hour}:{}:{} does not exist", self.minute, self.second))?;
         let zone = self.zone.unwrap_or_else(|| zone.clone());
         let zoned = DateTime::from_parts(date, time).to_zoned(zone);
         zoned

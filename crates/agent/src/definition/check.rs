@@ -4,21 +4,29 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::read::{End, FUNNEL, RawConnection, RawFlow, RawProcessor};
+use super::resolve::Resolver;
 use super::{
     ConnectionDefinition, Flow, Problems, ProcessorDefinition, Scheduling, ServiceDefinition,
-    services,
+    remote, services,
 };
+use crate::cron::Cron;
 use crate::limits::PROCESSORS_MAX;
+use crate::parameters::Surroundings;
 use crate::processors::{self, Dynamic, FUNNEL_KIND, Input, ProcessorKind, PropertyKind};
 use crate::units;
 
 /// Checks everything; the result is only good when `problems` stayed empty.
-pub(super) fn check(raw: RawFlow, problems: &mut Problems) -> Flow {
+pub(super) fn check(
+    mut raw: RawFlow,
+    surroundings: &Surroundings,
+    problems: &mut Problems,
+) -> Flow {
     if raw.processors.len() > PROCESSORS_MAX {
         problems.add("flow", format!("has more than {PROCESSORS_MAX} processors"));
     }
+    let resolver = Resolver::new(&mut raw, surroundings, problems);
     let known_services = services::Known::new(&raw.services, problems);
-    let services = services::check(raw.services, &known_services, problems);
+    let services = services::check(raw.services, &known_services, &resolver, problems);
     let ends = Ends::new(&raw.processors);
     let mut connections = Vec::new();
     for connection in raw.connections {
@@ -26,7 +34,7 @@ pub(super) fn check(raw: RawFlow, problems: &mut Problems) -> Flow {
     }
     let mut processors = Vec::new();
     for processor in raw.processors {
-        if let Some(mut processor) = processor_of(processor, problems) {
+        if let Some(mut processor) = processor_of(processor, &resolver, problems) {
             let (kinds, path) = (processor.kind.properties, processor.path.clone());
             known_services.name(kinds, &mut processor.properties, &path, problems);
             processors.push(processor);
@@ -45,6 +53,7 @@ pub(super) fn check(raw: RawFlow, problems: &mut Problems) -> Flow {
         services,
         processors,
         connections,
+        notes: raw.notes,
     }
 }
 
@@ -102,7 +111,11 @@ fn connect(raw: RawConnection, ends: &Ends, problems: &mut Problems) -> Connecti
     connection
 }
 
-fn processor_of(raw: RawProcessor, problems: &mut Problems) -> Option<ProcessorDefinition> {
+fn processor_of(
+    mut raw: RawProcessor,
+    resolver: &Resolver<'_>,
+    problems: &mut Problems,
+) -> Option<ProcessorDefinition> {
     let kind = if raw.class == FUNNEL {
         &FUNNEL_KIND
     } else {
@@ -120,6 +133,8 @@ fn processor_of(raw: RawProcessor, problems: &mut Problems) -> Option<ProcessorD
         }
     };
     let scheduling = scheduling(&raw, kind, problems);
+    let place = (raw.group_id.as_str(), raw.path.as_str());
+    resolver.resolve(kind.properties, &mut raw.properties, place, problems);
     check_properties(
         (kind.name, kind.properties, kind.dynamic),
         &raw.properties,
@@ -149,7 +164,10 @@ fn scheduling(raw: &RawProcessor, kind: &ProcessorKind, problems: &mut Problems)
         "EVENT_DRIVEN" if kind.input == Input::Forbidden => {
             problems.add(
                 &path("scheduling strategy"),
-                format!("{} has no input, so it must be TIMER_DRIVEN", kind.name),
+                format!(
+                    "{} has no input, so it must be TIMER_DRIVEN or CRON_DRIVEN",
+                    kind.name
+                ),
             );
             Scheduling::EventDriven
         }
@@ -166,16 +184,18 @@ fn scheduling(raw: &RawProcessor, kind: &ProcessorKind, problems: &mut Problems)
             Scheduling::TimerDriven(period)
         }
         "CRON_DRIVEN" => {
-            problems.add(
-                &path("scheduling strategy"),
-                "CRON_DRIVEN is not supported yet",
-            );
-            Scheduling::EventDriven
+            let text = raw.period.as_deref().unwrap_or_default();
+            Cron::parse(text)
+                .map(Scheduling::CronDriven)
+                .unwrap_or_else(|message| {
+                    problems.add(&path("scheduling period"), message);
+                    Scheduling::EventDriven
+                })
         }
         other => {
             problems.add(
                 &path("scheduling strategy"),
-                format!("'{other}' is none of TIMER_DRIVEN, EVENT_DRIVEN"),
+                format!("'{other}' is none of TIMER_DRIVEN, EVENT_DRIVEN, CRON_DRIVEN"),
             );
             Scheduling::EventDriven
         }
@@ -207,6 +227,11 @@ pub(super) fn check_properties(
             },
         };
         if let Err(message) = checked {
+            let is_secret = table.iter().any(|p| p.is_sensitive && p.name == name);
+            let message = match is_secret && !value.is_empty() {
+                true => "the value, which is not shown, cannot be taken".to_owned(),
+                false => message,
+            };
             problems.add(&format!("{path} / Properties / {name}"), message);
         }
     }
@@ -247,8 +272,9 @@ fn check_source(
     let Some(source) = processors.iter().find(|p| p.id == connection.source) else {
         return;
     };
-    if *source.kind == FUNNEL_KIND {
-        connection.relationships = vec![FUNNEL_KIND.relationships[0].name.to_owned()];
+    if *source.kind == FUNNEL_KIND || source.kind.name == remote::OUTPUT_PORT {
+        let only = source.kind.relationships.first();
+        connection.relationships = only.iter().map(|only| only.name.to_owned()).collect();
         return;
     }
     if connection.relationships.is_empty() {
@@ -319,21 +345,6 @@ fn check_wiring(
 impl ProcessorDefinition {
     /// The names of its relationships, those of its dynamic properties last.
     pub fn relationships(&self) -> Vec<String> {
-        let mut names: Vec<String> = self
-            .kind
-            .relationships
-            .iter()
-            .map(|r| r.name.to_owned())
-            .collect();
-        if self.kind.dynamic == Dynamic::Relationships {
-            let is_own = |name: &str| self.kind.properties.iter().any(|own| own.name == name);
-            names.extend(
-                self.properties
-                    .iter()
-                    .map(|(n, _)| n.clone())
-                    .filter(|n| !is_own(n)),
-            );
-        }
-        names
+        self.kind.relationships_of(&self.properties)
     }
 }

@@ -1,5 +1,7 @@
 //! The spellings of the two formats, side by side: one loader reads both.
 
+use super::remote::properties;
+
 /// The keys of one format; the first of a list is the preferred spelling.
 pub(super) struct Keys {
     pub(super) id: &'static [&'static str],
@@ -28,15 +30,50 @@ pub(super) struct Keys {
     pub(super) bulletin_level: &'static [&'static str],
     pub(super) swap_threshold: &'static [&'static str],
     pub(super) prioritizers: &'static [&'static str],
-    /// Lists that the agent cannot run; refused unless empty.
-    pub(super) refused: &'static [(&'static str, &'static str)],
+    pub(super) remote: RemoteKeys,
+    pub(super) parameters: ParameterKeys,
+    pub(super) reporting: ReportingKeys,
     /// Keys that say nothing about running, per kind of object. Others are mistakes in YAML;
-    /// NiFi's JSON carries so much of its canvas that unknown keys are passed over there.
-    pub(super) idle: Option<Idle>,
+    /// NiFi's JSON carries so much of its canvas, and more with each version, that they are
+    /// passed over there with a note.
+    pub(super) idle: Idle,
+    pub(super) is_strict: bool,
+    /// Settings of NiFi's that do not hold here, with the values that mean nothing.
+    pub(super) unheeded: &'static [(&'static str, &'static [&'static str])],
+}
+
+/// Keys of remote process groups.
+pub(super) struct RemoteKeys {
+    pub(super) list: &'static [&'static str],
+    pub(super) url: &'static [&'static str],
+    pub(super) port_target: &'static [&'static str],
+    pub(super) use_compression: &'static [&'static str],
+    pub(super) batch: &'static [&'static str],
+    /// Keys of the group that become properties of each port as they stand.
+    pub(super) settings: &'static [(&'static str, &'static str)],
+}
+
+/// Keys of parameters.
+pub(super) struct ParameterKeys {
+    pub(super) contexts: &'static [&'static str],
+    pub(super) context_name: &'static [&'static str],
+    pub(super) providers: &'static [&'static str],
+    pub(super) parameters: &'static [&'static str],
+    pub(super) inherited: &'static [&'static str],
+    pub(super) provider: &'static [&'static str],
+}
+
+/// Keys of provenance reporting.
+pub(super) struct ReportingKeys {
+    pub(super) section: &'static [&'static str],
+    pub(super) port: &'static [&'static str],
+    pub(super) url: &'static [&'static str],
+    pub(super) batch: &'static [&'static str],
 }
 
 /// Keys that are read over.
 pub(super) struct Idle {
+    pub(super) top: &'static [&'static str],
     pub(super) group: &'static [&'static str],
     pub(super) processor: &'static [&'static str],
     pub(super) connection: &'static [&'static str],
@@ -70,16 +107,39 @@ pub(super) const YAML: Keys = Keys {
     bulletin_level: &["bulletin level"],
     swap_threshold: &["swap threshold"],
     prioritizers: &["queue prioritizer class"],
-    refused: &[
-        ("Remote Process Groups", "remote process groups"),
-        ("Remote Processing Groups", "remote process groups"),
-        ("Parameter Contexts", "parameter contexts"),
-        ("Parameter Context Name", "parameter contexts"),
-        ("Parameter Providers", "parameter providers"),
-        ("Provenance Reporting", "provenance reporting"),
-    ],
-    idle: Some(Idle {
-        group: &[
+    remote: RemoteKeys {
+        list: &["Remote Process Groups", "Remote Processing Groups"],
+        url: &["url"],
+        port_target: &["target id"],
+        use_compression: &["use compression"],
+        batch: &["batch size"],
+        settings: &[
+            ("timeout", properties::TIMEOUT),
+            ("transport protocol", properties::TRANSPORT_PROTOCOL),
+            ("local network interface", properties::LOCAL_INTERFACE),
+            ("proxy host", properties::PROXY_HOST),
+            ("proxy port", properties::PROXY_PORT),
+            ("proxy user", properties::PROXY_USER),
+            ("proxy password", properties::PROXY_PASSWORD),
+        ],
+    },
+    parameters: ParameterKeys {
+        contexts: &["Parameter Contexts"],
+        context_name: &["Parameter Context Name"],
+        providers: &["Parameter Providers"],
+        parameters: &["Parameters"],
+        inherited: &["Inherited Parameter Contexts"],
+        provider: &["Parameter Provider"],
+    },
+    reporting: ReportingKeys {
+        section: &["Provenance Reporting"],
+        port: &["port uuid"],
+        url: &["url", "host", "port"],
+        batch: &["batch size"],
+    },
+    idle: Idle {
+        // Java's sections set up the agent, which reads its settings elsewhere.
+        top: &[
             "MiNiFi Config Version",
             "Flow Controller",
             "Core Properties",
@@ -89,9 +149,8 @@ pub(super) const YAML: Keys = Keys {
             "Component Status Repository",
             "Security Properties",
             "NiFi Properties Overrides",
-            "comment",
-            "version",
         ],
+        group: &["comment", "version"],
         processor: &["annotation data", "comment"],
         connection: &[
             "source id",
@@ -100,8 +159,10 @@ pub(super) const YAML: Keys = Keys {
             "destination name",
             "comment",
         ],
-        port: &["comment"],
-    }),
+        port: &["comment", "description", "version", "timeout"],
+    },
+    is_strict: true,
+    unheeded: &[],
 };
 
 pub(super) const JSON: Keys = Keys {
@@ -131,11 +192,133 @@ pub(super) const JSON: Keys = Keys {
     bulletin_level: &["bulletinLevel"],
     swap_threshold: &["swapThreshold"],
     prioritizers: &["prioritizers"],
-    refused: &[
-        ("remoteProcessGroups", "remote process groups"),
-        ("parameterContexts", "parameter contexts"),
-        ("parameterContextName", "parameter contexts"),
-        ("parameterProviders", "parameter providers"),
+    remote: RemoteKeys {
+        list: &["remoteProcessGroups"],
+        url: &["targetUris", "targetUri"],
+        port_target: &["targetId"],
+        use_compression: &["useCompression"],
+        batch: &["batchSize"],
+        settings: &[
+            ("communicationsTimeout", properties::TIMEOUT),
+            ("transportProtocol", properties::TRANSPORT_PROTOCOL),
+            ("localNetworkInterface", properties::LOCAL_INTERFACE),
+            ("proxyHost", properties::PROXY_HOST),
+            ("proxyPort", properties::PROXY_PORT),
+            ("proxyUser", properties::PROXY_USER),
+            ("proxyPassword", properties::PROXY_PASSWORD),
+        ],
+    },
+    parameters: ParameterKeys {
+        contexts: &["parameterContexts"],
+        context_name: &["parameterContextName"],
+        providers: &["parameterProviders"],
+        parameters: &["parameters"],
+        inherited: &["inheritedParameterContexts"],
+        provider: &["parameterProvider"],
+    },
+    reporting: ReportingKeys {
+        section: &["provenanceReporting"],
+        port: &["portUuid"],
+        url: &["url"],
+        batch: &["batchSize"],
+    },
+    idle: Idle {
+        top: &[
+            "encodingVersion",
+            "maxTimerDrivenThreadCount",
+            "maxEventDrivenThreadCount",
+            "registries",
+            "controllerServices",
+            "reportingTasks",
+            "templates",
+            "flowAnalysisRules",
+            "rootGroup",
+            "flowContents",
+            "externalControllerServices",
+            "flowEncodingVersion",
+            "snapshotMetadata",
+            "flow",
+            "bucket",
+            "latest",
+        ],
+        group: &[
+            "instanceIdentifier",
+            "comments",
+            "componentType",
+            "defaultBackPressureDataSizeThreshold",
+            "defaultBackPressureObjectThreshold",
+            "defaultFlowFileExpiration",
+            "executionEngine",
+            "externalControllerServices",
+            "flowFileConcurrency",
+            "flowFileOutboundPolicy",
+            "groupIdentifier",
+            "labels",
+            "logFileSuffix",
+            "maxConcurrentTasks",
+            "position",
+            "scheduledState",
+            "statelessFlowTimeout",
+            "variables",
+            "versionedFlowCoordinates",
+        ],
+        processor: &[
+            "instanceIdentifier",
+            "annotationData",
+            "backoffMechanism",
+            "bundle",
+            "comments",
+            "componentType",
+            "executionNode",
+            "groupIdentifier",
+            "maxBackoffPeriod",
+            "position",
+            "propertyDescriptors",
+            "retriedRelationships",
+            "retryCount",
+            "scheduledState",
+            "style",
+        ],
+        connection: &[
+            "instanceIdentifier",
+            "source",
+            "destination",
+            "bends",
+            "componentType",
+            "groupIdentifier",
+            "labelIndex",
+            "loadBalanceCompression",
+            "loadBalanceStrategy",
+            "partitioningAttribute",
+            "position",
+            "zIndex",
+        ],
+        port: &[
+            "instanceIdentifier",
+            "allowRemoteAccess",
+            "bulletinLevel",
+            "bundle",
+            "comments",
+            "componentType",
+            "concurrentlySchedulableTaskCount",
+            "controllerServiceApis",
+            "description",
+            "groupIdentifier",
+            "portFunction",
+            "position",
+            "propertyDescriptors",
+            "remoteGroupId",
+            "scheduledState",
+            "type",
+        ],
+    },
+    is_strict: false,
+    unheeded: &[
+        ("scheduledState", &["RUNNING", "ENABLED"]),
+        ("retryCount", &["0", "10"]),
+        ("loadBalanceStrategy", &["DO_NOT_LOAD_BALANCE"]),
+        ("executionNode", &["ALL"]),
+        ("executionEngine", &["INHERITED", "STANDARD"]),
+        ("flowFileConcurrency", &["UNBOUNDED"]),
     ],
-    idle: None,
 };

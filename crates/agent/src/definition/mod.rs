@@ -2,20 +2,26 @@
 //! on one loader, into one [`Flow`].
 //!
 //! Nothing is guessed: an unknown processor, property, relationship or key and every bad value
-//! is a [`Problem`] with its path, and all problems of a text are reported at once. What the
-//! agent cannot do yet (remote process groups, parameter contexts) is refused by name.
+//! is a [`Problem`] with its path, and all problems of a text are reported at once. NiFi's JSON
+//! carries much of its canvas besides: what is passed over there is noted with its path. Ports of
+//! remote process groups become processors ([`remote`]).
 
 mod check;
+mod components;
+mod contexts;
 mod keys;
 mod node;
 mod read;
 pub mod remote;
+mod resolve;
 mod services;
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::bulletins::Level;
+use crate::cron::Cron;
+use crate::parameters::Surroundings;
 use crate::processors::ProcessorKind;
 use crate::services::ServiceKind;
 
@@ -32,6 +38,8 @@ pub struct Flow {
     pub processors: Vec<ProcessorDefinition>,
     /// Connections in the text's order.
     pub connections: Vec<ConnectionDefinition>,
+    /// What was passed over, each with its path.
+    pub notes: Problems,
 }
 
 /// One processor of a flow.
@@ -89,6 +97,8 @@ pub enum Scheduling {
     EventDriven,
     /// Not before this long after its last start from rest.
     TimerDriven(Duration),
+    /// At the times of a calendar, in the host's time zone.
+    CronDriven(Cron),
 }
 
 /// In which order a connection hands out what it holds.
@@ -147,11 +157,16 @@ pub struct Problem {
 pub struct Problems(pub Vec<Problem>);
 
 impl Flow {
-    /// Reads and checks a flow definition, YAML or JSON.
+    /// Reads and checks a flow definition, YAML or JSON, that needs nothing around it.
     pub fn parse(text: &str) -> Result<Flow, Problems> {
+        Flow::load(text, &Surroundings::default())
+    }
+
+    /// Reads and checks a flow definition, YAML or JSON, with what it may look at outside.
+    pub fn load(text: &str, surroundings: &Surroundings) -> Result<Flow, Problems> {
         let mut problems = Problems::default();
         let flow = read::read(text, &mut problems);
-        let flow = flow.map(|raw| check::check(raw, &mut problems));
+        let flow = flow.map(|raw| check::check(raw, surroundings, &mut problems));
         match flow {
             Some(flow) if problems.0.is_empty() => Ok(flow),
             _ => Err(problems),

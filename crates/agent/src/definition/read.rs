@@ -1,29 +1,34 @@
 //! Reads a text into raw components, without knowing what processors there are.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_yaml_ng::Value;
 
 use super::keys::{JSON, Keys, YAML};
 use super::node::{Node, scalar};
-use super::{ConnectionDefinition, Prioritizer, Problems};
+use super::{ConnectionDefinition, Problems};
 use crate::bulletins::Level;
-use crate::limits::{
-    CONNECTION_BYTES_DEFAULT, CONNECTION_FLOW_FILES_DEFAULT, FLOW_TEXT_BYTES_MAX, GROUP_DEPTH_MAX,
-    TASKS_MAX,
-};
-use crate::units;
+use crate::limits::{FLOW_TEXT_BYTES_MAX, GROUP_DEPTH_MAX};
+use crate::parameters::Context;
 
 /// A flow as written.
+#[derive(Default)]
 pub(super) struct RawFlow {
     pub(super) id: String,
     pub(super) name: String,
     pub(super) services: Vec<RawService>,
     pub(super) processors: Vec<RawProcessor>,
     pub(super) connections: Vec<RawConnection>,
+    pub(super) contexts: Vec<Context>,
+    pub(super) providers: Vec<RawService>,
+    /// The parameter context of each process group that names one, with the name's place.
+    pub(super) group_contexts: HashMap<String, (String, String)>,
+    /// What was passed over.
+    pub(super) notes: Problems,
 }
 
-/// A controller service as written.
+/// A controller service or parameter provider as written.
 pub(super) struct RawService {
     pub(super) id: String,
     pub(super) other_id: Option<String>,
@@ -126,6 +131,8 @@ fn read_yaml(root: &Node<'_>, problems: &mut Problems) -> Option<RawFlow> {
     };
     let (id, name) = (read("id", problems), read("name", problems));
     let mut reader = Reader::new(&YAML, problems);
+    reader.contexts(root);
+    reader.reporting(root);
     reader.group(root, &id, 0);
     Some(reader.finish(id, name))
 }
@@ -142,17 +149,18 @@ fn read_json(root: &Node<'_>, problems: &mut Problems) -> Option<RawFlow> {
     let id = group.text(JSON.id, problems).unwrap_or_default();
     let name = group.text(JSON.name, problems).unwrap_or_default();
     let mut reader = Reader::new(&JSON, problems);
-    reader.refuse(root);
+    reader.top(root);
+    reader.contexts(root);
+    reader.reporting(root);
     reader.group(&group, &id, 0);
     Some(reader.finish(id, name))
 }
 
-struct Reader<'p> {
-    keys: &'static Keys,
-    problems: &'p mut Problems,
-    services: Vec<RawService>,
-    processors: Vec<RawProcessor>,
-    connections: Vec<RawConnection>,
+/// Reads one text into a [`RawFlow`].
+pub(super) struct Reader<'p> {
+    pub(super) keys: &'static Keys,
+    pub(super) problems: &'p mut Problems,
+    pub(super) raw: RawFlow,
 }
 
 impl<'p> Reader<'p> {
@@ -160,9 +168,7 @@ impl<'p> Reader<'p> {
         Reader {
             keys,
             problems,
-            services: Vec::new(),
-            processors: Vec::new(),
-            connections: Vec::new(),
+            raw: RawFlow::default(),
         }
     }
 
@@ -170,9 +176,31 @@ impl<'p> Reader<'p> {
         RawFlow {
             id,
             name,
-            services: self.services,
-            processors: self.processors,
-            connections: self.connections,
+            ..self.raw
+        }
+    }
+
+    /// The top of a JSON text, around its root group.
+    fn top(&mut self, root: &Node<'_>) {
+        let keys = self.keys;
+        self.only(
+            root,
+            &[
+                keys.parameters.contexts,
+                keys.parameters.providers,
+                keys.reporting.section,
+                keys.idle.top,
+            ],
+        );
+        for list in ["reportingTasks", "flowAnalysisRules"] {
+            if let Some(node) = root.find(&[list])
+                && node
+                    .value
+                    .as_sequence()
+                    .is_some_and(|list| !list.is_empty())
+            {
+                self.raw.notes.add(&node.path, "is passed over");
+            }
         }
     }
 
@@ -186,28 +214,46 @@ impl<'p> Reader<'p> {
         if group.map(self.problems).is_none() {
             return;
         }
-        self.refuse(group);
-        if let Some(idle) = &keys.idle {
-            let lists = [
-                keys.services,
-                keys.processors,
-                keys.connections,
-                keys.groups,
-                keys.funnels,
-                keys.input_ports,
-                keys.output_ports,
-                keys.id,
-                keys.name,
-                idle.group,
-            ];
-            let refused: Vec<&str> = keys.refused.iter().map(|(key, _)| *key).collect();
-            self.only(group, &[lists.as_slice(), &[refused.as_slice()]].concat());
+        let mut lists = vec![
+            keys.services,
+            keys.processors,
+            keys.connections,
+            keys.groups,
+            keys.remote.list,
+            keys.funnels,
+            keys.input_ports,
+            keys.output_ports,
+            keys.parameters.context_name,
+            keys.id,
+            keys.name,
+            keys.idle.group,
+        ];
+        if depth == 0 && keys.is_strict {
+            lists.extend([
+                keys.parameters.contexts,
+                keys.parameters.providers,
+                keys.reporting.section,
+                keys.idle.top,
+            ]);
+        }
+        self.only(group, &lists);
+        if let Some(name) = group.text(keys.parameters.context_name, self.problems)
+            && !name.is_empty()
+        {
+            let path = group.join(keys.parameters.context_name[0]);
+            let contexts = &mut self.raw.group_contexts;
+            contexts.insert(group_id.to_owned(), (name, path));
         }
         for node in group.list(keys.services, self.problems) {
-            self.service(&node, group_id);
+            if let Some(service) = self.service(&node, group_id, "service") {
+                self.raw.services.push(service);
+            }
         }
         for node in group.list(keys.processors, self.problems) {
             self.processor(&node, group_id);
+        }
+        for node in group.list(keys.remote.list, self.problems) {
+            self.remote_group(&node, group_id);
         }
         for list in [keys.funnels, keys.input_ports, keys.output_ports] {
             for node in group.list(list, self.problems) {
@@ -223,269 +269,8 @@ impl<'p> Reader<'p> {
         }
     }
 
-    fn refuse(&mut self, group: &Node<'_>) {
-        for (key, words) in self.keys.refused {
-            let Some(node) = group.find(&[*key]) else {
-                continue;
-            };
-            let is_empty = match node.value {
-                Value::Sequence(items) => items.is_empty(),
-                Value::Mapping(map) => map.is_empty(),
-                Value::String(text) => text.is_empty(),
-                _ => false,
-            };
-            if !is_empty {
-                self.problems.add(
-                    &node.path,
-                    format!("{words} are not supported yet; remove them"),
-                );
-            }
-        }
-    }
-
-    fn processor(&mut self, node: &Node<'_>, group_id: &str) {
-        let keys = self.keys;
-        if node.map(self.problems).is_none() {
-            return;
-        }
-        if let Some(idle) = &keys.idle {
-            let lists = [
-                keys.id,
-                keys.name,
-                keys.class,
-                keys.properties,
-                keys.auto_terminated,
-                keys.strategy,
-                keys.period,
-                keys.tasks,
-                keys.penalization,
-                keys.yield_period,
-                keys.run_duration,
-                keys.bulletin_level,
-                idle.processor,
-            ];
-            self.only(node, &lists);
-        }
-        let problems = &mut *self.problems;
-        let tasks_max = node.parsed(
-            keys.tasks,
-            1u32,
-            TASKS,
-            |text| text.parse().ok().filter(|n| (1..=TASKS_MAX).contains(n)),
-            problems,
-        );
-        // NiFi's JSON counts milliseconds, MiNiFi's YAML nanoseconds.
-        let unit = if keys.run_duration[0].ends_with("Millis") {
-            Duration::from_millis
-        } else {
-            Duration::from_nanos
-        };
-        let run_duration = node.parsed(
-            keys.run_duration,
-            Duration::ZERO,
-            "whole number",
-            |text| text.trim().parse().ok().map(unit),
-            problems,
-        );
-        let bulletin_level = node.parsed(
-            keys.bulletin_level,
-            Level::Warning,
-            "bulletin level: write DEBUG, INFO, WARN, ERROR or NONE",
-            Level::parse,
-            problems,
-        );
-        let class = node.text(keys.class, problems).unwrap_or_default();
-        if class.is_empty() {
-            problems.add(&node.join(keys.class[0]), "is missing");
-        }
-        let (penalty, rest) = (Duration::from_secs(30), Duration::from_secs(1));
-        let penalization = node.parsed(
-            keys.penalization,
-            penalty,
-            DURATION,
-            units::duration,
-            problems,
-        );
-        let yield_period =
-            node.parsed(keys.yield_period, rest, DURATION, units::duration, problems);
-        let strategy = node
-            .text(keys.strategy, problems)
-            .unwrap_or_else(|| "TIMER_DRIVEN".to_owned());
-        let processor = RawProcessor {
-            other_id: node.text(&["instanceIdentifier"], problems),
-            name: node
-                .text(keys.name, problems)
-                .unwrap_or_else(|| class.clone()),
-            path: node.path.clone(),
-            group_id: group_id.to_owned(),
-            class,
-            strategy,
-            period: node.text(keys.period, problems),
-            penalization,
-            yield_period,
-            run_duration,
-            tasks_max,
-            bulletin_level,
-            auto_terminated: node.texts(keys.auto_terminated, problems),
-            properties: properties(node, keys, problems),
-            id: self.id(node, group_id, "processor"),
-        };
-        self.processors.push(processor);
-    }
-
-    fn service(&mut self, node: &Node<'_>, group_id: &str) {
-        let keys = self.keys;
-        if node.map(self.problems).is_none() {
-            return;
-        }
-        if let Some(idle) = &keys.idle {
-            let lists = [keys.id, keys.name, keys.class, keys.properties, idle.port];
-            self.only(node, &lists);
-        }
-        let id = self.id(node, group_id, "service");
-        let problems = &mut *self.problems;
-        let class = node.text(keys.class, problems).unwrap_or_default();
-        if class.is_empty() {
-            problems.add(&node.join(keys.class[0]), "is missing");
-        }
-        self.services.push(RawService {
-            other_id: node.text(&["instanceIdentifier"], problems),
-            name: node
-                .text(keys.name, problems)
-                .unwrap_or_else(|| class.clone()),
-            path: node.path.clone(),
-            group_id: group_id.to_owned(),
-            class,
-            properties: properties(node, keys, problems),
-            id,
-        });
-    }
-
-    fn funnel(&mut self, node: &Node<'_>, group_id: &str) {
-        if node.map(self.problems).is_none() {
-            return;
-        }
-        if let Some(idle) = &self.keys.idle {
-            self.only(node, &[self.keys.id, self.keys.name, idle.port]);
-        }
-        let id = self.id(node, group_id, "funnel");
-        self.processors.push(RawProcessor {
-            other_id: node.text(&["instanceIdentifier"], self.problems),
-            name: node
-                .text(self.keys.name, self.problems)
-                .unwrap_or_else(|| "funnel".to_owned()),
-            path: node.path.clone(),
-            group_id: group_id.to_owned(),
-            class: FUNNEL.to_owned(),
-            strategy: "EVENT_DRIVEN".to_owned(),
-            period: None,
-            penalization: Duration::ZERO,
-            yield_period: Duration::from_secs(1),
-            run_duration: Duration::ZERO,
-            tasks_max: 1,
-            bulletin_level: Level::Warning,
-            auto_terminated: Vec::new(),
-            properties: Vec::new(),
-            id,
-        });
-    }
-
-    fn connection(&mut self, node: &Node<'_>, group_id: &str) {
-        let keys = self.keys;
-        if node.map(self.problems).is_none() {
-            return;
-        }
-        if let Some(idle) = &keys.idle {
-            let lists = [
-                keys.id,
-                keys.name,
-                keys.relationships,
-                keys.flow_files_max,
-                keys.bytes_max,
-                keys.expiration,
-                keys.drop_empty,
-                keys.swap_threshold,
-                keys.prioritizers,
-                idle.connection,
-            ];
-            self.only(node, &lists);
-        }
-        let id = self.id(node, group_id, "connection");
-        let problems = &mut *self.problems;
-        let number = |text: &str| text.trim().parse().ok();
-        let flag = |text: &str| text.to_ascii_lowercase().parse().ok();
-        let definition = ConnectionDefinition {
-            name: node.text(keys.name, problems).unwrap_or_else(|| id.clone()),
-            id,
-            path: node.path.clone(),
-            source: String::new(),
-            relationships: node.texts(keys.relationships, problems),
-            destination: String::new(),
-            flow_files_max: node.parsed(
-                keys.flow_files_max,
-                CONNECTION_FLOW_FILES_DEFAULT,
-                "number of FlowFiles",
-                number,
-                problems,
-            ),
-            bytes_max: node.parsed(
-                keys.bytes_max,
-                CONNECTION_BYTES_DEFAULT,
-                "size: write a number and B, KB, MB, GB or TB",
-                units::size,
-                problems,
-            ),
-            expiration: node.parsed(
-                keys.expiration,
-                Duration::ZERO,
-                DURATION,
-                units::duration,
-                problems,
-            ),
-            drop_empty: node.parsed(keys.drop_empty, false, "true or false", flag, problems),
-            swap_threshold: node.parsed(
-                keys.swap_threshold,
-                0,
-                "number of FlowFiles",
-                number,
-                problems,
-            ),
-            prioritizers: prioritizers(node, keys, problems),
-        };
-        let source = self.end(node, "source");
-        let destination = self.end(node, "destination");
-        self.connections.push(RawConnection {
-            definition,
-            source,
-            destination,
-        });
-    }
-
-    /// `source id` and `source name` in YAML, `source: {id, name}` in JSON.
-    fn end(&mut self, node: &Node<'_>, which: &str) -> End {
-        let (id_key, name_key) = (format!("{which} id"), format!("{which} name"));
-        let (id, name) = match node.find(&[which]) {
-            Some(end) => (
-                end.text(&["id"], self.problems),
-                end.text(&["name"], self.problems),
-            ),
-            None => (
-                node.text(&[id_key.as_str()], self.problems),
-                node.text(&[name_key.as_str()], self.problems),
-            ),
-        };
-        match (id, name) {
-            (Some(id), _) => End::Id(id),
-            (None, Some(name)) => End::Name(name),
-            (None, None) => {
-                self.problems.add(&node.path, format!("has no {which}"));
-                End::Missing
-            }
-        }
-    }
-
     /// The id as written, or one made from what stays when the text is edited elsewhere.
-    fn id(&mut self, node: &Node<'_>, group_id: &str, what: &str) -> String {
+    pub(super) fn id(&mut self, node: &Node<'_>, group_id: &str, what: &str) -> String {
         if let Some(id) = node
             .text(self.keys.id, self.problems)
             .filter(|id| !id.is_empty())
@@ -506,65 +291,30 @@ impl<'p> Reader<'p> {
         stable_id(&parts)
     }
 
-    fn only(&mut self, node: &Node<'_>, known: &[&[&str]]) {
+    /// Names every key that is none of `known`, and settings that do not hold here.
+    pub(super) fn only(&mut self, node: &Node<'_>, known: &[&[&str]]) {
         let Some(map) = node.value.as_mapping() else {
             return;
         };
-        for key in map.keys() {
+        for (key, value) in map {
             let key = scalar(key).unwrap_or_else(|| "?".to_owned());
-            if !known.iter().any(|list| list.contains(&key.as_str())) {
-                self.problems
-                    .add(&node.join(&key), "is no key that belongs here");
+            let is_known = known.iter().any(|list| list.contains(&key.as_str()));
+            let path = node.join(&key);
+            if !is_known && self.keys.is_strict {
+                self.problems.add(&path, "is no key that belongs here");
+            } else if !is_known {
+                self.raw.notes.add(&path, "is not known and passed over");
+            }
+            let mut unheeded = self.keys.unheeded.iter();
+            if let Some((_, usual)) = unheeded.find(|(name, _)| *name == key)
+                && let Some(value) = scalar(value)
+                && !usual.contains(&value.as_str())
+            {
+                let message = format!("'{value}' has no effect here");
+                self.raw.notes.add(&path, message);
             }
         }
     }
-}
-
-fn properties(node: &Node<'_>, keys: &Keys, problems: &mut Problems) -> Vec<(String, String)> {
-    let Some(properties) = node.find(keys.properties) else {
-        return Vec::new();
-    };
-    let Some(map) = properties.map(problems) else {
-        return Vec::new();
-    };
-    let mut out = Vec::new();
-    for (key, value) in map {
-        let Some(key) = scalar(key) else {
-            problems.add(&properties.path, "has a key that is no text");
-            continue;
-        };
-        let text = match value {
-            Value::Null => continue,
-            // MiNiFi writes a property with several values as a list of maps.
-            Value::Sequence(items) => items
-                .iter()
-                .map(|item| scalar(item.get("value").unwrap_or(item)))
-                .collect::<Option<Vec<_>>>()
-                .map(|values| values.join(",")),
-            single => scalar(single),
-        };
-        match text {
-            Some(text) => out.push((key, text)),
-            None => problems.add(&properties.join(&key), "must be a single value"),
-        }
-    }
-    out
-}
-
-fn prioritizers(node: &Node<'_>, keys: &Keys, problems: &mut Problems) -> Vec<Prioritizer> {
-    let mut found = Vec::new();
-    for class in node.texts(keys.prioritizers, problems) {
-        for class in class.split(',').map(str::trim).filter(|c| !c.is_empty()) {
-            match Prioritizer::parse(class) {
-                Some(prioritizer) => found.push(prioritizer),
-                None => problems.add(
-                    &node.join(keys.prioritizers[0]),
-                    format!("there is no prioritizer '{class}'; there are: {PRIORITIZERS}"),
-                ),
-            }
-        }
-    }
-    found
 }
 
 fn stable_id(parts: &[String]) -> String {
@@ -581,10 +331,3 @@ fn stable_id(parts: &[String]) -> String {
         .into_uuid()
         .to_string()
 }
-
-const TASKS: &str = "number of tasks: write 1 to 64";
-
-const PRIORITIZERS: &str = "FirstInFirstOutPrioritizer, NewestFlowFileFirstPrioritizer, OldestFlowFileFirstPrioritizer, \
-     PriorityAttributePrioritizer";
-
-const DURATION: &str = "duration: write a number and ms, sec, min, hour or day";

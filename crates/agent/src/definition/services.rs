@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::read::RawService;
+use super::resolve::Resolver;
 use super::{Problems, ServiceDefinition};
 use crate::processors::{PropertyKind, Shape};
 use crate::services::{self, ServiceKind};
@@ -81,6 +82,7 @@ impl Known {
 pub(super) fn check(
     raw: Vec<RawService>,
     known: &Known,
+    resolver: &Resolver<'_>,
     problems: &mut Problems,
 ) -> Vec<ServiceDefinition> {
     let mut all = Vec::new();
@@ -96,6 +98,12 @@ pub(super) fn check(
             kind,
             properties: service.properties,
         };
+        resolver.resolve(
+            kind.properties,
+            &mut definition.properties,
+            (&definition.group_id, &definition.path),
+            problems,
+        );
         super::check::check_properties(
             (kind.name, kind.properties, kind.dynamic),
             &definition.properties,

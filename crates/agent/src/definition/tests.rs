@@ -1,27 +1,58 @@
 //! Flows in both formats, and what is said about bad ones.
 
 use super::*;
+use crate::bulletins::Level;
 
-const YAML: &str = include_str!("../../tests/flows/lines-to-kafka.yml");
-const JSON: &str = include_str!("../../tests/flows/lines-to-kafka.json");
-
-/// A flow without what only one format can spell.
-fn bare(text: &str) -> Flow {
+/// A flow without what only one format can spell, ids made alike where `by_name` says so.
+fn bare(text: &str, by_name: bool) -> Flow {
     let mut flow = Flow::parse(text).unwrap_or_else(|problems| panic!("{problems}"));
+    let name_of: std::collections::HashMap<String, String> = flow
+        .processors
+        .iter()
+        .map(|p| (p.id.clone(), p.name.clone()))
+        .collect();
+    let id = |id: &mut String, name: &str| {
+        if by_name {
+            *id = name.to_owned();
+        }
+    };
     for processor in &mut flow.processors {
         processor.path.clear();
         processor.properties.sort();
+        id(&mut processor.id, &processor.name);
+    }
+    for service in &mut flow.services {
+        service.path.clear();
+        service.properties.sort();
     }
     for connection in &mut flow.connections {
         connection.path.clear();
+        id(&mut connection.id, &connection.name);
+        let (source, destination) = (
+            &name_of[&connection.source],
+            &name_of[&connection.destination],
+        );
+        id(&mut connection.source, source);
+        id(&mut connection.destination, destination);
     }
+    flow
+}
+
+/// A flow of `tests/flows` in both formats, which must be one.
+fn twins(name: &str, by_name: bool) -> Flow {
+    let read = |ending: &str| {
+        let path = format!("{}/tests/flows/{name}.{ending}", env!("CARGO_MANIFEST_DIR"));
+        bare(&std::fs::read_to_string(path).unwrap(), by_name)
+    };
+    let flow = read("yml");
+    assert_eq!(flow, read("json"));
+    assert_eq!(flow.notes, Problems::default());
     flow
 }
 
 #[test]
 fn yaml_and_its_json_twin_are_one_flow() {
-    let flow = bare(YAML);
-    assert_eq!(flow, bare(JSON));
+    let flow = twins("lines-to-kafka", false);
     assert_eq!(flow.processors.len(), 5);
     let tail = &flow.processors[0];
     assert_eq!(tail.kind.name, "TailFile");
@@ -38,6 +69,62 @@ fn yaml_and_its_json_twin_are_one_flow() {
     let queue = &flow.connections[0];
     assert_eq!((queue.flow_files_max, queue.bytes_max), (20_000, 64 << 20));
     assert_eq!(queue.expiration, Duration::from_secs(3_600));
+}
+
+#[test]
+fn services_and_parameters_are_the_same_in_both_formats() {
+    let flow = twins("services-and-parameters", false);
+    let value = |properties: &[(String, String)], name: &str| {
+        let found = properties.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.clone()).unwrap_or_default()
+    };
+    let [proxy, state] = flow.services.as_slice() else {
+        panic!("{:?}", flow.services);
+    };
+    assert_eq!(
+        value(&proxy.properties, "Proxy Server Host"),
+        "proxy.example"
+    );
+    assert_eq!(
+        value(&proxy.properties, "Proxy User Password"),
+        "open-sesame"
+    );
+    assert_eq!(
+        value(&state.properties, "Auto Persistence Interval"),
+        "0 sec"
+    );
+    let make = &flow.processors[0];
+    let text = "from site, and #{text} as it stands";
+    assert_eq!(value(&make.properties, "Custom Text"), text);
+    assert!(matches!(make.scheduling, Scheduling::CronDriven(_)));
+    assert_eq!(make.run_duration, Duration::from_millis(25));
+    assert_eq!(make.bulletin_level, Level::Error);
+    assert_eq!(make.penalization, Duration::from_secs(20));
+    assert_eq!(flow.processors[1].tasks_max, 4);
+    let queue = &flow.connections[0];
+    assert_eq!((queue.flow_files_max, queue.bytes_max), (0, 1 << 30));
+    assert!(queue.drop_empty);
+    assert_eq!(queue.prioritizers, [Prioritizer::NewestFlowFileFirst]);
+}
+
+#[test]
+fn groups_with_ports_and_funnels_are_the_same_in_both_formats() {
+    let flow = twins("groups-and-funnels", false);
+    let inner = flow.processors.iter().filter(|p| p.group_id == "g");
+    assert_eq!(inner.count(), 3);
+    let made = flow.processors.iter().find(|p| p.id == "b").unwrap();
+    assert_eq!(
+        made.properties,
+        [("File Size".to_owned(), "7 B".to_owned())]
+    );
+}
+
+#[test]
+fn version_1_with_its_names_and_sections_is_read_unchanged() {
+    let flow = twins("version-1", true);
+    assert_eq!(flow.connections[0].flow_files_max, 10_000);
+    assert_eq!(flow.connections[0].expiration, Duration::ZERO);
+    assert_eq!(flow.connections[0].source, "TailAppLog");
 }
 
 #[test]
@@ -123,12 +210,62 @@ fn bad_settings_of_components_are_errors_and_not_zero() {
         (
             "TIMER_DRIVEN",
             "EVENT_DRIVEN",
-            "has no input, so it must be TIMER_DRIVEN",
+            "has no input, so it must be TIMER_DRIVEN or CRON_DRIVEN",
         ),
         (
             "TIMER_DRIVEN",
             "CRON_DRIVEN",
-            "CRON_DRIVEN is not supported yet",
+            "'1 sec' is no cron expression: it has 2 fields",
+        ),
+        (
+            "TIMER_DRIVEN",
+            "LUNCH_DRIVEN",
+            "'LUNCH_DRIVEN' is none of TIMER_DRIVEN, EVENT_DRIVEN, CRON_DRIVEN",
+        ),
+        (
+            "scheduling period: 1 sec",
+            "max concurrent tasks: 0",
+            "max concurrent tasks: '0' is no number of tasks",
+        ),
+        (
+            "scheduling period: 1 sec",
+            "run duration nanos: -1",
+            "run duration nanos: '-1' is no whole number",
+        ),
+        (
+            "scheduling period: 1 sec",
+            "bulletin level: LOUD",
+            "bulletin level: 'LOUD' is no bulletin level",
+        ),
+        (
+            "max work queue size: 5",
+            "queue prioritizer class: LuckyFirstPrioritizer",
+            "there is no prioritizer 'LuckyFirstPrioritizer'",
+        ),
+        (
+            "max work queue size: 5",
+            "swap threshold: some",
+            "swap threshold: 'some' is no number",
+        ),
+        (
+            "    Batch Size: 1",
+            "    Batch Size: '#{size}'",
+            "Batch Size: '#{size}' is a parameter, and the process group has no parameter context",
+        ),
+        (
+            "Connections:",
+            "Parameter Context Name: gone\nConnections:",
+            "Parameter Context Name: there is no parameter context 'gone'",
+        ),
+        (
+            "Connections:",
+            "Provenance Reporting: {port uuid: p, batch size: 1}\nConnections:",
+            "Provenance Reporting / port uuid: provenance is not reported to a port",
+        ),
+        (
+            "Connections:",
+            "Parameter Providers: [{id: p, name: p, class: GuessingProvider}]\nConnections:",
+            "there is no parameter provider 'GuessingProvider'",
         ),
         (
             "auto-terminated relationships list: [success]",
@@ -193,6 +330,173 @@ Connections:
         flow.processors.iter().filter(|p| p.group_id == "g").count(),
         2
     );
+}
+
+#[test]
+fn providers_fill_contexts_and_sealed_values_open() {
+    let key = crate::parameters::SecretKey::parse(&"07".repeat(32)).unwrap();
+    let sealed = key.seal("open-sesame").unwrap();
+    let text = flow("    Custom Text: '#{GREETING}'", "success").replace(
+        "Connections:",
+        &format!(
+            "Parameter Context Name: env
+Parameter Providers:
+- name: env provider
+  id: p
+  class: EnvironmentVariableParameterProvider
+  Properties: {{Parameter Group Name: env, Environment Variable Inclusion Strategy: Comma-Separated,
+    Include Environment Variables: 'GREETING,SECRET', Sensitive Parameter Scope: selected,
+    Sensitive Parameter List: SECRET}}
+Controller Services:
+- {{name: sealed, class: ProxyConfigurationService,
+   Properties: {{Proxy Server Host: p, Proxy User Name: u, Proxy User Password: '{sealed}'}}}}
+- {{name: given, class: ProxyConfigurationService,
+   Properties: {{Proxy Server Host: p, Proxy User Name: u, Proxy User Password: '#{{SECRET}}'}}}}
+Connections:"
+        ),
+    );
+    let surroundings = Surroundings {
+        environment: [("GREETING", "hello"), ("SECRET", "hush"), ("OTHER", "x")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+        key: Some(key),
+        ..Surroundings::default()
+    };
+    let flow = Flow::load(&text, &surroundings).unwrap_or_else(|problems| panic!("{problems}"));
+    assert_eq!(flow.processors[0].properties[0].1, "hello");
+    assert_eq!(flow.services[0].properties[2].1, "open-sesame");
+    assert_eq!(flow.services[1].properties[2].1, "hush");
+    let problems = Flow::parse(&text).unwrap_err().to_string();
+    for message in [
+        "the value is sealed, and there is no key",
+        "no parameter 'GREETING'",
+    ] {
+        assert!(problems.contains(message), "{problems}");
+    }
+}
+
+#[test]
+fn properties_name_services_by_name_or_id_and_only_fitting_ones() {
+    let text = flow("    Batch Size: 1", "success").replace(
+        "Connections:",
+        "Controller Services:
+- {name: ssl, id: s1, class: SSLContextService}
+- {name: ssl, id: s2, class: SSLContextService}
+- {name: proxy, id: s3, class: ProxyConfigurationService, Properties: {Proxy Server Host: p}}
+Connections:",
+    );
+    // A service that is used twice by one name needs its id.
+    let raw = |name: &str| {
+        let mut problems = Problems::default();
+        let raw = read::read(&text, &mut problems).unwrap();
+        let known = services::Known::new(&raw.services, &mut problems);
+        known.resolve(name, "SSLContextService")
+    };
+    assert_eq!(raw("s2"), Ok("s2".to_owned()));
+    assert!(raw("ssl").unwrap_err().contains("is not unique"));
+    assert!(
+        raw("tls")
+            .unwrap_err()
+            .contains("no controller service 'tls'")
+    );
+    let error = raw("proxy").unwrap_err();
+    assert!(
+        error.contains("is a ProxyConfigurationService and no SSL"),
+        "{error}"
+    );
+}
+
+#[test]
+fn ports_of_remote_groups_become_processors_alike_in_both_formats() {
+    let yaml = "
+MiNiFi Config Version: 3
+Flow Controller: {name: remote}
+Remote Process Groups:
+- name: NiFi
+  id: r
+  url: http://a:8080/nifi,http://b:8080/nifi
+  timeout: 20 sec
+  yield period: 10 sec
+  transport protocol: HTTP
+  proxy host: p
+  proxy port: 3128
+  Input Ports:
+  - id: i
+    name: lines
+    max concurrent tasks: 2
+    use compression: true
+    batch size: {count: 10, size: 1 MB, duration: 1 sec}
+    Properties: {SSL Context Service: ssl}
+  Output Ports:
+  - {id: o, name: orders}
+";
+    let json = r#"{"rootGroup": {"name": "remote", "remoteProcessGroups": [{
+        "identifier": "r", "name": "NiFi", "targetUris": "http://a:8080/nifi,http://b:8080/nifi",
+        "communicationsTimeout": "20 sec", "yieldDuration": "10 sec", "transportProtocol": "HTTP",
+        "proxyHost": "p", "proxyPort": 3128, "localNetworkInterface": "",
+        "inputPorts": [{"identifier": "i", "name": "lines", "targetId": "i",
+            "concurrentlySchedulableTaskCount": 2, "useCompression": true,
+            "batchSize": {"count": 10, "size": "1 MB", "duration": "1 sec"},
+            "properties": {"SSL Context Service": "ssl"}}],
+        "outputPorts": [{"identifier": "o", "name": "orders"}]}]}}"#;
+    let ports = |text: &str| {
+        let mut problems = Problems::default();
+        let raw = read::read(text, &mut problems).unwrap();
+        assert_eq!(problems, Problems::default());
+        let port = |p: read::RawProcessor| {
+            (
+                (p.id, p.class, p.strategy, p.period),
+                (p.tasks_max, p.yield_period),
+                p.properties,
+            )
+        };
+        raw.processors.into_iter().map(port).collect::<Vec<_>>()
+    };
+    let found = ports(yaml);
+    assert_eq!(found, ports(json));
+    let [(input, (tasks, rest), properties), (output, ..)] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    assert_eq!(
+        (input.1.as_str(), input.2.as_str()),
+        (remote::INPUT_PORT, "EVENT_DRIVEN")
+    );
+    assert_eq!(
+        (output.1.as_str(), output.2.as_str()),
+        (remote::OUTPUT_PORT, "TIMER_DRIVEN")
+    );
+    assert_eq!((*tasks, *rest), (2, Duration::from_secs(10)));
+    for (name, value) in [
+        ("URL", "http://a:8080/nifi,http://b:8080/nifi"),
+        ("Port ID", "i"),
+        ("Port Name", "lines"),
+        ("Transport Protocol", "HTTP"),
+        ("Proxy Port", "3128"),
+        ("Use Compression", "true"),
+        ("Batch Size", "1 MB"),
+        ("SSL Context Service", "ssl"),
+    ] {
+        let property = (name.to_owned(), value.to_owned());
+        assert!(properties.contains(&property), "{name}: {properties:?}");
+    }
+}
+
+#[test]
+fn what_json_carries_beyond_a_flow_is_noted_with_its_path() {
+    let flow = Flow::parse(
+        r#"{"rootGroup": {"name": "n", "colour": "red", "processors": [
+        {"identifier": "p", "name": "p", "type": "GenerateFlowFile", "shape": "round",
+         "scheduledState": "DISABLED", "autoTerminatedRelationships": ["success"]}]}}"#,
+    )
+    .unwrap_or_else(|problems| panic!("{problems}"));
+    let notes = flow.notes.to_string();
+    for note in [
+        "rootGroup / colour: is not known",
+        "processors[0] 'p' / shape: is not known",
+        "'p' / scheduledState: 'DISABLED' has no effect here",
+    ] {
+        assert!(notes.contains(note), "{notes}");
+    }
 }
 
 fn flow(properties: &str, relationship: &str) -> String {

@@ -92,9 +92,18 @@ fn every_function_has_an_example() {
     for entry in std::fs::read_dir(folder).unwrap() {
         all += &std::fs::read_to_string(entry.unwrap().path()).unwrap();
     }
-    let mut names: Vec<&str> = FUNCTIONS.iter().copied().flatten().map(|f| f.name).collect();
+    let mut names: Vec<&str> = FUNCTIONS
+        .iter()
+        .copied()
+        .flatten()
+        .map(|f| f.name)
+        .collect();
     names.extend(["anyAttribute", "allAttributes", "anyMatchingAttribute"]);
-    names.extend(["allMatchingAttributes", "anyDelineatedValue", "allDelineatedValues"]);
+    names.extend([
+        "allMatchingAttributes",
+        "anyDelineatedValue",
+        "allDelineatedValues",
+    ]);
     names.extend(["join", "count"]);
     assert!(names.len() >= 73, "{} functions", names.len());
     let count = names.len();
@@ -109,11 +118,50 @@ fn every_function_has_an_example() {
 #[test]
 fn parsing_and_evaluating_any_text_never_panics() {
     let pieces = [
-        "${", "}", "$$", "(", ")", ",", ":", "'", "\"", "\\", " ", "a", "é", "1", "-1.5", "true",
-        "toUpper", "plus", "matches", "replaceAll", "substring", "format", "toDate", "literal",
-        "allAttributes", "anyDelineatedValue", "join", "count", "jsonPath", "padLeft", "repeat",
-        "fromRadix", "getDelimitedField", "yyyy", "'$.a[?(@.b)]'", "'(.)'", "'$1'", "unescapeXml",
-        "evaluateELString", "${a:", "('", "')", "()", "9999999999",
+        "${",
+        "}",
+        "$$",
+        "(",
+        ")",
+        ",",
+        ":",
+        "'",
+        "\"",
+        "\\",
+        " ",
+        "a",
+        "é",
+        "1",
+        "-1.5",
+        "true",
+        "toUpper",
+        "plus",
+        "matches",
+        "replaceAll",
+        "substring",
+        "format",
+        "toDate",
+        "literal",
+        "allAttributes",
+        "anyDelineatedValue",
+        "join",
+        "count",
+        "jsonPath",
+        "padLeft",
+        "repeat",
+        "fromRadix",
+        "getDelimitedField",
+        "yyyy",
+        "'$.a[?(@.b)]'",
+        "'(.)'",
+        "'$1'",
+        "unescapeXml",
+        "evaluateELString",
+        "${a:",
+        "('",
+        "')",
+        "()",
+        "9999999999",
     ];
     let attributes = Attributes::new([("a", "${a:repeat(2)}"), ("é", "1,2")]);
     let scope = Scope {
@@ -136,6 +184,17 @@ fn parsing_and_evaluating_any_text_never_panics() {
 }
 
 #[test]
+fn the_fuzzing_corpus_is_survived() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/expression");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        crate::fuzzing::expression(&std::fs::read(entry.unwrap().path()).unwrap());
+        seen += 1;
+    }
+    assert!(seen >= 11, "only {seen} inputs");
+}
+
+#[test]
 fn long_chains_and_deep_nests_take_no_stack() {
     let chain = format!("${{a{}}}", ":toUpper()".repeat(100_000));
     let scope = Scope {
@@ -146,7 +205,11 @@ fn long_chains_and_deep_nests_take_no_stack() {
     let chain = Expression::parse(&chain).unwrap();
     assert_eq!(chain.evaluate(scope).unwrap(), "");
     drop(chain);
-    for (open, close) in [("${a:equals(", ")}"), ("${a:equals(\"", "\")}"), ("${literal(", ")}")] {
+    for (open, close) in [
+        ("${a:equals(", ")}"),
+        ("${a:equals(\"", "\")}"),
+        ("${literal(", ")}"),
+    ] {
         let deep = format!("{}x{}", open.repeat(1_000), close.repeat(1_000));
         assert!(Expression::parse(&deep).is_err(), "{open}");
     }
@@ -170,7 +233,10 @@ fn a_result_beyond_the_bound_is_an_error() {
         "${a:padLeft(2000000)}",
         "${literal(\"${a}${a}\")}",
     ] {
-        let error = Expression::parse(text).unwrap().evaluate(scope).unwrap_err();
+        let error = Expression::parse(text)
+            .unwrap()
+            .evaluate(scope)
+            .unwrap_err();
         assert!(error.to_string().contains("longer than"), "{text}: {error}");
     }
 }
@@ -230,7 +296,11 @@ fn purity_follows_the_parts() {
         ("${literal(\"${a} ${b}\")}", true),
         ("${literal(\"${nextInt()}\")}", false),
     ] {
-        assert_eq!(Expression::parse(text).unwrap().is_pure(), is_pure, "{text}");
+        assert_eq!(
+            Expression::parse(text).unwrap().is_pure(),
+            is_pure,
+            "{text}"
+        );
     }
     assert!(!Expression::parse("${uuid}").unwrap().is_pure());
 }

@@ -256,7 +256,9 @@ impl Parser<'_> {
         self.blanks();
         if self.eats("=~") {
             self.blanks();
-            return self.pattern().map(|pattern| Condition::Matches(left, pattern));
+            return self
+                .pattern()
+                .map(|pattern| Condition::Matches(left, pattern));
         }
         if self.rest().starts_with("in ") || self.rest().starts_with("in[") {
             self.at += 2;
@@ -336,7 +338,11 @@ impl Parser<'_> {
         let end = end.ok_or_else(|| self.error("the pattern does not end"))?;
         let text = rest[..end].to_owned();
         self.at += end + 2;
-        let flags = if quote == '/' && self.eats("i") { "(?i)" } else { "" };
+        let flags = if quote == '/' && self.eats("i") {
+            "(?i)"
+        } else {
+            ""
+        };
         patterns::text(&format!("{flags}{text}")).map_err(|why| self.error(&why))
     }
 

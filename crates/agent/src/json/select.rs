@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use super::path::{Comparison, Condition, Operand, Path, Selector, Step};
 use super::Json;
+use super::path::{Comparison, Condition, Operand, Path, Selector, Step};
 
 /// A place in a document: the way from the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,17 +141,14 @@ fn descendants<'d>(value: &'d Json, visit: &mut impl FnMut(&'d Json)) {
     visit(value);
     match value {
         Json::List(items) => items.iter().for_each(|item| descendants(item, visit)),
-        Json::Object(fields) => fields.iter().for_each(|(_, field)| descendants(field, visit)),
+        Json::Object(fields) => fields
+            .iter()
+            .for_each(|(_, field)| descendants(field, visit)),
         _ => {}
     }
 }
 
-fn children<'d>(
-    selectors: &[Selector],
-    value: &'d Json,
-    root: &'d Json,
-    out: &mut Vec<&'d Json>,
-) {
+fn children<'d>(selectors: &[Selector], value: &'d Json, root: &'d Json, out: &mut Vec<&'d Json>) {
     for selector in selectors {
         match (selector, value) {
             (Selector::Name(name), Json::Object(fields)) => out.extend(fields.get(name)),
@@ -196,7 +193,13 @@ fn slice<'d>(
     out: &mut Vec<&'d Json>,
 ) {
     let len = i64::try_from(items.len()).unwrap_or(i64::MAX);
-    let at = |index: i64| if index < 0 { index.saturating_add(len) } else { index };
+    let at = |index: i64| {
+        if index < 0 {
+            index.saturating_add(len)
+        } else {
+            index
+        }
+    };
     let (mut index, end) = if step > 0 {
         (
             at(start.unwrap_or(0)).clamp(0, len),
@@ -329,7 +332,10 @@ mod tests {
             ("$['max']", "[10]"),
             ("$.a-b['c d']", "[1]"),
             ("$.nothing", "[]"),
-            ("$.store.book[*].author", r#"["Rees","Waugh","Melville","Tolkien"]"#),
+            (
+                "$.store.book[*].author",
+                r#"["Rees","Waugh","Melville","Tolkien"]"#,
+            ),
             ("$..author", r#"["Rees","Waugh","Melville","Tolkien"]"#),
             ("$.store..price", "[8.95,12.99,8.99,22.99,19.95]"),
             ("$..book[2].title", r#"["Moby"]"#),
@@ -340,19 +346,37 @@ mod tests {
             ("$..book[::-2].title", r#"["Rings","Sword"]"#),
             ("$..book[?(@.isbn)].title", r#"["Moby","Rings"]"#),
             ("$..book[?(!@.isbn)].title", r#"["Sayings","Sword"]"#),
-            ("$.store.book[?(@.price < $.max)].title", r#"["Sayings","Moby"]"#),
-            ("$.store.book[?@.price<10 && @.category=='fiction'].title", r#"["Moby"]"#),
+            (
+                "$.store.book[?(@.price < $.max)].title",
+                r#"["Sayings","Moby"]"#,
+            ),
+            (
+                "$.store.book[?@.price<10 && @.category=='fiction'].title",
+                r#"["Moby"]"#,
+            ),
             ("$..book[?(@.author =~ /t.*/i)].title", r#"["Rings"]"#),
-            ("$..book[?(@.author in ['Rees', \"Waugh\"])].price", "[8.95,12.99]"),
-            ("$..book[?(@.price > 20 || @.author == 'Rees')].price", "[8.95,22.99]"),
+            (
+                "$..book[?(@.author in ['Rees', \"Waugh\"])].price",
+                "[8.95,12.99]",
+            ),
+            (
+                "$..book[?(@.price > 20 || @.author == 'Rees')].price",
+                "[8.95,22.99]",
+            ),
             ("$.store.book.length()", "[4]"),
             ("$.store.bicycle['color','price']", r#"["red",19.95]"#),
             ("$.store.book[9]", "[]"),
-            ("$.store.book[?(@.title.length() == 4)].title", r#"["Moby"]"#),
+            (
+                "$.store.book[?(@.title.length() == 4)].title",
+                r#"["Moby"]"#,
+            ),
         ] {
             assert_eq!(selected(path), expected, "{path}");
         }
-        assert_eq!(Path::parse("$").unwrap().select(&Json::Whole(1)), [&Json::Whole(1)]);
+        assert_eq!(
+            Path::parse("$").unwrap().select(&Json::Whole(1)),
+            [&Json::Whole(1)]
+        );
         assert!(Path::parse("$.a[0]['b']").unwrap().is_definite());
         assert!(!Path::parse("$..a").unwrap().is_definite());
         assert!(!Path::parse("$.a[?(@.b)]").unwrap().is_definite());
@@ -397,8 +421,10 @@ mod tests {
     #[test]
     fn parsing_any_text_never_panics() {
         let mut random = base::Rng::from_seed(11);
-        let pieces = ["$", ".", "..", "[", "]", "?", "(", ")", "@", "a", "'", "\\", "é", "==", "=~",
-            "/", "&&", "!", "1", "-", ":", ",", "*", " ", "in", "length()", "<"];
+        let pieces = [
+            "$", ".", "..", "[", "]", "?", "(", ")", "@", "a", "'", "\\", "é", "==", "=~", "/",
+            "&&", "!", "1", "-", ":", ",", "*", " ", "in", "length()", "<",
+        ];
         for _ in 0..50_000 {
             let text: String = (0..random.below(14))
                 .map(|_| pieces[random.below(pieces.len() as u64) as usize])

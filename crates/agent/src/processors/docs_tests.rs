@@ -79,6 +79,15 @@ fn describe(out: &mut String, kind: &ProcessorKind) {
         Dynamic::None => {}
         Dynamic::Attributes => out.push_str("\nFurther properties are attributes.\n"),
         Dynamic::Relationships => out.push_str("\nFurther properties are relationships.\n"),
+        Dynamic::RelationshipsIf {
+            property, single, ..
+        } => {
+            let _ = writeln!(
+                out,
+                "\nFurther properties are relationships, or conditions for `{single}`, as \
+                 {property} says."
+            );
+        }
     }
     out.push_str("\n| relationship | what goes there |\n| --- | --- |\n");
     for relationship in kind.relationships {
@@ -110,7 +119,7 @@ fn values(property: &PropertyKind) -> String {
         Shape::Flag => "`true`, `false`".to_owned(),
         Shape::Duration => "duration".to_owned(),
         Shape::Size => "size".to_owned(),
-        Shape::Service(role) => format!("a controller service: {role}"),
+        Shape::Service(kind) => format!("controller service, {kind}"),
     };
     let expressions = match property.expressions {
         Expressions::None => "",

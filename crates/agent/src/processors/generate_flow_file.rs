@@ -61,11 +61,10 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
 struct GenerateFlowFile {
     size: usize,
     batch: usize,
-    is_text: bool,
     is_unique: bool,
     custom: Option<Expression>,
     shared: Option<Bytes>,
-    random: Rng,
+    pool: Pool,
     attributes: Arc<Attributes>,
 }
 
@@ -92,24 +91,64 @@ impl GenerateFlowFile {
         Ok(GenerateFlowFile {
             size: usize::try_from(size).map_err(|error| error.to_string())?,
             batch,
-            is_text,
             is_unique,
             custom,
             shared: None,
-            random: Rng::from_entropy(),
+            pool: Pool::new(is_text),
             attributes: Arc::new(Attributes::default()),
         })
     }
 
-    fn content(&mut self, len: usize) -> Bytes {
-        let mut bytes = vec![0; len];
-        self.random.fill(&mut bytes);
+    /// Contents of `size` bytes each, one behind the other.
+    fn contents(&mut self, count: usize) -> Bytes {
+        let mut bytes = vec![0; self.size * count];
+        for content in bytes.chunks_exact_mut(self.size.max(1)) {
+            self.pool.fill(content);
+        }
+        Bytes::from(bytes)
+    }
+}
+
+/// Random bytes that are made once and copied from ever new places: as fast as memory, and no two
+/// contents of a few bytes or more are equal.
+struct Pool {
+    bytes: Vec<u8>,
+    random: Rng,
+    is_text: bool,
+}
+
+impl Pool {
+    fn new(is_text: bool) -> Self {
+        let mut pool = Pool {
+            bytes: Vec::new(),
+            random: Rng::from_entropy(),
+            is_text,
+        };
+        let mut bytes = vec![0; POOL_BYTES];
+        pool.fresh(&mut bytes);
+        pool.bytes = bytes;
+        pool
+    }
+
+    fn fill(&mut self, content: &mut [u8]) {
+        let (head, mut rest) = content.split_at_mut(content.len().min(FRESH_BYTES));
+        self.fresh(head);
+        let mut from = self.random.below(POOL_BYTES as u64) as usize;
+        while !rest.is_empty() {
+            let len = rest.len().min(POOL_BYTES - from);
+            let (part, further) = rest.split_at_mut(len);
+            part.copy_from_slice(&self.bytes[from..from + len]);
+            (rest, from) = (further, 0);
+        }
+    }
+
+    fn fresh(&mut self, bytes: &mut [u8]) {
+        self.random.fill(bytes);
         if self.is_text {
-            for byte in &mut bytes {
+            for byte in bytes {
                 *byte = TEXT[usize::from(*byte) % TEXT.len()];
             }
         }
-        Bytes::from(bytes)
     }
 }
 
@@ -132,10 +171,10 @@ impl Processor for GenerateFlowFile {
             let len = bytes.len();
             (bytes, len, 0)
         } else if self.is_unique {
-            (self.content(self.size * self.batch), self.size, self.size)
+            (self.contents(self.batch), self.size, self.size)
         } else {
             if self.shared.is_none() {
-                self.shared = Some(self.content(self.size));
+                self.shared = Some(self.contents(1));
             }
             (self.shared.clone().unwrap_or_default(), self.size, 0)
         };
@@ -151,3 +190,72 @@ impl Processor for GenerateFlowFile {
 
 const TEXT: &[u8] =
     b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!@#$%^&*()-_=+/?.,';: ";
+
+/// Random bytes that are kept; they stay in the processor's cache.
+const POOL_BYTES: usize = 256 << 10;
+
+/// Bytes at the start of each content that are its own.
+const FRESH_BYTES: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::testing::Rig;
+
+    #[test]
+    fn contents_are_unique_or_one_as_asked() {
+        for (unique, distinct) in [("true", 40), ("false", 1)] {
+            let properties = [("Unique FlowFiles", unique), ("Batch Size", "20")];
+            let mut rig = Rig::new("GenerateFlowFile", &properties);
+            rig.trigger().unwrap();
+            rig.trigger().unwrap();
+            let out = rig.out("success");
+            let contents: HashSet<Bytes> = out.iter().map(|out| out.content.clone()).collect();
+            assert_eq!((out.len(), contents.len()), (40, distinct), "{unique}");
+            assert!(out.iter().all(|out| out.content.len() == 1_024));
+        }
+    }
+
+    #[test]
+    fn text_is_text_and_longer_than_the_pool_is_whole() {
+        let properties = [("Data Format", "Text"), ("File Size", "600 KB")];
+        let mut rig = Rig::new("GenerateFlowFile", &properties);
+        rig.trigger().unwrap();
+        let out = rig.one("success");
+        assert_eq!(out.content.len(), 600 << 10);
+        assert!(out.content.iter().all(|byte| TEXT.contains(byte)));
+        let mut rig = Rig::new("GenerateFlowFile", &[("File Size", "0 B")]);
+        rig.trigger().unwrap();
+        assert_eq!(rig.one("success").content.len(), 0);
+    }
+
+    #[test]
+    fn custom_text_is_evaluated_each_time() {
+        let properties = [
+            ("Data Format", "Text"),
+            ("Unique FlowFiles", "false"),
+            ("Custom Text", "at ${now()}"),
+        ];
+        let mut rig = Rig::new("GenerateFlowFile", &properties);
+        let before = format!("at {}", rig.now());
+        rig.trigger().unwrap();
+        rig.advance(std::time::Duration::from_millis(1));
+        let after = format!("at {}", rig.now());
+        rig.trigger().unwrap();
+        let out = rig.out("success");
+        let texts = (out[0].text(), out[1].text());
+        assert_eq!(texts, (before.as_str(), after.as_str()));
+    }
+
+    #[test]
+    fn custom_text_needs_its_companions() {
+        let made = Rig::try_new(
+            "GenerateFlowFile",
+            &[("Custom Text", "x")],
+            serde_json::json!({}),
+        );
+        assert!(made.err().unwrap().contains("needs Data Format Text"));
+    }
+}

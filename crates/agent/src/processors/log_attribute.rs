@@ -1,5 +1,6 @@
 //! LogAttribute: writes FlowFiles' attributes, and content if asked, to the agent's trace.
 
+use super::files::head;
 use super::{
     Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind, RelationshipKind,
     Settings, Shape,
@@ -27,6 +28,18 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         )
         .default("false")
         .shape(Shape::Flag),
+        PropertyKind::new(
+            "Hexencode Payload",
+            "Whether content is written in hexadecimal digits.",
+        )
+        .default("false")
+        .shape(Shape::Flag),
+        PropertyKind::new(
+            "Maximum Payload Line Length",
+            "Characters of content in one line; 0 means that it stays on one line.",
+        )
+        .default("0")
+        .shape(Shape::Integer(0)),
         PropertyKind::new("Log Prefix", "Stands before each line."),
         PropertyKind::new(
             "FlowFiles To Log",
@@ -50,6 +63,8 @@ struct LogAttribute {
     only: Vec<String>,
     ignored: Vec<String>,
     has_payload: bool,
+    is_hex: bool,
+    line_chars: usize,
     prefix: String,
     batch: usize,
 }
@@ -73,6 +88,8 @@ impl LogAttribute {
             only: names("Attributes to Log")?,
             ignored: names("Attributes to Ignore")?,
             has_payload: settings.flag("Log Payload")?,
+            is_hex: settings.flag("Hexencode Payload")?,
+            line_chars: settings.integer("Maximum Payload Line Length")?,
             prefix: settings.text("Log Prefix")?.unwrap_or_default(),
             batch,
         })
@@ -92,9 +109,8 @@ impl LogAttribute {
         }
         line.push_str(&format!(" size={}", flow_file.size()));
         if self.has_payload {
-            let content = session.read(flow_file)?;
-            let shown = &content[..content.len().min(PAYLOAD_BYTES_MAX)];
-            line.push_str(&format!(" payload={:?}", String::from_utf8_lossy(shown)));
+            line.push_str(" payload=");
+            line.push_str(&self.payload(&head(session, flow_file, PAYLOAD_BYTES_MAX)?));
         }
         match self.level.as_str() {
             "trace" => tracing::trace!("{line}"),
@@ -104,6 +120,24 @@ impl LogAttribute {
             _ => tracing::info!("{line}"),
         }
         Ok(())
+    }
+}
+
+impl LogAttribute {
+    /// Content as it is written.
+    fn payload(&self, content: &[u8]) -> String {
+        let text: String = if self.is_hex {
+            content.iter().map(|byte| format!("{byte:02x}")).collect()
+        } else {
+            format!("{:?}", String::from_utf8_lossy(content))
+        };
+        if self.line_chars == 0 {
+            return text;
+        }
+        let chars: Vec<char> = text.chars().collect();
+        let lines = chars.chunks(self.line_chars);
+        let lines: Vec<String> = lines.map(|line| line.iter().collect()).collect();
+        format!("\n{}", lines.join("\n"))
     }
 }
 
@@ -123,3 +157,89 @@ impl Processor for LogAttribute {
 
 /// Bytes of content shown.
 const PAYLOAD_BYTES_MAX: usize = 2_000;
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
+    use crate::testing::Rig;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is written of one FlowFile.
+    fn logged(properties: &[(&str, &str)]) -> String {
+        let mut rig = Rig::new("LogAttribute", properties);
+        rig.put(&[("a", "1"), ("b", "2")], "line\n\u{fc}");
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .with_ansi(false)
+            .finish();
+        tracing::subscriber::with_default(subscriber, || rig.run());
+        assert_eq!(rig.counts(), [("success", 1)]);
+        let written = lines.0.lock().clone();
+        String::from_utf8(written).unwrap()
+    }
+
+    #[test]
+    fn lines_show_what_was_asked_for() {
+        for (properties, there, missing) in [
+            (vec![], vec!["INFO", "a=\"1\" b=\"2\" size=7"], "payload"),
+            (vec![("Log Level", "error")], vec!["ERROR"], "INFO"),
+            (vec![("Log Level", "debug")], vec![], "a="),
+            (vec![("Attributes to Log", "b, c")], vec!["b=\"2\""], "a="),
+            (vec![("Attributes to Ignore", "b")], vec!["a=\"1\""], "b="),
+            (
+                vec![("Log Prefix", "here: ")],
+                vec!["here: uuid="],
+                "payload",
+            ),
+            (
+                vec![("Log Payload", "true")],
+                vec!["payload=\"line\\n\u{fc}\""],
+                "payload=\n",
+            ),
+        ] {
+            let line = logged(&properties);
+            for there in there {
+                assert!(line.contains(there), "{properties:?}: {line}");
+            }
+            assert!(!line.contains(missing), "{properties:?}: {line}");
+        }
+        let hex = [
+            ("Log Payload", "true"),
+            ("Hexencode Payload", "true"),
+            ("Maximum Payload Line Length", "8"),
+        ];
+        let line = logged(&hex);
+        assert!(line.contains("payload=\n6c696e65\n0ac3bc\n"), "{line}");
+    }
+
+    #[test]
+    fn as_many_are_taken_at_a_time_as_asked_for() {
+        for (count, left) in [("1", 2), ("2", 1), ("0", 0)] {
+            let mut rig = Rig::new("LogAttribute", &[("FlowFiles To Log", count)]);
+            for _ in 0..3 {
+                rig.put(&[], "");
+            }
+            rig.trigger().unwrap();
+            assert_eq!(rig.waiting(), left, "{count}");
+        }
+    }
+}

@@ -8,14 +8,19 @@ mod attributes_to_json;
 mod convert_record;
 mod evaluate_json_path;
 mod extract_text;
+mod fetch_file;
+mod files;
 mod fragments;
 mod generate_flow_file;
+mod get_file;
 mod lines;
+mod list_file;
 mod log_attribute;
 mod proc_fs_monitor;
 mod publish_kafka;
 mod publish_mqtt;
 mod put_file;
+mod query_record;
 mod refused;
 mod replace_text;
 mod route_on_attribute;
@@ -33,6 +38,8 @@ mod update_attribute;
 mod docs_tests;
 #[cfg(test)]
 mod json_tests;
+#[cfg(test)]
+mod record_tests;
 #[cfg(test)]
 mod split_tests;
 #[cfg(test)]
@@ -123,6 +130,16 @@ pub enum Dynamic {
     Attributes,
     /// Each is a relationship with its condition.
     Relationships,
+    /// Each is a relationship with its condition when `property` has the value `value`; with any
+    /// other value each is a condition for the one relationship `single`.
+    RelationshipsIf {
+        /// The property that decides.
+        property: &'static str,
+        /// Its value for relationships.
+        value: &'static str,
+        /// The relationship otherwise.
+        single: &'static str,
+    },
 }
 
 /// A place where a processor's FlowFiles can go.
@@ -195,6 +212,9 @@ pub enum ProcessorError {
 /// Every processor, in the order in which they are listed.
 pub const PROCESSORS: &[&ProcessorKind] = &[
     &tail_file::KIND,
+    &get_file::KIND,
+    &list_file::KIND,
+    &fetch_file::KIND,
     &generate_flow_file::KIND,
     &proc_fs_monitor::KIND,
     &update_attribute::KIND,
@@ -210,6 +230,7 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &attributes_to_json::KIND,
     &convert_record::KIND,
     &split_record::KIND,
+    &query_record::KIND,
     &log_attribute::KIND,
     &publish_kafka::KIND,
     &publish_mqtt::KIND,
@@ -234,6 +255,47 @@ pub const FUNNEL_KIND: ProcessorKind = ProcessorKind {
 /// The processor of this name.
 pub fn find(name: &str) -> Option<&'static ProcessorKind> {
     PROCESSORS.iter().copied().find(|kind| kind.name == name)
+}
+
+impl ProcessorKind {
+    /// Names of the relationships that a processor with these properties has; those that come
+    /// from further properties stand last.
+    pub fn relationships_of(&self, properties: &[(String, String)]) -> Vec<String> {
+        let own = self.relationships.iter().map(|r| r.name.to_owned());
+        let mut names: Vec<String> = own.collect();
+        let are_relationships = match self.dynamic {
+            Dynamic::None | Dynamic::Attributes => return names,
+            Dynamic::Relationships => true,
+            Dynamic::RelationshipsIf {
+                property,
+                value,
+                single,
+            } => {
+                let set = properties.iter().find(|(name, _)| name == property);
+                let is_value = set.is_none_or(|(_, set)| set == value);
+                if !is_value {
+                    names.push(single.to_owned());
+                }
+                is_value
+            }
+        };
+        if are_relationships {
+            let is_own = |name: &str| self.properties.iter().any(|own| own.name == name);
+            let further = properties.iter().map(|(name, _)| name);
+            names.extend(further.filter(|name| !is_own(name)).cloned());
+        }
+        names
+    }
+}
+
+impl Dynamic {
+    /// Whether further properties can be relationships.
+    pub fn has_relationships(self) -> bool {
+        matches!(
+            self,
+            Dynamic::Relationships | Dynamic::RelationshipsIf { .. }
+        )
+    }
 }
 
 impl AttributeKind {

@@ -19,11 +19,16 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
                   every one whose condition is true.",
     properties: &[PropertyKind::new(
         "Routing Strategy",
-        "How conditions decide: each on its own, with one clone for each that is true.",
+        "How conditions decide: each is a relationship of its own and gets a clone where it is \
+         true, or they lead to the one relationship 'matched', when all or any are true.",
     )
-    .default("Route to Property name")
-    .allowed(&["Route to Property name"])],
-    dynamic: Dynamic::Relationships,
+    .default(BY_NAME)
+    .allowed(&[BY_NAME, IF_ALL, IF_ANY])],
+    dynamic: Dynamic::RelationshipsIf {
+        property: "Routing Strategy",
+        value: BY_NAME,
+        single: "matched",
+    },
     relationships: &[
         RelationshipKind {
             name: "unmatched",
@@ -39,10 +44,22 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
     make: |settings| RouteOnAttribute::new(settings).map(|made| Box::new(made) as _),
 };
 
+const BY_NAME: &str = "Route to Property name";
+const IF_ALL: &str = "Route to 'match' if all match";
+const IF_ANY: &str = "Route to 'match' if any matches";
+
 struct RouteOnAttribute {
+    strategy: Strategy,
     routes: Vec<Expression>,
     is_pure: bool,
     last: Option<(Arc<Attributes>, Vec<usize>)>,
+}
+
+#[derive(Clone, Copy)]
+enum Strategy {
+    ByName,
+    IfAll,
+    IfAny,
 }
 
 impl RouteOnAttribute {
@@ -53,7 +70,13 @@ impl RouteOnAttribute {
             .map(|(_, condition)| condition)
             .collect();
         let is_pure = routes.iter().all(Expression::is_pure);
+        let strategy = match settings.needed("Routing Strategy")?.as_str() {
+            IF_ALL => Strategy::IfAll,
+            IF_ANY => Strategy::IfAny,
+            _ => Strategy::ByName,
+        };
         Ok(RouteOnAttribute {
+            strategy,
             routes,
             is_pure,
             last: None,
@@ -75,8 +98,16 @@ impl RouteOnAttribute {
         let mut matched = Vec::new();
         for (index, condition) in self.routes.iter().enumerate() {
             if condition.evaluate_flag(scope)? {
-                matched.push(KIND.relationships.len() + index);
+                matched.push(FIRST_ROUTE + index);
             }
+        }
+        let is_matched = match self.strategy {
+            Strategy::ByName => None,
+            Strategy::IfAll => Some(matched.len() == self.routes.len()),
+            Strategy::IfAny => Some(!matched.is_empty()),
+        };
+        if let Some(is_matched) = is_matched {
+            matched = vec![if is_matched { FIRST_ROUTE } else { UNMATCHED }];
         }
         if matched.is_empty() {
             matched.push(UNMATCHED);
@@ -119,5 +150,69 @@ impl Processor for RouteOnAttribute {
 const UNMATCHED: usize = 0;
 const FAILURE: usize = 1;
 
+/// Where the relationships of the properties begin; `matched` stands there without them.
+const FIRST_ROUTE: usize = 2;
+
 /// FlowFiles handled in one commit.
 const BATCH: usize = 5_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Rig;
+
+    /// FlowFiles with the attributes `a` and `b`, each both true and false.
+    fn routed(strategy: &str) -> Vec<(String, u64)> {
+        let mut rig = Rig::new(
+            "RouteOnAttribute",
+            &[
+                ("Routing Strategy", strategy),
+                ("is-a", "${a}"),
+                ("is-b", "${b}"),
+            ],
+        );
+        for (a, b) in [("true", "true"), ("true", "false"), ("false", "x")] {
+            rig.put(&[("a", a), ("b", b)], "content");
+        }
+        rig.run();
+        let counts = rig.counts().into_iter();
+        counts
+            .map(|(name, count)| (name.to_owned(), count))
+            .collect()
+    }
+
+    #[test]
+    fn each_strategy_leads_where_it_says() {
+        let counts = |pairs: &[(&str, u64)]| -> Vec<(String, u64)> {
+            let pairs = pairs.iter();
+            pairs
+                .map(|(name, count)| ((*name).to_owned(), *count))
+                .collect()
+        };
+        let by_name = [("unmatched", 1), ("is-a", 2), ("is-b", 1)];
+        assert_eq!(routed(BY_NAME), counts(&by_name));
+        assert_eq!(routed(IF_ALL), counts(&[("unmatched", 2), ("matched", 1)]));
+        assert_eq!(routed(IF_ANY), counts(&[("unmatched", 1), ("matched", 2)]));
+    }
+
+    #[test]
+    fn clones_have_the_content_and_a_uuid_of_their_own() {
+        let properties = [("x", "true"), ("y", "${a:notNull()}")];
+        let mut rig = Rig::new("RouteOnAttribute", &properties);
+        rig.put(&[("a", "1")], "content");
+        rig.run();
+        let (x, y) = (rig.one("x"), rig.one("y"));
+        assert_eq!((x.text(), &x.attributes), (y.text(), &y.attributes));
+        assert_ne!(x.uuid, y.uuid);
+    }
+
+    #[test]
+    fn a_condition_without_a_value_is_a_failure() {
+        let mut rig = Rig::new("RouteOnAttribute", &[("x", "${a:plus(1):gt(2)}")]);
+        rig.put(&[("a", "many")], "");
+        rig.put(&[("a", "7")], "");
+        rig.run();
+        assert_eq!(rig.counts(), [("failure", 1), ("x", 1)]);
+        assert_eq!(rig.bulletins(), ["plus: 'many' is no number"]);
+    }
+}

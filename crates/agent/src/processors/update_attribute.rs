@@ -120,3 +120,56 @@ const FAILURE: usize = 1;
 
 /// FlowFiles handled in one commit.
 const BATCH: usize = 5_000;
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Rig;
+
+    #[test]
+    fn attributes_are_set_from_what_came_in_and_others_deleted() {
+        let properties = [
+            ("Delete Attributes Expression", "tmp.*|gone"),
+            ("a", "${b}"),
+            ("b", "${a}"),
+            ("size", "${fileSize}"),
+        ];
+        let mut rig = Rig::new("UpdateAttribute", &properties);
+        let before = [
+            ("a", "1"),
+            ("b", "2"),
+            ("tmp.x", "t"),
+            ("gone", "g"),
+            ("go", "stays"),
+        ];
+        rig.put(&before, "four");
+        rig.run();
+        let out = rig.one("success");
+        let after = [("a", "2"), ("b", "1"), ("go", "stays"), ("size", "4")];
+        let after = after.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(out.attributes, after.into());
+        assert_eq!(out.text(), "four");
+    }
+
+    #[test]
+    fn what_is_remembered_of_the_last_flow_file_is_not_used_for_others() {
+        let properties = [("id", "${uuid}"), ("copy", "${a}")];
+        let mut rig = Rig::new("UpdateAttribute", &properties);
+        for a in ["1", "2", "2"] {
+            rig.put(&[("a", a)], "");
+        }
+        rig.run();
+        for out in rig.out("success") {
+            assert_eq!(out.attribute("id"), out.uuid);
+            assert_eq!(out.attribute("copy"), out.attribute("a"));
+        }
+    }
+
+    #[test]
+    fn an_expression_without_a_value_is_a_failure_and_changes_nothing() {
+        let mut rig = Rig::new("UpdateAttribute", &[("a", "${a:plus(1)}"), ("b", "set")]);
+        rig.put(&[("a", "x")], "");
+        rig.run();
+        let out = rig.one("failure");
+        assert_eq!((out.attribute("a"), out.attribute("b")), ("x", ""));
+    }
+}

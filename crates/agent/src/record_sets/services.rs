@@ -78,7 +78,11 @@ pub(crate) const CSV_READER: ServiceKind = ServiceKind {
         .default("\\"),
         PropertyKind::new("Comment Marker", "What lines begin with that are no records."),
         PropertyKind::new("Null String", "What stands for nothing."),
-        PropertyKind::new("Trim Fields", "Whether blanks around values are left out.")
+        PropertyKind::new(
+            "Trim Fields",
+            "Whether blanks around values are left out; quotes have to stand right behind a \
+             separator.",
+        )
             .default("true")
             .shape(Shape::Flag),
     ],

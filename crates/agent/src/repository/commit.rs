@@ -92,7 +92,7 @@ impl Repository {
         if self.journal.end().0 >= self.snapshot_due.load(Ordering::Relaxed)
             || content_end.is_some_and(|end| end >= self.content_due.load(Ordering::Relaxed))
         {
-            self.tidy()?;
+            self.tidy_sometime();
         }
         Ok(wait)
     }

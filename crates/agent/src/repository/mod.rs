@@ -35,7 +35,7 @@ use crate::AgentError;
 use crate::connection::Connection;
 use crate::content::{Arena, Claim, Contents, Store};
 use crate::flowfile::{FlowFile, FlowFileId};
-use crate::limits::JOURNAL_PENDING_BYTES_MAX;
+use crate::limits::{JOURNAL_PENDING_BYTES_MAX, SPARE_SEGMENTS_MAX};
 use crate::provenance::{Filter, Provenance, ProvenanceEvent, ProvenanceStatus};
 
 pub(crate) use commit::{Commit, Put};
@@ -339,6 +339,7 @@ fn journal_options(limits: &RepositoryLimits) -> JournalOptions {
         segment_bytes: limits.segment_bytes,
         preallocate_bytes: all.preallocate_bytes.min(limits.segment_bytes),
         reserve_bytes: limits.reserve_bytes.min(limits.segment_bytes / 2),
+        spares_max: SPARE_SEGMENTS_MAX,
     }
 }
 

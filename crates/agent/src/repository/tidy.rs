@@ -28,6 +28,14 @@ impl Repository {
         })
     }
 
+    /// Tidies up after a commit, which stands whatever becomes of this: a journal that broke says so
+    /// at the next one.
+    pub(super) fn tidy_sometime(&self) {
+        if let Err(error) = self.tidy() {
+            tracing::warn!(error = base::report(&error), "tidying up comes later");
+        }
+    }
+
     fn snapshot_and_reclaim(&self) -> Result<(), JournalError> {
         let gate = self.gate.write();
         self.move_old_content()?;

@@ -6,7 +6,7 @@
 //! when told to.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +17,9 @@ use tempfile::TempDir;
 
 use crate::definition::Flow;
 use crate::engine::{Engine, Ground, Prepared, Worker, trigger};
+use crate::fail_point;
 use crate::flowfile::Attributes;
-use crate::processors::{self, Dynamic, Input, Next, ProcessorError};
+use crate::processors::{self, Input, Next, ProcessorError};
 use crate::session::ProcessSession;
 
 /// One processor on a repository in a folder of its own.
@@ -59,20 +60,11 @@ impl Rig {
         more: serde_json::Value,
     ) -> Result<Rig, String> {
         let known = processors::find(kind).unwrap_or_else(|| panic!("there is no {kind}"));
-        let mut relationships: Vec<String> = known
-            .relationships
-            .iter()
-            .map(|relationship| relationship.name.to_owned())
+        let pairs = properties.iter();
+        let pairs: Vec<(String, String)> = pairs
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        if known.dynamic == Dynamic::Relationships {
-            let own: Vec<&str> = known.properties.iter().map(|own| own.name).collect();
-            let dynamic = properties.iter().map(|(name, _)| *name);
-            relationships.extend(
-                dynamic
-                    .filter(|name| !own.contains(name))
-                    .map(str::to_owned),
-            );
-        }
+        let relationships = known.relationships_of(&pairs);
         let text = flow_text(kind, properties, &relationships, known.input, more);
         let mut rig = Rig {
             dir: tempfile::tempdir().unwrap(),
@@ -84,11 +76,6 @@ impl Rig {
         };
         rig.open()?;
         Ok(rig)
-    }
-
-    /// A folder for the test's own files.
-    pub(crate) fn dir(&self) -> &Path {
-        self.dir.path()
     }
 
     /// The time that the processor sees.
@@ -142,6 +129,22 @@ impl Rig {
             .unwrap_or_else(|error| panic!("{error}"));
         drop(session);
         drop(ground);
+        self.kill();
+    }
+
+    /// Triggers the processor until it comes to the fail point `name`, and kills the agent there.
+    pub(crate) fn kill_at(&mut self, name: &'static str) {
+        fail_point::arm(Some(name));
+        let attempt = AssertUnwindSafe(|| self.run());
+        let outcome = std::panic::catch_unwind(attempt);
+        fail_point::arm(None);
+        match outcome {
+            Ok(()) => panic!("it never came to '{name}'"),
+            Err(panic) => match panic.downcast::<fail_point::Crash>() {
+                Ok(crash) => assert_eq!(crash.0, name),
+                Err(other) => std::panic::resume_unwind(other),
+            },
+        }
         self.kill();
     }
 

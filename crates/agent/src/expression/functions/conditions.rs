@@ -8,7 +8,9 @@ use crate::expression::Value;
 pub(super) const FUNCTIONS: &[Function] = &[
     on("isNull", 0, 0, |given| flag(given.subject == Value::Null)),
     on("notNull", 0, 0, |given| flag(given.subject != Value::Null)),
-    on("isEmpty", 0, 0, |given| flag(given.text().trim().is_empty())),
+    on("isEmpty", 0, 0, |given| {
+        flag(given.text().trim().is_empty())
+    }),
     on("equals", 1, 1, |mut given| {
         let other = given.argument(0);
         flag(given.subject != Value::Null && given.text() == other)

@@ -74,7 +74,9 @@ fn name(c: char, dialect: Dialect) -> Option<&'static str> {
         return Some(name);
     }
     let known = || EXTENDED.iter().find(|(known, _)| *known == code);
-    (dialect == Dialect::Html4).then(known)?.map(|(_, name)| *name)
+    (dialect == Dialect::Html4)
+        .then(known)?
+        .map(|(_, name)| *name)
 }
 
 fn character(name: &str, dialect: Dialect) -> Option<char> {
@@ -94,7 +96,10 @@ fn character(name: &str, dialect: Dialect) -> Option<char> {
         _ if dialect == Dialect::Xml => return None,
         _ => {}
     }
-    if let Some(index) = LATIN.split_ascii_whitespace().position(|known| known == name) {
+    if let Some(index) = LATIN
+        .split_ascii_whitespace()
+        .position(|known| known == name)
+    {
         return char::from_u32(LATIN_FIRST + u32::try_from(index).ok()?);
     }
     let known = || EXTENDED.iter().find(|(_, known)| *known == name);

@@ -38,7 +38,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     alone("nextInt", 0, 0, |_| {
         Ok(Value::Whole(COUNTER.fetch_add(1, Ordering::Relaxed)))
     }),
-    alone("now", 0, 0, |given| Ok(Value::Whole(given.frame.scope.now.0))),
+    alone("now", 0, 0, |given| {
+        Ok(Value::Whole(given.frame.scope.now.0))
+    }),
     Function {
         pure: true,
         ..alone("literal", 1, 1, |mut given| {

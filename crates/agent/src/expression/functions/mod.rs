@@ -140,7 +140,9 @@ impl Number {
         match self {
             Number::Whole(value) => Ok(value),
             // Both bounds are exact in 64-bit floating point; the upper one is out of range.
-            Number::Fraction(value) if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&value) => {
+            Number::Fraction(value)
+                if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&value) =>
+            {
                 Ok(value as i64)
             }
             Number::Fraction(value) => Err(format!("{value} is out of range")),

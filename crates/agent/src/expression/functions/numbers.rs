@@ -128,7 +128,11 @@ impl Given<'_> {
             "ceil" => value.ceil(),
             "floor" => value.floor(),
             "rint" => value.round_ties_even(),
-            "round" => return Number::Fraction((value + 0.5).floor()).whole().map(Value::Whole),
+            "round" => {
+                return Number::Fraction((value + 0.5).floor())
+                    .whole()
+                    .map(Value::Whole);
+            }
             "signum" => {
                 if value == 0.0 {
                     value

@@ -41,7 +41,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
         given.cut(|text, mark| text.rsplit_once(mark), |_, after| after)
     }),
     on("getDelimitedField", 1, 5, |given| given.delimited_field()),
-    on("indexOf", 1, 1, |given| given.index_of(|text, part| text.find(part))),
+    on("indexOf", 1, 1, |given| {
+        given.index_of(|text, part| text.find(part))
+    }),
     on("lastIndexOf", 1, 1, |given| {
         given.index_of(|text, part| text.rfind(part))
     }),
@@ -52,7 +54,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
         bounded(subject.len().saturating_add(added))?;
         text(subject.replace(&from, &to))
     }),
-    with_pattern("replaceAll", 2, |given| given.replace("replaceAll", usize::MAX)),
+    with_pattern("replaceAll", 2, |given| {
+        given.replace("replaceAll", usize::MAX)
+    }),
     with_pattern("replaceFirst", 2, |given| given.replace("replaceFirst", 1)),
     on("replaceNull", 1, 1, |mut given| {
         Ok(match given.subject {

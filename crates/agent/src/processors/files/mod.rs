@@ -1,0 +1,24 @@
+//! What the processors of files share: which files a folder has for them, what is to be done with
+//! a file once its FlowFile is durable, and contents on their way from and to files.
+
+mod content;
+mod settle;
+mod walk;
+
+pub(super) use content::{CopyError, head, import, write_out};
+pub(super) use settle::{Leftovers, Settle, Taken, raw_path};
+pub(super) use walk::{Entry, FOLDER_PROPERTIES, Filter, Walk};
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+/// Makes what was done to the names in a folder durable.
+pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
+    let folder = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
+    };
+    File::open(folder)?.sync_all()
+}
