@@ -26,6 +26,12 @@ pub const SPLITS_MAX: usize = 1_000_000;
 /// Bytes of one line where lines are changed one after the other; longer ones are no text.
 pub const TEXT_LINE_BYTES_MAX: usize = 64 << 20;
 
+/// Depth of one Jolt specification; its walk is recursive.
+pub const SHIFT_DEPTH_MAX: usize = 64;
+
+/// Places of a list that a Jolt specification can name.
+pub const SHIFT_INDEX_MAX: usize = 1_000_000;
+
 /// FlowFiles that RouteText makes of one: one for each route and group.
 pub const TEXT_GROUPS_MAX: usize = 10_000;
 

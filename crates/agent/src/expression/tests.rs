@@ -110,8 +110,14 @@ fn every_function_has_an_example() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), count, "a name is used twice");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/expressions.md");
+    let page = std::fs::read_to_string(page).unwrap();
     for name in names {
         assert!(all.contains(&format!("{name}(")), "{name} has no example");
+        assert!(
+            page.contains(&format!("`{name}`")),
+            "{name} is not on the page"
+        );
     }
 }
 

@@ -13,6 +13,7 @@ mod files;
 mod fragments;
 mod generate_flow_file;
 mod get_file;
+mod jolt_transform_json;
 mod lines;
 mod list_file;
 mod log_attribute;
@@ -228,6 +229,7 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &evaluate_json_path::KIND,
     &split_json::KIND,
     &attributes_to_json::KIND,
+    &jolt_transform_json::KIND,
     &convert_record::KIND,
     &split_record::KIND,
     &query_record::KIND,

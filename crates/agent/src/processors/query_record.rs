@@ -86,7 +86,9 @@ impl QueryRecord {
             routes.push(route);
         }
         if routes.is_empty() {
-            return Err("there is no query: add a property with its relationship's name".to_owned());
+            return Err(
+                "there is no query: add a property with its relationship's name".to_owned(),
+            );
         }
         Ok(QueryRecord {
             formats: Formats::new(settings)?,

@@ -10,9 +10,7 @@ fn rig(kind: &str, properties: &[(&str, &str)]) -> Rig {
 }
 
 fn services() -> Value {
-    let service = |id: &str, class: &str, properties: Value| {
-        json!({ "id": id, "name": id, "class": class, "Properties": properties })
-    };
+    let service = |id: &str, class: &str, properties: Value| json!({ "id": id, "name": id, "class": class, "Properties": properties });
     json!({ "Controller Services": [
         service("json in", "JsonTreeReader", json!({})),
         service("json out", "JsonRecordSetWriter", json!({})),
@@ -50,7 +48,11 @@ fn records_are_converted_between_all_formats() {
             rig.run();
             let out = rig.one("success");
             assert_eq!(out.text(), output, "{reader} {writer}");
-            for (name, value) in [("record.count", "2"), ("mime.type", mime_type), ("kept", "1")] {
+            for (name, value) in [
+                ("record.count", "2"),
+                ("mime.type", mime_type),
+                ("kept", "1"),
+            ] {
                 assert_eq!(out.attribute(name), value, "{name}");
             }
         }
@@ -65,11 +67,17 @@ fn what_is_no_record_fails_unchanged() {
     rig.run();
     let out = rig.one("failure");
     assert_eq!(out.text(), "[{\"a\":1},{\"a\":");
-    assert!(out.attribute("record.error.message").contains("does not end"));
+    assert!(
+        out.attribute("record.error.message")
+            .contains("does not end")
+    );
     rig.put(&[], "[{\"a\":1},{\"a\":}]");
     rig.run();
     let out = rig.one("failure");
-    assert!(out.attribute("record.error.message").contains("record 1, counted from 0"));
+    assert!(
+        out.attribute("record.error.message")
+            .contains("record 1, counted from 0")
+    );
     rig.put(&[], "[]");
     rig.run();
     assert_eq!(rig.one("success").attribute("record.count"), "0");
@@ -120,7 +128,9 @@ fn large_sets_are_converted_record_by_record() {
         "ConvertRecord",
         &[("Record Reader", "csv in"), ("Record Writer", "lines out")],
     );
-    let rows: String = (0..60_000).map(|n| format!("{n},row number {n}\n")).collect();
+    let rows: String = (0..60_000)
+        .map(|n| format!("{n},row number {n}\n"))
+        .collect();
     rig.put(&[], format!("id,name\n{rows}"));
     rig.run();
     let out = rig.one("success");
@@ -147,7 +157,10 @@ fn queried(sql: &str, input: &str) -> Result<String, String> {
     }
     let out = rig.one("found");
     assert_eq!(out.attribute("QueryRecord.Route"), "found");
-    assert_eq!(out.attribute("record.count"), out.text().lines().count().to_string());
+    assert_eq!(
+        out.attribute("record.count"),
+        out.text().lines().count().to_string()
+    );
     assert_eq!(rig.count("original"), 1);
     Ok(out.text().replace('\n', " ").trim_end().to_owned())
 }
@@ -159,25 +172,76 @@ fn queries_select_filter_group_and_sort() {
         {"id":3,"kind":"a","v":4}
         {"id":4,"kind":"B","v":-2}"#;
     for (sql, expected) in [
-        ("SELECT id FROM FLOWFILE WHERE v > 1", r#"{"id":1} {"id":3}"#),
-        ("select ID as n, upper(kind) k from flowfile where id in (2, 3)", r#"{"n":2,"k":"B"} {"n":3,"k":"A"}"#),
-        ("SELECT * FROM FLOWFILE WHERE kind = 'b'", r#"{"id":2,"kind":"b","v":null,"tags":["t"]}"#),
-        ("SELECT id FROM FLOWFILE WHERE v IS NULL OR NOT kind LIKE '_'", r#"{"id":2}"#),
-        ("SELECT id FROM FLOWFILE WHERE id >= ${least} ORDER BY v DESC", r#"{"id":2} {"id":3} {"id":4}"#),
-        ("SELECT id FROM FLOWFILE ORDER BY kind, id DESC LIMIT 2 OFFSET 1", r#"{"id":3} {"id":1}"#),
+        (
+            "SELECT id FROM FLOWFILE WHERE v > 1",
+            r#"{"id":1} {"id":3}"#,
+        ),
+        (
+            "select ID as n, upper(kind) k from flowfile where id in (2, 3)",
+            r#"{"n":2,"k":"B"} {"n":3,"k":"A"}"#,
+        ),
+        (
+            "SELECT * FROM FLOWFILE WHERE kind = 'b'",
+            r#"{"id":2,"kind":"b","v":null,"tags":["t"]}"#,
+        ),
+        (
+            "SELECT id FROM FLOWFILE WHERE v IS NULL OR NOT kind LIKE '_'",
+            r#"{"id":2}"#,
+        ),
+        (
+            "SELECT id FROM FLOWFILE WHERE id >= ${least} ORDER BY v DESC",
+            r#"{"id":2} {"id":3} {"id":4}"#,
+        ),
+        (
+            "SELECT id FROM FLOWFILE ORDER BY kind, id DESC LIMIT 2 OFFSET 1",
+            r#"{"id":3} {"id":1}"#,
+        ),
         ("SELECT id FROM FLOWFILE LIMIT 1", r#"{"id":1}"#),
-        ("SELECT kind, COUNT(*) AS n, SUM(v) AS s, AVG(v) m FROM FLOWFILE GROUP BY kind ORDER BY n DESC, kind", r#"{"kind":"a","n":2,"s":5.5,"m":2.75} {"kind":"B","n":1,"s":-2,"m":-2.0} {"kind":"b","n":1,"s":null,"m":null}"#),
-        ("SELECT COUNT(*) c, COUNT(v) v, MIN(v) lo, MAX(v) hi, COUNT(DISTINCT kind) k FROM FLOWFILE", r#"{"c":4,"v":3,"lo":-2,"hi":4,"k":3}"#),
+        (
+            "SELECT kind, COUNT(*) AS n, SUM(v) AS s, AVG(v) m FROM FLOWFILE GROUP BY kind ORDER BY n DESC, kind",
+            r#"{"kind":"a","n":2,"s":5.5,"m":2.75} {"kind":"B","n":1,"s":-2,"m":-2.0} {"kind":"b","n":1,"s":null,"m":null}"#,
+        ),
+        (
+            "SELECT COUNT(*) c, COUNT(v) v, MIN(v) lo, MAX(v) hi, COUNT(DISTINCT kind) k FROM FLOWFILE",
+            r#"{"c":4,"v":3,"lo":-2,"hi":4,"k":3}"#,
+        ),
         ("SELECT COUNT(*) c FROM FLOWFILE WHERE id > 9", r#"{"c":0}"#),
-        ("SELECT kind FROM FLOWFILE GROUP BY kind HAVING COUNT(*) > 1", r#"{"kind":"a"}"#),
-        ("SELECT DISTINCT lower(kind) AS k FROM FLOWFILE", r#"{"k":"a"} {"k":"b"}"#),
-        ("SELECT f.at.x AS x, id * 2 + 1 AS y FROM FLOWFILE f WHERE f.id = 1", r#"{"x":1,"y":3}"#),
-        ("SELECT CASE WHEN v > 2 THEN 'high' WHEN v IS NULL THEN 'none' ELSE 'low' END AS c FROM FLOWFILE", r#"{"c":"low"} {"c":"none"} {"c":"high"} {"c":"low"}"#),
-        ("SELECT COALESCE(v, 0) AS v, kind || '-' || id AS k FROM FLOWFILE WHERE id = 2", r#"{"v":0,"k":"b-2"}"#),
-        ("SELECT CAST(id AS VARCHAR) a, CAST('12' AS INTEGER) b, CAST(v AS DOUBLE) c FROM FLOWFILE WHERE id = 3", r#"{"a":"3","b":12,"c":4.0}"#),
-        ("SELECT id FROM FLOWFILE WHERE id BETWEEN 2 AND 3 AND kind <> 'a'", r#"{"id":2}"#),
-        ("SELECT SUBSTRING(kind FROM 1 FOR 1) s, LENGTH('äö') l, TRIM(' x ') t, ROUND(v) r, ABS(-v) p FROM FLOWFILE WHERE id = 1", r#"{"s":"a","l":2,"t":"x","r":2,"p":1.5}"#),
-        ("SELECT JSON_VALUE(tags, '$[0]') AS t FROM FLOWFILE WHERE tags IS NOT NULL", r#"{"t":"t"}"#),
+        (
+            "SELECT kind FROM FLOWFILE GROUP BY kind HAVING COUNT(*) > 1",
+            r#"{"kind":"a"}"#,
+        ),
+        (
+            "SELECT DISTINCT lower(kind) AS k FROM FLOWFILE",
+            r#"{"k":"a"} {"k":"b"}"#,
+        ),
+        (
+            "SELECT f.at.x AS x, id * 2 + 1 AS y FROM FLOWFILE f WHERE f.id = 1",
+            r#"{"x":1,"y":3}"#,
+        ),
+        (
+            "SELECT CASE WHEN v > 2 THEN 'high' WHEN v IS NULL THEN 'none' ELSE 'low' END AS c FROM FLOWFILE",
+            r#"{"c":"low"} {"c":"none"} {"c":"high"} {"c":"low"}"#,
+        ),
+        (
+            "SELECT COALESCE(v, 0) AS v, kind || '-' || id AS k FROM FLOWFILE WHERE id = 2",
+            r#"{"v":0,"k":"b-2"}"#,
+        ),
+        (
+            "SELECT CAST(id AS VARCHAR) a, CAST('12' AS INTEGER) b, CAST(v AS DOUBLE) c FROM FLOWFILE WHERE id = 3",
+            r#"{"a":"3","b":12,"c":4.0}"#,
+        ),
+        (
+            "SELECT id FROM FLOWFILE WHERE id BETWEEN 2 AND 3 AND kind <> 'a'",
+            r#"{"id":2}"#,
+        ),
+        (
+            "SELECT SUBSTRING(kind FROM 1 FOR 1) s, LENGTH('äö') l, TRIM(' x ') t, ROUND(v) r, ABS(-v) p FROM FLOWFILE WHERE id = 1",
+            r#"{"s":"a","l":2,"t":"x","r":2,"p":1.5}"#,
+        ),
+        (
+            "SELECT JSON_VALUE(tags, '$[0]') AS t FROM FLOWFILE WHERE tags IS NOT NULL",
+            r#"{"t":"t"}"#,
+        ),
     ] {
         assert_eq!(queried(sql, rows).as_deref(), Ok(expected), "{sql}");
     }
@@ -186,7 +250,10 @@ fn queries_select_filter_group_and_sort() {
 #[test]
 fn queries_that_cannot_be_answered_say_why() {
     for (sql, part) in [
-        ("SELECT id FROM FLOWFILE WHERE id / 0 > 1", "division by zero"),
+        (
+            "SELECT id FROM FLOWFILE WHERE id / 0 > 1",
+            "division by zero",
+        ),
         ("SELECT id + 'x' FROM FLOWFILE", "no number"),
         ("SELECT CAST('x' AS INTEGER) FROM FLOWFILE", "'x'"),
         ("SELECT id FROM FLOWFILE WHERE id > ${nothing}", "no SQL"),
@@ -204,7 +271,11 @@ fn queries_that_cannot_be_answered_say_why() {
         ("SELECT (SELECT 1) FROM FLOWFILE", "not supported"),
         ("SELECT", "no SQL"),
     ] {
-        let own = [("Record Reader", "json in"), ("Record Writer", "json out"), ("found", sql)];
+        let own = [
+            ("Record Reader", "json in"),
+            ("Record Writer", "json out"),
+            ("found", sql),
+        ];
         let error = Rig::try_new("QueryRecord", &own, services()).err().unwrap();
         assert!(error.contains(part), "{sql}: {error}");
     }

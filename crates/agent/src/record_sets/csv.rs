@@ -70,10 +70,7 @@ impl Open for CsvReaders {
             None => builder.quoting(false),
         };
         Box::new(CsvReader {
-            input: builder.from_reader(WithoutMark {
-                input,
-                head: None,
-            }),
+            input: builder.from_reader(WithoutMark { input, head: None }),
             how: self.clone(),
             columns: Vec::new(),
             row: csv::StringRecord::new(),

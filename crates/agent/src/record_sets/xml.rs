@@ -117,7 +117,10 @@ impl XmlReader<'_> {
             for attribute in start.attributes() {
                 let attribute = attribute.map_err(RecordError::format)?;
                 let name = format!("{prefix}{}", attribute.key.as_ref());
-                let value = attribute.normalized_value(XML).map_err(refused)?.into_owned();
+                let value = attribute
+                    .normalized_value(XML)
+                    .map_err(refused)?
+                    .into_owned();
                 add(&mut element.fields, &name, infer::value(value));
             }
         }

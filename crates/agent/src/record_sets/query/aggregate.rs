@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
-use super::evaluate::{Row, number_of, total_order};
+use super::evaluate::{Row, fraction, number_of, total_order};
 use super::plan::Expr;
 use crate::json::Json;
 
@@ -119,14 +119,5 @@ impl Total {
             }
             _ => self.value,
         }
-    }
-}
-
-fn fraction(value: &Json) -> f64 {
-    match value {
-        Json::Whole(number) => *number as f64,
-        Json::Large(number) => *number as f64,
-        Json::Fraction(number) => *number,
-        _ => 0.0,
     }
 }

@@ -227,14 +227,9 @@ fn arithmetic(left: &Json, operator: Operator, right: &Json) -> Result<Json, Str
     Err(format!("{a} and {b} have no result"))
 }
 
-/// A number as a fraction.
+/// A number as a fraction; what is none has been refused before.
 pub(super) fn fraction(value: &Json) -> f64 {
-    match value {
-        Json::Whole(number) => *number as f64,
-        Json::Large(number) => *number as f64,
-        Json::Fraction(number) => *number,
-        _ => f64::NAN,
-    }
+    value.fraction().unwrap_or(f64::NAN)
 }
 
 /// A fraction as a whole number, cut at its point.

@@ -19,12 +19,24 @@ pub(super) fn find(name: &str) -> Option<&'static Function> {
 }
 
 const FUNCTIONS: &[Function] = &[
-    of("upper", 1, 1, |values| text(values, |text| text.to_uppercase())),
-    of("lower", 1, 1, |values| text(values, |text| text.to_lowercase())),
-    of("trim", 1, 1, |values| text(values, |text| text.trim().to_owned())),
-    of("ltrim", 1, 1, |values| text(values, |text| text.trim_start().to_owned())),
-    of("rtrim", 1, 1, |values| text(values, |text| text.trim_end().to_owned())),
-    of("reverse", 1, 1, |values| text(values, |text| text.chars().rev().collect())),
+    of("upper", 1, 1, |values| {
+        text(values, |text| text.to_uppercase())
+    }),
+    of("lower", 1, 1, |values| {
+        text(values, |text| text.to_lowercase())
+    }),
+    of("trim", 1, 1, |values| {
+        text(values, |text| text.trim().to_owned())
+    }),
+    of("ltrim", 1, 1, |values| {
+        text(values, |text| text.trim_start().to_owned())
+    }),
+    of("rtrim", 1, 1, |values| {
+        text(values, |text| text.trim_end().to_owned())
+    }),
+    of("reverse", 1, 1, |values| {
+        text(values, |text| text.chars().rev().collect())
+    }),
     of("length", 1, 1, length),
     of("char_length", 1, 1, length),
     of("character_length", 1, 1, length),
@@ -54,11 +66,17 @@ const FUNCTIONS: &[Function] = &[
     }),
     of("coalesce", 1, 100, |values| {
         let mut values = values.into_iter();
-        Ok(values.find(|value| *value != Json::Null).unwrap_or_default())
+        Ok(values
+            .find(|value| *value != Json::Null)
+            .unwrap_or_default())
     }),
     of("nullif", 2, 2, |mut values| {
         let is_equal = values[0] == values[1];
-        Ok(if is_equal { Json::Null } else { values.swap_remove(0) })
+        Ok(if is_equal {
+            Json::Null
+        } else {
+            values.swap_remove(0)
+        })
     }),
     of("abs", 1, 1, |values| match number(&values[0])? {
         Json::Whole(number) => number

@@ -9,6 +9,7 @@ mod aggregate;
 mod evaluate;
 mod functions;
 mod plan;
+mod words;
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};

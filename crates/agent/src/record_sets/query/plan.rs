@@ -1,9 +1,8 @@
 //! From SQL's text to a plan; what is not supported is refused by name.
 
 use sqlparser::ast::{
-    self, BinaryOperator, DataType, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr,
-    LimitClause, OrderByKind, Query as SqlQuery, SelectItem, SetExpr, Statement, TableFactor,
-    UnaryOperator, Value,
+    self, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, LimitClause, OrderByKind,
+    Query as SqlQuery, SelectItem, SetExpr, Statement, TableFactor, UnaryOperator, Value,
 };
 use sqlparser::dialect::GenericDialect;
 use sqlparser::parser::Parser;
@@ -11,9 +10,9 @@ use sqlparser::tokenizer::Tokenizer;
 
 use super::aggregate::{self, Aggregate};
 use super::functions::{self, Function};
+use super::words::{kind, literal, operator, unsupported};
 use super::{Item, Order, Query};
 use crate::json::Json;
-use crate::record_sets::infer;
 
 /// An expression.
 #[derive(Clone, Debug)]
@@ -70,7 +69,9 @@ pub(super) fn parse(text: &str) -> Result<Query, String> {
         .tokenize()
         .map_err(|error| refused(&error))?;
     if tokens.len() > TOKENS_MAX {
-        return Err(format!("the query has more than {TOKENS_MAX} words and signs"));
+        return Err(format!(
+            "the query has more than {TOKENS_MAX} words and signs"
+        ));
     }
     let statements = Parser::new(&dialect)
         .with_recursion_limit(RECURSION_MAX)
@@ -152,7 +153,11 @@ fn table(from: &[ast::TableWithJoins]) -> Result<Vec<String>, String> {
     let TableFactor::Table { name, alias, .. } = &table.relation else {
         return Err(wanted);
     };
-    if !name.to_string().trim_matches('"').eq_ignore_ascii_case(TABLE) {
+    if !name
+        .to_string()
+        .trim_matches('"')
+        .eq_ignore_ascii_case(TABLE)
+    {
         return Err(wanted);
     }
     let alias = alias.as_ref().map(|alias| alias.name.value.clone());
@@ -205,9 +210,9 @@ impl Planner {
             SelectItem::UnnamedExpr(expr) => {
                 let name = match &expr {
                     ast::Expr::Identifier(name) => name.value.clone(),
-                    ast::Expr::CompoundIdentifier(names) => {
-                        names.last().map_or_else(String::new, |name| name.value.clone())
-                    }
+                    ast::Expr::CompoundIdentifier(names) => names
+                        .last()
+                        .map_or_else(String::new, |name| name.value.clone()),
                     other => other.to_string(),
                 };
                 Ok(Item::Value(name, self.expr(expr, 0)?))
@@ -219,11 +224,7 @@ impl Planner {
         }
     }
 
-    fn condition(
-        &mut self,
-        expr: Option<ast::Expr>,
-        place: Place,
-    ) -> Result<Option<Expr>, String> {
+    fn condition(&mut self, expr: Option<ast::Expr>, place: Place) -> Result<Option<Expr>, String> {
         self.place = place;
         let planned = expr.map(|expr| self.expr(expr, 0)).transpose();
         self.place = Place::Values;
@@ -318,7 +319,11 @@ impl Planner {
                 let above = Expr::Binary(inner.clone(), Operator::GreaterOrEqual, low);
                 let below = Expr::Binary(inner, Operator::LessOrEqual, high);
                 let both = Expr::Binary(Box::new(above), Operator::And, Box::new(below));
-                if negated { Expr::Not(Box::new(both)) } else { both }
+                if negated {
+                    Expr::Not(Box::new(both))
+                } else {
+                    both
+                }
             }
             Sql::Like {
                 negated,
@@ -350,7 +355,9 @@ impl Planner {
         otherwise: Option<Box<ast::Expr>>,
         depth: usize,
     ) -> Result<Expr, String> {
-        let operand = operand.map(|operand| self.boxed(*operand, depth)).transpose()?;
+        let operand = operand
+            .map(|operand| self.boxed(*operand, depth))
+            .transpose()?;
         let mut planned = Vec::new();
         for when in conditions {
             let condition = self.expr(when.condition, depth + 1)?;
@@ -443,7 +450,9 @@ impl Planner {
             return Err("an aggregate has no place in WHERE, GROUP BY or an aggregate".to_owned());
         }
         self.place = Place::Aggregate;
-        let argument = argument.map(|expr| self.expr(expr, depth + 1)).transpose()?;
+        let argument = argument
+            .map(|expr| self.expr(expr, depth + 1))
+            .transpose()?;
         self.place = Place::Values;
         self.aggregates.push(Aggregate {
             kind,
@@ -478,57 +487,6 @@ fn named_item(expr: &ast::Expr, items: &[Item]) -> Option<usize> {
         },
         _ => None,
     }
-}
-
-fn literal(value: Value) -> Result<Json, String> {
-    match value {
-        Value::Number(text, _) => match infer::value(text) {
-            Json::Text(text) => Err(format!("'{text}' is no number")),
-            number => Ok(number),
-        },
-        Value::SingleQuotedString(text) => Ok(Json::Text(text)),
-        Value::Boolean(flag) => Ok(Json::Flag(flag)),
-        Value::Null => Ok(Json::Null),
-        other => Err(unsupported(&other)),
-    }
-}
-
-fn operator(operator: &BinaryOperator) -> Result<Operator, String> {
-    Ok(match operator {
-        BinaryOperator::And => Operator::And,
-        BinaryOperator::Or => Operator::Or,
-        BinaryOperator::Eq => Operator::Equal,
-        BinaryOperator::NotEq => Operator::Unequal,
-        BinaryOperator::Lt => Operator::Less,
-        BinaryOperator::LtEq => Operator::LessOrEqual,
-        BinaryOperator::Gt => Operator::Greater,
-        BinaryOperator::GtEq => Operator::GreaterOrEqual,
-        BinaryOperator::Plus => Operator::Plus,
-        BinaryOperator::Minus => Operator::Minus,
-        BinaryOperator::Multiply => Operator::Multiply,
-        BinaryOperator::Divide => Operator::Divide,
-        BinaryOperator::Modulo => Operator::Modulo,
-        BinaryOperator::StringConcat => Operator::Concat,
-        other => return Err(unsupported(other)),
-    })
-}
-
-fn kind(data_type: &DataType) -> Result<Kind, String> {
-    let text = data_type.to_string().to_ascii_lowercase();
-    let word = text.split(['(', ' ']).next().unwrap_or_default();
-    match word {
-        "varchar" | "char" | "character" | "text" | "string" | "nvarchar" => Ok(Kind::Text),
-        "int" | "integer" | "bigint" | "smallint" | "tinyint" | "long" => Ok(Kind::Whole),
-        "double" | "float" | "real" | "decimal" | "numeric" => Ok(Kind::Fraction),
-        "boolean" | "bool" => Ok(Kind::Flag),
-        _ => Err(format!("a cast to {text} is not supported")),
-    }
-}
-
-fn unsupported(what: &dyn std::fmt::Display) -> String {
-    const SHOWN: usize = 100;
-    let text: String = what.to_string().chars().take(SHOWN).collect();
-    format!("'{text}' is not supported")
 }
 
 const TABLE: &str = "FLOWFILE";
