@@ -26,11 +26,23 @@ pub const SPLITS_MAX: usize = 1_000_000;
 /// Bytes of one line where lines are changed one after the other; longer ones are no text.
 pub const TEXT_LINE_BYTES_MAX: usize = 64 << 20;
 
+/// Depth of one Jolt specification; its walk is recursive.
+pub const SHIFT_DEPTH_MAX: usize = 64;
+
+/// Places of a list that a Jolt specification can name.
+pub const SHIFT_INDEX_MAX: usize = 1_000_000;
+
 /// FlowFiles that RouteText makes of one: one for each route and group.
 pub const TEXT_GROUPS_MAX: usize = 10_000;
 
 /// Fields of one record: more are no table.
 pub const RECORD_FIELDS_MAX: usize = 10_000;
+
+/// Groups that one query over records makes, each held in memory.
+pub const QUERY_GROUPS_MAX: usize = 100_000;
+
+/// Rows that one query over records sorts or compares, each held in memory.
+pub const QUERY_ROWS_MAX: usize = 500_000;
 
 /// Bytes of one record of XML, whose texts and elements stand in memory together.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;

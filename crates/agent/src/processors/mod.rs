@@ -24,6 +24,7 @@ mod get_file;
 mod get_tcp;
 mod hash_content;
 mod invoke_http;
+mod jolt_transform_json;
 mod kafka_properties;
 mod lines;
 mod list_file;
@@ -43,6 +44,7 @@ mod publish_mqtt;
 mod put_file;
 mod put_tcp;
 mod put_udp;
+mod query_record;
 mod refused;
 mod replace_text;
 mod retry_flow_file;
@@ -62,6 +64,8 @@ mod update_attribute;
 mod docs_tests;
 #[cfg(test)]
 mod json_tests;
+#[cfg(test)]
+mod record_tests;
 #[cfg(test)]
 mod split_tests;
 #[cfg(test)]
@@ -274,8 +278,10 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &evaluate_json_path::KIND,
     &split_json::KIND,
     &attributes_to_json::KIND,
+    &jolt_transform_json::KIND,
     &convert_record::KIND,
     &split_record::KIND,
+    &query_record::KIND,
     &log_attribute::KIND,
     &measure_throughput::KIND,
     &publish_kafka::KIND,
