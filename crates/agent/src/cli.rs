@@ -1,7 +1,7 @@
 //! The agent's command line, for `thalweg-agent` and `thalweg agent` alike.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,11 +11,13 @@ use journal::RealDisk;
 
 use crate::AgentError;
 use crate::bulletins::Bulletins;
+use crate::configuration::{Configuration, Sources};
 use crate::control::{Control, ControlConfig};
-use crate::definition::Flow;
+use crate::definition::{Flow, seal};
 use crate::engine::{Failure, Ground, Prepared};
+use crate::parameters::{Outside, SecretKey, Surroundings};
 use crate::processors::{Dynamic, Input, PROCESSORS};
-use crate::repository::{Repository, RepositoryOptions};
+use crate::repository::Repository;
 use crate::supervisor::{Supervisor, read};
 use crate::units;
 
@@ -40,6 +42,26 @@ pub enum Command {
     Validate {
         /// MiNiFi YAML or NiFi JSON
         flow: PathBuf,
+        /// Data folder of the agent that is to run it: its key opens sealed values
+        #[arg(long, value_name = "DIR", env = "THALWEG_AGENT_DATA")]
+        data: Option<PathBuf>,
+    },
+    /// Seal a secret from the standard input, or all secrets of a flow, for flows and settings
+    Encrypt {
+        /// Data folder of the agent that is to open it; its key is made if there is none
+        #[arg(long, value_name = "DIR", env = "THALWEG_AGENT_DATA")]
+        data: Option<PathBuf>,
+        /// The flow whose secrets are to be sealed; it is printed, its comments are lost
+        #[arg(long, value_name = "FILE")]
+        flow: Option<PathBuf>,
+        /// Key to seal by instead of the data folder's, 64 hexadecimal digits
+        #[arg(
+            long,
+            value_name = "KEY",
+            env = "THALWEG_AGENT_SENSITIVE_KEY",
+            hide_env_values = true
+        )]
+        key: Option<String>,
     },
     /// List the processors with their properties, or show one
     Processors {
@@ -73,9 +95,15 @@ pub struct RunArgs {
     /// Time between heartbeats [default: 5s]
     #[arg(long, value_name = "TIME", env = "THALWEG_AGENT_HEARTBEAT")]
     pub heartbeat: Option<String>,
-    /// File in the manner of minifi.properties
+    /// File in the manner of minifi.properties; files in FILE.d go over it
     #[arg(long, value_name = "FILE", env = "THALWEG_AGENT_PROPERTIES")]
     pub properties: Option<PathBuf>,
+    /// The same settings in TOML; goes over the properties
+    #[arg(long, value_name = "FILE", env = "THALWEG_AGENT_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// One setting, by its name in either file; goes over both files
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
 }
 
 /// Does what the arguments say. Not to be called on a thread that runs futures.
@@ -85,24 +113,27 @@ pub fn run(args: Args) -> Result<(), AgentError> {
     match args.command {
         None => run_flow(args.run),
         Some(Command::Run(run)) => run_flow(run),
-        Some(Command::Validate { flow }) => validate(&flow),
+        Some(Command::Validate { flow, data }) => validate(&flow, data),
+        Some(Command::Encrypt { data, flow, key }) => encrypt(data, flow.as_deref(), key),
         Some(Command::Processors { name }) => list(name.as_deref()),
     }
 }
 
 fn run_flow(args: RunArgs) -> Result<(), AgentError> {
-    let properties = match &args.properties {
-        Some(path) => properties(path)?,
-        None => BTreeMap::new(),
-    };
     let dir = args
         .data
         .clone()
         .unwrap_or_else(|| PathBuf::from(DATA_DEFAULT));
-    let flow_file = args
-        .flow
-        .clone()
-        .or_else(|| properties.get(FLOW_FILE).map(|path| PathBuf::from(&path.0)));
+    let sources = Sources {
+        properties: args.properties.clone(),
+        toml: args.config.clone(),
+        set: args.set.clone(),
+    };
+    let configuration = Configuration::read(&sources, &dir)?;
+    for note in &configuration.notes {
+        tracing::info!("{note}");
+    }
+    let flow_file = args.flow.clone().or_else(|| configuration.path(FLOW_FILE));
     std::fs::create_dir_all(&dir).map_err(|source| AgentError::File {
         action: "create",
         path: dir.clone(),
@@ -120,11 +151,13 @@ fn run_flow(args: RunArgs) -> Result<(), AgentError> {
         })?;
     let repository = Repository::open(
         Arc::new(RealDisk),
-        &dir.join("repository"),
-        RepositoryOptions::default(),
+        &configuration
+            .path(REPOSITORY_DIRECTORY)
+            .unwrap_or_else(|| dir.join("repository")),
+        configuration.repository()?,
     )?;
-    let identifier = identifier(&args, &properties, &repository)?;
-    let control = control(&args, &properties, identifier)?;
+    let identifier = identifier(&args, configuration.values(), &repository)?;
+    let control = control(&args, configuration.values(), identifier)?;
     let failure = Arc::new(Failure::default());
     let ground = Ground {
         repository: Arc::clone(&repository),
@@ -132,6 +165,13 @@ fn run_flow(args: RunArgs) -> Result<(), AgentError> {
         clock: Arc::new(SystemClock),
         runtime: runtime.handle().clone(),
         failure: Arc::clone(&failure),
+        options: configuration.engine(),
+        outside: Outside {
+            assets: configuration
+                .path(ASSET_DIRECTORY)
+                .unwrap_or_else(|| dir.join("asset")),
+            key: configuration.key(),
+        },
     };
     let supervisor = Arc::new(Supervisor::new(ground, &dir));
     if let Err(error) = supervisor.start(flow_file.as_deref()) {
@@ -199,8 +239,8 @@ fn control(
 ) -> Result<Option<ControlConfig>, AgentError> {
     let is_enabled = properties
         .get("nifi.c2.enable")
-        .is_none_or(|value| value.0 == "true");
-    let property = |key: &str| properties.get(key).map(|value| value.0.clone());
+        .is_none_or(|value| value == "true");
+    let property = |key: &str| properties.get(key).cloned();
     let base = property("nifi.c2.rest.path.base");
     let absolute = |url: String| match &base {
         Some(base) if !url.contains("://") => {
@@ -285,11 +325,10 @@ fn identifier(
         "nifi.c2.agent.identifier",
         "nifi.c2.agent.identifier.fallback",
     ];
-    let told = args.id.clone().or_else(|| {
-        keys.iter()
-            .find_map(|key| properties.get(*key))
-            .map(|value| value.0.clone())
-    });
+    let told = args
+        .id
+        .clone()
+        .or_else(|| keys.iter().find_map(|key| properties.get(*key)).cloned());
     if let Some(told) = told.filter(|id| !id.is_empty()) {
         return Ok(told);
     }
@@ -303,45 +342,54 @@ fn identifier(
     Ok(fresh)
 }
 
-type Properties = BTreeMap<String, (String, usize)>;
+type Properties = BTreeMap<String, String>;
 
-/// Reads a properties file; keys that mean nothing here are refused with their line.
-fn properties(path: &Path) -> Result<Properties, AgentError> {
-    let text = read(path)?;
-    let mut found = BTreeMap::new();
-    let mut unknown = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let Some((key, value)) = line.split_once('=') else {
-            unknown.push(format!("line {}: '{line}' is no key=value", index + 1));
-            continue;
-        };
-        let (key, value) = (key.trim(), value.trim());
-        if !PROPERTIES.contains(&key) {
-            unknown.push(format!("line {}: '{key}' is not supported", index + 1));
-        } else if !value.is_empty() {
-            found.insert(key.to_owned(), (value.to_owned(), index + 1));
-        }
+/// Prints a sealed secret, or a flow with sealed secrets.
+fn encrypt(
+    data: Option<PathBuf>,
+    flow: Option<&Path>,
+    key: Option<String>,
+) -> Result<(), AgentError> {
+    let key = match key {
+        Some(text) => SecretKey::parse(&text).map_err(AgentError::Setting)?,
+        None => SecretKey::make_in_folder(&data.unwrap_or_else(|| PathBuf::from(DATA_DEFAULT)))?,
+    };
+    if let Some(path) = flow {
+        let text = read(path)?;
+        let sealed = seal(&text, &key)
+            .map_err(|error| AgentError::Setting(format!("{}: {error}", path.display())))?;
+        return print(&sealed.unwrap_or(text));
     }
-    if unknown.is_empty() {
-        return Ok(found);
+    let mut secret = String::new();
+    let mut input = std::io::stdin().take(SECRET_BYTES_MAX);
+    input
+        .read_to_string(&mut secret)
+        .map_err(|source| AgentError::System {
+            action: "read the secret",
+            source,
+        })?;
+    let secret = secret.trim_end_matches(['\r', '\n']);
+    if secret.is_empty() {
+        return Err(AgentError::Setting(
+            "there is nothing to seal: write the secret into the standard input".to_owned(),
+        ));
     }
-    Err(AgentError::Setting(format!(
-        "{}:\n  {}\nsupported keys: {}",
-        path.display(),
-        unknown.join("\n  "),
-        PROPERTIES.join(", ")
-    )))
+    let sealed = key.seal(secret).map_err(AgentError::Setting)?;
+    print(&format!("{sealed}\n"))
 }
 
-fn validate(path: &Path) -> Result<(), AgentError> {
+fn validate(path: &Path, data: Option<PathBuf>) -> Result<(), AgentError> {
+    let data = data.unwrap_or_else(|| PathBuf::from(DATA_DEFAULT));
     let text = read(path)?;
     let origin = path.display().to_string();
-    let flow = Flow::parse(&text).map_err(|problems| AgentError::Flow { origin, problems })?;
+    let key = SecretKey::in_folder(&data)?;
+    let surroundings = Surroundings::of_process(&data.join("asset"), key)?;
+    let flow = Flow::load(&text, &surroundings)
+        .map_err(|problems| AgentError::Flow { origin, problems })?;
     let (processors, connections) = (flow.processors.len(), flow.connections.len());
+    for note in &flow.notes.0 {
+        print(&format!("note: {}: {}\n", note.path, note.message))?;
+    }
     Prepared::new(base::Clock::now(&SystemClock), flow)?;
     print(&format!(
         "{}: {processors} processors, {connections} connections; good to run\n",
@@ -422,22 +470,15 @@ const DATA_DEFAULT: &str = "thalweg-agent-data";
 
 const FLOW_FILE: &str = "nifi.flow.configuration.file";
 
+const REPOSITORY_DIRECTORY: &str = "nifi.flowfile.repository.directory.default";
+
+const ASSET_DIRECTORY: &str = "nifi.asset.directory";
+
+/// Bytes of a secret: passwords and keys, not files.
+const SECRET_BYTES_MAX: u64 = 64 << 10;
+
 /// The repository's key of the agent's identifier.
 const IDENTIFIER_STATE: &str = "$identifier";
 
 /// Threads for flow updates and name lookups; they end when idle.
 const BLOCKING_THREADS: usize = 8;
-
-/// Keys of a properties file that mean something.
-const PROPERTIES: &[&str] = &[
-    FLOW_FILE,
-    "nifi.c2.enable",
-    "nifi.c2.rest.path.base",
-    "nifi.c2.rest.url",
-    "nifi.c2.rest.url.ack",
-    "nifi.c2.flow.base.url",
-    "nifi.c2.agent.identifier",
-    "nifi.c2.agent.identifier.fallback",
-    "nifi.c2.agent.class",
-    "nifi.c2.agent.heartbeat.period",
-];

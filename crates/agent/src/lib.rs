@@ -10,6 +10,7 @@
 
 mod bulletins;
 pub mod cli;
+pub mod configuration;
 mod connection;
 pub mod content;
 mod control;
@@ -21,6 +22,8 @@ mod error;
 pub mod expression;
 pub mod fail_point;
 pub mod flowfile;
+#[doc(hidden)]
+pub mod fuzzing;
 mod host;
 mod json;
 mod kafka;
@@ -28,6 +31,7 @@ pub mod limits;
 mod manifest;
 pub mod parameters;
 mod patterns;
+mod prioritizer;
 pub mod processors;
 pub mod provenance;
 mod records;
@@ -46,6 +50,8 @@ mod control_tests;
 mod flow_tests;
 #[cfg(test)]
 mod repository_tests;
+#[cfg(test)]
+mod rot_tests;
 #[cfg(test)]
 mod sim_tests;
 #[cfg(test)]

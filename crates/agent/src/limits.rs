@@ -150,3 +150,9 @@ pub const TLS_FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Threads on one processor: an edge device has few cores.
 pub const TASKS_MAX: u32 = 64;
+
+/// Bytes of one file of settings; the longest shipped ones have a few hundred lines.
+pub const CONFIGURATION_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of provenance events in memory, where nothing else is said.
+pub const VOLATILE_PROVENANCE_BYTES_DEFAULT: u64 = 10 << 20;

@@ -18,8 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::AgentError;
 use crate::bulletins::Bulletins;
-use crate::definition::Flow;
+use crate::definition::{Flow, seal};
 use crate::engine::{Engine, Ground, NodeStatus, Prepared, QueueStatus};
+use crate::parameters::SecretKey;
 use crate::repository::Repository;
 
 /// Runs the current flow.
@@ -194,10 +195,14 @@ impl Supervisor {
     }
 
     fn prepare(&self, text: &str, origin: &str) -> Result<Prepared, AgentError> {
-        let flow = Flow::parse(text).map_err(|problems| AgentError::Flow {
+        let surroundings = self.ground.outside.surroundings()?;
+        let flow = Flow::load(text, &surroundings).map_err(|problems| AgentError::Flow {
             origin: origin.to_owned(),
             problems,
         })?;
+        for note in &flow.notes.0 {
+            tracing::info!(path = note.path, "{}", note.message);
+        }
         Prepared::new(self.ground.clock.now(), flow)
     }
 
@@ -216,13 +221,24 @@ impl Supervisor {
             })
     }
 
+    /// The text with its secrets sealed; it was read before, so it can be read.
+    fn sealed(&self, text: &str) -> Result<String, AgentError> {
+        let key = match &self.ground.outside.key {
+            Some(key) => key.clone(),
+            // The next start finds it there.
+            None => SecretKey::make_in_folder(&self.dir)?,
+        };
+        let sealed = seal(text, &key).map_err(AgentError::Setting)?;
+        Ok(sealed.unwrap_or_else(|| text.to_owned()))
+    }
+
     /// Writes the applied flow whole or not at all.
     fn persist(&self, flow_id: Option<String>, text: &str) -> Result<(), AgentError> {
         let applied = AppliedFlow {
             version: 1,
             flow_id,
             applied_ms: self.ground.clock.now().0,
-            text: text.to_owned(),
+            text: self.sealed(text)?,
         };
         let path = self.applied_path();
         let partial = path.with_extension("part");

@@ -32,6 +32,24 @@ pub struct Surroundings {
     pub key: Option<SecretKey>,
 }
 
+/// Where what flows may look at is found.
+#[derive(Clone, Debug, Default)]
+pub struct Outside {
+    /// Folder of assets.
+    pub assets: PathBuf,
+    /// Opens sealed values.
+    pub key: Option<SecretKey>,
+}
+
+impl Outside {
+    /// What is there now.
+    ///
+    /// Errors: the asset folder's list cannot be read.
+    pub fn surroundings(&self) -> Result<Surroundings, AgentError> {
+        Surroundings::of_process(&self.assets, self.key.clone())
+    }
+}
+
 /// One parameter of a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Parameter {

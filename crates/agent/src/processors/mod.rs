@@ -161,6 +161,19 @@ pub trait Processor: Send {
 
     /// Lets go of what it holds outside, after the last trigger.
     fn stop(&mut self) {}
+
+    /// Whether several of it may work on the same queues at once, each on a thread of its own:
+    /// `max concurrent tasks` of them are made from the same settings. Not so where there is
+    /// state, a port to listen on, an order to keep or a source that is read once.
+    fn is_concurrent(&self) -> bool {
+        false
+    }
+
+    /// Whether one session may span many triggers, up to the run duration: a failure takes all of
+    /// them back, so that it must not have acted outside or committed by itself.
+    fn is_batching(&self) -> bool {
+        false
+    }
 }
 
 /// When a processor wants to run again.
@@ -172,6 +185,8 @@ pub enum Next {
     Again,
     /// When it is woken, and after so long at the latest.
     Woken(std::time::Duration),
+    /// At once when it is woken, whatever its schedule says, and after so long at the latest.
+    Listening(std::time::Duration),
     /// After its yield period.
     Yield,
 }
@@ -370,6 +385,10 @@ impl fmt::Debug for ProcessorKind {
 struct Funnel;
 
 impl Processor for Funnel {
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         _context: &Context,

@@ -125,6 +125,14 @@ impl RouteOnAttribute {
 }
 
 impl Processor for RouteOnAttribute {
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         context: &Context,

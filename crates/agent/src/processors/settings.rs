@@ -19,6 +19,7 @@ pub struct Settings<'a> {
     values: &'a [(String, String)],
     now: UnixMillis,
     services: Option<&'a Services>,
+    processor: Option<&'a ProcessorDefinition>,
 }
 
 impl<'a> Settings<'a> {
@@ -29,6 +30,7 @@ impl<'a> Settings<'a> {
             values: &definition.properties,
             now,
             services: None,
+            processor: Some(definition),
         }
     }
 
@@ -39,6 +41,7 @@ impl<'a> Settings<'a> {
             values: &definition.properties,
             now,
             services: None,
+            processor: None,
         }
     }
 
@@ -141,7 +144,8 @@ impl<'a> Settings<'a> {
 
     /// The names of the processor's relationships, by their index.
     pub fn relationships(&self) -> Vec<String> {
-        self.definition.relationships()
+        let processor = self.processor;
+        processor.map_or_else(Vec::new, ProcessorDefinition::relationships)
     }
 
     fn value(&self, name: &str) -> Option<&'a str> {

@@ -19,7 +19,8 @@ use journal::RealDisk;
 
 use crate::bulletins::Bulletins;
 use crate::definition::Flow;
-use crate::engine::{Engine, Failure, Ground, Prepared};
+use crate::engine::{Engine, EngineOptions, Failure, Ground, Prepared};
+use crate::parameters::Outside;
 use crate::repository::{Repository, RepositoryLimits, RepositoryOptions};
 
 /// A repository in `dir` that tidies up often, and the rest of the ground.
@@ -47,6 +48,8 @@ pub(crate) fn ground_with(
         clock: Arc::new(SystemClock),
         runtime: runtime.handle().clone(),
         failure: Arc::new(Failure::default()),
+        options: EngineOptions::default(),
+        outside: Outside::default(),
     }
 }
 

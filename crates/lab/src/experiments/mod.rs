@@ -1,5 +1,7 @@
 //! The table of experiments, in the order in which `thalweg lab list` prints them.
 
+mod agent_soak;
+mod backlog;
 mod fleet;
 mod line;
 mod repositories;
@@ -23,4 +25,6 @@ pub const ALL: &[Experiment] = &[
     tail::EXPERIMENT,
     repositories::EXPERIMENT,
     repositories::small::EXPERIMENT,
+    backlog::EXPERIMENT,
+    agent_soak::EXPERIMENT,
 ];
