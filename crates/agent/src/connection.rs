@@ -148,10 +148,11 @@ impl Connection {
         count_max: usize,
         bytes_max: u64,
     ) -> Taken {
-        let was_full = self.is_full();
         let mut taken = Taken::default();
         let mut held = Vec::new();
         let mut queue = self.queue.lock();
+        // Under the lock: what a source filled just before must count, or nobody would ring it.
+        let was_full = self.is_full();
         queue.release(now);
         queue.order(&self.definition.prioritizers);
         let mut bytes = 0;
@@ -186,8 +187,8 @@ impl Connection {
 
     /// Takes exactly these FlowFiles, penalized or not; those that are not here are left out.
     pub(crate) fn take_these(&self, session: u64, ids: &HashSet<FlowFileId>) -> Vec<FlowFile> {
-        let was_full = self.is_full();
         let mut queue = self.queue.lock();
+        let was_full = self.is_full();
         queue.release(UnixMillis(i64::MAX));
         let (found, others): (VecDeque<_>, VecDeque<_>) = queue
             .ready
@@ -235,6 +236,20 @@ impl Connection {
             .map(|Reverse(penalized)| &penalized.flow_file);
         let taken = queue.taken.iter().flat_map(|(_, held)| held);
         visit(&mut taken.chain(&queue.ready).chain(penalized));
+    }
+
+    /// Takes out for good what waits, but for what a session holds.
+    pub(crate) fn discard(&self) -> VecDeque<FlowFile> {
+        let mut queue = self.queue.lock();
+        let was_full = self.is_full();
+        queue.release(UnixMillis(i64::MAX));
+        let gone = std::mem::take(&mut queue.ready);
+        self.remove(gone.len(), gone.iter().map(FlowFile::size).sum());
+        drop(queue);
+        if was_full {
+            self.source.ring();
+        }
+        gone
     }
 
     /// Empties it when its flow is stopped; what sessions held comes first.

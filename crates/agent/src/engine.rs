@@ -11,7 +11,8 @@
 //! alone. Only kinds that say so ([`Processor::is_concurrent`]) are made more than once.
 
 mod schedule;
-pub(crate) mod task;
+mod steering;
+mod task;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -34,6 +35,8 @@ use crate::services::Services;
 use crate::signal::{Heard, Signal};
 
 #[cfg(test)]
+#[cfg(test)]
+pub(crate) use task::is_passing;
 pub(crate) use task::trigger;
 
 /// What a flow runs on; outlives it.
@@ -142,6 +145,8 @@ struct Wake {
     signal: Arc<Signal>,
     is_woken: AtomicBool,
     is_stopping: AtomicBool,
+    /// Whether it rests until it is told to go on.
+    is_held: AtomicBool,
 }
 
 /// A processor's numbers, for the control plane.
@@ -150,6 +155,7 @@ struct Wake {
 pub struct NodeStatus {
     pub id: String,
     pub name: String,
+    pub kind: &'static str,
     pub group_id: String,
     pub flow_files_in: u64,
     pub flow_files_out: u64,
@@ -160,6 +166,7 @@ pub struct NodeStatus {
     pub invocations: u64,
     pub nanos: u64,
     pub is_active: bool,
+    pub is_running: bool,
 }
 
 /// A connection's numbers, for the control plane.
@@ -212,6 +219,11 @@ impl Prepared {
         })
     }
 
+    /// The flow, without what was made of it.
+    pub fn flow(self) -> Flow {
+        self.flow
+    }
+
     /// The flow's own id, empty where it has none.
     pub fn flow_id(&self) -> String {
         self.flow.id.clone()
@@ -221,7 +233,17 @@ impl Prepared {
 impl Engine {
     /// Starts a prepared flow on what its connections held before.
     pub fn start(ground: Ground, prepared: Prepared) -> Result<Engine, AgentError> {
+        Engine::start_held(ground, prepared, |_| false)
+    }
+
+    /// As [`Self::start`], but the processors that `is_held` names rest from the beginning.
+    pub(crate) fn start_held(
+        ground: Ground,
+        prepared: Prepared,
+        is_held: impl Fn(&str) -> bool,
+    ) -> Result<Engine, AgentError> {
         let (mut engine, workers) = Engine::assemble(ground, prepared);
+        engine.hold(is_held);
         for Worker { context, processor } in workers {
             let thread = std::thread::Builder::new()
                 .name(context.name().chars().take(THREAD_NAME_CHARS).collect())
@@ -380,6 +402,11 @@ impl Context {
         &self.node.name
     }
 
+    /// Whether any connection leads to the processor.
+    pub fn has_incoming(&self) -> bool {
+        !self.node.inputs.is_empty()
+    }
+
     /// Whether the processor should come to an end soon.
     pub fn is_stopping(&self) -> bool {
         self.node.wake.is_stopping.load(Ordering::Acquire)
@@ -507,6 +534,7 @@ impl Node {
         NodeStatus {
             id: self.id.clone(),
             name: self.name.clone(),
+            kind: self.definition.kind.name,
             group_id: self.group_id.clone(),
             flow_files_in: load(&stats.flow_files_in),
             flow_files_out: load(&stats.flow_files_out),
@@ -517,6 +545,7 @@ impl Node {
             invocations: load(&stats.invocations),
             nanos: load(&stats.nanos),
             is_active: self.active.load(Ordering::Relaxed) > 0,
+            is_running: !self.wake.is_held.load(Ordering::Relaxed),
         }
     }
 }

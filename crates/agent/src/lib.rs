@@ -8,7 +8,9 @@
 //!
 //! Leaves out every server: agents call in (C2), nobody calls them.
 
+mod assets;
 mod bulletins;
+mod bundle;
 pub mod cli;
 pub mod configuration;
 mod connection;
@@ -27,27 +29,39 @@ pub mod fuzzing;
 mod host;
 mod json;
 mod kafka;
+mod life;
 pub mod limits;
+mod local;
+mod logs;
 mod manifest;
+mod metrics;
+mod mqtt;
+mod net;
 pub mod parameters;
 mod patterns;
 mod prioritizer;
 pub mod processors;
+mod properties;
 pub mod provenance;
+mod record_sets;
 mod records;
 pub mod repository;
 mod reverse_dns;
+mod secrets;
+mod service;
 pub mod services;
 pub mod session;
 mod signal;
 mod supervisor;
 mod units;
 mod watch;
+mod watchdog;
+mod whole_file;
 
 #[cfg(test)]
-mod control_tests;
-#[cfg(test)]
 mod flow_tests;
+#[cfg(test)]
+mod measure;
 #[cfg(test)]
 mod repository_tests;
 #[cfg(test)]
@@ -59,3 +73,4 @@ mod testing;
 
 pub use bulletins::{Bulletin, Bulletins, Level};
 pub use error::AgentError;
+pub use logs::Logs;

@@ -18,7 +18,7 @@ use base::Rng;
 use bytes::Bytes;
 use journal::{Disk, SimDisk};
 
-use crate::engine::task::is_passing;
+use crate::engine::is_passing;
 use crate::flowfile::Attributes;
 use crate::processors::ProcessorError;
 use crate::repository::{

@@ -20,13 +20,17 @@ impl Read {
     pub(super) fn all(&mut self, sources: &Sources) -> Result<(), AgentError> {
         if let Some(path) = &sources.properties {
             let home = home(path);
-            self.properties(path, &home, false)?;
+            let log = path.with_file_name("minifi-log.properties");
+            if log.exists() && log != *path {
+                self.properties(&log, &home, LOG)?;
+            }
+            self.properties(path, &home, "")?;
             for overlay in overlays(path)? {
-                self.properties(&overlay, &home, false)?;
+                self.properties(&overlay, &home, "")?;
             }
             let bootstrap = path.with_file_name("bootstrap.conf");
             if bootstrap.exists() {
-                self.properties(&bootstrap, &home, true)?;
+                self.bootstrap(&bootstrap)?;
             }
             self.home = Some(home);
         }
@@ -50,23 +54,33 @@ impl Read {
         placed.map(|placed| placed.value.clone())
     }
 
-    /// Of a `partial` file only keys that are known are taken.
-    fn properties(&mut self, path: &Path, home: &Path, partial: bool) -> Result<(), AgentError> {
+    /// A properties file whose keys have `prefix` in front.
+    fn properties(&mut self, path: &Path, home: &Path, prefix: &str) -> Result<(), AgentError> {
         let text = read(path)?;
         let home = home.display().to_string();
-        for (index, line) in text.lines().enumerate() {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with(['#', '!']) {
-                continue;
+        for (index, line) in lines(&text) {
+            let place = format!("{} line {index}", path.display());
+            match line.split_once('=') {
+                Some((name, value)) => {
+                    let name = format!("{prefix}{}", name.trim());
+                    self.put(&name, &value.trim().replace("${MINIFI_HOME}", &home), place);
+                }
+                None => self.problems.push(format!("{place}: this is no key=value")),
             }
-            let place = format!("{} line {}", path.display(), index + 1);
+        }
+        self.files.push(path.to_owned());
+        Ok(())
+    }
+
+    /// Of `bootstrap.conf`, which sets up Java besides, only keys that are known.
+    fn bootstrap(&mut self, path: &Path) -> Result<(), AgentError> {
+        for (index, line) in lines(&read(path)?) {
             let Some((name, value)) = line.split_once('=') else {
-                self.problems.push(format!("{place}: this is no key=value"));
                 continue;
             };
-            let (name, value) = (name.trim(), value.trim());
-            if !(partial && find(name).is_none()) {
-                self.put(name, &value.replace("${MINIFI_HOME}", &home), place);
+            if find(name.trim()).is_some() {
+                let place = format!("{} line {index}", path.display());
+                self.put(name.trim(), value.trim(), place);
             }
         }
         self.files.push(path.to_owned());
@@ -119,6 +133,13 @@ impl Read {
         let value = value.to_owned();
         self.values.insert(own.to_owned(), Placed { value, place });
     }
+}
+
+/// Lines that say something, with their numbers.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = text.lines().enumerate();
+    let lines = lines.map(|(index, line)| (index + 1, line.trim()));
+    lines.filter(|(_, line)| !line.is_empty() && !line.starts_with(['#', '!']))
 }
 
 /// What `${MINIFI_HOME}` is: the environment's, else the folder above `conf`.
@@ -184,3 +205,6 @@ fn read(path: &Path) -> Result<String, AgentError> {
     }
     Ok(text)
 }
+
+/// What keys begin with that stand in `minifi-log.properties` without it.
+const LOG: &str = "nifi.log.";

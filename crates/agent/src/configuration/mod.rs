@@ -6,7 +6,8 @@
 //! `minifi.properties.d` beside it in their names' order, `agent.toml`, each `--set KEY=VALUE`.
 //! Keys and values are the same everywhere; TOML has them in tables of snake_case names
 //! (`repositories.content = "FileSystemRepository"`), and `--set` takes both spellings. Of
-//! `bootstrap.conf` beside a properties file the keys of this table are taken.
+//! `bootstrap.conf` beside a properties file the keys of this table are taken, and the keys of
+//! `minifi-log.properties` are those below `nifi.log.`.
 //!
 //! `${MINIFI_HOME}` in a value is the environment's, else the folder above the properties file's;
 //! files with relative paths are looked for in the working folder, then there.
@@ -128,6 +129,28 @@ impl Configuration {
             "settings cannot be taken:\n  {}",
             problems.join("\n  ")
         )))
+    }
+
+    /// The same with others over it, as the control plane sets them.
+    ///
+    /// Errors: `Setting` with every problem, one to a line.
+    pub fn with(&self, others: &BTreeMap<String, String>) -> Result<Configuration, AgentError> {
+        let mut made = self.clone();
+        let mut problems = Vec::new();
+        for (name, value) in others {
+            let placed = Placed {
+                value: value.clone(),
+                place: name.clone(),
+            };
+            if let Err(problem) = made.take(name, &placed) {
+                problems.push(problem);
+            }
+        }
+        if problems.is_empty() {
+            made.repository()?;
+            return Ok(made);
+        }
+        Err(AgentError::Setting(problems.join("\n")))
     }
 
     /// The value of a key, where it is set and honoured.

@@ -125,7 +125,7 @@ impl Configuration {
             .unwrap_or_else(|| default().unwrap_or_default().to_owned())
     }
 
-    fn duration(&self, name: &str) -> Option<Duration> {
+    pub(crate) fn duration(&self, name: &str) -> Option<Duration> {
         units::duration(&self.text(name))
     }
 

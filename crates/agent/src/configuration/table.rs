@@ -340,6 +340,10 @@ pub const KEYS: &[Key] = &[
         "security.remote_input_secure",
         "Whether site-to-site uses TLS where the flow names no TLS context.",
         "false",
+    )
+    .refused(
+        "true",
+        "name an SSLContextService at the port, or write the remote's https address",
     ),
     text(
         "nifi.security.client.certificate",
@@ -488,7 +492,7 @@ pub const KEYS: &[Key] = &[
         "nifi.c2.asset.download.timeout",
         "c2.asset_download_timeout",
         "Longest download of one asset.",
-        "30 sec",
+        "1 hour",
     ),
     Key::new(
         kind(
@@ -616,7 +620,8 @@ pub const KEYS: &[Key] = &[
         "How often metrics are logged.",
         "30 sec",
     ),
-    every("nifi.metrics.publisher.", "Further settings of publishers."),
+    every("nifi.metrics.publisher.", "Further settings of publishers.")
+        .refused_always("the publishers have no such setting"),
     every(
         "nifi.log.",
         "Where log lines go and which; also in minifi-log.properties.",

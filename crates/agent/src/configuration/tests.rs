@@ -197,6 +197,10 @@ nifi.asset.directory=${MINIFI_HOME}/assets\nnifi.flow.configuration.file=conf/co
         &conf.join("bootstrap.conf"),
         &format!("java.arg=-Xmx1g\nnifi.bootstrap.sensitive.properties.key={key}"),
     );
+    write(
+        &conf.join("minifi-log.properties"),
+        "logger.root=WARN,stderr",
+    );
     let toml = conf.join("agent.toml");
     write(
         &toml,
@@ -224,12 +228,31 @@ volatile_content_count_max = 5\n[metrics]\nmetrics = [\"a\", \"b\"]\n",
         let flow = made.path("nifi.flow.configuration.file");
         assert_eq!(flow, Some(home.join("conf/config.yml")));
     }
-    assert_eq!(made.files.len(), 5);
+    assert_eq!(get("nifi.log.logger.root"), "WARN,stderr");
+    assert_eq!(made.files.len(), 6);
     let error = Configuration::read(&sources(&["c2.url", "c2.ulr=x"]), dir.path())
         .unwrap_err()
         .to_string();
     assert!(error.contains("write it as KEY=VALUE"), "{error}");
     assert!(error.contains("there is no key 'c2.ulr'"), "{error}");
+}
+
+#[test]
+fn settings_go_over_others_only_if_they_can_be() {
+    let made = read("nifi.c2.agent.class=file").unwrap();
+    let over = |name: &str, value: &str| {
+        let others = [(name.to_owned(), value.to_owned())].into();
+        made.with(&others).map_err(|error| error.to_string())
+    };
+    let other = over("nifi.c2.agent.class", "other").unwrap();
+    assert_eq!(other.get("nifi.c2.agent.class").as_deref(), Some("other"));
+    assert!(
+        over("no.such.key", "1")
+            .unwrap_err()
+            .contains("no key 'no.such.key'")
+    );
+    let error = over("nifi.content.repository.class.name", "x").unwrap_err();
+    assert!(error.contains("there is no repository 'x'"), "{error}");
 }
 
 #[test]

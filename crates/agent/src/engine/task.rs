@@ -39,6 +39,10 @@ pub(super) fn run(context: &Context, mut processor: Box<dyn Processor>) {
     };
     let mut schedule = Schedule::new(plan, Instant::now(), clock.now());
     while !context.is_stopping() {
+        if node.is_held() {
+            context.rest_until(None);
+            continue;
+        }
         let is_woken = node.wake.is_woken.swap(false, Ordering::AcqRel);
         let started = Instant::now();
         match schedule.decide(started, clock.now(), is_woken, node.as_ref()) {
@@ -52,7 +56,9 @@ pub(super) fn run(context: &Context, mut processor: Box<dyn Processor>) {
                 continue;
             }
         }
-        node.active.fetch_add(1, Ordering::SeqCst);
+        if !node.begins() {
+            continue;
+        }
         let attempt = AssertUnwindSafe(|| trigger(context, processor.as_mut()));
         let outcome = std::panic::catch_unwind(attempt);
         node.active.fetch_sub(1, Ordering::SeqCst);
@@ -145,6 +151,7 @@ fn span(
         let goes_on = matches!(next, Next::Scheduled | Next::Again)
             && started.elapsed() < slice
             && !context.is_stopping()
+            && !node.is_held()
             && !session.is_large()
             && node.input(session.now()) == Available::Now
             && !node.has_no_room();

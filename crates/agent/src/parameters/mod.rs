@@ -50,6 +50,9 @@ impl Outside {
     }
 }
 
+/// The list of assets in their folder.
+pub(crate) const ASSET_LIST: &str = ".state";
+
 /// One parameter of a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Parameter {
@@ -97,7 +100,7 @@ impl Surroundings {
 /// Assets' files by id, from the list `.state` that asset synchronization keeps in its folder:
 /// `{"assets": {ID: {"path": FILE}}}`, paths relative to the folder.
 fn assets_in(folder: &Path) -> Result<BTreeMap<String, PathBuf>, AgentError> {
-    let path = folder.join(".state");
+    let path = folder.join(ASSET_LIST);
     if !path.exists() {
         return Ok(BTreeMap::new());
     }

@@ -4,24 +4,50 @@
 //! and the `processors` listing. Names and defaults are MiNiFi C++'s; where Thalweg differs, the
 //! property's description says so.
 
+mod attributes_to_json;
 mod buffers;
+mod consume_kafka;
+mod consume_mqtt;
+mod convert_record;
+mod evaluate_json_path;
+mod extract_text;
 mod fetch_file;
 mod files;
+mod fragments;
 mod generate_flow_file;
 mod get_file;
+mod invoke_http;
+mod kafka_properties;
+mod lines;
 mod list_file;
+mod listen_http;
 mod log_attribute;
+mod mqtt_properties;
 mod proc_fs_monitor;
 mod publish_kafka;
 mod publish_mqtt;
 mod put_file;
+mod refused;
+mod replace_text;
 mod route_on_attribute;
+mod route_text;
+mod segment_content;
 mod settings;
+mod split_content;
+mod split_json;
+mod split_record;
+mod split_text;
 mod tail_file;
 mod update_attribute;
 
 #[cfg(test)]
 mod docs_tests;
+#[cfg(test)]
+mod json_tests;
+#[cfg(test)]
+mod split_tests;
+#[cfg(test)]
+mod text_tests;
 
 use std::fmt;
 
@@ -212,9 +238,24 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &proc_fs_monitor::KIND,
     &update_attribute::KIND,
     &route_on_attribute::KIND,
+    &split_text::KIND,
+    &split_content::KIND,
+    &segment_content::KIND,
+    &replace_text::KIND,
+    &route_text::KIND,
+    &extract_text::KIND,
+    &evaluate_json_path::KIND,
+    &split_json::KIND,
+    &attributes_to_json::KIND,
+    &convert_record::KIND,
+    &split_record::KIND,
     &log_attribute::KIND,
     &publish_kafka::KIND,
     &publish_mqtt::KIND,
+    &consume_kafka::KIND,
+    &consume_mqtt::KIND,
+    &invoke_http::KIND,
+    &listen_http::KIND,
     &put_file::KIND,
 ];
 

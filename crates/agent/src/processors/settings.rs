@@ -128,6 +128,13 @@ impl<'a> Settings<'a> {
             .map_err(|error| format!("{name}: {error}"))
     }
 
+    /// The same as they stand: patterns and paths, which are no expressions.
+    pub fn dynamic_texts(&self) -> Vec<(String, String)> {
+        let is_own = |name: &str| self.kinds.iter().any(|property| property.name == name);
+        let further = self.values.iter().filter(|(name, _)| !is_own(name));
+        further.cloned().collect()
+    }
+
     /// The properties that the kind does not name, in the flow's order.
     pub fn dynamic(&self) -> Result<Vec<(String, Expression)>, String> {
         let is_own = |name: &str| self.kinds.iter().any(|property| property.name == name);
@@ -142,10 +149,11 @@ impl<'a> Settings<'a> {
         Ok(found)
     }
 
-    /// The names of the processor's relationships, by their index.
+    /// The names of the processor's relationships, by their index; a service has none.
     pub fn relationships(&self) -> Vec<String> {
-        let processor = self.processor;
-        processor.map_or_else(Vec::new, ProcessorDefinition::relationships)
+        self.processor
+            .map(ProcessorDefinition::relationships)
+            .unwrap_or_default()
     }
 
     fn value(&self, name: &str) -> Option<&'a str> {

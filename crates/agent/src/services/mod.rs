@@ -37,9 +37,10 @@ use base::UnixMillis;
 use crate::AgentError;
 use crate::definition::ServiceDefinition;
 use crate::processors::{Dynamic, PropertyKind, Settings, Shape};
+use crate::record_sets;
 
 pub use proxy_configuration::{ProxyConfiguration, ProxyType};
-pub use ssl_context::{ClientAuthentication, SslContext};
+pub use ssl_context::{ClientAuthentication, SslContext, SslFiles};
 
 /// What a controller service is.
 pub struct ServiceKind {
@@ -67,6 +68,12 @@ pub const SERVICES: &[&ServiceKind] = &[
     &state_storage::PERSISTENT,
     &state_storage::ROCKS_DB,
     &state_storage::VOLATILE,
+    &record_sets::JSON_READER,
+    &record_sets::JSON_WRITER,
+    &record_sets::CSV_READER,
+    &record_sets::CSV_WRITER,
+    &record_sets::XML_READER,
+    &record_sets::XML_WRITER,
 ];
 
 /// The services of a running flow, by id.

@@ -211,6 +211,13 @@ impl Rig {
         counts.filter(|(_, count)| *count > 0).collect()
     }
 
+    /// Bytes of new content that the processor wrote.
+    pub(crate) fn bytes_written(&self) -> u64 {
+        let nodes = self.running().engine.nodes();
+        let node = nodes.iter().find(|node| node.id == IT);
+        node.map_or(0, |node| node.bytes_written)
+    }
+
     /// The processor's durable state.
     pub(crate) fn state(&self) -> Bytes {
         let repository = &self.running().ground.repository;

@@ -1,5 +1,6 @@
 //! The table of experiments, in the order in which `thalweg lab list` prints them.
 
+mod agent_idle;
 mod agent_soak;
 mod backlog;
 mod fleet;
@@ -27,4 +28,5 @@ pub const ALL: &[Experiment] = &[
     repositories::small::EXPERIMENT,
     backlog::EXPERIMENT,
     agent_soak::EXPERIMENT,
+    agent_idle::EXPERIMENT,
 ];
