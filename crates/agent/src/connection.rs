@@ -204,6 +204,17 @@ impl Connection {
         found.into()
     }
 
+    /// Hands these FlowFiles, as far as `from` holds them here, to another holder.
+    pub(crate) fn pass(&self, ids: &HashSet<FlowFileId>, from: u64, to: u64) {
+        let mut queue = self.queue.lock();
+        let held = queue.held_by(from);
+        let (passed, others) = held
+            .into_iter()
+            .partition(|flow_file| ids.contains(&flow_file.id));
+        queue.hold(from, others);
+        queue.hold(to, passed);
+    }
+
     /// What the session took is gone from here for good.
     pub(crate) fn let_go(&self, session: u64) {
         let gone = self.queue.lock().held_by(session);

@@ -112,6 +112,9 @@ pub const BULLETIN_BYTES_MAX: usize = 2_000;
 /// Bytes that a tail reads at once; large enough for one system call per thousands of lines.
 pub const TAIL_BLOCK_BYTES: usize = 1 << 20;
 
+/// Bytes that a tail of several files commits together.
+pub const TAIL_SESSION_BYTES: usize = 4 << 20;
+
 /// Bytes of one tailed line; a longer one is emitted in pieces of this size.
 pub const TAIL_LINE_BYTES_MAX: usize = 4 << 20;
 
@@ -123,6 +126,22 @@ pub const TAIL_ROLLED_FILES_MAX: usize = 10_000;
 
 /// A tail looks again after this long even when the kernel told it nothing (network folders).
 pub const TAIL_RECHECK: Duration = Duration::from_secs(30);
+
+/// Memory that a compressed stream may ask for before it is refused: xz needs 65 MB at its best.
+pub const UNPACK_WINDOW_BYTES_MAX: usize = 128 << 20;
+
+/// Files that one tail follows: each is looked at in each round.
+pub const TAIL_FILES_MAX: usize = 5_000;
+
+/// FlowFiles that wait in all bins of one MergeContent; the oldest bin is merged when there are
+/// more.
+pub const MERGE_KEPT_MAX: usize = 100_000;
+
+/// Bytes of one message of the host's journal with all its fields; core dumps are no messages.
+pub const JOURNAL_MESSAGE_BYTES_MAX: usize = 4 << 20;
+
+/// Bytes that an archive tells of its files; a name is short.
+pub const ARCHIVE_LIST_BYTES_MAX: u64 = 16 << 20;
 
 /// Folders in folders that are read; deeper is a loop or a mistake.
 pub const FOLDER_DEPTH_MAX: usize = 64;
