@@ -118,9 +118,7 @@ impl AttributesToJson {
         let kept = taken
             .into_iter()
             .filter(|(name, _)| self.takes_core || !CORE.contains(name));
-        let fields: Fields = kept
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect();
+        let fields: Fields = kept.map(|(name, value)| (name.to_owned(), value)).collect();
         Json::Object(fields)
     }
 }

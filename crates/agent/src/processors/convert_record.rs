@@ -19,11 +19,7 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
     name: "ConvertRecord",
     description: "Reads records of one format and writes them in another, one at a time, so that \
                   content may have any size.",
-    properties: &[
-        READER,
-        WRITER,
-        INCLUDE_EMPTY,
-    ],
+    properties: &[READER, WRITER, INCLUDE_EMPTY],
     dynamic: Dynamic::None,
     relationships: &[
         RelationshipKind {

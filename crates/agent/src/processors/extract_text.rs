@@ -108,9 +108,11 @@ impl ExtractText {
                 repeats: settings.flag("Enable repeating capture group")?,
             }
         } else {
-            Mode::Whole(settings.text("Attribute")?.ok_or(
-                "Attribute is missing: name the attribute, or set Regex Mode to true",
-            )?)
+            Mode::Whole(
+                settings
+                    .text("Attribute")?
+                    .ok_or("Attribute is missing: name the attribute, or set Regex Mode to true")?,
+            )
         };
         let bytes_max = match settings.size("Size Limit")? {
             0 => u64::MAX,

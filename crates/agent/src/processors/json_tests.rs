@@ -4,8 +4,7 @@ use serde_json::json;
 
 use crate::testing::{Out, Rig};
 
-const DOCUMENT: &str =
-    r#"{"name":"pump","n":1.50,"none":null,"list":[{"id":1},{"id":"b"},null],"deep":{"z":1,"a":2}}"#;
+const DOCUMENT: &str = r#"{"name":"pump","n":1.50,"none":null,"list":[{"id":1},{"id":"b"},null],"deep":{"z":1,"a":2}}"#;
 
 fn evaluated(properties: &[(&str, &str)]) -> (String, Out, Vec<String>) {
     let mut rig = Rig::new("EvaluateJsonPath", properties);
@@ -51,7 +50,10 @@ fn trees_are_taken_where_they_are_asked_for() {
     assert_eq!(out.attribute("deep"), r#"{"z":1,"a":2}"#);
     let content = ("Destination", "flowfile-content");
     let (relationship, out, _) = evaluated(&[("x", "$..id"), content]);
-    assert_eq!((relationship.as_str(), out.text()), ("matched", r#"[1,"b"]"#));
+    assert_eq!(
+        (relationship.as_str(), out.text()),
+        ("matched", r#"[1,"b"]"#)
+    );
     let (relationship, out, _) = evaluated(&[("x", "$.nothing"), content]);
     assert_eq!((relationship.as_str(), out.text()), ("unmatched", DOCUMENT));
     let (relationship, _, _) = evaluated(&[("x", "$.deep"), content, ("Return Type", "scalar")]);
@@ -92,7 +94,10 @@ fn items_of_a_list_become_flow_files() {
             let identifier = original.attribute("fragment.identifier");
             assert_eq!(item.attribute("fragment.identifier"), identifier);
         }
-        assert_eq!(original.attribute("fragment.count"), items.len().to_string());
+        assert_eq!(
+            original.attribute("fragment.count"),
+            items.len().to_string()
+        );
     }
     for (path, content) in [("$.deep", DOCUMENT), ("$.nothing", DOCUMENT), ("$", "[1,")] {
         let mut rig = Rig::new("SplitJson", &[("JsonPath Expression", path)]);
@@ -114,7 +119,12 @@ fn items_of_a_list_become_flow_files() {
 
 #[test]
 fn attributes_become_an_object() {
-    let attributes = [("filename", "f"), ("b", "\"2\""), ("a.x", "1"), ("path", "/p")];
+    let attributes = [
+        ("filename", "f"),
+        ("b", "\"2\""),
+        ("a.x", "1"),
+        ("path", "/p"),
+    ];
     for (properties, expected) in [
         (
             &[("Attributes List", "b, missing,filename")][..],
@@ -146,6 +156,9 @@ fn attributes_become_an_object() {
     let out = rig.one("success");
     let object: serde_json::Value = serde_json::from_str(out.text()).unwrap();
     assert_eq!(object["uuid"].as_str().map(str::len), Some(36));
-    assert_eq!((object["path"].as_str(), object.as_object().unwrap().len()), (Some("/p"), 5));
+    assert_eq!(
+        (object["path"].as_str(), object.as_object().unwrap().len()),
+        (Some("/p"), 5)
+    );
     assert!(!out.attributes.contains_key("JSONAttributes"));
 }

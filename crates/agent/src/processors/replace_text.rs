@@ -122,13 +122,15 @@ impl ReplaceText {
     fn new(settings: &Settings<'_>) -> Result<Self, String> {
         let lines = match settings.needed("Evaluation Mode")?.as_str() {
             "Entire text" => None,
-            _ => Some(match settings.needed("Line-by-Line Evaluation Mode")?.as_str() {
-                "First-Line" => Lines::First,
-                "Last-Line" => Lines::Last,
-                "Except-First-Line" => Lines::ExceptFirst,
-                "Except-Last-Line" => Lines::ExceptLast,
-                _ => Lines::All,
-            }),
+            _ => Some(
+                match settings.needed("Line-by-Line Evaluation Mode")?.as_str() {
+                    "First-Line" => Lines::First,
+                    "Last-Line" => Lines::Last,
+                    "Except-First-Line" => Lines::ExceptFirst,
+                    "Except-Last-Line" => Lines::ExceptLast,
+                    _ => Lines::All,
+                },
+            ),
         };
         let value = settings.expression("Replacement Value")?;
         let value = value.unwrap_or_else(|| Expression::literal(""));
@@ -209,7 +211,9 @@ impl ReplaceText {
             Strategy::Literal(search, expression) => {
                 let search = search.evaluate(session.scope(flow_file))?;
                 if search.is_empty() {
-                    return Err(Refused::flow_file("Search Value is empty for this FlowFile"));
+                    return Err(Refused::flow_file(
+                        "Search Value is empty for this FlowFile",
+                    ));
                 }
                 let finder = memchr::memmem::Finder::new(search.as_bytes()).into_owned();
                 Change::Literal(finder, value(expression)?)
@@ -252,7 +256,10 @@ impl Change<'_> {
                         .expect("the whole match is always a group of its own");
                     out.write_all(&text[end..all.start()])?;
                     filled.clear();
-                    replacement.write(|n| captures.get(n).map(|group| group.as_bytes()), &mut filled);
+                    replacement.write(
+                        |n| captures.get(n).map(|group| group.as_bytes()),
+                        &mut filled,
+                    );
                     out.write_all(&filled)?;
                     end = all.end();
                 }

@@ -182,11 +182,7 @@ impl RouteText {
         })
     }
 
-    fn route(
-        &self,
-        session: &mut ProcessSession<'_>,
-        flow_file: &FlowFile,
-    ) -> Result<(), Refused> {
+    fn route(&self, session: &mut ProcessSession<'_>, flow_file: &FlowFile) -> Result<(), Refused> {
         let mut conditions = Vec::new();
         for route in &self.routes {
             conditions.push(match self.matching {
@@ -379,7 +375,9 @@ impl Processor for RouteText {
     ) -> Result<Next, ProcessorError> {
         for flow_file in session.take(BATCH, BATCH_BYTES) {
             let routed = if !self.is_per_line && flow_file.size() > CONTENT_READ_BYTES_MAX {
-                Err(Refused::flow_file("the content is too large for one text: choose Per Line"))
+                Err(Refused::flow_file(
+                    "the content is too large for one text: choose Per Line",
+                ))
             } else {
                 self.route(session, &flow_file)
             };

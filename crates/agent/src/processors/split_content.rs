@@ -5,8 +5,8 @@ use std::io;
 use super::fragments::{self, Fragments};
 use super::refused::Refused;
 use super::{
-    Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
-    RelationshipKind, Settings, Shape,
+    Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind, RelationshipKind,
+    Settings, Shape,
 };
 use crate::bulletins::Level;
 use crate::content::ContentReader;
@@ -95,11 +95,7 @@ impl SplitContent {
         })
     }
 
-    fn split(
-        &self,
-        session: &mut ProcessSession<'_>,
-        flow_file: &FlowFile,
-    ) -> Result<(), Refused> {
+    fn split(&self, session: &mut ProcessSession<'_>, flow_file: &FlowFile) -> Result<(), Refused> {
         let mut fragments = Fragments::of(flow_file);
         let len = self.sequence.needle().len() as u64;
         let mut start = 0;
@@ -136,7 +132,9 @@ impl SplitContent {
         let mut window: Vec<u8> = Vec::new();
         let mut window_start = 0;
         loop {
-            let piece = reader.piece().map_err(|error: io::Error| Refused::from(error))?;
+            let piece = reader
+                .piece()
+                .map_err(|error: io::Error| Refused::from(error))?;
             if piece.is_empty() {
                 return Ok(());
             }

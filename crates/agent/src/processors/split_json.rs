@@ -81,7 +81,11 @@ impl SplitJson {
             0 => return Err(Refused::flow_file("the path finds nothing in the content")),
             1 => match found.remove(0) {
                 Json::List(items) => items,
-                _ => return Err(Refused::flow_file("the path finds something that is no list")),
+                _ => {
+                    return Err(Refused::flow_file(
+                        "the path finds something that is no list",
+                    ));
+                }
             },
             _ => found,
         };

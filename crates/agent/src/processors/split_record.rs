@@ -71,11 +71,7 @@ impl SplitRecord {
         })
     }
 
-    fn split(
-        &self,
-        session: &mut ProcessSession<'_>,
-        flow_file: &FlowFile,
-    ) -> Result<(), Refused> {
+    fn split(&self, session: &mut ProcessSession<'_>, flow_file: &FlowFile) -> Result<(), Refused> {
         let text = self.per_split.evaluate(session.scope(flow_file))?;
         let count_max = records_per_split(&text).map_err(Refused::FlowFile)?;
         let mut records = self.formats.readers.open(session.reader(flow_file));

@@ -31,7 +31,10 @@ fn text_is_split_by_lines_by_size_and_behind_headers() {
             &["2", "1"][..],
         ),
         (
-            &[("Line Split Count", "2"), ("Remove Trailing Newlines", "false")],
+            &[
+                ("Line Split Count", "2"),
+                ("Remove Trailing Newlines", "false"),
+            ],
             "a\nb\r\nc\n",
             &["a\nb\r\n", "c\n"],
             &["2", "1"],
@@ -44,7 +47,10 @@ fn text_is_split_by_lines_by_size_and_behind_headers() {
             &["1", "1"],
         ),
         (
-            &[("Line Split Count", "3"), ("Remove Trailing Newlines", "false")],
+            &[
+                ("Line Split Count", "3"),
+                ("Remove Trailing Newlines", "false"),
+            ],
             "a\n\nb\n\n\n\n",
             &["a\n\nb\n", "\n\n\n"],
             &["2", "0"],
@@ -56,7 +62,10 @@ fn text_is_split_by_lines_by_size_and_behind_headers() {
             &["1", "1"],
         ),
         (
-            &[("Line Split Count", "1"), ("Header Line Marker Characters", "##")],
+            &[
+                ("Line Split Count", "1"),
+                ("Header Line Marker Characters", "##"),
+            ],
             "## h\n# a\n## b\n",
             &["## h\n# a", "## h\n## b"],
             &["1", "1"],
@@ -142,7 +151,11 @@ fn text_that_cannot_be_split_fails_whole() {
         assert_eq!(rig.counts(), [("failure", 1)]);
         assert!(rig.bulletins()[0].contains(part), "{:?}", rig.bulletins());
     }
-    let none = Rig::try_new("SplitText", &[("Line Split Count", "0")], serde_json::json!({}));
+    let none = Rig::try_new(
+        "SplitText",
+        &[("Line Split Count", "0")],
+        serde_json::json!({}),
+    );
     assert!(none.err().unwrap().contains("Maximum Fragment Size"));
 }
 
@@ -224,7 +237,11 @@ fn content_is_split_at_bytes() {
         assert_eq!(rig.count("original"), 1);
     }
     for bad in ["", "0", "xy"] {
-        let made = Rig::try_new("SplitContent", &[("Byte Sequence", bad)], serde_json::json!({}));
+        let made = Rig::try_new(
+            "SplitContent",
+            &[("Byte Sequence", bad)],
+            serde_json::json!({}),
+        );
         assert!(made.is_err(), "'{bad}' was taken");
     }
 }
@@ -247,7 +264,10 @@ fn sequences_across_pieces_of_content_are_found() {
 
 #[test]
 fn content_is_segmented_by_size() {
-    let mut rig = Rig::new("SegmentContent", &[("Segment Size", "${size:replaceNull('2 B')}")]);
+    let mut rig = Rig::new(
+        "SegmentContent",
+        &[("Segment Size", "${size:replaceNull('2 B')}")],
+    );
     rig.put(&[], "abcde");
     rig.put(&[("size", "1 KB")], "small");
     rig.put(&[], "");
@@ -259,6 +279,10 @@ fn content_is_segmented_by_size() {
     rig.put(&[("size", "many")], "abc");
     let error = rig.trigger().unwrap_err();
     assert!(error.contains("'many' is no size"), "{error}");
-    let zero = Rig::try_new("SegmentContent", &[("Segment Size", "0")], serde_json::json!({}));
+    let zero = Rig::try_new(
+        "SegmentContent",
+        &[("Segment Size", "0")],
+        serde_json::json!({}),
+    );
     assert!(zero.err().unwrap().contains("above zero"));
 }

@@ -124,11 +124,7 @@ impl SplitText {
         Ok(split)
     }
 
-    fn split(
-        &self,
-        session: &mut ProcessSession<'_>,
-        flow_file: &FlowFile,
-    ) -> Result<(), Refused> {
+    fn split(&self, session: &mut ProcessSession<'_>, flow_file: &FlowFile) -> Result<(), Refused> {
         let marker = self.header_marker.as_ref().map_or(0, String::len);
         let mut finder = LineFinder::new(session.reader(flow_file), marker);
         let mut ahead = None;
@@ -158,11 +154,7 @@ impl SplitText {
     }
 
     /// Reads the headers; a line that is none is left in `ahead`.
-    fn header(
-        &self,
-        finder: &mut LineFinder,
-        ahead: &mut Option<Line>,
-    ) -> Result<Piece, Refused> {
+    fn header(&self, finder: &mut LineFinder, ahead: &mut Option<Line>) -> Result<Piece, Refused> {
         let mut header = Piece::default();
         loop {
             if self.header_lines > 0 {

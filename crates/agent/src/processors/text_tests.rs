@@ -27,14 +27,23 @@ fn each_strategy_changes_lines_and_leaves_their_endings() {
             &[(STRATEGY, "Append"), (VALUE, "${color}")],
             "onered\r\ntwored\nred\nthreered",
         ),
-        (&[(SEARCH, "[aeiou]"), (VALUE, "<$&>")], "<o>n<e>\r\ntw<o>\n\nthr<e><e>"),
-        (&[(SEARCH, "(.)(e)"), (VALUE, "$2$1$3$$1")], "oen$1\r\ntwo\n\nther$1e"),
+        (
+            &[(SEARCH, "[aeiou]"), (VALUE, "<$&>")],
+            "<o>n<e>\r\ntw<o>\n\nthr<e><e>",
+        ),
+        (
+            &[(SEARCH, "(.)(e)"), (VALUE, "$2$1$3$$1")],
+            "oen$1\r\ntwo\n\nther$1e",
+        ),
         (&[(SEARCH, "^"), (VALUE, "-\n")], "-one\r\n-two\n-\n-three"),
         (
             &[(STRATEGY, "Literal Replace"), (SEARCH, "e"), (VALUE, "$1")],
             "on$1\r\ntwo\n\nthr$1$1",
         ),
-        (&[(STRATEGY, "Always Replace"), (VALUE, "x")], "x\r\nx\nx\nx"),
+        (
+            &[(STRATEGY, "Always Replace"), (VALUE, "x")],
+            "x\r\nx\nx\nx",
+        ),
     ] {
         let found = replaced(properties, "one\r\ntwo\n\nthree");
         assert_eq!(found, expected, "{properties:?}");
@@ -44,16 +53,28 @@ fn each_strategy_changes_lines_and_leaves_their_endings() {
 #[test]
 fn the_whole_text_is_changed_as_one() {
     for (properties, expected) in [
-        (&[WHOLE, (STRATEGY, "Prepend"), (VALUE, "> ")][..], "> one\ntwo\n"),
+        (
+            &[WHOLE, (STRATEGY, "Prepend"), (VALUE, "> ")][..],
+            "> one\ntwo\n",
+        ),
         (&[WHOLE, (STRATEGY, "Append"), (VALUE, "!")], "one\ntwo!\n"),
         (&[WHOLE, (SEARCH, "e\\nt"), (VALUE, "+")], "on+wo\n"),
         (&[WHOLE, (STRATEGY, "Always Replace"), (VALUE, "")], "\n"),
         (
-            &[WHOLE, (STRATEGY, "Literal Replace"), (SEARCH, "o"), (VALUE, "0")],
+            &[
+                WHOLE,
+                (STRATEGY, "Literal Replace"),
+                (SEARCH, "o"),
+                (VALUE, "0"),
+            ],
             "0ne\ntw0\n",
         ),
     ] {
-        assert_eq!(replaced(properties, "one\ntwo\n"), expected, "{properties:?}");
+        assert_eq!(
+            replaced(properties, "one\ntwo\n"),
+            expected,
+            "{properties:?}"
+        );
     }
 }
 
@@ -86,7 +107,11 @@ fn what_cannot_be_replaced_is_told() {
     assert!(without.err().unwrap().contains("Search Value is missing"));
     let bad = Rig::try_new("ReplaceText", &[(SEARCH, "("), (VALUE, "x")], json!({}));
     assert!(bad.err().unwrap().contains("no regular expression"));
-    let properties = [(STRATEGY, "Literal Replace"), (SEARCH, "${none}"), (VALUE, "x")];
+    let properties = [
+        (STRATEGY, "Literal Replace"),
+        (SEARCH, "${none}"),
+        (VALUE, "x"),
+    ];
     let mut rig = Rig::new("ReplaceText", &properties);
     rig.put(&[], "abc");
     rig.run();
@@ -127,7 +152,10 @@ fn lines_go_where_their_properties_say() {
             "ab\nac\nxa",
         ),
     ] {
-        let mut rig = Rig::new("RouteText", &[(MATCHING, matching), more, ("high", "never")]);
+        let mut rig = Rig::new(
+            "RouteText",
+            &[(MATCHING, matching), more, ("high", "never")],
+        );
         rig.put(&[("letter", "a")], "ab\nac\n Bd\nxa");
         let before = rig.bytes_written();
         rig.run();
@@ -144,10 +172,16 @@ fn lines_go_where_their_properties_say() {
 fn case_blanks_and_strategies_count() {
     let content = "Alpha\n beta\nalpha beta\n";
     for (more, matched) in [
-        (&[("Routing Strategy", "Route On Any")][..], " beta\nalpha beta\n"),
+        (
+            &[("Routing Strategy", "Route On Any")][..],
+            " beta\nalpha beta\n",
+        ),
         (&[("Routing Strategy", "Route On All")], "alpha beta\n"),
         (
-            &[("Routing Strategy", "Route On Any"), ("Ignore Case", "true")],
+            &[
+                ("Routing Strategy", "Route On Any"),
+                ("Ignore Case", "true"),
+            ],
             content,
         ),
         (
@@ -188,9 +222,18 @@ fn lines_of_one_group_become_one_flow_file() {
     let groups: Vec<(String, String)> = rig
         .out("any")
         .iter()
-        .map(|out| (out.attribute("RouteText.Group").to_owned(), out.text().to_owned()))
+        .map(|out| {
+            (
+                out.attribute("RouteText.Group").to_owned(),
+                out.text().to_owned(),
+            )
+        })
         .collect();
-    let expected = [("a, 1", "a,1,x\na,1,z\n"), ("b, 1", "b,1,y\n"), ("rest", "none\n")];
+    let expected = [
+        ("a, 1", "a,1,x\na,1,z\n"),
+        ("b, 1", "b,1,y\n"),
+        ("rest", "none\n"),
+    ];
     assert_eq!(groups, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
     let made = Rig::try_new(
         "RouteText",
@@ -206,10 +249,21 @@ fn content_and_matches_become_attributes() {
     rig.put(&[("kept", "1")], "content");
     rig.run();
     let out = rig.one("success");
-    assert_eq!((out.attribute("all"), out.attribute("kept")), ("conte", "1"));
+    assert_eq!(
+        (out.attribute("all"), out.attribute("kept")),
+        ("conte", "1")
+    );
     let text = "key=one key=two";
     for (more, expected) in [
-        (&[][..], &[("k", "key=one"), ("k.0", "key=one"), ("k.1", "one"), ("k.2", "")][..]),
+        (
+            &[][..],
+            &[
+                ("k", "key=one"),
+                ("k.0", "key=one"),
+                ("k.1", "one"),
+                ("k.2", ""),
+            ][..],
+        ),
         (
             &[("Include Capture Group 0", "false")],
             &[("k", "one"), ("k.0", "one"), ("k.1", "")],
@@ -223,7 +277,11 @@ fn content_and_matches_become_attributes() {
             &[("k", "on"), ("k.0", "on"), ("k.1", "tw")],
         ),
     ] {
-        let own = [("Regex Mode", "true"), ("k", "key=(\\w+)"), ("none", "nothing")];
+        let own = [
+            ("Regex Mode", "true"),
+            ("k", "key=(\\w+)"),
+            ("none", "nothing"),
+        ];
         let mut rig = Rig::new("ExtractText", &[&own[..], more].concat());
         rig.put(&[], text);
         rig.run();
@@ -233,7 +291,11 @@ fn content_and_matches_become_attributes() {
         }
         assert!(!out.attributes.contains_key("none"));
     }
-    for properties in [&[][..], &[("Regex Mode", "true")], &[("Regex Mode", "true"), ("a", "(")]] {
+    for properties in [
+        &[][..],
+        &[("Regex Mode", "true")],
+        &[("Regex Mode", "true"), ("a", "(")],
+    ] {
         assert!(Rig::try_new("ExtractText", properties, json!({})).is_err());
     }
 }

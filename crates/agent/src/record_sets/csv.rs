@@ -109,10 +109,14 @@ impl RecordReader for CsvReader<'_> {
                 return Ok(None);
             }
             // Editors of some systems begin files with a mark of their encoding.
-            let names = self.row.iter().enumerate().map(|(index, name)| match index {
-                0 => name.trim_start_matches('\u{feff}').to_owned(),
-                _ => name.to_owned(),
-            });
+            let names = self
+                .row
+                .iter()
+                .enumerate()
+                .map(|(index, name)| match index {
+                    0 => name.trim_start_matches('\u{feff}').to_owned(),
+                    _ => name.to_owned(),
+                });
             self.columns = names.collect();
             for (index, name) in self.columns.iter().enumerate() {
                 if self.columns[..index].contains(name) {

@@ -12,7 +12,10 @@ pub(super) fn value(text: String) -> Json {
     let digits = text.strip_prefix('-').unwrap_or(&text);
     // "007" is a name and no number.
     let is_padded = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.");
-    let starts = digits.bytes().next().is_some_and(|byte| byte.is_ascii_digit());
+    let starts = digits
+        .bytes()
+        .next()
+        .is_some_and(|byte| byte.is_ascii_digit());
     if !starts || is_padded || text.len() > NUMBER_BYTES_MAX {
         return Json::Text(text);
     }

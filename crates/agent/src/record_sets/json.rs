@@ -88,7 +88,8 @@ impl RecordWriter for JsonWriter<'_> {
         self.count += 1;
         let written = if self.how.is_pretty && !self.how.by_lines {
             let formatter = PrettyFormatter::with_indent(b"    ");
-            let mut serializer = serde_json::Serializer::with_formatter(&mut self.output, formatter);
+            let mut serializer =
+                serde_json::Serializer::with_formatter(&mut self.output, formatter);
             record.serialize(&mut serializer)
         } else {
             serde_json::to_writer(&mut self.output, record)

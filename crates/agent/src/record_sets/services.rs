@@ -76,7 +76,10 @@ pub(crate) const CSV_READER: ServiceKind = ServiceKind {
             "What takes the meaning from a quote behind it; two quotes are always one.",
         )
         .default("\\"),
-        PropertyKind::new("Comment Marker", "What lines begin with that are no records."),
+        PropertyKind::new(
+            "Comment Marker",
+            "What lines begin with that are no records.",
+        ),
         PropertyKind::new("Null String", "What stands for nothing."),
         PropertyKind::new("Trim Fields", "Whether blanks around values are left out.")
             .default("true")
@@ -103,9 +106,12 @@ pub(crate) const CSV_WRITER: ServiceKind = ServiceKind {
     description: "Writes records as CSV, with the fields of the first record as columns. Lists and \
                   objects are written as JSON.",
     properties: &[
-        PropertyKind::new("Include Header Line", "Whether the first line names the fields.")
-            .default("true")
-            .shape(Shape::Flag),
+        PropertyKind::new(
+            "Include Header Line",
+            "Whether the first line names the fields.",
+        )
+        .default("true")
+        .shape(Shape::Flag),
         VALUE_SEPARATOR,
         PropertyKind::new("Record Separator", "What ends a line: \\n or \\r\\n.")
             .default("\\n")
@@ -233,8 +239,11 @@ pub(crate) const XML_WRITER: ServiceKind = ServiceKind {
     },
 };
 
-const VALUE_SEPARATOR: PropertyKind =
-    PropertyKind::new("Value Separator", "What stands between values; \\t is a tab.").default(",");
+const VALUE_SEPARATOR: PropertyKind = PropertyKind::new(
+    "Value Separator",
+    "What stands between values; \\t is a tab.",
+)
+.default(",");
 
 fn reader(open: impl Open + 'static) -> Service {
     Arc::new(Readers(Box::new(open)))

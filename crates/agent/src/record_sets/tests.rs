@@ -58,18 +58,28 @@ fn written(writers: &impl Create, records: &str) -> Result<String, String> {
 #[test]
 fn json_records_come_as_a_list_or_one_after_the_other() {
     for (input, expected) in [
-        (r#"[{"a":1},{"b":[1,{"c":"]"}]}]"#, r#"[{"a":1},{"b":[1,{"c":"]"}]}]"#),
+        (
+            r#"[{"a":1},{"b":[1,{"c":"]"}]}]"#,
+            r#"[{"a":1},{"b":[1,{"c":"]"}]}]"#,
+        ),
         ("{\"a\":1}\n{\"a\":\"\\\"[\"}\n", r#"[{"a":1},{"a":"\"["}]"#),
         ("{\"a\":1}{\"a\":2}", r#"[{"a":1},{"a":2}]"#),
         (" [ ] ", "[]"),
         ("[{\"a\":1}] [{\"a\":2}]", r#"[{"a":1},{"a":2}]"#),
         ("", "[]"),
     ] {
-        assert_eq!(read_text(&JsonReaders, input).as_deref(), Ok(expected), "{input}");
+        assert_eq!(
+            read_text(&JsonReaders, input).as_deref(),
+            Ok(expected),
+            "{input}"
+        );
     }
     for (input, part) in [
         ("[{\"a\":1}", "does not end"),
-        ("[{\"a\":1},2]", "record 1, counted from 0, is no JSON object"),
+        (
+            "[{\"a\":1},2]",
+            "record 1, counted from 0, is no JSON object",
+        ),
         ("[[{\"a\":1}]]", "no JSON object"),
         ("{\"a\":", "record 0"),
         ("{\"a\":1}}", "closes nothing"),
@@ -83,8 +93,18 @@ fn json_records_come_as_a_list_or_one_after_the_other() {
 #[test]
 fn json_is_written_as_a_list_or_by_lines() {
     for (by_lines, is_pretty, records, expected) in [
-        (false, false, r#"{"b":1}{"a":null}"#, r#"[{"b":1},{"a":null}]"#),
-        (false, true, r#"{"b":1}{"a":2}"#, "[\n{\n    \"b\": 1\n},\n{\n    \"a\": 2\n}\n]"),
+        (
+            false,
+            false,
+            r#"{"b":1}{"a":null}"#,
+            r#"[{"b":1},{"a":null}]"#,
+        ),
+        (
+            false,
+            true,
+            r#"{"b":1}{"a":2}"#,
+            "[\n{\n    \"b\": 1\n},\n{\n    \"a\": 2\n}\n]",
+        ),
         (true, true, r#"{"b":1}{"a":2}"#, "{\"b\":1}\n{\"a\":2}\n"),
         (false, false, "", "[]"),
         (true, false, "", ""),
@@ -118,12 +138,19 @@ fn csv_lines_are_records_by_their_header() {
             r#"[{"id":1,"name":"a, \"b\"","ok":true},{"id":"007","name":"x\ny","ok":1.5}]"#,
         ),
         ("a,b\n1\n", r#"[{"a":1,"b":null}]"#),
-        ("a\n-\n1e3\n-5\n18446744073709551615\n+1\n.5\n", r#"[{"a":"-"},{"a":1000.0},{"a":-5},{"a":18446744073709551615},{"a":"+1"},{"a":".5"}]"#),
+        (
+            "a\n-\n1e3\n-5\n18446744073709551615\n+1\n.5\n",
+            r#"[{"a":"-"},{"a":1000.0},{"a":-5},{"a":18446744073709551615},{"a":"+1"},{"a":".5"}]"#,
+        ),
         ("a\n\"q\\\"r\"\n", r#"[{"a":"q\"r"}]"#),
         ("a,b\n", "[]"),
         ("", "[]"),
     ] {
-        assert_eq!(read_text(&csv_readers(), input).as_deref(), Ok(expected), "{input:?}");
+        assert_eq!(
+            read_text(&csv_readers(), input).as_deref(),
+            Ok(expected),
+            "{input:?}"
+        );
     }
     let other = CsvReaders {
         separator: b'\t',
@@ -171,9 +198,15 @@ fn csv_is_written_by_the_first_record_s_fields() {
         has_header: false,
         ..writers.clone()
     };
-    assert_eq!(written(&other, records).as_deref().map(|text| &text[..11]), Ok("\"1\";\"x,\"\"y\""));
+    assert_eq!(
+        written(&other, records).as_deref().map(|text| &text[..11]),
+        Ok("\"1\";\"x,\"\"y\"")
+    );
     let error = written(&writers, r#"{"a":1}{"a":1,"z":2}"#).unwrap_err();
-    assert!(error.contains("field 'z' that the first has not"), "{error}");
+    assert!(
+        error.contains("field 'z' that the first has not"),
+        "{error}"
+    );
 }
 
 fn xml_readers(is_wrapped: bool) -> XmlReaders {
@@ -237,8 +270,14 @@ fn xml_is_written_with_its_lists() {
     let records = r#"{"a b":"<&>\u0001","l":[1,{"m":null}]}{}"#;
     for (arrays, list) in [
         (ArrayTags::None, "<l>1</l><l><m></m></l>"),
-        (ArrayTags::Wrapper("w".to_owned()), "<w><l>1</l><l><m></m></l></w>"),
-        (ArrayTags::Elements("w".to_owned()), "<l><w>1</w><w><m></m></w></l>"),
+        (
+            ArrayTags::Wrapper("w".to_owned()),
+            "<w><l>1</l><l><m></m></l></w>",
+        ),
+        (
+            ArrayTags::Elements("w".to_owned()),
+            "<l><w>1</w><w><m></m></w></l>",
+        ),
     ] {
         let expected = format!("<all><r><a_b>&lt;&amp;&gt;</a_b>{list}</r><r></r></all>");
         assert_eq!(written(&writers(arrays, false), records), Ok(expected));
@@ -257,8 +296,26 @@ fn xml_is_written_with_its_lists() {
 fn readers_take_any_bytes() {
     let mut random = base::Rng::from_seed(9);
     let pieces: [&[u8]; 20] = [
-        b"{", b"}", b"[", b"]", b"\"", b"\\", b",", b"\n", b"a", b"1", b"<", b">", b"</", b"<a>",
-        b"</a>", b"&", b";", b"=", b"\xff", b"<![CDATA[",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b"\"",
+        b"\\",
+        b",",
+        b"\n",
+        b"a",
+        b"1",
+        b"<",
+        b">",
+        b"</",
+        b"<a>",
+        b"</a>",
+        b"&",
+        b";",
+        b"=",
+        b"\xff",
+        b"<![CDATA[",
     ];
     let openers: [Arc<dyn Open>; 3] = [
         Arc::new(JsonReaders),

@@ -4,17 +4,17 @@
 mod broker;
 mod certs;
 mod group;
+mod hand;
 mod http;
 mod mqtt;
-mod hand;
 mod rig;
 mod rig_tests;
 
 pub(crate) use broker::Broker;
 pub(crate) use certs::Certificates;
+pub(crate) use hand::HandFlow;
 pub(crate) use http::{Answer, HttpPeer, Seen};
 pub(crate) use mqtt::MqttPeer;
-pub(crate) use hand::HandFlow;
 pub(crate) use rig::{Out, Rig};
 
 use std::path::Path;
