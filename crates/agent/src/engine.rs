@@ -35,6 +35,8 @@ use crate::services::Services;
 use crate::signal::{Heard, Signal};
 
 #[cfg(test)]
+#[cfg(test)]
+pub(crate) use task::is_passing;
 pub(crate) use task::trigger;
 
 /// What a flow runs on; outlives it.

@@ -177,7 +177,7 @@ fn slice(context: &Context, processor: &dyn Processor) -> Duration {
 }
 
 /// Whether the repository may do it when asked again.
-fn is_passing(error: &AgentError) -> bool {
+pub(crate) fn is_passing(error: &AgentError) -> bool {
     matches!(
         error,
         AgentError::NoRoom

@@ -7,7 +7,8 @@ use base::{ManualClock, UnixMillis};
 use tokio::runtime::Runtime;
 
 use crate::definition::Flow;
-use crate::engine::{Engine, Failure, Ground, Prepared, Worker};
+use crate::engine::{Engine, EngineOptions, Failure, Ground, Prepared, Worker};
+use crate::parameters::Outside;
 use crate::repository::Repository;
 use crate::session::ProcessSession;
 
@@ -29,6 +30,8 @@ impl HandFlow {
             clock: Arc::new(clock.clone()),
             runtime: RUNTIME.handle().clone(),
             failure: Arc::<Failure>::default(),
+            options: EngineOptions::default(),
+            outside: Outside::default(),
         };
         let flow = Flow::parse(text).unwrap_or_else(|problems| panic!("{problems}"));
         let prepared = Prepared::new(UnixMillis(0), flow).unwrap();
