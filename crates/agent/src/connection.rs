@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::UnixMillis;
 use parking_lot::Mutex;
@@ -26,6 +26,12 @@ pub(crate) struct Connection {
     queue: Mutex<Queue>,
     count: AtomicU64,
     bytes: AtomicU64,
+    /// What sessions hold.
+    held_count: AtomicU64,
+    held_bytes: AtomicU64,
+    /// Whether the last session gave back what it took: then what sessions hold counts as waiting,
+    /// or a sink that fails again and again would let its source go on with each try.
+    is_retrying: AtomicBool,
     source: Arc<Signal>,
     destination: Arc<Signal>,
 }
@@ -79,6 +85,9 @@ impl Connection {
             queue,
             count,
             bytes,
+            held_count: AtomicU64::new(0),
+            held_bytes: AtomicU64::new(0),
+            is_retrying: AtomicBool::new(false),
             source,
             destination,
         }
@@ -97,7 +106,12 @@ impl Connection {
     /// Whether its source must rest.
     pub(crate) fn is_full(&self) -> bool {
         let (count_max, bytes_max) = (self.definition.flow_files_max, self.definition.bytes_max);
-        (count_max > 0 && self.count() >= count_max) || (bytes_max > 0 && self.bytes() >= bytes_max)
+        let (mut count, mut bytes) = (self.count(), self.bytes());
+        if self.is_retrying.load(Ordering::Relaxed) {
+            count += self.held_count.load(Ordering::Relaxed);
+            bytes += self.held_bytes.load(Ordering::Relaxed);
+        }
+        (count_max > 0 && count >= count_max) || (bytes_max > 0 && bytes >= bytes_max)
     }
 
     /// What there is to take.
@@ -177,6 +191,7 @@ impl Connection {
                 taken.flow_files.push(next);
             }
         }
+        self.hold(&held);
         queue.hold(session, held);
         drop(queue);
         if was_full && !self.is_full() {
@@ -196,7 +211,9 @@ impl Connection {
             .partition(|flow_file| ids.contains(&flow_file.id));
         queue.ready = others;
         self.remove(found.len(), found.iter().map(FlowFile::size).sum());
-        queue.hold(session, found.iter().map(FlowFile::twin).collect());
+        let held: Vec<FlowFile> = found.iter().map(FlowFile::twin).collect();
+        self.hold(&held);
+        queue.hold(session, held);
         drop(queue);
         if was_full && !self.is_full() {
             self.source.ring();
@@ -206,7 +223,17 @@ impl Connection {
 
     /// What the session took is gone from here for good.
     pub(crate) fn let_go(&self, session: u64) {
-        let gone = self.queue.lock().held_by(session);
+        let mut queue = self.queue.lock();
+        let was_full = self.is_full();
+        let gone = queue.held_by(session);
+        if !gone.is_empty() {
+            self.unhold(&gone);
+            self.is_retrying.store(false, Ordering::Relaxed);
+        }
+        drop(queue);
+        if was_full && !self.is_full() {
+            self.source.ring();
+        }
         // Dropped outside of the lock: it may end claims.
         drop(gone);
     }
@@ -215,6 +242,11 @@ impl Connection {
     pub(crate) fn give_back(&self, session: u64, penalized: Option<UnixMillis>) {
         let mut queue = self.queue.lock();
         let back = queue.held_by(session);
+        if back.is_empty() {
+            return;
+        }
+        self.is_retrying.store(true, Ordering::Relaxed);
+        self.unhold(&back);
         queue.is_unordered = true;
         self.add(back.len(), back.iter().map(FlowFile::size).sum());
         for flow_file in back.into_iter().rev() {
@@ -257,11 +289,27 @@ impl Connection {
         let mut queue = self.queue.lock();
         queue.release(UnixMillis(i64::MAX));
         let taken = std::mem::take(&mut queue.taken);
+        self.held_count.store(0, Ordering::Relaxed);
+        self.held_bytes.store(0, Ordering::Relaxed);
         let mut all: VecDeque<FlowFile> = taken.into_iter().flat_map(|(_, held)| held).collect();
         all.append(&mut queue.ready);
         self.count.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
         all
+    }
+
+    fn hold(&self, flow_files: &[FlowFile]) {
+        let bytes = flow_files.iter().map(FlowFile::size).sum();
+        self.held_count
+            .fetch_add(flow_files.len() as u64, Ordering::Relaxed);
+        self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn unhold(&self, flow_files: &[FlowFile]) {
+        let bytes = flow_files.iter().map(FlowFile::size).sum();
+        self.held_count
+            .fetch_sub(flow_files.len() as u64, Ordering::Relaxed);
+        self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     fn add(&self, count: usize, bytes: u64) {
@@ -395,6 +443,27 @@ mod tests {
         );
         queue.let_go(1);
         assert_eq!(queue.available(UnixMillis(0)), Available::Nothing);
+    }
+
+    #[test]
+    fn a_sink_that_fails_again_and_again_does_not_let_its_source_go_on() {
+        let queue = connection(3, Duration::ZERO);
+        queue.push(flow_files(0..4), None);
+        let now = UnixMillis(0);
+        // The first try leaves room for what comes meanwhile.
+        queue.take(1, now, 9, u64::MAX);
+        assert!(!queue.is_full());
+        queue.push(flow_files(4..8), None);
+        queue.give_back(1, None);
+        for session in 2..5 {
+            queue.take(session, now, 9, u64::MAX);
+            assert!(queue.is_full(), "what is tried again counts");
+            queue.give_back(session, None);
+        }
+        queue.take(5, now, 9, u64::MAX);
+        queue.let_go(5);
+        assert!(!queue.is_full());
+        assert_eq!(queue.available(now), Available::Nothing);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use super::refused::Refused;
 use super::{
-    AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
-    RelationshipKind, Settings,
+    AttributeKind, Dynamic, Input, Nature, Next, Processor, ProcessorError, ProcessorKind,
+    PropertyKind, RelationshipKind, Settings,
 };
 use crate::bulletins::Level;
 use crate::engine::Context;
@@ -190,6 +190,10 @@ pub(super) fn plain(value: &Json, null: &str) -> String {
 }
 
 impl Processor for EvaluateJsonPath {
+    fn nature(&self) -> Nature {
+        Nature::Pure
+    }
+
     fn trigger(
         &mut self,
         context: &Context,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind, RelationshipKind,
-    Settings,
+    Dynamic, Input, Nature, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    RelationshipKind, Settings,
 };
 use crate::bulletins::Level;
 use crate::engine::Context;
@@ -125,12 +125,8 @@ impl RouteOnAttribute {
 }
 
 impl Processor for RouteOnAttribute {
-    fn is_concurrent(&self) -> bool {
-        true
-    }
-
-    fn is_batching(&self) -> bool {
-        true
+    fn nature(&self) -> Nature {
+        Nature::Pure
     }
 
     fn trigger(

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::lines::{chomp, read_line};
 use super::refused::Refused;
 use super::{
-    AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
-    RelationshipKind, Settings, Shape,
+    AttributeKind, Dynamic, Input, Nature, Next, Processor, ProcessorError, ProcessorKind,
+    PropertyKind, RelationshipKind, Settings, Shape,
 };
 use crate::bulletins::Level;
 use crate::content::Content;
@@ -368,6 +368,10 @@ impl Condition<'_> {
 }
 
 impl Processor for RouteText {
+    fn nature(&self) -> Nature {
+        Nature::Pure
+    }
+
     fn trigger(
         &mut self,
         context: &Context,

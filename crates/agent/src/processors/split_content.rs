@@ -5,8 +5,8 @@ use std::io;
 use super::fragments::{self, Fragments};
 use super::refused::Refused;
 use super::{
-    Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind, RelationshipKind,
-    Settings, Shape,
+    Dynamic, Input, Nature, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    RelationshipKind, Settings, Shape,
 };
 use crate::bulletins::Level;
 use crate::content::ContentReader;
@@ -167,6 +167,10 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 }
 
 impl Processor for SplitContent {
+    fn nature(&self) -> Nature {
+        Nature::Pure
+    }
+
     fn trigger(
         &mut self,
         context: &Context,

@@ -4,8 +4,8 @@ use super::fragments::{self, Fragments};
 use super::lines::{Line, LineFinder};
 use super::refused::Refused;
 use super::{
-    AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
-    RelationshipKind, Settings, Shape,
+    AttributeKind, Dynamic, Input, Nature, Next, Processor, ProcessorError, ProcessorKind,
+    PropertyKind, RelationshipKind, Settings, Shape,
 };
 use crate::bulletins::Level;
 use crate::content::Content;
@@ -252,6 +252,10 @@ impl Piece {
 }
 
 impl Processor for SplitText {
+    fn nature(&self) -> Nature {
+        Nature::Pure
+    }
+
     fn trigger(
         &mut self,
         context: &Context,

@@ -307,13 +307,17 @@ fn a_member_that_is_held_back_stays_one() {
     wait_until("it is in the group", || from.generation() > 0);
     from.append("in", 0, batch(&numbers(0..50), None, &[], Codec::None));
     wait_until("the first are committed", || {
-        from.group_offset("in", 0) == Some(10)
+        from.group_offset("in", 0) >= Some(10)
     });
+    // While the sink tries for the first time, what it holds leaves room for one more batch.
+    std::thread::sleep(Duration::from_secs(1));
+    let held = from.group_offset("in", 0);
+    assert!(held <= Some(20), "it read up to {held:?}");
     // Held back for several session timeouts.
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(
         from.group_offset("in", 0),
-        Some(10),
+        held,
         "it went on in spite of the full connection"
     );
     to.set_away(false);
