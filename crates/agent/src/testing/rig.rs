@@ -110,7 +110,12 @@ impl Rig {
     pub(crate) fn run(&mut self) {
         for _ in 0..TRIGGERS_MAX {
             let next = self.trigger().unwrap_or_else(|error| panic!("{error}"));
-            if next != Next::Again && (self.waiting() == 0 || next != Next::Scheduled) {
+            let goes_on = match next {
+                Next::Again => true,
+                Next::Scheduled | Next::ScheduledOr(_) => self.waiting() > 0,
+                _ => false,
+            };
+            if !goes_on {
                 return;
             }
         }
