@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use journal::{Done, Durability, Frame, JournalError, Position};
+use journal::{Done, Durability, JournalError, Position};
 
 use super::commit::{append_when_room, commit_frame};
 use super::{ContentKind, FlowFileKind, Repository};

@@ -321,13 +321,12 @@ fn put(
 
 /// The item at a place of a list, which is made where there is none; the next one without a place.
 fn item(place: &mut Json, at: Option<usize>) -> Result<&mut Json, String> {
-    match place {
-        Json::List(_) => {}
-        Json::Null => *place = Json::List(Vec::new()),
-        known => {
-            let first = std::mem::take(known);
-            *known = Json::List(vec![first]);
-        }
+    if !matches!(place, Json::List(_)) {
+        let items = match std::mem::take(place) {
+            Json::Null => Vec::new(),
+            first => vec![first],
+        };
+        *place = Json::List(items);
     }
     let Json::List(items) = place else {
         return Err("a list is no list".to_owned());
