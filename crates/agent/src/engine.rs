@@ -8,7 +8,7 @@
 //!
 //! Concurrent tasks are several processors made from one definition, each on a thread of its own,
 //! on the same queues: a session takes from a queue under its lock, and gives back what it took
-//! alone. Only kinds that say so ([`Nature::Pure`]) are made more than once.
+//! alone. Only kinds that say so ([`Processor::is_concurrent`]) are made more than once.
 
 mod schedule;
 mod steering;
@@ -29,7 +29,7 @@ use crate::connection::{Available, Connection};
 use crate::definition::{Flow, ProcessorDefinition, Scheduling};
 use crate::limits::PROCESSOR_STACK_BYTES;
 use crate::parameters::Outside;
-use crate::processors::{Input, Nature, Processor, Settings};
+use crate::processors::{Input, Processor, Settings};
 use crate::repository::Repository;
 use crate::services::Services;
 use crate::signal::{Heard, Signal};
@@ -199,7 +199,7 @@ impl Prepared {
             };
             let mut tasks = vec![make()?];
             let tasks_max = definition.tasks_max as usize;
-            if tasks_max > 1 && tasks[0].nature() != Nature::Pure {
+            if tasks_max > 1 && !tasks[0].is_concurrent() {
                 let (path, kind) = (&definition.path, definition.kind.name);
                 tracing::warn!(
                     path,
@@ -207,7 +207,7 @@ impl Prepared {
                     "{kind} runs as one task: it cannot be shared"
                 );
             }
-            while tasks.len() < tasks_max && tasks[0].nature() == Nature::Pure {
+            while tasks.len() < tasks_max && tasks[0].is_concurrent() {
                 tasks.push(make()?);
             }
             processors.push(tasks);

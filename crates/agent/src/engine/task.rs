@@ -14,7 +14,7 @@ use crate::AgentError;
 use crate::bulletins::Level;
 use crate::connection::Available;
 use crate::definition::Scheduling;
-use crate::processors::{Nature, Next, Processor, ProcessorError};
+use crate::processors::{Next, Processor, ProcessorError};
 use crate::session::ProcessSession;
 
 impl Surroundings for Node {
@@ -179,7 +179,7 @@ fn span(
 /// How long one session may span triggers.
 fn slice(context: &Context, processor: &dyn Processor) -> Duration {
     let definition = &context.node.definition;
-    if processor.nature() != Nature::Pure {
+    if !processor.is_batching() {
         return Duration::ZERO;
     }
     match definition.scheduling {

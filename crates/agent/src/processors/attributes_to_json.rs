@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    AttributeKind, Dynamic, Input, Nature, Next, Processor, ProcessorError, ProcessorKind,
-    PropertyKind, RelationshipKind, Settings, Shape,
+    AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    RelationshipKind, Settings, Shape,
 };
 use crate::engine::Context;
 use crate::flowfile::Attributes;
@@ -124,8 +124,12 @@ impl AttributesToJson {
 }
 
 impl Processor for AttributesToJson {
-    fn nature(&self) -> Nature {
-        Nature::Pure
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
     }
 
     fn trigger(

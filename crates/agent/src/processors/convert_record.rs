@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::refused::Refused;
 use super::{
-    AttributeKind, Dynamic, Input, Nature, Next, Processor, ProcessorError, ProcessorKind,
-    PropertyKind, RelationshipKind, Settings, Shape,
+    AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    RelationshipKind, Settings, Shape,
 };
 use crate::bulletins::Level;
 use crate::content::Content;
@@ -131,8 +131,12 @@ impl ConvertRecord {
 }
 
 impl Processor for ConvertRecord {
-    fn nature(&self) -> Nature {
-        Nature::Pure
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
     }
 
     fn trigger(

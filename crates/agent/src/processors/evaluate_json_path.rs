@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use super::refused::Refused;
 use super::{
-    AttributeKind, Dynamic, Input, Nature, Next, Processor, ProcessorError, ProcessorKind,
-    PropertyKind, RelationshipKind, Settings,
+    AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    RelationshipKind, Settings,
 };
 use crate::bulletins::Level;
 use crate::engine::Context;
@@ -190,8 +190,12 @@ pub(super) fn plain(value: &Json, null: &str) -> String {
 }
 
 impl Processor for EvaluateJsonPath {
-    fn nature(&self) -> Nature {
-        Nature::Pure
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
     }
 
     fn trigger(

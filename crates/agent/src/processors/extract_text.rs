@@ -4,8 +4,8 @@ use std::io::Read;
 use std::sync::Arc;
 
 use super::{
-    AttributeKind, Dynamic, Input, Nature, Next, Processor, ProcessorError, ProcessorKind,
-    PropertyKind, RelationshipKind, Settings, Shape,
+    AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    RelationshipKind, Settings, Shape,
 };
 use crate::engine::Context;
 use crate::flowfile::{Attributes, FlowFile};
@@ -167,8 +167,12 @@ impl ExtractText {
 }
 
 impl Processor for ExtractText {
-    fn nature(&self) -> Nature {
-        Nature::Pure
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
     }
 
     fn trigger(

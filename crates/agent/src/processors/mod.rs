@@ -210,23 +210,18 @@ pub trait Processor: Send {
     /// Lets go of what it holds outside, after the last trigger.
     fn stop(&mut self) {}
 
-    /// What the engine may do with it beyond one trigger after the other.
-    fn nature(&self) -> Nature {
-        Nature::Particular
+    /// Whether several of it may work on the same queues at once, each on a thread of its own:
+    /// `max concurrent tasks` of them are made from the same settings. Not so where there is
+    /// state, a port to listen on, an order to keep or a source that is read once.
+    fn is_concurrent(&self) -> bool {
+        false
     }
-}
 
-/// What the engine may do with a processor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nature {
-    /// One thread, one session for each trigger: it has state, acts outside, keeps an order, or is
-    /// a source.
-    Particular,
-    /// It only turns what it takes into what it gives. Several of it may work on the same queues
-    /// at once, each on a thread of its own (`max concurrent tasks` of them are made from the same
-    /// settings); one session may span many triggers, up to the run duration, and a failure takes
-    /// all of them back.
-    Pure,
+    /// Whether one session may span many triggers, up to the run duration: a failure takes all of
+    /// them back, so that it must not have acted outside or committed by itself.
+    fn is_batching(&self) -> bool {
+        false
+    }
 }
 
 /// When a processor wants to run again.
@@ -471,8 +466,8 @@ impl fmt::Debug for ProcessorKind {
 struct Funnel;
 
 impl Processor for Funnel {
-    fn nature(&self) -> Nature {
-        Nature::Pure
+    fn is_batching(&self) -> bool {
+        true
     }
 
     fn trigger(

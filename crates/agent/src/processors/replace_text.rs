@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use super::lines::{chomp, read_line};
 use super::refused::Refused;
 use super::{
-    Dynamic, Expressions, Input, Nature, Next, Processor, ProcessorError, ProcessorKind,
-    PropertyKind, RelationshipKind, Settings,
+    Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    RelationshipKind, Settings,
 };
 use crate::bulletins::Level;
 use crate::content::Content;
@@ -310,8 +310,12 @@ fn chomped(text: String) -> String {
 }
 
 impl Processor for ReplaceText {
-    fn nature(&self) -> Nature {
-        Nature::Pure
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
     }
 
     fn trigger(

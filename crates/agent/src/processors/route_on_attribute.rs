@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Dynamic, Input, Nature, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
-    RelationshipKind, Settings,
+    Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind, RelationshipKind,
+    Settings,
 };
 use crate::bulletins::Level;
 use crate::engine::Context;
@@ -125,8 +125,12 @@ impl RouteOnAttribute {
 }
 
 impl Processor for RouteOnAttribute {
-    fn nature(&self) -> Nature {
-        Nature::Pure
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
     }
 
     fn trigger(

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::lines::{chomp, read_line};
 use super::refused::Refused;
 use super::{
-    AttributeKind, Dynamic, Input, Nature, Next, Processor, ProcessorError, ProcessorKind,
-    PropertyKind, RelationshipKind, Settings, Shape,
+    AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    RelationshipKind, Settings, Shape,
 };
 use crate::bulletins::Level;
 use crate::content::Content;
@@ -368,8 +368,12 @@ impl Condition<'_> {
 }
 
 impl Processor for RouteText {
-    fn nature(&self) -> Nature {
-        Nature::Pure
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
     }
 
     fn trigger(

@@ -3,8 +3,8 @@
 use super::fragments::{self, Fragments};
 use super::refused::Refused;
 use super::{
-    Dynamic, Expressions, Input, Nature, Next, Processor, ProcessorError, ProcessorKind,
-    PropertyKind, RelationshipKind, Settings,
+    Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    RelationshipKind, Settings,
 };
 use crate::engine::Context;
 use crate::expression::Expression;
@@ -87,8 +87,12 @@ fn segment_size(text: &str) -> Result<u64, String> {
 }
 
 impl Processor for SegmentContent {
-    fn nature(&self) -> Nature {
-        Nature::Pure
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
     }
 
     fn trigger(

@@ -5,8 +5,8 @@ use std::io;
 use super::fragments::{self, Fragments};
 use super::refused::Refused;
 use super::{
-    Dynamic, Input, Nature, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
-    RelationshipKind, Settings, Shape,
+    Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind, RelationshipKind,
+    Settings, Shape,
 };
 use crate::bulletins::Level;
 use crate::content::ContentReader;
@@ -167,8 +167,12 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 }
 
 impl Processor for SplitContent {
-    fn nature(&self) -> Nature {
-        Nature::Pure
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
     }
 
     fn trigger(

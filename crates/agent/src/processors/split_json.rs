@@ -8,8 +8,8 @@ use super::evaluate_json_path::{NULL_VALUE, null_text, plain, read_document};
 use super::fragments::{self, Fragments};
 use super::refused::Refused;
 use super::{
-    AttributeKind, Dynamic, Input, Nature, Next, Processor, ProcessorError, ProcessorKind,
-    PropertyKind, RelationshipKind, Settings,
+    AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    RelationshipKind, Settings,
 };
 use crate::bulletins::Level;
 use crate::engine::Context;
@@ -108,8 +108,12 @@ impl SplitJson {
 }
 
 impl Processor for SplitJson {
-    fn nature(&self) -> Nature {
-        Nature::Pure
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
     }
 
     fn trigger(

@@ -4,8 +4,8 @@ use super::convert_record::{Formats, MIME_TYPE, READER, RECORD_COUNT, WRITER};
 use super::fragments::{self, Fragments};
 use super::refused::Refused;
 use super::{
-    Dynamic, Expressions, Input, Nature, Next, Processor, ProcessorError, ProcessorKind,
-    PropertyKind, RelationshipKind, Settings,
+    Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    RelationshipKind, Settings,
 };
 use crate::bulletins::Level;
 use crate::engine::Context;
@@ -113,8 +113,12 @@ fn records_per_split(text: &str) -> Result<u64, String> {
 }
 
 impl Processor for SplitRecord {
-    fn nature(&self) -> Nature {
-        Nature::Pure
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
     }
 
     fn trigger(

@@ -4,8 +4,8 @@ use super::fragments::{self, Fragments};
 use super::lines::{Line, LineFinder};
 use super::refused::Refused;
 use super::{
-    AttributeKind, Dynamic, Input, Nature, Next, Processor, ProcessorError, ProcessorKind,
-    PropertyKind, RelationshipKind, Settings, Shape,
+    AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    RelationshipKind, Settings, Shape,
 };
 use crate::bulletins::Level;
 use crate::content::Content;
@@ -252,8 +252,12 @@ impl Piece {
 }
 
 impl Processor for SplitText {
-    fn nature(&self) -> Nature {
-        Nature::Pure
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
     }
 
     fn trigger(

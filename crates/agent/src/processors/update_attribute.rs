@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    AttributeKind, Dynamic, Input, Nature, Next, Processor, ProcessorError, ProcessorKind,
-    PropertyKind, RelationshipKind, Settings,
+    AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    RelationshipKind, Settings,
 };
 use crate::bulletins::Level;
 use crate::engine::Context;
@@ -94,8 +94,12 @@ impl UpdateAttribute {
 }
 
 impl Processor for UpdateAttribute {
-    fn nature(&self) -> Nature {
-        Nature::Pure
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
     }
 
     fn trigger(
