@@ -190,6 +190,14 @@ pub(super) fn plain(value: &Json, null: &str) -> String {
 }
 
 impl Processor for EvaluateJsonPath {
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         context: &Context,

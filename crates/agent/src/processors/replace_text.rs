@@ -310,6 +310,14 @@ fn chomped(text: String) -> String {
 }
 
 impl Processor for ReplaceText {
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         context: &Context,

@@ -167,6 +167,14 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 }
 
 impl Processor for SplitContent {
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         context: &Context,
