@@ -1,7 +1,11 @@
 //! What the fuzz targets throw bytes at, and what must hold whatever the bytes are.
 
+use base::UnixMillis;
+
 use crate::cron::Cron;
 use crate::definition::{Flow, seal};
+use crate::expression::{Expression, Scope};
+use crate::flowfile::Attributes;
 use crate::parameters::{SecretKey, Surroundings};
 
 /// Flow definitions: read and checked, sealed, read again to an equal flow.
@@ -27,6 +31,27 @@ pub fn flow_definition(bytes: &[u8]) {
             assert!(due > start, "it is due before it was asked for");
         }
     }
+}
+
+/// An expression: parsed, and evaluated unless it would ask the network.
+pub fn expression(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    let Ok(expression) = Expression::parse(text) else {
+        return;
+    };
+    if text.contains("reverseDnsLookup") {
+        return;
+    }
+    let attributes = Attributes::new([("a", text), ("b", "1,2;\"3\""), ("c", "{\"d\":[1]}")]);
+    let scope = Scope {
+        attributes: Some(&attributes),
+        flow_file: None,
+        now: UnixMillis(1_453_843_201_123),
+    };
+    // An error is an answer too.
+    let _ = expression.evaluate(scope);
 }
 
 #[cfg(test)]

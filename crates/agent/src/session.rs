@@ -106,6 +106,13 @@ impl<'n> ProcessSession<'n> {
                 if all.len() >= count_max || (bytes_left == 0 && !all.is_empty()) {
                     break;
                 }
+                if input.is_to_swap_in()
+                    && let Err(error) = self.repository.swap_in(input)
+                {
+                    // They stay where they are; a journal that broke says so at the next commit.
+                    tracing::error!(error = base::report(&error), "cannot swap FlowFiles in");
+                    continue;
+                }
                 let taken = input.take(self.number, now, count_max - all.len(), bytes_left);
                 self.is_dirty |= !taken.expired.is_empty();
                 self.happened(EventKind::Expire, &taken.expired, "");

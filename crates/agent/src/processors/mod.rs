@@ -21,12 +21,18 @@ mod flow_file_stream;
 mod fragments;
 mod generate_flow_file;
 mod get_file;
+mod get_tcp;
 mod hash_content;
 mod invoke_http;
+mod jolt_transform_json;
 mod kafka_properties;
 mod lines;
 mod list_file;
 mod listen_http;
+mod listen_socket;
+mod listen_syslog;
+mod listen_tcp;
+mod listen_udp;
 mod log_attribute;
 mod measure_throughput;
 mod merge_content;
@@ -36,6 +42,9 @@ mod proc_fs_monitor;
 mod publish_kafka;
 mod publish_mqtt;
 mod put_file;
+mod put_tcp;
+mod put_udp;
+mod query_record;
 mod refused;
 mod replace_text;
 mod retry_flow_file;
@@ -55,6 +64,8 @@ mod update_attribute;
 mod docs_tests;
 #[cfg(test)]
 mod json_tests;
+#[cfg(test)]
+mod record_tests;
 #[cfg(test)]
 mod split_tests;
 #[cfg(test)]
@@ -267,8 +278,10 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &evaluate_json_path::KIND,
     &split_json::KIND,
     &attributes_to_json::KIND,
+    &jolt_transform_json::KIND,
     &convert_record::KIND,
     &split_record::KIND,
+    &query_record::KIND,
     &log_attribute::KIND,
     &measure_throughput::KIND,
     &publish_kafka::KIND,
@@ -277,6 +290,12 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &consume_mqtt::KIND,
     &invoke_http::KIND,
     &listen_http::KIND,
+    &listen_tcp::KIND,
+    &listen_udp::KIND,
+    &listen_syslog::KIND,
+    &get_tcp::KIND,
+    &put_tcp::KIND,
+    &put_udp::KIND,
     &put_file::KIND,
 ];
 

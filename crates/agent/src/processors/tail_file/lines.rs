@@ -52,7 +52,7 @@ pub(super) fn cut(block: &[u8], delimiter: Option<&Finder<'_>>, lines_max: usize
 }
 
 /// Reads `\\n`, `\\r` and `\\t` as people write them.
-pub(super) fn unescape(text: &str) -> String {
+pub(in crate::processors) fn unescape(text: &str) -> String {
     let mut out = String::new();
     let mut chars = text.chars();
     while let Some(c) = chars.next() {

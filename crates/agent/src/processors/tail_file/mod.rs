@@ -30,7 +30,8 @@ use regex::Regex;
 
 use self::follow::{LEAVE_AFTER, Rule, Start, Step, Tail};
 use self::known::Known;
-use self::lines::{Lines, unescape};
+use self::lines::Lines;
+pub(super) use self::lines::unescape;
 use super::buffers::Buffers;
 use super::files::Walk;
 use super::{
