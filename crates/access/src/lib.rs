@@ -52,6 +52,7 @@ pub use role::{Grant, Granted, Role, RoleTable, Roles};
 pub use shared::{SharedError, SharedText, SharedUsers};
 pub use snapshot::{Asking, Policy, Snapshot};
 pub use socket::{Socket, TlsSocket};
+pub use subject::certificate_subject;
 pub use tls::{ClientAuth, PrincipalName, Tls, TlsConfig};
 pub use token::{Token, TokenHash};
 pub use validity::CertificateFacts;

@@ -18,6 +18,11 @@ struct Attribute {
     der: Vec<u8>,
 }
 
+/// The subject of a certificate as RFC 2253 text, if it has one.
+pub fn certificate_subject(certificate: &[u8]) -> Option<String> {
+    subject_of(certificate).map(|subject| subject.to_string())
+}
+
 /// Reads the subject of a certificate (RFC 5280, section 4.1).
 pub(crate) fn subject_of(certificate: &[u8]) -> Option<Subject> {
     let (_, certificate, _) = element(certificate)?;

@@ -172,8 +172,50 @@ pub const STOP_WAIT: Duration = Duration::from_secs(5);
 /// Longest pause between two tries to reach the control plane.
 pub const CONTROL_BACK_OFF_MAX: Duration = Duration::from_secs(300);
 
+/// Operations whose outcome is known after it was told, so that none is done twice.
+pub const KNOWN_OPERATIONS_MAX: usize = 200;
+
+/// How long a stop waits for what processors are doing, MiNiFi C++'s own default.
+pub const FLOW_STOP_WAIT_DEFAULT: Duration = Duration::from_secs(30);
+
+/// Bytes of one asset: models and look-up tables, not data.
+pub const ASSET_BYTES_MAX: u64 = 4 << 30;
+
+/// Assets that the agent keeps account of.
+pub const ASSETS_MAX: usize = 10_000;
+
+/// Bytes of a debug bundle, packed; what EFM takes.
+pub const BUNDLE_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes at the end of each log file that go into a debug bundle.
+pub const BUNDLE_LOG_BYTES_MAX: u64 = 4 << 20;
+
+/// Bytes of one question on the agent's own socket, or of the head of a request for metrics.
+pub const QUESTION_BYTES_MAX: usize = 16 << 10;
+
+/// Questions that the agent's own socket, and its metrics' port, answer at once; more wait.
+pub const QUESTIONS_AT_ONCE_MAX: usize = 8;
+
+/// How long one question may take to arrive, and its answer to leave.
+pub const QUESTION_WAIT: Duration = Duration::from_secs(10);
+
+/// Bytes of log lines kept in memory for a debug bundle: some hundred lines.
+pub const RECENT_LOG_BYTES_MAX: usize = 128 << 10;
+
 /// Bytes of one certificate or key file; a system's whole bundle has a few hundred KiB.
 pub const TLS_FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Threads on one processor: an edge device has few cores.
 pub const TASKS_MAX: u32 = 64;
+
+/// Provenance events that one answer has.
+pub const PROVENANCE_EVENTS_SHOWN_MAX: usize = 10_000;
+
+/// FlowFiles that one lineage follows; each is a look through the provenance repository.
+pub const LINEAGE_FLOW_FILES_MAX: usize = 500;
+
+/// Bytes of one file of settings; the longest shipped ones have a few hundred lines.
+pub const CONFIGURATION_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of provenance events in memory, where nothing else is said.
+pub const VOLATILE_PROVENANCE_BYTES_DEFAULT: u64 = 10 << 20;

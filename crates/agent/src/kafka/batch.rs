@@ -1,6 +1,10 @@
 //! Record batches of version 2, as Kafka's protocol guide lays them out.
 
+use std::io;
+
 use bytes::{BufMut, Bytes, BytesMut};
+
+use super::codec::Codec;
 
 /// A finished batch for one partition.
 #[derive(Clone, Debug)]
@@ -30,8 +34,14 @@ impl BatchBuilder {
         }
     }
 
-    /// Adds a record without headers.
-    pub(crate) fn push(&mut self, timestamp: i64, key: Option<&[u8]>, value: Option<&[u8]>) {
+    /// Adds a record.
+    pub(crate) fn push(
+        &mut self,
+        timestamp: i64,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: &[(String, Bytes)],
+    ) {
         let timestamp_delta = timestamp.wrapping_sub(self.base_timestamp);
         let key_len = key.map_or(-1, |key| key.len() as i64);
         let value_len = value.map_or(-1, |value| value.len() as i64);
@@ -42,7 +52,14 @@ impl BatchBuilder {
             + key.map_or(0, <[u8]>::len)
             + varint_len(value_len)
             + value.map_or(0, <[u8]>::len)
-            + 1;
+            + varint_len(headers.len() as i64)
+            + headers
+                .iter()
+                .map(|(name, value)| {
+                    let (name, value) = (name.len(), value.len());
+                    varint_len(name as i64) + name + varint_len(value as i64) + value
+                })
+                .sum::<usize>();
         let out = &mut self.out;
         varint(out, body as i64);
         out.put_u8(0);
@@ -52,13 +69,30 @@ impl BatchBuilder {
         out.put_slice(key.unwrap_or_default());
         varint(out, value_len);
         out.put_slice(value.unwrap_or_default());
-        out.put_u8(0);
+        varint(out, headers.len() as i64);
+        for (name, value) in headers {
+            varint(out, name.len() as i64);
+            out.put_slice(name.as_bytes());
+            varint(out, value.len() as i64);
+            out.put_slice(value);
+        }
         self.max_timestamp = self.max_timestamp.max(timestamp);
         self.count += 1;
     }
 
     /// The batch, with its producer's id, epoch and first sequence (-1 each for none).
-    pub(crate) fn finish(mut self, id: i64, epoch: i16, first_sequence: i32) -> Batch {
+    pub(crate) fn finish(
+        mut self,
+        id: i64,
+        epoch: i16,
+        first_sequence: i32,
+        codec: Codec,
+    ) -> io::Result<Batch> {
+        if codec != Codec::None {
+            let packed = codec.pack(&self.out[HEADER_BYTES..])?;
+            self.out.truncate(HEADER_BYTES);
+            self.out.put_slice(&packed);
+        }
         let batch_length = (self.out.len() - LENGTH_FROM) as i32;
         let mut head = Vec::with_capacity(HEADER_BYTES);
         head.put_i64(0);
@@ -66,7 +100,7 @@ impl BatchBuilder {
         head.put_i32(-1);
         head.put_i8(2);
         head.put_u32(0);
-        head.put_i16(0);
+        head.put_i16(codec.number());
         head.put_i32(self.count - 1);
         head.put_i64(self.base_timestamp);
         head.put_i64(self.max_timestamp);
@@ -77,9 +111,9 @@ impl BatchBuilder {
         self.out[..HEADER_BYTES].copy_from_slice(&head);
         let checksum = crc32c::crc32c(&self.out[CHECKSUM_FROM..]);
         self.out[CHECKSUM_AT..CHECKSUM_FROM].copy_from_slice(&checksum.to_be_bytes());
-        Batch {
+        Ok(Batch {
             bytes: self.out.freeze(),
-        }
+        })
     }
 }
 
@@ -126,10 +160,11 @@ mod tests {
                 1_000 + i64::from(index),
                 key.as_ref().map(|key| &key[..]),
                 Some(&value),
+                &[],
             );
         }
-        builder.push(999, None, None);
-        let mut bytes = builder.finish(77, 3, 41).bytes;
+        builder.push(999, None, None, &[]);
+        let mut bytes = builder.finish(77, 3, 41, Codec::None).unwrap().bytes;
         let set = RecordBatchDecoder::decode(&mut bytes).unwrap();
         assert_eq!(set.records.len(), 301);
         for (index, record) in set.records[..300].iter().enumerate() {

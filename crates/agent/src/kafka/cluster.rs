@@ -7,22 +7,33 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{
-    InitProducerIdRequest, MetadataRequest, ProduceRequest, ProducerId, TopicName,
+    FindCoordinatorRequest, InitProducerIdRequest, MetadataRequest, MetadataResponse,
+    ProduceRequest, ProducerId, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
 
 use super::batch::Batch;
 use super::link::{KafkaError, Link};
+use super::security::Security;
 
 /// What is known of a cluster, and the links that are open.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     bootstrap: Vec<String>,
     client: String,
+    security: Security,
     brokers: HashMap<i32, String>,
     /// Leaders by partition.
     topics: HashMap<String, BTreeMap<i32, i32>>,
     links: HashMap<String, Link>,
+}
+
+/// Makes links to one broker.
+#[derive(Clone, Debug)]
+pub(crate) struct Linker {
+    address: String,
+    client: String,
+    security: Security,
 }
 
 /// A batch to send.
@@ -48,10 +59,11 @@ pub(crate) enum Outcome {
 
 impl Cluster {
     /// A cluster behind these addresses; nothing is connected yet.
-    pub(crate) fn new(bootstrap: Vec<String>, client: String) -> Self {
+    pub(crate) fn new(bootstrap: Vec<String>, client: String, security: Security) -> Self {
         Cluster {
             bootstrap,
             client,
+            security,
             brokers: HashMap::new(),
             topics: HashMap::new(),
             links: HashMap::new(),
@@ -204,7 +216,8 @@ impl Cluster {
         Ok(())
     }
 
-    fn leader(
+    /// The address of a partition's leader.
+    pub(crate) fn leader(
         &mut self,
         topic: &str,
         partition: i32,
@@ -222,23 +235,79 @@ impl Cluster {
         })
     }
 
+    /// Every topic's name and count of partitions.
+    pub(crate) fn all_topics(
+        &mut self,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<Vec<(String, usize)>, KafkaError> {
+        let request = MetadataRequest::default().with_topics(None);
+        let (answer, _) = self.metadata(&request, stops)?;
+        let there = answer
+            .topics
+            .into_iter()
+            .filter(|topic| topic.error_code == 0);
+        let mut topics = Vec::new();
+        for topic in there.filter(|topic| !topic.is_internal) {
+            if let Some(name) = topic.name {
+                topics.push((name.to_string(), topic.partitions.len()));
+            }
+        }
+        Ok(topics)
+    }
+
+    /// The address of a group's coordinator.
+    pub(crate) fn coordinator(
+        &mut self,
+        group: &str,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<String, KafkaError> {
+        let request =
+            FindCoordinatorRequest::default().with_key(StrBytes::from_string(group.to_owned()));
+        let (answer, address) = self.ask(stops, |link| {
+            link.call(&request, COORDINATOR_VERSION_MAX, ANSWER_WAIT, stops)
+                .map(|(a, _)| a)
+        })?;
+        match ResponseError::try_from_code(answer.error_code) {
+            None => Ok(format!("{}:{}", answer.host, answer.port)),
+            Some(error) => Err(KafkaError::Unable {
+                address,
+                reason: format!("knows no coordinator of the group '{group}': {error}"),
+            }),
+        }
+    }
+
+    /// Asks the broker at `address`; a link that failed is not used again.
+    pub(crate) fn at<T>(
+        &mut self,
+        address: &str,
+        stops: &dyn Fn() -> bool,
+        question: impl FnOnce(&mut Link) -> Result<T, KafkaError>,
+    ) -> Result<T, KafkaError> {
+        let answer = self.link(address, stops).and_then(question);
+        if answer.is_err() {
+            self.links.remove(address);
+        }
+        answer
+    }
+
+    /// What makes further links to the broker at `address`.
+    pub(crate) fn linker(&self, address: &str) -> Linker {
+        Linker {
+            address: address.to_owned(),
+            client: self.client.clone(),
+            security: self.security.clone(),
+        }
+    }
+
     fn refresh(&mut self, topic: &str, stops: &dyn Fn() -> bool) -> Result<(), KafkaError> {
         let wanted = MetadataRequestTopic::default().with_name(Some(topic_name(topic)));
         let request = MetadataRequest::default()
             .with_topics(Some(vec![wanted]))
             .with_allow_auto_topic_creation(true);
-        let (answer, address) = self.ask(stops, |link| {
-            link.call(&request, METADATA_VERSION_MAX, ANSWER_WAIT, stops)
-                .map(|(a, _)| a)
-        })?;
-        self.brokers = answer
-            .brokers
-            .iter()
-            .map(|broker| (broker.node_id.0, format!("{}:{}", broker.host, broker.port)))
-            .collect();
+        let (answer, address) = self.metadata(&request, stops)?;
         for found in answer.topics {
             if let Some(error) = ResponseError::try_from_code(found.error_code) {
-                let reason = format!("has no topic '{topic}' to write to: {error}");
+                let reason = format!("has no topic '{topic}' for the agent: {error}");
                 return Err(KafkaError::Unable { address, reason });
             }
             let leaders: BTreeMap<i32, i32> = found
@@ -253,6 +322,23 @@ impl Cluster {
             self.topics.insert(topic.to_owned(), leaders);
         }
         Ok(())
+    }
+
+    fn metadata(
+        &mut self,
+        request: &MetadataRequest,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<(MetadataResponse, String), KafkaError> {
+        let (answer, address) = self.ask(stops, |link| {
+            link.call(request, METADATA_VERSION_MAX, ANSWER_WAIT, stops)
+                .map(|(a, _)| a)
+        })?;
+        self.brokers = answer
+            .brokers
+            .iter()
+            .map(|broker| (broker.node_id.0, format!("{}:{}", broker.host, broker.port)))
+            .collect();
+        Ok((answer, address))
     }
 
     /// Asks any broker: one that is linked, else the first that can be reached.
@@ -284,9 +370,16 @@ impl Cluster {
         match self.links.entry(address.to_owned()) {
             Entry::Occupied(open) => Ok(open.into_mut()),
             Entry::Vacant(vacant) => {
-                Ok(vacant.insert(Link::connect(address, &self.client, stops)?))
+                Ok(vacant.insert(Link::connect(address, &self.client, &self.security, stops)?))
             }
         }
+    }
+}
+
+impl Linker {
+    /// A new link.
+    pub(crate) fn connect(&self, stops: &dyn Fn() -> bool) -> Result<Link, KafkaError> {
+        Link::connect(&self.address, &self.client, &self.security, stops)
     }
 }
 
@@ -305,7 +398,8 @@ fn outcome(code: i16) -> Outcome {
     }
 }
 
-fn topic_name(topic: &str) -> TopicName {
+/// A topic's name as messages hold it.
+pub(super) fn topic_name(topic: &str) -> TopicName {
     TopicName(StrBytes::from_string(topic.to_owned()))
 }
 
@@ -313,5 +407,7 @@ fn topic_name(topic: &str) -> TopicName {
 const PRODUCE_VERSION_MAX: i16 = 9;
 /// Enough to name topics and to have them made.
 const METADATA_VERSION_MAX: i16 = 9;
+/// One group in a request.
+const COORDINATOR_VERSION_MAX: i16 = 3;
 /// Longest wait for an answer beyond what the broker itself may wait.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);

@@ -1,16 +1,19 @@
 //! A link to one broker: requests and answers in turn, on a socket with deadlines.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::{
     ApiVersionsRequest, ApiVersionsResponse, RequestHeader, ResponseHeader,
+    SaslAuthenticateRequest, SaslHandshakeRequest,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
 
+use super::security::{Sasl, Security};
 use crate::limits::KAFKA_ANSWER_BYTES_MAX;
+use crate::net::STOP_LOOK;
+use crate::net::socket::{Socket, read_exact_until};
 
 /// Why a broker could not be talked to; worth a retry.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +38,7 @@ pub(crate) enum KafkaError {
 /// A connected broker.
 #[derive(Debug)]
 pub(crate) struct Link {
-    stream: TcpStream,
+    stream: Socket,
     address: String,
     client: StrBytes,
     correlation: i32,
@@ -44,28 +47,16 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Connects and asks what the broker understands.
+    /// Connects, asks what the broker understands, and logs in where that is wanted.
     pub(crate) fn connect(
         address: &str,
         client: &str,
+        security: &Security,
         stops: &dyn Fn() -> bool,
     ) -> Result<Link, KafkaError> {
-        let connect = || -> io::Result<TcpStream> {
-            let mut last = io::Error::other("the name has no address");
-            for address in address.to_socket_addrs()? {
-                match TcpStream::connect_timeout(&address, CONNECT_WAIT) {
-                    Ok(stream) => {
-                        stream.set_nodelay(true)?;
-                        stream.set_read_timeout(Some(STOP_LOOK))?;
-                        stream.set_write_timeout(Some(WRITE_WAIT))?;
-                        return Ok(stream);
-                    }
-                    Err(error) => last = error,
-                }
-            }
-            Err(last)
-        };
-        let stream = connect().map_err(|source| KafkaError::Connect {
+        let tls = security.tls.as_ref();
+        let stream = Socket::connect(address, tls, CONNECT_WAIT, STOP_LOOK, WRITE_WAIT);
+        let stream = stream.map_err(|source| KafkaError::Connect {
             address: address.to_owned(),
             source,
         })?;
@@ -85,7 +76,46 @@ impl Link {
             .iter()
             .map(|k| (k.api_key, k.min_version, k.max_version))
             .collect();
+        if let Some(sasl) = &security.sasl {
+            link.log_in(sasl, stops)?;
+        }
         Ok(link)
+    }
+
+    fn log_in(&mut self, sasl: &Sasl, stops: &dyn Fn() -> bool) -> Result<(), KafkaError> {
+        let name = sasl.mechanism.name();
+        let request =
+            SaslHandshakeRequest::default().with_mechanism(StrBytes::from_static_str(name));
+        let version = self.version::<SaslHandshakeRequest>(1)?;
+        if version < 1 {
+            return Err(self.unable("is too old for a login by SASL"));
+        }
+        let (answer, _) = self.call(&request, 1, LOGIN_WAIT, stops)?;
+        if answer.error_code != 0 {
+            let known: Vec<String> = answer.mechanisms.iter().map(|m| m.to_string()).collect();
+            let reason = format!("does not take {name}; it takes: {}", known.join(", "));
+            return Err(self.unable(&reason));
+        }
+        let (mut message, mut conversation) = sasl.start();
+        loop {
+            let request = SaslAuthenticateRequest::default().with_auth_bytes(message.into());
+            let (answer, _) = self.call(&request, 1, LOGIN_WAIT, stops)?;
+            if answer.error_code != 0 {
+                let reason = answer
+                    .error_message
+                    .as_ref()
+                    .map_or("", |text| text.as_str());
+                let user = &sasl.user;
+                return Err(self.unable(&format!("refuses the login of '{user}': {reason}")));
+            }
+            match conversation.next(&answer.auth_bytes) {
+                Ok(Some(next)) => message = next,
+                Ok(None) => return Ok(()),
+                Err(reason) => {
+                    return Err(self.unable(&format!("cannot be logged in to: {reason}")));
+                }
+            }
+        }
     }
 
     /// Sends a request at the highest version up to `version_max` and reads its answer.
@@ -151,6 +181,7 @@ impl Link {
         self.out[..4].copy_from_slice(&len.to_be_bytes());
         self.stream
             .write_all(&self.out)
+            .and_then(|()| self.stream.flush())
             .map_err(|source| self.lost(source))
     }
 
@@ -173,34 +204,18 @@ impl Link {
         deadline: Instant,
         stops: &dyn Fn() -> bool,
     ) -> Result<(), KafkaError> {
-        let mut filled = 0;
         let mut stop_seen: Option<Instant> = None;
-        while filled < buffer.len() {
-            match self.stream.read(&mut buffer[filled..]) {
-                Ok(0) => return Err(self.lost(io::ErrorKind::UnexpectedEof.into())),
-                Ok(more) => filled += more,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                    ) =>
-                {
-                    if stops() {
-                        // What is in flight may still be answered; a broken-off batch is in doubt.
-                        let since = *stop_seen.get_or_insert_with(Instant::now);
-                        if since.elapsed() > crate::limits::STOP_WAIT {
-                            return Err(KafkaError::Stopped);
-                        }
-                    }
-                    if Instant::now() >= deadline {
-                        return Err(self.lost(io::ErrorKind::TimedOut.into()));
-                    }
-                }
-                Err(error) => return Err(self.lost(error)),
-            }
+        let mut is_stopped = false;
+        let read = read_exact_until(&mut self.stream, buffer, deadline, || {
+            // What is in flight may still be answered; a broken-off batch is in doubt.
+            is_stopped = stops()
+                && stop_seen.get_or_insert_with(Instant::now).elapsed() > crate::limits::STOP_WAIT;
+            is_stopped
+        });
+        match read {
+            Err(_) if is_stopped => Err(KafkaError::Stopped),
+            read => read.map_err(|source| self.lost(source)),
         }
-        Ok(())
     }
 
     fn lost(&self, source: io::Error) -> KafkaError {
@@ -229,7 +244,7 @@ impl Link {
 const CONNECT_WAIT: Duration = Duration::from_secs(3);
 /// Longest wait for a socket that takes no more bytes.
 const WRITE_WAIT: Duration = Duration::from_secs(10);
-/// How often a waiting link looks whether it should stop; only while an answer is outstanding.
-const STOP_LOOK: Duration = Duration::from_millis(200);
+/// Longest wait for one answer of a login.
+const LOGIN_WAIT: Duration = Duration::from_secs(10);
 /// Longest wait for a broker's versions.
 const API_VERSIONS_WAIT: Duration = Duration::from_secs(10);

@@ -1,12 +1,30 @@
-//! A small Kafka producer's parts: record batches, links to brokers, and where partitions are.
+//! A small Kafka client's parts: record batches both ways, links to brokers with TLS and SASL,
+//! where partitions are, and consumer groups.
 
+mod assign;
 mod batch;
 mod cluster;
+mod codec;
+mod fetch;
+mod group;
+mod heart;
 mod link;
+mod records;
+mod scram;
+mod security;
 
+pub(crate) use assign::Assignment;
 pub(crate) use batch::BatchBuilder;
 pub(crate) use cluster::{Cluster, Outcome, Sent};
+pub(crate) use codec::Codec;
+pub(crate) use fetch::{End, ReadOutcome, Reading, end_of, read};
+pub(crate) use group::{Committed, Group, GroupSettings, Offsets};
 pub(crate) use link::KafkaError;
+pub(crate) use records::Record;
+#[cfg(test)]
+pub(crate) use records::read as read_records;
+pub(crate) use scram::ScramHash;
+pub(crate) use security::{Mechanism, Sasl, Security};
 
 /// The partition of a key, as Kafka's own clients choose it (murmur2, sign bit off).
 pub(crate) fn partition_of(key: &[u8], partitions: i32) -> i32 {

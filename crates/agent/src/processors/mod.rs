@@ -5,6 +5,9 @@
 //! property's description says so.
 
 mod attributes_to_json;
+mod buffers;
+mod consume_kafka;
+mod consume_mqtt;
 mod convert_record;
 mod evaluate_json_path;
 mod extract_text;
@@ -13,10 +16,14 @@ mod files;
 mod fragments;
 mod generate_flow_file;
 mod get_file;
+mod invoke_http;
 mod jolt_transform_json;
+mod kafka_properties;
 mod lines;
 mod list_file;
+mod listen_http;
 mod log_attribute;
+mod mqtt_properties;
 mod proc_fs_monitor;
 mod publish_kafka;
 mod publish_mqtt;
@@ -184,6 +191,19 @@ pub trait Processor: Send {
 
     /// Lets go of what it holds outside, after the last trigger.
     fn stop(&mut self) {}
+
+    /// Whether several of it may work on the same queues at once, each on a thread of its own:
+    /// `max concurrent tasks` of them are made from the same settings. Not so where there is
+    /// state, a port to listen on, an order to keep or a source that is read once.
+    fn is_concurrent(&self) -> bool {
+        false
+    }
+
+    /// Whether one session may span many triggers, up to the run duration: a failure takes all of
+    /// them back, so that it must not have acted outside or committed by itself.
+    fn is_batching(&self) -> bool {
+        false
+    }
 }
 
 /// When a processor wants to run again.
@@ -195,6 +215,8 @@ pub enum Next {
     Again,
     /// When it is woken, and after so long at the latest.
     Woken(std::time::Duration),
+    /// At once when it is woken, whatever its schedule says, and after so long at the latest.
+    Listening(std::time::Duration),
     /// After its yield period.
     Yield,
 }
@@ -236,6 +258,10 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &log_attribute::KIND,
     &publish_kafka::KIND,
     &publish_mqtt::KIND,
+    &consume_kafka::KIND,
+    &consume_mqtt::KIND,
+    &invoke_http::KIND,
+    &listen_http::KIND,
     &put_file::KIND,
 ];
 
@@ -406,6 +432,10 @@ impl fmt::Debug for ProcessorKind {
 struct Funnel;
 
 impl Processor for Funnel {
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         _context: &Context,

@@ -17,8 +17,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
+use regex::Regex;
 use serde::{Deserialize, Serialize};
 
+use super::kafka_properties::{
+    PASSWORD, SASL_MECHANISM, SECURITY_PROTOCOL, SSL_CONTEXT, USERNAME, brokers, security,
+};
 use super::{
     Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings, Shape,
@@ -27,8 +31,9 @@ use crate::bulletins::Level;
 use crate::engine::Context;
 use crate::expression::{Expression, ExpressionError};
 use crate::flowfile::{FlowFile, FlowFileId};
-use crate::kafka::{self, BatchBuilder, Cluster, KafkaError, Outcome, Sent};
+use crate::kafka::{self, BatchBuilder, Cluster, Codec, KafkaError, Outcome, Sent};
 use crate::limits::{KAFKA_PARTITIONS_MAX, SESSION_FLOW_FILES_MAX};
+use crate::patterns;
 use crate::session::ProcessSession;
 
 /// The processor's definition.
@@ -94,16 +99,38 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         )
         .default("30 sec")
         .shape(Shape::Duration),
-        PropertyKind::new("Compress Codec", "Only none for now.")
+        PropertyKind::new(
+            "Request Timeout",
+            "Longest time that a broker may wait for its replicas; Message Timeout bounds it.",
+        )
+        .default("10 sec")
+        .shape(Shape::Duration),
+        PropertyKind::new("Queue Max Message", "A further bound of Batch Size.")
+            .shape(Shape::Integer(1)),
+        PropertyKind::new(
+            "Queue Max Buffer Size",
+            "A further bound of Target Batch Payload Size.",
+        )
+        .shape(Shape::Size),
+        PropertyKind::new("Compress Codec", "How the records of a batch are packed.")
             .default("none")
-            .allowed(&["none"]),
+            .allowed(&["none", "gzip", "snappy", "lz4", "zstd"]),
+        PropertyKind::new(
+            "Attributes to Send as Headers",
+            "Regular expression over whole names of attributes that become headers.",
+        ),
         PropertyKind::new(
             "Fail empty flow files",
-            "Whether a FlowFile without content fails; otherwise it is an empty record. MiNiFi's \
-             default is true, which loses the empty lines of a file.",
+            "Whether a FlowFile without content fails, such as an empty line of a file; \
+             otherwise it is an empty record.",
         )
-        .default("false")
+        .default("true")
         .shape(Shape::Flag),
+        SECURITY_PROTOCOL,
+        SASL_MECHANISM,
+        USERNAME,
+        PASSWORD,
+        SSL_CONTEXT,
     ],
     dynamic: Dynamic::None,
     relationships: &[
@@ -129,7 +156,11 @@ struct PublishKafka {
     batch_bytes: u64,
     linger: Duration,
     timeout: Duration,
+    request_timeout: Duration,
     fails_empty: bool,
+    codec: Codec,
+    /// Names of attributes that become headers.
+    headers: Option<Regex>,
     cluster: Cluster,
     /// What is on record; read at the first trigger.
     state: Option<ProducerState>,
@@ -169,32 +200,47 @@ struct Pending {
 
 impl PublishKafka {
     fn new(settings: &Settings<'_>) -> Result<Self, String> {
-        let brokers = settings.needed("Known Brokers")?;
-        let brokers: Vec<String> = brokers.split(',').map(|b| b.trim().to_owned()).collect();
-        for broker in &brokers {
-            let port = broker.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
-            if !matches!(port, Some(Ok(_))) {
-                return Err(format!("Known Brokers: '{broker}' is no host:port"));
-            }
-        }
+        let brokers = brokers(settings, "Known Brokers")?;
         let acks = match settings.needed("Delivery Guarantee")?.as_str() {
             "all" | "-1" | "DELIVERY_REPLICATED" => -1,
             "0" | "DELIVERY_BEST_EFFORT" => 0,
             _ => 1,
         };
         let batch: usize = settings.integer("Batch Size")?;
+        let batch_max = match settings.text("Queue Max Message")? {
+            Some(_) => settings.integer("Queue Max Message")?,
+            None => usize::MAX,
+        };
+        let bytes_max = match settings.text("Queue Max Buffer Size")? {
+            Some(_) => settings.size("Queue Max Buffer Size")?,
+            None => u64::MAX,
+        };
+        let codec = settings.needed("Compress Codec")?;
+        let headers = settings.text("Attributes to Send as Headers")?;
+        let headers = headers.map(|pattern| patterns::whole_text(&pattern));
+        let headers = headers.transpose();
         Ok(PublishKafka {
             topic: settings
                 .expression("Topic Name")?
                 .ok_or("Topic Name is empty")?,
             key: settings.expression("Kafka Key")?,
             acks,
-            batch: batch.min(SESSION_FLOW_FILES_MAX),
-            batch_bytes: settings.size("Target Batch Payload Size")?.max(1),
+            batch: batch.min(SESSION_FLOW_FILES_MAX).min(batch_max),
+            batch_bytes: settings
+                .size("Target Batch Payload Size")?
+                .min(bytes_max)
+                .max(1),
             linger: settings.duration("Queue Buffering Max Time")?,
             timeout: settings.duration("Message Timeout")?,
+            request_timeout: settings.duration("Request Timeout")?,
             fails_empty: settings.flag("Fail empty flow files")?,
-            cluster: Cluster::new(brokers, settings.needed("Client Name")?),
+            codec: Codec::of_name(&codec).ok_or("Compress Codec is unknown")?,
+            headers: headers.map_err(|error| format!("Attributes to Send as Headers: {error}"))?,
+            cluster: Cluster::new(
+                brokers,
+                settings.needed("Client Name")?,
+                security(settings)?,
+            ),
             state: None,
             turn: 0,
         })
@@ -454,9 +500,8 @@ impl PublishKafka {
             for batch in &pending {
                 batches.push(self.build(session, batch)?);
             }
-            let outcomes = self
-                .cluster
-                .produce(self.acks, self.timeout, &batches, &stops);
+            let wait = self.request_timeout.min(self.timeout);
+            let outcomes = self.cluster.produce(self.acks, wait, &batches, &stops);
             drop(batches);
             let mut left = Vec::new();
             let mut is_unsequenced = false;
@@ -548,7 +593,8 @@ impl PublishKafka {
         for (index, flow_file) in batch.flow_files.iter().enumerate() {
             let key = batch.keys.as_ref().map(|keys| keys[index].as_bytes());
             let value = session.read(flow_file)?;
-            builder.push(flow_file.entry().0, key, Some(&value));
+            let headers = self.headers_of(flow_file);
+            builder.push(flow_file.entry().0, key, Some(&value), &headers);
         }
         let (id, epoch) = match self.acks {
             0 => (-1, -1),
@@ -559,11 +605,26 @@ impl PublishKafka {
         } else {
             batch.doubt.first_sequence
         };
+        let batch_of_all = builder.finish(id, epoch, sequence, self.codec);
         Ok(Sent {
             topic: batch.doubt.topic.clone(),
             partition: batch.doubt.partition,
-            batch: builder.finish(id, epoch, sequence),
+            batch: batch_of_all.map_err(|error| {
+                ProcessorError::Failed(format!("the records cannot be packed: {error}"))
+            })?,
         })
+    }
+
+    /// The attributes that go along; the same at each try, as they are on record.
+    fn headers_of(&self, flow_file: &FlowFile) -> Vec<(String, Bytes)> {
+        let Some(wanted) = &self.headers else {
+            return Vec::new();
+        };
+        let attributes = flow_file.attributes().iter();
+        attributes
+            .filter(|(name, _)| wanted.is_match(name))
+            .map(|(name, value)| (name.to_owned(), Bytes::copy_from_slice(value.as_bytes())))
+            .collect()
     }
 
     fn advance(&mut self, batch: &Pending) {

@@ -19,6 +19,7 @@ pub struct Settings<'a> {
     values: &'a [(String, String)],
     now: UnixMillis,
     services: Option<&'a Services>,
+    processor: Option<&'a ProcessorDefinition>,
 }
 
 impl<'a> Settings<'a> {
@@ -29,6 +30,7 @@ impl<'a> Settings<'a> {
             values: &definition.properties,
             now,
             services: None,
+            processor: Some(definition),
         }
     }
 
@@ -39,6 +41,7 @@ impl<'a> Settings<'a> {
             values: &definition.properties,
             now,
             services: None,
+            processor: None,
         }
     }
 
@@ -144,6 +147,13 @@ impl<'a> Settings<'a> {
             }
         }
         Ok(found)
+    }
+
+    /// The names of the processor's relationships, by their index; a service has none.
+    pub fn relationships(&self) -> Vec<String> {
+        self.processor
+            .map(ProcessorDefinition::relationships)
+            .unwrap_or_default()
     }
 
     fn value(&self, name: &str) -> Option<&'a str> {

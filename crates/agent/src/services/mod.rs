@@ -40,7 +40,7 @@ use crate::processors::{Dynamic, PropertyKind, Settings, Shape};
 use crate::record_sets;
 
 pub use proxy_configuration::{ProxyConfiguration, ProxyType};
-pub use ssl_context::{ClientAuthentication, SslContext};
+pub use ssl_context::{ClientAuthentication, SslContext, SslFiles};
 
 /// What a controller service is.
 pub struct ServiceKind {

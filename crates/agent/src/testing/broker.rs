@@ -5,20 +5,31 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use kafka_protocol::messages::api_versions_response::ApiVersion;
+use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
+use kafka_protocol::messages::list_offsets_response::{
+    ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
+};
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::metadata_response::{
     MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
 use kafka_protocol::messages::{
-    ApiVersionsResponse, BrokerId, InitProducerIdResponse, MetadataRequest, MetadataResponse,
-    ProduceRequest, ProduceResponse, ProducerId, RequestHeader, ResponseHeader,
+    ApiVersionsResponse, BrokerId, FetchRequest, FetchResponse, FindCoordinatorResponse,
+    HeartbeatRequest, InitProducerIdResponse, JoinGroupRequest, LeaveGroupRequest,
+    ListOffsetsRequest, ListOffsetsResponse, MetadataRequest, MetadataResponse,
+    OffsetCommitRequest, OffsetFetchRequest, ProduceRequest, ProduceResponse, ProducerId,
+    RequestHeader, ResponseHeader, SyncGroupRequest, TopicName,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, StrBytes};
-use kafka_protocol::records::RecordBatchDecoder;
 use parking_lot::Mutex;
+
+use super::group::Group;
+use crate::kafka::read_records;
 
 /// One broker that leads every partition.
 #[derive(Clone)]
@@ -32,11 +43,17 @@ struct Shared {
     /// Each so many requests the link breaks after the request was obeyed.
     breaks_each: AtomicU64,
     is_away: AtomicBool,
+    group: Group,
 }
 
 #[derive(Default)]
 struct Store {
     values: HashMap<(String, i32), Vec<Bytes>>,
+    /// Batches as they are fetched: first offset, count, bytes.
+    batches: HashMap<(String, i32), Vec<(i64, i64, Bytes)>>,
+    /// Where partitions begin, where records were deleted.
+    starts: HashMap<(String, i32), i64>,
+    headers: Vec<Vec<(String, Option<Bytes>)>>,
     /// Last sequences by producer and partition: first, count.
     sequences: HashMap<(i64, String, i32), Vec<(i32, i32)>>,
     producers: i64,
@@ -53,6 +70,7 @@ impl Broker {
             requests: AtomicU64::new(0),
             breaks_each: AtomicU64::new(0),
             is_away: AtomicBool::new(false),
+            group: Group::default(),
         };
         let broker = Broker(Arc::new(shared));
         let acceptor = broker.clone();
@@ -103,6 +121,55 @@ impl Broker {
             .sum()
     }
 
+    /// The headers of every record, in the order in which they came.
+    pub(crate) fn headers(&self) -> Vec<Vec<(String, Option<Bytes>)>> {
+        self.0.store.lock().headers.clone()
+    }
+
+    /// Bytes of a partition's batches.
+    pub(crate) fn bytes(&self, topic: &str, partition: i32) -> usize {
+        let store = self.0.store.lock();
+        let batches = store.batches.get(&(topic.to_owned(), partition));
+        batches
+            .into_iter()
+            .flatten()
+            .map(|(_, _, bytes)| bytes.len())
+            .sum()
+    }
+
+    /// Stores a batch as a producer of another kind would.
+    pub(crate) fn append(&self, topic: &str, partition: i32, batch: Bytes) {
+        assert_eq!(self.0.store.lock().append(topic, partition, batch), 0);
+    }
+
+    /// Deletes all records before `offset`.
+    pub(crate) fn delete_before(&self, topic: &str, partition: i32, offset: i64) {
+        self.0
+            .store
+            .lock()
+            .starts
+            .insert((topic.to_owned(), partition), offset);
+    }
+
+    /// The offset that the group has committed.
+    pub(crate) fn group_offset(&self, topic: &str, partition: i32) -> Option<i64> {
+        self.0.group.offset(topic, partition)
+    }
+
+    pub(crate) fn set_group_offset(&self, topic: &str, partition: i32, offset: i64) {
+        self.0.group.set_offset(topic, partition, offset);
+    }
+
+    /// How often partitions were shared out.
+    pub(crate) fn generation(&self) -> i32 {
+        self.0.group.generation()
+    }
+
+    /// Whether commits of offsets are refused for now.
+    pub(crate) fn refuse_commits(&self, refuses: bool) {
+        self.0.group.refuse_commits(refuses);
+    }
+
     pub(crate) fn duplicates(&self) -> u64 {
         self.0.store.lock().duplicates
     }
@@ -132,8 +199,12 @@ impl Broker {
         let mut peek = request.clone();
         let (key, version) = (peek.get_i16(), peek.get_i16());
         let flexible = match key {
-            0 => version >= 9,
-            3 => version >= 9,
+            0 | 3 => version >= 9,
+            1 => version >= 12,
+            2 | 9 | 11 => version >= 6,
+            8 => version >= 8,
+            10 => version >= 3,
+            12..=14 => version >= 4,
             22 => version >= 2,
             _ => version >= 3,
         };
@@ -144,6 +215,7 @@ impl Broker {
             .with_correlation_id(header.correlation_id)
             .encode(&mut out, response_header)
             .unwrap();
+        let group = &self.0.group;
         match key {
             0 => self
                 .produce(ProduceRequest::decode(&mut request, version).unwrap())
@@ -161,15 +233,59 @@ impl Broker {
                     .encode(&mut out, version)
                     .unwrap();
             }
+            1 => self
+                .fetch(FetchRequest::decode(&mut request, version).unwrap())
+                .encode(&mut out, version)
+                .unwrap(),
+            2 => self
+                .list_offsets(ListOffsetsRequest::decode(&mut request, version).unwrap())
+                .encode(&mut out, version)
+                .unwrap(),
+            8 => group
+                .commit(OffsetCommitRequest::decode(&mut request, version).unwrap())
+                .encode(&mut out, version)
+                .unwrap(),
+            9 => group
+                .offsets(OffsetFetchRequest::decode(&mut request, version).unwrap())
+                .encode(&mut out, version)
+                .unwrap(),
+            10 => FindCoordinatorResponse::default()
+                .with_node_id(BrokerId(7))
+                .with_host(StrBytes::from_string(self.0.address.ip().to_string()))
+                .with_port(i32::from(self.0.address.port()))
+                .encode(&mut out, version)
+                .unwrap(),
+            11 => group
+                .join(&JoinGroupRequest::decode(&mut request, version).unwrap())
+                .encode(&mut out, version)
+                .unwrap(),
+            12 => group
+                .heartbeat(&HeartbeatRequest::decode(&mut request, version).unwrap())
+                .encode(&mut out, version)
+                .unwrap(),
+            13 => group
+                .leave(&LeaveGroupRequest::decode(&mut request, version).unwrap())
+                .encode(&mut out, version)
+                .unwrap(),
+            14 => group
+                .sync(&SyncGroupRequest::decode(&mut request, version).unwrap())
+                .encode(&mut out, version)
+                .unwrap(),
             _ => {
-                let range = |key, max| {
+                let range = |(key, max)| {
                     ApiVersion::default()
                         .with_api_key(key)
-                        .with_min_version(3 * i16::from(key == 0))
+                        .with_min_version(match key {
+                            0 => 3,
+                            1 => 4,
+                            8 => 2,
+                            2 | 9 => 1,
+                            _ => 0,
+                        })
                         .with_max_version(max)
                 };
                 ApiVersionsResponse::default()
-                    .with_api_keys(vec![range(0, 9), range(3, 9), range(18, 3), range(22, 4)])
+                    .with_api_keys(VERSIONS.into_iter().map(range).collect())
                     .encode(&mut out, version)
                     .unwrap();
             }
@@ -182,7 +298,11 @@ impl Broker {
             .with_node_id(BrokerId(7))
             .with_host(StrBytes::from_string(self.0.address.ip().to_string()))
             .with_port(i32::from(self.0.address.port()));
-        let topics = request.topics.iter().flatten().map(|topic| {
+        let all: Vec<MetadataRequestTopic> = match &request.topics {
+            Some(topics) => topics.clone(),
+            None => self.0.store.lock().names(),
+        };
+        let topics = all.iter().map(|topic| {
             let partitions = (0..self.0.partitions).map(|index| {
                 MetadataResponsePartition::default()
                     .with_partition_index(index)
@@ -195,6 +315,61 @@ impl Broker {
         MetadataResponse::default()
             .with_brokers(vec![broker])
             .with_topics(topics.collect())
+    }
+
+    fn fetch(&self, request: FetchRequest) -> FetchResponse {
+        let deadline = Instant::now() + Duration::from_millis(request.max_wait_ms as u64);
+        loop {
+            let mut is_empty = true;
+            let mut responses = Vec::new();
+            for topic in &request.topics {
+                let mut partitions = Vec::new();
+                for wanted in &topic.partitions {
+                    let key = (topic.topic.to_string(), wanted.partition);
+                    let (code, bytes) = self.0.store.lock().read(&key, wanted.fetch_offset);
+                    is_empty &= code == 0 && bytes.is_empty();
+                    partitions.push(
+                        PartitionData::default()
+                            .with_partition_index(wanted.partition)
+                            .with_error_code(code)
+                            .with_records(Some(bytes)),
+                    );
+                }
+                responses.push(
+                    FetchableTopicResponse::default()
+                        .with_topic(topic.topic.clone())
+                        .with_partitions(partitions),
+                );
+            }
+            if !is_empty || Instant::now() >= deadline {
+                return FetchResponse::default().with_responses(responses);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn list_offsets(&self, request: ListOffsetsRequest) -> ListOffsetsResponse {
+        let store = self.0.store.lock();
+        let topics = request.topics.into_iter().map(|topic| {
+            let partitions = topic.partitions.iter().map(|wanted| {
+                let key = (topic.name.to_string(), wanted.partition_index);
+                let offset = match wanted.timestamp {
+                    -2 => store.starts.get(&key).copied().unwrap_or(0),
+                    _ => store
+                        .values
+                        .get(&key)
+                        .map_or(0, |values| values.len() as i64),
+                };
+                ListOffsetsPartitionResponse::default()
+                    .with_partition_index(wanted.partition_index)
+                    .with_offset(offset)
+            });
+            let partitions = partitions.collect();
+            ListOffsetsTopicResponse::default()
+                .with_name(topic.name.clone())
+                .with_partitions(partitions)
+        });
+        ListOffsetsResponse::default().with_topics(topics.collect())
     }
 
     fn produce(&self, request: ProduceRequest) -> ProduceResponse {
@@ -222,11 +397,42 @@ impl Broker {
 }
 
 impl Store {
+    fn names(&self) -> Vec<MetadataRequestTopic> {
+        let mut names: Vec<&String> = self.values.keys().map(|(topic, _)| topic).collect();
+        names.sort();
+        names.dedup();
+        let name = |name: &&String| TopicName(StrBytes::from_string((*name).clone()));
+        names
+            .iter()
+            .map(|topic| MetadataRequestTopic::default().with_name(Some(name(topic))))
+            .collect()
+    }
+
+    /// The batches from the one with `offset` on, a few at a time.
+    fn read(&self, key: &(String, i32), offset: i64) -> (i16, Bytes) {
+        let end = self.values.get(key).map_or(0, |values| values.len() as i64);
+        let start = self.starts.get(key).copied().unwrap_or(0);
+        if !(start..=end).contains(&offset) {
+            return (OUT_OF_RANGE, Bytes::new());
+        }
+        let batches = self.batches.get(key).map_or(&[][..], Vec::as_slice);
+        let wanted = batches
+            .iter()
+            .filter(|(first, count, _)| first + count > offset)
+            .take(3);
+        let mut bytes = BytesMut::new();
+        for (_, _, batch) in wanted {
+            bytes.extend_from_slice(batch);
+        }
+        (0, bytes.freeze())
+    }
+
     /// Kafka's own rules: the last five batches are known, the next sequence must follow.
-    fn append(&mut self, topic: &str, partition: i32, mut batch: Bytes) -> i16 {
-        let set = RecordBatchDecoder::decode(&mut batch).unwrap();
-        let (first, count) = (set.records[0].sequence, set.records.len() as i32);
-        let producer = set.records[0].producer_id;
+    fn append(&mut self, topic: &str, partition: i32, batch: Bytes) -> i16 {
+        let mut head = batch.slice(43..61);
+        let producer = head.get_i64();
+        head.advance(2);
+        let (first, count) = (head.get_i32(), head.get_i32());
         if producer >= 0 {
             let known = self
                 .sequences
@@ -247,17 +453,41 @@ impl Store {
             }
             known.push((first, count));
         }
-        let values = self
-            .values
-            .entry((topic.to_owned(), partition))
-            .or_default();
-        values.extend(
-            set.records
-                .into_iter()
-                .map(|record| record.value.unwrap_or_default()),
-        );
+        let key = (topic.to_owned(), partition);
+        let values = self.values.entry(key.clone()).or_default();
+        let offset = values.len() as i64;
+        let read = read_records(batch.clone(), 0, Vec::new(), usize::MAX).unwrap();
+        for record in read.records {
+            values.push(record.value.unwrap_or_default());
+            self.headers.push(record.headers);
+        }
+        // A marker takes an offset too.
+        values.resize(offset as usize + count as usize, Bytes::new());
+        // The checksum does not cover the offset.
+        let mut placed = BytesMut::from(batch.as_ref());
+        placed[..8].copy_from_slice(&offset.to_be_bytes());
+        let placed = (offset, i64::from(count), placed.freeze());
+        self.batches.entry(key).or_default().push(placed);
         0
     }
 }
 
 const OUT_OF_ORDER: i16 = 45;
+const OUT_OF_RANGE: i16 = 1;
+
+/// Requests that are understood, and their newest versions.
+const VERSIONS: [(i16, i16); 13] = [
+    (0, 9),
+    (1, 11),
+    (2, 5),
+    (3, 9),
+    (8, 7),
+    (9, 5),
+    (10, 3),
+    (11, 5),
+    (12, 3),
+    (13, 3),
+    (14, 3),
+    (18, 3),
+    (22, 4),
+];

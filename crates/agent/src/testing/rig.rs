@@ -103,7 +103,7 @@ impl Rig {
     /// Triggers the processor once; the error is its bulletin.
     pub(crate) fn trigger(&mut self) -> Result<Next, String> {
         let worker = self.worker(IT);
-        trigger(&worker.context, worker.processor.as_mut()).map_err(|error| error.to_string())
+        trigger(&worker.context, worker.processor.as_mut()).map_err(|error| base::report(&error))
     }
 
     /// Triggers it until nothing waits for it and it does not ask to go on, as the engine would.

@@ -321,13 +321,11 @@ fn put(
 
 /// The item at a place of a list, which is made where there is none; the next one without a place.
 fn item(place: &mut Json, at: Option<usize>) -> Result<&mut Json, String> {
-    match place {
-        Json::List(_) => {}
-        Json::Null => *place = Json::List(Vec::new()),
-        known => {
-            let first = std::mem::take(known);
-            *known = Json::List(vec![first]);
-        }
+    if !matches!(place, Json::List(_)) {
+        // What stood there by itself becomes the first item.
+        let first = std::mem::take(place);
+        let has_first = first != Json::Null;
+        *place = Json::List(has_first.then_some(first).into_iter().collect());
     }
     let Json::List(items) = place else {
         return Err("a list is no list".to_owned());

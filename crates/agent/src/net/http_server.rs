@@ -1,0 +1,170 @@
+//! An HTTP/1.1 listener: bounded connections, TLS by files, requests handed to one function.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+
+use super::http_client::PieceBody;
+use super::tls;
+use crate::net::limits::{HTTP_CONNECTIONS_MAX, HTTP_HEADER_BYTES_MAX};
+
+/// A running listener; dropping it breaks off every connection.
+#[derive(Debug)]
+pub(crate) struct Server {
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+/// Who is at the other end.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    /// The subject of its certificate, where it showed one.
+    pub(crate) subject: Option<String>,
+}
+
+/// Answers one request.
+pub(crate) trait Handler: Send + Sync + 'static {
+    /// The answer; the request's body may be read as far as need be.
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: Peer,
+    ) -> impl Future<Output = Response<PieceBody>> + Send;
+}
+
+impl Server {
+    /// Listens on `port` of all addresses; port 0 picks a free one.
+    pub(crate) fn start(
+        runtime: &tokio::runtime::Handle,
+        port: u16,
+        tls: Option<Arc<ServerConfig>>,
+        handler: Arc<impl Handler>,
+    ) -> io::Result<Server> {
+        let listener = bind(port)?;
+        let address = listener.local_addr()?;
+        listener.set_nonblocking(true)?;
+        let _entered = runtime.enter();
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let acceptor = tls.map(TlsAcceptor::from);
+        let task = runtime.spawn(accept(listener, acceptor, handler));
+        Ok(Server { address, task })
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Binds all addresses of both families, or those of version 4 where the machine has no other.
+pub(crate) fn bind(port: u16) -> io::Result<TcpListener> {
+    TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)))
+}
+
+/// An answer of a status and a short text.
+pub(crate) fn answer(status: u16, text: impl Into<bytes::Bytes>) -> Response<PieceBody> {
+    let mut answer = Response::new(PieceBody::full(text));
+    *answer.status_mut() =
+        hyper::StatusCode::from_u16(status).unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
+    answer
+}
+
+async fn accept(
+    listener: tokio::net::TcpListener,
+    acceptor: Option<TlsAcceptor>,
+    handler: Arc<impl Handler>,
+) {
+    let room = Arc::new(Semaphore::new(HTTP_CONNECTIONS_MAX));
+    // Ends with this task, and every connection with it.
+    let mut connections = JoinSet::new();
+    loop {
+        // At the bound the kernel holds newcomers back.
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
+            return;
+        };
+        while connections.try_join_next().is_some() {}
+        let (stream, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::debug!(%error, "a connection was not accepted");
+                tokio::time::sleep(ACCEPT_REST).await;
+                continue;
+            }
+        };
+        let (acceptor, handler) = (acceptor.clone(), Arc::clone(&handler));
+        connections.spawn(async move {
+            let _permit = permit;
+            if let Err(error) = serve(stream, address, acceptor, handler).await {
+                tracing::debug!(%address, error, "an HTTP connection ended");
+            }
+        });
+    }
+}
+
+async fn serve(
+    stream: TcpStream,
+    address: SocketAddr,
+    acceptor: Option<TlsAcceptor>,
+    handler: Arc<impl Handler>,
+) -> Result<(), String> {
+    stream.set_nodelay(true).map_err(|e| e.to_string())?;
+    let Some(acceptor) = acceptor else {
+        let peer = Peer {
+            address,
+            subject: None,
+        };
+        return converse(stream, peer, handler).await;
+    };
+    let accepting = tokio::time::timeout(HANDSHAKE_WAIT, acceptor.accept(stream)).await;
+    let stream = accepting
+        .map_err(|_| "no TLS handshake".to_owned())?
+        .map_err(|e| e.to_string())?;
+    let subject = tls::subject(stream.get_ref().1.peer_certificates());
+    converse(stream, Peer { address, subject }, handler).await
+}
+
+async fn converse(
+    stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    peer: Peer,
+    handler: Arc<impl Handler>,
+) -> Result<(), String> {
+    let service = service_fn(move |request| {
+        let (handler, peer) = (Arc::clone(&handler), peer.clone());
+        async move { Ok::<_, std::convert::Infallible>(handler.answer(request, peer).await) }
+    });
+    hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_WAIT)
+        .max_buf_size(HTTP_HEADER_BYTES_MAX)
+        .half_close(true)
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+        .map_err(|error| base::report(&error))
+}
+
+/// Longest TLS handshake.
+const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
+
+/// Longest wait for a request's header; also how long an idle connection is kept.
+const HEADER_WAIT: Duration = Duration::from_secs(60);
+
+/// Rest after a connection that could not be accepted (no handles left, mostly).
+const ACCEPT_REST: Duration = Duration::from_millis(100);

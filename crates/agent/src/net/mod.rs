@@ -1,0 +1,38 @@
+//! What the network processors share: TLS by files, sockets with deadlines, HTTP both ways.
+
+pub(crate) mod http_client;
+pub(crate) mod http_server;
+pub(crate) mod limits;
+pub(crate) mod pace;
+pub(crate) mod socket;
+pub(crate) mod tls;
+
+use std::time::{Duration, Instant};
+
+use crate::engine::Context;
+use crate::limits::STOP_WAIT;
+
+/// Runs `future` on the processor's own thread; gives up a while after a stop was asked for.
+///
+/// `None` when it was given up: what the peer made of it is then not known.
+pub(crate) fn run_until_stop<T>(context: &Context, future: impl Future<Output = T>) -> Option<T> {
+    context.runtime().block_on(async {
+        tokio::pin!(future);
+        let mut stop_seen: Option<Instant> = None;
+        loop {
+            match tokio::time::timeout(STOP_LOOK, &mut future).await {
+                Ok(value) => return Some(value),
+                Err(_) if context.is_stopping() => {
+                    let since = *stop_seen.get_or_insert_with(Instant::now);
+                    if since.elapsed() > STOP_WAIT {
+                        return None;
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+    })
+}
+
+/// How often something that waits for a peer looks whether it should stop.
+pub(crate) const STOP_LOOK: Duration = Duration::from_millis(200);

@@ -1,0 +1,227 @@
+//! ConsumeMQTT and PublishMQTT against a server of the tests' own.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::flow_tests::agent;
+use crate::testing::{MqttPeer, ground, runtime, start, wait_until};
+
+/// ConsumeMQTT from one server to PublishMQTT to another.
+fn copy(from: &MqttPeer, to: &MqttPeer, consume: &str, publish: &str) -> String {
+    format!(
+        "
+MiNiFi Config Version: 3
+Flow Controller: {{name: copy}}
+Processors:
+- name: consume
+  id: consume
+  class: ConsumeMQTT
+  scheduling period: 1 hour
+  yield period: 50 ms
+  Properties:
+    Broker URI: mqtt://{from}
+    Topic: 'a/#'
+    Client ID: edge
+    Quality of Service: 1
+    {consume}
+- name: publish
+  id: publish
+  class: PublishMQTT
+  scheduling strategy: EVENT_DRIVEN
+  yield period: 50 ms
+  auto-terminated relationships list: [success, failure]
+  Properties:
+    Broker URI: tcp://{to}
+    Topic: 'out/${{mqtt.topic.segment.1}}/${{mqtt.qos}}'
+    Client ID: out
+    {publish}
+Connections:
+- {{id: messages, source name: consume, source relationship name: success, destination name: publish}}
+",
+        from = from.address(),
+        to = to.address()
+    )
+}
+
+fn payloads(peer: &MqttPeer) -> Vec<String> {
+    let published = peer.published();
+    published
+        .iter()
+        .map(|(_, payload, ..)| String::from_utf8_lossy(payload).into_owned())
+        .collect()
+}
+
+fn run(dir: &Path, text: &str, mut done: impl FnMut() -> bool) {
+    let runtime = runtime();
+    let ground = ground(dir, &runtime);
+    let engine = start(&ground, text);
+    wait_until("the messages went through", || done());
+    engine.stop();
+}
+
+#[test]
+fn messages_come_with_their_attributes_and_go_out_in_every_quality() {
+    for qos in [0, 1, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (MqttPeer::start(), MqttPeer::start());
+        for number in 0..3 {
+            from.send("edge", "a/lamp", format!("on {number}"));
+        }
+        from.send("edge", "a/empty", "");
+        let publish = format!("Quality of Service: {qos}\n    Retain: true");
+        let text = copy(&from, &to, "Clean Session: false", &publish);
+        run(dir.path(), &text, || to.published().len() == 4);
+        assert_eq!(from.filters("edge"), ["a/#"]);
+        let (topic, payload, quality, retain) = to.published()[0].clone();
+        assert_eq!(
+            (topic.as_str(), payload.as_ref()),
+            ("out/lamp/1", &b"on 0"[..])
+        );
+        assert_eq!((quality, retain), (qos, true));
+        assert_eq!(payloads(&to), ["on 0", "on 1", "on 2", ""]);
+        assert_eq!(from.unacknowledged("edge"), 0);
+    }
+}
+
+#[test]
+fn what_is_not_acknowledged_to_us_is_published_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (MqttPeer::start(), MqttPeer::start());
+    to.acknowledge_only(Some(2));
+    for number in 0..5 {
+        from.send("edge", "a/b", number.to_string());
+    }
+    let text = copy(&from, &to, "Clean Session: false", "Quality of Service: 1");
+    let mut is_healed = false;
+    run(dir.path(), &text, || {
+        if to.connects("out") > 2 && !is_healed {
+            to.acknowledge_only(None);
+            is_healed = true;
+        }
+        let all = payloads(&to);
+        (0..5).all(|number| all.contains(&number.to_string()))
+    });
+    assert!(is_healed, "the link never broke");
+}
+
+#[test]
+fn a_message_is_acknowledged_only_when_it_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (MqttPeer::start(), MqttPeer::start());
+    let file = dir.path().join("flow.yml");
+    let text = copy(&from, &to, "Clean Session: false", "Quality of Service: 1");
+    std::fs::write(&file, text).unwrap();
+    let mut sent = 0;
+    for round in 0..5u64 {
+        let mut child = agent(dir.path(), &file);
+        for _ in 0..20 {
+            for _ in 0..10 {
+                from.send("edge", "a/b", sent.to_string());
+                sent += 1;
+            }
+            std::thread::sleep(Duration::from_millis(10 + 9 * round));
+        }
+        if round % 2 == 0 {
+            from.cut("edge");
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let mut child = agent(dir.path(), &file);
+    wait_until("all messages are there", || {
+        let mut all: Vec<usize> = payloads(&to)
+            .iter()
+            .map(|payload| payload.parse().unwrap())
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        all.len() == sent
+    });
+    wait_until("all are acknowledged", || from.unacknowledged("edge") == 0);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_flow_that_is_held_back_leaves_messages_with_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = MqttPeer::start();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let runtime = runtime();
+    let ground = ground(dir.path(), &runtime);
+    let text = copy(
+        &from,
+        &from,
+        "Queue Max Message: 10",
+        "Quality of Service: 1",
+    )
+    .replace(
+        &format!("tcp://{}", from.address()),
+        &format!("tcp://{}", nobody.local_addr().unwrap()),
+    )
+    .replace(
+        "destination name: publish}",
+        "destination name: publish, max work queue size: 5}",
+    );
+    let engine = start(&ground, &text);
+    wait_until("it has subscribed", || !from.filters("edge").is_empty());
+    for number in 0..500 {
+        from.send("edge", "a/b", number.to_string());
+    }
+    wait_until("some are kept", || from.unacknowledged("edge") < 500);
+    std::thread::sleep(Duration::from_millis(500));
+    let left = from.unacknowledged("edge");
+    assert!(left >= 470, "only {left} of 500 were left with the server");
+    engine.stop();
+}
+
+#[test]
+fn the_will_is_told_when_the_agent_is_killed_and_not_when_it_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (MqttPeer::start(), MqttPeer::start());
+    let consume = "Last Will Topic: wills/edge\n    Last Will Message: gone\n    \
+                   Last Will QoS: 1\n    Last Will Retain: true";
+    let text = copy(&from, &to, consume, "");
+    run(dir.path(), &text, || !from.filters("edge").is_empty());
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(
+        from.published().is_empty(),
+        "a clean stop published the will"
+    );
+    let file = dir.path().join("flow.yml");
+    std::fs::write(&file, &text).unwrap();
+    let mut child = agent(dir.path(), &file);
+    wait_until("it is back", || from.connects("edge") == 2);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_until("the will is told", || from.published().len() == 1);
+    let (topic, message, qos, retain) = from.published()[0].clone();
+    assert_eq!(
+        (topic.as_str(), message.as_ref()),
+        ("wills/edge", &b"gone"[..])
+    );
+    assert_eq!((qos, retain), (1, true));
+}
+
+#[test]
+fn settings_that_do_not_fit_are_refused() {
+    let peer = MqttPeer::start();
+    let started = |consume: &str| {
+        let text = copy(&peer, &peer, consume, "");
+        let flow = crate::definition::Flow::parse(&text).unwrap();
+        let prepared = crate::engine::Prepared::new(base::UnixMillis(0), flow);
+        prepared
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default()
+    };
+    for (consume, message) in [
+        (
+            "Security CA: /not/there\n    Security Protocol: ssl",
+            "is not there",
+        ),
+        ("Last Will Topic: 'a/+'", "no topic to publish to"),
+    ] {
+        assert!(started(consume).contains(message), "{}", started(consume));
+    }
+}
