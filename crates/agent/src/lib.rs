@@ -53,6 +53,7 @@ pub mod services;
 pub mod session;
 mod signal;
 mod supervisor;
+mod syslog;
 mod units;
 mod watch;
 mod watchdog;
@@ -64,6 +65,8 @@ mod flow_tests;
 mod measure;
 #[cfg(test)]
 mod repository_tests;
+#[cfg(test)]
+mod rot_tests;
 #[cfg(test)]
 mod sim_tests;
 #[cfg(test)]

@@ -6,6 +6,7 @@
 mod settings;
 mod translate;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -72,6 +73,8 @@ pub(crate) struct Outgoing {
 pub(crate) struct Link {
     client: Client,
     events: mpsc::Receiver<Happened>,
+    /// Events that had to be taken to get an acknowledgement out.
+    early: VecDeque<Happened>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -112,18 +115,24 @@ impl Link {
         Link {
             client,
             events: told,
+            early: VecDeque::new(),
             task,
         }
     }
 
     /// The next event; nothing more comes after [`Happened::Lost`].
     pub(crate) async fn next(&mut self) -> Option<Happened> {
-        self.events.recv().await
+        match self.early.pop_front() {
+            Some(happened) => Some(happened),
+            None => self.events.recv().await,
+        }
     }
 
     /// The next event that is there already.
     pub(crate) fn next_now(&mut self) -> Option<Happened> {
-        self.events.try_recv().ok()
+        self.early
+            .pop_front()
+            .or_else(|| self.events.try_recv().ok())
     }
 
     /// Publishes a message.
@@ -176,15 +185,27 @@ impl Link {
     }
 
     /// Acknowledges a message that came over this link.
-    pub(crate) async fn acknowledge(&self, message: &Message) -> Result<(), String> {
-        match (&self.client, &message.receipt) {
-            (Client::V3(client), Receipt::V3(publish)) => {
-                client.ack(publish).await.map_err(|error| error.to_string())
+    pub(crate) async fn acknowledge(&mut self, message: &Message) -> Result<(), String> {
+        let client = self.client.clone();
+        let sending = async {
+            match (&client, &message.receipt) {
+                (Client::V3(client), Receipt::V3(publish)) => {
+                    client.ack(publish).await.map_err(|error| error.to_string())
+                }
+                (Client::V5(client), Receipt::V5(publish)) => {
+                    client.ack(publish).await.map_err(|error| error.to_string())
+                }
+                _ => Err("the message came over another link".to_owned()),
             }
-            (Client::V5(client), Receipt::V5(publish)) => {
-                client.ack(publish).await.map_err(|error| error.to_string())
+        };
+        tokio::pin!(sending);
+        // While events wait to be taken the task sends nothing: they are taken meanwhile.
+        loop {
+            tokio::select! {
+                sent = &mut sending => return sent,
+                Some(happened) = self.events.recv() => self.early.push_back(happened),
+                else => return Err("the link ended".to_owned()),
             }
-            _ => Err("the message came over another link".to_owned()),
         }
     }
 

@@ -37,3 +37,15 @@ pub const MQTT_BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// Messages that wait for a ConsumeMQTT, whatever Queue Max Message says.
 pub const MQTT_MESSAGES_WAITING_MAX: usize = 10_000;
+
+/// Bytes of messages that wait for one listening processor, whatever their count.
+pub const NET_QUEUE_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of one message over TCP; a longer one comes in pieces.
+pub const NET_MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// Connections that one TCP listener serves at once; more wait in the kernel.
+pub const TCP_CONNECTIONS_MAX: usize = 1_000;
+
+/// Connections that one PutTCP keeps open.
+pub const PUT_TCP_CONNECTIONS_MAX: usize = 32;

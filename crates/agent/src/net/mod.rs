@@ -1,10 +1,13 @@
 //! What the network processors share: TLS by files, sockets with deadlines, HTTP both ways.
 
+pub(crate) mod frames;
 pub(crate) mod http_client;
 pub(crate) mod http_server;
 pub(crate) mod limits;
 pub(crate) mod pace;
+pub(crate) mod queue;
 pub(crate) mod socket;
+pub(crate) mod streams;
 pub(crate) mod tls;
 
 use std::time::{Duration, Instant};

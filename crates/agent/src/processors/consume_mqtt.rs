@@ -246,8 +246,8 @@ impl ConsumeMqtt {
         attributes
     }
 
-    fn acknowledge(&self, context: &Context, messages: &[Message]) {
-        let Some(link) = &self.link else {
+    fn acknowledge(&mut self, context: &Context, messages: &[Message]) {
+        let Some(link) = &mut self.link else {
             return;
         };
         for message in messages.iter().filter(|message| message.qos > 0) {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::flow_tests::agent;
-use crate::testing::{MqttPeer, ground, runtime, start, wait_until};
+use crate::testing::{MqttPeer, ground, runtime, start, wait_or_tell, wait_until};
 
 /// ConsumeMQTT from one server to PublishMQTT to another.
 fn copy(from: &MqttPeer, to: &MqttPeer, consume: &str, publish: &str) -> String {
@@ -55,7 +55,7 @@ fn run(dir: &Path, text: &str, mut done: impl FnMut() -> bool) {
     let runtime = runtime();
     let ground = ground(dir, &runtime);
     let engine = start(&ground, text);
-    wait_until("the messages went through", || done());
+    wait_or_tell(&ground, "the messages went through", || done());
     engine.stop();
 }
 
@@ -164,11 +164,15 @@ fn a_flow_that_is_held_back_leaves_messages_with_the_server() {
         "destination name: publish, max work queue size: 5}",
     );
     let engine = start(&ground, &text);
-    wait_until("it has subscribed", || !from.filters("edge").is_empty());
+    wait_or_tell(&ground, "it has subscribed", || {
+        !from.filters("edge").is_empty()
+    });
     for number in 0..500 {
         from.send("edge", "a/b", number.to_string());
     }
-    wait_until("some are kept", || from.unacknowledged("edge") < 500);
+    wait_or_tell(&ground, "some are kept", || {
+        from.unacknowledged("edge") < 500
+    });
     std::thread::sleep(Duration::from_millis(500));
     let left = from.unacknowledged("edge");
     assert!(left >= 470, "only {left} of 500 were left with the server");

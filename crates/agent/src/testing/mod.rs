@@ -96,6 +96,26 @@ pub(crate) fn wait_for_count(what: &str, least: usize, count: impl Fn() -> usize
     }
 }
 
+/// Waits until `holds`, or fails after half a minute with `what` and all bulletins.
+pub(crate) fn wait_or_tell(ground: &Ground, what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        let bulletins = || {
+            let all = ground
+                .bulletins
+                .since(ground.clock.now(), Duration::from_secs(60));
+            let all = all.into_iter().map(|bulletin| bulletin.message);
+            all.collect::<Vec<String>>().join("\n")
+        };
+        assert!(
+            Instant::now() < deadline,
+            "waited too long until {what}:\n{}",
+            bulletins()
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Waits until `holds`, or fails with `what` after two minutes.
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(120);

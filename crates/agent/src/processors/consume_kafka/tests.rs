@@ -7,7 +7,9 @@ use bytes::Bytes;
 
 use crate::flow_tests::agent;
 use crate::kafka::{BatchBuilder, Codec};
-use crate::testing::{Answer, Broker, HttpPeer, Seen, ground, runtime, start, wait_until};
+use crate::testing::{
+    Answer, Broker, HttpPeer, Seen, ground, runtime, start, wait_or_tell, wait_until,
+};
 
 /// A batch of records as another producer would make it.
 fn batch(values: &[String], key: Option<&[u8]>, headers: &[(&str, &str)], codec: Codec) -> Bytes {
@@ -82,7 +84,9 @@ fn run_until(dir: &Path, text: &str, to: &Broker, count: usize) {
     let runtime = runtime();
     let ground = ground(dir, &runtime);
     let engine = start(&ground, text);
-    wait_until("the records are there", || to.count("out") >= count);
+    wait_or_tell(&ground, "the records are there", || {
+        to.count("out") >= count
+    });
     engine.stop();
 }
 
@@ -306,7 +310,7 @@ fn a_member_that_is_held_back_stays_one() {
     let engine = start(&ground, &text);
     wait_until("it is in the group", || from.generation() > 0);
     from.append("in", 0, batch(&numbers(0..50), None, &[], Codec::None));
-    wait_until("the first are committed", || {
+    wait_or_tell(&ground, "the first are committed", || {
         from.group_offset("in", 0) == Some(10)
     });
     // Held back for several session timeouts.
@@ -317,7 +321,7 @@ fn a_member_that_is_held_back_stays_one() {
         "it went on in spite of the full connection"
     );
     to.set_away(false);
-    wait_until("all are there", || to.count("out") >= 50);
+    wait_or_tell(&ground, "all are there", || to.count("out") >= 50);
     engine.stop();
     assert_eq!(from.generation(), 1, "it lost its membership");
     assert_eq!(sorted(&to), numbers(0..50));

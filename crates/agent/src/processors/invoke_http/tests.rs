@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::services::ClientAuthentication;
-use crate::testing::{Answer, Certificates, HttpPeer, Seen, ground, runtime, start, wait_until};
+use crate::testing::{Answer, Certificates, HttpPeer, Seen, ground, runtime, start, wait_or_tell};
 
 /// GenerateFlowFile to InvokeHTTP, its relationships to LogAttributes of their names, and answers
 /// to another InvokeHTTP that shows their attributes and content to `/shown`.
@@ -77,7 +77,7 @@ fn run(text: &str, mut done: impl FnMut(&Engine) -> bool) {
     let runtime = runtime();
     let ground = ground(dir.path(), &runtime);
     let engine = start(&ground, text);
-    wait_until("the requests are made", || done(&engine));
+    wait_or_tell(&ground, "the requests are made", || done(&engine));
     engine.stop();
 }
 
