@@ -250,3 +250,6 @@ pub const CONFIGURATION_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes of provenance events in memory, where nothing else is said.
 pub const VOLATILE_PROVENANCE_BYTES_DEFAULT: u64 = 10 << 20;
+
+/// Tasks of all processors of a flow together: each has a thread.
+pub const TASKS_TOTAL_MAX: u64 = 2_000;
