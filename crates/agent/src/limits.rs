@@ -32,6 +32,9 @@ pub const SHIFT_DEPTH_MAX: usize = 64;
 /// Places of a list that a Jolt specification can name.
 pub const SHIFT_INDEX_MAX: usize = 1_000_000;
 
+/// Pieces of one source that wait for the rest of a message in one DefragmentText.
+pub const DEFRAGMENT_KEPT_MAX: usize = 100_000;
+
 /// FlowFiles that RouteText makes of one: one for each route and group.
 pub const TEXT_GROUPS_MAX: usize = 10_000;
 
