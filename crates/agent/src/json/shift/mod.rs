@@ -322,18 +322,11 @@ fn put(
 /// The item at a place of a list, which is made where there is none; the next one without a place.
 fn item(place: &mut Json, at: Option<usize>) -> Result<&mut Json, String> {
     if !matches!(place, Json::List(_)) {
-<<<<<<< HEAD
         let items = match std::mem::take(place) {
             Json::Null => Vec::new(),
             first => vec![first],
         };
         *place = Json::List(items);
-=======
-        // What stood there by itself becomes the first item.
-        let first = std::mem::take(place);
-        let has_first = first != Json::Null;
-        *place = Json::List(has_first.then_some(first).into_iter().collect());
->>>>>>> main
     }
     let Json::List(items) = place else {
         return Err("a list is no list".to_owned());
