@@ -385,7 +385,7 @@ Processors:
   id: tail
   class: TailFile
   scheduling period: 10 ms
-  Properties: {File to Tail: "{dir}/in/app.log"}
+  Properties: {File to Tail: "{dir}/in/app.log", Initial Start Position: Beginning of Time}
 - name: split
   id: split
   class: SplitText
@@ -425,7 +425,7 @@ Processors:
   id: tail
   class: TailFile
   scheduling period: 10 ms
-  Properties: {File to Tail: "{dir}/in/app.log"}
+  Properties: {File to Tail: "{dir}/in/app.log", Initial Start Position: Beginning of Time}
 - name: call
   id: call
   class: UpdateAttribute
