@@ -26,6 +26,7 @@ use crate::definition::{Flow, ProcessorDefinition, Scheduling};
 use crate::limits::PROCESSOR_STACK_BYTES;
 use crate::processors::{Input, Next, Processor, ProcessorError, Settings};
 use crate::repository::Repository;
+use crate::s2s::Ports;
 use crate::services::Services;
 use crate::session::ProcessSession;
 use crate::signal::Signal;
@@ -43,6 +44,8 @@ pub struct Ground {
     pub runtime: tokio::runtime::Handle,
     /// Set when the repository failed for good, and rung.
     pub failure: Arc<Failure>,
+    /// Ports of the root group that site-to-site peers can reach.
+    pub ports: Ports,
 }
 
 /// Why the agent cannot go on.
@@ -335,6 +338,29 @@ impl Context {
         !self.node.inputs.is_empty()
     }
 
+    /// The ports that site-to-site peers can reach.
+    pub fn ports(&self) -> &Ports {
+        &self.ground.ports
+    }
+
+    /// What tells, at any time, whether no outgoing connection is full.
+    pub(crate) fn has_room(&self) -> impl Fn() -> bool + Send + Sync + use<> {
+        let node = Arc::clone(&self.node);
+        move || !node.is_held_back()
+    }
+
+    /// What tells, at any time, whether FlowFiles wait for the processor.
+    pub(crate) fn has_waiting(&self) -> impl Fn() -> bool + Send + Sync + use<> {
+        let node = Arc::clone(&self.node);
+        move || node.inputs.iter().any(|input| input.count() > 0)
+    }
+
+    /// What tells, at any time, whether the processor should come to an end soon.
+    pub(crate) fn stop_look(&self) -> impl Fn() -> bool + Send + use<> {
+        let wake = Arc::clone(&self.node.wake);
+        move || wake.is_stopping.load(Ordering::Acquire)
+    }
+
     /// Whether the processor should come to an end soon.
     pub fn is_stopping(&self) -> bool {
         self.node.wake.is_stopping.load(Ordering::Acquire)
@@ -531,6 +557,7 @@ impl Schedule {
 /// The life of a processor's thread.
 fn run(context: &Context, mut processor: Box<dyn Processor>) {
     let node = &context.node;
+    processor.start(context);
     let mut schedule = Schedule {
         due: Instant::now(),
         woken_until: None,

@@ -35,6 +35,8 @@ pub mod provenance;
 mod records;
 pub mod repository;
 mod reverse_dns;
+pub mod s2s;
+mod s3;
 pub mod services;
 pub mod session;
 mod signal;

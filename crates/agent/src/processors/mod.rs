@@ -28,12 +28,16 @@ mod put_file;
 mod put_tcp;
 mod put_udp;
 mod route_on_attribute;
+mod s3;
 mod settings;
+mod site;
 mod tail_file;
 mod update_attribute;
 
 #[cfg(test)]
 mod docs_tests;
+#[cfg(test)]
+mod socket_tests;
 
 use std::fmt;
 
@@ -163,6 +167,9 @@ pub enum Input {
 
 /// A processor at work; it has a thread of its own, so it may block, but not beyond a stop.
 pub trait Processor: Send {
+    /// Opens what must be there before the first trigger.
+    fn start(&mut self, _context: &Context) {}
+
     /// Does one piece of work. What the session was not told to commit is rolled back on an error
     /// and committed on success.
     fn trigger(
@@ -224,8 +231,20 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &get_tcp::KIND,
     &put_tcp::KIND,
     &put_udp::KIND,
+    &s3::PUT,
+    &s3::LIST,
+    &s3::FETCH,
+    &s3::DELETE,
+    &site::REMOTE_INPUT,
+    &site::REMOTE_OUTPUT,
     &put_file::KIND,
 ];
+
+/// What an input port of the root group is run as; no flow can spell it.
+pub const ROOT_INPUT_KIND: ProcessorKind = site::ROOT_INPUT;
+
+/// What an output port of the root group is run as; no flow can spell it.
+pub const ROOT_OUTPUT_KIND: ProcessorKind = site::ROOT_OUTPUT;
 
 /// What funnels and ports of process groups are run as; no flow can spell it.
 pub const FUNNEL_KIND: ProcessorKind = ProcessorKind {

@@ -23,6 +23,7 @@
 //! dropped when the flow ends; `Drop` is where one lets go of what it holds outside. One that
 //! cannot be made keeps the whole flow from starting.
 
+mod aws_credentials;
 mod proxy_configuration;
 mod ssl_context;
 mod state_storage;
@@ -38,6 +39,7 @@ use crate::AgentError;
 use crate::definition::ServiceDefinition;
 use crate::processors::{Dynamic, PropertyKind, Settings, Shape};
 
+pub use aws_credentials::AwsCredentials;
 pub use proxy_configuration::{ProxyConfiguration, ProxyType};
 pub use ssl_context::{ClientAuthentication, SslContext, SslFiles};
 
@@ -64,6 +66,7 @@ pub type Service = Arc<dyn Any + Send + Sync>;
 pub const SERVICES: &[&ServiceKind] = &[
     &ssl_context::KIND,
     &proxy_configuration::KIND,
+    &aws_credentials::KIND,
     &state_storage::PERSISTENT,
     &state_storage::ROCKS_DB,
     &state_storage::VOLATILE,

@@ -52,6 +52,7 @@ pub(crate) fn ground_with(
         clock: Arc::new(SystemClock),
         runtime: runtime.handle().clone(),
         failure: Arc::new(Failure::default()),
+        ports: crate::s2s::Ports::default(),
     }
 }
 
