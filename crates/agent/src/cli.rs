@@ -1,23 +1,18 @@
 //! The agent's command line, for `thalweg-agent` and `thalweg agent` alike.
 
-use std::collections::BTreeMap;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+mod offline;
 
-use base::{HumanDuration, SystemClock};
-use clap::{Args as ClapArgs, Subcommand};
-use journal::RealDisk;
+use std::io::Write;
+use std::path::PathBuf;
+
+use base::HumanDuration;
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
 use crate::AgentError;
-use crate::bulletins::Bulletins;
-use crate::control::{Control, ControlConfig};
-use crate::definition::Flow;
-use crate::engine::{Failure, Ground, Prepared};
-use crate::processors::{Dynamic, Input, PROCESSORS};
-use crate::repository::{Repository, RepositoryOptions};
-use crate::supervisor::{Supervisor, read};
-use crate::units;
+use crate::configuration;
+use crate::life::{self, Ended};
+use crate::local::{self, ProvenanceQuestion, Question};
+use crate::logs::Logs;
 
 /// Runs flows at the edge: collects, routes and sends data, and survives what happens there.
 #[derive(Clone, Debug, ClapArgs)]
@@ -40,11 +35,97 @@ pub enum Command {
     Validate {
         /// MiNiFi YAML or NiFi JSON
         flow: PathBuf,
+        /// Data folder of the agent that is to run it: its key opens sealed values
+        #[arg(long, value_name = "DIR", env = "THALWEG_AGENT_DATA")]
+        data: Option<PathBuf>,
+    },
+    /// Seal a secret from the standard input, or all secrets of a flow, for flows and settings
+    Encrypt {
+        /// Data folder of the agent that is to open it; its key is made if there is none
+        #[arg(long, value_name = "DIR", env = "THALWEG_AGENT_DATA")]
+        data: Option<PathBuf>,
+        /// The flow whose secrets are to be sealed; it is printed, its comments are lost
+        #[arg(long, value_name = "FILE")]
+        flow: Option<PathBuf>,
+        /// Key to seal by instead of the data folder's, 64 hexadecimal digits
+        #[arg(
+            long,
+            value_name = "KEY",
+            env = "THALWEG_AGENT_SENSITIVE_KEY",
+            hide_env_values = true
+        )]
+        key: Option<String>,
     },
     /// List the processors with their properties, or show one
     Processors {
         /// Only this one
         name: Option<String>,
+    },
+    /// Show a running agent's processors, queues and rates
+    Status {
+        /// Where it is
+        #[command(flatten)]
+        place: Place,
+        /// Show it once and end
+        #[arg(long)]
+        once: bool,
+        /// Time between two looks
+        #[arg(long, value_name = "TIME", default_value = "1s")]
+        every: HumanDuration,
+        /// How to write it
+        #[arg(long, value_enum, default_value_t)]
+        output: Output,
+    },
+    /// Show, stop and start the flow of a running agent
+    Flow {
+        /// What to do
+        #[command(subcommand)]
+        command: FlowCommand,
+        /// Where it is
+        #[command(flatten)]
+        place: Place,
+        /// How to write it
+        #[arg(long, value_enum, default_value_t)]
+        output: Output,
+    },
+    /// Show what happened to FlowFiles in a running agent: by time, or the lineage of one
+    Provenance {
+        /// The FlowFile whose lineage is wanted: all that it came from, all that came from it
+        uuid: Option<String>,
+        /// Not before this time, such as 2026-01-31T12:00:00Z
+        #[arg(long, value_name = "TIME")]
+        from: Option<String>,
+        /// Before this time
+        #[arg(long, value_name = "TIME")]
+        until: Option<String>,
+        /// Only events of these kinds, such as RECEIVE or DROP
+        #[arg(long, value_name = "KIND", value_delimiter = ',')]
+        kind: Vec<String>,
+        /// Only of this processor, by id
+        #[arg(long, value_name = "ID")]
+        processor: Option<String>,
+        /// At most so many, the newest [default: 1000]
+        #[arg(long, value_name = "COUNT")]
+        count: Option<usize>,
+        /// Where it is
+        #[command(flatten)]
+        place: Place,
+        /// How to write it
+        #[arg(long, value_enum, default_value_t)]
+        output: Output,
+    },
+    /// Write what helps to find out why a running agent does what it does; without its secrets
+    Debug {
+        /// Where it is
+        #[command(flatten)]
+        place: Place,
+        /// File to write, a tar.gz
+        #[arg(
+            long,
+            value_name = "FILE",
+            default_value = "thalweg-agent-debug.tar.gz"
+        )]
+        to: PathBuf,
     },
 }
 
@@ -73,337 +154,165 @@ pub struct RunArgs {
     /// Time between heartbeats [default: 5s]
     #[arg(long, value_name = "TIME", env = "THALWEG_AGENT_HEARTBEAT")]
     pub heartbeat: Option<String>,
-    /// File in the manner of minifi.properties
+    /// File in the manner of minifi.properties; files in FILE.d go over it
     #[arg(long, value_name = "FILE", env = "THALWEG_AGENT_PROPERTIES")]
     pub properties: Option<PathBuf>,
+    /// The same settings in TOML; goes over the properties
+    #[arg(long, value_name = "FILE", env = "THALWEG_AGENT_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// One setting, by its name in either file; goes over both files
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+/// Where the agent is that a command is about.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Place {
+    /// Data folder of the running agent [default: thalweg-agent-data]
+    #[arg(long, value_name = "DIR", env = "THALWEG_AGENT_DATA")]
+    pub data: Option<PathBuf>,
+}
+
+/// How answers are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+}
+
+/// What can be done with a running flow.
+#[derive(Clone, Debug, Subcommand)]
+pub enum FlowCommand {
+    /// Show the flow's definition, without its secrets
+    Show,
+    /// Stop the flow, or one processor; what is queued stays
+    Stop {
+        /// Its id or name; the whole flow without
+        processor: Option<String>,
+    },
+    /// Start what was stopped
+    Start {
+        /// Its id or name; the whole flow without
+        processor: Option<String>,
+    },
 }
 
 /// Does what the arguments say. Not to be called on a thread that runs futures.
 ///
 /// Errors: everything that keeps the agent from starting or going on; the text says what to do.
-pub fn run(args: Args) -> Result<(), AgentError> {
+pub fn run(args: Args, logs: &Logs) -> Result<(), AgentError> {
     match args.command {
-        None => run_flow(args.run),
-        Some(Command::Run(run)) => run_flow(run),
-        Some(Command::Validate { flow }) => validate(&flow),
-        Some(Command::Processors { name }) => list(name.as_deref()),
-    }
-}
-
-fn run_flow(args: RunArgs) -> Result<(), AgentError> {
-    let properties = match &args.properties {
-        Some(path) => properties(path)?,
-        None => BTreeMap::new(),
-    };
-    let dir = args
-        .data
-        .clone()
-        .unwrap_or_else(|| PathBuf::from(DATA_DEFAULT));
-    let flow_file = args
-        .flow
-        .clone()
-        .or_else(|| properties.get(FLOW_FILE).map(|path| PathBuf::from(&path.0)));
-    std::fs::create_dir_all(&dir).map_err(|source| AgentError::File {
-        action: "create",
-        path: dir.clone(),
-        source,
-    })?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .max_blocking_threads(BLOCKING_THREADS)
-        .thread_name("agent")
-        .enable_all()
-        .build()
-        .map_err(|source| AgentError::System {
-            action: "start",
-            source,
-        })?;
-    let repository = Repository::open(
-        Arc::new(RealDisk),
-        &dir.join("repository"),
-        RepositoryOptions::default(),
-    )?;
-    let identifier = identifier(&args, &properties, &repository)?;
-    let control = control(&args, &properties, identifier)?;
-    let failure = Arc::new(Failure::default());
-    let ground = Ground {
-        repository: Arc::clone(&repository),
-        bulletins: Arc::new(Bulletins::default()),
-        clock: Arc::new(SystemClock),
-        runtime: runtime.handle().clone(),
-        failure: Arc::clone(&failure),
-    };
-    let supervisor = Arc::new(Supervisor::new(ground, &dir));
-    if let Err(error) = supervisor.start(flow_file.as_deref()) {
-        // With a control plane there is a way to a better flow.
-        if control.is_none() {
-            return Err(error);
+        None => run_flow(&args.run, logs),
+        Some(Command::Run(run)) => run_flow(&run, logs),
+        Some(Command::Validate { flow, data }) => offline::validate(&flow, &folder(data)),
+        Some(Command::Encrypt { data, flow, key }) => {
+            offline::encrypt(&folder(data), flow.as_deref(), key)
         }
-        tracing::error!("{}", base::report(&error));
-    }
-    if !supervisor.is_running() && control.is_none() {
-        return Err(AgentError::Setting(
-            "there is nothing to run: give --flow FILE, or --c2-url URL to be given one".to_owned(),
-        ));
-    }
-    let outcome = runtime.block_on(live(&supervisor, control, &failure));
-    supervisor.stop();
-    let closed = repository.close();
-    runtime.shutdown_timeout(crate::limits::STOP_WAIT);
-    tracing::info!("agent stopped");
-    outcome.and(closed)
-}
-
-/// Runs until a signal or a failure.
-async fn live(
-    supervisor: &Arc<Supervisor>,
-    control: Option<ControlConfig>,
-    failure: &Failure,
-) -> Result<(), AgentError> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let no_signal = |source| AgentError::System {
-        action: "listen to signals",
-        source,
-    };
-    let mut terminate = signal(SignalKind::terminate()).map_err(no_signal)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signal)?;
-    let control = match control {
-        Some(config) => {
-            tracing::info!(
-                url = config.heartbeat_url,
-                id = config.identifier,
-                class = config.class,
-                "calling the control plane"
-            );
-            Some(tokio::spawn(
-                Control::new(config, Arc::clone(supervisor))?.run(),
-            ))
-        }
-        None => None,
-    };
-    let outcome = tokio::select! {
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
-        error = failure.wait() => Err(error),
-    };
-    if let Some(control) = control {
-        control.abort();
-    }
-    outcome
-}
-
-fn control(
-    args: &RunArgs,
-    properties: &Properties,
-    identifier: String,
-) -> Result<Option<ControlConfig>, AgentError> {
-    let is_enabled = properties
-        .get("nifi.c2.enable")
-        .is_none_or(|value| value.0 == "true");
-    let property = |key: &str| properties.get(key).map(|value| value.0.clone());
-    let base = property("nifi.c2.rest.path.base");
-    let absolute = |url: String| match &base {
-        Some(base) if !url.contains("://") => {
-            format!(
-                "{}/{}",
-                base.trim_end_matches('/'),
-                url.trim_start_matches('/')
-            )
-        }
-        _ => url,
-    };
-    let from_file = if is_enabled {
-        property("nifi.c2.rest.url").map(&absolute)
-    } else {
-        None
-    };
-    let Some(url) = args.c2_url.clone().or(from_file) else {
-        return Ok(None);
-    };
-    let heartbeat_url = heartbeat_url(&url)?;
-    let beside = heartbeat_url
-        .rsplit_once('/')
-        .map_or("", |(beside, _)| beside)
-        .to_owned();
-    let acknowledge_url = args
-        .c2_ack_url
-        .clone()
-        .or_else(|| property("nifi.c2.rest.url.ack").map(&absolute))
-        .unwrap_or_else(|| format!("{beside}/acknowledge"));
-    let period = args
-        .heartbeat
-        .clone()
-        .or_else(|| property("nifi.c2.agent.heartbeat.period"))
-        .unwrap_or_else(|| HEARTBEAT_DEFAULT.to_owned());
-    Ok(Some(ControlConfig {
-        heartbeat_url,
-        acknowledge_url,
-        flow_base_url: property("nifi.c2.flow.base.url").unwrap_or(beside),
-        identifier,
-        class: args
-            .class
-            .clone()
-            .or_else(|| property("nifi.c2.agent.class")),
-        period: period_of(&period)?,
-    }))
-}
-
-fn heartbeat_url(url: &str) -> Result<String, AgentError> {
-    let schemes = ["http://", "https://"];
-    let rest = schemes
-        .into_iter()
-        .find_map(|scheme| url.strip_prefix(scheme));
-    let Some(rest) = rest else {
-        return Err(AgentError::Setting(format!(
-            "--c2-url '{url}' must be an http:// or https:// address"
-        )));
-    };
-    match rest.trim_end_matches('/').split_once('/') {
-        None => Ok(format!("{}{EFM_HEARTBEAT}", url.trim_end_matches('/'))),
-        Some(_) => Ok(url.to_owned()),
-    }
-}
-
-/// A heartbeat's period: `5s`, `30 sec`, or bare milliseconds, as both MiNiFis write it.
-fn period_of(text: &str) -> Result<HumanDuration, AgentError> {
-    let bare = text.parse().ok().map(std::time::Duration::from_millis);
-    match bare.or_else(|| units::duration(text)) {
-        Some(period) if !period.is_zero() => Ok(HumanDuration(period)),
-        _ => Err(AgentError::Setting(format!(
-            "heartbeat period '{text}' is no duration: write it as 30 sec or 5s"
-        ))),
-    }
-}
-
-/// The agent's identifier: as told, else the one it had before, else a new one.
-fn identifier(
-    args: &RunArgs,
-    properties: &Properties,
-    repository: &Repository,
-) -> Result<String, AgentError> {
-    let keys = [
-        "nifi.c2.agent.identifier",
-        "nifi.c2.agent.identifier.fallback",
-    ];
-    let told = args.id.clone().or_else(|| {
-        keys.iter()
-            .find_map(|key| properties.get(*key))
-            .map(|value| value.0.clone())
-    });
-    if let Some(told) = told.filter(|id| !id.is_empty()) {
-        return Ok(told);
-    }
-    if let Some(kept) = repository.state(IDENTIFIER_STATE)
-        && let Ok(kept) = std::str::from_utf8(&kept)
-    {
-        return Ok(kept.to_owned());
-    }
-    let fresh = uuid::Uuid::new_v4().to_string();
-    repository.save_state(IDENTIFIER_STATE, fresh.clone().into())?;
-    Ok(fresh)
-}
-
-type Properties = BTreeMap<String, (String, usize)>;
-
-/// Reads a properties file; keys that mean nothing here are refused with their line.
-fn properties(path: &Path) -> Result<Properties, AgentError> {
-    let text = read(path)?;
-    let mut found = BTreeMap::new();
-    let mut unknown = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let Some((key, value)) = line.split_once('=') else {
-            unknown.push(format!("line {}: '{line}' is no key=value", index + 1));
-            continue;
-        };
-        let (key, value) = (key.trim(), value.trim());
-        if !PROPERTIES.contains(&key) {
-            unknown.push(format!("line {}: '{key}' is not supported", index + 1));
-        } else if !value.is_empty() {
-            found.insert(key.to_owned(), (value.to_owned(), index + 1));
-        }
-    }
-    if unknown.is_empty() {
-        return Ok(found);
-    }
-    Err(AgentError::Setting(format!(
-        "{}:\n  {}\nsupported keys: {}",
-        path.display(),
-        unknown.join("\n  "),
-        PROPERTIES.join(", ")
-    )))
-}
-
-fn validate(path: &Path) -> Result<(), AgentError> {
-    let text = read(path)?;
-    let origin = path.display().to_string();
-    let flow = Flow::parse(&text).map_err(|problems| AgentError::Flow { origin, problems })?;
-    let (processors, connections) = (flow.processors.len(), flow.connections.len());
-    Prepared::new(base::Clock::now(&SystemClock), flow)?;
-    print(&format!(
-        "{}: {processors} processors, {connections} connections; good to run\n",
-        path.display()
-    ))
-}
-
-fn list(name: Option<&str>) -> Result<(), AgentError> {
-    let mut out = String::new();
-    let wanted = PROCESSORS
-        .iter()
-        .filter(|kind| name.is_none_or(|name| kind.name == name));
-    for kind in wanted {
-        out.push_str(&format!("{}: {}\n", kind.name, kind.description));
-        for property in kind.properties {
-            let mut notes = Vec::new();
-            if property.required {
-                notes.push("required".to_owned());
-            }
-            notes.extend(property.default.map(|value| format!("default {value}")));
-            if !property.allowed.is_empty() {
-                notes.push(format!("one of: {}", property.allowed.join(", ")));
-            }
-            let notes = if notes.is_empty() {
-                String::new()
-            } else {
-                format!(" [{}]", notes.join("; "))
+        Some(Command::Processors { name }) => offline::list(name.as_deref()),
+        Some(Command::Status {
+            place,
+            once,
+            every,
+            output,
+        }) => local::status(&place.folder(), output, once, every.0),
+        Some(Command::Flow {
+            command,
+            place,
+            output,
+        }) => local::flow(&place.folder(), &command.into(), output),
+        Some(Command::Provenance {
+            uuid,
+            from,
+            until,
+            kind,
+            processor,
+            count,
+            place,
+            output,
+        }) => {
+            let question = ProvenanceQuestion {
+                uuid,
+                from_ms: from.as_deref().map(moment).transpose()?,
+                until_ms: until.as_deref().map(moment).transpose()?,
+                kinds: kind,
+                component: processor,
+                count,
             };
-            out.push_str(&format!(
-                "    {}{notes}: {}\n",
-                property.name, property.description
-            ));
+            local::provenance(&place.folder(), question, output)
         }
-        match kind.dynamic {
-            Dynamic::None => {}
-            Dynamic::Attributes => out.push_str("    any other name: an attribute to set\n"),
-            Dynamic::Relationships | Dynamic::RelationshipsIf { .. } => {
-                out.push_str("    any other name: a relationship with its condition\n");
-            }
+        Some(Command::Debug { place, to }) => local::debug(&place.folder(), &to),
+    }
+}
+
+/// Milliseconds since 1970 of a time in RFC 3339.
+fn moment(text: &str) -> Result<i64, AgentError> {
+    let found = base::parse_rfc3339(text);
+    found.ok_or_else(|| {
+        AgentError::Setting(format!(
+            "'{text}' is no time: write it as 2026-01-31T12:00:00Z"
+        ))
+    })
+}
+
+/// The data folder, where none is named too.
+fn folder(data: Option<PathBuf>) -> PathBuf {
+    data.unwrap_or_else(|| PathBuf::from(DATA_DEFAULT))
+}
+
+impl Place {
+    fn folder(&self) -> PathBuf {
+        folder(self.data.clone())
+    }
+}
+
+impl RunArgs {
+    /// The data folder.
+    pub(crate) fn folder(&self) -> PathBuf {
+        folder(self.data.clone())
+    }
+
+    /// Settings that these arguments decide, by key.
+    pub(crate) fn decided(&self) -> Vec<&'static str> {
+        let decides = [
+            (self.flow.is_some(), "nifi.flow.configuration.file"),
+            (self.c2_url.is_some(), "nifi.c2.rest.url"),
+            (self.c2_ack_url.is_some(), "nifi.c2.rest.url.ack"),
+            (self.class.is_some(), "nifi.c2.agent.class"),
+            (self.id.is_some(), "nifi.c2.agent.identifier"),
+            (self.heartbeat.is_some(), "nifi.c2.agent.heartbeat.period"),
+        ];
+        let decided = decides.into_iter().filter(|(is_set, _)| *is_set);
+        let set = self.set.iter().filter_map(|set| set.split_once('='));
+        let set = set.filter_map(|(name, _)| configuration::find(name.trim()));
+        decided
+            .map(|(_, key)| key)
+            .chain(set.map(|key| key.kind.name))
+            .collect()
+    }
+}
+
+impl From<FlowCommand> for Question {
+    fn from(command: FlowCommand) -> Question {
+        match command {
+            FlowCommand::Show => Question::Flow,
+            FlowCommand::Stop { processor } => Question::Stop { processor },
+            FlowCommand::Start { processor } => Question::Start { processor },
         }
-        let relationships: Vec<&str> = kind.relationships.iter().map(|r| r.name).collect();
-        let input = match kind.input {
-            Input::Required => "takes input",
-            Input::Allowed => "may take input",
-            Input::Forbidden => "is a source",
-        };
-        out.push_str(&format!(
-            "    -> {} ({input})\n\n",
-            relationships.join(", ")
-        ));
     }
-    if out.is_empty() {
-        let name = name.unwrap_or_default();
-        return Err(AgentError::Setting(format!(
-            "there is no processor '{name}'; `thalweg-agent processors` lists all"
-        )));
+}
+
+fn run_flow(args: &RunArgs, logs: &Logs) -> Result<(), AgentError> {
+    match life::run(args, logs)? {
+        Ended::Stopped => Ok(()),
+        Ended::Restarts => Err(life::start_anew()),
     }
-    print(&out)
 }
 
 /// Prints; a reader that went away early (`| head`) is no error.
-fn print(text: &str) -> Result<(), AgentError> {
+pub(crate) fn print(text: &str) -> Result<(), AgentError> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(AgentError::System {
             action: "print",
@@ -413,31 +322,4 @@ fn print(text: &str) -> Result<(), AgentError> {
     }
 }
 
-/// Where a control plane listens when only its host is named.
-const EFM_HEARTBEAT: &str = "/efm/api/c2-protocol/heartbeat";
-
-const HEARTBEAT_DEFAULT: &str = "5s";
-
 const DATA_DEFAULT: &str = "thalweg-agent-data";
-
-const FLOW_FILE: &str = "nifi.flow.configuration.file";
-
-/// The repository's key of the agent's identifier.
-const IDENTIFIER_STATE: &str = "$identifier";
-
-/// Threads for flow updates and name lookups; they end when idle.
-const BLOCKING_THREADS: usize = 8;
-
-/// Keys of a properties file that mean something.
-const PROPERTIES: &[&str] = &[
-    FLOW_FILE,
-    "nifi.c2.enable",
-    "nifi.c2.rest.path.base",
-    "nifi.c2.rest.url",
-    "nifi.c2.rest.url.ack",
-    "nifi.c2.flow.base.url",
-    "nifi.c2.agent.identifier",
-    "nifi.c2.agent.identifier.fallback",
-    "nifi.c2.agent.class",
-    "nifi.c2.agent.heartbeat.period",
-];

@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::UnixMillis;
 use parking_lot::Mutex;
 
-use crate::definition::ConnectionDefinition;
+use crate::definition::{ConnectionDefinition, Prioritizer};
 use crate::flowfile::{FlowFile, FlowFileId};
+use crate::prioritizer;
 use crate::signal::Signal;
 
 /// A queue between two processors.
@@ -51,6 +52,8 @@ pub(crate) struct Taken {
 struct Queue {
     ready: VecDeque<FlowFile>,
     penalized: BinaryHeap<Reverse<Penalized>>,
+    /// Whether something came since `ready` was put in order.
+    is_unordered: bool,
     /// What each session holds, in the order in which they began to take.
     taken: Vec<(u64, Vec<FlowFile>)>,
 }
@@ -132,6 +135,7 @@ impl Connection {
                 queue.penalized.extend(penalized.map(Reverse));
             }
         }
+        queue.is_unordered = true;
         drop(queue);
         self.destination.ring();
     }
@@ -144,11 +148,13 @@ impl Connection {
         count_max: usize,
         bytes_max: u64,
     ) -> Taken {
-        let was_full = self.is_full();
         let mut taken = Taken::default();
         let mut held = Vec::new();
         let mut queue = self.queue.lock();
+        // Under the lock: what a source filled just before must count, or nobody would ring it.
+        let was_full = self.is_full();
         queue.release(now);
+        queue.order(&self.definition.prioritizers);
         let mut bytes = 0;
         while taken.flow_files.len() < count_max {
             let Some(next) = queue.ready.front() else {
@@ -181,8 +187,8 @@ impl Connection {
 
     /// Takes exactly these FlowFiles, penalized or not; those that are not here are left out.
     pub(crate) fn take_these(&self, session: u64, ids: &HashSet<FlowFileId>) -> Vec<FlowFile> {
-        let was_full = self.is_full();
         let mut queue = self.queue.lock();
+        let was_full = self.is_full();
         queue.release(UnixMillis(i64::MAX));
         let (found, others): (VecDeque<_>, VecDeque<_>) = queue
             .ready
@@ -209,6 +215,7 @@ impl Connection {
     pub(crate) fn give_back(&self, session: u64, penalized: Option<UnixMillis>) {
         let mut queue = self.queue.lock();
         let back = queue.held_by(session);
+        queue.is_unordered = true;
         self.add(back.len(), back.iter().map(FlowFile::size).sum());
         for flow_file in back.into_iter().rev() {
             match penalized {
@@ -229,6 +236,20 @@ impl Connection {
             .map(|Reverse(penalized)| &penalized.flow_file);
         let taken = queue.taken.iter().flat_map(|(_, held)| held);
         visit(&mut taken.chain(&queue.ready).chain(penalized));
+    }
+
+    /// Takes out for good what waits, but for what a session holds.
+    pub(crate) fn discard(&self) -> VecDeque<FlowFile> {
+        let mut queue = self.queue.lock();
+        let was_full = self.is_full();
+        queue.release(UnixMillis(i64::MAX));
+        let gone = std::mem::take(&mut queue.ready);
+        self.remove(gone.len(), gone.iter().map(FlowFile::size).sum());
+        drop(queue);
+        if was_full {
+            self.source.ring();
+        }
+        gone
     }
 
     /// Empties it when its flow is stopped; what sessions held comes first.
@@ -270,6 +291,15 @@ impl Queue {
         at.map(|at| self.taken.remove(at).1).unwrap_or_default()
     }
 
+    /// Puts what is ready into the order that the flow asks for.
+    fn order(&mut self, prioritizers: &[Prioritizer]) {
+        if self.is_unordered && !prioritizers.is_empty() {
+            let ready = self.ready.make_contiguous();
+            ready.sort_by(|a, b| prioritizer::compare(prioritizers, a, b));
+        }
+        self.is_unordered = false;
+    }
+
     /// FlowFiles whose penalty is over become ready.
     fn release(&mut self, now: UnixMillis) {
         while self
@@ -279,6 +309,7 @@ impl Queue {
         {
             if let Some(Reverse(next)) = self.penalized.pop() {
                 self.ready.push_back(next.flow_file);
+                self.is_unordered = true;
             }
         }
     }
@@ -391,6 +422,21 @@ mod tests {
         queue.push(flow_files(0..2), None);
         let taken = queue.take(1, UnixMillis(50), 9, u64::MAX);
         assert_eq!((taken.flow_files.len(), taken.expired.len()), (0, 2));
+    }
+
+    #[test]
+    fn prioritizers_say_who_comes_first_also_after_a_rollback() {
+        let mut queue = connection(0, Duration::ZERO);
+        queue.definition.prioritizers = vec![Prioritizer::NewestFlowFileFirst];
+        let now = UnixMillis(0);
+        queue.push(flow_files(0..3), None);
+        assert_eq!(ids(&queue.take(1, now, 2, u64::MAX).flow_files), [2, 1]);
+        queue.push(flow_files(3..4), None);
+        queue.give_back(1, None);
+        assert_eq!(
+            ids(&queue.take(2, now, 9, u64::MAX).flow_files),
+            [3, 2, 1, 0]
+        );
     }
 
     #[test]

@@ -1,22 +1,26 @@
-//! Runs a flow: one thread for each processor, asleep unless there is something to do.
+//! Runs a flow: a thread for each task of each processor, asleep unless there is something to do.
 //!
-//! Before each trigger, in this order: is it resting, is it due, is there input, is there room
-//! behind every outgoing connection? Whatever is missing rings the processor's [`Signal`] when it
-//! comes, so an idle flow wakes for nothing but its timers.
+//! Before each run a task asks its [`schedule`]. Whatever is missing rings the processor's
+//! [`Signal`] when it comes, so an idle flow wakes for nothing but its timers.
 //!
-//! The timer of a processor with input counts from rest: while input waits it goes on at once.
 //! A processor whose incoming connection is part of a loop and full itself may run in spite of a
 //! full outgoing one, or retry loops would lock up.
+//!
+//! Concurrent tasks are several processors made from one definition, each on a thread of its own,
+//! on the same queues: a session takes from a queue under its lock, and gives back what it took
+//! alone. Only kinds that say so ([`Processor::is_concurrent`]) are made more than once.
+
+mod schedule;
+mod steering;
+mod task;
 
 use std::collections::{HashMap, HashSet};
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use base::{Clock, UnixMillis};
-use journal::JournalError;
 use parking_lot::Mutex;
 
 use crate::AgentError;
@@ -24,12 +28,17 @@ use crate::bulletins::{Bulletins, Level, Source};
 use crate::connection::{Available, Connection};
 use crate::definition::{Flow, ProcessorDefinition, Scheduling};
 use crate::limits::PROCESSOR_STACK_BYTES;
-use crate::processors::{Input, Next, Processor, ProcessorError, Settings};
+use crate::parameters::Outside;
+use crate::processors::{Input, Processor, Settings};
 use crate::repository::Repository;
 use crate::s2s::Ports;
 use crate::services::Services;
-use crate::session::ProcessSession;
-use crate::signal::Signal;
+use crate::signal::{Heard, Signal};
+
+#[cfg(test)]
+#[cfg(test)]
+pub(crate) use task::is_passing;
+pub(crate) use task::trigger;
 
 /// What a flow runs on; outlives it.
 #[derive(Clone)]
@@ -46,6 +55,19 @@ pub struct Ground {
     pub failure: Arc<Failure>,
     /// Ports of the root group that site-to-site peers can reach.
     pub ports: Ports,
+    /// How flows are run.
+    pub options: EngineOptions,
+    /// What flows may look at outside of their texts.
+    pub outside: Outside,
+}
+
+/// How flows are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Rest of a processor that panicked.
+    pub administrative_yield: Duration,
+    /// How long a session of an event-driven processor may span triggers.
+    pub event_driven_slice: Duration,
 }
 
 /// Why the agent cannot go on.
@@ -70,7 +92,8 @@ pub struct Engine {
 pub struct Prepared {
     flow: Flow,
     services: Services,
-    processors: Vec<Box<dyn Processor>>,
+    /// One for each task of each processor, in the flow's order.
+    processors: Vec<Vec<Box<dyn Processor>>>,
 }
 
 /// A processor with all that it needs to run.
@@ -92,7 +115,8 @@ pub(crate) struct Node {
     pub(crate) stats: NodeStats,
     definition: ProcessorDefinition,
     wake: Arc<Wake>,
-    is_active: AtomicBool,
+    /// Tasks that are at work.
+    active: AtomicU32,
 }
 
 /// What a processor did since the flow started.
@@ -112,6 +136,7 @@ pub(crate) struct NodeStats {
 pub struct Context {
     pub(crate) node: Arc<Node>,
     ground: Ground,
+    heard: Mutex<Heard>,
 }
 
 /// Wakes a processor from outside of its flow.
@@ -123,6 +148,8 @@ struct Wake {
     signal: Arc<Signal>,
     is_woken: AtomicBool,
     is_stopping: AtomicBool,
+    /// Whether it rests until it is told to go on.
+    is_held: AtomicBool,
 }
 
 /// A processor's numbers, for the control plane.
@@ -131,6 +158,7 @@ struct Wake {
 pub struct NodeStatus {
     pub id: String,
     pub name: String,
+    pub kind: &'static str,
     pub group_id: String,
     pub flow_files_in: u64,
     pub flow_files_out: u64,
@@ -141,6 +169,7 @@ pub struct NodeStatus {
     pub invocations: u64,
     pub nanos: u64,
     pub is_active: bool,
+    pub is_running: bool,
 }
 
 /// A connection's numbers, for the control plane.
@@ -164,17 +193,38 @@ impl Prepared {
         let mut processors = Vec::new();
         for definition in &flow.processors {
             let settings = Settings::new(now, definition).with_services(&services);
-            let made = (definition.kind.make)(&settings);
-            processors.push(made.map_err(|reason| AgentError::Start {
-                processor: definition.name.clone(),
-                reason,
-            })?);
+            let make = || {
+                let made = (definition.kind.make)(&settings);
+                made.map_err(|reason| AgentError::Start {
+                    processor: definition.name.clone(),
+                    reason,
+                })
+            };
+            let mut tasks = vec![make()?];
+            let tasks_max = definition.tasks_max as usize;
+            if tasks_max > 1 && !tasks[0].is_concurrent() {
+                let (path, kind) = (&definition.path, definition.kind.name);
+                tracing::warn!(
+                    path,
+                    tasks_max,
+                    "{kind} runs as one task: it cannot be shared"
+                );
+            }
+            while tasks.len() < tasks_max && tasks[0].is_concurrent() {
+                tasks.push(make()?);
+            }
+            processors.push(tasks);
         }
         Ok(Prepared {
             flow,
             services,
             processors,
         })
+    }
+
+    /// The flow, without what was made of it.
+    pub fn flow(self) -> Flow {
+        self.flow
     }
 
     /// The flow's own id, empty where it has none.
@@ -186,12 +236,22 @@ impl Prepared {
 impl Engine {
     /// Starts a prepared flow on what its connections held before.
     pub fn start(ground: Ground, prepared: Prepared) -> Result<Engine, AgentError> {
+        Engine::start_held(ground, prepared, |_| false)
+    }
+
+    /// As [`Self::start`], but the processors that `is_held` names rest from the beginning.
+    pub(crate) fn start_held(
+        ground: Ground,
+        prepared: Prepared,
+        is_held: impl Fn(&str) -> bool,
+    ) -> Result<Engine, AgentError> {
         let (mut engine, workers) = Engine::assemble(ground, prepared);
+        engine.hold(is_held);
         for Worker { context, processor } in workers {
             let thread = std::thread::Builder::new()
                 .name(context.name().chars().take(THREAD_NAME_CHARS).collect())
                 .stack_size(PROCESSOR_STACK_BYTES)
-                .spawn(move || run(&context, processor));
+                .spawn(move || task::run(&context, processor));
             match thread {
                 Ok(thread) => engine.threads.push(thread),
                 Err(source) => {
@@ -246,14 +306,17 @@ impl Engine {
             })
             .collect();
         ground.repository.activate(&connections);
-        let contexts = nodes.iter().map(|node| Context {
-            node: Arc::clone(node),
-            ground: ground.clone(),
+        let workers = nodes.iter().zip(processors).flat_map(|(node, tasks)| {
+            tasks.into_iter().map(|processor| Worker {
+                context: Context {
+                    node: Arc::clone(node),
+                    ground: ground.clone(),
+                    heard: Mutex::default(),
+                },
+                processor,
+            })
         });
-        let workers = contexts
-            .zip(processors)
-            .map(|(context, processor)| Worker { context, processor })
-            .collect();
+        let workers = workers.collect();
         let engine = Engine {
             flow,
             nodes,
@@ -304,6 +367,15 @@ impl Engine {
     }
 }
 
+impl Default for EngineOptions {
+    fn default() -> Self {
+        EngineOptions {
+            administrative_yield: Duration::from_secs(30),
+            event_driven_slice: Duration::from_millis(500),
+        }
+    }
+}
+
 impl Failure {
     /// The first failure stays.
     pub(crate) fn report(&self, error: AgentError) {
@@ -346,7 +418,7 @@ impl Context {
     /// What tells, at any time, whether no outgoing connection is full.
     pub(crate) fn has_room(&self) -> impl Fn() -> bool + Send + Sync + use<> {
         let node = Arc::clone(&self.node);
-        move || !node.is_held_back()
+        move || !node.has_no_room()
     }
 
     /// What tells, at any time, whether FlowFiles wait for the processor.
@@ -373,9 +445,15 @@ impl Context {
             if Instant::now() >= deadline {
                 return true;
             }
-            self.node.wake.signal.sleep(Some(deadline));
+            self.rest_until(Some(deadline));
         }
         false
+    }
+
+    /// Sleeps until it is rung or `deadline`.
+    fn rest_until(&self, deadline: Option<Instant>) {
+        let mut heard = self.heard.lock();
+        self.node.wake.signal.sleep(&mut heard, deadline);
     }
 
     /// What wakes this processor out of [`Next::Woken`].
@@ -432,7 +510,7 @@ impl Node {
             stats: NodeStats::default(),
             definition: p.clone(),
             wake,
-            is_active: AtomicBool::new(false),
+            active: AtomicU32::new(0),
         }
     }
 
@@ -453,7 +531,7 @@ impl Node {
         }
     }
 
-    fn available(&self, now: UnixMillis) -> Available {
+    fn input(&self, now: UnixMillis) -> Available {
         let mut best = Available::Nothing;
         for input in &self.inputs {
             match (input.available(now), best) {
@@ -466,7 +544,8 @@ impl Node {
         best
     }
 
-    fn is_held_back(&self) -> bool {
+    /// Whether an outgoing connection is full, and no full loop must be let out.
+    fn has_no_room(&self) -> bool {
         let is_full = |connection: &Arc<Connection>| connection.is_full();
         self.outputs.iter().flatten().any(is_full)
             && !self
@@ -481,6 +560,7 @@ impl Node {
         NodeStatus {
             id: self.id.clone(),
             name: self.name.clone(),
+            kind: self.definition.kind.name,
             group_id: self.group_id.clone(),
             flow_files_in: load(&stats.flow_files_in),
             flow_files_out: load(&stats.flow_files_out),
@@ -490,148 +570,10 @@ impl Node {
             bytes_written: load(&stats.bytes_written),
             invocations: load(&stats.invocations),
             nanos: load(&stats.nanos),
-            is_active: self.is_active.load(Ordering::Relaxed),
+            is_active: self.active.load(Ordering::Relaxed) > 0,
+            is_running: !self.wake.is_held.load(Ordering::Relaxed),
         }
     }
-}
-
-/// When a processor may run next.
-#[derive(Debug)]
-struct Schedule {
-    due: Instant,
-    /// It waits to be woken until then.
-    woken_until: Option<Instant>,
-}
-
-impl Schedule {
-    /// Until when to sleep; `None` when there is nothing to wait for.
-    fn hold(&mut self, context: &Context) -> Option<Option<Instant>> {
-        let node = &context.node;
-        let now = Instant::now();
-        let is_woken = node.wake.is_woken.swap(false, Ordering::AcqRel);
-        if let Some(until) = self.woken_until {
-            if !is_woken && now < until {
-                return Some(Some(until));
-            }
-            self.woken_until = None;
-        }
-        if now < self.due {
-            return Some(Some(self.due));
-        }
-        if node.has_input() {
-            let wall = context.ground.clock.now();
-            match node.available(wall) {
-                Available::Now => {}
-                Available::At(at) => return Some(Some(now + at.since(wall))),
-                Available::Nothing => return Some(None),
-            }
-        }
-        node.is_held_back().then_some(None)
-    }
-
-    fn after(&mut self, context: &Context, started: Instant, next: Next) {
-        let node = &context.node;
-        let now = Instant::now();
-        let period = match node.definition.scheduling {
-            Scheduling::EventDriven => Duration::ZERO,
-            Scheduling::TimerDriven(period) => period,
-            Scheduling::CronDriven(_) => Duration::ZERO,
-        };
-        self.due = match next {
-            Next::Again | Next::Listening(_) => now,
-            Next::Scheduled
-                if node.has_input()
-                    && node.available(context.ground.clock.now()) == Available::Now =>
-            {
-                now
-            }
-            Next::Scheduled | Next::Woken(_) => started + period,
-            Next::Yield => now + node.definition.yield_period,
-        };
-        if let Next::Woken(at_the_latest) | Next::Listening(at_the_latest) = next {
-            self.woken_until = Some(now + at_the_latest);
-        }
-    }
-}
-
-/// The life of a processor's thread.
-fn run(context: &Context, mut processor: Box<dyn Processor>) {
-    let node = &context.node;
-    processor.start(context);
-    let mut schedule = Schedule {
-        due: Instant::now(),
-        woken_until: None,
-    };
-    while !context.is_stopping() {
-        if let Some(deadline) = schedule.hold(context) {
-            node.wake.signal.sleep(deadline);
-            continue;
-        }
-        let started = Instant::now();
-        node.is_active.store(true, Ordering::Relaxed);
-        let attempt = AssertUnwindSafe(|| trigger(context, processor.as_mut()));
-        let outcome = std::panic::catch_unwind(attempt);
-        node.is_active.store(false, Ordering::Relaxed);
-        node.stats.invocations.fetch_add(1, Ordering::Relaxed);
-        let nanos = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        node.stats.nanos.fetch_add(nanos, Ordering::Relaxed);
-        match outcome {
-            Ok(Ok(next)) => schedule.after(context, started, next),
-            Ok(Err(ProcessorError::Failed(message))) if context.is_stopping() => {
-                tracing::debug!(processor = node.name, message, "broken off by the stop");
-            }
-            Ok(Err(ProcessorError::Failed(message))) => {
-                context.post(Level::Error, &message);
-                schedule.after(context, started, Next::Yield);
-            }
-            Ok(Err(ProcessorError::Repository(error))) if is_passing(&error) => {
-                context.post(Level::Error, &base::report(&error));
-                schedule.after(context, started, Next::Yield);
-            }
-            Ok(Err(ProcessorError::Repository(error))) => {
-                context.ground.failure.report(error);
-                break;
-            }
-            Err(_) => {
-                context.post(Level::Error, "the processor panicked; it rests for 30 s");
-                schedule.due = Instant::now() + ADMINISTRATIVE_YIELD;
-            }
-        }
-    }
-    processor.stop();
-}
-
-/// One session of a processor, committed, or rolled back on an error.
-pub(crate) fn trigger(
-    context: &Context,
-    processor: &mut dyn Processor,
-) -> Result<Next, ProcessorError> {
-    let ground = &context.ground;
-    let mut session = ProcessSession::new(&context.node, &ground.repository, ground.clock.as_ref());
-    let outcome = processor
-        .trigger(context, &mut session)
-        .and_then(|next| session.commit().map(|()| next));
-    if outcome.is_err() {
-        session.rollback();
-    }
-    for id in session.drop_damaged()? {
-        let uuid = ground.repository.uuid(id);
-        let message = format!("FlowFile {uuid} was dropped: its content on the disk is damaged");
-        context.post(Level::Error, &message);
-    }
-    outcome
-}
-
-/// Whether the repository may do it when asked again.
-fn is_passing(error: &AgentError) -> bool {
-    matches!(
-        error,
-        AgentError::NoRoom
-            | AgentError::Repository {
-                source: JournalError::Full { .. },
-                ..
-            }
-    )
 }
 
 /// Connections whose destination leads back to their source.
@@ -662,8 +604,8 @@ fn cycles(flow: &Flow) -> HashSet<String> {
     in_cycle.map(|c| c.id.clone()).collect()
 }
 
-/// Rest of a processor that panicked; MiNiFi's own.
-const ADMINISTRATIVE_YIELD: Duration = Duration::from_secs(30);
-
 /// Linux shows so much of a thread's name.
 const THREAD_NAME_CHARS: usize = 15;
+
+#[cfg(test)]
+mod tests;

@@ -52,6 +52,9 @@ pub enum AgentError {
     /// A setting on the command line or in a properties file is wrong.
     #[error("{0}")]
     Setting(String),
+    /// What was asked of the running agent cannot be done; the asker's fault, the text says why.
+    #[error("{0}")]
+    Refused(String),
     /// The control plane could not be reached or answered nonsense; a retry helps.
     #[error("cannot {action} at the control plane")]
     Control {

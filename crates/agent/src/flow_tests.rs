@@ -11,7 +11,7 @@ use base::Rng;
 use bytes::Bytes;
 
 use crate::engine::Engine;
-use crate::supervisor::{Supervisor, Updated};
+use crate::supervisor::{StopTimes, Supervisor, Updated};
 use crate::testing::{Broker, ground, runtime, start, wait_for_count, wait_until};
 
 /// TailFile to PublishKafka, with what tests vary.
@@ -204,7 +204,11 @@ fn an_update_keeps_what_is_queued_and_a_bad_flow_changes_nothing() {
     append(&file, 0..500);
     let flow = dir.path().join("flow.yml");
     std::fs::write(&flow, tail_to_kafka(&file, &away.address(), "")).unwrap();
-    let supervisor = Supervisor::new(ground(dir.path(), &runtime), dir.path());
+    let supervisor = Supervisor::new(
+        ground(dir.path(), &runtime),
+        dir.path(),
+        StopTimes::default(),
+    );
     supervisor.start(Some(&flow)).unwrap();
     wait_until("lines are queued", || {
         supervisor.nodes()[0].flow_files_out == 500
@@ -231,7 +235,11 @@ fn an_update_keeps_what_is_queued_and_a_bad_flow_changes_nothing() {
     assert_lines(&broker.values("lines", 0), 600);
     drop(supervisor);
     // The next start runs what was applied last, whatever the file says.
-    let supervisor = Supervisor::new(ground(dir.path(), &runtime), dir.path());
+    let supervisor = Supervisor::new(
+        ground(dir.path(), &runtime),
+        dir.path(),
+        StopTimes::default(),
+    );
     supervisor.start(Some(&flow)).unwrap();
     assert_eq!(supervisor.flow_id().as_deref(), Some("good"));
     append(&file, 600..700);
@@ -319,7 +327,8 @@ fn as_a_child_run_the_agent() {
         flow: Some(flow.into()),
         ..crate::cli::RunArgs::default()
     };
-    crate::cli::run(crate::cli::Args { command: None, run }).unwrap();
+    let logs = crate::Logs::silent();
+    crate::cli::run(crate::cli::Args { command: None, run }, &logs).unwrap();
 }
 
 #[test]

@@ -102,3 +102,87 @@ pub(crate) fn address_towards(peer: &str) -> Option<String> {
     socket.connect(peer).ok()?;
     Some(socket.local_addr().ok()?.ip().to_string())
 }
+
+/// What a thread of this process is doing.
+#[derive(Clone, Debug)]
+pub(crate) struct ThreadStatus {
+    pub(crate) name: String,
+    pub(crate) lines: Vec<String>,
+}
+
+/// The threads of this process, as the kernel sees them.
+pub(crate) fn threads() -> Vec<ThreadStatus> {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
+        return Vec::new();
+    };
+    let mut all: Vec<ThreadStatus> = tasks.flatten().filter_map(|t| thread(&t.path())).collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+fn thread(task: &std::path::Path) -> Option<ThreadStatus> {
+    let text = |name: &str| std::fs::read_to_string(task.join(name)).ok();
+    let id = task.file_name()?.to_string_lossy().into_owned();
+    let stat = text("stat")?;
+    let rest = stat.rsplit_once(')')?.1;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    let mut lines = vec![
+        format!("state {}", fields.first()?),
+        format!("cpu {} ms", ticks * 1_000 / per_second),
+    ];
+    let waits = text("wchan").filter(|name| !name.is_empty() && name != "0");
+    lines.extend(waits.map(|name| format!("waits in {name}")));
+    Some(ThreadStatus {
+        name: format!("{} {id}", text("comm")?.trim_end()),
+        lines,
+    })
+}
+
+/// Measures the share of the processors that something used between two looks.
+#[derive(Debug, Default)]
+pub(crate) struct CpuMeter {
+    last: Option<(f64, f64)>,
+}
+
+impl CpuMeter {
+    /// The share that this process used since the last look, 0 to 1; `None` the first time.
+    pub(crate) fn process(&mut self) -> Option<f64> {
+        let used = cpu_time()?.as_secs_f64();
+        let wall = uptime()? * cores() as f64;
+        self.share(used, wall)
+    }
+
+    /// The share that everything on this machine used since the last look, 0 to 1.
+    pub(crate) fn system(&mut self) -> Option<f64> {
+        let text = std::fs::read_to_string("/proc/stat").ok()?;
+        let line = text.lines().next()?.strip_prefix("cpu ")?;
+        let ticks: Vec<f64> = line
+            .split_whitespace()
+            .take(8)
+            .filter_map(|field| field.parse().ok())
+            .collect();
+        let total: f64 = ticks.iter().sum();
+        let idle = ticks.get(3)? + ticks.get(4)?;
+        self.share(total - idle, total)
+    }
+
+    fn share(&mut self, used: f64, whole: f64) -> Option<f64> {
+        let (used_before, whole_before) = self.last.replace((used, whole))?;
+        let passed = whole - whole_before;
+        (passed > 0.0).then(|| ((used - used_before) / passed).clamp(0.0, 1.0))
+    }
+}
+
+/// Seconds since the machine started.
+fn uptime() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/uptime").ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Bytes free for this user on the file system that holds `path`.
+pub(crate) fn free_bytes(path: &std::path::Path) -> std::io::Result<u64> {
+    let found = rustix::fs::statvfs(path)?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}

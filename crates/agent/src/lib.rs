@@ -8,8 +8,11 @@
 //!
 //! Leaves out every server: agents call in (C2), nobody calls them.
 
+mod assets;
 mod bulletins;
+mod bundle;
 pub mod cli;
+pub mod configuration;
 mod connection;
 pub mod content;
 mod control;
@@ -19,24 +22,37 @@ pub mod definition;
 pub mod engine;
 mod error;
 pub mod expression;
-mod fail_point;
+pub mod fail_point;
 pub mod flowfile;
+#[doc(hidden)]
+pub mod fuzzing;
+#[doc(hidden)]
+pub mod fuzzing;
 mod host;
 mod json;
 mod kafka;
+mod life;
 pub mod limits;
+mod local;
+mod logs;
 mod manifest;
+mod metrics;
 mod mqtt;
 mod net;
 pub mod parameters;
 mod patterns;
+mod prioritizer;
 pub mod processors;
+mod properties;
 pub mod provenance;
+mod record_sets;
 mod records;
 pub mod repository;
 mod reverse_dns;
 pub mod s2s;
 mod s3;
+mod secrets;
+mod service;
 pub mod services;
 pub mod session;
 mod signal;
@@ -44,15 +60,20 @@ mod supervisor;
 mod syslog;
 mod units;
 mod watch;
+mod watchdog;
+mod whole_file;
 
-#[cfg(test)]
-mod control_tests;
 #[cfg(test)]
 mod flow_tests;
 #[cfg(test)]
+mod measure;
+#[cfg(test)]
 mod repository_tests;
+#[cfg(test)]
+mod sim_tests;
 #[cfg(test)]
 mod testing;
 
 pub use bulletins::{Bulletin, Bulletins, Level};
 pub use error::AgentError;
+pub use logs::Logs;

@@ -20,8 +20,23 @@ pub const EXPRESSION_RESULT_BYTES_MAX: usize = 1 << 20;
 /// Depth of expressions that are made of texts while they are evaluated (`evaluateELString`).
 pub const EXPRESSION_STRINGS_DEPTH_MAX: usize = 4;
 
-/// Depth of one JSON document; deeper is hostile, and reading it is recursive.
-pub const JSON_DEPTH_MAX: usize = 128;
+/// Pieces that one FlowFile is split into at most: they are made in one session.
+pub const SPLITS_MAX: usize = 1_000_000;
+
+/// Bytes of one line where lines are changed one after the other; longer ones are no text.
+pub const TEXT_LINE_BYTES_MAX: usize = 64 << 20;
+
+/// FlowFiles that RouteText makes of one: one for each route and group.
+pub const TEXT_GROUPS_MAX: usize = 10_000;
+
+/// Fields of one record: more are no table.
+pub const RECORD_FIELDS_MAX: usize = 10_000;
+
+/// Bytes of one record of XML, whose texts and elements stand in memory together.
+pub const RECORD_BYTES_MAX: usize = 64 << 20;
+
+/// Depth of elements in one record of XML.
+pub const XML_DEPTH_MAX: usize = 128;
 
 /// FlowFiles that a connection holds before its source rests; MiNiFi C++'s own default.
 pub const CONNECTION_FLOW_FILES_DEFAULT: u64 = 2_000;
@@ -145,8 +160,50 @@ pub const STOP_WAIT: Duration = Duration::from_secs(5);
 /// Longest pause between two tries to reach the control plane.
 pub const CONTROL_BACK_OFF_MAX: Duration = Duration::from_secs(300);
 
+/// Operations whose outcome is known after it was told, so that none is done twice.
+pub const KNOWN_OPERATIONS_MAX: usize = 200;
+
+/// How long a stop waits for what processors are doing, MiNiFi C++'s own default.
+pub const FLOW_STOP_WAIT_DEFAULT: Duration = Duration::from_secs(30);
+
+/// Bytes of one asset: models and look-up tables, not data.
+pub const ASSET_BYTES_MAX: u64 = 4 << 30;
+
+/// Assets that the agent keeps account of.
+pub const ASSETS_MAX: usize = 10_000;
+
+/// Bytes of a debug bundle, packed; what EFM takes.
+pub const BUNDLE_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes at the end of each log file that go into a debug bundle.
+pub const BUNDLE_LOG_BYTES_MAX: u64 = 4 << 20;
+
+/// Bytes of one question on the agent's own socket, or of the head of a request for metrics.
+pub const QUESTION_BYTES_MAX: usize = 16 << 10;
+
+/// Questions that the agent's own socket, and its metrics' port, answer at once; more wait.
+pub const QUESTIONS_AT_ONCE_MAX: usize = 8;
+
+/// How long one question may take to arrive, and its answer to leave.
+pub const QUESTION_WAIT: Duration = Duration::from_secs(10);
+
+/// Bytes of log lines kept in memory for a debug bundle: some hundred lines.
+pub const RECENT_LOG_BYTES_MAX: usize = 128 << 10;
+
 /// Bytes of one certificate or key file; a system's whole bundle has a few hundred KiB.
 pub const TLS_FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Threads on one processor: an edge device has few cores.
 pub const TASKS_MAX: u32 = 64;
+
+/// Provenance events that one answer has.
+pub const PROVENANCE_EVENTS_SHOWN_MAX: usize = 10_000;
+
+/// FlowFiles that one lineage follows; each is a look through the provenance repository.
+pub const LINEAGE_FLOW_FILES_MAX: usize = 500;
+
+/// Bytes of one file of settings; the longest shipped ones have a few hundred lines.
+pub const CONFIGURATION_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of provenance events in memory, where nothing else is said.
+pub const VOLATILE_PROVENANCE_BYTES_DEFAULT: u64 = 10 << 20;

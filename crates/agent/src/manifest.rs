@@ -8,6 +8,7 @@ use c2::{AgentManifest, BuildInfo, OperationKind, RawJson, SupportedOperation};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::configuration::{Effect, KEYS, Key};
 use crate::processors::{Dynamic, Expressions, Input, PROCESSORS, ProcessorKind, PropertyKind};
 
 /// A manifest and the hash that stands for it.
@@ -59,21 +60,71 @@ fn build() -> Result<AgentManifest, c2::C2Error> {
         }),
         bundles: Some(RawJson::of(&bundles)?),
         scheduling_defaults: Some(RawJson::of(&scheduling)?),
-        supported_operations: vec![
-            supported(OperationKind::Describe, "manifest")?,
-            supported(OperationKind::Update, "configuration")?,
-        ],
+        supported_operations: operations()?,
         ..AgentManifest::default()
     })
 }
 
-fn supported(kind: OperationKind, operand: &str) -> Result<SupportedOperation, c2::C2Error> {
-    let properties = BTreeMap::from([(operand.to_owned(), RawJson::of(&json!({}))?)]);
+/// What the agent does when it is asked, each with what it is done to.
+fn operations() -> Result<Vec<SupportedOperation>, c2::C2Error> {
+    let lists: [(OperationKind, &[&str]); 11] = [
+        (
+            OperationKind::Clear,
+            &["connection", "repositories", "corecomponentstate"],
+        ),
+        (
+            OperationKind::Describe,
+            &[
+                "manifest",
+                "configuration",
+                "metrics",
+                "jstack",
+                "corecomponentstate",
+            ],
+        ),
+        (OperationKind::Heartbeat, &[]),
+        (OperationKind::Pause, &[]),
+        (OperationKind::Restart, &[]),
+        (OperationKind::Resume, &[]),
+        (OperationKind::Start, &["flow", "processor"]),
+        (OperationKind::Stop, &["flow", "processor"]),
+        (OperationKind::Sync, &["resource"]),
+        (OperationKind::Transfer, &["debug"]),
+        (
+            OperationKind::Update,
+            &["configuration", "asset", "properties"],
+        ),
+    ];
+    let all = lists
+        .into_iter()
+        .map(|(kind, operands)| supported(kind, operands));
+    all.collect()
+}
+
+fn supported(kind: OperationKind, operands: &[&str]) -> Result<SupportedOperation, c2::C2Error> {
+    let mut properties = BTreeMap::new();
+    for operand in operands {
+        let told = match *operand {
+            "properties" => json!({ "availableProperties": settings() }),
+            _ => json!({}),
+        };
+        properties.insert((*operand).to_owned(), RawJson::of(&told)?);
+    }
     Ok(SupportedOperation {
         kind: Some(kind),
         properties,
         ..SupportedOperation::default()
     })
+}
+
+/// The settings that UPDATE properties takes.
+fn settings() -> Vec<Value> {
+    let can_be_set = |key: &&Key| {
+        matches!(key.effect, Effect::Honoured | Effect::Refused(Some(_), _)) && !key.is_prefix
+    };
+    let names = KEYS.iter().filter(can_be_set).map(|key| key.kind.name);
+    let settings = names.map(|name| json!({ "propertyName": name, "validator": "VALID" }));
+    settings.collect()
 }
 
 fn processor(kind: &ProcessorKind) -> Value {

@@ -78,9 +78,33 @@ impl<'t> Replacement<'t> {
         Ok(Replacement(pieces))
     }
 
-    /// A text that is taken as it stands.
-    pub(crate) fn literal(text: &'t str) -> Self {
-        Replacement(vec![Piece::Plain(text)])
+    /// Takes `text` apart as MiNiFi C++ and JavaScript do, for a pattern of so many groups with
+    /// the whole match: `$&` is that, `$$` a dollar sign, and groups that are not there are empty.
+    pub(crate) fn script(text: &'t str, groups: usize) -> Self {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('$') {
+            let (plain, special) = rest.split_at(at);
+            push_plain(&mut pieces, plain);
+            let after = &special[1..];
+            let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+            if after.starts_with('$') {
+                push_plain(&mut pieces, "$");
+                rest = &after[1..];
+            } else if after.starts_with('&') {
+                pieces.push(Piece::Group(0));
+                rest = &after[1..];
+            } else if digits > 0 {
+                let (group, len) = numbered(after, groups).unwrap_or((groups, digits.min(2)));
+                pieces.push(Piece::Group(group));
+                rest = &after[len..];
+            } else {
+                push_plain(&mut pieces, "$");
+                rest = after;
+            }
+        }
+        push_plain(&mut pieces, rest);
+        Replacement(pieces)
     }
 
     /// Writes the replacement of one match; a group that took no part is empty.

@@ -501,6 +501,13 @@ impl<'n> ProcessSession<'n> {
         Ok(ids)
     }
 
+    /// Whether it holds so much that it should be committed before it takes more.
+    pub(crate) fn is_large(&self) -> bool {
+        let sent: usize = self.transfers.iter().map(|t| t.flow_files.len()).sum();
+        sent + self.removed.len() >= SESSION_FLOW_FILES_MAX / 2
+            || self.content_bytes >= SESSION_CONTENT_BYTES_MAX as u64 / 2
+    }
+
     fn commit_as(&mut self, need: Durability, waits: bool) -> Result<(), ProcessorError> {
         if self.held > 0 {
             return Err(ProcessorError::Failed(format!(
@@ -509,7 +516,11 @@ impl<'n> ProcessSession<'n> {
             )));
         }
         if !self.is_dirty {
-            return Ok(());
+            // What earlier commits of this session did may still be on its way.
+            return match waits {
+                true => Ok(self.repository.wait_for_disk()?),
+                false => Ok(()),
+            };
         }
         let puts = self.resolve();
         let kind = self.node.kind_name();

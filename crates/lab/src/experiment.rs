@@ -151,6 +151,36 @@ pub struct Outcome {
     pub peers: Vec<(String, f64)>,
     /// Figures for plots.
     pub series: Vec<Series>,
+    /// Tables that are drawn with colors.
+    pub maps: Vec<Map>,
+    /// What a reader must know beside the figures: peers that were not there, bounds that the
+    /// machine could not set.
+    pub notes: Vec<String>,
+}
+
+impl Outcome {
+    /// Adds a note.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Adds a value.
+    pub fn add(&mut self, name: impl Into<String>, value: f64) {
+        self.values.push((name.into(), value));
+    }
+}
+
+/// A table whose cells are colored by their values.
+#[derive(Clone, Debug, Serialize)]
+pub struct Map {
+    /// What it shows, with the unit.
+    pub name: String,
+    /// Heads of the columns.
+    pub columns: Vec<String>,
+    /// Heads of the rows.
+    pub rows: Vec<String>,
+    /// Values by row and column; what is no number was not measured.
+    pub values: Vec<Vec<f64>>,
 }
 
 /// Points that a plot draws as one line.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -103,6 +103,68 @@ pub fn disk_write_bytes_per_s(folder: &Path, bytes: u64) -> std::io::Result<f64>
     Ok(cached.max(direct))
 }
 
+/// So many bytes written in sequence through the page cache and synced at the end; in bytes a second.
+pub fn cached_write_bytes_per_s(folder: &Path, bytes: u64) -> std::io::Result<f64> {
+    sequence_bytes_per_s(folder, bytes, OFlags::empty())
+}
+
+/// So many bytes written past the page cache into space that was reserved before, by four threads in
+/// turns of 1 MiB and synced at the end, twice over; the better of the two, in bytes a second.
+pub fn direct_write_bytes_per_s(folder: &Path, bytes: u64) -> std::io::Result<f64> {
+    let path = folder.join(DISK_WRITE);
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true);
+    options.custom_flags(OFlags::DIRECT.bits() as i32);
+    let file = options.open(&path)?;
+    let blocks = bytes.div_ceil(BLOCK_BYTES as u64);
+    rustix::fs::fallocate(
+        &file,
+        FallocateFlags::empty(),
+        0,
+        blocks * BLOCK_BYTES as u64,
+    )?;
+    let mut best: f64 = 0.0;
+    for _ in 0..2 {
+        let began = Instant::now();
+        let write = |first: u64| -> std::io::Result<()> {
+            let block = vec![7_u8; BLOCK_BYTES + PAGE_BYTES];
+            let start = block.as_ptr().align_offset(PAGE_BYTES);
+            for index in (first..blocks).step_by(WRITERS as usize) {
+                let part = &block[start..start + BLOCK_BYTES];
+                file.write_all_at(part, index * BLOCK_BYTES as u64)?;
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..WRITERS)
+                .map(|first| scope.spawn(move || write(first)))
+                .collect();
+            writers.into_iter().try_for_each(|writer| {
+                writer
+                    .join()
+                    .unwrap_or_else(|_| Err(std::io::Error::other("a writer panicked")))
+            })
+        })?;
+        file.sync_data()?;
+        let rate = (blocks * BLOCK_BYTES as u64) as f64 / began.elapsed().as_secs_f64();
+        best = best.max(rate);
+    }
+    std::fs::remove_file(path)?;
+    Ok(best)
+}
+
+/// Bytes of memory that one thread copies in a second, blocks that no cache holds.
+pub fn copy_bytes_per_s() -> f64 {
+    let from = vec![7_u8; COPY_BYTES];
+    let mut to = vec![1_u8; COPY_BYTES];
+    let began = Instant::now();
+    for _ in 0..COPIES {
+        to.copy_from_slice(std::hint::black_box(&from));
+        std::hint::black_box(&mut to);
+    }
+    (COPIES * COPY_BYTES) as f64 / began.elapsed().as_secs_f64()
+}
+
 fn sequence_bytes_per_s(folder: &Path, bytes: u64, flags: OFlags) -> std::io::Result<f64> {
     let path = folder.join(DISK_WRITE);
     let mut options = File::options();
@@ -150,5 +212,9 @@ fn first_line(path: &str) -> String {
 const SYNC_COUNT: usize = 200;
 const DISK_WRITE: &str = "disk-write";
 const BLOCK_BYTES: usize = 1 << 20;
+/// Threads that write past the cache together: one alone waits between its blocks.
+const WRITERS: u64 = 4;
+const COPY_BYTES: usize = 64 << 20;
+const COPIES: usize = 20;
 const WRITE_BYTES: u64 = 512 << 20;
 const PAGE_BYTES: usize = 4 << 10;

@@ -13,6 +13,9 @@ pub const STALL_MAX: Duration = Duration::from_secs(20);
 /// How long a server of Kafka's protocol may take until it answers: a JVM on a busy machine, or a
 /// store with a hundred thousand topics to recover.
 pub const ANSWER_MAX: Duration = Duration::from_secs(120);
+/// Time between two heartbeats of an agent under test: fine enough for runs of seconds, and far from
+/// costing it a percent.
+pub const BEAT: Duration = Duration::from_millis(50);
 /// How often a starting server is asked; finer than what it is measured to.
 pub const READY_POLL: Duration = Duration::from_millis(2);
 /// How long one load may take, set-up and last flush included, beyond the time it was given.

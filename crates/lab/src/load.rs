@@ -75,23 +75,13 @@ pub struct Produce<'a> {
 impl Tool {
     /// Compiles the tool into `folder`.
     pub fn compile(folder: &Path) -> Result<Tool, LabError> {
-        need("cc", "--version", "gcc")?;
-        let (source, program) = (folder.join("load.c"), folder.join("load"));
-        std::fs::write(&source, SOURCE)
-            .map_err(LabError::system("cannot write the load tool's source"))?;
-        let mut command = Command::new("cc");
-        command
-            .args(["-std=gnu11", "-O2", "-o"])
-            .arg(&program)
-            .arg(&source)
-            .args(["-lrdkafka", "-lpthread"]);
-        let compiled = Measured::start("cc", &mut command, folder)?.finish(LOAD_MAX);
-        compiled.map_err(|error| {
-            LabError::Usage(format!(
-                "cannot compile the load tool; it needs librdkafka's header (Debian: apt-get \
-                 install librdkafka-dev): {error}"
-            ))
-        })?;
+        let program = compile(
+            "load",
+            SOURCE,
+            &["-lrdkafka", "-lpthread"],
+            "librdkafka's header (Debian: apt-get install librdkafka-dev)",
+            folder,
+        )?;
         Ok(Tool { program })
     }
 
@@ -127,6 +117,34 @@ impl Tool {
             .args([partitions.to_string(), records.to_string()]);
         run(&mut command, folder)
     }
+}
+
+/// Compiles a C program into `folder`; `needs` says which header it wants, and how to get it.
+pub fn compile(
+    name: &str,
+    source: &str,
+    libraries: &[&str],
+    needs: &str,
+    folder: &Path,
+) -> Result<PathBuf, LabError> {
+    need("cc", "--version", "gcc")?;
+    let (file, program) = (folder.join(format!("{name}.c")), folder.join(name));
+    std::fs::write(&file, source).map_err(LabError::system(format!(
+        "cannot write the source of {name}"
+    )))?;
+    let mut command = Command::new("cc");
+    command
+        .args(["-std=gnu11", "-O2", "-o"])
+        .arg(&program)
+        .arg(&file);
+    command.args(libraries);
+    let compiled = Measured::start("cc", &mut command, folder)?.finish(LOAD_MAX);
+    compiled.map_err(|error| {
+        LabError::Usage(format!(
+            "cannot compile the tool {name}; it needs {needs}: {error}"
+        ))
+    })?;
+    Ok(program)
 }
 
 fn run(command: &mut Command, folder: &Path) -> Result<Done, LabError> {

@@ -5,7 +5,9 @@
 //! and spreads, and writes JSON and a self-contained HTML report. Nothing here is used by others.
 
 mod agents;
+mod bounds;
 mod database;
+mod edge;
 mod experiment;
 mod experiments;
 mod host;
@@ -13,8 +15,10 @@ mod http;
 mod kafka;
 mod limits;
 mod load;
+mod peers;
 mod process;
 mod report;
+mod rocks;
 mod run;
 mod stats;
 mod store;

@@ -101,6 +101,11 @@ impl Measured {
             )))
     }
 
+    /// The end of what it wrote so far, for messages.
+    pub fn log_end(&self) -> String {
+        last_lines(&self.log)
+    }
+
     /// What it wrote so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use plotters::prelude::*;
 
-use crate::experiment::{LabError, Series};
+use crate::experiment::{LabError, Map, Series};
 use crate::run::{Finding, Row};
 
 /// Writes `NAME.json` and `NAME.html` into `folder`; returns the HTML file.
@@ -62,6 +62,9 @@ pub fn table(finding: &Finding) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
     }
+    for note in notes(finding) {
+        let _ = writeln!(text, "note: {note}");
+    }
     text
 }
 
@@ -100,6 +103,17 @@ fn html(finding: &Finding) -> Result<String, LabError> {
         page.push_str(&html_row(row, finding.peer.is_some()));
     }
     page.push_str("</table>");
+    for note in notes(finding) {
+        write!(page, "<p class=host>Note: {}</p>", escape(note)).map_err(broken)?;
+    }
+    for map in finding
+        .runs
+        .get(finding.runs.len() / 2)
+        .iter()
+        .flat_map(|run| &run.maps)
+    {
+        page.push_str(&heat_map(map));
+    }
     for lines in plots(finding) {
         write!(page, "<h2>{}</h2>{}", escape(&lines[0].plot), plot(&lines)?).map_err(broken)?;
     }
@@ -144,6 +158,17 @@ fn html_row(row: &Row, has_peer: bool) -> String {
     )
 }
 
+/// The runs' notes, each once.
+fn notes(finding: &Finding) -> Vec<&str> {
+    let mut all: Vec<&str> = Vec::new();
+    for note in finding.runs.iter().flat_map(|run| &run.notes) {
+        if !all.contains(&note.as_str()) {
+            all.push(note);
+        }
+    }
+    all
+}
+
 /// The series of the middle run, by plot, in order of appearance.
 fn plots(finding: &Finding) -> Vec<Vec<&Series>> {
     let mut plots: Vec<Vec<&Series>> = Vec::new();
@@ -157,6 +182,39 @@ fn plots(finding: &Finding) -> Vec<Vec<&Series>> {
         }
     }
     plots
+}
+
+/// A table whose cells are the darker the higher they stand between nothing and the highest, on a
+/// scale of decades, so that small differences of large values show less than large ones.
+fn heat_map(map: &Map) -> String {
+    let most = map
+        .values
+        .iter()
+        .flatten()
+        .copied()
+        .filter(|value| value.is_finite());
+    let most = most.fold(1.0, f64::max);
+    let mut text = format!("<h2>{}</h2><table class=map><tr><th>", escape(&map.name));
+    for column in &map.columns {
+        let _ = write!(text, "<th>{}", escape(column));
+    }
+    for (row, values) in map.rows.iter().zip(&map.values) {
+        let _ = write!(text, "<tr><th>{}", escape(row));
+        for value in values {
+            if value.is_finite() {
+                let share = (1.0 + (value.max(most / 100.0) / most).log10() / 2.0).clamp(0.0, 1.0);
+                let _ = write!(
+                    text,
+                    "<td class=number style=\"background:rgba(10,126,164,{share:.2})\">{}",
+                    figure(*value)
+                );
+            } else {
+                text.push_str("<td>");
+            }
+        }
+    }
+    text.push_str("</table>");
+    text
 }
 
 /// One plot; its first line names the axes.

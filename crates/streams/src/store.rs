@@ -399,6 +399,7 @@ fn journal_options(config: &StreamsConfig) -> JournalOptions {
             .pending_bytes_max
             .max(config.message_bytes_ceiling()),
         reserve_bytes: reserve_of(config),
+        ..default
     }
 }
 

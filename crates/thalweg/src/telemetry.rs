@@ -48,16 +48,6 @@ pub fn start_logs(config: &LogConfig, folder: &Path) -> Result<(), std::io::Erro
         .map_err(std::io::Error::other)
 }
 
-/// Starts the logs of `thalweg agent`: to standard error, by the agent's own variable.
-pub fn start_agent_logs() {
-    let filter = EnvFilter::try_from_env("THALWEG_AGENT_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("info,rumqttc=warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
-}
-
 /// Starts counting; the handle renders what was counted.
 ///
 /// # Errors

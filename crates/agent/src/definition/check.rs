@@ -13,7 +13,8 @@ use crate::cron::Cron;
 use crate::limits::PROCESSORS_MAX;
 use crate::parameters::Surroundings;
 use crate::processors::{
-    self, ROOT_INPUT_KIND, ROOT_OUTPUT_KIND, Dynamic, FUNNEL_KIND, Input, ProcessorKind, PropertyKind,
+    self, Dynamic, FUNNEL_KIND, Input, ProcessorKind, PropertyKind, ROOT_INPUT_KIND,
+    ROOT_OUTPUT_KIND,
 };
 use crate::units;
 

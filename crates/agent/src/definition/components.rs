@@ -152,7 +152,12 @@ impl Reader<'_> {
             path: node.path.clone(),
             group_id: group_id.to_owned(),
             class: class.to_owned(),
-            strategy: if is_source { "TIMER_DRIVEN" } else { "EVENT_DRIVEN" }.to_owned(),
+            strategy: if is_source {
+                "TIMER_DRIVEN"
+            } else {
+                "EVENT_DRIVEN"
+            }
+            .to_owned(),
             period: is_source.then(|| "0 ms".to_owned()),
             penalization: Duration::ZERO,
             yield_period: Duration::from_secs(1),

@@ -14,6 +14,7 @@ mod node;
 mod read;
 pub mod remote;
 mod resolve;
+mod seal;
 mod services;
 
 use std::fmt;
@@ -24,6 +25,8 @@ use crate::cron::Cron;
 use crate::parameters::Surroundings;
 use crate::processors::ProcessorKind;
 use crate::services::ServiceKind;
+
+pub use seal::seal;
 
 /// A checked flow, process groups flattened.
 #[derive(Clone, Debug, PartialEq)]

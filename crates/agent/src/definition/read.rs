@@ -263,7 +263,10 @@ impl<'p> Reader<'p> {
         for (list, class) in [
             (keys.funnels, FUNNEL),
             (keys.input_ports, if is_root { ROOT_INPUT } else { FUNNEL }),
-            (keys.output_ports, if is_root { ROOT_OUTPUT } else { FUNNEL }),
+            (
+                keys.output_ports,
+                if is_root { ROOT_OUTPUT } else { FUNNEL },
+            ),
         ] {
             for node in group.list(list, self.problems) {
                 self.funnel(&node, group_id, class);

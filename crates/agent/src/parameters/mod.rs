@@ -32,6 +32,27 @@ pub struct Surroundings {
     pub key: Option<SecretKey>,
 }
 
+/// Where what flows may look at is found.
+#[derive(Clone, Debug, Default)]
+pub struct Outside {
+    /// Folder of assets.
+    pub assets: PathBuf,
+    /// Opens sealed values.
+    pub key: Option<SecretKey>,
+}
+
+impl Outside {
+    /// What is there now.
+    ///
+    /// Errors: the asset folder's list cannot be read.
+    pub fn surroundings(&self) -> Result<Surroundings, AgentError> {
+        Surroundings::of_process(&self.assets, self.key.clone())
+    }
+}
+
+/// The list of assets in their folder.
+pub(crate) const ASSET_LIST: &str = ".state";
+
 /// One parameter of a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Parameter {
@@ -79,7 +100,7 @@ impl Surroundings {
 /// Assets' files by id, from the list `.state` that asset synchronization keeps in its folder:
 /// `{"assets": {ID: {"path": FILE}}}`, paths relative to the folder.
 fn assets_in(folder: &Path) -> Result<BTreeMap<String, PathBuf>, AgentError> {
-    let path = folder.join(".state");
+    let path = folder.join(ASSET_LIST);
     if !path.exists() {
         return Ok(BTreeMap::new());
     }

@@ -119,7 +119,7 @@ fn values(property: &PropertyKind) -> String {
         Shape::Flag => "`true`, `false`".to_owned(),
         Shape::Duration => "duration".to_owned(),
         Shape::Size => "size".to_owned(),
-        Shape::Service(kind) => format!("controller service, {kind}"),
+        Shape::Service(role) => format!("a controller service: {role}"),
     };
     let expressions = match property.expressions {
         Expressions::None => "",

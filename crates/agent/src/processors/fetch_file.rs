@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::files::{CopyError, Leftovers, Settle, Taken, import, raw_path};
+use super::files::{CopyError, Leftovers, Settle, Taken, file_uri, import, raw_path};
 use super::{
     Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings,
@@ -17,6 +17,7 @@ use crate::bulletins::Level;
 use crate::engine::Context;
 use crate::expression::Expression;
 use crate::flowfile::FlowFile;
+use crate::provenance::EventKind;
 use crate::session::ProcessSession;
 
 /// The processor's definition.
@@ -179,11 +180,14 @@ impl FetchFile {
             Ok(opened) => opened,
             Err(error) => return Ok(Err(failed(&error))),
         };
-        match import(session, flow_file, &mut file) {
-            Ok(_) => Ok(Ok(settle.map(|settle| Taken::new(&path, &metadata, settle)))),
-            Err(CopyError::Outside(error)) => Ok(Err(failed(&error))),
-            Err(CopyError::Session(error)) => Err(error),
-        }
+        let content = match import(session, &mut file) {
+            Ok(content) => content,
+            Err(CopyError::Outside(error)) => return Ok(Err(failed(&error))),
+            Err(CopyError::Session(error)) => return Err(error),
+        };
+        session.set_content(flow_file, content)?;
+        session.note(flow_file, EventKind::Fetch, &file_uri(&path));
+        Ok(Ok(settle.map(|settle| Taken::new(&path, &metadata, settle))))
     }
 
     fn path(&self, session: &ProcessSession<'_>, flow_file: &FlowFile) -> Result<PathBuf, Failed> {

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use base::Rng;
 use bytes::Bytes;
 
+use super::buffers::Buffers;
 use super::{
     Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings, Shape,
 };
+use crate::content::Content;
 use crate::engine::Context;
 use crate::expression::Expression;
-use crate::flowfile::Attributes;
-use crate::limits::{SESSION_CONTENT_BYTES_MAX, SESSION_FLOW_FILES_MAX};
+use crate::flowfile::{Attributes, FlowFile};
+use crate::limits::{CONTENT_PIECE_BYTES, CONTENT_READ_BYTES_MAX, SESSION_FLOW_FILES_MAX};
 use crate::session::ProcessSession;
 
 /// The processor's definition.
@@ -65,6 +67,7 @@ struct GenerateFlowFile {
     custom: Option<Expression>,
     shared: Option<Bytes>,
     pool: Pool,
+    buffers: Buffers,
     attributes: Arc<Attributes>,
 }
 
@@ -78,11 +81,9 @@ impl GenerateFlowFile {
         if custom.is_some() && (is_unique || !is_text) {
             return Err("Custom Text needs Data Format Text and Unique FlowFiles false".to_owned());
         }
-        let count = if is_unique { batch as u64 } else { 1 };
-        if size.saturating_mul(count) > SESSION_CONTENT_BYTES_MAX as u64 {
+        if !is_unique && size > CONTENT_READ_BYTES_MAX {
             return Err(format!(
-                "{count} times {size} bytes are more than one session takes \
-                 ({SESSION_CONTENT_BYTES_MAX}); make File Size or Batch Size smaller"
+                "File Size is at most {CONTENT_READ_BYTES_MAX} bytes where Unique FlowFiles is false"
             ));
         }
         if batch > SESSION_FLOW_FILES_MAX {
@@ -91,6 +92,7 @@ impl GenerateFlowFile {
         Ok(GenerateFlowFile {
             size: usize::try_from(size).map_err(|error| error.to_string())?,
             batch,
+            buffers: Buffers::default(),
             is_unique,
             custom,
             shared: None,
@@ -99,13 +101,85 @@ impl GenerateFlowFile {
         })
     }
 
-    /// Contents of `size` bytes each, one behind the other.
-    fn contents(&mut self, count: usize) -> Bytes {
-        let mut bytes = vec![0; self.size * count];
-        for content in bytes.chunks_exact_mut(self.size.max(1)) {
-            self.pool.fill(content);
+    /// The text of this batch.
+    fn text(custom: &Expression, session: &ProcessSession<'_>) -> Result<Bytes, ProcessorError> {
+        let scope = crate::expression::Scope {
+            attributes: None,
+            flow_file: None,
+            now: session.now(),
+        };
+        let text = custom.evaluate(scope);
+        let text = text.map_err(|error| ProcessorError::Failed(error.to_string()))?;
+        Ok(Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    /// FlowFiles that all have the same content.
+    fn share(
+        &self,
+        session: &mut ProcessSession<'_>,
+        bytes: Bytes,
+    ) -> Result<Vec<FlowFile>, ProcessorError> {
+        if bytes.len() <= CONTENT_PIECE_BYTES {
+            let len = bytes.len() as u32;
+            let block = session.block(bytes)?;
+            let ranges = (0..self.batch).map(|_| (0, len));
+            return Ok(session.create_views(&self.attributes, &block, ranges));
         }
-        Bytes::from(bytes)
+        let content = session.content(bytes)?;
+        let mut made = Vec::new();
+        for _ in 0..self.batch {
+            let mut flow_file = session.create(Arc::clone(&self.attributes));
+            session.set_content(&mut flow_file, content.clone())?;
+            made.push(flow_file);
+        }
+        Ok(made)
+    }
+
+    /// FlowFiles with a content of their own each; small ones view one block.
+    fn make(&mut self, session: &mut ProcessSession<'_>) -> Result<Vec<FlowFile>, ProcessorError> {
+        let size = self.size;
+        let mut made = Vec::new();
+        if size > CONTENT_PIECE_BYTES {
+            for _ in 0..self.batch {
+                let content = self.large(session)?;
+                let mut flow_file = session.create(Arc::clone(&self.attributes));
+                session.set_content(&mut flow_file, content)?;
+                made.push(flow_file);
+            }
+            return Ok(made);
+        }
+        let in_block = (CONTENT_PIECE_BYTES / size.max(1)).max(1);
+        while made.len() < self.batch {
+            let count = in_block.min(self.batch - made.len());
+            let bytes = self.contents(size, count);
+            let block = session.block(bytes)?;
+            // A block is far below 4 GiB.
+            let ranges = (0..count).map(|index| ((index * size) as u32, size as u32));
+            made.append(&mut session.create_views(&self.attributes, &block, ranges));
+        }
+        Ok(made)
+    }
+
+    fn large(&mut self, session: &mut ProcessSession<'_>) -> Result<Content, ProcessorError> {
+        let mut parts = Vec::new();
+        let mut left = self.size;
+        while left > 0 {
+            let len = left.min(CONTENT_PIECE_BYTES);
+            let bytes = self.contents(len, 1);
+            parts.push(session.content(bytes)?);
+            left -= len;
+        }
+        Ok(Content::join(parts))
+    }
+
+    /// Contents of `size` bytes each, one behind the other.
+    fn contents(&mut self, size: usize, count: usize) -> Bytes {
+        let pool = &mut self.pool;
+        self.buffers.bytes(size * count, |bytes| {
+            for content in bytes.chunks_exact_mut(size.max(1)) {
+                pool.fill(content);
+            }
+        })
     }
 }
 
@@ -158,31 +232,19 @@ impl Processor for GenerateFlowFile {
         _context: &Context,
         session: &mut ProcessSession<'_>,
     ) -> Result<Next, ProcessorError> {
-        let each = if let Some(custom) = &self.custom {
-            let scope = crate::expression::Scope {
-                attributes: None,
-                flow_file: None,
-                now: session.now(),
-            };
-            let text = custom
-                .evaluate(scope)
-                .map_err(|error| ProcessorError::Failed(error.to_string()))?;
-            let bytes = Bytes::copy_from_slice(text.as_bytes());
-            let len = bytes.len();
-            (bytes, len, 0)
+        let made = if let Some(custom) = &self.custom {
+            let text = Self::text(custom, session)?;
+            self.share(session, text)?
         } else if self.is_unique {
-            (self.contents(self.batch), self.size, self.size)
+            self.make(session)?
         } else {
-            if self.shared.is_none() {
-                self.shared = Some(self.contents(1));
-            }
-            (self.shared.clone().unwrap_or_default(), self.size, 0)
+            let shared = match self.shared.take() {
+                Some(shared) => shared,
+                None => self.contents(self.size, 1),
+            };
+            self.shared = Some(shared.clone());
+            self.share(session, shared)?
         };
-        let (bytes, len, step) = each;
-        let block = session.block(bytes)?;
-        // Bounded by what one session takes, far below 4 GiB.
-        let ranges = (0..self.batch).map(|index| ((index * step) as u32, len as u32));
-        let made = session.create_views(&self.attributes, &block, ranges);
         session.transfer_all(made, 0);
         Ok(Next::Scheduled)
     }
@@ -220,11 +282,11 @@ mod tests {
 
     #[test]
     fn text_is_text_and_longer_than_the_pool_is_whole() {
-        let properties = [("Data Format", "Text"), ("File Size", "600 KB")];
+        let properties = [("Data Format", "Text"), ("File Size", "5 MB")];
         let mut rig = Rig::new("GenerateFlowFile", &properties);
         rig.trigger().unwrap();
         let out = rig.one("success");
-        assert_eq!(out.content.len(), 600 << 10);
+        assert_eq!(out.content.len(), 5 << 20);
         assert!(out.content.iter().all(|byte| TEXT.contains(byte)));
         let mut rig = Rig::new("GenerateFlowFile", &[("File Size", "0 B")]);
         rig.trigger().unwrap();

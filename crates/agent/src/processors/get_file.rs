@@ -17,7 +17,7 @@ use std::time::Duration;
 use base::UnixMillis;
 
 use super::files::{
-    CopyError, Entry, FOLDER_PROPERTIES, Filter, Leftovers, Settle, Taken, Walk, import,
+    CopyError, Entry, FOLDER_PROPERTIES, Filter, Leftovers, Settle, Taken, Walk, file_uri, import,
 };
 use super::{
     AttributeKind, Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind,
@@ -27,6 +27,7 @@ use crate::bulletins::Level;
 use crate::engine::Context;
 use crate::flowfile::{Attributes, FlowFile};
 use crate::limits::SESSION_FLOW_FILES_MAX;
+use crate::provenance::EventKind;
 use crate::session::ProcessSession;
 
 /// The processor's definition.
@@ -179,22 +180,22 @@ impl GetFile {
             ProcessorError::Failed(format!("cannot read {}: {error}", path.display()))
         };
         let before = Taken::new(path, &file.metadata().map_err(failed)?, Settle::Remove);
-        let mut flow_file = session.create(Arc::new(Attributes::new(entry.attributes())));
-        match import(session, &mut flow_file, &mut file) {
-            Ok(_) => {}
+        let content = match import(session, &mut file) {
+            Ok(content) => content,
             Err(CopyError::Outside(error)) => {
                 context.post(Level::Warning, &failed(error).to_string());
-                session.remove_all(vec![flow_file]);
                 return Ok(None);
             }
             Err(CopyError::Session(error)) => return Err(error),
-        }
+        };
         let after = Taken::new(path, &file.metadata().map_err(failed)?, Settle::Remove);
         if before != after {
             // Its writer is still at it.
-            session.remove_all(vec![flow_file]);
             return Ok(None);
         }
+        let mut flow_file = session.create(Arc::new(Attributes::new(entry.attributes())));
+        session.set_content(&mut flow_file, content)?;
+        session.note(&flow_file, EventKind::Receive, &file_uri(path));
         Ok(Some((flow_file, after)))
     }
 }

@@ -4,15 +4,22 @@
 //! and the `processors` listing. Names and defaults are MiNiFi C++'s; where Thalweg differs, the
 //! property's description says so.
 
+mod attributes_to_json;
+mod buffers;
 mod consume_kafka;
 mod consume_mqtt;
+mod convert_record;
+mod evaluate_json_path;
+mod extract_text;
 mod fetch_file;
 mod files;
+mod fragments;
 mod generate_flow_file;
 mod get_file;
 mod get_tcp;
 mod invoke_http;
 mod kafka_properties;
+mod lines;
 mod list_file;
 mod listen_http;
 mod listen_socket;
@@ -27,17 +34,31 @@ mod publish_mqtt;
 mod put_file;
 mod put_tcp;
 mod put_udp;
+mod refused;
+mod replace_text;
 mod route_on_attribute;
+mod route_text;
 mod s3;
+mod segment_content;
 mod settings;
 mod site;
+mod split_content;
+mod split_json;
+mod split_record;
+mod split_text;
 mod tail_file;
 mod update_attribute;
 
 #[cfg(test)]
 mod docs_tests;
 #[cfg(test)]
+mod json_tests;
+#[cfg(test)]
 mod socket_tests;
+#[cfg(test)]
+mod split_tests;
+#[cfg(test)]
+mod text_tests;
 
 use std::fmt;
 
@@ -180,6 +201,19 @@ pub trait Processor: Send {
 
     /// Lets go of what it holds outside, after the last trigger.
     fn stop(&mut self) {}
+
+    /// Whether several of it may work on the same queues at once, each on a thread of its own:
+    /// `max concurrent tasks` of them are made from the same settings. Not so where there is
+    /// state, a port to listen on, an order to keep or a source that is read once.
+    fn is_concurrent(&self) -> bool {
+        false
+    }
+
+    /// Whether one session may span many triggers, up to the run duration: a failure takes all of
+    /// them back, so that it must not have acted outside or committed by itself.
+    fn is_batching(&self) -> bool {
+        false
+    }
 }
 
 /// When a processor wants to run again.
@@ -218,6 +252,17 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &proc_fs_monitor::KIND,
     &update_attribute::KIND,
     &route_on_attribute::KIND,
+    &split_text::KIND,
+    &split_content::KIND,
+    &segment_content::KIND,
+    &replace_text::KIND,
+    &route_text::KIND,
+    &extract_text::KIND,
+    &evaluate_json_path::KIND,
+    &split_json::KIND,
+    &attributes_to_json::KIND,
+    &convert_record::KIND,
+    &split_record::KIND,
     &log_attribute::KIND,
     &publish_kafka::KIND,
     &publish_mqtt::KIND,
@@ -413,6 +458,10 @@ impl fmt::Debug for ProcessorKind {
 struct Funnel;
 
 impl Processor for Funnel {
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         _context: &Context,

@@ -18,7 +18,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::files::{CopyError, Leftovers, Settle, Taken, sync_folder, write_out};
+use super::files::{CopyError, Leftovers, Settle, Taken, file_uri, sync_folder, write_out};
 use super::{
     Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings, Shape,
@@ -28,6 +28,7 @@ use crate::engine::Context;
 use crate::expression::Expression;
 use crate::fail_point::fail_point;
 use crate::flowfile::FlowFile;
+use crate::provenance::EventKind;
 use crate::session::ProcessSession;
 
 /// The processor's definition.
@@ -312,7 +313,10 @@ impl Processor for PutFile {
             match self.put(session, &flow_file) {
                 Ok(own) => {
                     linked.extend(own);
-                    folders.extend(self.target(session, &flow_file).map(|t| t.folder));
+                    if let Ok(target) = self.target(session, &flow_file) {
+                        session.note(&flow_file, EventKind::Send, &file_uri(&target.path));
+                        folders.insert(target.folder);
+                    }
                     session.transfer(flow_file, SUCCESS);
                 }
                 Err(PutError::File(message)) => {

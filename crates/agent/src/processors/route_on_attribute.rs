@@ -10,6 +10,7 @@ use crate::bulletins::Level;
 use crate::engine::Context;
 use crate::expression::{Expression, ExpressionError};
 use crate::flowfile::{Attributes, FlowFile};
+use crate::provenance::EventKind;
 use crate::session::ProcessSession;
 
 /// The processor's definition.
@@ -51,6 +52,8 @@ const IF_ANY: &str = "Route to 'match' if any matches";
 struct RouteOnAttribute {
     strategy: Strategy,
     routes: Vec<Expression>,
+    /// The relationships' names, for provenance.
+    names: Vec<String>,
     is_pure: bool,
     last: Option<(Arc<Attributes>, Vec<usize>)>,
 }
@@ -64,6 +67,7 @@ enum Strategy {
 
 impl RouteOnAttribute {
     fn new(settings: &Settings<'_>) -> Result<Self, String> {
+        let names = settings.relationships();
         let routes: Vec<Expression> = settings
             .dynamic()?
             .into_iter()
@@ -78,6 +82,7 @@ impl RouteOnAttribute {
         Ok(RouteOnAttribute {
             strategy,
             routes,
+            names,
             is_pure,
             last: None,
         })
@@ -120,6 +125,14 @@ impl RouteOnAttribute {
 }
 
 impl Processor for RouteOnAttribute {
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         context: &Context,
@@ -133,8 +146,10 @@ impl Processor for RouteOnAttribute {
                         .expect("a route has one relationship at least");
                     for route in others {
                         let clone = session.clone_of(&flow_file);
+                        session.note(&clone, EventKind::Route, &self.names[*route]);
                         session.transfer(clone, *route);
                     }
+                    session.note(&flow_file, EventKind::Route, &self.names[*last]);
                     session.transfer(flow_file, *last);
                 }
                 Err(error) => {

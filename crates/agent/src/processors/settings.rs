@@ -19,6 +19,7 @@ pub struct Settings<'a> {
     values: &'a [(String, String)],
     now: UnixMillis,
     services: Option<&'a Services>,
+    processor: Option<&'a ProcessorDefinition>,
 }
 
 impl<'a> Settings<'a> {
@@ -29,6 +30,7 @@ impl<'a> Settings<'a> {
             values: &definition.properties,
             now,
             services: None,
+            processor: Some(definition),
         }
     }
 
@@ -39,6 +41,7 @@ impl<'a> Settings<'a> {
             values: &definition.properties,
             now,
             services: None,
+            processor: None,
         }
     }
 
@@ -125,6 +128,13 @@ impl<'a> Settings<'a> {
             .map_err(|error| format!("{name}: {error}"))
     }
 
+    /// The same as they stand: patterns and paths, which are no expressions.
+    pub fn dynamic_texts(&self) -> Vec<(String, String)> {
+        let is_own = |name: &str| self.kinds.iter().any(|property| property.name == name);
+        let further = self.values.iter().filter(|(name, _)| !is_own(name));
+        further.cloned().collect()
+    }
+
     /// The properties that the kind does not name, in the flow's order.
     pub fn dynamic(&self) -> Result<Vec<(String, Expression)>, String> {
         let is_own = |name: &str| self.kinds.iter().any(|property| property.name == name);
@@ -137,6 +147,13 @@ impl<'a> Settings<'a> {
             }
         }
         Ok(found)
+    }
+
+    /// The names of the processor's relationships, by their index; a service has none.
+    pub fn relationships(&self) -> Vec<String> {
+        self.processor
+            .map(ProcessorDefinition::relationships)
+            .unwrap_or_default()
     }
 
     fn value(&self, name: &str) -> Option<&'a str> {

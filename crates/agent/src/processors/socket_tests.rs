@@ -10,7 +10,11 @@ use crate::net::socket::Socket;
 use crate::testing::{Certificates, Out, Rig, wait_until};
 
 fn free_port() -> String {
-    let port = TcpListener::bind("[::]:0").unwrap().local_addr().unwrap().port();
+    let port = TcpListener::bind("[::]:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     port.to_string()
 }
 
@@ -32,11 +36,14 @@ fn texts(all: &[Out]) -> Vec<&str> {
 #[test]
 fn tcp_messages_are_cut_by_their_delimiter() {
     let port = free_port();
-    let mut rig = Rig::new("ListenTCP", &[
-        ("Listening Port", port.as_str()),
-        ("Message Delimiter", "\\n"),
-        ("Max Batch Size", "2"),
-    ]);
+    let mut rig = Rig::new(
+        "ListenTCP",
+        &[
+            ("Listening Port", port.as_str()),
+            ("Message Delimiter", "\\n"),
+            ("Max Batch Size", "2"),
+        ],
+    );
     rig.trigger().unwrap();
     let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
     stream.write_all(b"one\ntwo\nthr").unwrap();
@@ -52,20 +59,28 @@ fn tcp_messages_are_cut_by_their_delimiter() {
 #[test]
 fn a_tcp_flow_that_does_not_run_holds_its_peers_back() {
     let port = free_port();
-    let mut rig = Rig::new("ListenTCP", &[
-        ("Listening Port", port.as_str()),
-        ("Max Size of Message Queue", "10"),
-    ]);
+    let mut rig = Rig::new(
+        "ListenTCP",
+        &[
+            ("Listening Port", port.as_str()),
+            ("Max Size of Message Queue", "10"),
+        ],
+    );
     rig.trigger().unwrap();
     let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
-    stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    stream
+        .set_write_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
     let line = [vec![b'x'; 999], vec![b'\n']].concat();
     let mut sent = 0;
     // Until the queue, the task's buffer and both sockets' buffers are full.
     while sent < 100_000 && stream.write_all(&line).is_ok() {
         sent += 1;
     }
-    assert!(sent < 100_000, "100 MB were taken by a flow that does not run");
+    assert!(
+        sent < 100_000,
+        "100 MB were taken by a flow that does not run"
+    );
     drop(stream);
     let taken = take(&mut rig, "success", sent);
     assert!(taken.iter().take(sent).all(|out| out.content.len() == 999));
@@ -108,7 +123,9 @@ fn tls_is_by_the_service() {
     let nobody = crate::net::tls::client(None, false).unwrap();
     let address = format!("localhost:{port}");
     if let Ok(mut socket) = Socket::connect(&address, Some(&nobody), wait, wait, wait) {
-        let _ = socket.write_all(b"intruder\n").and_then(|()| socket.flush());
+        let _ = socket
+            .write_all(b"intruder\n")
+            .and_then(|()| socket.flush());
     }
     std::thread::sleep(Duration::from_millis(200));
     listen.trigger().unwrap();
@@ -118,14 +135,19 @@ fn tls_is_by_the_service() {
 #[test]
 fn udp_datagrams_over_a_full_queue_are_counted() {
     let port = free_port();
-    let mut rig = Rig::new("ListenUDP", &[
-        ("Listening Port", port.as_str()),
-        ("Max Size of Message Queue", "5"),
-    ]);
+    let mut rig = Rig::new(
+        "ListenUDP",
+        &[
+            ("Listening Port", port.as_str()),
+            ("Max Size of Message Queue", "5"),
+        ],
+    );
     rig.trigger().unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     for number in 0..20 {
-        socket.send_to(format!("n{number}").as_bytes(), format!("127.0.0.1:{port}")).unwrap();
+        socket
+            .send_to(format!("n{number}").as_bytes(), format!("127.0.0.1:{port}"))
+            .unwrap();
         std::thread::sleep(Duration::from_millis(5));
     }
     std::thread::sleep(Duration::from_millis(200));
@@ -133,25 +155,33 @@ fn udp_datagrams_over_a_full_queue_are_counted() {
     assert_eq!(texts(&taken), ["n0", "n1", "n2", "n3", "n4"]);
     assert_eq!(taken[0].attribute("udp.sender"), "127.0.0.1");
     let told = rig.bulletins();
-    assert!(told.iter().any(|text| text.starts_with("15 messages")), "{told:?}");
+    assert!(
+        told.iter().any(|text| text.starts_with("15 messages")),
+        "{told:?}"
+    );
 }
 
 #[test]
 fn syslog_is_read_into_attributes_by_both_ways() {
     for protocol in ["UDP", "TCP"] {
         let port = free_port();
-        let mut rig = Rig::new("ListenSyslog", &[
-            ("Listening Port", port.as_str()),
-            ("Protocol", protocol),
-            ("Parse Messages", "true"),
-        ]);
+        let mut rig = Rig::new(
+            "ListenSyslog",
+            &[
+                ("Listening Port", port.as_str()),
+                ("Protocol", protocol),
+                ("Parse Messages", "true"),
+            ],
+        );
         rig.trigger().unwrap();
         let good = "<34>1 2003-10-11T22:14:15.003Z host su 12 ID47 [a b=\"c\"] it failed";
         let old = "<13>Feb  5 17:32:18 10.0.0.99 Use the BFG!";
         if protocol == "UDP" {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             for text in [good, old, "nonsense"] {
-                socket.send_to(text.as_bytes(), format!("127.0.0.1:{port}")).unwrap();
+                socket
+                    .send_to(text.as_bytes(), format!("127.0.0.1:{port}"))
+                    .unwrap();
             }
         } else {
             let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
@@ -179,7 +209,10 @@ fn syslog_is_read_into_attributes_by_both_ways() {
         assert_eq!(read[1].attribute("syslog.timestamp"), "Feb  5 17:32:18");
         assert_eq!(read[1].attribute("syslog.msg"), "Use the BFG!");
         let invalid = take(&mut rig, "invalid", 1);
-        assert_eq!((invalid[0].text(), invalid[0].attribute("syslog.valid")), ("nonsense", "false"));
+        assert_eq!(
+            (invalid[0].text(), invalid[0].attribute("syslog.valid")),
+            ("nonsense", "false")
+        );
     }
 }
 
@@ -187,11 +220,14 @@ fn syslog_is_read_into_attributes_by_both_ways() {
 fn a_server_s_messages_are_taken_again_when_it_is_back() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = listener.local_addr().unwrap().to_string();
-    let mut rig = Rig::new("GetTCP", &[
-        ("Endpoint List", endpoint.as_str()),
-        ("Maximum Message Size", "8 B"),
-        ("Reconnection Interval", "50 ms"),
-    ]);
+    let mut rig = Rig::new(
+        "GetTCP",
+        &[
+            ("Endpoint List", endpoint.as_str()),
+            ("Maximum Message Size", "8 B"),
+            ("Reconnection Interval", "50 ms"),
+        ],
+    );
     rig.trigger().unwrap();
     let (mut stream, _) = listener.accept().unwrap();
     stream.write_all(b"one\nmuch too long\nbroken").unwrap();
@@ -216,12 +252,15 @@ fn content_goes_over_one_connection_or_one_each() {
     for single in ["false", "true"] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port().to_string();
-        let mut rig = Rig::new("PutTCP", &[
-            ("Hostname", "127.0.0.1"),
-            ("Port", "${port}"),
-            ("Connection Per FlowFile", single),
-            ("Outgoing Message Delimiter", "\\r\\n"),
-        ]);
+        let mut rig = Rig::new(
+            "PutTCP",
+            &[
+                ("Hostname", "127.0.0.1"),
+                ("Port", "${port}"),
+                ("Connection Per FlowFile", single),
+                ("Outgoing Message Delimiter", "\\r\\n"),
+            ],
+        );
         let big = vec![b'b'; 6 << 20];
         let reader = std::thread::spawn(move || {
             let mut all = Vec::new();
@@ -249,7 +288,10 @@ fn content_goes_over_one_connection_or_one_each() {
 fn a_connection_that_the_receiver_closed_is_made_anew() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
-    let mut rig = Rig::new("PutTCP", &[("Hostname", "127.0.0.1"), ("Port", port.as_str())]);
+    let mut rig = Rig::new(
+        "PutTCP",
+        &[("Hostname", "127.0.0.1"), ("Port", port.as_str())],
+    );
     for text in ["one", "two"] {
         rig.put(&[], text);
         rig.run();
@@ -271,13 +313,18 @@ fn a_connection_that_the_receiver_closed_is_made_anew() {
 fn datagrams_carry_what_fits() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port().to_string();
-    let mut rig = Rig::new("PutUDP", &[("Hostname", "127.0.0.1"), ("Port", port.as_str())]);
+    let mut rig = Rig::new(
+        "PutUDP",
+        &[("Hostname", "127.0.0.1"), ("Port", port.as_str())],
+    );
     rig.put(&[], "hello");
     rig.put(&[], vec![0; 65_508]);
     rig.run();
     assert_eq!(rig.counts(), [("success", 1), ("failure", 1)]);
     let mut buffer = [0; 100];
-    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
     let len = socket.recv(&mut buffer).unwrap();
     assert_eq!(&buffer[..len], b"hello");
 }

@@ -94,6 +94,14 @@ impl UpdateAttribute {
 }
 
 impl Processor for UpdateAttribute {
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         context: &Context,

@@ -11,6 +11,7 @@ use super::{FlowFileKind, ProvenanceKind, Repository};
 use crate::AgentError;
 use crate::connection::Connection;
 use crate::content::Claim;
+use crate::fail_point::fail_point;
 use crate::flowfile::{FlowFile, FlowFileId};
 use crate::records::{self, Writer};
 
@@ -54,6 +55,7 @@ impl CommitWait {
                     source,
                 })?;
         }
+        fail_point("repository.after_flush");
         Ok(())
     }
 }
@@ -67,6 +69,15 @@ impl Repository {
     /// Commits and waits until the disk has it, if it is to be there at all.
     pub(crate) fn commit_and_wait(&self, commit: Commit<'_>) -> Result<(), AgentError> {
         self.append(commit, Durability::Disk, true)?.wait()
+    }
+
+    /// Waits until all that was committed before is on the disk.
+    pub(crate) fn wait_for_disk(&self) -> Result<(), AgentError> {
+        let need = self.need(Durability::Disk);
+        let (done, records) = waiting(true, need);
+        self.journal.append(&[], need, done).map_err(refused)?;
+        let content = self.content_barrier(true, need).map_err(refused)?;
+        CommitWait { records, content }.wait()
     }
 
     /// Writes content ahead of its session's commit, so that memory does not hold it. Until then
@@ -86,6 +97,7 @@ impl Repository {
         if self.content_journal.is_some() && !commit.claims.is_empty() {
             let claims = std::mem::take(&mut commit.claims);
             self.write_content(&claims, need).map_err(refused)?;
+            fail_point("repository.content");
         }
         let wait = self.place(commit, need, waits)?;
         let content_end = self.content_journal.as_ref().map(|journal| journal.end().0);
@@ -132,6 +144,7 @@ impl Repository {
                 version: records::VERSION,
                 parts: &parts,
             };
+            fail_point("repository.before_flush");
             let (done, records) = waiting(waits, need);
             let placed = if is_vital {
                 self.journal.append_vital(&[frame], need, done)
@@ -212,6 +225,7 @@ impl Repository {
         if let Some((key, bytes)) = commit.state {
             self.book.lock().states.insert(key.to_owned(), bytes);
         }
+        fail_point("repository.transfer");
         for put in commit.puts {
             put.connection.push(put.flow_files, put.penalized);
         }

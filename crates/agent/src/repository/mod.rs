@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use base::{Clock, SystemClock};
+use base::{Clock, SystemClock, UnixMillis};
 use bytes::Bytes;
 use journal::{Disk, Journal, JournalError, JournalOptions, Position};
 use parking_lot::{Mutex, RwLock};
@@ -35,8 +35,9 @@ use crate::AgentError;
 use crate::connection::Connection;
 use crate::content::{Arena, Claim, Contents, Store};
 use crate::flowfile::{FlowFile, FlowFileId};
-use crate::limits::{JOURNAL_PENDING_BYTES_MAX, SPARE_SEGMENTS_MAX};
-use crate::provenance::{Filter, Provenance, ProvenanceEvent, ProvenanceStatus};
+use crate::limits::{JOURNAL_PENDING_BYTES_MAX, SESSION_FLOW_FILES_MAX, SPARE_SEGMENTS_MAX};
+use crate::provenance::{EventKind, Events, Filter, Provenance, ProvenanceEvent, ProvenanceStatus};
+use crate::supervisor::CONTROLLER;
 
 pub(crate) use commit::{Commit, Put};
 pub use options::{ContentKind, FlowFileKind, ProvenanceKind, RepositoryLimits, RepositoryOptions};
@@ -175,7 +176,7 @@ impl Repository {
         repository.save_new(CONTENT_STATE, options.content.mark().as_bytes())?;
         if must_snapshot {
             // Frames that never happened must not be read again behind those that come now.
-            repository.tidy()?;
+            repository.replace()?;
         }
         Ok(repository)
     }
@@ -282,6 +283,47 @@ impl Repository {
         }
         book.active
             .retain(|active| !connections.iter().any(|gone| Arc::ptr_eq(gone, active)));
+    }
+
+    /// Drops what waits in the connections that `is_meant` names, running or parked, and waits
+    /// until that is durable; how many FlowFiles that were. A crash before leaves them queued.
+    pub(crate) fn discard(
+        &self,
+        now: UnixMillis,
+        is_meant: &dyn Fn(&str) -> bool,
+    ) -> Result<u64, AgentError> {
+        // They hold their content until nothing durable names it.
+        let mut gone: Vec<FlowFile> = Vec::new();
+        {
+            let mut book = self.book.lock();
+            for connection in &book.active {
+                if is_meant(&connection.definition.id) {
+                    gone.extend(connection.discard());
+                }
+            }
+            book.parked.retain(|id, parked| {
+                let goes = is_meant(id);
+                if goes {
+                    gone.extend(parked.drain(..));
+                }
+                !goes
+            });
+        }
+        for part in gone.chunks(SESSION_FLOW_FILES_MAX) {
+            let mut events = Events::default();
+            if self.has_provenance() {
+                for flow_file in part {
+                    events.note(EventKind::Drop, flow_file.id, "cleared by an operator");
+                }
+            }
+            let commit = Commit {
+                removed: part.iter().map(|flow_file| flow_file.id).collect(),
+                events: events.encode(CONTROLLER, CONTROLLER, now),
+                ..Commit::default()
+            };
+            self.commit_and_wait(commit)?;
+        }
+        Ok(gone.len() as u64)
     }
 
     /// Counts for the status.

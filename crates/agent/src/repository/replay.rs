@@ -106,11 +106,9 @@ impl<'c> Replay<'c> {
     }
 
     pub(super) fn frame(&mut self, frame: FrameRef<'_>) -> Result<(), RecordError> {
-        if self.is_cut {
-            return Ok(());
-        }
         self.frame = frame.position;
         match frame.kind {
+            records::COMMIT if self.is_cut => Ok(()),
             records::COMMIT => self.commit(frame),
             records::SNAPSHOT => self.snapshot(frame),
             _ => Ok(()),
@@ -122,9 +120,7 @@ impl<'c> Replay<'c> {
         self.staging = None;
         self.is_staged = false;
         let (operations, content) = records::split(frame.payload)?;
-        if let (Some(needed), Some(end)) = (records::needed_content(operations)?, self.content_end)
-            && needed > end
-        {
+        if self.lacks_content(operations)? {
             self.is_cut = true;
             return Ok(());
         }
@@ -136,8 +132,10 @@ impl<'c> Replay<'c> {
         let Some((&flags, rest)) = frame.payload.split_first() else {
             return Ok(());
         };
+        let (operations, _) = records::split(rest)?;
         if flags & records::BEGINS != 0 {
-            self.staging = Some(Table::default());
+            let is_whole = !self.lacks_content(operations)?;
+            self.staging = is_whole.then(Table::default);
             self.parts = 0;
             self.is_broken = false;
         }
@@ -145,17 +143,26 @@ impl<'c> Replay<'c> {
             return Ok(());
         }
         self.is_staged = true;
-        let (operations, _) = records::split(rest)?;
         records::read(operations, self)?;
         if flags & records::ENDS != 0
             && let Some(whole) = self.staging.take()
         {
             if !self.is_broken {
                 self.now = whole;
+                // What never happened before it is replaced with all the rest.
+                self.is_cut = false;
             }
             self.is_staged = false;
         }
         Ok(())
+    }
+
+    /// Whether a frame leans on content that is not there.
+    fn lacks_content(&self, operations: &[u8]) -> Result<bool, RecordError> {
+        let needed = records::needed_content(operations)?;
+        Ok(needed
+            .zip(self.content_end)
+            .is_some_and(|(needed, end)| needed > end))
     }
 
     fn table(&mut self) -> &mut Table {

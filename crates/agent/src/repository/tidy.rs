@@ -10,6 +10,7 @@ use super::commit::append_when_room;
 use super::{FlowFileKind, Repository};
 use crate::AgentError;
 use crate::content::Claim;
+use crate::fail_point::fail_point;
 use crate::flowfile::FlowFile;
 use crate::records::{self, ClaimAt, Writer};
 
@@ -17,10 +18,20 @@ impl Repository {
     /// Moves old content forward where it pins too much, writes a snapshot, and gives back what
     /// the journals no longer need.
     pub(super) fn tidy(&self) -> Result<(), AgentError> {
+        self.tidy_as(true)
+    }
+
+    /// Writes a snapshot that replaces frames which never happened. No content is moved: if the
+    /// content's journal grew before the snapshot is durable, those frames would seem whole.
+    pub(super) fn replace(&self) -> Result<(), AgentError> {
+        self.tidy_as(false)
+    }
+
+    fn tidy_as(&self, moves: bool) -> Result<(), AgentError> {
         if self.is_snapshotting.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let outcome = self.snapshot_and_reclaim();
+        let outcome = self.snapshot_and_reclaim(moves);
         self.is_snapshotting.store(false, Ordering::Release);
         outcome.map_err(|source| AgentError::Repository {
             action: "tidy",
@@ -36,9 +47,11 @@ impl Repository {
         }
     }
 
-    fn snapshot_and_reclaim(&self) -> Result<(), JournalError> {
+    fn snapshot_and_reclaim(&self, moves: bool) -> Result<(), JournalError> {
         let gate = self.gate.write();
-        self.move_old_content()?;
+        if moves {
+            self.move_old_content()?;
+        }
         let begin = self.journal.end();
         let bytes = self.write_snapshot()?;
         // A claim that ends after this line ends by a frame behind the snapshot, which may yet be
@@ -80,6 +93,7 @@ impl Repository {
         if before > self.journal.start() {
             self.journal.mark(before)?;
         }
+        fail_point("repository.reclaim");
         self.journal.reclaim(keep)?;
         if let (Some(journal), Some(keep)) = (&self.content_journal, content_keep) {
             journal.mark(journal.durable_end())?;
@@ -98,7 +112,10 @@ impl Repository {
             bytes: 0,
             parts: 0,
         };
-        let mut writer = out.part();
+        let mut writer = match &self.content_journal {
+            Some(journal) => out.part().behind_content(journal.end()),
+            None => out.part(),
+        };
         writer.counter(self.next_id.load(Ordering::Relaxed));
         for (key, bytes) in &book.states {
             writer.state(key, bytes);
@@ -262,6 +279,7 @@ impl SnapshotWriter<'_> {
             parts: &parts,
         };
         self.bytes += frame.framed_len();
+        fail_point("repository.snapshot");
         append_when_room(self.journal, frame).map(drop)
     }
 }

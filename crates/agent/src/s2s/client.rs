@@ -55,10 +55,17 @@ pub(crate) fn greet<S: Read + Write>(
     let mut properties = vec![
         ("GZIP", request.is_packed.to_string()),
         ("PORT_IDENTIFIER", request.port_id.clone()),
-        ("REQUEST_EXPIRATION_MILLIS", request.expiration.as_millis().to_string()),
+        (
+            "REQUEST_EXPIRATION_MILLIS",
+            request.expiration.as_millis().to_string(),
+        ),
     ];
     if version >= 5 {
-        let wishes = [("BATCH_COUNT", count), ("BATCH_SIZE", bytes), ("BATCH_DURATION", millis)];
+        let wishes = [
+            ("BATCH_COUNT", count),
+            ("BATCH_SIZE", bytes),
+            ("BATCH_DURATION", millis),
+        ];
         let wishes = wishes.into_iter().filter(|(_, wish)| *wish > 0);
         properties.extend(wishes.map(|(name, wish)| (name, wish.to_string())));
     }
@@ -95,7 +102,9 @@ pub(crate) fn has_data<S: Read + Write>(wire: &mut Wire<S>) -> io::Result<bool> 
     match read_response(wire)?.code {
         Code::MoreData => Ok(true),
         Code::NoMoreData => Ok(false),
-        code => Err(invalid(&format!("the peer answers {code:?} to a wish for data"))),
+        code => Err(invalid(&format!(
+            "the peer answers {code:?} to a wish for data"
+        ))),
     }
 }
 
@@ -113,7 +122,9 @@ fn negotiate<S: Read + Write>(
             VERSION_OK => return Ok(version),
             DIFFERENT_VERSION => {
                 let theirs = read_u32(wire)?;
-                let common = versions.iter().find(|own| **own <= theirs && **own < version);
+                let common = versions
+                    .iter()
+                    .find(|own| **own <= theirs && **own < version);
                 let Some(common) = common else {
                     wire.write_all(&[ABORT])?;
                     write_text(wire, "no common version")?;

@@ -100,7 +100,8 @@ pub(crate) fn read_response(from: &mut impl Read) -> io::Result<Response> {
 
 /// Writes a text of up to 65,535 bytes.
 pub(crate) fn write_text(out: &mut impl Write, text: &str) -> io::Result<()> {
-    let len = u16::try_from(text.len()).map_err(|_| invalid("a text is longer than 65535 bytes"))?;
+    let len =
+        u16::try_from(text.len()).map_err(|_| invalid("a text is longer than 65535 bytes"))?;
     out.write_all(&len.to_be_bytes())?;
     out.write_all(text.as_bytes())
 }
@@ -296,11 +297,15 @@ impl<R: Read> Unpacker<R> {
             return Err(invalid("the peer's compressed data is damaged"));
         }
         let mut bytes = Vec::new();
-        (&mut self.inner).take(u64::from(packed)).read_to_end(&mut bytes)?;
+        (&mut self.inner)
+            .take(u64::from(packed))
+            .read_to_end(&mut bytes)?;
         self.block.clear();
         self.at = 0;
         let plain = ZlibDecoder::new(bytes.as_slice());
-        plain.take(u64::from(len) + 1).read_to_end(&mut self.block)?;
+        plain
+            .take(u64::from(len) + 1)
+            .read_to_end(&mut self.block)?;
         match self.block.len() == len as usize {
             true => Ok(()),
             false => Err(invalid("the peer's compressed data is damaged")),
@@ -398,7 +403,10 @@ mod tests {
         );
         let mut from = out.as_slice();
         let confirm = read_response(&mut from).unwrap();
-        assert_eq!((confirm.code, confirm.message.as_str()), (Code::Confirm, "123"));
+        assert_eq!(
+            (confirm.code, confirm.message.as_str()),
+            (Code::Confirm, "123")
+        );
         assert_eq!(read_response(&mut from).unwrap().code, Code::Continue);
         let head = read_head(&mut from).unwrap();
         assert_eq!(head.attributes, [("a".to_owned(), "bc".to_owned())]);

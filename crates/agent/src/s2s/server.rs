@@ -293,7 +293,10 @@ fn shake_hands(wire: &mut Wire<Stream>, ports: &Ports) -> io::Result<Shaken> {
         properties.insert(name, read_text(wire)?);
     }
     let number = |name: &str| {
-        properties.get(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
+        properties
+            .get(name)
+            .and_then(|text| text.parse::<u64>().ok())
+            .unwrap_or(0)
     };
     let is_packed = properties.get("GZIP").is_some_and(|text| text == "true");
     let Some(id) = properties.get("PORT_IDENTIFIER") else {

@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use flate2::Crc;
 
 use super::codec::{
-    Checked, Code, PacketHead, Packer, Response, Unpacker, invalid, read_head, read_response,
+    Checked, Code, Packer, PacketHead, Response, Unpacker, invalid, read_head, read_response,
     write_head, write_response,
 };
 
@@ -197,5 +197,8 @@ fn read_packet<T, E: From<io::Error>>(
 }
 
 fn unexpected(wanted: &str, answer: &Response) -> io::Error {
-    invalid(&format!("the peer answers {:?} {} instead of {wanted}", answer.code, answer.message))
+    invalid(&format!(
+        "the peer answers {:?} {} instead of {wanted}",
+        answer.code, answer.message
+    ))
 }

@@ -19,7 +19,11 @@ pub(crate) struct Wire<S> {
 
 impl<S: Read + Write> Wire<S> {
     /// A connection that gives up when nothing comes for `wait`, or a while after `stops`.
-    pub(crate) fn new(stream: S, wait: Duration, stops: impl Fn() -> bool + Send + 'static) -> Self {
+    pub(crate) fn new(
+        stream: S,
+        wait: Duration,
+        stops: impl Fn() -> bool + Send + 'static,
+    ) -> Self {
         Wire {
             stream,
             out: Vec::new(),

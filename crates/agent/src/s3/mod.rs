@@ -94,8 +94,10 @@ impl Bucket {
             .map(|(name, value)| (sign::encode(name, false), sign::encode(value, false)))
             .collect();
         query.sort();
-        let query: Vec<String> =
-            query.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let query: Vec<String> = query
+            .into_iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
         let query = query.join("&");
         let time = time(now);
         let mut headers: Vec<(String, String)> = ask
@@ -108,7 +110,10 @@ impl Bucket {
         if self.requester_pays {
             headers.push(("x-amz-request-payer".to_owned(), "requester".to_owned()));
         }
-        let token = self.credentials.as_ref().and_then(|found| found.session_token.clone());
+        let token = self
+            .credentials
+            .as_ref()
+            .and_then(|found| found.session_token.clone());
         headers.extend(token.map(|token| ("x-amz-security-token".to_owned(), token)));
         headers.push(("host".to_owned(), host));
         headers.sort();
@@ -128,7 +133,9 @@ impl Bucket {
             true => format!("{origin}{path}"),
             false => format!("{origin}{path}?{query}"),
         };
-        let mut request = client.request(ask.method, url).headers(header_map(&headers)?);
+        let mut request = client
+            .request(ask.method, url)
+            .headers(header_map(&headers)?);
         if let Some(authorization) = authorization {
             request = request.header(reqwest::header::AUTHORIZATION, authorization);
         }
@@ -174,7 +181,9 @@ impl Bucket {
                 key: field("Key"),
                 etag: field("ETag").trim_matches('"').to_owned(),
                 last_modified: field("LastModified"),
-                size: field("Size").parse().map_err(|_| "the listing names no size".to_owned())?,
+                size: field("Size")
+                    .parse()
+                    .map_err(|_| "the listing names no size".to_owned())?,
                 storage_class: field("StorageClass"),
             });
         }
@@ -189,12 +198,18 @@ impl Bucket {
             Some(endpoint) => endpoint.clone(),
             None => format!("https://s3.{}.amazonaws.com", self.region),
         };
-        let url: reqwest::Url =
-            base.parse().map_err(|error| format!("'{base}' is no endpoint: {error}"))?;
-        let name = url.host_str().ok_or_else(|| format!("'{base}' names no host"))?;
+        let url: reqwest::Url = base
+            .parse()
+            .map_err(|error| format!("'{base}' is no endpoint: {error}"))?;
+        let name = url
+            .host_str()
+            .ok_or_else(|| format!("'{base}' names no host"))?;
         let is_virtual = self.is_virtual
             && name != "localhost"
-            && name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_err();
+            && name
+                .trim_matches(['[', ']'])
+                .parse::<std::net::IpAddr>()
+                .is_err();
         let name = match is_virtual {
             true => format!("{}.{name}", self.name),
             false => name.to_owned(),
@@ -234,7 +249,11 @@ pub(crate) async fn upload_id(answer: Response) -> Result<String, String> {
 /// What completes an upload in parts.
 pub(crate) fn parts(etags: &[String]) -> String {
     let part = |(index, etag): (usize, &String)| {
-        format!("<Part><PartNumber>{}</PartNumber><ETag>{}</ETag></Part>", index + 1, xml::escape(etag))
+        format!(
+            "<Part><PartNumber>{}</PartNumber><ETag>{}</ETag></Part>",
+            index + 1,
+            xml::escape(etag)
+        )
     };
     let parts: String = etags.iter().enumerate().map(part).collect();
     format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>")
@@ -245,20 +264,28 @@ pub(crate) async fn completed(answer: Response) -> Result<String, String> {
     let text = bounded_text(answer).await?;
     match xml::elements(&text, "Error").first() {
         Some(error) => Err(words(error)),
-        None => Ok(xml::text(&text, "ETag").unwrap_or_default().trim_matches('"').to_owned()),
+        None => Ok(xml::text(&text, "ETag")
+            .unwrap_or_default()
+            .trim_matches('"')
+            .to_owned()),
     }
 }
 
 async fn bounded_text(mut answer: Response) -> Result<String, String> {
     let mut bytes = Vec::new();
     loop {
-        let piece = answer.chunk().await.map_err(|error| base::report(&error.without_url()))?;
+        let piece = answer
+            .chunk()
+            .await
+            .map_err(|error| base::report(&error.without_url()))?;
         let Some(piece) = piece else {
             break;
         };
         bytes.extend_from_slice(&piece);
         if bytes.len() > S3_ANSWER_BYTES_MAX {
-            return Err(format!("the answer is longer than {S3_ANSWER_BYTES_MAX} bytes"));
+            return Err(format!(
+                "the answer is longer than {S3_ANSWER_BYTES_MAX} bytes"
+            ));
         }
     }
     String::from_utf8(bytes).map_err(|_| "the answer is no text".to_owned())

@@ -33,7 +33,11 @@ pub(crate) struct Signed<'r> {
 /// The value of the header `Authorization`.
 pub(crate) fn authorization(credentials: &Credentials, signed: &Signed<'_>) -> String {
     let date = signed.time.get(..8).unwrap_or_default();
-    let names: Vec<&str> = signed.headers.iter().map(|(name, _)| name.as_str()).collect();
+    let names: Vec<&str> = signed
+        .headers
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
     let names = names.join(";");
     let headers: String = signed
         .headers
@@ -45,7 +49,11 @@ pub(crate) fn authorization(credentials: &Credentials, signed: &Signed<'_>) -> S
         signed.method, signed.path, signed.query, signed.payload
     );
     let scope = format!("{date}/{}/s3/aws4_request", signed.region);
-    let text = format!("AWS4-HMAC-SHA256\n{}\n{scope}\n{}", signed.time, hash(request.as_bytes()));
+    let text = format!(
+        "AWS4-HMAC-SHA256\n{}\n{scope}\n{}",
+        signed.time,
+        hash(request.as_bytes())
+    );
     let mut key = hmac_of(format!("AWS4{}", credentials.secret_key).as_bytes(), date);
     for part in [signed.region, "s3", "aws4_request"] {
         key = hmac_of(key.as_ref(), part);
@@ -108,7 +116,10 @@ mod tests {
         let empty = hash(b"");
         let check = |path: &str, query: &str, more: &[(&str, &str)], signature: &str| {
             let mut headers = vec![
-                ("host".to_owned(), "examplebucket.s3.amazonaws.com".to_owned()),
+                (
+                    "host".to_owned(),
+                    "examplebucket.s3.amazonaws.com".to_owned(),
+                ),
                 ("x-amz-content-sha256".to_owned(), empty.clone()),
                 ("x-amz-date".to_owned(), "20130524T000000Z".to_owned()),
             ];

@@ -22,7 +22,9 @@ pub(crate) fn text(xml: &str, name: &str) -> Option<String> {
 
 /// Writes text so that it can stand in an element.
 pub(crate) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }
 
 fn unescape(text: &str) -> String {
@@ -35,10 +37,12 @@ fn unescape(text: &str) -> String {
             rest = behind;
             continue;
         };
-        let number = name.strip_prefix('#').and_then(|number| match number.strip_prefix('x') {
-            Some(digits) => u32::from_str_radix(digits, 16).ok(),
-            None => number.parse().ok(),
-        });
+        let number = name
+            .strip_prefix('#')
+            .and_then(|number| match number.strip_prefix('x') {
+                Some(digits) => u32::from_str_radix(digits, 16).ok(),
+                None => number.parse().ok(),
+            });
         match name {
             "amp" => out.push('&'),
             "lt" => out.push('<'),
@@ -66,7 +70,10 @@ mod tests {
         assert_eq!(elements(xml, "C"), ["<K>2</K>", "x"]);
         assert_eq!(text(xml, "E"), None);
         assert_eq!(text("<K>open", "K"), None);
-        assert_eq!(unescape("a & b &nope; &#99999999;"), "a & b &nope; &#99999999;");
+        assert_eq!(
+            unescape("a & b &nope; &#99999999;"),
+            "a & b &nope; &#99999999;"
+        );
         assert_eq!(unescape(&escape("<a&b>")), "<a&b>");
     }
 }

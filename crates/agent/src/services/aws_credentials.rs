@@ -69,9 +69,9 @@ impl AwsCredentials {
             let field = |name: &str| {
                 let mut pairs = text.lines().filter_map(|line| line.split_once('='));
                 let found = pairs.find(|(key, _)| key.trim() == name);
-                found.map(|(_, value)| value.trim().to_owned()).ok_or_else(|| {
-                    format!("Credentials File '{file}' has no line `{name}=…`")
-                })
+                found
+                    .map(|(_, value)| value.trim().to_owned())
+                    .ok_or_else(|| format!("Credentials File '{file}' has no line `{name}=…`"))
             };
             return Ok(made(field("accessKey")?, field("secretKey")?, None));
         }

@@ -38,6 +38,7 @@ use base::UnixMillis;
 use crate::AgentError;
 use crate::definition::ServiceDefinition;
 use crate::processors::{Dynamic, PropertyKind, Settings, Shape};
+use crate::record_sets;
 
 pub use aws_credentials::AwsCredentials;
 pub use proxy_configuration::{ProxyConfiguration, ProxyType};
@@ -70,6 +71,12 @@ pub const SERVICES: &[&ServiceKind] = &[
     &state_storage::PERSISTENT,
     &state_storage::ROCKS_DB,
     &state_storage::VOLATILE,
+    &record_sets::JSON_READER,
+    &record_sets::JSON_WRITER,
+    &record_sets::CSV_READER,
+    &record_sets::CSV_WRITER,
+    &record_sets::XML_READER,
+    &record_sets::XML_WRITER,
 ];
 
 /// The services of a running flow, by id.

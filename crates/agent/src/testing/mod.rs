@@ -4,6 +4,7 @@
 mod broker;
 mod certs;
 mod group;
+mod hand;
 mod http;
 mod mqtt;
 mod rig;
@@ -11,6 +12,7 @@ mod rig_tests;
 
 pub(crate) use broker::Broker;
 pub(crate) use certs::Certificates;
+pub(crate) use hand::HandFlow;
 pub(crate) use http::{Answer, HttpPeer, Seen};
 pub(crate) use mqtt::MqttPeer;
 pub(crate) use rig::{Out, Rig};
@@ -24,7 +26,8 @@ use journal::RealDisk;
 
 use crate::bulletins::Bulletins;
 use crate::definition::Flow;
-use crate::engine::{Engine, Failure, Ground, Prepared};
+use crate::engine::{Engine, EngineOptions, Failure, Ground, Prepared};
+use crate::parameters::Outside;
 use crate::repository::{Repository, RepositoryLimits, RepositoryOptions};
 
 /// A repository in `dir` that tidies up often, and the rest of the ground.
@@ -39,13 +42,21 @@ pub(crate) fn ground_with(
     options: RepositoryOptions,
 ) -> Ground {
     let limits = RepositoryLimits {
-        segment_bytes: 4 << 20,
+        segment_bytes: 16 << 20,
         snapshot_bytes_min: 1 << 20,
         pinned_bytes_max: 4 << 20,
         content_pinned_bytes_max: 4 << 20,
         reserve_bytes: 64 << 10,
     };
-    let options = RepositoryOptions { limits, ..options };
+    ground_as(dir, runtime, RepositoryOptions { limits, ..options })
+}
+
+/// A repository as `options` say, and the rest of the ground.
+pub(crate) fn ground_as(
+    dir: &Path,
+    runtime: &tokio::runtime::Runtime,
+    options: RepositoryOptions,
+) -> Ground {
     Ground {
         repository: Repository::open(Arc::new(RealDisk), &dir.join("repository"), options).unwrap(),
         bulletins: Arc::new(Bulletins::default()),
@@ -53,6 +64,8 @@ pub(crate) fn ground_with(
         runtime: runtime.handle().clone(),
         failure: Arc::new(Failure::default()),
         ports: crate::s2s::Ports::default(),
+        options: EngineOptions::default(),
+        outside: Outside::default(),
     }
 }
 
@@ -111,4 +124,20 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "waited too long until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// A flow that makes a FlowFile each 10 ms and logs it; the queue between is `q`.
+pub(crate) fn make_and_log(name: &str) -> String {
+    format!(
+        "
+MiNiFi Config Version: 3
+Flow Controller: {{name: {name}}}
+Processors:
+- {{name: make, class: GenerateFlowFile, scheduling period: 10 ms}}
+- {{name: log, class: LogAttribute, auto-terminated relationships list: [success],
+   Properties: {{Log Level: trace, FlowFiles To Log: 0}}}}
+Connections:
+- {{id: q, source name: make, source relationship name: success, destination name: log}}
+"
+    )
 }

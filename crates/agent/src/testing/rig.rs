@@ -103,7 +103,7 @@ impl Rig {
     /// Triggers the processor once; the error is its bulletin.
     pub(crate) fn trigger(&mut self) -> Result<Next, String> {
         let worker = self.worker(IT);
-        trigger(&worker.context, worker.processor.as_mut()).map_err(|error| error.to_string())
+        trigger(&worker.context, worker.processor.as_mut()).map_err(|error| base::report(&error))
     }
 
     /// Triggers it until nothing waits for it and it does not ask to go on, as the engine would.
@@ -209,6 +209,13 @@ impl Rig {
             .iter()
             .map(|r| (r.as_str(), self.count(r)));
         counts.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Bytes of new content that the processor wrote.
+    pub(crate) fn bytes_written(&self) -> u64 {
+        let nodes = self.running().engine.nodes();
+        let node = nodes.iter().find(|node| node.id == IT);
+        node.map_or(0, |node| node.bytes_written)
     }
 
     /// The processor's durable state.

@@ -129,6 +129,7 @@ async fn measure(setting: &Setting) -> Result<Outcome, LabError> {
             .collect(),
         peers: Vec::new(),
         series: watch.series(stats::curve(&sorted)),
+        ..Outcome::default()
     })
 }
 

@@ -1,11 +1,14 @@
 //! The table of experiments, in the order in which `thalweg lab list` prints them.
 
+mod agent_idle;
 mod fleet;
 mod line;
+mod repositories;
 mod rest_proxy;
 mod store_restart;
 mod store_topics;
 mod store_vs_kafka;
+mod tail;
 
 use crate::experiment::Experiment;
 
@@ -18,4 +21,8 @@ pub const ALL: &[Experiment] = &[
     rest_proxy::EXPERIMENT,
     fleet::register::EXPERIMENT,
     fleet::heartbeat::EXPERIMENT,
+    tail::EXPERIMENT,
+    repositories::EXPERIMENT,
+    repositories::small::EXPERIMENT,
+    agent_idle::EXPERIMENT,
 ];

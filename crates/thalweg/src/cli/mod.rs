@@ -198,9 +198,9 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Up(args) => up::run(*args),
         Command::Agent(args) => {
-            crate::telemetry::start_agent_logs();
+            let logs = agent::Logs::start();
             crate::demo::end_with_parent();
-            agent::cli::run(*args)
+            agent::cli::run(*args, &logs)
                 .map(|()| ExitCode::SUCCESS)
                 .map_err(|error| Failure(base::report(&error)))
         }

@@ -13,10 +13,10 @@ use crate::agent::tail_flow;
 use crate::harness::{Answer, Running, Up, curl, eventually, folder, succeed, test_env};
 
 /// A fleet that lets nobody in without a certificate, and whoever calls it.
-struct Fleet {
-    dir: tempfile::TempDir,
-    certificates: Certificates,
-    up: Up,
+pub struct Fleet {
+    pub dir: tempfile::TempDir,
+    pub certificates: Certificates,
+    pub up: Up,
 }
 
 /// An agent as a process of its own.
@@ -26,12 +26,14 @@ struct Agent {
 }
 
 impl Fleet {
-    fn start() -> Fleet {
+    /// Starts it on free ports.
+    pub fn start() -> Fleet {
         let dir = folder();
         let certificates = Certificates::make(dir.path());
         for (name, subject) in [
             ("newest", "/OU=edge/CN=newest"),
             ("oldest", "/OU=edge/CN=oldest"),
+            ("native", "/OU=edge/CN=native"),
         ] {
             issue(dir.path(), name, subject);
         }
@@ -64,7 +66,8 @@ impl Fleet {
         }
     }
 
-    fn url(&self, path: &str) -> String {
+    /// An address of the fleet.
+    pub fn url(&self, path: &str) -> String {
         format!("https://localhost:{}{path}", self.up.port("fleet"))
     }
 
@@ -77,17 +80,20 @@ impl Fleet {
         curl(&[&login, arguments, &[&url]].concat())
     }
 
-    fn call(&self, arguments: &[&str], path: &str) -> Answer {
+    /// A request of an operator's.
+    pub fn call(&self, arguments: &[&str], path: &str) -> Answer {
         self.call_as("ann", arguments, path)
     }
 
-    fn get(&self, path: &str) -> Value {
+    /// Reads JSON of the management API.
+    pub fn get(&self, path: &str) -> Value {
         let answer = self.call(&[], path);
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
         answer.json()
     }
 
-    fn send(&self, method: &str, path: &str, body: &Value) -> Value {
+    /// Sends JSON to the management API.
+    pub fn send(&self, method: &str, path: &str, body: &Value) -> Value {
         let answer = self.call(&["--request", method, "--data", &body.to_string()], path);
         assert!(
             answer.status < 300,
@@ -99,7 +105,7 @@ impl Fleet {
     }
 
     /// Asks for an operation and waits for its end.
-    fn done(&self, agent: &str, operation: &Value) -> Value {
+    pub fn done(&self, agent: &str, operation: &Value) -> Value {
         let asked = self.send(
             "POST",
             &format!("/api/v1/agents/{agent}/operations"),
@@ -442,7 +448,8 @@ fn a_class_of_both_libraries_silences_nobody() {
     assert_eq!(others.status, 403, "{}", others.body);
 }
 
-fn upload(fleet: &Fleet, file: &Path, name: &str) -> Value {
+/// Uploads a resource.
+pub fn upload(fleet: &Fleet, file: &Path, name: &str) -> Value {
     let path = format!("/api/v1/resources?name={name}");
     let file = file.to_str().unwrap();
     let answer = fleet.call(

@@ -8,6 +8,7 @@
 
 mod access;
 mod agent;
+mod agent_c2;
 mod backup;
 mod cli;
 mod clients;

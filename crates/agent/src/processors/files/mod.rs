@@ -13,6 +13,9 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+
 /// Makes what was done to the names in a folder durable.
 pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
     let folder = if folder.as_os_str().is_empty() {
@@ -21,4 +24,18 @@ pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
         folder
     };
     File::open(folder)?.sync_all()
+}
+
+/// The URI of a file, for provenance.
+pub(super) fn file_uri(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut uri = "file://".to_owned();
+    for byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-_.~".contains(byte) {
+            uri.push(char::from(*byte));
+        } else {
+            let _ = write!(uri, "%{byte:02X}");
+        }
+    }
+    uri
 }

@@ -128,8 +128,7 @@ impl Leftovers {
         };
         session.set_state(all.to_bytes())?;
         fail_point("files.read");
-        session.commit()?;
-        session.record_state(all.to_bytes())?;
+        session.commit_and_wait()?;
         *self = all;
         fail_point("files.committed");
         let outcome = self.finish(context, session);

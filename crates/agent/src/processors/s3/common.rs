@@ -11,9 +11,11 @@ use crate::s3::{Bucket, Credentials};
 use crate::services::{AwsCredentials, ProxyConfiguration, ProxyType};
 use crate::session::ProcessSession;
 
-pub(super) const KEY: PropertyKind =
-    PropertyKind::new("Object Key", "The object's key; the attribute filename when empty.")
-        .expressions(Expressions::FlowFile);
+pub(super) const KEY: PropertyKind = PropertyKind::new(
+    "Object Key",
+    "The object's key; the attribute filename when empty.",
+)
+.expressions(Expressions::FlowFile);
 
 pub(super) const BUCKET: PropertyKind = PropertyKind::new("Bucket", "The bucket.")
     .required()
@@ -32,12 +34,15 @@ pub(super) const CREDENTIALS_FILE: PropertyKind = PropertyKind::new(
     "File with lines `accessKey=…` and `secretKey=…`, instead of the keys.",
 );
 
-pub(super) const CREDENTIALS_SERVICE: PropertyKind =
-    PropertyKind::new("AWS Credentials Provider service", "The account, instead of all that.")
-        .shape(Shape::Service("AWSCredentialsService"));
+pub(super) const CREDENTIALS_SERVICE: PropertyKind = PropertyKind::new(
+    "AWS Credentials Provider service",
+    "The account, instead of all that.",
+)
+.shape(Shape::Service("AWSCredentialsService"));
 
-pub(super) const REGION: PropertyKind =
-    PropertyKind::new("Region", "The region of the bucket.").default("us-west-2").required();
+pub(super) const REGION: PropertyKind = PropertyKind::new("Region", "The region of the bucket.")
+    .default("us-west-2")
+    .required();
 
 pub(super) const TIMEOUT: PropertyKind =
     PropertyKind::new("Communications Timeout", "Longest wait for the server.")
@@ -126,11 +131,18 @@ impl Way {
         flow_file: &FlowFile,
     ) -> Result<(Bucket, String), String> {
         let scope = session.scope(flow_file);
-        let name = self.bucket_name.evaluate(scope).map_err(|error| error.to_string())?;
+        let name = self
+            .bucket_name
+            .evaluate(scope)
+            .map_err(|error| error.to_string())?;
         let key = self.key.as_ref().map(|key| key.evaluate(scope)).transpose();
         let key = key.map_err(|error| error.to_string())?.unwrap_or_default();
         let key = match key.is_empty() {
-            true => flow_file.attributes().get("filename").unwrap_or_default().to_owned(),
+            true => flow_file
+                .attributes()
+                .get("filename")
+                .unwrap_or_default()
+                .to_owned(),
             false => key.into_owned(),
         };
         if name.is_empty() || key.is_empty() {
@@ -146,7 +158,10 @@ impl Way {
             flow_file: None,
             now: session.now(),
         };
-        let name = self.bucket_name.evaluate(scope).map_err(|error| error.to_string())?;
+        let name = self
+            .bucket_name
+            .evaluate(scope)
+            .map_err(|error| error.to_string())?;
         Ok(self.named(name.into_owned()))
     }
 

@@ -3,9 +3,8 @@
 use reqwest::Method;
 
 use super::common::{
-    ACCESS_KEY, BUCKET, CREDENTIALS_FILE, CREDENTIALS_SERVICE, ENDPOINT, FAILURE, KEY,
-    PROXY_HOST, PROXY_PASSWORD, PROXY_PORT, PROXY_USER, REGION, SECRET_KEY, SUCCESS, TIMEOUT,
-    VIRTUAL, Way,
+    ACCESS_KEY, BUCKET, CREDENTIALS_FILE, CREDENTIALS_SERVICE, ENDPOINT, FAILURE, KEY, PROXY_HOST,
+    PROXY_PASSWORD, PROXY_PORT, PROXY_USER, REGION, SECRET_KEY, SUCCESS, TIMEOUT, VIRTUAL, Way,
 };
 use crate::bulletins::Level;
 use crate::engine::Context;
@@ -102,10 +101,17 @@ impl Processor for DeleteS3Object {
         match deleted {
             Some(Ok(())) => session.transfer(flow_file, SUCCESS),
             Some(Err(reason)) => {
-                context.post(Level::Error, &format!("the object was not deleted: {reason}"));
+                context.post(
+                    Level::Error,
+                    &format!("the object was not deleted: {reason}"),
+                );
                 session.transfer_penalized(flow_file, FAILURE);
             }
-            None => return Err(ProcessorError::Failed("stopped before an answer".to_owned())),
+            None => {
+                return Err(ProcessorError::Failed(
+                    "stopped before an answer".to_owned(),
+                ));
+            }
         }
         Ok(Next::Scheduled)
     }

@@ -5,9 +5,8 @@ use std::io::Write;
 use reqwest::Method;
 
 use super::common::{
-    ACCESS_KEY, BUCKET, CREDENTIALS_FILE, CREDENTIALS_SERVICE, ENDPOINT, FAILURE, KEY,
-    PROXY_HOST, PROXY_PASSWORD, PROXY_PORT, PROXY_USER, REGION, SECRET_KEY, SUCCESS, TIMEOUT,
-    VIRTUAL, Way,
+    ACCESS_KEY, BUCKET, CREDENTIALS_FILE, CREDENTIALS_SERVICE, ENDPOINT, FAILURE, KEY, PROXY_HOST,
+    PROXY_PASSWORD, PROXY_PORT, PROXY_USER, REGION, SECRET_KEY, SUCCESS, TIMEOUT, VIRTUAL, Way,
 };
 use crate::bulletins::Level;
 use crate::content::Content;
@@ -32,9 +31,12 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
         BUCKET,
         PropertyKind::new("Version", "The object's version; the newest when empty.")
             .expressions(Expressions::FlowFile),
-        PropertyKind::new("Requester Pays", "Whether the account pays for what it reads.")
-            .default("false")
-            .shape(Shape::Flag),
+        PropertyKind::new(
+            "Requester Pays",
+            "Whether the account pays for what it reads.",
+        )
+        .default("false")
+        .shape(Shape::Flag),
         ACCESS_KEY,
         SECRET_KEY,
         CREDENTIALS_FILE,
@@ -112,7 +114,10 @@ impl FetchS3Object {
             ("s3.etag", "etag"),
             ("s3.version", "x-amz-version-id"),
         ] {
-            let value = answer.headers().get(header).and_then(|value| value.to_str().ok());
+            let value = answer
+                .headers()
+                .get(header)
+                .and_then(|value| value.to_str().ok());
             if let Some(value) = value {
                 facts.push((attribute, value.trim_matches('"').to_owned()));
             }
@@ -141,8 +146,13 @@ impl Processor for FetchS3Object {
         let Some(mut flow_file) = session.take_one() else {
             return Ok(Next::Scheduled);
         };
-        let version = self.version.as_ref().map(|text| text.evaluate(session.scope(&flow_file)));
-        let version = version.transpose().map(|text| text.map(|text| text.into_owned()));
+        let version = self
+            .version
+            .as_ref()
+            .map(|text| text.evaluate(session.scope(&flow_file)));
+        let version = version
+            .transpose()
+            .map(|text| text.map(|text| text.into_owned()));
         let named = self.way.object(session, &flow_file);
         let named = named.and_then(|named| Ok((named, version.map_err(|e| e.to_string())?)));
         let outcome = match named {
@@ -174,7 +184,10 @@ impl Processor for FetchS3Object {
                 session.transfer(flow_file, SUCCESS);
             }
             Err(reason) => {
-                context.post(Level::Error, &format!("the object was not fetched: {reason}"));
+                context.post(
+                    Level::Error,
+                    &format!("the object was not fetched: {reason}"),
+                );
                 session.transfer_penalized(flow_file, FAILURE);
             }
         }

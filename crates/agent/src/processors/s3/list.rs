@@ -32,14 +32,23 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
     properties: &[
         BUCKET,
         PropertyKind::new("Prefix", "What keys begin with.").expressions(Expressions::Once),
-        PropertyKind::new("Delimiter", "Keys with this behind the prefix are left out.")
-            .expressions(Expressions::Once),
-        PropertyKind::new("Minimum Object Age", "Younger objects wait for a later listing.")
-            .default("0 sec")
-            .shape(Shape::Duration),
-        PropertyKind::new("Requester Pays", "Whether the account pays for what it reads.")
-            .default("false")
-            .shape(Shape::Flag),
+        PropertyKind::new(
+            "Delimiter",
+            "Keys with this behind the prefix are left out.",
+        )
+        .expressions(Expressions::Once),
+        PropertyKind::new(
+            "Minimum Object Age",
+            "Younger objects wait for a later listing.",
+        )
+        .default("0 sec")
+        .shape(Shape::Duration),
+        PropertyKind::new(
+            "Requester Pays",
+            "Whether the account pays for what it reads.",
+        )
+        .default("false")
+        .shape(Shape::Flag),
         ACCESS_KEY,
         SECRET_KEY,
         CREDENTIALS_FILE,
@@ -63,7 +72,10 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
         AttributeKind::new("filename", "The object's key."),
         AttributeKind::new("s3.etag", "The server's tag of its content."),
         AttributeKind::new("s3.isLatest", "true."),
-        AttributeKind::new("s3.lastModified", "When it changed, in milliseconds since 1970."),
+        AttributeKind::new(
+            "s3.lastModified",
+            "When it changed, in milliseconds since 1970.",
+        ),
         AttributeKind::new("s3.length", "Its bytes."),
         AttributeKind::new("s3.storeClass", "How it is stored."),
     ],
@@ -117,8 +129,7 @@ impl ListS3 {
                 .await?;
             for object in page.objects {
                 let age = time(&object).map(|time| session.now().0 - time);
-                let is_old_enough =
-                    age.is_some_and(|age| age >= self.age_min.as_millis() as i64);
+                let is_old_enough = age.is_some_and(|age| age >= self.age_min.as_millis() as i64);
                 let is_new = object.last_modified > listed.time
                     || (object.last_modified == listed.time && !listed.keys.contains(&object.key));
                 if is_new && is_old_enough {
@@ -172,7 +183,11 @@ impl Processor for ListS3 {
         }
         let state = serde_json::to_vec(&listed).expect("plain texts are always JSON");
         session.set_state(state.into())?;
-        Ok(if is_full { Next::Again } else { Next::Scheduled })
+        Ok(if is_full {
+            Next::Again
+        } else {
+            Next::Scheduled
+        })
     }
 }
 
@@ -182,7 +197,10 @@ fn attributes(bucket: &str, object: &Object) -> Attributes {
         ("filename", object.key.clone()),
         ("s3.etag", object.etag.clone()),
         ("s3.isLatest", "true".to_owned()),
-        ("s3.lastModified", time(object).unwrap_or_default().to_string()),
+        (
+            "s3.lastModified",
+            time(object).unwrap_or_default().to_string(),
+        ),
         ("s3.length", object.size.to_string()),
         ("s3.storeClass", object.storage_class.clone()),
     ])

@@ -5,12 +5,12 @@ use std::io::{Read, Seek, SeekFrom};
 use reqwest::Method;
 
 use super::common::{
-    ACCESS_KEY, BUCKET, CREDENTIALS_FILE, CREDENTIALS_SERVICE, ENDPOINT, FAILURE, KEY,
-    PROXY_HOST, PROXY_PASSWORD, PROXY_PORT, PROXY_USER, REGION, SECRET_KEY, SUCCESS, TIMEOUT,
-    VIRTUAL, Way,
+    ACCESS_KEY, BUCKET, CREDENTIALS_FILE, CREDENTIALS_SERVICE, ENDPOINT, FAILURE, KEY, PROXY_HOST,
+    PROXY_PASSWORD, PROXY_PORT, PROXY_USER, REGION, SECRET_KEY, SUCCESS, TIMEOUT, VIRTUAL, Way,
 };
 use crate::bulletins::Level;
 use crate::engine::Context;
+use crate::expression::Expression;
 use crate::flowfile::{Attributes, FlowFile};
 use crate::net::http_client::{self, Progress};
 use crate::net::run_until_stop;
@@ -18,7 +18,6 @@ use crate::processors::{
     AttributeKind, Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind,
     PropertyKind, RelationshipKind, Settings, Shape,
 };
-use crate::expression::Expression;
 use crate::provenance::EventKind;
 use crate::s3::{self, Ask, Bucket};
 use crate::session::ProcessSession;
@@ -175,13 +174,21 @@ impl PutS3Object {
     ) -> Result<Stored, String> {
         let reader = || {
             let mut reader = session.reader(flow_file);
-            reader.seek(SeekFrom::Start(range.0)).map_err(|error| error.to_string())?;
+            reader
+                .seek(SeekFrom::Start(range.0))
+                .map_err(|error| error.to_string())?;
             Ok::<_, String>(reader.take(range.1))
         };
         ask.payload = s3::hash_of(&mut reader()?).map_err(|error| error.to_string())?;
         let progress = Progress::new();
         let runtime = context.runtime();
-        ask.body = Some(http_client::body(runtime, reader()?, Some(range.1), None, &progress));
+        ask.body = Some(http_client::body(
+            runtime,
+            reader()?,
+            Some(range.1),
+            None,
+            &progress,
+        ));
         let asking = bucket.ask(&self.way.client, session.now(), ask, LONGEST);
         let answer = tokio::select! {
             answer = asking => answer?,
@@ -190,7 +197,10 @@ impl PutS3Object {
             }
         };
         let header = |name: &str| {
-            let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
+            let value = answer
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok());
             value.map(|value| value.trim_matches('"').to_owned())
         };
         Ok(Stored {
@@ -212,7 +222,9 @@ impl PutS3Object {
         if size <= self.threshold {
             let mut ask = Ask::new(Method::PUT, key);
             ask.headers = headers;
-            return self.send(context, session, flow_file, bucket, ask, (0, size)).await;
+            return self
+                .send(context, session, flow_file, bucket, ask, (0, size))
+                .await;
         }
         let mut ask = Ask::new(Method::POST, key);
         ask.query.push(("uploads", String::new()));
@@ -220,7 +232,9 @@ impl PutS3Object {
         let (client, wait) = (&self.way.client, self.way.wait);
         let begun = bucket.ask(client, session.now(), ask, wait).await?;
         let id = s3::upload_id(begun).await?;
-        let stored = self.upload(context, session, flow_file, bucket, key, &id).await;
+        let stored = self
+            .upload(context, session, flow_file, bucket, key, &id)
+            .await;
         if stored.is_err() {
             // Parts without a whole cost money; the server may still tidy up by itself.
             let mut abort = Ask::new(Method::DELETE, key);
@@ -247,9 +261,12 @@ impl PutS3Object {
         while offset < size {
             let len = self.part_size.min(size - offset);
             let mut ask = Ask::new(Method::PUT, key);
-            ask.query.push(("partNumber", (etags.len() + 1).to_string()));
+            ask.query
+                .push(("partNumber", (etags.len() + 1).to_string()));
             ask.query.push(("uploadId", id.to_owned()));
-            let part = self.send(context, session, flow_file, bucket, ask, (offset, len)).await?;
+            let part = self
+                .send(context, session, flow_file, bucket, ask, (offset, len))
+                .await?;
             etags.push(format!("\"{}\"", part.etag));
             offset += len;
         }
@@ -261,7 +278,9 @@ impl PutS3Object {
         let (client, wait) = (&self.way.client, self.way.wait);
         let answer = bucket.ask(client, session.now(), ask, wait).await?;
         let version = answer.headers().get("x-amz-version-id");
-        let version = version.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let version = version
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned);
         Ok(Stored {
             etag: s3::completed(answer).await?,
             version,
@@ -305,7 +324,10 @@ impl Processor for PutS3Object {
                 session.transfer(flow_file, SUCCESS);
             }
             Err(reason) => {
-                context.post(Level::Error, &format!("the object was not stored: {reason}"));
+                context.post(
+                    Level::Error,
+                    &format!("the object was not stored: {reason}"),
+                );
                 session.transfer_penalized(flow_file, FAILURE);
             }
         }

@@ -29,8 +29,10 @@ fn is_signed(seen: &Seen) -> bool {
         return false;
     };
     let names = names.split(',').next().unwrap_or_default();
-    let headers: Vec<(String, String)> =
-        names.split(';').map(|name| (name.to_owned(), header(name))).collect();
+    let headers: Vec<(String, String)> = names
+        .split(';')
+        .map(|name| (name.to_owned(), header(name)))
+        .collect();
     let (path, query) = seen.target.split_once('?').unwrap_or((&seen.target, ""));
     let credentials = Credentials {
         access_key: "key".to_owned(),
@@ -50,7 +52,8 @@ fn is_signed(seen: &Seen) -> bool {
     let has_all = ["host", "x-amz-date", "x-amz-content-sha256"]
         .iter()
         .all(|needed| names.split(';').any(|name| name == *needed));
-    has_all && header("x-amz-content-sha256") == payload
+    has_all
+        && header("x-amz-content-sha256") == payload
         && given == authorization(&credentials, &signed)
 }
 
@@ -60,9 +63,13 @@ fn answer(store: &mut Store, seen: &Seen) -> Answer {
         return Answer::new(403, text);
     }
     let (path, query) = seen.target.split_once('?').unwrap_or((&seen.target, ""));
-    let query: BTreeMap<&str, &str> =
-        query.split('&').filter_map(|pair| pair.split_once('=')).collect();
-    let part = query.get("partNumber").and_then(|number| number.parse::<u32>().ok());
+    let query: BTreeMap<&str, &str> = query
+        .split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .collect();
+    let part = query
+        .get("partNumber")
+        .and_then(|number| number.parse::<u32>().ok());
     let id = query.get("uploadId").map(|id| (*id).to_owned());
     match (seen.method.as_str(), part, id) {
         ("POST", _, None) if query.contains_key("uploads") => {
@@ -71,18 +78,29 @@ fn answer(store: &mut Store, seen: &Seen) -> Answer {
         }
         ("PUT", Some(_), Some(_)) if store.breaks_parts => Answer::new(500, ""),
         ("PUT", Some(part), Some(id)) => {
-            store.uploads.get_mut(&id).unwrap().insert(part, seen.body.clone());
+            store
+                .uploads
+                .get_mut(&id)
+                .unwrap()
+                .insert(part, seen.body.clone());
             Answer::new(200, "").with("ETag", &format!("\"part{part}\""))
         }
         ("POST", _, Some(id)) => {
             let parts = store.uploads.remove(&id).unwrap();
             let names: String = parts.keys().map(|part| format!("part{part};")).collect();
             let text = String::from_utf8_lossy(&seen.body).into_owned();
-            assert!(parts.keys().all(|part| text.contains(&format!("\"part{part}\""))), "{text}");
+            assert!(
+                parts
+                    .keys()
+                    .all(|part| text.contains(&format!("\"part{part}\""))),
+                "{text}"
+            );
             let content = parts.into_values().flatten().collect();
             store.time += 1;
             let (path, time) = (path.to_owned(), store.time);
-            store.objects.insert(path, (content, "multi".to_owned(), time));
+            store
+                .objects
+                .insert(path, (content, "multi".to_owned(), time));
             Answer::new(200, format!("<R><ETag>\"{names}\"</ETag></R>"))
         }
         ("DELETE", _, Some(id)) => {
@@ -95,7 +113,9 @@ fn answer(store: &mut Store, seen: &Seen) -> Answer {
             let kind = seen.header("content-type").unwrap_or_default().to_owned();
             let object = (seen.body.clone(), kind, store.time);
             store.objects.insert(path.to_owned(), object);
-            Answer::new(200, "").with("ETag", "\"whole\"").with("x-amz-version-id", "v7")
+            Answer::new(200, "")
+                .with("ETag", "\"whole\"")
+                .with("x-amz-version-id", "v7")
         }
         ("DELETE", ..) => {
             store.objects.remove(path);
@@ -103,9 +123,9 @@ fn answer(store: &mut Store, seen: &Seen) -> Answer {
         }
         ("GET", ..) if query.contains_key("list-type") => list(store, path, &query),
         _ => match store.objects.get(path) {
-            Some((content, kind, _)) => {
-                Answer::new(200, content.clone()).with("content-type", kind).with("ETag", "\"e\"")
-            }
+            Some((content, kind, _)) => Answer::new(200, content.clone())
+                .with("content-type", kind)
+                .with("ETag", "\"e\""),
             None => Answer::new(404, "<Error><Code>NoSuchKey</Code></Error>"),
         },
     }
@@ -113,10 +133,16 @@ fn answer(store: &mut Store, seen: &Seen) -> Answer {
 
 /// Pages of two.
 fn list(store: &Store, path: &str, query: &BTreeMap<&str, &str>) -> Answer {
-    let from: usize = query.get("continuation-token").map_or(0, |from| from.parse().unwrap());
+    let from: usize = query
+        .get("continuation-token")
+        .map_or(0, |from| from.parse().unwrap());
     let prefix = query.get("prefix").unwrap_or(&"");
     let wanted = format!("{path}{prefix}");
-    let all: Vec<_> = store.objects.iter().filter(|(key, _)| key.starts_with(&wanted)).collect();
+    let all: Vec<_> = store
+        .objects
+        .iter()
+        .filter(|(key, _)| key.starts_with(&wanted))
+        .collect();
     let mut text = String::from("<ListBucketResult>");
     for (key, (content, _, time)) in all.iter().skip(from).take(2) {
         text += &format!(
@@ -129,7 +155,10 @@ fn list(store: &Store, path: &str, query: &BTreeMap<&str, &str>) -> Answer {
     let is_cut = all.len() > from + 2;
     text += &format!("<IsTruncated>{is_cut}</IsTruncated>");
     if is_cut {
-        text += &format!("<NextContinuationToken>{}</NextContinuationToken>", from + 2);
+        text += &format!(
+            "<NextContinuationToken>{}</NextContinuationToken>",
+            from + 2
+        );
     }
     Answer::new(200, text + "</ListBucketResult>")
 }
@@ -156,28 +185,56 @@ fn rig(kind: &str, peer: &HttpPeer, secret: &str, more: &[(&str, &str)]) -> Rig 
 #[test]
 fn an_object_is_put_listed_fetched_and_deleted() {
     let (peer, store) = server();
-    let mut put = rig("PutS3Object", &peer, SECRET, &[
-        ("Content Type", "text/x"),
-        ("Object Key", "in/${filename}"),
-        ("Storage Class", "StandardIA"),
-    ]);
+    let mut put = rig(
+        "PutS3Object",
+        &peer,
+        SECRET,
+        &[
+            ("Content Type", "text/x"),
+            ("Object Key", "in/${filename}"),
+            ("Storage Class", "StandardIA"),
+        ],
+    );
     put.put(&[("filename", "a & b")], "hello");
     put.run();
     let out = put.one("success");
-    assert_eq!((out.attribute("s3.bucket"), out.attribute("s3.key")), ("box", "in/a & b"));
-    assert_eq!((out.attribute("s3.etag"), out.attribute("s3.version")), ("whole", "v7"));
+    assert_eq!(
+        (out.attribute("s3.bucket"), out.attribute("s3.key")),
+        ("box", "in/a & b")
+    );
+    assert_eq!(
+        (out.attribute("s3.etag"), out.attribute("s3.version")),
+        ("whole", "v7")
+    );
     let (content, kind, _) = store.lock().objects["/box/in/a%20%26%20b"].clone();
-    assert_eq!((content.as_slice(), kind.as_str()), (&b"hello"[..], "text/x"));
-    assert_eq!(peer.seen()[0].header("x-amz-storage-class"), Some("STANDARD_IA"));
+    assert_eq!(
+        (content.as_slice(), kind.as_str()),
+        (&b"hello"[..], "text/x")
+    );
+    assert_eq!(
+        peer.seen()[0].header("x-amz-storage-class"),
+        Some("STANDARD_IA")
+    );
     let mut fetch = rig("FetchS3Object", &peer, SECRET, &[]);
     fetch.put(&[("filename", "in/a & b")], "old");
     fetch.put(&[("filename", "absent")], "kept");
     fetch.run();
     let out = fetch.one("success");
-    assert_eq!((out.text(), out.attribute("mime.type")), ("hello", "text/x"));
-    assert_eq!((out.attribute("path"), out.attribute("filename")), ("in", "a & b"));
+    assert_eq!(
+        (out.text(), out.attribute("mime.type")),
+        ("hello", "text/x")
+    );
+    assert_eq!(
+        (out.attribute("path"), out.attribute("filename")),
+        ("in", "a & b")
+    );
     assert_eq!(fetch.one("failure").text(), "kept");
-    assert!(fetch.bulletins().iter().any(|text| text.contains("NoSuchKey")));
+    assert!(
+        fetch
+            .bulletins()
+            .iter()
+            .any(|text| text.contains("NoSuchKey"))
+    );
     let mut delete = rig("DeleteS3Object", &peer, SECRET, &[]);
     delete.put(&[("filename", "in/a & b")], "");
     delete.put(&[("filename", "absent")], "");
@@ -194,21 +251,37 @@ fn a_wrong_secret_fails_and_is_told_without_it() {
     put.run();
     assert_eq!(put.one("failure").text(), "hello");
     let told = put.bulletins();
-    assert!(told.iter().any(|text| text.contains("SignatureDoesNotMatch")), "{told:?}");
-    assert!(!told.iter().any(|text| text.contains("another secret")), "{told:?}");
+    assert!(
+        told.iter()
+            .any(|text| text.contains("SignatureDoesNotMatch")),
+        "{told:?}"
+    );
+    assert!(
+        !told.iter().any(|text| text.contains("another secret")),
+        "{told:?}"
+    );
     assert!(store.lock().objects.is_empty());
 }
 
 #[test]
 fn large_content_goes_in_parts_and_a_broken_upload_is_ended() {
     let (peer, store) = server();
-    let sizes = [("Multipart Threshold", "5 MB"), ("Multipart Part Size", "5 MB")];
+    let sizes = [
+        ("Multipart Threshold", "5 MB"),
+        ("Multipart Part Size", "5 MB"),
+    ];
     let mut put = rig("PutS3Object", &peer, SECRET, &sizes);
     let big: Vec<u8> = (0..3_000_000u32).flat_map(u32::to_le_bytes).collect();
     put.put(&[("filename", "big")], &big);
     put.run();
-    assert_eq!(put.one("success").attribute("s3.etag"), "part1;part2;part3;");
-    assert!(store.lock().objects["/box/big"].0 == big, "it changed on its way");
+    assert_eq!(
+        put.one("success").attribute("s3.etag"),
+        "part1;part2;part3;"
+    );
+    assert!(
+        store.lock().objects["/box/big"].0 == big,
+        "it changed on its way"
+    );
     let mut fetch = rig("FetchS3Object", &peer, SECRET, &[]);
     fetch.put(&[("filename", "big")], "");
     fetch.run();
@@ -218,7 +291,10 @@ fn large_content_goes_in_parts_and_a_broken_upload_is_ended() {
     put.run();
     assert_eq!(put.out("failure").len(), 1);
     let store = store.lock();
-    assert_eq!((store.aborted, store.uploads.len(), store.objects.len()), (1, 0, 1));
+    assert_eq!(
+        (store.aborted, store.uploads.len(), store.objects.len()),
+        (1, 0, 1)
+    );
 }
 
 #[test]
@@ -228,7 +304,13 @@ fn each_object_is_listed_once_over_pages_and_crashes() {
         let object = (vec![0; 3], String::new(), time);
         store.lock().objects.insert(format!("/box/{key}"), object);
     };
-    for (key, time) in [("in/1", 1), ("in/2", 2), ("in/3", 2), ("in/x%26y", 2), ("other", 2)] {
+    for (key, time) in [
+        ("in/1", 1),
+        ("in/2", 2),
+        ("in/3", 2),
+        ("in/x%26y", 2),
+        ("other", 2),
+    ] {
         add(key, time);
     }
     let mut list = rig("ListS3", &peer, SECRET, &[("Prefix", "in/")]);
@@ -236,7 +318,9 @@ fn each_object_is_listed_once_over_pages_and_crashes() {
     list.trigger().unwrap();
     let names = |list: &mut Rig| {
         let out = list.out("success");
-        out.iter().map(|out| out.attribute("filename").to_owned()).collect::<Vec<_>>()
+        out.iter()
+            .map(|out| out.attribute("filename").to_owned())
+            .collect::<Vec<_>>()
     };
     let first = list.out("success");
     let listed: Vec<&str> = first.iter().map(|out| out.attribute("filename")).collect();

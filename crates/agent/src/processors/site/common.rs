@@ -80,7 +80,10 @@ pub(super) fn receive<'w, W: Read + Write>(
             let mut writer = session.writer();
             io::copy(content, &mut writer)?;
             let content = writer.finish()?;
-            let attributes = head.attributes.into_iter().filter(|(name, _)| name != "uuid");
+            let attributes = head
+                .attributes
+                .into_iter()
+                .filter(|(name, _)| name != "uuid");
             let mut flow_file = session.create(Arc::new(Attributes::new(attributes)));
             if !content.is_empty() {
                 session.set_content(&mut flow_file, content)?;

@@ -98,7 +98,11 @@ impl Processor for InputPort {
         let (is_packed, peer) = (turn.is_packed, turn.peer.clone());
         let has_room = context.has_room();
         let received = receive(session, &mut turn.wire, is_packed, &peer).and_then(|receiving| {
-            let end = if has_room() { End::Finished } else { End::FinishedButFull };
+            let end = if has_room() {
+                End::Finished
+            } else {
+                End::FinishedButFull
+            };
             receiving.finish(end).map_err(Broken::Line)
         });
         conclude(context, session, turn, received)
@@ -136,7 +140,11 @@ impl Processor for OutputPort {
 fn give(session: &mut ProcessSession<'_>, turn: &mut Turn) -> Result<(), Broken> {
     let (count, bytes) = turn.batch;
     let count = if count == 0 { BATCH_COUNT } else { count };
-    let bytes = if bytes == 0 { S2S_BATCH_BYTES_MAX } else { bytes.min(S2S_BATCH_BYTES_MAX) };
+    let bytes = if bytes == 0 {
+        S2S_BATCH_BYTES_MAX
+    } else {
+        bytes.min(S2S_BATCH_BYTES_MAX)
+    };
     let flow_files = session.take(usize::try_from(count).unwrap_or(usize::MAX), bytes);
     if flow_files.is_empty() {
         write_response(&mut turn.wire, Code::NoMoreData, "")?;
@@ -158,7 +166,10 @@ fn conclude(
         Ok(()) => turn.give_back(),
         Err(Broken::Line(error)) => {
             session.rollback();
-            context.post(Level::Warning, &format!("a transaction with {} broke: {error}", turn.peer));
+            context.post(
+                Level::Warning,
+                &format!("a transaction with {} broke: {error}", turn.peer),
+            );
         }
         Err(Broken::Ours(error)) => return Err(error),
     }

@@ -22,8 +22,8 @@ use crate::processors::{
     Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings, Shape,
 };
-use crate::s2s::client::{PortRequest, Refused, greet, has_data, send_request};
 use crate::s2s::Request;
+use crate::s2s::client::{PortRequest, Refused, greet, has_data, send_request};
 use crate::s2s::transaction::End;
 use crate::s2s::wire::Wire;
 use crate::services::{ProxyConfiguration, ProxyType, SslContext};
@@ -58,34 +58,54 @@ pub(in crate::processors) const OUTPUT: ProcessorKind = ProcessorKind {
 };
 
 const PROPERTIES: &[PropertyKind] = &[
-    PropertyKind::new(names::URL, "Addresses of the remote with commas between them.")
-        .expressions(Expressions::Once),
+    PropertyKind::new(
+        names::URL,
+        "Addresses of the remote with commas between them.",
+    )
+    .expressions(Expressions::Once),
     PropertyKind::new(names::PORT_ID, "What the remote knows the port by.").required(),
-    PropertyKind::new(names::PORT_NAME, "The port's name, where the remote knows no such id."),
-    PropertyKind::new(names::TRANSPORT_PROTOCOL, "How the remote is spoken to; only RAW for now.")
-        .default("RAW")
-        .allowed(&["RAW"]),
+    PropertyKind::new(
+        names::PORT_NAME,
+        "The port's name, where the remote knows no such id.",
+    ),
+    PropertyKind::new(
+        names::TRANSPORT_PROTOCOL,
+        "How the remote is spoken to; only RAW for now.",
+    )
+    .default("RAW")
+    .allowed(&["RAW"]),
     PropertyKind::new(names::TIMEOUT, "Longest silence of the remote.")
         .default("30 sec")
         .shape(Shape::Duration),
     PropertyKind::new(names::LOCAL_INTERFACE, "Not supported: leave it empty."),
-    PropertyKind::new(names::PROXY_HOST, "Host of an HTTP proxy, for the question about ports."),
+    PropertyKind::new(
+        names::PROXY_HOST,
+        "Host of an HTTP proxy, for the question about ports.",
+    ),
     PropertyKind::new(names::PROXY_PORT, "Port of the proxy."),
     PropertyKind::new(names::PROXY_USER, "User at the proxy."),
     PropertyKind::new(names::PROXY_PASSWORD, "The user's password.").sensitive(),
-    PropertyKind::new(names::USE_COMPRESSION, "Whether content is packed on its way.")
-        .default("false")
-        .shape(Shape::Flag),
-    PropertyKind::new(names::BATCH_COUNT, "FlowFiles of one transaction.")
-        .shape(Shape::Integer(1)),
+    PropertyKind::new(
+        names::USE_COMPRESSION,
+        "Whether content is packed on its way.",
+    )
+    .default("false")
+    .shape(Shape::Flag),
+    PropertyKind::new(names::BATCH_COUNT, "FlowFiles of one transaction.").shape(Shape::Integer(1)),
     PropertyKind::new(names::BATCH_SIZE, "Bytes of one transaction.").shape(Shape::Size),
     PropertyKind::new(names::BATCH_DURATION, "Longest time of one transaction.")
         .shape(Shape::Duration),
-    PropertyKind::new(names::HOST_NAME, "The remote's host; with Port instead of URL.")
-        .expressions(Expressions::Once),
+    PropertyKind::new(
+        names::HOST_NAME,
+        "The remote's host; with Port instead of URL.",
+    )
+    .expressions(Expressions::Once),
     PropertyKind::new(names::PORT, "The remote's raw socket.").expressions(Expressions::Once),
-    PropertyKind::new(names::SSL_CONTEXT_SERVICE, "The agent's certificate and authorities.")
-        .shape(Shape::Service("SSLContextService")),
+    PropertyKind::new(
+        names::SSL_CONTEXT_SERVICE,
+        "The agent's certificate and authorities.",
+    )
+    .shape(Shape::Service("SSLContextService")),
 ];
 
 struct RemoteInput(Remote);
@@ -110,7 +130,10 @@ struct Remote {
 impl Remote {
     fn new(settings: &Settings<'_>) -> Result<Self, String> {
         if settings.text(names::LOCAL_INTERFACE)?.is_some() {
-            return Err(format!("{}: not supported; leave it empty", names::LOCAL_INTERFACE));
+            return Err(format!(
+                "{}: not supported; leave it empty",
+                names::LOCAL_INTERFACE
+            ));
         }
         let host = settings.text(names::HOST_NAME)?;
         let port = settings.text(names::PORT)?;
@@ -133,7 +156,9 @@ impl Remote {
             return Err("write the remote's url, or Host Name and Port".to_owned());
         }
         let context = settings.service::<SslContext>(names::SSL_CONTEXT_SERVICE)?;
-        let tls = context.map(|context| tls::client(Some(&context), true)).transpose()?;
+        let tls = context
+            .map(|context| tls::client(Some(&context), true))
+            .transpose()?;
         let wait = settings.duration(names::TIMEOUT)?;
         let client = http_client::client(&ClientSettings {
             connect_wait: wait,
@@ -142,8 +167,16 @@ impl Remote {
             follows_redirects: true,
         })?;
         let set = |name: &str| Ok::<bool, String>(settings.text(name)?.is_some());
-        let count = if set(names::BATCH_COUNT)? { settings.integer(names::BATCH_COUNT)? } else { 0 };
-        let bytes = if set(names::BATCH_SIZE)? { settings.size(names::BATCH_SIZE)? } else { 0 };
+        let count = if set(names::BATCH_COUNT)? {
+            settings.integer(names::BATCH_COUNT)?
+        } else {
+            0
+        };
+        let bytes = if set(names::BATCH_SIZE)? {
+            settings.size(names::BATCH_SIZE)?
+        } else {
+            0
+        };
         let millis = match set(names::BATCH_DURATION)? {
             true => settings.duration(names::BATCH_DURATION)?.as_millis() as u64,
             false => 0,
@@ -164,7 +197,11 @@ impl Remote {
             wait,
             count: usize::try_from(if count == 0 { BATCH_COUNT } else { count })
                 .unwrap_or(usize::MAX),
-            bytes: if bytes == 0 { S2S_BATCH_BYTES_MAX } else { bytes.min(S2S_BATCH_BYTES_MAX) },
+            bytes: if bytes == 0 {
+                S2S_BATCH_BYTES_MAX
+            } else {
+                bytes.min(S2S_BATCH_BYTES_MAX)
+            },
             wire: None,
         })
     }
@@ -172,7 +209,11 @@ impl Remote {
     /// The remote, for messages.
     fn name(&self) -> String {
         let place = self.address.as_ref().or(self.urls.first());
-        format!("port {} of {}", self.request.port_id, place.map_or("", String::as_str))
+        format!(
+            "port {} of {}",
+            self.request.port_id,
+            place.map_or("", String::as_str)
+        )
     }
 
     /// The connection, made and greeted where there is none.
@@ -307,9 +348,11 @@ impl Processor for RemoteOutput {
         let url = remote.request.url.clone();
         let wire = remote.wire(context)?;
         let received = match has_data(wire) {
-            Ok(false) => return Ok(Next::Yield),
+            Ok(false) => return Ok(Next::Woken(LOOK_EACH)),
             Ok(true) => receive(session, wire, is_packed, &url).and_then(|receiving| {
-                receiving.finish(End::Finished).map_err(super::common::Broken::Line)
+                receiving
+                    .finish(End::Finished)
+                    .map_err(super::common::Broken::Line)
             }),
             Err(error) => Err(error.into()),
         };
@@ -329,10 +372,13 @@ impl Processor for RemoteOutput {
 
 /// What a NiFi tells of its ports and sockets.
 async fn details(client: &reqwest::Client, url: &str, wait: Duration) -> Result<Value, String> {
-    let parsed: reqwest::Url =
-        url.parse().map_err(|error| format!("'{url}' is no URL: {error}"))?;
+    let parsed: reqwest::Url = url
+        .parse()
+        .map_err(|error| format!("'{url}' is no URL: {error}"))?;
     let path = parsed.path().trim_end_matches('/');
-    let folder = path.strip_suffix("/nifi").or_else(|| path.strip_suffix("/nifi-api"));
+    let folder = path
+        .strip_suffix("/nifi")
+        .or_else(|| path.strip_suffix("/nifi-api"));
     let mut asked = parsed.clone();
     asked.set_path(&format!("{}/nifi-api/site-to-site", folder.unwrap_or(path)));
     let asking = async {
@@ -352,10 +398,17 @@ async fn details(client: &reqwest::Client, url: &str, wait: Duration) -> Result<
     serde_json::from_slice(&text).map_err(|_| format!("{url} answers something else than a NiFi"))
 }
 
+/// How often a remote that has nothing is asked again.
+const LOOK_EACH: Duration = Duration::from_secs(1);
+
 fn host_of(url: &str) -> Result<String, String> {
-    let parsed: reqwest::Url =
-        url.parse().map_err(|error| format!("'{url}' is no URL: {error}"))?;
-    parsed.host_str().map(str::to_owned).ok_or_else(|| format!("'{url}' names no host"))
+    let parsed: reqwest::Url = url
+        .parse()
+        .map_err(|error| format!("'{url}' is no URL: {error}"))?;
+    parsed
+        .host_str()
+        .map(str::to_owned)
+        .ok_or_else(|| format!("'{url}' names no host"))
 }
 
 fn proxy(settings: &Settings<'_>) -> Result<Option<Arc<ProxyConfiguration>>, String> {

@@ -80,7 +80,7 @@ fn run(setting: &Setting) -> Result<Outcome, LabError> {
     let mut outcome = Outcome {
         values: ours.values,
         peers: theirs.values,
-        series: Vec::new(),
+        ..Outcome::default()
     };
     outcome.values.extend([
         (DISK_SYNC.to_owned(), bench.host.disk_sync_us / 1e3),

@@ -1,0 +1,124 @@
+//! Commands that need no running agent.
+
+use std::io::Read;
+use std::path::Path;
+
+use base::SystemClock;
+
+use super::print;
+use crate::AgentError;
+use crate::definition::{Flow, seal};
+use crate::engine::Prepared;
+use crate::parameters::{SecretKey, Surroundings};
+use crate::processors::{Dynamic, Input, PROCESSORS};
+use crate::supervisor::read;
+
+/// Prints a sealed secret, or a flow with sealed secrets.
+pub(super) fn encrypt(
+    data: &Path,
+    flow: Option<&Path>,
+    key: Option<String>,
+) -> Result<(), AgentError> {
+    let key = match key {
+        Some(text) => SecretKey::parse(&text).map_err(AgentError::Setting)?,
+        None => SecretKey::make_in_folder(data)?,
+    };
+    if let Some(path) = flow {
+        let text = read(path)?;
+        let sealed = seal(&text, &key)
+            .map_err(|error| AgentError::Setting(format!("{}: {error}", path.display())))?;
+        return print(&sealed.unwrap_or(text));
+    }
+    let mut secret = String::new();
+    let mut input = std::io::stdin().take(SECRET_BYTES_MAX);
+    input
+        .read_to_string(&mut secret)
+        .map_err(|source| AgentError::System {
+            action: "read the secret",
+            source,
+        })?;
+    let secret = secret.trim_end_matches(['\r', '\n']);
+    if secret.is_empty() {
+        return Err(AgentError::Setting(
+            "there is nothing to seal: write the secret into the standard input".to_owned(),
+        ));
+    }
+    let sealed = key.seal(secret).map_err(AgentError::Setting)?;
+    print(&format!("{sealed}\n"))
+}
+
+/// Says whether a flow can run, with every problem if it cannot.
+pub(super) fn validate(path: &Path, data: &Path) -> Result<(), AgentError> {
+    let text = read(path)?;
+    let origin = path.display().to_string();
+    let key = SecretKey::in_folder(data)?;
+    let surroundings = Surroundings::of_process(&data.join("asset"), key)?;
+    let flow = Flow::load(&text, &surroundings)
+        .map_err(|problems| AgentError::Flow { origin, problems })?;
+    let (processors, connections) = (flow.processors.len(), flow.connections.len());
+    for note in &flow.notes.0 {
+        print(&format!("note: {}: {}\n", note.path, note.message))?;
+    }
+    Prepared::new(base::Clock::now(&SystemClock), flow)?;
+    print(&format!(
+        "{}: {processors} processors, {connections} connections; good to run\n",
+        path.display()
+    ))
+}
+
+/// Prints the table of processors, or one of them.
+pub(super) fn list(name: Option<&str>) -> Result<(), AgentError> {
+    let mut out = String::new();
+    let wanted = PROCESSORS
+        .iter()
+        .filter(|kind| name.is_none_or(|name| kind.name == name));
+    for kind in wanted {
+        out.push_str(&format!("{}: {}\n", kind.name, kind.description));
+        for property in kind.properties {
+            let mut notes = Vec::new();
+            if property.required {
+                notes.push("required".to_owned());
+            }
+            notes.extend(property.default.map(|value| format!("default {value}")));
+            if !property.allowed.is_empty() {
+                notes.push(format!("one of: {}", property.allowed.join(", ")));
+            }
+            let notes = if notes.is_empty() {
+                String::new()
+            } else {
+                format!(" [{}]", notes.join("; "))
+            };
+            out.push_str(&format!(
+                "    {}{notes}: {}\n",
+                property.name, property.description
+            ));
+        }
+        match kind.dynamic {
+            Dynamic::None => {}
+            Dynamic::Attributes => out.push_str("    any other name: an attribute to set\n"),
+            Dynamic::Relationships | Dynamic::RelationshipsIf { .. } => {
+                out.push_str("    any other name: a relationship with its condition\n");
+            }
+        }
+        let relationships: Vec<&str> = kind.relationships.iter().map(|r| r.name).collect();
+        let input = match kind.input {
+            Input::Required => "takes input",
+            Input::Allowed => "may take input",
+            Input::Forbidden => "is a source",
+        };
+        out.push_str(&format!(
+            "    -> {} ({input})\n\n",
+            relationships.join(", ")
+        ));
+    }
+    if out.is_empty() {
+        let name = name.unwrap_or_default();
+        return Err(AgentError::Setting(format!(
+            "there is no processor '{name}'; `thalweg-agent processors` lists all"
+        )));
+    }
+    print(&out)
+}
+
+/// Bytes of a secret: passwords and keys, not files.
+const SECRET_BYTES_MAX: u64 = 64 << 10;

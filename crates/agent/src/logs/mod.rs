@@ -1,0 +1,198 @@
+//! Where the agent's log lines go: standard error, a file that begins anew when it is full, and
+//! always the last ones in memory, for a debug bundle.
+
+mod config;
+mod rolling;
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::reload;
+use tracing_subscriber::util::SubscriberInitExt;
+
+pub(crate) use self::config::LogConfig;
+use self::config::PREFIX;
+use self::rolling::Rolling;
+use crate::AgentError;
+use crate::limits::RECENT_LOG_BYTES_MAX;
+
+/// The log of this process.
+#[derive(Clone, Debug)]
+pub struct Logs {
+    sink: Sink,
+    filter: Option<reload::Handle<EnvFilter, tracing_subscriber::Registry>>,
+}
+
+#[derive(Clone, Debug)]
+struct Sink(Arc<Mutex<Places>>);
+
+#[derive(Debug)]
+struct Places {
+    is_shown: bool,
+    file: Option<Rolling>,
+    file_config: Option<config::LogFile>,
+    recent: VecDeque<u8>,
+}
+
+impl Logs {
+    /// Begins to log to standard error, by the filter in `THALWEG_AGENT_LOG`. Once in a process.
+    pub fn start() -> Logs {
+        let logs = Logs::silent();
+        let filter =
+            EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new(FILTER_DEFAULT));
+        let (filter, handle) = reload::Layer::new(filter);
+        let lines = tracing_subscriber::fmt::layer()
+            .with_ansi(false)
+            .with_writer(logs.sink.clone());
+        // Somebody else's log is as good.
+        let _ = tracing_subscriber::registry()
+            .with(filter)
+            .with(lines)
+            .try_init();
+        logs.sink.0.lock().is_shown = true;
+        Logs {
+            filter: Some(handle),
+            ..logs
+        }
+    }
+
+    /// A log that nobody writes to, for tests.
+    pub fn silent() -> Logs {
+        let places = Places {
+            is_shown: false,
+            file: None,
+            file_config: None,
+            recent: VecDeque::new(),
+        };
+        Logs {
+            sink: Sink(Arc::new(Mutex::new(places))),
+            filter: None,
+        }
+    }
+
+    /// Goes on as the settings say. The filter of the environment wins over theirs.
+    ///
+    /// Errors: the file cannot be opened, or the filter is none.
+    pub(crate) fn configure(&self, config: &LogConfig) -> Result<(), AgentError> {
+        let file = match &config.file {
+            Some(file) => Some(
+                Rolling::open(&file.path, file.bytes_max, file.files_max).map_err(|source| {
+                    AgentError::File {
+                        action: "open",
+                        path: file.path.clone(),
+                        source,
+                    }
+                })?,
+            ),
+            None => None,
+        };
+        if std::env::var_os(FILTER).is_none()
+            && !config.filter.is_empty()
+            && let Some(handle) = &self.filter
+        {
+            let text = format!("{FILTER_QUIET},{}", config.filter);
+            let filter = EnvFilter::try_new(&text)
+                .map_err(|error| AgentError::Setting(format!("{PREFIX}logger: {error}")))?;
+            handle
+                .reload(filter)
+                .map_err(|error| AgentError::Setting(format!("{PREFIX}logger: {error}")))?;
+        }
+        let mut places = self.sink.0.lock();
+        places.is_shown = config.is_shown;
+        places.file = file;
+        places.file_config.clone_from(&config.file);
+        Ok(())
+    }
+
+    /// The last lines.
+    pub(crate) fn recent(&self) -> Vec<u8> {
+        self.sink.0.lock().recent.iter().copied().collect()
+    }
+
+    /// The log files that exist, newest first.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let config = self.sink.0.lock().file_config.clone();
+        config.map_or_else(Vec::new, |file| rolling::files(&file.path, file.files_max))
+    }
+}
+
+impl<'a> MakeWriter<'a> for Sink {
+    type Writer = Sink;
+
+    fn make_writer(&'a self) -> Sink {
+        self.clone()
+    }
+}
+
+/// Each call is one whole line: tracing's formatter writes so.
+impl Write for Sink {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut places = self.0.lock();
+        places.remember(line);
+        if let Some(file) = &mut places.file
+            && file.write(line).is_err()
+        {
+            // A full disk must not silence the agent: people look at standard error then.
+            places.is_shown = true;
+        }
+        if places.is_shown {
+            io::stderr().write_all(line)?;
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Places {
+    fn remember(&mut self, line: &[u8]) {
+        let line = &line[line.len().saturating_sub(RECENT_LOG_BYTES_MAX)..];
+        let over = (self.recent.len() + line.len()).saturating_sub(RECENT_LOG_BYTES_MAX);
+        self.recent.drain(..over.min(self.recent.len()));
+        self.recent.extend(line);
+    }
+}
+
+/// The environment's filter of log lines.
+const FILTER: &str = "THALWEG_AGENT_LOG";
+
+/// What others log too much of.
+const FILTER_QUIET: &str = "rumqttc=warn,hyper=warn,reqwest=warn,rustls=warn";
+
+const FILTER_DEFAULT: &str = "info,rumqttc=warn";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_go_to_the_file_and_the_last_ones_are_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let logs = Logs::silent();
+        let config = LogConfig {
+            file: Some(config::LogFile {
+                path: dir.path().join("a.log"),
+                bytes_max: 1 << 20,
+                files_max: 2,
+            }),
+            ..LogConfig::default()
+        };
+        logs.configure(&config).unwrap();
+        let line = format!("{}\n", "x".repeat(999));
+        for _ in 0..RECENT_LOG_BYTES_MAX / 1_000 + 10 {
+            logs.sink.clone().write_all(line.as_bytes()).unwrap();
+        }
+        assert!(logs.recent().len() <= RECENT_LOG_BYTES_MAX);
+        assert!(logs.recent().ends_with(line.as_bytes()));
+        let written = std::fs::metadata(&logs.files()[0]).unwrap().len();
+        assert_eq!(written, 1_000 * (RECENT_LOG_BYTES_MAX as u64 / 1_000 + 10));
+    }
+}

@@ -1,0 +1,431 @@
+//! Keeps one flow running: the file's at first, then whatever the control plane gives.
+//!
+//! # Rules
+//!
+//! - A new flow is read, checked and made before the old one is stopped.
+//! - FlowFiles queued in a connection stay with its id over an update.
+//! - A flow that does not start is followed by the old one.
+//! - An applied flow is written to the data folder before it counts as applied, and is what the
+//!   next start runs.
+//! - A flow runs unless an operator stopped it or the disk is nearly full; each of them lifts only
+//!   its own stop. An update lifts the operator's.
+
+mod applied;
+mod asked;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use base::Clock;
+use parking_lot::Mutex;
+
+use crate::AgentError;
+use crate::bulletins::{Bulletins, Level, Source};
+use crate::definition::Flow;
+use crate::engine::{Engine, Ground, NodeStatus, Prepared, QueueStatus};
+use crate::limits::FLOW_STOP_WAIT_DEFAULT;
+use crate::repository::Repository;
+
+/// Runs the current flow.
+pub(crate) struct Supervisor {
+    ground: Ground,
+    dir: PathBuf,
+    times: StopTimes,
+    started: Instant,
+    /// Held while the flow is changed, so that changes come one after another; what only looks
+    /// does not wait for it.
+    changing: Mutex<()>,
+    running: Mutex<Running>,
+}
+
+/// How long stopping may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StopTimes {
+    /// At the agent's end: for what is queued to flow out, with the sources stopped.
+    pub(crate) drain: Duration,
+    /// For what processors are doing to come to its end.
+    pub(crate) grace: Duration,
+}
+
+/// What became of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Updated {
+    Applied,
+    Same,
+}
+
+/// Why a flow does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stop {
+    Operator,
+    Disk,
+}
+
+#[derive(Default)]
+struct Running {
+    engine: Option<Engine>,
+    /// The flow that will run when nothing stops it any more.
+    resting: Option<Flow>,
+    flow_id: Option<String>,
+    /// Where the flow's text lies.
+    text: Option<PathBuf>,
+    stops: BTreeSet<Stop>,
+    /// Processors that an operator stopped.
+    held: BTreeSet<String>,
+    is_paused: bool,
+}
+
+impl Default for StopTimes {
+    fn default() -> Self {
+        StopTimes {
+            drain: Duration::ZERO,
+            grace: FLOW_STOP_WAIT_DEFAULT,
+        }
+    }
+}
+
+impl Supervisor {
+    pub(crate) fn new(ground: Ground, dir: &Path, times: StopTimes) -> Self {
+        Supervisor {
+            ground,
+            dir: dir.to_owned(),
+            times,
+            started: Instant::now(),
+            changing: Mutex::default(),
+            running: Mutex::default(),
+        }
+    }
+
+    /// Starts the flow that was applied last, else the one in `file`, else none.
+    pub(crate) fn start(&self, file: Option<&Path>) -> Result<(), AgentError> {
+        let _changing = self.changing.lock();
+        if let Some(applied) = self.applied()? {
+            let path = self.applied_path();
+            let flow_id = applied.flow_id.clone();
+            match self.start_text(&applied.text, &path, flow_id) {
+                Ok(()) => return Ok(()),
+                // The file's flow may still run; the control plane gives another one.
+                Err(error) if file.is_some() => {
+                    tracing::error!(error = base::report(&error), "the last flow does not start");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(file) = file else { return Ok(()) };
+        let text = read(file)?;
+        self.start_text(&text, file, None)
+    }
+
+    /// Replaces the flow, if the new one can run.
+    pub(crate) fn update(
+        &self,
+        flow_id: Option<String>,
+        text: &str,
+    ) -> Result<Updated, AgentError> {
+        let _changing = self.changing.lock();
+        if flow_id.is_some() && self.has(flow_id.as_deref()) {
+            return Ok(Updated::Same);
+        }
+        let prepared = self.prepare(text, "the control plane's answer")?;
+        let flow_id = flow_id.or_else(|| Some(prepared.flow_id()).filter(|id| !id.is_empty()));
+        let was_running = self.is_running();
+        let before = self.stop_engine();
+        // A nearly full disk still stops the new flow; it is made, but does not run.
+        let is_stopped = self.running.lock().stops.contains(&Stop::Disk);
+        let started = match is_stopped {
+            true => Ok((None, Some(prepared.flow()))),
+            false => {
+                Engine::start(self.ground.clone(), prepared).map(|engine| (Some(engine), None))
+            }
+        };
+        let started =
+            started.and_then(
+                |(engine, resting)| match self.persist(flow_id.clone(), text) {
+                    Ok(()) => Ok((engine, resting)),
+                    Err(error) => {
+                        engine.map(Engine::stop);
+                        Err(error)
+                    }
+                },
+            );
+        match started {
+            Ok((engine, resting)) => {
+                let mut running = self.running.lock();
+                running.engine = engine;
+                running.resting = resting;
+                running.flow_id = flow_id;
+                running.text = Some(self.applied_path());
+                running.stops.remove(&Stop::Operator);
+                running.held.clear();
+                running.is_paused = false;
+                Ok(Updated::Applied)
+            }
+            Err(error) => {
+                self.resume_after_failure(before, was_running);
+                Err(error)
+            }
+        }
+    }
+
+    /// Stops the flow for `reason`; what is queued stays in the repository.
+    pub(crate) fn stop_for(&self, reason: Stop) -> Updated {
+        let _changing = self.changing.lock();
+        if !self.running.lock().stops.insert(reason) {
+            return Updated::Same;
+        }
+        let before = self.stop_engine();
+        self.running.lock().resting = before;
+        Updated::Applied
+    }
+
+    /// Lifts the stop of `reason`; the flow starts if no other one is left.
+    ///
+    /// Errors: there is no flow, another stop is left, or the flow does not start.
+    pub(crate) fn start_for(&self, reason: Stop) -> Result<Updated, AgentError> {
+        let _changing = self.changing.lock();
+        let was_stopped = self.running.lock().stops.remove(&reason);
+        if self.is_running() {
+            return Ok(Updated::Same);
+        }
+        let left = self.running.lock().stops.first().copied();
+        match left {
+            Some(Stop::Disk) => {
+                return Err(AgentError::Refused(
+                    "the disk is nearly full: the flow starts when there is room again".to_owned(),
+                ));
+            }
+            // The operator lifts it, or an update.
+            Some(Stop::Operator) => return Ok(Updated::Same),
+            None => {}
+        }
+        let Some(flow) = self.running.lock().resting.take() else {
+            return Err(AgentError::Refused("there is no flow to start".to_owned()));
+        };
+        match self.start_flow(flow.clone()) {
+            Ok(()) => Ok(Updated::Applied),
+            Err(error) => {
+                let mut running = self.running.lock();
+                running.resting = Some(flow);
+                if was_stopped {
+                    running.stops.insert(reason);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the flow with the agent: first what is queued may flow out, then what processors do
+    /// may end. What is queued after that stays in the repository.
+    pub(crate) fn stop(&self) {
+        let _changing = self.changing.lock();
+        let Some(engine) = self.running.lock().engine.take() else {
+            return;
+        };
+        if !self.times.drain.is_zero() && !engine.drain(self.times.drain) {
+            tracing::warn!("queues were not empty at the end of the drain; they are kept");
+        }
+        if engine.ask_to_stop(self.times.grace) {
+            engine.stop();
+        } else {
+            // What it does not commit is as if it had not begun.
+            let processors = engine.busy().join(", ");
+            tracing::warn!(
+                processors,
+                "processors are left behind: they did not stop in time"
+            );
+        }
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.lock().engine.is_some()
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.running.lock().is_paused
+    }
+
+    /// Whether there is a flow at all, running or stopped.
+    pub(crate) fn has_flow(&self) -> bool {
+        let running = self.running.lock();
+        running.engine.is_some() || running.resting.is_some()
+    }
+
+    pub(crate) fn stops(&self) -> Vec<Stop> {
+        self.running.lock().stops.iter().copied().collect()
+    }
+
+    pub(crate) fn flow_id(&self) -> Option<String> {
+        let running = self.running.lock();
+        let own = running.flow().map(|flow| flow.id.clone());
+        running.flow_id.clone().or(own.filter(|id| !id.is_empty()))
+    }
+
+    pub(crate) fn flow_name(&self) -> Option<String> {
+        self.running.lock().flow().map(|flow| flow.name.clone())
+    }
+
+    /// The text of the flow, and where it lies.
+    pub(crate) fn flow_text(&self) -> Option<(PathBuf, String)> {
+        let path = self.running.lock().text.clone()?;
+        if path != self.applied_path() {
+            return read(&path).ok().map(|text| (path, text));
+        }
+        let applied = self.applied().ok().flatten()?;
+        Some((path, applied.text))
+    }
+
+    pub(crate) fn nodes(&self) -> Vec<NodeStatus> {
+        let running = self.running.lock();
+        running
+            .engine
+            .as_ref()
+            .map(Engine::nodes)
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn queues(&self) -> Vec<QueueStatus> {
+        let running = self.running.lock();
+        running
+            .engine
+            .as_ref()
+            .map(Engine::queues)
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn repository(&self) -> &Repository {
+        &self.ground.repository
+    }
+
+    pub(crate) fn bulletins(&self) -> &Bulletins {
+        &self.ground.bulletins
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        self.ground.clock.as_ref()
+    }
+
+    /// Since the agent started.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Puts up a bulletin of the agent itself.
+    pub(crate) fn post(&self, level: Level, message: &str) {
+        let source = Source {
+            id: CONTROLLER,
+            name: CONTROLLER,
+            group_id: "",
+        };
+        let now = self.ground.clock.now();
+        self.ground.bulletins.post(now, level, source, message);
+    }
+
+    /// Whether the flow of this id is the current one.
+    fn has(&self, flow_id: Option<&str>) -> bool {
+        let running = self.running.lock();
+        running.flow().is_some() && running.flow_id.as_deref() == flow_id
+    }
+
+    fn stop_engine(&self) -> Option<Flow> {
+        let (engine, resting) = {
+            let mut running = self.running.lock();
+            (running.engine.take(), running.resting.take())
+        };
+        let Some(engine) = engine else { return resting };
+        if !engine.ask_to_stop(self.times.grace) {
+            let processors = engine.busy().join(", ");
+            let message = format!("the flow cannot be stopped: {processors} did not end in time");
+            self.post(Level::Warning, &message);
+        }
+        Some(engine.stop())
+    }
+
+    /// The flow of before goes on, as if nothing had been tried.
+    fn resume_after_failure(&self, before: Option<Flow>, was_running: bool) {
+        let Some(flow) = before else { return };
+        if !was_running || !self.running.lock().stops.is_empty() {
+            self.running.lock().resting = Some(flow);
+            return;
+        }
+        if let Err(error) = self.start_flow(flow.clone()) {
+            self.running.lock().resting = Some(flow);
+            self.ground.failure.report(error);
+        }
+    }
+
+    fn start_flow(&self, flow: Flow) -> Result<(), AgentError> {
+        let prepared = Prepared::new(self.ground.clock.now(), flow)?;
+        let mut running = self.running.lock();
+        let is_held = |id: &str| running.is_paused || running.held.contains(id);
+        let engine = Engine::start_held(self.ground.clone(), prepared, is_held)?;
+        running.engine = Some(engine);
+        Ok(())
+    }
+
+    fn start_text(
+        &self,
+        text: &str,
+        path: &Path,
+        flow_id: Option<String>,
+    ) -> Result<(), AgentError> {
+        let prepared = self.prepare(text, &path.display().to_string())?;
+        let is_stopped = !self.running.lock().stops.is_empty();
+        let (engine, resting) = match is_stopped {
+            true => (None, Some(prepared.flow())),
+            false => (Some(Engine::start(self.ground.clone(), prepared)?), None),
+        };
+        let mut running = self.running.lock();
+        running.engine = engine;
+        running.resting = resting;
+        running.flow_id = flow_id;
+        running.text = Some(path.to_owned());
+        if let Some(engine) = &running.engine {
+            let flow = engine.flow();
+            tracing::info!(
+                flow = flow.name,
+                processors = flow.processors.len(),
+                connections = flow.connections.len(),
+                "flow started"
+            );
+        }
+        Ok(())
+    }
+
+    fn prepare(&self, text: &str, origin: &str) -> Result<Prepared, AgentError> {
+        let surroundings = self.ground.outside.surroundings()?;
+        let flow = Flow::load(text, &surroundings).map_err(|problems| AgentError::Flow {
+            origin: origin.to_owned(),
+            problems,
+        })?;
+        for note in &flow.notes.0 {
+            tracing::info!(path = note.path, "{}", note.message);
+        }
+        Prepared::new(self.ground.clock.now(), flow)
+    }
+}
+
+impl Running {
+    fn flow(&self) -> Option<&Flow> {
+        let running = self.engine.as_ref().map(Engine::flow);
+        running.or(self.resting.as_ref())
+    }
+}
+
+/// Reads a text file.
+pub(crate) fn read(path: &Path) -> Result<String, AgentError> {
+    fs::read_to_string(path).map_err(|source| AgentError::File {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// The agent's own name among its components, as C++ agents have it.
+pub(crate) const CONTROLLER: &str = "FlowController";

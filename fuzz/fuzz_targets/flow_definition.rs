@@ -1,0 +1,4 @@
+//! Flow definitions: see `agent::fuzzing`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| agent::fuzzing::flow_definition(bytes));
