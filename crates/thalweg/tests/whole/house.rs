@@ -18,7 +18,7 @@ const EDGES: [(&str, &[&str]); 15] = [
     ("fusion", &["base", "journal", "streams", "mqtt"]),
     ("fleet", &["base", "access", "sql", "c2", "streams"]),
     ("imports", &["base", "sql", "streams"]),
-    ("agent", &["base", "journal", "c2"]),
+    ("agent", &["base", "journal", "access", "c2"]),
     (
         "thalweg",
         &[
