@@ -8,7 +8,7 @@
 //! they are durable. When the line breaks between the two, the sender sends again: nothing is
 //! lost, and that one transaction may be there twice.
 //!
-//! Leaves out the transport over HTTP and peers of a cluster.
+//! Over HTTP the agent is a client only (`processors/site/http.rs`). Leaves out peers of a cluster.
 
 pub(crate) mod client;
 pub(crate) mod codec;

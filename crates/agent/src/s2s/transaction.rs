@@ -12,6 +12,50 @@ use super::codec::{
     write_head, write_response,
 };
 
+/// Writes a packet of `size` bytes, and counts it into `crc`.
+pub(crate) fn put_packet<'a, W: Write>(
+    wire: &mut W,
+    is_packed: bool,
+    crc: &mut Crc,
+    attributes: impl ExactSizeIterator<Item = (&'a str, &'a str)>,
+    content: &mut impl Read,
+    size: u64,
+) -> io::Result<()> {
+    if is_packed {
+        let mut packer = Packer::new(wire);
+        let mut out = Checked {
+            inner: &mut packer,
+            crc,
+        };
+        write_packet(&mut out, attributes, content, size)?;
+        packer.finish()
+    } else {
+        let mut out = Checked { inner: wire, crc };
+        write_packet(&mut out, attributes, content, size)
+    }
+}
+
+/// Reads a packet and counts it into `crc`; `keep` reads its content, all of it.
+pub(crate) fn take_packet<R: Read, T, E: From<io::Error>>(
+    wire: &mut R,
+    is_packed: bool,
+    crc: &mut Crc,
+    keep: impl FnOnce(PacketHead, &mut dyn Read) -> Result<T, E>,
+) -> Result<T, E> {
+    if is_packed {
+        let mut unpacker = Unpacker::new(wire);
+        let from = Checked {
+            inner: &mut unpacker,
+            crc,
+        };
+        let kept = read_packet(from, keep)?;
+        unpacker.finish()?;
+        Ok(kept)
+    } else {
+        read_packet(Checked { inner: wire, crc }, keep)
+    }
+}
+
 /// A transaction in which we send.
 pub(crate) struct Sending<'w, W> {
     wire: &'w mut W,
@@ -57,23 +101,14 @@ impl<'w, W: Read + Write> Sending<'w, W> {
             write_response(self.wire, Code::Continue, "")?;
         }
         self.count += 1;
-        if self.is_packed {
-            let mut packer = Packer::new(&mut *self.wire);
-            let crc = &mut self.crc;
-            let mut out = Checked {
-                inner: &mut packer,
-                crc,
-            };
-            write_packet(&mut out, attributes, content, size)?;
-            packer.finish()
-        } else {
-            let crc = &mut self.crc;
-            let mut out = Checked {
-                inner: &mut *self.wire,
-                crc,
-            };
-            write_packet(&mut out, attributes, content, size)
-        }
+        put_packet(
+            self.wire,
+            self.is_packed,
+            &mut self.crc,
+            attributes,
+            content,
+            size,
+        )
     }
 
     /// Ends the transaction; after that the receiver has all of it.
@@ -128,23 +163,7 @@ impl<'w, W: Read + Write> Receiving<'w, W> {
         keep: impl FnOnce(PacketHead, &mut dyn Read) -> Result<T, E>,
     ) -> Result<T, E> {
         self.count += 1;
-        let crc = &mut self.crc;
-        if self.is_packed {
-            let mut unpacker = Unpacker::new(&mut *self.wire);
-            let from = Checked {
-                inner: &mut unpacker,
-                crc,
-            };
-            let kept = read_packet(from, keep)?;
-            unpacker.finish()?;
-            Ok(kept)
-        } else {
-            let from = Checked {
-                inner: &mut *self.wire,
-                crc,
-            };
-            read_packet(from, keep)
-        }
+        take_packet(self.wire, self.is_packed, &mut self.crc, keep)
     }
 
     /// Tells the checksum; when this returns, the sender has confirmed it.

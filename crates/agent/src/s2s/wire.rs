@@ -35,6 +35,11 @@ impl<S: Read + Write> Wire<S> {
         }
     }
 
+    /// The stream under it.
+    pub(crate) fn stream(&self) -> &S {
+        &self.stream
+    }
+
     /// Waits for the first byte of what comes next; false when the peer has gone instead.
     pub(crate) fn has_more(&mut self) -> io::Result<bool> {
         if self.at == self.end {

@@ -311,7 +311,8 @@ impl Processor for PutS3Object {
             Ok((bucket, key, stored)) => {
                 let mut attributes = Attributes::clone(flow_file.attributes());
                 let kind = self.content_type.evaluate(session.scope(&flow_file));
-                attributes.set("s3.contenttype", kind.unwrap_or_default().as_ref());
+                let kind = kind.map(|kind| kind.into_owned()).unwrap_or_default();
+                attributes.set("s3.contenttype", kind);
                 attributes.set("s3.bucket", bucket.name.as_str());
                 attributes.set("s3.key", key.as_str());
                 attributes.set("s3.etag", stored.etag);

@@ -3,10 +3,14 @@
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
+use flate2::Crc;
+
+use super::http::Transaction;
 use crate::flowfile::{Attributes, FlowFile};
 use crate::processors::ProcessorError;
 use crate::provenance::EventKind;
-use crate::s2s::transaction::{End, Receiving, Sending};
+use crate::s2s::codec::PacketHead;
+use crate::s2s::transaction::{End, Receiving, Sending, put_packet, take_packet};
 use crate::session::ProcessSession;
 
 /// Why a transaction did not come to its end.
@@ -49,20 +53,12 @@ pub(super) fn send<W: Read + Write>(
 ) -> Result<End, Broken> {
     let mut sending = Sending::new(wire, is_packed);
     for flow_file in &flow_files {
-        let mut attributes = Attributes::clone(flow_file.attributes());
-        let uuid = session.uuid(flow_file);
-        // The receiver knows the FlowFile by it, as NiFi's do.
-        attributes.set("uuid", uuid);
+        let attributes = outgoing(session, flow_file);
         let mut reader = session.reader(flow_file);
         sending.push(attributes.iter(), &mut reader, flow_file.size())?;
     }
     let end = sending.finish()?;
-    for flow_file in &flow_files {
-        session.note(flow_file, EventKind::Send, peer);
-    }
-    session.remove_all(flow_files);
-    // If this is lost, the FlowFiles are only sent once more.
-    session.commit()?;
+    forget(session, flow_files, peer)?;
     Ok(end)
 }
 
@@ -76,26 +72,103 @@ pub(super) fn receive<'w, W: Read + Write>(
 ) -> Result<Receiving<'w, W>, Broken> {
     let mut receiving = Receiving::new(wire, is_packed);
     while receiving.goes_on()? {
-        let flow_file = receiving.packet(|head, content| -> Result<FlowFile, Broken> {
-            let mut writer = session.writer();
-            io::copy(content, &mut writer)?;
-            let content = writer.finish()?;
-            let attributes = head
-                .attributes
-                .into_iter()
-                .filter(|(name, _)| name != "uuid");
-            let mut flow_file = session.create(Arc::new(Attributes::new(attributes)));
-            if !content.is_empty() {
-                session.set_content(&mut flow_file, content)?;
-            }
-            Ok(flow_file)
-        })?;
-        session.note(&flow_file, EventKind::Receive, peer);
-        session.transfer(flow_file, 0);
+        receiving.packet(|head, content| keep(session, head, content, peer))?;
     }
     receiving.confirm()?;
     session.commit_and_wait()?;
     Ok(receiving)
+}
+
+/// Sends FlowFiles in a transaction over HTTP; they are ended in the session after it.
+pub(super) fn send_http(
+    session: &mut ProcessSession<'_>,
+    transaction: &Transaction,
+    is_packed: bool,
+    flow_files: Vec<FlowFile>,
+    peer: &str,
+) -> Result<End, Broken> {
+    let end = transaction.send(|upload| {
+        let mut crc = Crc::new();
+        for flow_file in &flow_files {
+            let attributes = outgoing(session, flow_file);
+            let mut reader = session.reader(flow_file);
+            let (pairs, size) = (attributes.iter(), flow_file.size());
+            put_packet(upload, is_packed, &mut crc, pairs, &mut reader, size)?;
+        }
+        Ok(crc)
+    })?;
+    forget(session, flow_files, peer)?;
+    Ok(end)
+}
+
+/// Receives FlowFiles over HTTP; whether there were any. They are durable before the remote
+/// hears so.
+pub(super) fn receive_http(
+    session: &mut ProcessSession<'_>,
+    transaction: &Transaction,
+    is_packed: bool,
+    peer: &str,
+) -> Result<bool, Broken> {
+    let mut crc = Crc::new();
+    let mut is_empty = true;
+    if let Some(mut download) = transaction.receive()? {
+        while download.has_more()? {
+            is_empty = false;
+            take_packet(&mut download, is_packed, &mut crc, |head, content| {
+                keep(session, head, content, peer)
+            })?;
+        }
+    }
+    if is_empty {
+        // It would be ended by its age anyway.
+        return transaction.end(15, None).map(|_| false).or(Ok(false));
+    }
+    session.commit_and_wait()?;
+    transaction.end(12, Some(&crc))?;
+    Ok(true)
+}
+
+/// A FlowFile's attributes as they go out; the receiver knows it by its uuid, as NiFi's do.
+fn outgoing(session: &ProcessSession<'_>, flow_file: &FlowFile) -> Attributes {
+    let mut attributes = Attributes::clone(flow_file.attributes());
+    attributes.set("uuid", session.uuid(flow_file));
+    attributes
+}
+
+/// Ends FlowFiles that the peer has. If this is lost, they are only sent once more.
+fn forget(
+    session: &mut ProcessSession<'_>,
+    flow_files: Vec<FlowFile>,
+    peer: &str,
+) -> Result<(), Broken> {
+    for flow_file in &flow_files {
+        session.note(flow_file, EventKind::Send, peer);
+    }
+    session.remove_all(flow_files);
+    Ok(session.commit()?)
+}
+
+/// Makes a FlowFile of a packet.
+fn keep(
+    session: &mut ProcessSession<'_>,
+    head: PacketHead,
+    content: &mut dyn Read,
+    peer: &str,
+) -> Result<(), Broken> {
+    let mut writer = session.writer();
+    io::copy(content, &mut writer)?;
+    let content = writer.finish()?;
+    let attributes = head
+        .attributes
+        .into_iter()
+        .filter(|(name, _)| name != "uuid");
+    let mut flow_file = session.create(Arc::new(Attributes::new(attributes)));
+    if !content.is_empty() {
+        session.set_content(&mut flow_file, content)?;
+    }
+    session.note(&flow_file, EventKind::Receive, peer);
+    session.transfer(flow_file, 0);
+    Ok(())
 }
 
 /// FlowFiles of one transaction where nobody says how many.

@@ -2,6 +2,7 @@
 //! which call, and those of the root group, which are called.
 
 mod common;
+mod http;
 mod local;
 mod remote;
 #[cfg(test)]

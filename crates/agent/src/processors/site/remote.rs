@@ -11,7 +11,8 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use serde_json::Value;
 
-use super::common::{BATCH_COUNT, receive, send};
+use super::common::{BATCH_COUNT, receive, receive_http, send, send_http};
+use super::http::Transaction;
 use crate::definition::remote::{INPUT_PORT, OUTPUT_PORT, properties as names};
 use crate::engine::Context;
 use crate::net::http_client::{self, ClientSettings};
@@ -68,12 +69,9 @@ const PROPERTIES: &[PropertyKind] = &[
         names::PORT_NAME,
         "The port's name, where the remote knows no such id.",
     ),
-    PropertyKind::new(
-        names::TRANSPORT_PROTOCOL,
-        "How the remote is spoken to; only RAW for now.",
-    )
-    .default("RAW")
-    .allowed(&["RAW"]),
+    PropertyKind::new(names::TRANSPORT_PROTOCOL, "How the remote is spoken to.")
+        .default("RAW")
+        .allowed(&["RAW", "HTTP"]),
     PropertyKind::new(names::TIMEOUT, "Longest silence of the remote.")
         .default("30 sec")
         .shape(Shape::Duration),
@@ -124,6 +122,9 @@ struct Remote {
     wait: Duration,
     count: usize,
     bytes: u64,
+    is_http: bool,
+    /// Whether the remote was asked by which id it knows the port.
+    is_known: bool,
     wire: Option<Wire<Socket>>,
 }
 
@@ -189,6 +190,7 @@ impl Remote {
                 expiration: wait,
                 batch: (count, bytes, millis),
             },
+            is_http: settings.needed(names::TRANSPORT_PROTOCOL)? == "HTTP",
             urls,
             address,
             port_name: settings.text(names::PORT_NAME)?.unwrap_or_default(),
@@ -202,6 +204,7 @@ impl Remote {
             } else {
                 bytes.min(S2S_BATCH_BYTES_MAX)
             },
+            is_known: false,
             wire: None,
         })
     }
@@ -218,7 +221,10 @@ impl Remote {
 
     /// The connection, made and greeted where there is none.
     fn wire(&mut self, context: &Context) -> Result<&mut Wire<Socket>, ProcessorError> {
-        if self.wire.is_none() {
+        // A remote that heard nothing for a while has closed it.
+        let is_closed = |wire: &Wire<Socket>| wire.stream().is_closed();
+        if self.wire.as_ref().is_none_or(is_closed) {
+            self.wire = None;
             let name = self.name();
             let failed = |reason: String| ProcessorError::Failed(format!("{name}: {reason}"));
             let (address, is_secure) = self.place(context).map_err(failed)?;
@@ -290,6 +296,74 @@ impl Remote {
         named.next()?["id"].as_str().map(str::to_owned)
     }
 
+    /// A new transaction over HTTP, with the first of the remote's addresses that answers.
+    fn transaction(
+        &mut self,
+        context: &Context,
+        is_input: bool,
+    ) -> Result<Transaction, ProcessorError> {
+        let mut last = ProcessorError::Failed("HTTP needs the remote's url".to_owned());
+        for url in self.urls.clone() {
+            let name = self.name();
+            let failed = |reason: String| ProcessorError::Failed(format!("{name}: {reason}"));
+            let asking = details(&self.client, &url, self.wait);
+            if !self.is_known {
+                match run_until_stop(context, asking) {
+                    Some(Ok(details)) => {
+                        if let Some(id) = self.known_id(&details["controller"]) {
+                            self.request.port_id = id;
+                        }
+                        self.is_known = true;
+                    }
+                    Some(Err(reason)) => {
+                        last = failed(reason);
+                        continue;
+                    }
+                    None => return Err(failed("stopped".to_owned())),
+                }
+            }
+            let api = api_of(&url).map_err(failed)?;
+            let runtime = context.runtime();
+            match Transaction::begin(&self.client, runtime, &api, is_input, &self.request) {
+                Ok(transaction) => return Ok(transaction),
+                Err(broken) => last = broken.into_error(&name),
+            }
+        }
+        Err(last)
+    }
+
+    fn send_over_http(
+        &mut self,
+        context: &Context,
+        session: &mut ProcessSession<'_>,
+    ) -> Result<Next, ProcessorError> {
+        let transaction = self.transaction(context, true)?;
+        let flow_files = session.take(self.count, self.bytes);
+        if flow_files.is_empty() {
+            return Ok(Next::Scheduled);
+        }
+        let (is_packed, url) = (self.request.is_packed, self.request.url.clone());
+        match send_http(session, &transaction, is_packed, flow_files, &url) {
+            Ok(End::Finished) => Ok(Next::Scheduled),
+            Ok(End::FinishedButFull) => Ok(Next::Yield),
+            Err(broken) => Err(broken.into_error(&self.name())),
+        }
+    }
+
+    fn receive_over_http(
+        &mut self,
+        context: &Context,
+        session: &mut ProcessSession<'_>,
+    ) -> Result<Next, ProcessorError> {
+        let transaction = self.transaction(context, false)?;
+        let (is_packed, url) = (self.request.is_packed, self.request.url.clone());
+        match receive_http(session, &transaction, is_packed, &url) {
+            Ok(true) => Ok(Next::Again),
+            Ok(false) => Ok(Next::Woken(LOOK_EACH)),
+            Err(broken) => Err(broken.into_error(&self.name())),
+        }
+    }
+
     fn close(&mut self) {
         if let Some(mut wire) = self.wire.take() {
             use std::io::Write;
@@ -308,6 +382,9 @@ impl Processor for RemoteInput {
         session: &mut ProcessSession<'_>,
     ) -> Result<Next, ProcessorError> {
         let remote = &mut self.0;
+        if remote.is_http {
+            return remote.send_over_http(context, session);
+        }
         // Before anything is taken, so that a remote that is away holds nothing.
         remote.wire(context)?;
         let flow_files = session.take(remote.count, remote.bytes);
@@ -344,6 +421,9 @@ impl Processor for RemoteOutput {
         session: &mut ProcessSession<'_>,
     ) -> Result<Next, ProcessorError> {
         let remote = &mut self.0;
+        if remote.is_http {
+            return remote.receive_over_http(context, session);
+        }
         let (name, is_packed) = (remote.name(), remote.request.is_packed);
         let url = remote.request.url.clone();
         let wire = remote.wire(context)?;
@@ -372,15 +452,9 @@ impl Processor for RemoteOutput {
 
 /// What a NiFi tells of its ports and sockets.
 async fn details(client: &reqwest::Client, url: &str, wait: Duration) -> Result<Value, String> {
-    let parsed: reqwest::Url = url
-        .parse()
-        .map_err(|error| format!("'{url}' is no URL: {error}"))?;
-    let path = parsed.path().trim_end_matches('/');
-    let folder = path
-        .strip_suffix("/nifi")
-        .or_else(|| path.strip_suffix("/nifi-api"));
-    let mut asked = parsed.clone();
-    asked.set_path(&format!("{}/nifi-api/site-to-site", folder.unwrap_or(path)));
+    let mut asked = api_of(url)?;
+    let path = format!("{}/site-to-site", asked.path());
+    asked.set_path(&path);
     let asking = async {
         let mut answer = client.get(asked).send().await?.error_for_status()?;
         let mut text = Vec::new();
@@ -400,6 +474,19 @@ async fn details(client: &reqwest::Client, url: &str, wait: Duration) -> Result<
 
 /// How often a remote that has nothing is asked again.
 const LOOK_EACH: Duration = Duration::from_secs(1);
+
+/// The address of a remote's interface, of the one that people open.
+fn api_of(url: &str) -> Result<reqwest::Url, String> {
+    let mut parsed: reqwest::Url = url
+        .parse()
+        .map_err(|error| format!("'{url}' is no URL: {error}"))?;
+    let path = parsed.path().trim_end_matches('/').to_owned();
+    let folder = path
+        .strip_suffix("/nifi")
+        .or_else(|| path.strip_suffix("/nifi-api"));
+    parsed.set_path(&format!("{}/nifi-api", folder.unwrap_or(&path)));
+    Ok(parsed)
+}
 
 fn host_of(url: &str) -> Result<String, String> {
     let parsed: reqwest::Url = url

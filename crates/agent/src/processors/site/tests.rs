@@ -340,3 +340,79 @@ fn a_full_port_holds_the_sender_back() {
     calling.stop();
     called.stop();
 }
+
+/// A NiFi's HTTP interface, as far as transactions need it.
+fn nifi(gives: Vec<u8>, spoils: Arc<AtomicUsize>) -> HttpPeer {
+    let given = AtomicUsize::new(0);
+    HttpPeer::start(None, move |seen: &Seen| {
+        let path = seen.target.split('?').next().unwrap_or_default();
+        match (seen.method.as_str(), path) {
+            ("GET", "/nifi-api/site-to-site") => Answer::new(200, r#"{"controller":{}}"#),
+            ("POST", path) if path.ends_with("/transactions") => {
+                Answer::new(201, "").with("Location", &format!("{path}/t1"))
+            }
+            ("POST", _) => {
+                let mut crc = flate2::Crc::new();
+                crc.update(&seen.body);
+                let spoilt = spoils.load(Ordering::Relaxed);
+                if spoilt > 0 {
+                    spoils.fetch_sub(1, Ordering::Relaxed);
+                }
+                let sum = u64::from(crc.sum()) + u64::from(spoilt > 0);
+                Answer::new(202, sum.to_string())
+            }
+            ("GET", _) if given.fetch_add(1, Ordering::Relaxed) == 0 => {
+                Answer::new(202, gives.clone())
+            }
+            ("GET", _) => Answer::new(204, ""),
+            _ => Answer::new(200, r#"{"responseCode":13}"#),
+        }
+    })
+}
+
+#[test]
+fn a_nifi_is_sent_to_and_received_from_over_http() {
+    let mut gives = Vec::new();
+    let mut crc = flate2::Crc::new();
+    for name in ["x", "y"] {
+        let pairs = [("filename", name), ("uuid", "theirs")].into_iter();
+        let mut content = b"given".as_slice();
+        crate::s2s::transaction::put_packet(&mut gives, false, &mut crc, pairs, &mut content, 5)
+            .unwrap();
+    }
+    let spoils = Arc::new(AtomicUsize::new(1));
+    let nifi = nifi(gives, Arc::clone(&spoils));
+    let two = Two::new();
+    let here = two.path("files");
+    let (sends, came) = (folder(&here, "-send"), folder(&here, "-came"));
+    std::fs::write(sends.join("one"), "1").unwrap();
+    let url = format!("http://{}/nifi", nifi.address());
+    let text = caller(&here, &url, "", "")
+        .replace("timeout: 5 s", "timeout: 5 s\n  transport protocol: HTTP");
+    let ground_a = two.ground("a");
+    let calling = start(&ground_a, &text);
+    wait_or_tell(&ground_a, "both ways are done", || {
+        names(&came) == ["x", "y"] && queued(&calling, "sends") == 0 && names(&sends).is_empty()
+    });
+    calling.stop();
+    assert_eq!(std::fs::read(came.join("x")).unwrap(), b"given");
+    let base = "/nifi-api/data-transfer";
+    let sent = nifi.at(&format!(
+        "{base}/input-ports/in-port/transactions/t1/flow-files"
+    ));
+    assert_eq!(sent.len(), 2, "what was spoilt was not sent again");
+    let head = crate::s2s::codec::read_head(&mut sent[1].body.as_slice()).unwrap();
+    assert!(
+        head.attributes
+            .contains(&("filename".to_owned(), "one".to_owned()))
+    );
+    assert_eq!((head.size, sent[1].body.last()), (1, Some(&b'1')));
+    let ended = |port: &str, code: &str| {
+        let target = format!("{base}/{port}/transactions/t1?responseCode={code}");
+        nifi.at(&target).len()
+    };
+    assert_eq!(ended("input-ports/in-port", "19"), 1);
+    assert_eq!(ended("input-ports/in-port", "12"), 1);
+    let told = format!("12&checksum={}", crc.sum());
+    assert_eq!(ended("output-ports/out-port", &told), 1);
+}
