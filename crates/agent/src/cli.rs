@@ -85,7 +85,7 @@ pub enum Command {
         #[command(flatten)]
         place: Place,
         /// How to write it
-        #[arg(long, value_enum, default_value_t)]
+        #[arg(long, value_enum, default_value_t, global = true)]
         output: Output,
     },
     /// Show what happened to FlowFiles in a running agent: by time, or the lineage of one
@@ -169,7 +169,7 @@ pub struct RunArgs {
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Place {
     /// Data folder of the running agent [default: thalweg-agent-data]
-    #[arg(long, value_name = "DIR", env = "THALWEG_AGENT_DATA")]
+    #[arg(long, value_name = "DIR", env = "THALWEG_AGENT_DATA", global = true)]
     pub data: Option<PathBuf>,
 }
 

@@ -3,6 +3,9 @@
 //! Invariant: a FlowFile is in `ready`, in `penalized` or in `taken`. What a session has taken
 //! stays in `taken` until it is committed or given back, so that a snapshot and a rollback see it
 //! where it was. Each session of its destination has its own part of `taken`.
+//!
+//! Beyond the swap threshold FlowFiles wait in `tail`, from where the repository writes them away
+//! in batches ([`crate::repository`]); a batch comes back when nothing is ready before it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
@@ -14,7 +17,9 @@ use parking_lot::Mutex;
 
 use crate::definition::{ConnectionDefinition, Prioritizer};
 use crate::flowfile::{FlowFile, FlowFileId};
+use crate::limits::SWAP_BATCH_FLOW_FILES;
 use crate::prioritizer;
+use crate::repository::{Stock, Swapped};
 use crate::signal::Signal;
 
 /// A queue between two processors.
@@ -56,6 +61,19 @@ struct Queue {
     is_unordered: bool,
     /// What each session holds, in the order in which they began to take.
     taken: Vec<(u64, Vec<FlowFile>)>,
+    /// What is written away: behind `ready`, before `tail`.
+    swapped: VecDeque<Swapped>,
+    /// What came when more than enough was ready.
+    tail: VecDeque<FlowFile>,
+}
+
+/// What waits in a connection, as it is shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Waiting<'q> {
+    /// In memory.
+    FlowFile(&'q FlowFile),
+    /// Written away.
+    Swapped(&'q Swapped),
 }
 
 #[derive(Debug)]
@@ -106,7 +124,7 @@ impl Connection {
             return Available::Nothing;
         }
         let queue = self.queue.lock();
-        if !queue.ready.is_empty() {
+        if !queue.ready.is_empty() || !queue.swapped.is_empty() || !queue.tail.is_empty() {
             return Available::Now;
         }
         match queue.penalized.peek() {
@@ -127,6 +145,7 @@ impl Connection {
             flow_files.iter().map(FlowFile::size).sum(),
         );
         match penalized {
+            None if self.is_to_wait(&queue) => queue.tail.extend(flow_files),
             None => queue.ready.extend(flow_files),
             Some(until) => {
                 let penalized = flow_files
@@ -154,6 +173,7 @@ impl Connection {
         // Under the lock: what a source filled just before must count, or nobody would ring it.
         let was_full = self.is_full();
         queue.release(now);
+        queue.draw();
         queue.order(&self.definition.prioritizers);
         let mut bytes = 0;
         while taken.flow_files.len() < count_max {
@@ -190,11 +210,15 @@ impl Connection {
         let mut queue = self.queue.lock();
         let was_full = self.is_full();
         queue.release(UnixMillis(i64::MAX));
-        let (found, others): (VecDeque<_>, VecDeque<_>) = queue
-            .ready
-            .drain(..)
-            .partition(|flow_file| ids.contains(&flow_file.id));
-        queue.ready = others;
+        let Queue { ready, tail, .. } = &mut *queue;
+        let mut found: VecDeque<FlowFile> = VecDeque::new();
+        for part in [ready, tail] {
+            let (these, others): (VecDeque<_>, VecDeque<_>) = part
+                .drain(..)
+                .partition(|flow_file| ids.contains(&flow_file.id));
+            found.extend(these);
+            *part = others;
+        }
         self.remove(found.len(), found.iter().map(FlowFile::size).sum());
         queue.hold(session, found.iter().map(FlowFile::twin).collect());
         drop(queue);
@@ -202,6 +226,17 @@ impl Connection {
             self.source.ring();
         }
         found.into()
+    }
+
+    /// Hands these FlowFiles, as far as `from` holds them here, to another holder.
+    pub(crate) fn pass(&self, ids: &HashSet<FlowFileId>, from: u64, to: u64) {
+        let mut queue = self.queue.lock();
+        let held = queue.held_by(from);
+        let (passed, others) = held
+            .into_iter()
+            .partition(|flow_file| ids.contains(&flow_file.id));
+        queue.hold(from, others);
+        queue.hold(to, passed);
     }
 
     /// What the session took is gone from here for good.
@@ -227,24 +262,32 @@ impl Connection {
         }
     }
 
-    /// Shows every FlowFile that is durably here: taken, ready, penalized.
-    pub(crate) fn visit(&self, visit: &mut dyn FnMut(&mut dyn Iterator<Item = &FlowFile>)) {
+    /// Shows all that is durably here, in its order: taken, ready, written away, the tail, and
+    /// what is penalized.
+    pub(crate) fn visit(&self, visit: &mut dyn FnMut(&mut dyn Iterator<Item = Waiting<'_>>)) {
         let queue = self.queue.lock();
         let penalized = queue
             .penalized
             .iter()
             .map(|Reverse(penalized)| &penalized.flow_file);
         let taken = queue.taken.iter().flat_map(|(_, held)| held);
-        visit(&mut taken.chain(&queue.ready).chain(penalized));
+        let before = taken.chain(&queue.ready).map(Waiting::FlowFile);
+        let swapped = queue.swapped.iter().map(Waiting::Swapped);
+        let behind = queue.tail.iter().chain(penalized).map(Waiting::FlowFile);
+        visit(&mut before.chain(swapped).chain(behind));
     }
 
     /// Takes out for good what waits, but for what a session holds.
-    pub(crate) fn discard(&self) -> VecDeque<FlowFile> {
+    pub(crate) fn discard(&self) -> Stock {
         let mut queue = self.queue.lock();
         let was_full = self.is_full();
         queue.release(UnixMillis(i64::MAX));
-        let gone = std::mem::take(&mut queue.ready);
-        self.remove(gone.len(), gone.iter().map(FlowFile::size).sum());
+        let gone = Stock {
+            head: std::mem::take(&mut queue.ready),
+            swapped: std::mem::take(&mut queue.swapped),
+            tail: std::mem::take(&mut queue.tail),
+        };
+        self.remove(gone.count() as usize, gone.bytes());
         drop(queue);
         if was_full {
             self.source.ring();
@@ -253,15 +296,103 @@ impl Connection {
     }
 
     /// Empties it when its flow is stopped; what sessions held comes first.
-    pub(crate) fn drain(&self) -> VecDeque<FlowFile> {
+    pub(crate) fn drain(&self) -> Stock {
         let mut queue = self.queue.lock();
         queue.release(UnixMillis(i64::MAX));
         let taken = std::mem::take(&mut queue.taken);
-        let mut all: VecDeque<FlowFile> = taken.into_iter().flat_map(|(_, held)| held).collect();
-        all.append(&mut queue.ready);
+        let mut head: VecDeque<FlowFile> = taken.into_iter().flat_map(|(_, held)| held).collect();
+        head.append(&mut queue.ready);
         self.count.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
-        all
+        Stock {
+            head,
+            swapped: std::mem::take(&mut queue.swapped),
+            tail: std::mem::take(&mut queue.tail),
+        }
+    }
+
+    /// Begins with what was here when its flow was stopped.
+    pub(crate) fn restore(&self, stock: Stock) {
+        let mut queue = self.queue.lock();
+        self.add(stock.count() as usize, stock.bytes());
+        queue.ready.extend(stock.head);
+        queue.swapped.extend(stock.swapped);
+        queue.tail.extend(stock.tail);
+        queue.is_unordered = true;
+        drop(queue);
+        self.destination.ring();
+    }
+
+    /// Whether it is long enough that a batch may have to be written away.
+    pub(crate) fn may_swap(&self) -> bool {
+        let threshold = self.definition.swap_threshold;
+        threshold > 0 && self.count() > threshold
+    }
+
+    /// Whether there is a batch to be written away.
+    pub(crate) fn is_to_swap_out(&self) -> bool {
+        self.may_swap() && self.queue.lock().tail.len() >= self.batch_len()
+    }
+
+    /// Takes a batch that is to be written away, the oldest of the tail.
+    pub(crate) fn batch_out(&self) -> Vec<FlowFile> {
+        let mut queue = self.queue.lock();
+        let len = queue.tail.len().min(self.batch_len());
+        queue.tail.drain(..len).collect()
+    }
+
+    /// A batch that could not be written away stays.
+    pub(crate) fn batch_stays(&self, batch: Vec<FlowFile>) {
+        let mut queue = self.queue.lock();
+        for flow_file in batch.into_iter().rev() {
+            queue.tail.push_front(flow_file);
+        }
+    }
+
+    /// A batch was written away.
+    pub(crate) fn batch_is_out(&self, swapped: Swapped) {
+        self.queue.lock().swapped.push_back(swapped);
+    }
+
+    /// Whether a batch must come back before anything can be taken.
+    pub(crate) fn is_to_swap_in(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.ready.is_empty() && !queue.swapped.is_empty()
+    }
+
+    /// The batch that comes back next.
+    pub(crate) fn next_swapped(&self) -> Option<(journal::Position, u64, u64)> {
+        let queue = self.queue.lock();
+        let next = queue.swapped.front()?;
+        Some((next.position, next.count, next.bytes))
+    }
+
+    /// The oldest batch is back, as far as it could be read.
+    pub(crate) fn batch_is_in(&self, flow_files: Vec<FlowFile>) {
+        let mut queue = self.queue.lock();
+        if let Some(swapped) = queue.swapped.pop_front() {
+            self.remove(swapped.count as usize, swapped.bytes);
+        }
+        self.add(
+            flow_files.len(),
+            flow_files.iter().map(FlowFile::size).sum(),
+        );
+        queue.ready.extend(flow_files);
+        queue.is_unordered = true;
+    }
+
+    /// FlowFiles of one batch: as many as a short queue would hold.
+    fn batch_len(&self) -> usize {
+        let threshold = usize::try_from(self.definition.swap_threshold).unwrap_or(usize::MAX);
+        threshold.clamp(1, SWAP_BATCH_FLOW_FILES)
+    }
+
+    fn is_to_wait(&self, queue: &Queue) -> bool {
+        let threshold = self.definition.swap_threshold;
+        threshold > 0
+            && (!queue.swapped.is_empty()
+                || !queue.tail.is_empty()
+                || queue.ready.len() as u64 >= threshold)
     }
 
     fn add(&self, count: usize, bytes: u64) {
@@ -289,6 +420,14 @@ impl Queue {
     fn held_by(&mut self, session: u64) -> Vec<FlowFile> {
         let at = self.taken.iter().position(|(holder, _)| *holder == session);
         at.map(|at| self.taken.remove(at).1).unwrap_or_default()
+    }
+
+    /// What waited behind is ready when nothing stands before it.
+    fn draw(&mut self) {
+        if self.ready.is_empty() && self.swapped.is_empty() && !self.tail.is_empty() {
+            std::mem::swap(&mut self.ready, &mut self.tail);
+            self.is_unordered = true;
+        }
     }
 
     /// Puts what is ready into the order that the flow asks for.

@@ -70,6 +70,8 @@ mod measure;
 #[cfg(test)]
 mod repository_tests;
 #[cfg(test)]
+mod rot_tests;
+#[cfg(test)]
 mod sim_tests;
 #[cfg(test)]
 mod testing;

@@ -26,11 +26,23 @@ pub const SPLITS_MAX: usize = 1_000_000;
 /// Bytes of one line where lines are changed one after the other; longer ones are no text.
 pub const TEXT_LINE_BYTES_MAX: usize = 64 << 20;
 
+/// Depth of one Jolt specification; its walk is recursive.
+pub const SHIFT_DEPTH_MAX: usize = 64;
+
+/// Places of a list that a Jolt specification can name.
+pub const SHIFT_INDEX_MAX: usize = 1_000_000;
+
 /// FlowFiles that RouteText makes of one: one for each route and group.
 pub const TEXT_GROUPS_MAX: usize = 10_000;
 
 /// Fields of one record: more are no table.
 pub const RECORD_FIELDS_MAX: usize = 10_000;
+
+/// Groups that one query over records makes, each held in memory.
+pub const QUERY_GROUPS_MAX: usize = 100_000;
+
+/// Rows that one query over records sorts or compares, each held in memory.
+pub const QUERY_ROWS_MAX: usize = 500_000;
 
 /// Bytes of one record of XML, whose texts and elements stand in memory together.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
@@ -90,6 +102,12 @@ pub const JOURNAL_PENDING_BYTES_MAX: u64 = 16 << 20;
 /// Files of reclaimed segments kept for new ones: about as many as one tidying frees.
 pub const SPARE_SEGMENTS_MAX: u32 = 6;
 
+/// FlowFiles of one connection that stay in memory, where nothing else is said; NiFi's own.
+pub const SWAP_THRESHOLD_DEFAULT: u64 = 20_000;
+
+/// FlowFiles that are swapped out together, as NiFi does.
+pub const SWAP_BATCH_FLOW_FILES: usize = 10_000;
+
 /// Journal bytes between two snapshots at least; restart replays about as much.
 pub const SNAPSHOT_BYTES_MIN: u64 = 64 << 20;
 
@@ -112,6 +130,9 @@ pub const BULLETIN_BYTES_MAX: usize = 2_000;
 /// Bytes that a tail reads at once; large enough for one system call per thousands of lines.
 pub const TAIL_BLOCK_BYTES: usize = 1 << 20;
 
+/// Bytes that a tail of several files commits together.
+pub const TAIL_SESSION_BYTES: usize = 4 << 20;
+
 /// Bytes of one tailed line; a longer one is emitted in pieces of this size.
 pub const TAIL_LINE_BYTES_MAX: usize = 4 << 20;
 
@@ -123,6 +144,22 @@ pub const TAIL_ROLLED_FILES_MAX: usize = 10_000;
 
 /// A tail looks again after this long even when the kernel told it nothing (network folders).
 pub const TAIL_RECHECK: Duration = Duration::from_secs(30);
+
+/// Memory that a compressed stream may ask for before it is refused: xz needs 65 MB at its best.
+pub const UNPACK_WINDOW_BYTES_MAX: usize = 128 << 20;
+
+/// Files that one tail follows: each is looked at in each round.
+pub const TAIL_FILES_MAX: usize = 5_000;
+
+/// FlowFiles that wait in all bins of one MergeContent; the oldest bin is merged when there are
+/// more.
+pub const MERGE_KEPT_MAX: usize = 100_000;
+
+/// Bytes of one message of the host's journal with all its fields; core dumps are no messages.
+pub const JOURNAL_MESSAGE_BYTES_MAX: usize = 4 << 20;
+
+/// Bytes that an archive tells of its files; a name is short.
+pub const ARCHIVE_LIST_BYTES_MAX: u64 = 16 << 20;
 
 /// Folders in folders that are read; deeper is a loop or a mistake.
 pub const FOLDER_DEPTH_MAX: usize = 64;
@@ -201,6 +238,9 @@ pub const PROVENANCE_EVENTS_SHOWN_MAX: usize = 10_000;
 
 /// FlowFiles that one lineage follows; each is a look through the provenance repository.
 pub const LINEAGE_FLOW_FILES_MAX: usize = 500;
+
+/// How long one lineage is looked for: somebody waits for it at a terminal.
+pub const LINEAGE_WAIT: Duration = Duration::from_secs(30);
 
 /// Bytes of one file of settings; the longest shipped ones have a few hundred lines.
 pub const CONFIGURATION_BYTES_MAX: usize = 1 << 20;

@@ -15,6 +15,9 @@
 //! | 7 content | end of the content journal: the frame counts only if that journal is durable so far |
 //! | 8 copy | old and new position in the content journal, length |
 //! | 9 events | length, provenance events (see [`crate::provenance`]) |
+//! | 11 swap out | connection id, FlowFiles, their bytes, lowest content position plus one (0: none), length, the puts of them: they are here and nowhere else from now on |
+//! | 12 swapped | as 11, with the frame's position first and without puts: a snapshot's word of it |
+//! | 13 swap in | position of the frame: its FlowFiles are no longer there; puts that follow in this frame stand at their connection's front |
 //! | 10 part | which frame of its snapshot this is, from zero on: where one is missing, all are |
 //!
 //! A claim is 0 (none), 1 and its offset and length in this frame's content, 2 and its position
@@ -88,6 +91,15 @@ pub(crate) struct Group<'a> {
     pub(crate) entry: UnixMillis,
 }
 
+/// FlowFiles that were written away together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SwapAt<'a> {
+    pub(crate) connection: &'a str,
+    pub(crate) count: u64,
+    pub(crate) bytes: u64,
+    pub(crate) lowest: Option<Position>,
+}
+
 impl ClaimAt {
     /// Bytes of the claim.
     pub(crate) fn len(self) -> u32 {
@@ -98,28 +110,34 @@ impl ClaimAt {
     }
 }
 
-/// What a frame says, one after the other.
+/// What a frame says, one after the other; what is of no interest is passed over.
 pub(crate) trait Visit {
     /// A processor's state is now this.
-    fn state(&mut self, processor: &str, bytes: &[u8]);
+    fn state(&mut self, _processor: &str, _bytes: &[u8]) {}
     /// These FlowFiles are gone.
-    fn remove(&mut self, first: u64, count: u64);
+    fn remove(&mut self, _first: u64, _count: u64) {}
     /// A group of FlowFiles follows that view one claim.
-    fn group(&mut self, group: Group<'_>, at: ClaimAt, crc: Option<u32>);
+    fn group(&mut self, _group: Group<'_>, _at: ClaimAt, _crc: Option<u32>) {}
     /// A FlowFile of the group.
-    fn put(&mut self, id: u64, offset: u32, len: u32);
+    fn put(&mut self, _id: u64, _offset: u32, _len: u32) {}
     /// Ids below this were used.
-    fn counter(&mut self, next: u64);
+    fn counter(&mut self, _next: u64) {}
     /// A FlowFile of several views.
-    fn rope(&mut self, group: Group<'_>, id: u64, views: &[ViewAt]);
+    fn rope(&mut self, _group: Group<'_>, _id: u64, _views: &[ViewAt]) {}
     /// A claim was copied to an offset of this frame's content.
-    fn moved(&mut self, from: Position, offset: u64, len: u32);
+    fn moved(&mut self, _from: Position, _offset: u64, _len: u32) {}
     /// A claim was copied within the content journal.
-    fn copied(&mut self, from: Position, to: Position);
+    fn copied(&mut self, _from: Position, _to: Position) {}
     /// Provenance events.
-    fn events(&mut self, events: &[u8]);
+    fn events(&mut self, _events: &[u8]) {}
     /// Which frame of its snapshot this is.
-    fn part(&mut self, index: u64);
+    fn part(&mut self, _index: u64) {}
+    /// FlowFiles are in this frame, and no longer in memory.
+    fn swap_out(&mut self, _swap: SwapAt<'_>, _puts: &[u8]) {}
+    /// FlowFiles are in the frame at `position`.
+    fn swapped(&mut self, _position: Position, _swap: SwapAt<'_>) {}
+    /// They are no longer there; what this frame puts from here on stands in front.
+    fn swap_in(&mut self, _position: Position) {}
 }
 
 /// Builds a frame's operations.
@@ -214,6 +232,33 @@ impl Writer {
         self.number(from.0);
         self.number(to.0);
         self.number(u64::from(len));
+    }
+
+    /// FlowFiles that leave memory; `puts` are theirs.
+    pub(crate) fn swap_out(&mut self, swap: SwapAt<'_>, puts: &Writer) {
+        self.out.push(OP_SWAP_OUT);
+        self.swap(swap);
+        self.bytes(&puts.out);
+    }
+
+    /// FlowFiles that were written away before.
+    pub(crate) fn swapped(&mut self, position: Position, swap: SwapAt<'_>) {
+        self.out.push(OP_SWAPPED);
+        self.number(position.0);
+        self.swap(swap);
+    }
+
+    /// FlowFiles that come back, or are dropped.
+    pub(crate) fn swap_in(&mut self, position: Position) {
+        self.out.push(OP_SWAP_IN);
+        self.number(position.0);
+    }
+
+    fn swap(&mut self, swap: SwapAt<'_>) {
+        self.bytes(swap.connection.as_bytes());
+        self.number(swap.count);
+        self.number(swap.bytes);
+        self.number(swap.lowest.map_or(0, |lowest| lowest.0 + 1));
     }
 
     /// Provenance events, already written down.
@@ -424,6 +469,16 @@ pub(crate) fn read(operations: &[u8], visit: &mut dyn Visit) -> Result<(), Recor
             }
             OP_EVENTS => visit.events(reader.bytes()?),
             OP_PART => visit.part(reader.number()?),
+            OP_SWAP_OUT => {
+                let swap = reader.swap()?;
+                visit.swap_out(swap, reader.bytes()?);
+            }
+            OP_SWAPPED => {
+                let position = Position(reader.number()?);
+                let swap = reader.swap()?;
+                visit.swapped(position, swap);
+            }
+            OP_SWAP_IN => visit.swap_in(Position(reader.number()?)),
             _ => return Err(RecordError("it has an unknown operation")),
         }
     }
@@ -502,6 +557,15 @@ impl<'b> Reader<'b> {
         Ok(())
     }
 
+    fn swap(&mut self) -> Result<SwapAt<'b>, RecordError> {
+        Ok(SwapAt {
+            connection: self.text()?,
+            count: self.number()?,
+            bytes: self.number()?,
+            lowest: self.number()?.checked_sub(1).map(Position),
+        })
+    }
+
     fn put(&mut self, visit: &mut dyn Visit) -> Result<(), RecordError> {
         let group = self.group()?;
         let (at, crc) = self.claim()?;
@@ -573,3 +637,6 @@ const OP_CONTENT: u8 = 7;
 const OP_COPY: u8 = 8;
 const OP_EVENTS: u8 = 9;
 const OP_PART: u8 = 10;
+const OP_SWAP_OUT: u8 = 11;
+const OP_SWAPPED: u8 = 12;
+const OP_SWAP_IN: u8 = 13;

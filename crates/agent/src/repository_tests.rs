@@ -9,7 +9,7 @@ use base::{Rng, UnixMillis};
 use bytes::Bytes;
 use journal::{Durability, RealDisk};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Waiting};
 use crate::content::Content;
 use crate::definition::ConnectionDefinition;
 use crate::flowfile::{Attributes, FlowFile, FlowFileId};
@@ -64,6 +64,8 @@ fn connections(repository: &Repository) -> Vec<Arc<Connection>> {
                 bytes_max: 0,
                 expiration: Duration::ZERO,
                 drop_empty: false,
+                // One is short, one is swapped, one hardly ever comes back.
+                swap_threshold: [0, 25, 7][index],
                 ..ConnectionDefinition::default()
             };
             Arc::new(Connection::new(
@@ -79,22 +81,36 @@ fn connections(repository: &Repository) -> Vec<Arc<Connection>> {
 }
 
 /// What the repository holds, by id, and the order of each queue.
-fn held(connections: &[Arc<Connection>]) -> (BTreeMap<u64, Expected>, Vec<Vec<u64>>) {
+fn held(
+    repository: &Repository,
+    connections: &[Arc<Connection>],
+) -> (BTreeMap<u64, Expected>, Vec<Vec<u64>>) {
     let mut all = BTreeMap::new();
     let mut orders = Vec::new();
     for (index, connection) in connections.iter().enumerate() {
         let mut order = Vec::new();
-        connection.visit(&mut |flow_files| {
-            for flow_file in flow_files {
-                let expected = Expected {
-                    connection: index,
-                    attribute: flow_file.attributes.get("a").unwrap_or_default().to_owned(),
-                    content: bytes_of(&flow_file.content),
-                };
-                assert_eq!(all.insert(flow_file.id.0, expected), None, "in two places");
-                order.push(flow_file.id.0);
+        let mut hold = |flow_file: &FlowFile| {
+            let expected = Expected {
+                connection: index,
+                attribute: flow_file.attributes.get("a").unwrap_or_default().to_owned(),
+                content: bytes_of(&flow_file.content),
+            };
+            assert_eq!(all.insert(flow_file.id.0, expected), None, "in two places");
+            order.push(flow_file.id.0);
+        };
+        connection.visit(&mut |waiting| {
+            for waits in waiting {
+                match waits {
+                    Waiting::FlowFile(flow_file) => hold(flow_file),
+                    Waiting::Swapped(swapped) => {
+                        let batch = repository.read_back(swapped.position).unwrap();
+                        assert_eq!(batch.len() as u64, swapped.count);
+                        batch.iter().for_each(&mut hold);
+                    }
+                }
             }
         });
+        assert_eq!(connection.count(), order.len() as u64);
         orders.push(order);
     }
     (all, orders)
@@ -163,6 +179,7 @@ fn pass(
     model: &mut BTreeMap<u64, Expected>,
 ) {
     let input = &connections[from];
+    repository.swap_in(input).unwrap();
     let taken = input
         .take(1, UnixMillis(8), random.below(40) as usize, u64::MAX)
         .flow_files;
@@ -222,6 +239,7 @@ fn rebuild(seed: u64, options: RepositoryOptions) {
     let mut repository = open_as(dir.path(), options);
     let mut queues = connections(&repository);
     let mut segments_max = 0;
+    let mut swapped = 0;
     for step in 0..600 {
         let index = random.below(3) as usize;
         if random.one_in(2) {
@@ -232,7 +250,7 @@ fn rebuild(seed: u64, options: RepositoryOptions) {
         if random.one_in(50) {
             let state = Bytes::from(step.to_string());
             repository.save_state("p", state.clone()).unwrap();
-            let (before, orders) = held(&queues);
+            let (before, orders) = held(&repository, &queues);
             let ids = repository.ids(0);
             repository.close().unwrap();
             // The old handles go before the folder is opened again.
@@ -240,7 +258,7 @@ fn rebuild(seed: u64, options: RepositoryOptions) {
             drop(repository);
             repository = open_as(dir.path(), options);
             queues = connections(&repository);
-            let (after, orders_after) = held(&queues);
+            let (after, orders_after) = held(&repository, &queues);
             assert_eq!(before, model, "seed {seed} step {step}");
             assert_eq!(after, model, "seed {seed} step {step}");
             assert_eq!(orders_after, orders, "seed {seed} step {step}");
@@ -252,7 +270,9 @@ fn rebuild(seed: u64, options: RepositoryOptions) {
             );
         }
         segments_max = segments_max.max(repository.status().bytes_on_disk);
+        swapped += u32::from(queues[1].is_to_swap_in()) + u32::from(queues[2].is_to_swap_in());
     }
+    assert!(swapped > 10, "seed {seed}: hardly anything was swapped");
     let live = repository.status().content_bytes;
     assert!(
         segments_max < 60 * (64 << 10) + 8 * live,
@@ -279,7 +299,7 @@ fn flow_files_of_unknown_connections_are_parked() {
     drop((queues, repository));
     let repository = open(dir.path());
     assert_eq!(repository.status().parked, model.len() as u64);
-    assert_eq!(held(&connections(&repository)).0, model);
+    assert_eq!(held(&repository, &connections(&repository)).0, model);
 }
 
 #[test]
@@ -435,7 +455,7 @@ fn a_commit_whose_content_did_not_reach_the_disk_never_happened() {
     for _ in 0..2 {
         let repository = open_as(dir.path(), options);
         let queues = connections(&repository);
-        assert_eq!(held(&queues).0, model);
+        assert_eq!(held(&repository, &queues).0, model);
         assert_eq!(repository.state("p"), Some(Bytes::from_static(b"kept")));
         // New content takes the lost one's place: the lost commit must not come back by it.
         make(&repository, &mut random, &queues[2], 2, &mut model);
@@ -464,7 +484,7 @@ fn volatile_flow_files_are_gone_and_states_are_not() {
     repository
         .save_state("p", Bytes::from_static(b"s"))
         .unwrap();
-    assert_eq!(held(&queues).0, model);
+    assert_eq!(held(&repository, &queues).0, model);
     repository.close().unwrap();
     drop((queues, repository));
     let repository = open_as(dir.path(), options);
@@ -489,11 +509,11 @@ fn flow_files_whose_content_was_in_memory_are_dropped_at_the_next_start() {
         0,
         &mut model,
     );
-    assert_eq!(held(&queues).0, model);
+    assert_eq!(held(&repository, &queues).0, model);
     repository.close().unwrap();
     drop((queues, repository));
     let repository = open_as(dir.path(), options);
-    let after = held(&connections(&repository)).0;
+    let after = held(&repository, &connections(&repository)).0;
     let without_content = model
         .iter()
         .filter(|(_, expected)| expected.content.is_empty());
@@ -525,5 +545,6 @@ fn another_kind_of_content_repository_is_refused_while_flow_files_wait() {
         .map(|error| error.to_string())
         .unwrap_or_default();
     assert!(message.contains("start with that one"), "{message}");
-    assert_eq!(held(&connections(&open(dir.path()))).0, model);
+    let repository = open(dir.path());
+    assert_eq!(held(&repository, &connections(&repository)).0, model);
 }

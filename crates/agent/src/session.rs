@@ -106,6 +106,13 @@ impl<'n> ProcessSession<'n> {
                 if all.len() >= count_max || (bytes_left == 0 && !all.is_empty()) {
                     break;
                 }
+                if input.is_to_swap_in()
+                    && let Err(error) = self.repository.swap_in(input)
+                {
+                    // They stay where they are; a journal that broke says so at the next commit.
+                    tracing::error!(error = base::report(&error), "cannot swap FlowFiles in");
+                    continue;
+                }
                 let taken = input.take(self.number, now, count_max - all.len(), bytes_left);
                 self.is_dirty |= !taken.expired.is_empty();
                 self.happened(EventKind::Expire, &taken.expired, "");
@@ -131,6 +138,26 @@ impl<'n> ProcessSession<'n> {
         }
         self.count_in(&all);
         all
+    }
+
+    /// Keeps FlowFiles in the processor's hands beyond this session, for a later one to take up
+    /// again. They stay in their queue's custody: a crash, a stop and an update find them there.
+    pub fn keep(&mut self, flow_files: &[FlowFile]) {
+        self.held -= flow_files.len();
+        self.pass(flow_files, self.number, KEEPER);
+    }
+
+    /// Takes up FlowFiles that were kept: they are this session's now, as if it had taken them.
+    pub fn take_up(&mut self, flow_files: &[FlowFile]) {
+        self.held += flow_files.len();
+        self.pass(flow_files, KEEPER, self.number);
+    }
+
+    fn pass(&self, flow_files: &[FlowFile], from: u64, to: u64) {
+        let ids: HashSet<FlowFileId> = flow_files.iter().map(FlowFile::id).collect();
+        for input in &self.node.inputs {
+            input.pass(&ids, from, to);
+        }
     }
 
     /// Makes a FlowFile without content, out of nothing.
@@ -647,4 +674,7 @@ impl Drop for ProcessSession<'_> {
 }
 
 /// Counts the sessions of this process.
+/// Holds what processors keep between sessions; no session has this number.
+const KEEPER: u64 = 0;
+
 static SESSIONS: AtomicU64 = AtomicU64::new(1);

@@ -1,5 +1,6 @@
-//! Has the kernel tell when a file or its folder changes.
+//! Has the kernel tell when files or folders change.
 
+use std::collections::HashSet;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -9,65 +10,104 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
 use crate::engine::Waker;
 
-/// A watched file; dropping it ends the watch.
+/// Watched files; dropping it ends the watch.
 #[derive(Debug)]
 pub(crate) struct Watch {
     fd: Arc<OwnedFd>,
-    path: PathBuf,
-    folder: i32,
-    is_ended: Arc<AtomicBool>,
+    shared: Arc<Shared>,
+    folders: HashSet<PathBuf>,
+    /// A watch that is removed at the end.
+    last: i32,
+    has_gaps: bool,
     thread: Option<JoinHandle<()>>,
 }
 
+#[derive(Debug, Default)]
+struct Shared {
+    is_ended: AtomicBool,
+    /// Something came into a folder.
+    has_appeared: AtomicBool,
+}
+
 impl Watch {
-    /// Wakes `waker` whenever `path` grows, moves or appears.
-    pub(crate) fn start(path: &Path, waker: Waker) -> io::Result<Watch> {
+    /// Wakes `waker` whenever something that is followed grows, moves or appears.
+    pub(crate) fn start(waker: Waker) -> io::Result<Watch> {
         let fd = Arc::new(inotify::init(CreateFlags::CLOEXEC)?);
+        let last = inotify::add_watch(&*fd, "/", WatchFlags::DELETE_SELF)?;
+        let shared = Arc::new(Shared::default());
+        let (thread_fd, thread_shared) = (Arc::clone(&fd), Arc::clone(&shared));
+        let thread = std::thread::Builder::new()
+            .name("watch".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || listen(&thread_fd, &thread_shared, &waker))?;
+        Ok(Watch {
+            fd,
+            shared,
+            folders: HashSet::new(),
+            last,
+            has_gaps: false,
+            thread: Some(thread),
+        })
+    }
+
+    /// Follows whatever file has the name now, and its folder.
+    pub(crate) fn follow(&mut self, path: &Path) {
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
-        let appears = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
-        let folder = inotify::add_watch(&*fd, folder, appears)?;
-        let is_ended = Arc::new(AtomicBool::new(false));
-        let (thread_fd, thread_ended) = (Arc::clone(&fd), Arc::clone(&is_ended));
-        let thread = std::thread::Builder::new()
-            .name("watch".to_owned())
-            .stack_size(STACK_BYTES)
-            .spawn(move || listen(&thread_fd, &thread_ended, &waker))?;
-        let watch = Watch {
-            fd,
-            path: path.to_owned(),
-            folder,
-            is_ended,
-            thread: Some(thread),
-        };
-        watch.renew();
-        Ok(watch)
-    }
-
-    /// Watches whatever file has the name now.
-    pub(crate) fn renew(&self) {
+        self.follow_folder(folder);
         let changes = WatchFlags::MODIFY
             | WatchFlags::MOVE_SELF
             | WatchFlags::DELETE_SELF
             | WatchFlags::ATTRIB;
-        if let Err(error) = inotify::add_watch(&*self.fd, &self.path, changes) {
+        match inotify::add_watch(&*self.fd, path, changes) {
+            Ok(_) => {}
             // It is not there yet; the folder's watch tells when it is.
-            tracing::trace!(path = %self.path.display(), %error, "not there to be watched");
+            Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => self.missed(path, error),
         }
+    }
+
+    /// Follows what appears in a folder.
+    pub(crate) fn follow_folder(&mut self, folder: &Path) {
+        if self.folders.contains(folder) {
+            return;
+        }
+        let appears = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
+        match inotify::add_watch(&*self.fd, folder, appears) {
+            Ok(_) => {
+                self.folders.insert(folder.to_owned());
+            }
+            Err(error) => self.missed(folder, error),
+        }
+    }
+
+    /// Whether something is not watched: too many watches, or a folder that is not there.
+    pub(crate) fn has_gaps(&self) -> bool {
+        self.has_gaps
+    }
+
+    /// Whether something came into a folder since this was asked last.
+    pub(crate) fn take_appeared(&self) -> bool {
+        self.shared.has_appeared.swap(false, Ordering::AcqRel)
+    }
+
+    fn missed(&mut self, path: &Path, error: rustix::io::Errno) {
+        tracing::debug!(path = %path.display(), %error, "not watched");
+        self.has_gaps = true;
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.is_ended.store(true, Ordering::Release);
+        self.shared.is_ended.store(true, Ordering::Release);
         // The end of a watch is itself an event, which wakes the thread out of its read.
-        let ended = inotify::remove_watch(&*self.fd, self.folder);
+        let ended = inotify::remove_watch(&*self.fd, self.last);
         if let (Ok(()), Some(thread)) = (ended, self.thread.take())
             && thread.join().is_err()
         {
@@ -76,23 +116,32 @@ impl Drop for Watch {
     }
 }
 
-fn listen(fd: &OwnedFd, is_ended: &AtomicBool, waker: &Waker) {
+fn listen(fd: &OwnedFd, shared: &Shared, waker: &Waker) {
     let mut buffer = [MaybeUninit::uninit(); EVENT_BYTES];
+    let mut reader = Reader::new(fd, &mut buffer);
     loop {
-        let read = rustix::io::read(fd, &mut buffer);
-        if is_ended.load(Ordering::Acquire) {
+        let event = reader.next();
+        if shared.is_ended.load(Ordering::Acquire) {
             return;
         }
-        match read {
-            Ok(_) => waker.wake(),
-            Err(rustix::io::Errno::INTR) => {}
+        match event {
+            Ok(event) => {
+                let appeared = ReadFlags::CREATE | ReadFlags::MOVED_TO | ReadFlags::QUEUE_OVERFLOW;
+                if event.events().intersects(appeared) {
+                    shared.has_appeared.store(true, Ordering::Release);
+                }
+            }
+            Err(rustix::io::Errno::INTR) => continue,
             Err(error) => {
                 tracing::warn!(%error, "the kernel stopped telling of changes");
                 return;
             }
         }
-        // A busy writer makes an event for each write: take them by the handful.
-        std::thread::sleep(COALESCE);
+        if reader.is_buffer_empty() {
+            waker.wake();
+            // A busy writer makes an event for each write: take them by the handful.
+            std::thread::sleep(COALESCE);
+        }
     }
 }
 

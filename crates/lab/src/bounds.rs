@@ -24,7 +24,9 @@ pub enum Memory {
 impl Memory {
     /// Bounds memory to so many bytes by the best means that there are.
     pub fn bound(bytes: u64) -> Memory {
-        let group = |root: &str, file: &str, name: &'static str| {
+        let group = |root: &str, mark: &str, file: &str, name: &'static str| {
+            // Where nothing of the kind is mounted, any file could be written just as well.
+            Path::new(root).join(mark).is_file().then_some(())?;
             let folder = Path::new(root).join(format!("thalweg-lab-{}", std::process::id()));
             std::fs::create_dir_all(&folder).ok()?;
             if std::fs::write(folder.join(file), bytes.to_string()).is_err() {
@@ -33,12 +35,22 @@ impl Memory {
             }
             Some(Memory::Group { folder, name })
         };
-        group("/sys/fs/cgroup", "memory.max", "a control group (v2)")
-            .or_else(|| {
-                let root = "/sys/fs/cgroup/memory";
-                group(root, "memory.limit_in_bytes", "a control group (v1)")
-            })
-            .unwrap_or(Memory::Limit { bytes })
+        let (v2, v1) = ("/sys/fs/cgroup", "/sys/fs/cgroup/memory");
+        group(
+            v2,
+            "cgroup.controllers",
+            "memory.max",
+            "a control group (v2)",
+        )
+        .or_else(|| {
+            group(
+                v1,
+                "cgroup.procs",
+                "memory.limit_in_bytes",
+                "a control group (v1)",
+            )
+        })
+        .unwrap_or(Memory::Limit { bytes })
     }
 
     /// What it is, for reports.

@@ -1,7 +1,7 @@
 //! What the machine is and what its disk can do, measured in the same run as everything else.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -151,6 +151,31 @@ pub fn direct_write_bytes_per_s(folder: &Path, bytes: u64) -> std::io::Result<f6
     }
     std::fs::remove_file(path)?;
     Ok(best)
+}
+
+/// So many bytes of one file read in sequence from the disk itself; in bytes a second.
+pub fn read_bytes_per_s(folder: &Path, bytes: u64) -> std::io::Result<f64> {
+    let path = folder.join(DISK_WRITE);
+    let mut file = File::create(&path)?;
+    let mut block = vec![7_u8; BLOCK_BYTES];
+    for _ in 0..bytes.div_ceil(BLOCK_BYTES as u64) {
+        file.write_all(&block)?;
+    }
+    drop(file);
+    crate::store::forget(&path)?;
+    let mut file = File::open(&path)?;
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential)?;
+    let began = Instant::now();
+    let mut read = 0;
+    loop {
+        match file.read(&mut block)? {
+            0 => break,
+            length => read += length,
+        }
+    }
+    let rate = read as f64 / began.elapsed().as_secs_f64();
+    std::fs::remove_file(path)?;
+    Ok(rate)
 }
 
 /// Bytes of memory that one thread copies in a second, blocks that no cache holds.

@@ -83,6 +83,39 @@ struct Index {
     live_bytes: u64,
     hot: VecDeque<Weak<Claim>>,
     hot_bytes: u64,
+    /// Positions that swapped FlowFiles need, each with how often.
+    pinned: BTreeMap<Position, u32>,
+    /// Frames of the records' journal that hold swapped FlowFiles.
+    frames: BTreeMap<Position, u32>,
+}
+
+/// Keeps a frame with swapped FlowFiles and their content; dropping it lets go of both.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    contents: Arc<Contents>,
+    frame: Position,
+    lowest: Option<Position>,
+    bytes: u64,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let mut index = self.contents.index.lock();
+        unpin(&mut index.frames, self.frame);
+        if let Some(lowest) = self.lowest {
+            unpin(&mut index.pinned, lowest);
+        }
+        index.live_bytes = index.live_bytes.saturating_sub(self.bytes);
+    }
+}
+
+fn unpin(pinned: &mut BTreeMap<Position, u32>, position: Position) {
+    if let Some(count) = pinned.get_mut(&position) {
+        *count -= 1;
+        if *count == 0 {
+            pinned.remove(&position);
+        }
+    }
 }
 
 impl DamagedClaim {
@@ -270,9 +303,44 @@ impl Contents {
         index.claims.insert(position, Arc::downgrade(claim));
     }
 
-    /// The lowest position that a living claim needs.
+    /// Keeps the frame at `frame`, and content from `lowest` on, for FlowFiles of so many bytes.
+    pub(crate) fn pin(
+        self: &Arc<Self>,
+        frame: Position,
+        lowest: Option<Position>,
+        bytes: u64,
+    ) -> Pin {
+        let mut index = self.index.lock();
+        *index.frames.entry(frame).or_default() += 1;
+        if let Some(lowest) = lowest {
+            *index.pinned.entry(lowest).or_default() += 1;
+        }
+        index.live_bytes += bytes;
+        drop(index);
+        Pin {
+            contents: Arc::clone(self),
+            frame,
+            lowest,
+            bytes,
+        }
+    }
+
+    /// The lowest position that content is needed from.
     pub(crate) fn lowest(&self) -> Option<Position> {
+        let index = self.index.lock();
+        let claim = index.claims.keys().next().copied();
+        let pinned = index.pinned.keys().next().copied();
+        claim.into_iter().chain(pinned).min()
+    }
+
+    /// The lowest position of a living claim, which could be moved.
+    pub(crate) fn lowest_claim(&self) -> Option<Position> {
         self.index.lock().claims.keys().next().copied()
+    }
+
+    /// The lowest frame that swapped FlowFiles are in.
+    pub(crate) fn lowest_frame(&self) -> Option<Position> {
+        self.index.lock().frames.keys().next().copied()
     }
 
     /// Bytes of all living claims.

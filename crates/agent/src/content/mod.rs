@@ -11,7 +11,7 @@ mod stream;
 use std::sync::Arc;
 
 pub(crate) use arena::{Arena, NoRoom};
-pub(crate) use claim::{Claim, Contents, Store};
+pub(crate) use claim::{Claim, Contents, Pin, Store};
 pub use stream::{ContentReader, ContentWriter};
 
 /// What a FlowFile carries; a clone shares every byte.

@@ -9,7 +9,9 @@ use super::node::{Node, scalar};
 use super::read::{End, ROOT_INPUT, RawConnection, RawProcessor, RawService, Reader};
 use super::{ConnectionDefinition, Prioritizer, Problems};
 use crate::bulletins::Level;
-use crate::limits::{CONNECTION_BYTES_DEFAULT, CONNECTION_FLOW_FILES_DEFAULT, TASKS_MAX};
+use crate::limits::{
+    CONNECTION_BYTES_DEFAULT, CONNECTION_FLOW_FILES_DEFAULT, SWAP_THRESHOLD_DEFAULT, TASKS_MAX,
+};
 use crate::units;
 
 impl Reader<'_> {
@@ -223,7 +225,7 @@ impl Reader<'_> {
             drop_empty: node.parsed(keys.drop_empty, false, "true or false", flag, problems),
             swap_threshold: node.parsed(
                 keys.swap_threshold,
-                0,
+                SWAP_THRESHOLD_DEFAULT,
                 "number of FlowFiles",
                 number,
                 problems,

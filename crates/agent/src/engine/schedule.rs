@@ -29,6 +29,8 @@ pub(super) struct Schedule {
     cron: Option<Calendar>,
     /// It waits to be woken until then.
     woken_until: Option<Instant>,
+    /// It runs then without input too.
+    alarm: Option<Instant>,
     /// Rests that followed each other without a success between them.
     rests: u32,
 }
@@ -92,6 +94,7 @@ impl Schedule {
             due: now,
             cron,
             woken_until: None,
+            alarm: None,
             rests: 0,
         }
     }
@@ -126,10 +129,14 @@ impl Schedule {
         }
         match around.available(wall) {
             None | Some(Available::Now) => {}
-            Some(Available::At(at)) => return Decision::SleepUntil(now + at.since(wall)),
+            Some(_) if self.alarm.is_some_and(|alarm| now >= alarm) => {}
+            Some(Available::At(at)) => {
+                let at = now + at.since(wall);
+                return Decision::SleepUntil(self.alarm.map_or(at, |alarm| alarm.min(at)));
+            }
             Some(Available::Nothing) => {
                 self.pass_by(wall);
-                return Decision::Sleep;
+                return self.alarm.map_or(Decision::Sleep, Decision::SleepUntil);
             }
         }
         if around.is_held_back() {
@@ -157,14 +164,20 @@ impl Schedule {
             Scheduling::TimerDriven(period) => period,
             Scheduling::EventDriven | Scheduling::CronDriven(_) => Duration::ZERO,
         };
+        self.alarm = match outcome {
+            Outcome::Done(Next::ScheduledOr(after)) => Some(now + after),
+            _ => None,
+        };
         let has_more = || around.available(wall) == Some(Available::Now);
         self.due = match outcome {
             Outcome::Panicked => now + self.plan.administrative_yield,
             Outcome::Failed | Outcome::Done(Next::Yield) => now + self.rest(),
             Outcome::Done(Next::Again) => return,
-            Outcome::Done(Next::Scheduled) if has_more() => return,
+            Outcome::Done(Next::Scheduled | Next::ScheduledOr(_)) if has_more() => return,
             Outcome::Done(Next::Listening(_)) => now,
-            Outcome::Done(Next::Scheduled | Next::Woken(_)) => started + period,
+            Outcome::Done(Next::Scheduled | Next::ScheduledOr(_) | Next::Woken(_)) => {
+                started + period
+            }
         };
         if let Outcome::Done(Next::Woken(at_the_latest) | Next::Listening(at_the_latest)) = outcome
         {

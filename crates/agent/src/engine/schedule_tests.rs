@@ -268,3 +268,41 @@ fn no_schedule_runs_when_it_may_not_or_sleeps_for_ever_when_it_may() {
         }
     }
 }
+
+#[test]
+fn what_comes_of_age_runs_without_input_and_only_once() {
+    let zero = Instant::now();
+    let around = world(Some(Available::Now));
+    let mut schedule = schedule(Scheduling::EventDriven, zero);
+    let keeps = Outcome::Done(Next::ScheduledOr(MS(50)));
+    schedule.after(zero, zero, wall(0), keeps, &around);
+    // Input is not kept waiting.
+    assert_eq!(
+        schedule.decide(zero, wall(0), false, &around),
+        Decision::Run
+    );
+    schedule.after(zero, zero, wall(0), keeps, &around);
+    around.available.set(Some(Available::Nothing));
+    let due = zero + MS(50);
+    assert_eq!(
+        schedule.decide(zero, wall(0), false, &around),
+        Decision::SleepUntil(due)
+    );
+    // A penalty that ends later does not hold it up.
+    around.available.set(Some(Available::At(wall(90))));
+    assert_eq!(
+        schedule.decide(zero, wall(0), false, &around),
+        Decision::SleepUntil(due)
+    );
+    assert_eq!(
+        schedule.decide(due, wall(50), false, &around),
+        Decision::Run
+    );
+    around.available.set(Some(Available::Nothing));
+    let done = Outcome::Done(Next::Scheduled);
+    schedule.after(due, due, wall(50), done, &around);
+    assert_eq!(
+        schedule.decide(due, wall(50), false, &around),
+        Decision::Sleep
+    );
+}

@@ -110,8 +110,14 @@ fn every_function_has_an_example() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), count, "a name is used twice");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/expressions.md");
+    let page = std::fs::read_to_string(page).unwrap();
     for name in names {
         assert!(all.contains(&format!("{name}(")), "{name} has no example");
+        assert!(
+            page.contains(&format!("`{name}`")),
+            "{name} is not on the page"
+        );
     }
 }
 
@@ -181,6 +187,17 @@ fn parsing_and_evaluating_any_text_never_panics() {
         }
     }
     assert!(parsed > 1_000, "only {parsed} texts were expressions");
+}
+
+#[test]
+fn the_fuzzing_corpus_is_survived() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/expression");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        crate::fuzzing::expression(&std::fs::read(entry.unwrap().path()).unwrap());
+        seen += 1;
+    }
+    assert!(seen >= 11, "only {seen} inputs");
 }
 
 #[test]

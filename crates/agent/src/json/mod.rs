@@ -6,6 +6,7 @@
 
 mod path;
 mod select;
+mod shift;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,6 +16,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 pub(crate) use path::Path;
 pub(crate) use select::order;
+pub(crate) use shift::Shift;
 
 /// A JSON value.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -66,6 +68,16 @@ impl Json {
             Json::Text(text) => text.clone(),
             Json::Null => String::new(),
             other => other.to_text(),
+        }
+    }
+
+    /// A number as one with a fraction, none where it is no number.
+    pub(crate) fn fraction(&self) -> Option<f64> {
+        match self {
+            Json::Whole(number) => Some(*number as f64),
+            Json::Large(number) => Some(*number as f64),
+            Json::Fraction(number) => Some(*number),
+            _ => None,
         }
     }
 

@@ -292,19 +292,10 @@ pub(crate) fn order(left: &Json, right: &Json) -> Option<Ordering> {
         (Json::Large(a), Json::Large(b)) => Some(a.cmp(b)),
         (Json::Text(a), Json::Text(b)) => Some(a.cmp(b)),
         (Json::Flag(a), Json::Flag(b)) => Some(a.cmp(b)),
-        _ => match (fraction(left), fraction(right)) {
+        _ => match (left.fraction(), right.fraction()) {
             (Some(a), Some(b)) => a.partial_cmp(&b),
             _ => (left == right).then_some(Ordering::Equal),
         },
-    }
-}
-
-fn fraction(value: &Json) -> Option<f64> {
-    match value {
-        Json::Whole(number) => Some(*number as f64),
-        Json::Large(number) => Some(*number as f64),
-        Json::Fraction(number) => Some(*number),
-        _ => None,
     }
 }
 

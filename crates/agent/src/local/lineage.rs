@@ -4,13 +4,14 @@
 //! from it; of brothers and sisters only that they were born together.
 
 use std::collections::{HashSet, VecDeque};
+use std::time::Instant;
 
 use base::{UnixMillis, format_rfc3339};
 use serde::{Deserialize, Serialize};
 
 use crate::AgentError;
 use crate::flowfile::FlowFileId;
-use crate::limits::{LINEAGE_FLOW_FILES_MAX, PROVENANCE_EVENTS_SHOWN_MAX};
+use crate::limits::{LINEAGE_FLOW_FILES_MAX, LINEAGE_WAIT, PROVENANCE_EVENTS_SHOWN_MAX};
 use crate::provenance::{EventKind, Filter, ProvenanceEvent};
 use crate::repository::Repository;
 
@@ -115,7 +116,13 @@ fn lineage(
     let mut seen: HashSet<(FlowFileId, Way)> = open.iter().copied().collect();
     let mut told = HashSet::new();
     let mut found = ProvenanceView::default();
+    let deadline = Instant::now() + LINEAGE_WAIT;
     while let Some((id, way)) = open.pop_front() {
+        // Each step may read the whole repository; whoever waits gets what was found.
+        if Instant::now() > deadline {
+            found.is_cut = true;
+            break;
+        }
         let about = Filter {
             flow_file: Some(id),
             count_max: PROVENANCE_EVENTS_SHOWN_MAX,

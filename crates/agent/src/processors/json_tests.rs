@@ -1,4 +1,4 @@
-//! EvaluateJsonPath, SplitJson and AttributesToJSON.
+//! EvaluateJsonPath, SplitJson, AttributesToJSON and JoltTransformJSON.
 
 use serde_json::json;
 
@@ -161,4 +161,42 @@ fn attributes_become_an_object() {
         (Some("/p"), 5)
     );
     assert!(!out.attributes.contains_key("JSONAttributes"));
+}
+
+#[test]
+fn json_gets_another_shape() {
+    let specification = r#"{"list":{"*":{"id":"ids[]"}},"*":"rest.&"}"#;
+    let mut rig = Rig::new(
+        "JoltTransformJSON",
+        &[("Jolt Specification", specification)],
+    );
+    rig.put(
+        &[("kept", "1")],
+        r#"{"list":[{"id":1},{"id":"b"}],"name":"pump"}"#,
+    );
+    rig.run();
+    let out = rig.one("success");
+    assert_eq!(out.text(), r#"{"ids":[1,"b"],"rest":{"name":"pump"}}"#);
+    assert_eq!(out.attribute("kept"), "1");
+    let file = rig.dir().join("shift.json");
+    std::fs::write(&file, r#"{"a":"x[&]"}"#).unwrap();
+    let path = file.to_str().unwrap();
+    let mut rig = Rig::new("JoltTransformJSON", &[("Jolt Specification", path)]);
+    rig.put(&[], "{\"a\":1}");
+    rig.put(&[], "{");
+    rig.run();
+    assert_eq!(rig.counts(), [("failure", 2)]);
+    assert!(
+        rig.bulletins()[0].contains("'a' is no place"),
+        "{:?}",
+        rig.bulletins()
+    );
+    for bad in ["{\"a\":1}", "/no/such/file"] {
+        let made = Rig::try_new(
+            "JoltTransformJSON",
+            &[("Jolt Specification", bad)],
+            json!({}),
+        );
+        assert!(made.is_err(), "{bad}");
+    }
 }

@@ -4,20 +4,27 @@
 //! and the `processors` listing. Names and defaults are MiNiFi C++'s; where Thalweg differs, the
 //! property's description says so.
 
+mod archive;
 mod attributes_to_json;
 mod buffers;
+mod compress_content;
+mod consume_journald;
 mod consume_kafka;
 mod consume_mqtt;
 mod convert_record;
 mod evaluate_json_path;
+mod execute_process;
 mod extract_text;
 mod fetch_file;
 mod files;
+mod flow_file_stream;
 mod fragments;
 mod generate_flow_file;
 mod get_file;
 mod get_tcp;
+mod hash_content;
 mod invoke_http;
+mod jolt_transform_json;
 mod kafka_properties;
 mod lines;
 mod list_file;
@@ -27,15 +34,20 @@ mod listen_syslog;
 mod listen_tcp;
 mod listen_udp;
 mod log_attribute;
+mod measure_throughput;
+mod merge_content;
 mod mqtt_properties;
+mod packing;
 mod proc_fs_monitor;
 mod publish_kafka;
 mod publish_mqtt;
 mod put_file;
 mod put_tcp;
 mod put_udp;
+mod query_record;
 mod refused;
 mod replace_text;
+mod retry_flow_file;
 mod route_on_attribute;
 mod route_text;
 mod s3;
@@ -47,12 +59,15 @@ mod split_json;
 mod split_record;
 mod split_text;
 mod tail_file;
+mod unpack_content;
 mod update_attribute;
 
 #[cfg(test)]
 mod docs_tests;
 #[cfg(test)]
 mod json_tests;
+#[cfg(test)]
+mod record_tests;
 #[cfg(test)]
 mod socket_tests;
 #[cfg(test)]
@@ -221,6 +236,8 @@ pub trait Processor: Send {
 pub enum Next {
     /// When its schedule says so, or at once while it has input.
     Scheduled,
+    /// The same, and after so long without input too: it keeps something that comes of age.
+    ScheduledOr(std::time::Duration),
     /// At once, if nothing holds it back: it has more to do.
     Again,
     /// When it is woken, and after so long at the latest.
@@ -248,10 +265,17 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &get_file::KIND,
     &list_file::KIND,
     &fetch_file::KIND,
+    &consume_journald::KIND,
+    &execute_process::KIND,
     &generate_flow_file::KIND,
     &proc_fs_monitor::KIND,
     &update_attribute::KIND,
     &route_on_attribute::KIND,
+    &retry_flow_file::KIND,
+    &hash_content::KIND,
+    &compress_content::KIND,
+    &merge_content::KIND,
+    &unpack_content::KIND,
     &split_text::KIND,
     &split_content::KIND,
     &segment_content::KIND,
@@ -261,9 +285,12 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &evaluate_json_path::KIND,
     &split_json::KIND,
     &attributes_to_json::KIND,
+    &jolt_transform_json::KIND,
     &convert_record::KIND,
     &split_record::KIND,
+    &query_record::KIND,
     &log_attribute::KIND,
+    &measure_throughput::KIND,
     &publish_kafka::KIND,
     &publish_mqtt::KIND,
     &consume_kafka::KIND,

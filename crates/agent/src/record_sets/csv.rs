@@ -37,7 +37,7 @@ pub(super) struct CsvWriters {
 }
 
 struct CsvReader<'r> {
-    input: csv::Reader<Box<dyn Read + 'r>>,
+    input: csv::Reader<WithoutMark<Box<dyn Read + 'r>>>,
     how: CsvReaders,
     columns: Vec<String>,
     row: csv::StringRecord,
@@ -70,7 +70,7 @@ impl Open for CsvReaders {
             None => builder.quoting(false),
         };
         Box::new(CsvReader {
-            input: builder.from_reader(input),
+            input: builder.from_reader(WithoutMark { input, head: None }),
             how: self.clone(),
             columns: Vec::new(),
             row: csv::StringRecord::new(),
@@ -108,16 +108,7 @@ impl RecordReader for CsvReader<'_> {
             if !self.read_row()? {
                 return Ok(None);
             }
-            // Editors of some systems begin files with a mark of their encoding.
-            let names = self
-                .row
-                .iter()
-                .enumerate()
-                .map(|(index, name)| match index {
-                    0 => name.trim_start_matches('\u{feff}').to_owned(),
-                    _ => name.to_owned(),
-                });
-            self.columns = names.collect();
+            self.columns = self.row.iter().map(str::to_owned).collect();
             for (index, name) in self.columns.iter().enumerate() {
                 if self.columns[..index].contains(name) {
                     return Err(RecordError::Format(format!(
@@ -205,6 +196,37 @@ impl RecordWriter for CsvWriter<'_> {
         Ok(self.output.flush()?)
     }
 }
+
+/// Leaves out the mark that editors of some systems begin files with. The library does so too, but
+/// takes a first piece that is nothing else for the end.
+struct WithoutMark<R> {
+    input: R,
+    /// What is left of the first bytes, once they were read.
+    head: Option<Vec<u8>>,
+}
+
+impl<R: Read> Read for WithoutMark<R> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        if self.head.is_none() {
+            let mut head = Vec::new();
+            let mut first = self.input.by_ref().take(MARK.len() as u64);
+            first.read_to_end(&mut head)?;
+            self.head = Some(if head == MARK { Vec::new() } else { head });
+        }
+        match &mut self.head {
+            Some(head) if !head.is_empty() => {
+                let len = head.len().min(into.len());
+                into[..len].copy_from_slice(&head[..len]);
+                head.drain(..len);
+                Ok(len)
+            }
+            _ => self.input.read(into),
+        }
+    }
+}
+
+/// U+FEFF in UTF-8.
+const MARK: &[u8] = b"\xef\xbb\xbf";
 
 fn refused(error: csv::Error) -> RecordError {
     match error.into_kind() {

@@ -8,6 +8,7 @@
 mod csv;
 mod infer;
 mod json;
+mod query;
 mod services;
 mod xml;
 
@@ -19,6 +20,7 @@ use std::io::{self, Read, Write};
 
 use crate::json::Fields;
 
+pub(crate) use query::Query;
 pub(crate) use services::{
     CSV_READER, CSV_WRITER, JSON_READER, JSON_WRITER, READER_ROLE, WRITER_ROLE, XML_READER,
     XML_WRITER,

@@ -81,9 +81,13 @@ pub(crate) const CSV_READER: ServiceKind = ServiceKind {
             "What lines begin with that are no records.",
         ),
         PropertyKind::new("Null String", "What stands for nothing."),
-        PropertyKind::new("Trim Fields", "Whether blanks around values are left out.")
-            .default("true")
-            .shape(Shape::Flag),
+        PropertyKind::new(
+            "Trim Fields",
+            "Whether blanks around values are left out; quotes have to stand right behind a \
+             separator.",
+        )
+        .default("true")
+        .shape(Shape::Flag),
     ],
     dynamic: Dynamic::None,
     make: |settings| {

@@ -134,7 +134,7 @@ fn csv_readers() -> CsvReaders {
 fn csv_lines_are_records_by_their_header() {
     for (input, expected) in [
         (
-            "\u{feff}id,name, ok\r\n1, \"a, \"\"b\"\"\",true\r\n007,\"x\ny\",1.5\n",
+            "\u{feff}id,name, ok\r\n1,\"a, \"\"b\"\"\", true\r\n007,\"x\ny\",1.5\n",
             r#"[{"id":1,"name":"a, \"b\"","ok":true},{"id":"007","name":"x\ny","ok":1.5}]"#,
         ),
         ("a,b\n1\n", r#"[{"a":1,"b":null}]"#),

@@ -117,7 +117,10 @@ impl XmlReader<'_> {
             for attribute in start.attributes() {
                 let attribute = attribute.map_err(RecordError::format)?;
                 let name = format!("{prefix}{}", attribute.key.as_ref());
-                let value = attribute.unescape_value().map_err(refused)?.into_owned();
+                let value = attribute
+                    .normalized_value(XML)
+                    .map_err(refused)?
+                    .into_owned();
                 add(&mut element.fields, &name, infer::value(value));
             }
         }
@@ -336,6 +339,9 @@ fn tag(name: &str) -> String {
 fn is_legal(c: char) -> bool {
     !matches!(c, '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\u{fffe}' | '\u{ffff}')
 }
+
+/// Attributes' values are read as XML 1.0's, which all documents in practice are.
+const XML: quick_xml::XmlVersion = quick_xml::XmlVersion::Implicit1_0;
 
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;

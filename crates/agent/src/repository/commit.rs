@@ -99,7 +99,16 @@ impl Repository {
             self.write_content(&claims, need).map_err(refused)?;
             fail_point("repository.content");
         }
+        let long: Vec<Arc<Connection>> = commit
+            .puts
+            .iter()
+            .filter(|put| put.connection.may_swap())
+            .map(|put| Arc::clone(&put.connection))
+            .collect();
         let wait = self.place(commit, need, waits)?;
+        for connection in long {
+            self.swap_out(&connection)?;
+        }
         let content_end = self.content_journal.as_ref().map(|journal| journal.end().0);
         if self.journal.end().0 >= self.snapshot_due.load(Ordering::Relaxed)
             || content_end.is_some_and(|end| end >= self.content_due.load(Ordering::Relaxed))
@@ -139,11 +148,7 @@ impl Repository {
             let header = writer.header();
             let mut parts: Vec<&[u8]> = vec![&header, writer.operations()];
             parts.extend(content.iter().map(Bytes::as_ref));
-            let frame = Frame {
-                kind: records::COMMIT,
-                version: records::VERSION,
-                parts: &parts,
-            };
+            let frame = commit_frame(&parts);
             fail_point("repository.before_flush");
             let (done, records) = waiting(waits, need);
             let placed = if is_vital {
@@ -205,6 +210,12 @@ impl Repository {
                 writer.events(block);
             }
         }
+        self.behind_content(writer)
+    }
+
+    /// The same, saying how much of the content journal it leans on. Where there is one, frames
+    /// are placed in the order in which this was asked.
+    pub(super) fn behind_content(&self, writer: Writer) -> Writer {
         match &self.content_journal {
             Some(journal) if writer.len() > 0 => writer.behind_content(journal.end()),
             _ => writer,
@@ -284,6 +295,15 @@ impl Repository {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+/// A frame of operations, and of content behind them.
+pub(super) fn commit_frame<'a>(parts: &'a [&'a [u8]]) -> Frame<'a> {
+    Frame {
+        kind: records::COMMIT,
+        version: records::VERSION,
+        parts,
     }
 }
 

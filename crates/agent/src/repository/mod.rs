@@ -18,9 +18,10 @@
 mod commit;
 mod options;
 mod replay;
+mod swap;
 mod tidy;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,6 +42,7 @@ use crate::supervisor::CONTROLLER;
 
 pub(crate) use commit::{Commit, Put};
 pub use options::{ContentKind, FlowFileKind, ProvenanceKind, RepositoryLimits, RepositoryOptions};
+pub(crate) use swap::{Stock, Swapped};
 
 /// All that an agent must not forget.
 #[derive(Debug)]
@@ -54,6 +56,8 @@ pub struct Repository {
     gate: RwLock<()>,
     /// Held while a frame is placed, where its order among others matters beside the journal's.
     order: Mutex<()>,
+    /// Held while FlowFiles are swapped, so that batches keep their order.
+    swapping: Mutex<()>,
     book: Mutex<Book>,
     next_id: AtomicU64,
     namespace: u64,
@@ -82,9 +86,9 @@ pub struct RepositoryStatus {
 #[derive(Debug, Default)]
 struct Book {
     states: BTreeMap<String, Bytes>,
-    parked: HashMap<String, VecDeque<FlowFile>>,
+    parked: HashMap<String, Stock>,
     /// FlowFiles on the disk, when new ones are kept in memory only: left alone.
-    left_alone: HashMap<String, VecDeque<FlowFile>>,
+    left_alone: HashMap<String, Stock>,
     active: Vec<Arc<Connection>>,
     snapshot_bytes: u64,
     /// Where the last snapshot begins.
@@ -167,6 +171,7 @@ impl Repository {
             options,
             gate: RwLock::new(()),
             order: Mutex::new(()),
+            swapping: Mutex::new(()),
             book: Mutex::new(book),
             next_id: AtomicU64::new(next_id),
             namespace,
@@ -262,7 +267,7 @@ impl Repository {
         let mut book = self.book.lock();
         for connection in connections {
             if let Some(parked) = book.parked.remove(&connection.definition.id) {
-                connection.push(parked.into(), None);
+                connection.restore(parked);
             }
         }
         book.active.extend_from_slice(connections);
@@ -274,11 +279,9 @@ impl Repository {
         let mut book = self.book.lock();
         for connection in connections {
             let queued = connection.drain();
-            if !queued.is_empty() {
-                book.parked
-                    .entry(connection.definition.id.clone())
-                    .or_default()
-                    .extend(queued);
+            if queued.count() > 0 {
+                let id = connection.definition.id.clone();
+                book.parked.entry(id).or_default().append(queued);
             }
         }
         book.active
@@ -293,23 +296,27 @@ impl Repository {
         is_meant: &dyn Fn(&str) -> bool,
     ) -> Result<u64, AgentError> {
         // They hold their content until nothing durable names it.
-        let mut gone: Vec<FlowFile> = Vec::new();
+        let mut gone = Stock::default();
         {
             let mut book = self.book.lock();
             for connection in &book.active {
                 if is_meant(&connection.definition.id) {
-                    gone.extend(connection.discard());
+                    gone.append(connection.discard());
                 }
             }
             book.parked.retain(|id, parked| {
                 let goes = is_meant(id);
                 if goes {
-                    gone.extend(parked.drain(..));
+                    gone.append(std::mem::take(parked));
                 }
                 !goes
             });
         }
-        for part in gone.chunks(SESSION_FLOW_FILES_MAX) {
+        for swapped in &gone.swapped {
+            self.drop_swapped(swapped)?;
+        }
+        let in_memory: Vec<&FlowFile> = gone.in_memory().collect();
+        for part in in_memory.chunks(SESSION_FLOW_FILES_MAX) {
             let mut events = Events::default();
             if self.has_provenance() {
                 for flow_file in part {
@@ -323,7 +330,7 @@ impl Repository {
             };
             self.commit_and_wait(commit)?;
         }
-        Ok(gone.len() as u64)
+        Ok(gone.count())
     }
 
     /// Counts for the status.
@@ -334,7 +341,7 @@ impl Repository {
             bytes_on_disk: journals().map(Journal::bytes_on_disk).sum(),
             content_bytes: self.contents.live_bytes(),
             content_bytes_max: self.contents.arena().map(Arena::bytes_max),
-            parked: book.parked.values().map(|queue| queue.len() as u64).sum(),
+            parked: book.parked.values().map(Stock::count).sum(),
             provenance: self
                 .provenance
                 .as_ref()
@@ -441,8 +448,7 @@ fn report(replayed: &Replayed, recovery: &journal::Recovery) {
 /// Positions in one kind of content repository mean nothing in another.
 fn check_kind(book: &Book, kind: ContentKind) -> Result<(), AgentError> {
     let before = kind_before(book);
-    let with_content = |flow_file: &&FlowFile| !flow_file.content.is_empty();
-    let waiting = book.parked.values().flatten().filter(with_content).count();
+    let waiting: u64 = book.parked.values().map(Stock::count_with_content).sum();
     if before == kind.mark() || waiting == 0 {
         return Ok(());
     }

@@ -8,11 +8,11 @@ use base::UnixMillis;
 use bytes::Bytes;
 use journal::{FrameRef, JournalError, Position};
 
-use super::{Book, ContentKind, kind_before};
+use super::{Book, ContentKind, Swapped, kind_before, swap};
 use crate::content::{Claim, Content, Contents, View};
 use crate::flowfile::{Attributes, FlowFile, FlowFileId};
 use crate::provenance::Provenance;
-use crate::records::{self, ClaimAt, Group, RecordError, ViewAt, Visit};
+use crate::records::{self, ClaimAt, Group, RecordError, SwapAt, ViewAt, Visit};
 
 /// Rebuilds the repository from its frames.
 pub(super) struct Replay<'c> {
@@ -29,6 +29,8 @@ pub(super) struct Replay<'c> {
     frame: Position,
     content_start: Position,
     is_staged: bool,
+    /// What this frame puts stands in front, from this order on.
+    front: Option<i64>,
     together: Together,
     /// The frame whose events are taken; it may have several blocks.
     taking: Option<Position>,
@@ -41,13 +43,26 @@ pub(super) struct Replay<'c> {
 struct Table {
     states: BTreeMap<String, Bytes>,
     flow_files: HashMap<u64, Slot>,
+    swapped: Vec<SwapSlot>,
     connections: Vec<Arc<str>>,
     claims: HashMap<Position, Arc<Claim>>,
-    last: u64,
+    last: i64,
+    /// The order of what came back to its queue's front; below all others.
+    front: i64,
+}
+
+/// FlowFiles that are written away.
+struct SwapSlot {
+    order: i64,
+    connection: u32,
+    position: Position,
+    count: u64,
+    bytes: u64,
+    lowest: Option<Position>,
 }
 
 struct Slot {
-    order: u64,
+    order: i64,
     connection: u32,
     entry: UnixMillis,
     attributes: Arc<Attributes>,
@@ -80,6 +95,31 @@ pub(super) struct Replayed {
     pub(super) is_cut: bool,
 }
 
+impl Table {
+    /// The index of a connection's name.
+    fn connection(&mut self, name: &str) -> u32 {
+        let known = self.connections.iter();
+        let known = known.clone().position(|known| known.as_ref() == name);
+        let index = known.unwrap_or_else(|| {
+            self.connections.push(Arc::from(name));
+            self.connections.len() - 1
+        });
+        index as u32
+    }
+
+    fn swap(&mut self, order: i64, position: Position, swap: SwapAt<'_>) {
+        let connection = self.connection(swap.connection);
+        self.swapped.push(SwapSlot {
+            order,
+            connection,
+            position,
+            count: swap.count,
+            bytes: swap.bytes,
+            lowest: swap.lowest,
+        });
+    }
+}
+
 impl<'c> Replay<'c> {
     pub(super) fn new(
         contents: &'c Arc<Contents>,
@@ -98,6 +138,7 @@ impl<'c> Replay<'c> {
             frame: Position(0),
             content_start: Position(0),
             is_staged: false,
+            front: None,
             together: Together::default(),
             taking: None,
             is_broken: false,
@@ -107,6 +148,7 @@ impl<'c> Replay<'c> {
 
     pub(super) fn frame(&mut self, frame: FrameRef<'_>) -> Result<(), RecordError> {
         self.frame = frame.position;
+        self.front = None;
         match frame.kind {
             records::COMMIT if self.is_cut => Ok(()),
             records::COMMIT => self.commit(frame),
@@ -174,6 +216,13 @@ impl<'c> Replay<'c> {
 
     /// `there` are the positions of content in a content repository of this kind.
     pub(super) fn finish(self, kind: ContentKind, there: Range<Position>) -> Replayed {
+        let mut swapped = self.now.swapped;
+        swapped.sort_unstable_by_key(|swap| swap.order);
+        // Where the first batch of each connection stands: before it is the head.
+        let mut first_batch: HashMap<u32, i64> = HashMap::new();
+        for swap in &swapped {
+            first_batch.entry(swap.connection).or_insert(swap.order);
+        }
         let mut slots: Vec<(u64, Slot)> = self.now.flow_files.into_iter().collect();
         slots.sort_unstable_by_key(|(_, slot)| slot.order);
         let mut replayed = Replayed {
@@ -206,7 +255,13 @@ impl<'c> Replay<'c> {
                 continue;
             }
             let connection = self.now.connections[slot.connection as usize].to_string();
-            let queue = replayed.book.parked.entry(connection).or_default();
+            let stock = replayed.book.parked.entry(connection).or_default();
+            let first_batch = first_batch.get(&slot.connection);
+            let is_behind = first_batch.is_some_and(|first| slot.order > *first);
+            let queue = match is_behind {
+                true => &mut stock.tail,
+                false => &mut stock.head,
+            };
             queue.push_back(FlowFile {
                 id,
                 entry: slot.entry,
@@ -214,22 +269,25 @@ impl<'c> Replay<'c> {
                 content: slot.content,
             });
         }
+        for swap in swapped {
+            let connection = self.now.connections[swap.connection as usize].to_string();
+            let at = SwapAt {
+                connection: &connection,
+                count: swap.count,
+                bytes: swap.bytes,
+                lowest: swap.lowest,
+            };
+            let swapped = Swapped::new(self.contents, swap.position, at);
+            let stock = replayed.book.parked.entry(connection).or_default();
+            stock.swapped.push_back(swapped);
+        }
         replayed
     }
 
     /// What is common to a group, but for its claim.
     fn together(&mut self, group: Group<'_>) -> Together {
-        let table = self.table();
-        let known = table
-            .connections
-            .iter()
-            .position(|name| name.as_ref() == group.connection);
-        let connection = known.unwrap_or_else(|| {
-            table.connections.push(Arc::from(group.connection));
-            table.connections.len() - 1
-        });
         Together {
-            connection: connection as u32,
+            connection: self.table().connection(group.connection),
             entry: group.entry,
             attributes: Arc::new(group.attributes),
             claim: None,
@@ -254,10 +312,14 @@ impl<'c> Replay<'c> {
 
     fn insert(&mut self, id: u64, together: &Together, content: Content) {
         self.next_id = self.next_id.max(id.saturating_add(1));
+        let front = self.front.as_mut().map(|next| {
+            *next += 1;
+            *next
+        });
         let table = self.table();
         table.last += 1;
         let slot = Slot {
-            order: table.last,
+            order: front.unwrap_or(table.last),
             connection: together.connection,
             entry: together.entry,
             attributes: Arc::clone(&together.attributes),
@@ -360,5 +422,45 @@ impl Visit for Replay<'_> {
         // Where one has gone bad, what stood before the snapshot still holds.
         self.is_broken |= index != self.parts;
         self.parts += 1;
+    }
+
+    fn swap_out(&mut self, swap: SwapAt<'_>, puts: &[u8]) {
+        let position = self.frame;
+        let ids = match swap::ids_of(puts) {
+            Ok(ids) => ids,
+            Err(error) => {
+                self.failed.get_or_insert(JournalError::refused(error));
+                return;
+            }
+        };
+        let table = self.table();
+        let gone = ids.iter().filter_map(|id| table.flow_files.remove(id));
+        // It stands where its last FlowFile stood: what came later may have been put before this.
+        let order = gone.map(|slot| slot.order).max().unwrap_or(table.last);
+        table.swap(order, position, swap);
+        if let Some(next) = ids.iter().max() {
+            self.next_id = self.next_id.max(next.saturating_add(1));
+        }
+    }
+
+    fn swapped(&mut self, position: Position, swap: SwapAt<'_>) {
+        let table = self.table();
+        table.last += 1;
+        table.swap(table.last, position, swap);
+    }
+
+    fn swap_in(&mut self, position: Position) {
+        let table = self.table();
+        let Some(at) = table
+            .swapped
+            .iter()
+            .position(|swap| swap.position == position)
+        else {
+            return;
+        };
+        let count = i64::try_from(table.swapped.remove(at).count).unwrap_or(i64::MAX);
+        table.front = table.front.saturating_sub(count.saturating_add(1));
+        let front = table.front;
+        self.front = Some(front);
     }
 }

@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use base::{Clock, SystemClock};
 use journal::{Done, Durability, Frame, Journal, JournalError, Position};
 
-use super::commit::append_when_room;
+use super::commit::{append_when_room, commit_frame};
 use super::{FlowFileKind, Repository};
 use crate::AgentError;
+use crate::connection::Waiting;
 use crate::content::Claim;
 use crate::fail_point::fail_point;
 use crate::flowfile::FlowFile;
@@ -57,7 +58,10 @@ impl Repository {
         // A claim that ends after this line ends by a frame behind the snapshot, which may yet be
         // lost; so what counts is what lives now.
         let lowest = self.contents.lowest();
-        let before = self.book.lock().snapshot.unwrap_or(self.journal.start());
+        let snapshot_before = self.book.lock().snapshot.unwrap_or(self.journal.start());
+        // What is swapped out stays in its frame.
+        let swapped = self.contents.lowest_frame();
+        let before = swapped.map_or(snapshot_before, |swapped| swapped.min(snapshot_before));
         let (keep, content_keep) = match &self.content_journal {
             Some(journal) => (before, Some(lowest.unwrap_or(journal.end()))),
             None => (lowest.map_or(before, |lowest| lowest.min(before)), None),
@@ -90,8 +94,8 @@ impl Repository {
         if let Some(provenance) = &self.provenance {
             provenance.sync(SystemClock.now())?;
         }
-        if before > self.journal.start() {
-            self.journal.mark(before)?;
+        if snapshot_before > self.journal.start() {
+            self.journal.mark(snapshot_before)?;
         }
         fail_point("repository.reclaim");
         self.journal.reclaim(keep)?;
@@ -105,7 +109,6 @@ impl Repository {
     /// Writes everything that is true now; the gate is held for writing.
     fn write_snapshot(&self) -> Result<u64, JournalError> {
         let book = self.book.lock();
-        let locate = |claim: &Arc<Claim>| claim.locate();
         let mut out = SnapshotWriter {
             journal: &self.journal,
             pending: None,
@@ -124,33 +127,32 @@ impl Repository {
         let mut outcome = Ok(());
         let is_recorded = self.options.flow_files == FlowFileKind::Disk;
         for connection in book.active.iter().filter(|_| is_recorded) {
-            connection.visit(&mut |mut flow_files| {
-                let id = &connection.definition.id;
-                while outcome.is_ok() {
-                    let part: Vec<&FlowFile> =
-                        Iterator::take(&mut flow_files, SNAPSHOT_GROUP).collect();
-                    if part.is_empty() {
-                        break;
-                    }
-                    writer.put(id, part, &locate);
-                    outcome = out.full_frames(&mut writer);
-                }
+            let id = &connection.definition.id;
+            connection.visit(&mut |waiting| {
+                outcome = out.queue(&mut writer, id, waiting);
             });
+            if outcome.is_err() {
+                break;
+            }
         }
         outcome?;
         let parked = book.parked.iter().filter(|_| is_recorded);
-        for (connection, parked) in parked.chain(&book.left_alone) {
-            for part in parked.iter().collect::<Vec<_>>().chunks(SNAPSHOT_GROUP) {
-                writer.put(connection, part.iter().copied(), &locate);
-                out.full_frames(&mut writer)?;
-            }
+        for (connection, stock) in parked.chain(&book.left_alone) {
+            let head = stock.head.iter().map(Waiting::FlowFile);
+            let swapped = stock.swapped.iter().map(Waiting::Swapped);
+            let tail = stock.tail.iter().map(Waiting::FlowFile);
+            out.queue(
+                &mut writer,
+                connection,
+                &mut head.chain(swapped).chain(tail),
+            )?;
         }
         out.finish(writer)
     }
 
     /// Copies the oldest claims to the journal's end when they pin much more than they are.
     fn move_old_content(&self) -> Result<(), JournalError> {
-        let Some(lowest) = self.contents.lowest() else {
+        let Some(lowest) = self.contents.lowest_claim() else {
             return Ok(());
         };
         let (journal, pinned_max) = match &self.content_journal {
@@ -222,14 +224,6 @@ impl Repository {
     }
 }
 
-fn commit_frame<'a>(parts: &'a [&'a [u8]]) -> Frame<'a> {
-    Frame {
-        kind: records::COMMIT,
-        version: records::VERSION,
-        parts,
-    }
-}
-
 /// Cuts a snapshot into frames. One frame is always held back, so that the last one is known.
 struct SnapshotWriter<'j> {
     journal: &'j Journal,
@@ -245,6 +239,31 @@ impl SnapshotWriter<'_> {
         writer.part(self.parts);
         self.parts += 1;
         writer
+    }
+
+    /// Writes down what waits in one connection, in its order.
+    fn queue(
+        &mut self,
+        writer: &mut Writer,
+        id: &str,
+        waiting: &mut dyn Iterator<Item = Waiting<'_>>,
+    ) -> Result<(), JournalError> {
+        let mut part: Vec<&FlowFile> = Vec::new();
+        for waits in waiting {
+            match waits {
+                Waiting::FlowFile(flow_file) => part.push(flow_file),
+                Waiting::Swapped(swapped) => {
+                    writer.put(id, part.drain(..), &|claim| claim.locate());
+                    writer.swapped(swapped.position, swapped.at(id));
+                }
+            }
+            if part.len() >= SNAPSHOT_GROUP {
+                writer.put(id, part.drain(..), &|claim| claim.locate());
+                self.full_frames(writer)?;
+            }
+        }
+        writer.put(id, part, &|claim| claim.locate());
+        self.full_frames(writer)
     }
 
     fn full_frames(&mut self, writer: &mut Writer) -> Result<(), JournalError> {

@@ -12,6 +12,8 @@
 
 mod applied;
 mod asked;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::fs;

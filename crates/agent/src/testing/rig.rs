@@ -100,6 +100,11 @@ impl Rig {
         });
     }
 
+    /// A folder of the rig's own.
+    pub(crate) fn dir(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
     /// Triggers the processor once; the error is its bulletin.
     pub(crate) fn trigger(&mut self) -> Result<Next, String> {
         let worker = self.worker(IT);
@@ -110,7 +115,12 @@ impl Rig {
     pub(crate) fn run(&mut self) {
         for _ in 0..TRIGGERS_MAX {
             let next = self.trigger().unwrap_or_else(|error| panic!("{error}"));
-            if next != Next::Again && (self.waiting() == 0 || next != Next::Scheduled) {
+            let goes_on = match next {
+                Next::Again => true,
+                Next::Scheduled | Next::ScheduledOr(_) => self.waiting() > 0,
+                _ => false,
+            };
+            if !goes_on {
                 return;
             }
         }

@@ -1,6 +1,8 @@
 //! The table of experiments, in the order in which `thalweg lab list` prints them.
 
 mod agent_idle;
+mod agent_soak;
+mod backlog;
 mod fleet;
 mod line;
 mod repositories;
@@ -24,5 +26,7 @@ pub const ALL: &[Experiment] = &[
     tail::EXPERIMENT,
     repositories::EXPERIMENT,
     repositories::small::EXPERIMENT,
+    backlog::EXPERIMENT,
+    agent_soak::EXPERIMENT,
     agent_idle::EXPERIMENT,
 ];

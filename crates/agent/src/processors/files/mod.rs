@@ -5,7 +5,7 @@ mod content;
 mod settle;
 mod walk;
 
-pub(super) use content::{CopyError, head, import, write_out};
+pub(super) use content::{CopyError, content_failed, head, import, write_out};
 pub(super) use settle::{Leftovers, Settle, Taken, raw_path};
 pub(super) use walk::{Entry, FOLDER_PROPERTIES, Filter, Walk};
 

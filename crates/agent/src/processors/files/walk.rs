@@ -123,11 +123,7 @@ impl Filter {
 
     /// Begins to read `root`.
     pub(in crate::processors) fn walk(&self, root: &Path) -> io::Result<Walk> {
-        Ok(Walk {
-            root: root.to_owned(),
-            folders: vec![(fs::read_dir(root)?, PathBuf::new())],
-            recurses: self.recurses,
-        })
+        Walk::new(root, self.recurses)
     }
 
     /// Whether `entry` is wanted.
@@ -154,6 +150,15 @@ impl Filter {
 }
 
 impl Walk {
+    /// Begins to read `root`, and the folders in it where `recurses`.
+    pub(in crate::processors) fn new(root: &Path, recurses: bool) -> io::Result<Walk> {
+        Ok(Walk {
+            root: root.to_owned(),
+            folders: vec![(fs::read_dir(root)?, PathBuf::new())],
+            recurses,
+        })
+    }
+
     /// The next file; an error is about one folder or file, and the reading goes on behind it.
     pub(in crate::processors) fn next(&mut self) -> Option<Result<Entry, String>> {
         loop {

@@ -2,6 +2,13 @@
 
 use memchr::memmem::Finder;
 
+impl Lines {
+    /// All lines as one range, with their delimiters.
+    pub(super) fn together(self) -> Self {
+        Lines::whole(self.consumed)
+    }
+}
+
 /// Whole lines at the start of a block.
 pub(super) struct Lines {
     pub(super) ranges: Vec<(u32, u32)>,
@@ -42,13 +49,6 @@ pub(super) fn cut(block: &[u8], delimiter: Option<&Finder<'_>>, lines_max: usize
         finder.find_iter(block).take(lines_max).for_each(&mut add);
     }
     lines
-}
-
-/// Whether a rolled file holds no lines any more, by its name.
-pub(super) fn is_compressed(name: &str) -> bool {
-    [".gz", ".bz2", ".xz", ".zst", ".lz4"]
-        .iter()
-        .any(|end| name.ends_with(end))
 }
 
 /// Reads `\\n`, `\\r` and `\\t` as people write them.

@@ -1,61 +1,84 @@
-//! TailFile: lines of a growing file, over rotation, truncation and crashes, each once.
+//! TailFile: lines of growing files, over rotation, truncation and crashes, each once.
 //!
 //! # Invariants
 //!
-//! - The position moves in the same commit that makes the FlowFiles, so after a crash it is
-//!   neither ahead of them nor behind.
-//! - A file is known by device, inode and a checksum of its first bytes, not by its name. When the
-//!   name leads to another file, the known one is read to its end first, then rolled files that
-//!   are newer, then the new one.
-//! - Only whole lines leave, without their delimiter; the last line of a file that was rolled
-//!   away leaves without one.
+//! - Positions move in the same commit that makes the FlowFiles, so after a crash they are neither
+//!   ahead of them nor behind.
+//! - A file is known by device, inode and checksums of its first and its last read bytes, not by
+//!   its name. When the name leads to another file, the known one is read to its end first, then
+//!   rolled files that are newer, then the new one. A known file that is gone is looked for among
+//!   the rolled ones, compressed ones too.
+//! - Only whole lines leave, without their delimiter; the last line of a file that was rolled or
+//!   moved away or removed leaves without one.
 //!
-//! Left out: several files in one processor, and a last line that is still unfinished when its
-//! file is truncated in place without a copy.
+//! Left out: a last line that is still unfinished when its file is truncated in place without a
+//! copy.
 
+mod follow;
 mod known;
 mod lines;
+mod source;
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
-use bytes::Bytes;
+use base::UnixMillis;
 use memchr::memmem::Finder;
+use regex::Regex;
 
-use self::known::{Known, fill, open};
+use self::follow::{LEAVE_AFTER, Rule, Start, Step, Tail};
+use self::known::Known;
+use self::lines::Lines;
 pub(super) use self::lines::unescape;
-use self::lines::{Lines, Pattern, cut, is_compressed};
+use super::buffers::Buffers;
+use super::files::Walk;
 use super::{
-    AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
-    RelationshipKind, Settings, Shape,
+    AttributeKind, Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind,
+    PropertyKind, RelationshipKind, Settings, Shape,
 };
 use crate::bulletins::Level;
-use crate::engine::{Context, Waker};
+use crate::engine::Context;
 use crate::flowfile::Attributes;
-use crate::limits::{
-    SESSION_FLOW_FILES_MAX, TAIL_BLOCK_BYTES, TAIL_LINE_BYTES_MAX, TAIL_RECHECK,
-    TAIL_ROLLED_FILES_MAX,
-};
+use crate::limits::{SESSION_FLOW_FILES_MAX, TAIL_FILES_MAX, TAIL_RECHECK, TAIL_SESSION_BYTES};
 use crate::session::ProcessSession;
 use crate::watch::Watch;
 
 /// The processor's definition.
 pub(super) const KIND: ProcessorKind = ProcessorKind {
     name: "TailFile",
-    description: "Follows a text file: one FlowFile for each line. The kernel tells it of new \
-                  lines; the scheduling period is the shortest time between two looks.",
+    description: "Follows text files: one FlowFile for each line. The kernel tells it of new \
+                  lines; the scheduling period is the shortest time between two looks. Rotation \
+                  by renaming, by copying and truncating and by compressing loses no line.",
     properties: &[
-        PropertyKind::new("File to Tail", "The file's whole path.").required(),
         PropertyKind::new(
-            "tail-mode",
-            "Several files need several processors for now.",
+            "File to Tail",
+            "The file's whole path. With several files: a regular expression for their whole \
+             names; a rolled file of another one that matches is not followed by itself.",
         )
-        .default("Single file")
-        .allowed(&["Single file"]),
+        .required()
+        .expressions(Expressions::Once),
+        PropertyKind::new("tail-mode", "Whether one file is followed or several.")
+            .default("Single file")
+            .allowed(&["Single file", "Multiple file"]),
+        PropertyKind::new(
+            "tail-base-directory",
+            "The folder in which several files are looked for.",
+        )
+        .expressions(Expressions::Once),
+        PropertyKind::new(
+            "Recursive lookup",
+            "Whether they are looked for in folders of that folder too.",
+        )
+        .default("false")
+        .shape(Shape::Flag),
+        PropertyKind::new(
+            "Lookup frequency",
+            "How often new files are looked for, when the kernel does not tell of them before.",
+        )
+        .default("10 min")
+        .shape(Shape::Duration),
         PropertyKind::new(
             "Input Delimiter",
             "What ends a line; \\n, \\r and \\t are understood. It does not become part of the \
@@ -65,12 +88,13 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         PropertyKind::new(
             "Rolling Filename Pattern",
             "Names of rolled files in the same folder; * and ? stand for any characters, \
-             ${filename} for the name without its extension, as in MiNiFi.",
+             ${filename} for the name without its extension, as in MiNiFi. What is compressed is \
+             read too, where its name ends with .gz, .bz2, .xz, .lzma or .zst.",
         )
         .default("${filename}.*"),
         PropertyKind::new(
             "Initial Start Position",
-            "Where to begin when nothing is known.",
+            "Where to begin when nothing is known. Files that appear later are read whole.",
         )
         .default("Beginning of File")
         .allowed(&["Beginning of File", "Beginning of Time", "Current Time"]),
@@ -80,6 +104,17 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         )
         .default("0")
         .shape(Shape::Integer(0)),
+        PropertyKind::new(
+            "Result Mode",
+            "Whether each line becomes a FlowFile, or all the lines that are read at once, with \
+             their delimiters.",
+        )
+        .default("Flow file per delimiter")
+        .allowed(&["Flow file per delimiter", "Flow file per batch"]),
+        PropertyKind::new(
+            "State File",
+            "Has no meaning: positions are kept in the repository. Taken, since flows name it.",
+        ),
     ],
     dynamic: Dynamic::None,
     relationships: &[RelationshipKind {
@@ -87,7 +122,11 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         description: "Every line.",
     }],
     writes: &[
-        AttributeKind::new("filename", "The file's name."),
+        AttributeKind::new(
+            "filename",
+            "The file's name; of a whole batch with the positions of its first and last byte, as \
+             app.0-1023.log.",
+        ),
         AttributeKind::new("path", "The file's folder."),
         AttributeKind::new("absolute.path", "The file's whole path."),
     ],
@@ -96,396 +135,273 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
 };
 
 struct TailFile {
-    path: PathBuf,
-    delimiter: Option<Finder<'static>>,
-    rolled_names: Pattern,
-    start: Start,
+    rule: Arc<Rule>,
+    mode: Mode,
+    per_batch: bool,
     batch: usize,
-    open: Option<Open>,
+    tails: Vec<Tail>,
+    /// Where the next round begins, so that no file waits for ever behind a busy one.
+    next: usize,
+    is_begun: bool,
+    last_lookup: Option<UnixMillis>,
     block: Vec<u8>,
+    buffers: Buffers,
     watch: Option<Watch>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Start {
-    File,
-    Time,
-    Now,
+enum Mode {
+    Single(PathBuf),
+    Multiple {
+        folder: PathBuf,
+        names: Regex,
+        recurses: bool,
+        frequency: Duration,
+    },
 }
 
-/// The file being read.
-struct Open {
-    file: File,
-    known: Known,
-    attributes: Arc<Attributes>,
-    /// Since when its name leads elsewhere and it did not grow.
-    left_since: Option<Instant>,
-}
-
-/// What a look at the end of the open file found.
-enum AtEnd {
-    /// It is still the named file; wait.
-    Wait,
-    /// The name leads elsewhere; look again soon.
-    Leaving,
-    /// It is finished.
-    Left,
-    /// It was truncated.
-    Truncated,
+/// What a round over all files came to.
+#[derive(Default)]
+struct Round {
+    has_lines: bool,
+    /// Something changed that is to be looked at at once.
+    again: bool,
+    /// Something is to be looked at soon.
+    soon: bool,
+    gone: HashSet<usize>,
 }
 
 impl TailFile {
     fn new(settings: &Settings<'_>) -> Result<Self, String> {
-        let path = PathBuf::from(settings.needed("File to Tail")?);
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-            return Err(format!("File to Tail: '{}' names no file", path.display()));
+        let file = settings.needed("File to Tail")?;
+        let mode = if settings.needed("tail-mode")? == "Single file" {
+            let path = PathBuf::from(&file);
+            if path.file_name().is_none() {
+                return Err(format!("File to Tail: '{file}' names no file"));
+            }
+            Mode::Single(path)
+        } else {
+            let folder = settings.text("tail-base-directory")?;
+            let names = Regex::new(&format!("^(?:{file})$"));
+            Mode::Multiple {
+                folder: folder
+                    .ok_or("tail-base-directory is needed to follow several files")?
+                    .into(),
+                names: names.map_err(|error| format!("File to Tail: {error}"))?,
+                recurses: settings.flag("Recursive lookup")?,
+                frequency: settings.duration("Lookup frequency")?,
+            }
         };
-        let stem = path
-            .file_stem()
-            .and_then(|stem| stem.to_str())
-            .unwrap_or(name);
-        let pattern = settings
-            .text("Rolling Filename Pattern")?
-            .unwrap_or_default();
         let delimiter = unescape(&settings.text("Input Delimiter")?.unwrap_or_default());
-        let delimiter =
-            (!delimiter.is_empty()).then(|| Finder::new(delimiter.as_bytes()).into_owned());
-        let start = match settings.needed("Initial Start Position")?.as_str() {
-            "Beginning of Time" => Start::Time,
-            "Current Time" => Start::Now,
-            _ => Start::File,
+        let rule = Rule {
+            delimiter: (!delimiter.is_empty())
+                .then(|| Finder::new(delimiter.as_bytes()).into_owned()),
+            rolled_names: settings
+                .text("Rolling Filename Pattern")?
+                .unwrap_or_default(),
+            start: match settings.needed("Initial Start Position")?.as_str() {
+                "Beginning of Time" => Start::Time,
+                "Current Time" => Start::Now,
+                _ => Start::File,
+            },
         };
         let batch = match settings.integer("Batch Size")? {
             0 => SESSION_FLOW_FILES_MAX,
             count => SESSION_FLOW_FILES_MAX.min(count),
         };
         Ok(TailFile {
-            delimiter,
-            rolled_names: Pattern(pattern.replace("${filename}", stem)),
-            start,
+            rule: Arc::new(rule),
+            mode,
+            per_batch: settings.needed("Result Mode")? == "Flow file per batch",
             batch,
-            open: None,
+            tails: Vec::new(),
+            next: 0,
+            is_begun: false,
+            last_lookup: None,
             block: Vec::new(),
+            buffers: Buffers::default(),
             watch: None,
-            path,
         })
     }
 
-    /// Finds the file to go on with after a start.
-    fn begin(&mut self, context: &Context, state: &[u8]) -> Result<bool, ProcessorError> {
-        let failed = self.failing("look for");
-        if state.is_empty() {
-            return self.begin_fresh();
-        }
-        let known: Known = serde_json::from_slice(state)
-            .map_err(|error| ProcessorError::Failed(format!("its state is no state: {error}")))?;
-        if let Some(file) = open(&self.path).map_err(&failed)?
-            && known.is(&file).map_err(&failed)?
-        {
-            self.open = Some(self.opened(file, known));
-            return Ok(true);
-        }
-        if let Some(file) = self.rolled_away(&known).map_err(&failed)? {
-            let known = Known::of(&file, known.position).map_err(&failed)?;
-            self.open = Some(self.opened(file, known));
-            return Ok(true);
-        }
-        let Some(file) = open(&self.path).map_err(&failed)? else {
-            return Ok(false);
+    /// Begins with what is remembered.
+    fn begin(
+        &mut self,
+        context: &Context,
+        session: &mut ProcessSession<'_>,
+    ) -> Result<(), ProcessorError> {
+        let state = session.state();
+        let single = match &self.mode {
+            Mode::Single(path) => path.clone(),
+            Mode::Multiple { .. } => PathBuf::new(),
         };
-        let read = known.position;
-        context.post(
-            Level::Warning,
-            &format!("the file that was read up to byte {read} is gone; what it had after is lost"),
-        );
-        let fresh = Known::of(&file, 0).map_err(&failed)?;
-        self.open = Some(self.opened(file, fresh));
-        Ok(true)
+        let known = known::from_bytes(&state, &single).map_err(ProcessorError::Failed)?;
+        let start = if state.is_empty() {
+            self.rule.start
+        } else {
+            Start::File
+        };
+        match &self.mode {
+            Mode::Single(path) => {
+                let known = known.into_iter().find(|(of, _)| of == path);
+                let known = known.map(|(_, known)| known);
+                let tail = Tail::new(path.clone(), &self.rule, start, known);
+                self.tails.push(tail);
+            }
+            Mode::Multiple { .. } => {
+                self.tails = known
+                    .into_iter()
+                    .map(|(path, known)| Tail::new(path, &self.rule, Start::File, Some(known)))
+                    .collect();
+                self.look_up(context, session.now(), start)?;
+            }
+        }
+        self.is_begun = true;
+        Ok(())
     }
 
-    /// The known file under another name: by its inode, or a copy by its first bytes.
-    fn rolled_away(&self, known: &Known) -> io::Result<Option<File>> {
-        let mut copy = None;
-        for path in self.rolled()? {
-            // A rolled file may be gone again by now.
-            let Ok(Some(file)) = open(&path) else {
-                continue;
-            };
-            if known.is(&file).unwrap_or(false) {
-                return Ok(Some(file));
-            }
-            let is_long_enough = file.metadata()?.len() >= known.position;
-            if is_long_enough && known.has_fingerprint(&file).unwrap_or(false) {
-                copy = Some(file);
-            }
-        }
-        Ok(copy)
-    }
-
-    fn begin_fresh(&mut self) -> Result<bool, ProcessorError> {
-        let failed = self.failing("look for");
-        if self.start == Start::Time
-            && let Some(oldest) = self.rolled().map_err(&failed)?.first()
-            && let Some(file) = open(oldest).map_err(&failed)?
-        {
-            let known = Known::of(&file, 0).map_err(&failed)?;
-            self.open = Some(self.opened(file, known));
-            return Ok(true);
-        }
-        let Some(file) = open(&self.path).map_err(&failed)? else {
-            return Ok(false);
-        };
-        let position = match self.start {
-            Start::Now => file.metadata().map_err(&failed)?.len(),
-            Start::File | Start::Time => 0,
-        };
-        // From now on a file that appears is read whole.
-        self.start = Start::File;
-        let known = Known::of(&file, position).map_err(&failed)?;
-        self.open = Some(self.opened(file, known));
-        Ok(true)
-    }
-
-    fn opened(&self, file: File, known: Known) -> Open {
-        let text = |path: Option<&Path>| {
-            path.map(|path| path.to_string_lossy().into_owned())
-                .unwrap_or_default()
-        };
-        let attributes = Attributes::new([
-            ("filename", text(self.path.file_name().map(Path::new))),
-            ("path", text(self.path.parent())),
-            ("absolute.path", text(Some(&self.path))),
-        ]);
-        Open {
-            file,
-            known,
-            attributes: Arc::new(attributes),
-            left_since: None,
-        }
-    }
-
-    /// Rolled files, oldest first.
-    fn rolled(&self) -> io::Result<Vec<PathBuf>> {
-        let folder = match self.path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
-        for entry in fs::read_dir(folder)?.take(TAIL_ROLLED_FILES_MAX) {
-            let entry = entry?;
-            let name = entry.file_name();
-            let is_rolled = name
-                .to_str()
-                .is_some_and(|name| self.rolled_names.matches(name) && !is_compressed(name));
-            if !is_rolled || Some(name.as_os_str()) == self.path.file_name() {
-                continue;
-            }
-            if let Ok(metadata) = entry.metadata()
-                && metadata.is_file()
-            {
-                found.push((metadata.modified()?, entry.path()));
-            }
-        }
-        found.sort();
-        Ok(found.into_iter().map(|(_, path)| path).collect())
-    }
-
-    /// Reads a block and commits its lines; says whether there were any.
-    fn read(&mut self, session: &mut ProcessSession<'_>) -> Result<bool, ProcessorError> {
-        let Some(open) = &mut self.open else {
-            return Ok(false);
-        };
-        let mut wanted = TAIL_BLOCK_BYTES;
-        let taken = loop {
-            self.block.resize(wanted, 0);
-            let filled = fill(&open.file, &mut self.block, open.known.position);
-            let len = filled.map_err(|error| {
-                ProcessorError::Failed(format!("cannot read {}: {error}", self.path.display()))
-            })?;
-            if len == 0 {
-                return Ok(false);
-            }
-            let lines = cut(&self.block[..len], self.delimiter.as_ref(), self.batch);
-            if !lines.ranges.is_empty() {
-                break lines;
-            }
-            if len < wanted {
-                return Ok(false);
-            }
-            if wanted >= TAIL_LINE_BYTES_MAX {
-                break Lines::whole(len);
-            }
-            wanted = TAIL_LINE_BYTES_MAX;
-        };
-        self.emit(session, &taken)?;
-        Ok(true)
-    }
-
-    /// The unfinished last line of a file that will not grow any more.
-    fn read_rest(&mut self, session: &mut ProcessSession<'_>) -> Result<(), ProcessorError> {
-        let Some(open) = &self.open else {
+    /// Looks for files that are not followed yet.
+    fn look_up(
+        &mut self,
+        context: &Context,
+        now: UnixMillis,
+        start: Start,
+    ) -> Result<(), ProcessorError> {
+        let Mode::Multiple {
+            folder,
+            names,
+            recurses,
+            ..
+        } = &self.mode
+        else {
             return Ok(());
         };
-        self.block.resize(TAIL_LINE_BYTES_MAX, 0);
-        let filled = fill(&open.file, &mut self.block, open.known.position);
-        let len = filled.map_err(self.failing("read"))?;
-        if len > 0 {
-            self.emit(session, &Lines::whole(len))
-        } else {
-            Ok(())
+        let failed = |error: std::io::Error| {
+            ProcessorError::Failed(format!("cannot list {}: {error}", folder.display()))
+        };
+        let walk = Walk::new(folder, *recurses).map_err(failed)?;
+        let found = wanted(context, walk, names, &self.tails);
+        for path in found {
+            if self.tails.len() >= TAIL_FILES_MAX {
+                let message = format!(
+                    "more than {TAIL_FILES_MAX} files match; {} and others are not followed",
+                    path.display()
+                );
+                context.post(Level::Error, &message);
+                break;
+            }
+            self.tails.push(Tail::new(path, &self.rule, start, None));
         }
+        self.last_lookup = Some(now);
+        Ok(())
+    }
+
+    /// Looks at each file once, as far as there is room in the session.
+    fn round(
+        &mut self,
+        context: &Context,
+        session: &mut ProcessSession<'_>,
+    ) -> Result<Round, ProcessorError> {
+        let mut round = Round::default();
+        let (mut lines_left, mut bytes_left) = (self.batch, TAIL_SESSION_BYTES);
+        for index in 0..self.tails.len() {
+            let at = (self.next + index) % self.tails.len();
+            if lines_left == 0 || bytes_left == 0 {
+                self.next = at;
+                return Ok(round);
+            }
+            let step = match self.tails[at].step(context, &mut self.block, lines_left) {
+                // One file in trouble does not hold up the others.
+                Err(ProcessorError::Failed(problem)) if self.tails.len() > 1 => {
+                    context.post(Level::Error, &problem);
+                    continue;
+                }
+                step => step?,
+            };
+            match step {
+                Step::Lines(lines) => {
+                    lines_left -= lines.ranges.len().min(lines_left);
+                    bytes_left -= lines.consumed.min(bytes_left);
+                    self.emit(session, at, lines)?;
+                    round.has_lines = true;
+                }
+                Step::Again => round.again = true,
+                Step::Soon => round.soon = true,
+                Step::Gone => {
+                    round.gone.insert(at);
+                }
+                Step::Wait => {}
+            }
+        }
+        Ok(round)
     }
 
     fn emit(
         &mut self,
         session: &mut ProcessSession<'_>,
-        lines: &Lines,
+        at: usize,
+        lines: Lines,
     ) -> Result<(), ProcessorError> {
-        let Some(open) = &mut self.open else {
-            return Ok(());
+        let tail = &self.tails[at];
+        let (lines, attributes) = if self.per_batch {
+            let lines = lines.together();
+            let named = batch_attributes(&tail.attributes(), tail.position(), lines.consumed);
+            (lines, Arc::new(named))
+        } else {
+            (lines, tail.attributes())
         };
-        let bytes = Bytes::copy_from_slice(&self.block[..lines.consumed]);
+        let block = &self.block[..lines.consumed];
+        let bytes = self
+            .buffers
+            .bytes(block.len(), |bytes| bytes.copy_from_slice(block));
         let block = session.block(bytes)?;
-        let made = session.create_views(&open.attributes, &block, lines.ranges.iter().copied());
+        let made = session.create_views(&attributes, &block, lines.ranges.iter().copied());
         session.transfer_all(made, 0);
-        let mut known = open.known.clone();
-        known.position += lines.consumed as u64;
-        known.learn(&open.file);
-        session.set_state(known.to_bytes())?;
-        session.commit()?;
-        // Only now: a commit that failed is read again.
-        open.known = known;
-        open.left_since = None;
         Ok(())
     }
 
-    fn at_end(&mut self) -> Result<AtEnd, ProcessorError> {
-        let failed = self.failing("look at");
-        let Some(open) = &self.open else {
-            return Ok(AtEnd::Wait);
-        };
-        let own = open.file.metadata().map_err(&failed)?;
-        let position = open.known.position;
-        let named = match fs::metadata(&self.path) {
-            Ok(named) => Some((named.dev(), named.ino())),
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(failed(error)),
-        };
-        let is_named = named == Some((own.dev(), own.ino()));
-        if is_named {
-            let is_same =
-                own.len() >= position && open.known.has_fingerprint(&open.file).map_err(&failed)?;
-            return Ok(if is_same {
-                AtEnd::Wait
-            } else {
-                AtEnd::Truncated
-            });
+    /// Commits what was read together with how far it was read.
+    fn commit(&mut self, session: &mut ProcessSession<'_>) -> Result<(), ProcessorError> {
+        let remembered = self.tails.iter();
+        let remembered = remembered.filter_map(|tail| {
+            let known: &Known = tail.remembered()?;
+            Some((tail.path(), known))
+        });
+        session.set_state(known::to_bytes(remembered))?;
+        let outcome = session.commit();
+        for tail in &mut self.tails {
+            tail.settle(outcome.is_ok());
         }
-        if named.is_none() {
-            // Moved away; the new one is not there yet.
-            return Ok(AtEnd::Wait);
-        }
-        let Some(open) = &mut self.open else {
-            return Ok(AtEnd::Wait);
-        };
-        let since = *open.left_since.get_or_insert_with(Instant::now);
-        Ok(if since.elapsed() >= LEAVE_AFTER {
-            AtEnd::Left
-        } else {
-            AtEnd::Leaving
-        })
+        outcome
     }
 
-    /// Goes on to the file that came after the open one.
-    fn advance(&mut self) -> Result<(), ProcessorError> {
-        let failed = self.failing("look for");
-        let Some(open_now) = self.open.take() else {
-            return Ok(());
-        };
-        let mut found = None;
-        let mut is_after = false;
-        for path in self.rolled().map_err(&failed)? {
-            let Ok(Some(file)) = open(&path) else {
-                continue;
-            };
-            let metadata = file.metadata().map_err(&failed)?;
-            if (metadata.dev(), metadata.ino()) == (open_now.known.device, open_now.known.inode) {
-                is_after = true;
-            } else if is_after {
-                found = Some(file);
-                break;
-            }
-        }
-        let next = match found {
-            Some(file) => Some(file),
-            None => open(&self.path).map_err(&failed)?,
-        };
-        let Some(file) = next else {
-            self.open = Some(open_now);
-            return Ok(());
-        };
-        let known = Known::of(&file, 0).map_err(&failed)?;
-        self.open = Some(self.opened(file, known));
-        Ok(())
-    }
-
-    /// The named file was truncated: its rest may stand in a copy, then it begins anew.
-    fn restart(&mut self, context: &Context) -> Result<(), ProcessorError> {
-        let failed = self.failing("look for");
-        let Some(open_now) = self.open.take() else {
-            return Ok(());
-        };
-        for path in self.rolled().map_err(&failed)?.into_iter().rev() {
-            let Ok(Some(file)) = open(&path) else {
-                continue;
-            };
-            let len = file.metadata().map_err(&failed)?.len();
-            if len > open_now.known.position
-                && open_now.known.has_fingerprint(&file).unwrap_or(false)
-            {
-                let position = open_now.known.position;
-                let known = Known::of(&file, position).map_err(&failed)?;
-                self.open = Some(self.opened(file, known));
-                return Ok(());
-            }
-        }
-        context.post(
-            Level::Info,
-            "the file was truncated; reading it from its beginning",
-        );
-        let known = Known::of(&open_now.file, 0).map_err(&failed)?;
-        self.open = Some(self.opened(open_now.file, known));
-        Ok(())
-    }
-
-    /// Says what could not be done with the file.
-    fn failing(
-        &self,
-        action: &'static str,
-    ) -> impl Fn(io::Error) -> ProcessorError + Clone + use<> {
-        let path = self.path.clone();
-        move |error| ProcessorError::Failed(format!("cannot {action} {}: {error}", path.display()))
-    }
-
-    /// Has the kernel watch, once; without it (too many watches) the timer does.
-    fn watch(&mut self, waker: Waker) {
+    /// Has the kernel watch; without it (too many watches) the timer does.
+    fn watch(&mut self, context: &Context) {
         if self.watch.is_none() {
-            match Watch::start(&self.path, waker) {
+            match Watch::start(context.waker()) {
                 Ok(watch) => self.watch = Some(watch),
-                Err(error) => tracing::debug!(path = %self.path.display(), %error, "not watched"),
+                Err(error) => tracing::debug!(%error, "files are not watched"),
             }
         }
-        if let Some(watch) = &self.watch {
-            watch.renew();
+        let Some(watch) = &mut self.watch else {
+            return;
+        };
+        for tail in &mut self.tails {
+            if tail.take_unwatched() {
+                watch.follow(tail.path());
+            }
+        }
+        if let Mode::Multiple { folder, .. } = &self.mode {
+            watch.follow_folder(folder);
         }
     }
 
-    fn wait(&self) -> Next {
-        Next::Woken(if self.watch.is_some() {
-            TAIL_RECHECK
-        } else {
-            POLL
-        })
+    fn wait(&self) -> Duration {
+        let is_watched = self.watch.as_ref().is_some_and(|watch| !watch.has_gaps());
+        let wait = if is_watched { TAIL_RECHECK } else { POLL };
+        match &self.mode {
+            Mode::Single(_) => wait,
+            Mode::Multiple { frequency, .. } => wait.min(*frequency),
+        }
     }
 }
 
@@ -495,30 +411,53 @@ impl Processor for TailFile {
         context: &Context,
         session: &mut ProcessSession<'_>,
     ) -> Result<Next, ProcessorError> {
-        if self.open.is_none() {
-            self.watch(context.waker());
-            let state = session.state();
-            if !self.begin(context, &state)? {
-                return Ok(self.wait());
-            }
+        let is_first = !self.is_begun;
+        if is_first {
+            self.begin(context, session)?;
         }
-        if self.read(session)? {
+        for tail in &mut self.tails {
+            // What an error left undone is read again.
+            tail.settle(false);
+        }
+        let round = self.round(context, session)?;
+        // The first positions are remembered at once: lines that are written before the first is
+        // read count as new after a restart.
+        if round.has_lines || round.again || is_first {
+            self.commit(session)?;
+        }
+        self.watch(context);
+        if round.has_lines || round.again {
             return Ok(Next::Again);
         }
-        match self.at_end()? {
-            AtEnd::Wait => Ok(self.wait()),
-            AtEnd::Leaving => Ok(Next::Woken(LEAVE_AFTER)),
-            AtEnd::Left => {
-                self.read_rest(session)?;
-                self.advance()?;
-                self.watch(context.waker());
-                Ok(Next::Again)
+        if let Mode::Multiple { frequency, .. } = &self.mode {
+            let frequency = *frequency;
+            if !round.gone.is_empty() {
+                let mut index = 0;
+                self.tails.retain(|_| {
+                    index += 1;
+                    !round.gone.contains(&(index - 1))
+                });
+                self.next = 0;
+                self.commit(session)?;
             }
-            AtEnd::Truncated => {
-                self.restart(context)?;
-                Ok(Next::Again)
+            let now = session.now();
+            let is_told = self.watch.as_ref().is_some_and(Watch::take_appeared);
+            let is_due = self
+                .last_lookup
+                .is_none_or(|last| now.since(last) >= frequency);
+            if is_told || is_due {
+                let before = self.tails.len();
+                self.look_up(context, now, Start::File)?;
+                if self.tails.len() > before {
+                    return Ok(Next::Again);
+                }
             }
         }
+        Ok(Next::Woken(if round.soon {
+            LEAVE_AFTER
+        } else {
+            self.wait()
+        }))
     }
 
     fn stop(&mut self) {
@@ -526,9 +465,57 @@ impl Processor for TailFile {
     }
 }
 
-/// A file that was renamed is left when it did not grow for so long: its writer may still have
-/// it open.
-const LEAVE_AFTER: Duration = Duration::from_millis(500);
+/// Files of a walk that are to be followed and are not yet.
+fn wanted(context: &Context, mut walk: Walk, names: &Regex, tails: &[Tail]) -> Vec<PathBuf> {
+    let mut by_folder: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
+    while let Some(found) = walk.next() {
+        match found {
+            Ok(entry) => {
+                let name = entry.name();
+                if names.is_match(&name) {
+                    let folder = entry.path.parent().unwrap_or(Path::new(".")).to_owned();
+                    by_folder.entry(folder).or_default().push(name);
+                }
+            }
+            Err(problem) => context.post(Level::Warning, &problem),
+        }
+    }
+    let followed: HashSet<&Path> = tails.iter().map(Tail::path).collect();
+    let mut wanted = Vec::new();
+    for (folder, names) in by_folder {
+        let live: Vec<&String> = names
+            .iter()
+            .filter(|name| !names.iter().any(|of| is_rolled_of(name, of)))
+            .collect();
+        let paths = live.into_iter().map(|name| folder.join(name));
+        wanted.extend(paths.filter(|path| !followed.contains(path.as_path())));
+    }
+    wanted
+}
+
+/// Whether `name` is what rotation makes of `of`: `app.log.1`, `app.log-20260131.gz`.
+fn is_rolled_of(name: &str, of: &str) -> bool {
+    name.strip_prefix(of)
+        .is_some_and(|rest| rest.starts_with(['.', '-', '_']))
+}
+
+/// Attributes of a whole batch: its file's name tells where it stands.
+fn batch_attributes(attributes: &Attributes, position: u64, bytes: usize) -> Attributes {
+    let mut attributes = attributes.clone();
+    let name = Path::new(attributes.get("filename").unwrap_or_default());
+    let end = position + (bytes as u64).saturating_sub(1);
+    let stem = name.file_stem().unwrap_or_default().to_string_lossy();
+    let name = match name.extension() {
+        Some(extension) => format!("{stem}.{position}-{end}.{}", extension.to_string_lossy()),
+        None => format!("{stem}.{position}-{end}"),
+    };
+    attributes.set("filename", name);
+    attributes
+}
 
 /// Time between two looks where the kernel does not watch.
 const POLL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+#[path = "../tail_file_tests.rs"]
+mod tests;

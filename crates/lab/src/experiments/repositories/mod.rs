@@ -20,7 +20,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         each mix of FlowFile and provenance repositories and each size; repositories are chosen by \
         MiNiFi's class names in minifi.properties, everything on disk synced by group commit. A rate is \
         from two of the agent's own counts, after a third of the time and at its end (full: 6 s a cell, \
-        quick: 0.6 s and three sizes). Volatile content has 64 MB. In the same run: the disk written past \
+        quick: 0.5 s and three sizes). Volatile content has 64 MB. In the same run: the disk written past \
         the page cache (1 MiB blocks from four threads into space reserved before, the better of the first \
         and second time over it, synced at the end), through it (synced at the end), memory copied (64 MiB \
         blocks), and RocksDB as Debian has it, in the known agent's shape and options (one synced batch of \
@@ -145,7 +145,7 @@ fn run(setting: &Setting) -> Result<Outcome, LabError> {
         let rates = rates_of(setting, size, &mut outcome)?;
         conclude(size, &rates, direct, &mut outcome);
         if let Some(rocks) = &rocks {
-            let folder = setting.path("rocks");
+            let folder = setting.path("rocks-data");
             let (batch, length) = (batch_of(size.bytes), length(setting));
             let rate = rocks.run(&folder, size.bytes, batch, length, setting.folder())?;
             let name = format!("{}: {BESIDE}", size.name);
@@ -325,7 +325,7 @@ fn batch_of(bytes: u64) -> u64 {
 }
 
 fn length(setting: &Setting) -> Duration {
-    Duration::from_millis(if setting.quick { 600 } else { 6_000 })
+    Duration::from_millis(if setting.quick { 500 } else { 6_000 })
 }
 
 fn cell(content: ContentKind, mix: Mix, size: Size) -> String {
