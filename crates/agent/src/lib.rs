@@ -26,8 +26,6 @@ pub mod fail_point;
 pub mod flowfile;
 #[doc(hidden)]
 pub mod fuzzing;
-#[doc(hidden)]
-pub mod fuzzing;
 mod host;
 mod json;
 mod kafka;

@@ -204,7 +204,7 @@ pub enum Input {
 /// A processor at work; it has a thread of its own, so it may block, but not beyond a stop.
 pub trait Processor: Send {
     /// Opens what must be there before the first trigger.
-    fn start(&mut self, _context: &Context) {}
+    fn before_first_trigger(&mut self, _context: &Context) {}
 
     /// Does one piece of work. What the session was not told to commit is rolled back on an error
     /// and committed on success.

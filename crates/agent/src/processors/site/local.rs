@@ -82,7 +82,7 @@ impl Drop for Open {
 }
 
 impl Processor for InputPort {
-    fn start(&mut self, context: &Context) {
+    fn before_first_trigger(&mut self, context: &Context) {
         self.turns = Some(Open::new(context, true));
     }
 
@@ -114,7 +114,7 @@ impl Processor for InputPort {
 }
 
 impl Processor for OutputPort {
-    fn start(&mut self, context: &Context) {
+    fn before_first_trigger(&mut self, context: &Context) {
         self.turns = Some(Open::new(context, false));
     }
 
