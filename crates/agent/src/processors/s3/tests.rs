@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::json;
@@ -10,6 +11,9 @@ use crate::s3::{Credentials, Signed, authorization, hash};
 use crate::testing::{Answer, HttpPeer, Rig, Seen};
 
 const SECRET: &str = "the secret";
+
+/// What failed is seen after this time.
+const PENALTY: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 struct Store {
@@ -136,7 +140,7 @@ fn list(store: &Store, path: &str, query: &BTreeMap<&str, &str>) -> Answer {
     let from: usize = query
         .get("continuation-token")
         .map_or(0, |from| from.parse().unwrap());
-    let prefix = query.get("prefix").unwrap_or(&"");
+    let prefix = query.get("prefix").unwrap_or(&"").replace("%2F", "/");
     let wanted = format!("{path}{prefix}");
     let all: Vec<_> = store
         .objects
@@ -228,6 +232,7 @@ fn an_object_is_put_listed_fetched_and_deleted() {
         (out.attribute("path"), out.attribute("filename")),
         ("in", "a & b")
     );
+    fetch.advance(PENALTY);
     assert_eq!(fetch.one("failure").text(), "kept");
     assert!(
         fetch
@@ -249,6 +254,7 @@ fn a_wrong_secret_fails_and_is_told_without_it() {
     let mut put = rig("PutS3Object", &peer, "another secret", &[]);
     put.put(&[("filename", "a")], "hello");
     put.run();
+    put.advance(PENALTY);
     assert_eq!(put.one("failure").text(), "hello");
     let told = put.bulletins();
     assert!(
@@ -289,6 +295,7 @@ fn large_content_goes_in_parts_and_a_broken_upload_is_ended() {
     store.lock().breaks_parts = true;
     put.put(&[("filename", "broken")], &big);
     put.run();
+    put.advance(PENALTY);
     assert_eq!(put.out("failure").len(), 1);
     let store = store.lock();
     assert_eq!(

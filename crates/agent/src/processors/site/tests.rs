@@ -85,6 +85,13 @@ fn folder(base: &Path, ending: &str) -> std::path::PathBuf {
     path
 }
 
+/// A file that is there as a whole or not at all.
+fn lay(folder: &Path, name: impl AsRef<str>, content: impl AsRef<[u8]>) {
+    let hidden = folder.join(format!(".{}", name.as_ref()));
+    std::fs::write(&hidden, content).unwrap();
+    std::fs::rename(hidden, folder.join(name.as_ref())).unwrap();
+}
+
 fn names(folder: &Path) -> Vec<String> {
     let entries = folder.read_dir().unwrap().flatten();
     let mut names: Vec<String> = entries
@@ -133,13 +140,13 @@ fn exchange(ports: &str, services: &str, tls: Option<Arc<rustls::ServerConfig>>,
     let port = server.address().port();
     let ports = format!(", Properties: {{Host Name: localhost, Port: {port}{ports}}}");
     let big: Vec<u8> = (0..1_500_000u32).flat_map(u32::to_le_bytes).collect();
-    std::fs::write(sends.join("big"), &big).unwrap();
-    std::fs::write(gives.join("big"), &big).unwrap();
+    lay(&sends, "big", &big);
+    lay(&gives, "big", &big);
     for number in 0..150 {
-        std::fs::write(sends.join(format!("s{number}")), format!("sent {number}")).unwrap();
-        std::fs::write(gives.join(format!("g{number}")), format!("given {number}")).unwrap();
+        lay(&sends, format!("s{number}"), format!("sent {number}"));
+        lay(&gives, format!("g{number}"), format!("given {number}"));
     }
-    std::fs::write(sends.join("empty"), "").unwrap();
+    lay(&sends, "empty", "");
     let calling = start(
         &ground_a,
         &caller(&here, "http://unused:1/nifi", &ports, services),
@@ -203,7 +210,7 @@ fn where_the_socket_is_and_what_the_port_is_called_is_asked_for() {
             ),
         )
     });
-    std::fs::write(sends.join("one"), "1").unwrap();
+    lay(&sends, "one", "1");
     let url = format!("http://127.0.0.1:{}/nifi", nifi.address().port());
     let text = caller(&here, &url, "", "")
         .replace("id: in-port, name: in}", "id: other, name: in}")
@@ -264,7 +271,7 @@ fn nothing_is_lost_when_the_line_breaks_again_and_again() {
     let called = start(&ground_b, &called(&here));
     let (port, breaks) = breaking(server.address().port(), 3_000);
     for number in 0..300 {
-        std::fs::write(sends.join(format!("n{number}")), "x".repeat(100)).unwrap();
+        lay(&sends, format!("n{number}"), "x".repeat(100));
     }
     let ports = format!(", Properties: {{Host Name: 127.0.0.1, Port: {port}}}");
     let ground_a = two.ground("a");
@@ -320,7 +327,7 @@ fn a_full_port_holds_the_sender_back() {
     };
     let called = start(&ground_b, &text);
     for number in 0..300 {
-        std::fs::write(sends.join(format!("n{number}")), "x").unwrap();
+        lay(&sends, format!("n{number}"), "x");
     }
     let port = server.address().port();
     let ports =
@@ -385,7 +392,7 @@ fn a_nifi_is_sent_to_and_received_from_over_http() {
     let two = Two::new();
     let here = two.path("files");
     let (sends, came) = (folder(&here, "-send"), folder(&here, "-came"));
-    std::fs::write(sends.join("one"), "1").unwrap();
+    lay(&sends, "one", "1");
     let url = format!("http://{}/nifi", nifi.address());
     let text = caller(&here, &url, "", "")
         .replace("timeout: 5 s", "timeout: 5 s\n  transport protocol: HTTP");
