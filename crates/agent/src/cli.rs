@@ -1,5 +1,6 @@
 //! The agent's command line, for `thalweg-agent` and `thalweg agent` alike.
 
+mod listing;
 mod offline;
 
 use std::io::Write;
@@ -56,7 +57,7 @@ pub enum Command {
         )]
         key: Option<String>,
     },
-    /// List the processors with their properties, or show one
+    /// List the processors and controller services with their properties, or show one
     Processors {
         /// Only this one
         name: Option<String>,
@@ -211,7 +212,7 @@ pub fn run(args: Args, logs: &Logs) -> Result<(), AgentError> {
         Some(Command::Encrypt { data, flow, key }) => {
             offline::encrypt(&folder(data), flow.as_deref(), key)
         }
-        Some(Command::Processors { name }) => offline::list(name.as_deref()),
+        Some(Command::Processors { name }) => listing::list(name.as_deref()),
         Some(Command::Status {
             place,
             once,

@@ -31,6 +31,10 @@ pub(crate) struct Connection {
     queue: Mutex<Queue>,
     count: AtomicU64,
     bytes: AtomicU64,
+    /// What a session gave back and another one tries again, with its bytes: it counts as waiting,
+    /// or a sink that fails again and again would let its source go on with each try.
+    retried_count: AtomicU64,
+    retried_bytes: AtomicU64,
     source: Arc<Signal>,
     destination: Arc<Signal>,
 }
@@ -59,6 +63,8 @@ struct Queue {
     penalized: BinaryHeap<Reverse<Penalized>>,
     /// Whether something came since `ready` was put in order.
     is_unordered: bool,
+    /// FlowFiles and bytes that the last session gave back, until another one takes.
+    given_back: (u64, u64),
     /// What each session holds, in the order in which they began to take.
     taken: Vec<(u64, Vec<FlowFile>)>,
     /// What is written away: behind `ready`, before `tail`.
@@ -97,6 +103,8 @@ impl Connection {
             queue,
             count,
             bytes,
+            retried_count: AtomicU64::new(0),
+            retried_bytes: AtomicU64::new(0),
             source,
             destination,
         }
@@ -115,7 +123,9 @@ impl Connection {
     /// Whether its source must rest.
     pub(crate) fn is_full(&self) -> bool {
         let (count_max, bytes_max) = (self.definition.flow_files_max, self.definition.bytes_max);
-        (count_max > 0 && self.count() >= count_max) || (bytes_max > 0 && self.bytes() >= bytes_max)
+        let count = self.count() + self.retried_count.load(Ordering::Relaxed);
+        let bytes = self.bytes() + self.retried_bytes.load(Ordering::Relaxed);
+        (count_max > 0 && count >= count_max) || (bytes_max > 0 && bytes >= bytes_max)
     }
 
     /// What there is to take.
@@ -197,6 +207,9 @@ impl Connection {
                 taken.flow_files.push(next);
             }
         }
+        if !held.is_empty() && queue.given_back.0 > 0 {
+            self.retry(std::mem::take(&mut queue.given_back));
+        }
         queue.hold(session, held);
         drop(queue);
         if was_full && !self.is_full() {
@@ -220,6 +233,9 @@ impl Connection {
             *part = others;
         }
         self.remove(found.len(), found.iter().map(FlowFile::size).sum());
+        if !found.is_empty() && queue.given_back.0 > 0 {
+            self.retry(std::mem::take(&mut queue.given_back));
+        }
         queue.hold(session, found.iter().map(FlowFile::twin).collect());
         drop(queue);
         if was_full && !self.is_full() {
@@ -241,7 +257,16 @@ impl Connection {
 
     /// What the session took is gone from here for good.
     pub(crate) fn let_go(&self, session: u64) {
-        let gone = self.queue.lock().held_by(session);
+        let mut queue = self.queue.lock();
+        let was_full = self.is_full();
+        let gone = queue.held_by(session);
+        if !gone.is_empty() {
+            self.retry((0, 0));
+        }
+        drop(queue);
+        if was_full && !self.is_full() {
+            self.source.ring();
+        }
         // Dropped outside of the lock: it may end claims.
         drop(gone);
     }
@@ -250,8 +275,14 @@ impl Connection {
     pub(crate) fn give_back(&self, session: u64, penalized: Option<UnixMillis>) {
         let mut queue = self.queue.lock();
         let back = queue.held_by(session);
+        if back.is_empty() {
+            return;
+        }
+        let bytes = back.iter().map(FlowFile::size).sum();
+        queue.given_back = (back.len() as u64, bytes);
+        self.retry((0, 0));
         queue.is_unordered = true;
-        self.add(back.len(), back.iter().map(FlowFile::size).sum());
+        self.add(back.len(), bytes);
         for flow_file in back.into_iter().rev() {
             match penalized {
                 None => queue.ready.push_front(flow_file),
@@ -300,6 +331,7 @@ impl Connection {
         let mut queue = self.queue.lock();
         queue.release(UnixMillis(i64::MAX));
         let taken = std::mem::take(&mut queue.taken);
+        self.retry((0, 0));
         let mut head: VecDeque<FlowFile> = taken.into_iter().flat_map(|(_, held)| held).collect();
         head.append(&mut queue.ready);
         self.count.store(0, Ordering::Relaxed);
@@ -393,6 +425,11 @@ impl Connection {
             && (!queue.swapped.is_empty()
                 || !queue.tail.is_empty()
                 || queue.ready.len() as u64 >= threshold)
+    }
+
+    fn retry(&self, (count, bytes): (u64, u64)) {
+        self.retried_count.store(count, Ordering::Relaxed);
+        self.retried_bytes.store(bytes, Ordering::Relaxed);
     }
 
     fn add(&self, count: usize, bytes: u64) {
@@ -534,6 +571,27 @@ mod tests {
         );
         queue.let_go(1);
         assert_eq!(queue.available(UnixMillis(0)), Available::Nothing);
+    }
+
+    #[test]
+    fn a_sink_that_fails_again_and_again_does_not_let_its_source_go_on() {
+        let queue = connection(3, Duration::ZERO);
+        queue.push(flow_files(0..4), None);
+        let now = UnixMillis(0);
+        // The first try leaves room for what comes meanwhile.
+        queue.take(1, now, 9, u64::MAX);
+        assert!(!queue.is_full());
+        queue.push(flow_files(4..8), None);
+        queue.give_back(1, None);
+        for session in 2..5 {
+            queue.take(session, now, 9, u64::MAX);
+            assert!(queue.is_full(), "what is tried again counts");
+            queue.give_back(session, None);
+        }
+        queue.take(5, now, 9, u64::MAX);
+        queue.let_go(5);
+        assert!(!queue.is_full());
+        assert_eq!(queue.available(now), Available::Nothing);
     }
 
     #[test]

@@ -36,9 +36,7 @@ use crate::services::Services;
 use crate::signal::{Heard, Signal};
 
 #[cfg(test)]
-#[cfg(test)]
-pub(crate) use task::is_passing;
-pub(crate) use task::trigger;
+pub(crate) use task::{is_passing, trigger};
 
 /// What a flow runs on; outlives it.
 #[derive(Clone)]

@@ -38,7 +38,7 @@ pub fn flow_definition(bytes: &[u8]) {
     }
 }
 
-/// An expression: parsed, and evaluated unless it would ask the network.
+/// Expressions: parsed, and evaluated unless that would ask the network.
 pub fn expression(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -100,5 +100,16 @@ mod tests {
             count += 1;
         }
         assert!(count >= 8, "{count} files are no corpus");
+    }
+
+    #[test]
+    fn the_corpus_of_expressions_holds() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/expression");
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            super::expression(&std::fs::read(entry.unwrap().path()).unwrap());
+            count += 1;
+        }
+        assert!(count >= 11, "{count} files are no corpus");
     }
 }

@@ -67,6 +67,21 @@ pub(crate) fn memory(name: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
+/// Bytes of memory that this process may use: the machine's, or less where its group is bounded.
+pub(crate) fn memory_allowed() -> Option<u64> {
+    let group = std::fs::read_to_string("/proc/self/cgroup").ok();
+    let group = group.as_deref().and_then(|text| {
+        let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+        let path = format!("/sys/fs/cgroup{}/memory.max", path.trim_end_matches('/'));
+        std::fs::read_to_string(path)
+            .ok()?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    });
+    memory("MemTotal").into_iter().chain(group).min()
+}
+
 /// Load average of the last minute.
 pub(crate) fn load() -> Option<f64> {
     std::fs::read_to_string("/proc/loadavg")
@@ -185,4 +200,10 @@ fn uptime() -> Option<f64> {
 pub(crate) fn free_bytes(path: &std::path::Path) -> std::io::Result<u64> {
     let found = rustix::fs::statvfs(path)?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Bytes that the file system has which holds `path`.
+pub(crate) fn disk_bytes(path: &std::path::Path) -> std::io::Result<u64> {
+    let found = rustix::fs::statvfs(path)?;
+    Ok(found.f_blocks.saturating_mul(found.f_frsize))
 }

@@ -32,6 +32,9 @@ pub const SHIFT_DEPTH_MAX: usize = 64;
 /// Places of a list that a Jolt specification can name.
 pub const SHIFT_INDEX_MAX: usize = 1_000_000;
 
+/// Pieces of one source that wait for the rest of a message in one DefragmentText.
+pub const DEFRAGMENT_KEPT_MAX: usize = 100_000;
+
 /// FlowFiles that RouteText makes of one: one for each route and group.
 pub const TEXT_GROUPS_MAX: usize = 10_000;
 
@@ -247,3 +250,6 @@ pub const CONFIGURATION_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes of provenance events in memory, where nothing else is said.
 pub const VOLATILE_PROVENANCE_BYTES_DEFAULT: u64 = 10 << 20;
+
+/// Tasks of all processors of a flow together: each has a thread.
+pub const TASKS_TOTAL_MAX: u64 = 2_000;

@@ -9,7 +9,10 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::configuration::{Effect, KEYS, Key};
-use crate::processors::{Dynamic, Expressions, Input, PROCESSORS, ProcessorKind, PropertyKind};
+use crate::processors::{
+    Dynamic, Expressions, Input, PROCESSORS, ProcessorKind, PropertyKind, Shape,
+};
+use crate::services::{SERVICES, ServiceKind};
 
 /// A manifest and the hash that stands for it.
 #[derive(Clone, Debug)]
@@ -34,11 +37,12 @@ impl Manifest {
 
 fn build() -> Result<AgentManifest, c2::C2Error> {
     let processors: Vec<Value> = PROCESSORS.iter().map(|kind| processor(kind)).collect();
+    let services: Vec<Value> = SERVICES.iter().map(|kind| service(kind)).collect();
     let bundles = json!([{
         "group": "thalweg",
         "artifact": "thalweg-agent",
         "version": VERSION,
-        "componentManifest": { "processors": processors },
+        "componentManifest": { "processors": processors, "controllerServices": services },
     }]);
     let scheduling = json!({
         "defaultSchedulingStrategy": "TIMER_DRIVEN",
@@ -127,12 +131,27 @@ fn settings() -> Vec<Value> {
     settings.collect()
 }
 
+fn service(kind: &ServiceKind) -> Value {
+    json!({
+        "group": "thalweg",
+        "artifact": "thalweg-agent",
+        "version": VERSION,
+        "type": kind.name,
+        "typeDescription": kind.description,
+        "propertyDescriptors": descriptors(kind.properties),
+        "supportsDynamicProperties": kind.dynamic != Dynamic::None,
+        "providedApiImplementations": [{ "type": kind.provides }],
+    })
+}
+
+fn descriptors(properties: &[PropertyKind]) -> serde_json::Map<String, Value> {
+    let properties = properties.iter();
+    let properties = properties.map(|property| (property.name.to_owned(), describe(property)));
+    properties.collect()
+}
+
 fn processor(kind: &ProcessorKind) -> Value {
-    let properties: serde_json::Map<String, Value> = kind
-        .properties
-        .iter()
-        .map(|property| (property.name.to_owned(), describe(property)))
-        .collect();
+    let properties = descriptors(kind.properties);
     let relationships: Vec<Value> = kind
         .relationships
         .iter()
@@ -176,6 +195,12 @@ fn describe(property: &PropertyKind) -> Value {
         "required": property.required,
         "expressionLanguageScope": scope,
     });
+    if property.is_sensitive {
+        out["sensitive"] = json!(true);
+    }
+    if let Shape::Service(role) = property.shape {
+        out["typeProvidedByValue"] = json!({ "type": role });
+    }
     if let Some(default) = property.default {
         out["defaultValue"] = json!(default);
     }
@@ -206,6 +231,10 @@ mod tests {
         let read: Value = serde_json::from_str(manifest.json.as_str()).unwrap();
         let shown = &read["bundles"][0]["componentManifest"]["processors"];
         assert_eq!(shown.as_array().unwrap().len(), PROCESSORS.len());
+        let services = &read["bundles"][0]["componentManifest"]["controllerServices"];
+        assert_eq!(services.as_array().unwrap().len(), SERVICES.len());
+        let context = &services[0]["propertyDescriptors"]["Passphrase"];
+        assert_eq!(context["sensitive"], json!(true));
         assert_eq!(
             shown[0]["propertyDescriptors"]["File to Tail"]["required"],
             json!(true)

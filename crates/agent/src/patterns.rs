@@ -88,12 +88,12 @@ impl<'t> Replacement<'t> {
             push_plain(&mut pieces, plain);
             let after = &special[1..];
             let digits = after.bytes().take_while(u8::is_ascii_digit).count();
-            if after.starts_with('$') {
+            if let Some(behind) = after.strip_prefix('$') {
                 push_plain(&mut pieces, "$");
-                rest = &after[1..];
-            } else if after.starts_with('&') {
+                rest = behind;
+            } else if let Some(behind) = after.strip_prefix('&') {
                 pieces.push(Piece::Group(0));
-                rest = &after[1..];
+                rest = behind;
             } else if digits > 0 {
                 let (group, len) = numbered(after, groups).unwrap_or((groups, digits.min(2)));
                 pieces.push(Piece::Group(group));

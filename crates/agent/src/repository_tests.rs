@@ -39,6 +39,7 @@ fn open_as(dir: &Path, options: RepositoryOptions) -> Arc<Repository> {
         pinned_bytes_max: 96 << 10,
         content_pinned_bytes_max: 96 << 10,
         reserve_bytes: 4 << 10,
+        ..RepositoryLimits::default()
     };
     let options = RepositoryOptions { limits, ..options };
     Repository::open(Arc::new(RealDisk), dir, options).unwrap()

@@ -162,6 +162,7 @@ fn open(dir: &Path, content: ContentKind) -> Result<HandFlow, String> {
         pinned_bytes_max: 1 << 20,
         content_pinned_bytes_max: 16 << 10,
         reserve_bytes: 4 << 10,
+        ..RepositoryLimits::default()
     };
     let options = RepositoryOptions {
         content,

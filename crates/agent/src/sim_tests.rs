@@ -455,6 +455,7 @@ fn options_of(seed: u64) -> RepositoryOptions {
         pinned_bytes_max: 96 << 10,
         content_pinned_bytes_max: 96 << 10,
         reserve_bytes: 4 << 10,
+        ..RepositoryLimits::default()
     };
     let content = [ContentKind::FileSystem, ContentKind::Database][(seed % 2) as usize];
     let provenance = match seed / 2 % 3 {

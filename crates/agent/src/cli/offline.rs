@@ -10,7 +10,6 @@ use crate::AgentError;
 use crate::definition::{Flow, seal};
 use crate::engine::Prepared;
 use crate::parameters::{SecretKey, Surroundings};
-use crate::processors::{Dynamic, Input, PROCESSORS};
 use crate::supervisor::read;
 
 /// Prints a sealed secret, or a flow with sealed secrets.
@@ -64,60 +63,6 @@ pub(super) fn validate(path: &Path, data: &Path) -> Result<(), AgentError> {
         "{}: {processors} processors, {connections} connections; good to run\n",
         path.display()
     ))
-}
-
-/// Prints the table of processors, or one of them.
-pub(super) fn list(name: Option<&str>) -> Result<(), AgentError> {
-    let mut out = String::new();
-    let wanted = PROCESSORS
-        .iter()
-        .filter(|kind| name.is_none_or(|name| kind.name == name));
-    for kind in wanted {
-        out.push_str(&format!("{}: {}\n", kind.name, kind.description));
-        for property in kind.properties {
-            let mut notes = Vec::new();
-            if property.required {
-                notes.push("required".to_owned());
-            }
-            notes.extend(property.default.map(|value| format!("default {value}")));
-            if !property.allowed.is_empty() {
-                notes.push(format!("one of: {}", property.allowed.join(", ")));
-            }
-            let notes = if notes.is_empty() {
-                String::new()
-            } else {
-                format!(" [{}]", notes.join("; "))
-            };
-            out.push_str(&format!(
-                "    {}{notes}: {}\n",
-                property.name, property.description
-            ));
-        }
-        match kind.dynamic {
-            Dynamic::None => {}
-            Dynamic::Attributes => out.push_str("    any other name: an attribute to set\n"),
-            Dynamic::Relationships | Dynamic::RelationshipsIf { .. } => {
-                out.push_str("    any other name: a relationship with its condition\n");
-            }
-        }
-        let relationships: Vec<&str> = kind.relationships.iter().map(|r| r.name).collect();
-        let input = match kind.input {
-            Input::Required => "takes input",
-            Input::Allowed => "may take input",
-            Input::Forbidden => "is a source",
-        };
-        out.push_str(&format!(
-            "    -> {} ({input})\n\n",
-            relationships.join(", ")
-        ));
-    }
-    if out.is_empty() {
-        let name = name.unwrap_or_default();
-        return Err(AgentError::Setting(format!(
-            "there is no processor '{name}'; `thalweg-agent processors` lists all"
-        )));
-    }
-    print(&out)
 }
 
 /// Bytes of a secret: passwords and keys, not files.

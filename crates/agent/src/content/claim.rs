@@ -14,7 +14,6 @@ use journal::{Durability, Journal, JournalError, Position};
 use parking_lot::Mutex;
 
 use super::arena::Arena;
-use crate::limits::HOT_CONTENT_BYTES_MAX;
 use crate::records::ClaimAt;
 
 /// One piece of content; views of it are [`crate::flowfile::FlowFile`]s' content.
@@ -206,12 +205,13 @@ impl Drop for Claim {
 }
 
 impl Contents {
-    /// No claims yet; the store comes with [`Contents::attach`].
-    pub(crate) fn new() -> Arc<Self> {
+    /// No claims yet; the store comes with [`Contents::attach`]. So many bytes of what is on the
+    /// disk stay in memory too.
+    pub(crate) fn new(hot_bytes_max: u64) -> Arc<Self> {
         Arc::new(Contents {
             store: OnceLock::new(),
             index: Mutex::default(),
-            hot_bytes_max: HOT_CONTENT_BYTES_MAX,
+            hot_bytes_max,
         })
     }
 

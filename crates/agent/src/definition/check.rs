@@ -10,7 +10,7 @@ use super::{
     remote, services,
 };
 use crate::cron::Cron;
-use crate::limits::PROCESSORS_MAX;
+use crate::limits::{PROCESSORS_MAX, TASKS_TOTAL_MAX};
 use crate::parameters::Surroundings;
 use crate::processors::{
     self, Dynamic, FUNNEL_KIND, Input, ProcessorKind, PropertyKind, ROOT_INPUT_KIND,
@@ -26,6 +26,13 @@ pub(super) fn check(
 ) -> Flow {
     if raw.processors.len() > PROCESSORS_MAX {
         problems.add("flow", format!("has more than {PROCESSORS_MAX} processors"));
+    }
+    let tasks: u64 = raw.processors.iter().map(|p| u64::from(p.tasks_max)).sum();
+    if tasks > TASKS_TOTAL_MAX {
+        problems.add(
+            "flow",
+            format!("has more than {TASKS_TOTAL_MAX} tasks together"),
+        );
     }
     let resolver = Resolver::new(&mut raw, surroundings, problems);
     let known_services = services::Known::new(&raw.services, problems);

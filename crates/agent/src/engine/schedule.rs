@@ -99,6 +99,11 @@ impl Schedule {
         }
     }
 
+    /// Whether the last run was no failure and no yield.
+    pub(super) fn is_well(&self) -> bool {
+        self.rests == 0
+    }
+
     /// Whether to run; `is_woken` says whether the task was called by name since the last time.
     pub(super) fn decide(
         &mut self,

@@ -8,8 +8,6 @@ use crate::patterns;
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
     pub(super) steps: Vec<Step>,
-    /// Whether it can name one place at most.
-    is_definite: bool,
 }
 
 /// One step of a path.
@@ -80,24 +78,6 @@ impl Path {
         }
         Ok(path)
     }
-
-    /// The path of these steps.
-    pub(super) fn of(steps: Vec<Step>) -> Path {
-        let is_definite = steps.iter().all(|step| match step {
-            Step::Length => true,
-            Step::Children(selectors) => matches!(
-                selectors.as_slice(),
-                [Selector::Name(_) | Selector::Index(_)]
-            ),
-            Step::Descendants(_) => false,
-        });
-        Path { steps, is_definite }
-    }
-
-    /// Whether it can name one place at most.
-    pub(crate) fn is_definite(&self) -> bool {
-        self.is_definite
-    }
 }
 
 struct Parser<'t> {
@@ -130,7 +110,7 @@ impl Parser<'_> {
                 break;
             }
         }
-        Ok(Path::of(steps))
+        Ok(Path { steps })
     }
 
     fn name_or_all(&mut self) -> Result<Selector, String> {

@@ -22,12 +22,13 @@ use crate::cli::RunArgs;
 use crate::configuration::Configuration;
 use crate::control::{Control, ControlConfig, Means};
 use crate::engine::{Failure, Ground};
+use crate::host;
 use crate::local::{Served, Server};
 use crate::logs::Logs;
 use crate::metrics::Publisher;
 use crate::parameters::Outside;
 use crate::properties::Told;
-use crate::repository::Repository;
+use crate::repository::{Repository, RepositoryLimits, RepositoryOptions};
 use crate::s2s::Ports;
 use crate::service::Service;
 use crate::services::{ClientAuthentication, SslContext, SslFiles};
@@ -63,13 +64,14 @@ pub(crate) fn run(args: &RunArgs, logs: &Logs) -> Result<Ended, AgentError> {
         tracing::info!("{note}");
     }
     let runtime = runtime()?;
-    let repository = Repository::open(
-        Arc::new(RealDisk),
-        &configuration
-            .path(REPOSITORY_DIRECTORY)
-            .unwrap_or_else(|| dir.join("repository")),
-        configuration.repository()?,
-    )?;
+    let folder = configuration
+        .path(REPOSITORY_DIRECTORY)
+        .unwrap_or_else(|| dir.join("repository"));
+    let options = RepositoryOptions {
+        limits: limits(&dir),
+        ..configuration.repository()?
+    };
+    let repository = Repository::open(Arc::new(RealDisk), &folder, options)?;
     let identifier = settings::identifier(args, configuration.values(), &repository)?;
     let property = |key: &str| configuration.get(key);
     let control = ControlConfig::of(args, &property, identifier)?;
@@ -287,6 +289,12 @@ fn create(dir: &Path) -> Result<(), AgentError> {
         path: dir.to_owned(),
         source,
     })
+}
+
+/// What the repositories may take of this machine.
+fn limits(dir: &Path) -> RepositoryLimits {
+    let disk = host::disk_bytes(dir).unwrap_or(u64::MAX);
+    RepositoryLimits::for_machine(disk, host::memory_allowed().unwrap_or(u64::MAX))
 }
 
 fn runtime() -> Result<Runtime, AgentError> {

@@ -27,7 +27,7 @@ pub(crate) enum Happened {
     /// Subscriptions stand, or the server refuses one.
     Subscribed(Result<(), String>),
     /// A message came.
-    Message(Message),
+    Message(Box<Message>),
     /// A message of ours is with the operating system, under this id.
     Sent(u16),
     /// The server is done with the message of this id, or refuses it.

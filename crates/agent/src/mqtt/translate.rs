@@ -8,7 +8,7 @@ use super::{Happened, Message, Receipt};
 pub(super) fn v3(event: Event) -> Option<Happened> {
     Some(match event {
         Event::Incoming(Packet::ConnAck(_)) => Happened::Connected,
-        Event::Incoming(Packet::Publish(publish)) => Happened::Message(Message {
+        Event::Incoming(Packet::Publish(publish)) => Happened::Message(Box::new(Message {
             topic: publish.topic.clone(),
             payload: publish.payload.clone(),
             qos: publish.qos as u8,
@@ -18,7 +18,7 @@ pub(super) fn v3(event: Event) -> Option<Happened> {
             response_topic: None,
             user_properties: Vec::new(),
             receipt: Receipt::V3(publish),
-        }),
+        })),
         Event::Incoming(Packet::PubAck(ack)) => Happened::Done(ack.pkid, Ok(())),
         Event::Incoming(Packet::PubComp(done)) => Happened::Done(done.pkid, Ok(())),
         Event::Incoming(Packet::SubAck(ack)) => {
@@ -75,7 +75,7 @@ pub(super) fn to_v5(qos: QoS) -> v5::mqttbytes::QoS {
 
 fn message(publish: five::Publish) -> Happened {
     let properties = publish.properties.clone().unwrap_or_default();
-    Happened::Message(Message {
+    Happened::Message(Box::new(Message {
         topic: String::from_utf8_lossy(&publish.topic).into_owned(),
         payload: publish.payload.clone(),
         qos: publish.qos as u8,
@@ -85,5 +85,5 @@ fn message(publish: five::Publish) -> Happened {
         response_topic: properties.response_topic,
         user_properties: properties.user_properties,
         receipt: Receipt::V5(publish),
-    })
+    }))
 }

@@ -22,7 +22,7 @@ pub(super) fn substitute(
         out.push_str(plain);
         out.extend(std::iter::repeat_n('#', hashes / 2));
         let name = &body[..end];
-        if hashes % 2 == 0 {
+        if hashes.is_multiple_of(2) {
             out.push('{');
             out.push_str(name);
             out.push('}');

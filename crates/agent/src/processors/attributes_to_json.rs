@@ -124,6 +124,14 @@ impl AttributesToJson {
 }
 
 impl Processor for AttributesToJson {
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         _context: &Context,

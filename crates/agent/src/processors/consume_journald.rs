@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::tz::TimeZone;
@@ -242,7 +243,7 @@ impl Processor for ConsumeJournald {
             context.post(Level::Warning, &message);
         }
         if lines.is_empty() {
-            return Ok(Next::Scheduled);
+            return Ok(Next::Woken(IDLE));
         }
         session.set_state(Bytes::from(cursor))?;
         session.commit()?;
@@ -284,6 +285,9 @@ fn text_of(value: &Value) -> Option<String> {
         _ => None,
     }
 }
+
+/// Time between two looks at a journal without news, whatever the schedule says.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// Bytes of the reader's complaint that are shown.
 const PROBLEM_BYTES_MAX: u64 = 1_000;

@@ -183,7 +183,7 @@ impl ConsumeMqtt {
                 }
                 Some(Happened::Message(message)) => {
                     bytes += message.payload.len();
-                    news.messages.push(message);
+                    news.messages.push(*message);
                 }
                 Some(Happened::Lost(reason)) => {
                     news.lost = Some(reason);

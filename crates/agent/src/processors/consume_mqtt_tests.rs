@@ -51,11 +51,11 @@ fn payloads(peer: &MqttPeer) -> Vec<String> {
         .collect()
 }
 
-fn run(dir: &Path, text: &str, mut done: impl FnMut() -> bool) {
+fn run(dir: &Path, text: &str, done: impl FnMut() -> bool) {
     let runtime = runtime();
     let ground = ground(dir, &runtime);
     let engine = start(&ground, text);
-    wait_or_tell(&ground, "the messages went through", || done());
+    wait_or_tell(&ground, "the messages went through", done);
     engine.stop();
 }
 

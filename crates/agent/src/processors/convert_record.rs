@@ -131,6 +131,14 @@ impl ConvertRecord {
 }
 
 impl Processor for ConvertRecord {
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         context: &Context,

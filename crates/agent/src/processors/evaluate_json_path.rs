@@ -134,7 +134,8 @@ impl EvaluateJsonPath {
                 continue;
             }
             let is_one = found.len() == 1;
-            if !self.takes_trees && !(is_one && found[0].is_scalar()) {
+            let is_scalar = is_one && found[0].is_scalar();
+            if !self.takes_trees && !is_scalar {
                 return Err(Refused::FlowFile(format!(
                     "{name}: the path finds a list, an object or several values: set Return Type \
                      to json"
@@ -190,6 +191,14 @@ pub(super) fn plain(value: &Json, null: &str) -> String {
 }
 
 impl Processor for EvaluateJsonPath {
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         context: &Context,

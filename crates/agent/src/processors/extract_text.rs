@@ -167,6 +167,14 @@ impl ExtractText {
 }
 
 impl Processor for ExtractText {
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         _context: &Context,

@@ -232,13 +232,16 @@ impl Processor for GetFile {
         }
         leftovers.commit(context, session, taken)?;
         self.leftovers = Some(leftovers);
-        Ok(if self.walk.is_some() {
-            Next::Again
-        } else {
-            Next::Scheduled
+        Ok(match &self.walk {
+            Some(_) => Next::Again,
+            None if count > 0 => Next::Scheduled,
+            None => Next::Woken(IDLE),
         })
     }
 }
+
+/// Time between two readings of a folder that has nothing, whatever the schedule says.
+const IDLE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 #[path = "get_file_tests.rs"]

@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::{UnixMillis, format_rfc3339};
 use bytes::Bytes;
@@ -176,7 +177,7 @@ impl Processor for ListFile {
         let (listed, has_more) = self.list(context, session.now(), &told)?;
         if listed.is_empty() {
             self.told = Some(told);
-            return Ok(Next::Yield);
+            return Ok(Next::Woken(IDLE));
         }
         let names = Names::read();
         for listed in &listed {
@@ -315,6 +316,9 @@ fn permissions(mode: u32) -> String {
     bits.map(|(bit, letter)| if mode >> bit & 1 == 1 { letter } else { '-' })
         .collect()
 }
+
+/// Time between two readings of a folder without news, whatever the schedule says.
+const IDLE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 #[path = "list_file_tests.rs"]

@@ -59,13 +59,13 @@ fn attributes_say_what_the_file_system_says() {
 fn each_file_is_told_of_once_and_again_when_it_changes() {
     let dir = tempfile::tempdir().unwrap();
     let mut rig = rig(dir.path(), &[]);
-    assert_eq!(rig.trigger(), Ok(Next::Yield));
+    assert_eq!(rig.trigger(), Ok(Next::Woken(super::IDLE)));
     write(&dir.path().join("b"), 1);
     write(&dir.path().join("a"), 2);
     rig.trigger().unwrap();
     assert_eq!(names(&rig.out("success")), ["b", "a"]);
     rig.kill();
-    assert_eq!(rig.trigger(), Ok(Next::Yield));
+    assert_eq!(rig.trigger(), Ok(Next::Woken(super::IDLE)));
     // One that changed at the same instant, and one that changed again.
     write(&dir.path().join("c"), 2);
     write(&dir.path().join("b"), 3);
@@ -83,7 +83,7 @@ fn files_of_the_newest_instant_are_kept_apart() {
     rig.kill();
     rig.trigger().unwrap();
     assert_eq!(names(&rig.out("success")), ["a", "b"]);
-    assert_eq!(rig.trigger(), Ok(Next::Yield));
+    assert_eq!(rig.trigger(), Ok(Next::Woken(super::IDLE)));
 }
 
 #[test]

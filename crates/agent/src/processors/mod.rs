@@ -12,6 +12,7 @@ mod consume_journald;
 mod consume_kafka;
 mod consume_mqtt;
 mod convert_record;
+mod defragment_text;
 mod evaluate_json_path;
 mod execute_process;
 mod extract_text;
@@ -62,6 +63,8 @@ mod tail_file;
 mod unpack_content;
 mod update_attribute;
 
+#[cfg(test)]
+mod defragment_tests;
 #[cfg(test)]
 mod docs_tests;
 #[cfg(test)]
@@ -281,6 +284,7 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &segment_content::KIND,
     &replace_text::KIND,
     &route_text::KIND,
+    &defragment_text::KIND,
     &extract_text::KIND,
     &evaluate_json_path::KIND,
     &split_json::KIND,

@@ -113,7 +113,7 @@ enum Change<'s> {
     Prepend(String),
     Append(String),
     Pattern(&'s regex::bytes::Regex, Replacement<'s>),
-    Literal(memchr::memmem::Finder<'static>, String),
+    Literal(Box<memchr::memmem::Finder<'static>>, String),
     Always(String),
     Variables(&'s Attributes),
 }
@@ -216,7 +216,7 @@ impl ReplaceText {
                     ));
                 }
                 let finder = memchr::memmem::Finder::new(search.as_bytes()).into_owned();
-                Change::Literal(finder, value(expression)?)
+                Change::Literal(Box::new(finder), value(expression)?)
             }
         })
     }
@@ -310,6 +310,14 @@ fn chomped(text: String) -> String {
 }
 
 impl Processor for ReplaceText {
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         context: &Context,

@@ -368,6 +368,14 @@ impl Condition<'_> {
 }
 
 impl Processor for RouteText {
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         context: &Context,

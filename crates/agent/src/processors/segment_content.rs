@@ -87,6 +87,14 @@ fn segment_size(text: &str) -> Result<u64, String> {
 }
 
 impl Processor for SegmentContent {
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         _context: &Context,

@@ -158,7 +158,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
         .filter(|c| !c.is_whitespace())
         .map(|c| c.to_digit(16))
         .collect::<Option<_>>()?;
-    if digits.is_empty() || digits.len() % 2 > 0 {
+    if digits.is_empty() || !digits.len().is_multiple_of(2) {
         return None;
     }
     // Two hexadecimal digits are below 256.
@@ -167,6 +167,14 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 }
 
 impl Processor for SplitContent {
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         context: &Context,

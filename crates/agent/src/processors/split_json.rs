@@ -108,6 +108,14 @@ impl SplitJson {
 }
 
 impl Processor for SplitJson {
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         context: &Context,

@@ -113,6 +113,14 @@ fn records_per_split(text: &str) -> Result<u64, String> {
 }
 
 impl Processor for SplitRecord {
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         context: &Context,

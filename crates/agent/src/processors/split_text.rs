@@ -252,6 +252,14 @@ impl Piece {
 }
 
 impl Processor for SplitText {
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    fn is_batching(&self) -> bool {
+        true
+    }
+
     fn trigger(
         &mut self,
         context: &Context,

@@ -21,8 +21,10 @@ pub(super) struct JsonWriters {
     pub(super) is_pretty: bool,
 }
 
+type Input<'r> = IoRead<Unwrapped<BufReader<Box<dyn Read + 'r>>>>;
+
 struct JsonReader<'r> {
-    items: StreamDeserializer<'r, IoRead<Unwrapped<BufReader<Box<dyn Read + 'r>>>>, Json>,
+    items: StreamDeserializer<'r, Input<'r>, Json>,
     number: u64,
 }
 

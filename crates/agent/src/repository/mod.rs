@@ -36,7 +36,7 @@ use crate::AgentError;
 use crate::connection::Connection;
 use crate::content::{Arena, Claim, Contents, Store};
 use crate::flowfile::{FlowFile, FlowFileId};
-use crate::limits::{JOURNAL_PENDING_BYTES_MAX, SESSION_FLOW_FILES_MAX, SPARE_SEGMENTS_MAX};
+use crate::limits::{SESSION_FLOW_FILES_MAX, SPARE_SEGMENTS_MAX};
 use crate::provenance::{EventKind, Events, Filter, Provenance, ProvenanceEvent, ProvenanceStatus};
 use crate::supervisor::CONTROLLER;
 
@@ -120,7 +120,7 @@ impl Repository {
             _ => None,
         };
         let provenance = provenance(&disk, dir, options.provenance).map_err(failed)?;
-        let contents = Contents::new();
+        let contents = Contents::new(options.limits.hot_bytes_max);
         let content_end = content_journal.as_ref().map(Journal::end);
         let mut replay = Replay::new(&contents, content_end, provenance.as_ref());
         let (journal, recovery) = Journal::open(disk, dir, journal_options, &mut |frame| {
@@ -384,7 +384,7 @@ impl Drop for Repository {
 fn journal_options(limits: &RepositoryLimits) -> JournalOptions {
     let all = JournalOptions::default();
     JournalOptions {
-        pending_bytes_max: JOURNAL_PENDING_BYTES_MAX,
+        pending_bytes_max: limits.pending_bytes_max,
         segment_bytes: limits.segment_bytes,
         preallocate_bytes: all.preallocate_bytes.min(limits.segment_bytes),
         reserve_bytes: limits.reserve_bytes.min(limits.segment_bytes / 2),

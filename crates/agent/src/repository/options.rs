@@ -5,8 +5,8 @@ use std::time::Duration;
 use journal::JournalOptions;
 
 use crate::limits::{
-    CONTENT_PINNED_BYTES_MAX, PINNED_BYTES_MAX, PROVENANCE_BYTES_DEFAULT, SNAPSHOT_BYTES_MIN,
-    VOLATILE_BYTES_DEFAULT, VOLATILE_COUNT_DEFAULT,
+    CONTENT_PINNED_BYTES_MAX, HOT_CONTENT_BYTES_MAX, JOURNAL_PENDING_BYTES_MAX, PINNED_BYTES_MAX,
+    PROVENANCE_BYTES_DEFAULT, SNAPSHOT_BYTES_MIN, VOLATILE_BYTES_DEFAULT, VOLATILE_COUNT_DEFAULT,
 };
 
 /// What an agent's repositories are like.
@@ -86,6 +86,10 @@ pub struct RepositoryLimits {
     pub content_pinned_bytes_max: u64,
     /// Bytes on the disk that only what frees room may take.
     pub reserve_bytes: u64,
+    /// Bytes that wait for each journal's writer.
+    pub pending_bytes_max: u64,
+    /// Bytes of content on the disk that stay in memory too; above what waits to be written.
+    pub hot_bytes_max: u64,
 }
 
 impl Default for RepositoryOptions {
@@ -133,16 +137,18 @@ impl Default for RepositoryLimits {
             pinned_bytes_max: PINNED_BYTES_MAX,
             content_pinned_bytes_max: CONTENT_PINNED_BYTES_MAX,
             reserve_bytes: 4 << 20,
+            pending_bytes_max: JOURNAL_PENDING_BYTES_MAX,
+            hot_bytes_max: HOT_CONTENT_BYTES_MAX,
         }
     }
 }
 
 impl RepositoryLimits {
-    /// Limits for a file system of so many bytes: the journal must turn round often on a small one.
-    pub fn for_disk(bytes: u64) -> Self {
+    /// Limits for a file system and a memory of so many bytes: on a small disk the journals must
+    /// turn round often, in a small memory little may wait for the disk.
+    pub fn for_machine(disk: u64, memory: u64) -> Self {
         let all = RepositoryLimits::default();
-        let part =
-            |share: u64, least: u64, most: u64| (bytes / share).clamp(least, most.max(least));
+        let part = |share: u64, least: u64, most: u64| (disk / share).clamp(least, most.max(least));
         let segment_bytes = part(32, 1 << 20, all.segment_bytes).next_power_of_two();
         RepositoryLimits {
             segment_bytes,
@@ -150,6 +156,8 @@ impl RepositoryLimits {
             pinned_bytes_max: part(8, 4 << 20, all.pinned_bytes_max),
             content_pinned_bytes_max: part(8, 4 << 20, all.content_pinned_bytes_max),
             reserve_bytes: (segment_bytes / 4).min(all.reserve_bytes),
+            pending_bytes_max: (memory / 32).clamp(1 << 20, all.pending_bytes_max),
+            hot_bytes_max: (memory / 16).clamp(2 << 20, all.hot_bytes_max),
         }
     }
 }
@@ -159,14 +167,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_disk_has_small_segments_and_a_large_one_the_usual() {
-        let small = RepositoryLimits::for_disk(256 << 20);
+    fn a_small_machine_has_small_limits_and_a_large_one_the_usual() {
+        let small = RepositoryLimits::for_machine(256 << 20, 64 << 20);
         assert_eq!(
             (small.segment_bytes, small.pinned_bytes_max),
             (8 << 20, 32 << 20)
         );
         assert_eq!(
-            RepositoryLimits::for_disk(1 << 40),
+            (small.pending_bytes_max, small.hot_bytes_max),
+            (2 << 20, 4 << 20)
+        );
+        assert_eq!(
+            RepositoryLimits::for_machine(1 << 40, 8 << 30),
             RepositoryLimits::default()
         );
     }

@@ -50,11 +50,14 @@ struct Shared {
     account: Option<Account>,
 }
 
+/// A batch: first offset, count, bytes.
+type Stored = (i64, i64, Bytes);
+
 #[derive(Default)]
 struct Store {
     values: HashMap<(String, i32), Vec<Bytes>>,
     /// Batches as they are fetched: first offset, count, bytes.
-    batches: HashMap<(String, i32), Vec<(i64, i64, Bytes)>>,
+    batches: HashMap<(String, i32), Vec<Stored>>,
     /// Where partitions begin, where records were deleted.
     starts: HashMap<(String, i32), i64>,
     headers: Vec<Vec<(String, Option<Bytes>)>>,

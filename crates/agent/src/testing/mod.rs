@@ -49,6 +49,7 @@ pub(crate) fn ground_with(
         pinned_bytes_max: 4 << 20,
         content_pinned_bytes_max: 4 << 20,
         reserve_bytes: 64 << 10,
+        ..RepositoryLimits::default()
     };
     ground_as(dir, runtime, RepositoryOptions { limits, ..options })
 }

@@ -100,11 +100,6 @@ impl Rig {
         });
     }
 
-    /// A folder of the rig's own.
-    pub(crate) fn dir(&self) -> &std::path::Path {
-        self.dir.path()
-    }
-
     /// Triggers the processor once; the error is its bulletin.
     pub(crate) fn trigger(&mut self) -> Result<Next, String> {
         let worker = self.worker(IT);

@@ -1,7 +1,10 @@
 //! An agent at half load for an hour, killed every five minutes: does anything grow?
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use crate::edge::{Beat, Edge, Start};
 use crate::experiment::{Experiment, LabError, Measure, Outcome, Series, Setting};
@@ -16,7 +19,9 @@ pub const EXPERIMENT: Experiment = Experiment {
         it is given half of that for an hour (quick: two minutes) and killed (SIGKILL) every five minutes \
         (quick: 20 s), and started again at once. Memory, bytes on the disk and open files are looked at \
         twice a second; of each life the first ten seconds (quick: three) are left out. Growth is the median of \
-        the last third of the looks over that of the first third.",
+        the last third of the looks over that of the first third. Before each kill the lineages of FlowFiles \
+        that ended lately are asked for, 10,000 over the hour (quick: as many as that makes in two \
+        minutes), and must show each of them made, changed and dropped.",
     peer: None,
     measures,
     run,
@@ -27,6 +32,8 @@ fn measures() -> Vec<Measure> {
         Measure::new(growth(MEMORY), "%").at_most(10.0),
         Measure::new(growth(DISK), "%").at_most(10.0),
         Measure::new(growth(HANDLES), "%").at_most(5.0),
+        Measure::new(INCOMPLETE, "FlowFiles").at_most(0.0),
+        Measure::new(SAMPLED, "FlowFiles").detail(),
         Measure::new(RATE, "FlowFiles/s"),
         Measure::new(READY, "s"),
         Measure::new(KILLS, "kills").detail(),
@@ -47,6 +54,8 @@ fn run(setting: &Setting) -> Result<Outcome, LabError> {
     let mut soak = Soak::default();
     let (began, mut kills) = (Instant::now(), 0);
     let mut ready = Vec::new();
+    let mut lineage = Lineage::default();
+    let samples = SAMPLES * life / 3_600;
     while began.elapsed() < Duration::from_secs(length) {
         let mut edge = start(setting, &flow, &data)?;
         let first = edge.until("the first FlowFiles", passed, |beat| passed(beat) > 0)?;
@@ -60,6 +69,7 @@ fn run(setting: &Setting) -> Result<Outcome, LabError> {
             }
             std::thread::sleep(LOOK);
         }
+        lineage.sample(setting, &data, samples)?;
         edge.process.kill();
         kills += 1;
     }
@@ -67,6 +77,8 @@ fn run(setting: &Setting) -> Result<Outcome, LabError> {
     outcome.add(RATE, BATCH as f64 / (period_ms as f64 / 1e3));
     outcome.add(READY, ready.into_iter().fold(0.0, f64::max));
     outcome.add(KILLS, f64::from(kills));
+    outcome.add(SAMPLED, lineage.sampled as f64);
+    outcome.add(INCOMPLETE, lineage.incomplete as f64);
     Ok(outcome)
 }
 
@@ -108,6 +120,64 @@ impl Soak {
             let series = Series::new(name, "seconds", unit, "thalweg-agent", points);
             outcome.series.push(series);
         }
+    }
+}
+
+/// Whether all that happened to FlowFiles is known.
+#[derive(Default)]
+struct Lineage {
+    sampled: u64,
+    incomplete: u64,
+}
+
+impl Lineage {
+    /// Looks at FlowFiles that ended lately, each from its making to its end.
+    fn sample(&mut self, setting: &Setting, data: &Path, count: u64) -> Result<(), LabError> {
+        let events = ask(
+            setting,
+            data,
+            &["--kind", "DROP", "--count", &count.to_string()],
+        )?;
+        for uuid in events.iter().filter_map(uuid_of) {
+            let kinds: Vec<String> = ask(setting, data, &[uuid])?
+                .iter()
+                .filter(|event| uuid_of(event) == Some(uuid))
+                .filter_map(|event| event["kind"].as_str().map(str::to_owned))
+                .collect();
+            let is_known = |kind: &&str| kinds.iter().any(|known| known == kind);
+            self.sampled += 1;
+            let is_whole = ["CREATE", "ATTRIBUTES_MODIFIED", "DROP"]
+                .iter()
+                .all(is_known);
+            self.incomplete += u64::from(!is_whole);
+        }
+        Ok(())
+    }
+}
+
+fn uuid_of(event: &Value) -> Option<&str> {
+    event["uuid"].as_str()
+}
+
+/// Provenance events of the running agent.
+fn ask(setting: &Setting, data: &Path, arguments: &[&str]) -> Result<Vec<Value>, LabError> {
+    let mut command = Command::new(setting.thalweg.with_file_name("thalweg-agent"));
+    command.arg("provenance").args(arguments);
+    command.args(["--output", "json", "--data"]).arg(data);
+    let output = command
+        .output()
+        .map_err(LabError::system("cannot ask for provenance"))?;
+    let answer: Option<Value> = serde_json::from_slice(&output.stdout).ok();
+    match answer
+        .as_ref()
+        .and_then(|answer| answer["events"].as_array())
+    {
+        Some(events) => Ok(events.clone()),
+        None => Err(LabError::Failed(format!(
+            "the agent told no provenance: {}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        ))),
     }
 }
 
@@ -185,6 +255,10 @@ const HANDLES: &str = "open files";
 const RATE: &str = "load";
 const READY: &str = "longest start to the first FlowFile through";
 const KILLS: &str = "kills";
+const SAMPLED: &str = "lineages looked at";
+const INCOMPLETE: &str = "lineages incomplete";
+/// Lineages looked at over the whole time.
+const SAMPLES: u64 = 10_000;
 const BATCH: u64 = 2_000;
 const LOOK: Duration = Duration::from_millis(500);
 const FULL_LOAD: Duration = Duration::from_secs(5);
@@ -207,9 +281,9 @@ Processors:
   Properties: {site: "soak-${uuid}"}
 - id: sink
   name: sink
-  class: UpdateAttribute
+  class: MeasureThroughput
   scheduling strategy: EVENT_DRIVEN
-  auto-terminated relationships list: [success, failure]
+  auto-terminated relationships list: [success]
 Connections:
 - {id: a, source id: source, source relationship names: [success], destination id: mark, max work queue size: 20000}
 - {id: b, source id: mark, source relationship names: [success], destination id: sink, max work queue size: 20000}

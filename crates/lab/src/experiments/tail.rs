@@ -263,9 +263,9 @@ Processors:
   Properties: {File to Tail: "{log}"}
 - id: sink
   name: sink
-  class: UpdateAttribute
+  class: MeasureThroughput
   scheduling strategy: EVENT_DRIVEN
-  auto-terminated relationships list: [success, failure]
+  auto-terminated relationships list: [success]
 Connections:
 - {id: lines, source id: source, source relationship names: [success], destination id: sink, max work queue size: 100000}
 "#;

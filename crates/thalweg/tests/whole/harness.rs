@@ -186,6 +186,11 @@ impl Running {
         self.child.id()
     }
 
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Waits for the end, which must be a success.
     pub fn finish(mut self, what: &str) {
         let status = eventually(what, || self.child.try_wait().unwrap());

@@ -9,6 +9,7 @@
 mod access;
 mod agent;
 mod agent_c2;
+mod agent_kills;
 mod backup;
 mod cli;
 mod clients;

@@ -27,8 +27,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     on("toDecimal", 0, 0, |given| {
         finite(number(&given.subject)?.fraction())
     }),
-    on("toRadix", 1, 2, |given| given.to_radix()),
-    on("fromRadix", 1, 1, |given| given.from_radix()),
+    on("toRadix", 1, 2, |given| given.in_radix()),
+    on("fromRadix", 1, 1, |given| given.of_radix()),
     Function {
         subject: Subject::Allowed,
         pure: false,
@@ -62,7 +62,7 @@ impl Given<'_> {
             .ok_or_else(|| format!("{radix} is no base between 2 and 36"))
     }
 
-    fn to_radix(self) -> Result<Value, String> {
+    fn in_radix(self) -> Result<Value, String> {
         let radix = self.radix()?;
         let width = if self.arguments.len() == 2 {
             self.index(1)?
@@ -89,7 +89,7 @@ impl Given<'_> {
         Ok(Value::Text(digits.iter().rev().collect()))
     }
 
-    fn from_radix(self) -> Result<Value, String> {
+    fn of_radix(self) -> Result<Value, String> {
         let radix = self.radix()?;
         let text = match written(&self.text()) {
             // A decimal is cut at its point first, as documented.

@@ -100,7 +100,7 @@ fn dos_time(seconds: u64) -> u32 {
     };
     let year = number(0, 4).clamp(1980, 2107) - 1980;
     let date = year << 9 | number(5, 7) << 5 | number(8, 10);
-    date << 16 | number(11, 13) << 11 | number(14, 16) << 5 | number(17, 19) / 2
+    date << 16 | number(11, 13) << 11 | number(14, 16) << 5 | (number(17, 19) / 2)
 }
 
 /// The version that deflated files need.

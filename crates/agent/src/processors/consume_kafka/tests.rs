@@ -312,19 +312,16 @@ fn a_member_that_is_held_back_stays_one() {
     let engine = start(&ground, &text);
     wait_until("it is in the group", || from.generation() > 0);
     from.append("in", 0, batch(&numbers(0..50), None, &[], Codec::None));
-    wait_or_tell(&ground, "the first are committed", || {
-        from.group_offset("in", 0) >= Some(10)
-    });
-    std::thread::sleep(Duration::from_millis(500));
-    let held = from.group_offset("in", 0);
+    let came = || {
+        let nodes = engine.nodes();
+        let source = nodes.iter().find(|node| node.name == "consume");
+        source.map_or(0, |node| node.flow_files_out)
+    };
+    wait_or_tell(&ground, "the first are there", || came() >= 10);
     // Held back for several session timeouts.
     std::thread::sleep(Duration::from_secs(3));
-    assert_eq!(
-        from.group_offset("in", 0),
-        held,
-        "it went on in spite of the full connection"
-    );
-    assert!(held < Some(50), "nothing was held back");
+    // Each of the sink's tries may let one batch in while it holds what it took.
+    assert!(came() <= 30, "it went on in spite of the full connection");
     to.set_away(false);
     wait_or_tell(&ground, "all are there", || to.count("out") >= 50);
     engine.stop();

@@ -93,9 +93,9 @@ Processors:
   Properties: {File Size: 100 B, Batch Size: "10000", Unique FlowFiles: "true", Data Format: Binary}
 - id: sink
   name: sink
-  class: UpdateAttribute
+  class: MeasureThroughput
   {scheduling}
-  auto-terminated relationships list: [success, failure]
+  auto-terminated relationships list: [success]
 Connections:
 - {id: way, source id: source, source relationship names: [success], destination id: sink, max work queue size: {count}, max work queue data size: 0 B, swap threshold: {swap}}
 "#;

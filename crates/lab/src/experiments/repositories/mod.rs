@@ -450,9 +450,9 @@ Processors:
   Properties: {File Size: "{bytes} B", Batch Size: "{batch}", Unique FlowFiles: "true", Data Format: Binary}
 - id: sink
   name: sink
-  class: UpdateAttribute
+  class: MeasureThroughput
   scheduling strategy: EVENT_DRIVEN
-  auto-terminated relationships list: [success, failure]
+  auto-terminated relationships list: [success]
 Connections:
 - {id: way, source id: source, source relationship names: [success], destination id: sink, max work queue size: 50000, max work queue data size: 32 MB}
 "#;

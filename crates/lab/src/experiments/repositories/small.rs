@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     about: "every mix of repositories in 64 MB of memory, on a disk of 256 MB with 512 inodes",
     method: "The flow of `repositories` at 10 KB, for ten minutes a mix (quick: 2 s), each on a fresh \
         file system of 256 MB and 512 inodes, with 64 MB of memory by a control group; what was used \
-        of both is in the notes. A failure is an agent that ends, stops moving for five seconds, or puts \
+        of both is in the notes. The agent's watchdog over free space is off: its 100 MB are half of the disk. A failure is an agent that ends, stops moving for five seconds, or puts \
         up a bulletin of an error. Lost are FlowFiles made that are neither queued nor through, beyond \
         those of the two sessions that one look may fall between.",
     peer: None,
@@ -83,10 +83,11 @@ fn one(
     let data = disk.folder.join("agent");
     let flow = flow_of(BYTES);
     let properties = properties_of(content, mix, &data, "16 MB");
-    let properties: Vec<(&str, &str)> = properties
+    let mut properties: Vec<(&str, &str)> = properties
         .iter()
         .map(|(key, value)| (*key, value.as_str()))
         .collect();
+    properties.push(("minifi.disk.space.watchdog.enable", "false"));
     let start = Start {
         name: "agent",
         flow: &flow,
