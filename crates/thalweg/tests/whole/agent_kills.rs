@@ -193,8 +193,8 @@ impl Ground {
 
     /// Writes lines of at least so many bytes.
     fn write(&mut self, count: u64, bytes: usize) {
-        let lines =
-            (self.next..self.next + count).map(|number| format!("{number} {:-<bytes$}\n", ""));
+        let filling = "-".repeat(bytes);
+        let lines = (self.next..self.next + count).map(|number| format!("{number} {filling}\n"));
         let text: String = lines.collect();
         self.next += count;
         match self.case.input {
