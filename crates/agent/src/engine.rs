@@ -31,6 +31,7 @@ use crate::limits::PROCESSOR_STACK_BYTES;
 use crate::parameters::Outside;
 use crate::processors::{Input, Processor, Settings};
 use crate::repository::Repository;
+use crate::s2s::Ports;
 use crate::services::Services;
 use crate::signal::{Heard, Signal};
 
@@ -50,6 +51,8 @@ pub struct Ground {
     pub runtime: tokio::runtime::Handle,
     /// Set when the repository failed for good, and rung.
     pub failure: Arc<Failure>,
+    /// Ports of the root group that site-to-site peers can reach.
+    pub ports: Ports,
     /// How flows are run.
     pub options: EngineOptions,
     /// What flows may look at outside of their texts.
@@ -403,6 +406,29 @@ impl Context {
     /// Whether any connection leads to the processor.
     pub fn has_incoming(&self) -> bool {
         !self.node.inputs.is_empty()
+    }
+
+    /// The ports that site-to-site peers can reach.
+    pub fn ports(&self) -> &Ports {
+        &self.ground.ports
+    }
+
+    /// What tells, at any time, whether no outgoing connection is full.
+    pub(crate) fn has_room(&self) -> impl Fn() -> bool + Send + Sync + use<> {
+        let node = Arc::clone(&self.node);
+        move || !node.has_no_room()
+    }
+
+    /// What tells, at any time, whether FlowFiles wait for the processor.
+    pub(crate) fn has_waiting(&self) -> impl Fn() -> bool + Send + Sync + use<> {
+        let node = Arc::clone(&self.node);
+        move || node.inputs.iter().any(|input| input.count() > 0)
+    }
+
+    /// What tells, at any time, whether the processor should come to an end soon.
+    pub(crate) fn stop_look(&self) -> impl Fn() -> bool + Send + use<> {
+        let wake = Arc::clone(&self.node.wake);
+        move || wake.is_stopping.load(Ordering::Acquire)
     }
 
     /// Whether the processor should come to an end soon.

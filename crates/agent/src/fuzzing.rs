@@ -1,12 +1,17 @@
 //! What the fuzz targets throw bytes at, and what must hold whatever the bytes are.
 
 use base::UnixMillis;
+use bytes::Bytes;
 
 use crate::cron::Cron;
 use crate::definition::{Flow, seal};
 use crate::expression::{Expression, Scope};
 use crate::flowfile::Attributes;
+use crate::kafka;
+use crate::net::frames::{Frames, Framing};
 use crate::parameters::{SecretKey, Surroundings};
+use crate::s2s::codec;
+use crate::syslog;
 
 /// Flow definitions: read and checked, sealed, read again to an equal flow.
 pub fn flow_definition(bytes: &[u8]) {
@@ -52,6 +57,33 @@ pub fn expression(bytes: &[u8]) {
     };
     // An error is an answer too.
     let _ = expression.evaluate(scope);
+}
+
+/// Reads `input` by one of the network decoders, as its first byte says.
+pub fn network(input: &[u8]) {
+    let Some((kind, rest)) = input.split_first() else {
+        return;
+    };
+    match kind % 4 {
+        0 => codec::read_anything(rest),
+        1 => {
+            let read = kafka::read_records(Bytes::copy_from_slice(rest), 0, vec![(1, 0)], 1_000);
+            drop(read);
+        }
+        2 => {
+            if let Ok(text) = std::str::from_utf8(rest) {
+                let _ = syslog::parse(text);
+            }
+        }
+        _ => {
+            let mut frames = Frames::new(Framing::Syslog, 100);
+            for piece in rest.chunks(7) {
+                frames.buffer().extend_from_slice(piece);
+                while frames.next().is_some() {}
+            }
+            drop(frames.rest());
+        }
+    }
 }
 
 #[cfg(test)]

@@ -47,6 +47,8 @@ mod record_sets;
 mod records;
 pub mod repository;
 mod reverse_dns;
+pub mod s2s;
+mod s3;
 mod secrets;
 mod service;
 pub mod services;

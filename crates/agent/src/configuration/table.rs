@@ -335,15 +335,18 @@ pub const KEYS: &[Key] = &[
         "150 MB",
     ),
     // Security.
+    number(
+        "nifi.remote.input.socket.port",
+        "site_to_site.port",
+        "Port on which site-to-site peers reach the ports of the root group; 0 listens on none.",
+        "0",
+    ),
     flag(
         "nifi.remote.input.secure",
         "security.remote_input_secure",
-        "Whether site-to-site uses TLS where the flow names no TLS context.",
+        "Whether that port speaks TLS with the agent's own certificate; with a CA certificate \
+         peers must show theirs.",
         "false",
-    )
-    .refused(
-        "true",
-        "name an SSLContextService at the port, or write the remote's https address",
     ),
     text(
         "nifi.security.client.certificate",

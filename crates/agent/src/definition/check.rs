@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::read::{End, FUNNEL, RawConnection, RawFlow, RawProcessor};
+use super::read::{End, FUNNEL, ROOT_INPUT, ROOT_OUTPUT, RawConnection, RawFlow, RawProcessor};
 use super::resolve::Resolver;
 use super::{
     ConnectionDefinition, Flow, Problems, ProcessorDefinition, Scheduling, ServiceDefinition,
@@ -12,7 +12,10 @@ use super::{
 use crate::cron::Cron;
 use crate::limits::{PROCESSORS_MAX, TASKS_TOTAL_MAX};
 use crate::parameters::Surroundings;
-use crate::processors::{self, Dynamic, FUNNEL_KIND, Input, ProcessorKind, PropertyKind};
+use crate::processors::{
+    self, Dynamic, FUNNEL_KIND, Input, ProcessorKind, PropertyKind, ROOT_INPUT_KIND,
+    ROOT_OUTPUT_KIND,
+};
 use crate::units;
 
 /// Checks everything; the result is only good when `problems` stayed empty.
@@ -125,6 +128,10 @@ fn processor_of(
 ) -> Option<ProcessorDefinition> {
     let kind = if raw.class == FUNNEL {
         &FUNNEL_KIND
+    } else if raw.class == ROOT_INPUT {
+        &ROOT_INPUT_KIND
+    } else if raw.class == ROOT_OUTPUT {
+        &ROOT_OUTPUT_KIND
     } else {
         let class = raw.class.rsplit('.').next().unwrap_or_default();
         match processors::find(class) {
@@ -279,7 +286,8 @@ fn check_source(
     let Some(source) = processors.iter().find(|p| p.id == connection.source) else {
         return;
     };
-    if *source.kind == FUNNEL_KIND || source.kind.name == remote::OUTPUT_PORT {
+    let names_none = [FUNNEL_KIND.name, ROOT_INPUT_KIND.name, remote::OUTPUT_PORT];
+    if names_none.contains(&source.kind.name) {
         let only = source.kind.relationships.first();
         connection.relationships = only.iter().map(|only| only.name.to_owned()).collect();
         return;

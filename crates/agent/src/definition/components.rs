@@ -6,7 +6,7 @@ use serde_yaml_ng::Value;
 
 use super::keys::Keys;
 use super::node::{Node, scalar};
-use super::read::{End, FUNNEL, RawConnection, RawProcessor, RawService, Reader};
+use super::read::{End, ROOT_INPUT, RawConnection, RawProcessor, RawService, Reader};
 use super::{ConnectionDefinition, Prioritizer, Problems};
 use crate::bulletins::Level;
 use crate::limits::{
@@ -139,12 +139,13 @@ impl Reader<'_> {
         })
     }
 
-    pub(super) fn funnel(&mut self, node: &Node<'_>, group_id: &str) {
+    pub(super) fn funnel(&mut self, node: &Node<'_>, group_id: &str, class: &str) {
         if node.map(self.problems).is_none() {
             return;
         }
         self.only(node, &[self.keys.id, self.keys.name, self.keys.idle.port]);
         let id = self.id(node, group_id, "funnel");
+        let is_source = class == ROOT_INPUT;
         self.raw.processors.push(RawProcessor {
             other_id: node.text(&["instanceIdentifier"], self.problems),
             name: node
@@ -152,9 +153,14 @@ impl Reader<'_> {
                 .unwrap_or_else(|| "funnel".to_owned()),
             path: node.path.clone(),
             group_id: group_id.to_owned(),
-            class: FUNNEL.to_owned(),
-            strategy: "EVENT_DRIVEN".to_owned(),
-            period: None,
+            class: class.to_owned(),
+            strategy: if is_source {
+                "TIMER_DRIVEN"
+            } else {
+                "EVENT_DRIVEN"
+            }
+            .to_owned(),
+            period: is_source.then(|| "0 ms".to_owned()),
             penalization: Duration::ZERO,
             yield_period: Duration::from_secs(1),
             run_duration: Duration::ZERO,

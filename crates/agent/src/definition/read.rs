@@ -75,6 +75,10 @@ pub(super) enum End {
 /// The class of funnels and ports, which no text can spell.
 pub(super) const FUNNEL: &str = "\u{0}funnel";
 
+/// The classes of the root group's ports, which peers reach by site-to-site.
+pub(super) const ROOT_INPUT: &str = "\u{0}input";
+pub(super) const ROOT_OUTPUT: &str = "\u{0}output";
+
 /// Reads `text`; `None` when it is too broken to look for more problems.
 pub(super) fn read(text: &str, problems: &mut Problems) -> Option<RawFlow> {
     if text.len() > FLOW_TEXT_BYTES_MAX {
@@ -255,9 +259,17 @@ impl<'p> Reader<'p> {
         for node in group.list(keys.remote.list, self.problems) {
             self.remote_group(&node, group_id);
         }
-        for list in [keys.funnels, keys.input_ports, keys.output_ports] {
+        let is_root = depth == 0;
+        for (list, class) in [
+            (keys.funnels, FUNNEL),
+            (keys.input_ports, if is_root { ROOT_INPUT } else { FUNNEL }),
+            (
+                keys.output_ports,
+                if is_root { ROOT_OUTPUT } else { FUNNEL },
+            ),
+        ] {
             for node in group.list(list, self.problems) {
-                self.funnel(&node, group_id);
+                self.funnel(&node, group_id, class);
             }
         }
         for node in group.list(keys.connections, self.problems) {

@@ -38,6 +38,7 @@ pub(super) fn run(context: &Context, mut processor: Box<dyn Processor>) {
         zone: TimeZone::system(),
     };
     let mut schedule = Schedule::new(plan, Instant::now(), clock.now());
+    processor.before_first_trigger(context);
     while !context.is_stopping() {
         if node.is_held() {
             context.rest_until(None);

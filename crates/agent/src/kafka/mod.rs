@@ -21,7 +21,6 @@ pub(crate) use fetch::{End, ReadOutcome, Reading, end_of, read};
 pub(crate) use group::{Committed, Group, GroupSettings, Offsets};
 pub(crate) use link::KafkaError;
 pub(crate) use records::Record;
-#[cfg(test)]
 pub(crate) use records::read as read_records;
 pub(crate) use scram::ScramHash;
 pub(crate) use security::{Mechanism, Sasl, Security};

@@ -19,6 +19,7 @@ use crate::AgentError;
 use crate::assets::Assets;
 use crate::bulletins::Bulletins;
 use crate::cli::RunArgs;
+use crate::configuration::Configuration;
 use crate::control::{Control, ControlConfig, Means};
 use crate::engine::{Failure, Ground};
 use crate::host;
@@ -28,7 +29,9 @@ use crate::metrics::Publisher;
 use crate::parameters::Outside;
 use crate::properties::Told;
 use crate::repository::{Repository, RepositoryLimits, RepositoryOptions};
+use crate::s2s::Ports;
 use crate::service::Service;
+use crate::services::{ClientAuthentication, SslContext, SslFiles};
 use crate::supervisor::Supervisor;
 use crate::watchdog;
 
@@ -73,12 +76,16 @@ pub(crate) fn run(args: &RunArgs, logs: &Logs) -> Result<Ended, AgentError> {
     let property = |key: &str| configuration.get(key);
     let control = ControlConfig::of(args, &property, identifier)?;
     let failure = Arc::new(Failure::default());
+    let ports = Ports::default();
+    // Peers are served as long as it is here.
+    let _site_to_site = site_to_site(&configuration, &ports)?;
     let ground = Ground {
         repository: Arc::clone(&repository),
         bulletins: Arc::new(Bulletins::default()),
         clock: Arc::new(SystemClock),
         runtime: runtime.handle().clone(),
         failure: Arc::clone(&failure),
+        ports,
         options: configuration.engine(),
         outside: Outside {
             assets: plan.assets.clone(),
@@ -104,6 +111,46 @@ pub(crate) fn run(args: &RunArgs, logs: &Logs) -> Result<Ended, AgentError> {
     tracing::info!("agent stopped");
     let ended = outcome?;
     closed.map(|()| ended)
+}
+
+/// The listener for site-to-site peers, where one is wanted.
+fn site_to_site(
+    configuration: &Configuration,
+    ports: &Ports,
+) -> Result<Option<crate::s2s::Server>, AgentError> {
+    let port = configuration.get(SITE_TO_SITE_PORT).unwrap_or_default();
+    let no_port = || AgentError::Setting(format!("{SITE_TO_SITE_PORT}: '{port}' is no port"));
+    let port = match port.as_str() {
+        "" | "0" => return Ok(None),
+        port => port.parse::<u16>().map_err(|_| no_port())?,
+    };
+    let tls = match configuration.get(SITE_TO_SITE_SECURE).as_deref() {
+        Some("true") => {
+            let files = SslFiles {
+                certificate: configuration.get("nifi.security.client.certificate"),
+                key: configuration.get("nifi.security.client.private.key"),
+                passphrase: configuration.get("nifi.security.client.pass.phrase"),
+                authority: configuration.get("nifi.security.client.ca.certificate"),
+                system: false,
+            };
+            let authentication = match files.authority {
+                Some(_) => ClientAuthentication::Required,
+                None => ClientAuthentication::None,
+            };
+            let tls = SslContext::open(&files)
+                .and_then(|context| context.server(authentication, rustls::ALL_VERSIONS));
+            let failed = |reason| AgentError::Setting(format!("{SITE_TO_SITE_SECURE}: {reason}"));
+            Some(tls.map_err(failed)?)
+        }
+        _ => None,
+    };
+    let server = crate::s2s::Server::start(port, tls, ports.clone());
+    let server = server.map_err(|source| AgentError::System {
+        action: "listen for site-to-site peers",
+        source,
+    })?;
+    tracing::info!(address = %server.address(), "listening for site-to-site peers");
+    Ok(Some(server))
 }
 
 /// Lives until a signal, a failure or a restart, and ends the flow.
@@ -262,6 +309,10 @@ fn runtime() -> Result<Runtime, AgentError> {
             source,
         })
 }
+
+/// Where site-to-site peers call, and whether by TLS.
+const SITE_TO_SITE_PORT: &str = "nifi.remote.input.socket.port";
+const SITE_TO_SITE_SECURE: &str = "nifi.remote.input.secure";
 
 const REPOSITORY_DIRECTORY: &str = "nifi.flowfile.repository.directory.default";
 

@@ -49,3 +49,30 @@ pub const TCP_CONNECTIONS_MAX: usize = 1_000;
 
 /// Connections that one PutTCP keeps open.
 pub const PUT_TCP_CONNECTIONS_MAX: usize = 32;
+
+/// Bytes of a listing's page or an error of an S3 server: a thousand long keys fit.
+pub const S3_ANSWER_BYTES_MAX: usize = 8 << 20;
+
+/// Keys of the newest time that ListS3 keeps in its state.
+pub const S3_LISTED_KEYS_MAX: usize = 20_000;
+
+/// Attributes of one FlowFile that a site-to-site peer sends; NiFi's own bound.
+pub const S2S_ATTRIBUTES_MAX: u32 = 25_000;
+
+/// Bytes of all attributes of such a FlowFile.
+pub const S2S_ATTRIBUTES_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of one compressed block of site-to-site; NiFi's have 64 KiB.
+pub const S2S_BLOCK_BYTES_MAX: u32 = 1 << 20;
+
+/// Properties in a site-to-site peer's greeting.
+pub const S2S_PROPERTIES_MAX: u32 = 100;
+
+/// Site-to-site peers that are served at once: each has a thread.
+pub const S2S_CONNECTIONS_MAX: usize = 64;
+
+/// Bytes of one site-to-site transaction, beyond its first FlowFile.
+pub const S2S_BATCH_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes of what a NiFi tells of its ports.
+pub const S2S_DETAILS_BYTES_MAX: usize = 8 << 20;

@@ -51,8 +51,10 @@ mod replace_text;
 mod retry_flow_file;
 mod route_on_attribute;
 mod route_text;
+mod s3;
 mod segment_content;
 mod settings;
+mod site;
 mod split_content;
 mod split_json;
 mod split_record;
@@ -69,6 +71,8 @@ mod docs_tests;
 mod json_tests;
 #[cfg(test)]
 mod record_tests;
+#[cfg(test)]
+mod socket_tests;
 #[cfg(test)]
 mod split_tests;
 #[cfg(test)]
@@ -202,6 +206,9 @@ pub enum Input {
 
 /// A processor at work; it has a thread of its own, so it may block, but not beyond a stop.
 pub trait Processor: Send {
+    /// Opens what must be there before the first trigger.
+    fn before_first_trigger(&mut self, _context: &Context) {}
+
     /// Does one piece of work. What the session was not told to commit is rolled back on an error
     /// and committed on success.
     fn trigger(
@@ -300,8 +307,20 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &get_tcp::KIND,
     &put_tcp::KIND,
     &put_udp::KIND,
+    &s3::PUT,
+    &s3::LIST,
+    &s3::FETCH,
+    &s3::DELETE,
+    &site::REMOTE_INPUT,
+    &site::REMOTE_OUTPUT,
     &put_file::KIND,
 ];
+
+/// What an input port of the root group is run as; no flow can spell it.
+pub const ROOT_INPUT_KIND: ProcessorKind = site::ROOT_INPUT;
+
+/// What an output port of the root group is run as; no flow can spell it.
+pub const ROOT_OUTPUT_KIND: ProcessorKind = site::ROOT_OUTPUT;
 
 /// What funnels and ports of process groups are run as; no flow can spell it.
 pub const FUNNEL_KIND: ProcessorKind = ProcessorKind {

@@ -23,6 +23,7 @@
 //! dropped when the flow ends; `Drop` is where one lets go of what it holds outside. One that
 //! cannot be made keeps the whole flow from starting.
 
+mod aws_credentials;
 mod proxy_configuration;
 mod ssl_context;
 mod state_storage;
@@ -39,6 +40,7 @@ use crate::definition::ServiceDefinition;
 use crate::processors::{Dynamic, PropertyKind, Settings, Shape};
 use crate::record_sets;
 
+pub use aws_credentials::AwsCredentials;
 pub use proxy_configuration::{ProxyConfiguration, ProxyType};
 pub use ssl_context::{ClientAuthentication, SslContext, SslFiles};
 
@@ -65,6 +67,7 @@ pub type Service = Arc<dyn Any + Send + Sync>;
 pub const SERVICES: &[&ServiceKind] = &[
     &ssl_context::KIND,
     &proxy_configuration::KIND,
+    &aws_credentials::KIND,
     &state_storage::PERSISTENT,
     &state_storage::ROCKS_DB,
     &state_storage::VOLATILE,

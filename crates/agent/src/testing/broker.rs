@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -23,12 +23,15 @@ use kafka_protocol::messages::{
     HeartbeatRequest, InitProducerIdResponse, JoinGroupRequest, LeaveGroupRequest,
     ListOffsetsRequest, ListOffsetsResponse, MetadataRequest, MetadataResponse,
     OffsetCommitRequest, OffsetFetchRequest, ProduceRequest, ProduceResponse, ProducerId,
-    RequestHeader, ResponseHeader, SyncGroupRequest, TopicName,
+    RequestHeader, ResponseHeader, SaslAuthenticateRequest, SaslAuthenticateResponse,
+    SaslHandshakeRequest, SaslHandshakeResponse, SyncGroupRequest, TopicName,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, StrBytes};
 use parking_lot::Mutex;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::group::Group;
+use super::login::{Account, Login};
 use crate::kafka::read_records;
 
 /// One broker that leads every partition.
@@ -44,6 +47,7 @@ struct Shared {
     breaks_each: AtomicU64,
     is_away: AtomicBool,
     group: Group,
+    account: Option<Account>,
 }
 
 /// A batch: first offset, count, bytes.
@@ -65,6 +69,15 @@ struct Store {
 
 impl Broker {
     pub(crate) fn start(partitions: i32) -> Broker {
+        Broker::start_secure(partitions, None, None)
+    }
+
+    /// A broker behind TLS, or that lets only one account in.
+    pub(crate) fn start_secure(
+        partitions: i32,
+        tls: Option<Arc<ServerConfig>>,
+        account: Option<Account>,
+    ) -> Broker {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let shared = Shared {
             address: listener.local_addr().unwrap(),
@@ -74,13 +87,20 @@ impl Broker {
             breaks_each: AtomicU64::new(0),
             is_away: AtomicBool::new(false),
             group: Group::default(),
+            account,
         };
         let broker = Broker(Arc::new(shared));
         let acceptor = broker.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let broker = acceptor.clone();
-                std::thread::spawn(move || broker.serve(stream));
+                let (broker, tls) = (acceptor.clone(), tls.clone());
+                std::thread::spawn(move || match tls {
+                    None => broker.serve(stream),
+                    Some(tls) => {
+                        let session = ServerConnection::new(tls).unwrap();
+                        broker.serve(StreamOwned::new(session, stream));
+                    }
+                });
             }
         });
         broker
@@ -177,14 +197,17 @@ impl Broker {
         self.0.store.lock().duplicates
     }
 
-    fn serve(&self, mut stream: TcpStream) {
+    fn serve(&self, mut stream: impl Read + Write) {
+        let mut login = Login::default();
         let mut len = [0; 4];
         while stream.read_exact(&mut len).is_ok() {
             let mut request = vec![0; u32::from_be_bytes(len) as usize];
             if stream.read_exact(&mut request).is_err() || self.0.is_away.load(Ordering::SeqCst) {
                 return;
             }
-            let answer = self.answer(Bytes::from(request));
+            let Some(answer) = self.answer(Bytes::from(request), &mut login) else {
+                return;
+            };
             let count = self.0.requests.fetch_add(1, Ordering::SeqCst) + 1;
             let each = self.0.breaks_each.load(Ordering::SeqCst);
             if each > 0 && count.is_multiple_of(each) {
@@ -192,16 +215,27 @@ impl Broker {
             }
             // In one write: two would wait for the peer's delayed acknowledgement in between.
             let framed = [&(answer.len() as u32).to_be_bytes(), answer.as_ref()].concat();
-            if stream.write_all(&framed).is_err() {
+            if stream
+                .write_all(&framed)
+                .and_then(|()| stream.flush())
+                .is_err()
+            {
                 return;
             }
         }
     }
 
-    fn answer(&self, mut request: Bytes) -> BytesMut {
+    /// Nothing when the peer may not ask.
+    fn answer(&self, mut request: Bytes, login: &mut Login) -> Option<BytesMut> {
         let mut peek = request.clone();
         let (key, version) = (peek.get_i16(), peek.get_i16());
+        let is_login = matches!(key, 17 | 18 | 36);
+        if self.0.account.is_some() && !login.is_in && !is_login {
+            return None;
+        }
         let flexible = match key {
+            17 => false,
+            36 => version >= 2,
             0 | 3 => version >= 9,
             1 => version >= 12,
             2 | 9 | 11 => version >= 6,
@@ -235,6 +269,24 @@ impl Broker {
                     .with_producer_id(ProducerId(store.producers))
                     .encode(&mut out, version)
                     .unwrap();
+            }
+            17 => {
+                let asked = SaslHandshakeRequest::decode(&mut request, version).unwrap();
+                login.choose(&asked.mechanism);
+                SaslHandshakeResponse::default()
+                    .encode(&mut out, version)
+                    .unwrap();
+            }
+            36 => {
+                let said = SaslAuthenticateRequest::decode(&mut request, version).unwrap();
+                let account = self.0.account.as_ref().unwrap();
+                let answer = match login.step(account, &said.auth_bytes) {
+                    Some(bytes) => {
+                        SaslAuthenticateResponse::default().with_auth_bytes(bytes.into())
+                    }
+                    None => SaslAuthenticateResponse::default().with_error_code(58),
+                };
+                answer.encode(&mut out, version).unwrap();
             }
             1 => self
                 .fetch(FetchRequest::decode(&mut request, version).unwrap())
@@ -293,7 +345,7 @@ impl Broker {
                     .unwrap();
             }
         }
-        out
+        Some(out)
     }
 
     fn metadata(&self, request: &MetadataRequest) -> MetadataResponse {
@@ -479,7 +531,7 @@ const OUT_OF_ORDER: i16 = 45;
 const OUT_OF_RANGE: i16 = 1;
 
 /// Requests that are understood, and their newest versions.
-const VERSIONS: [(i16, i16); 13] = [
+const VERSIONS: [(i16, i16); 15] = [
     (0, 9),
     (1, 11),
     (2, 5),
@@ -491,6 +543,8 @@ const VERSIONS: [(i16, i16); 13] = [
     (12, 3),
     (13, 3),
     (14, 3),
+    (17, 1),
+    (36, 1),
     (18, 3),
     (22, 4),
 ];

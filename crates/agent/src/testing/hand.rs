@@ -30,6 +30,7 @@ impl HandFlow {
             clock: Arc::new(clock.clone()),
             runtime: RUNTIME.handle().clone(),
             failure: Arc::<Failure>::default(),
+            ports: crate::s2s::Ports::default(),
             options: EngineOptions::default(),
             outside: Outside::default(),
         };

@@ -6,6 +6,7 @@ mod certs;
 mod group;
 mod hand;
 mod http;
+mod login;
 mod mqtt;
 mod rig;
 mod rig_tests;
@@ -14,6 +15,7 @@ pub(crate) use broker::Broker;
 pub(crate) use certs::Certificates;
 pub(crate) use hand::HandFlow;
 pub(crate) use http::{Answer, HttpPeer, Seen};
+pub(crate) use login::Account;
 pub(crate) use mqtt::MqttPeer;
 pub(crate) use rig::{Out, Rig};
 
@@ -64,6 +66,7 @@ pub(crate) fn ground_as(
         clock: Arc::new(SystemClock),
         runtime: runtime.handle().clone(),
         failure: Arc::new(Failure::default()),
+        ports: crate::s2s::Ports::default(),
         options: EngineOptions::default(),
         outside: Outside::default(),
     }

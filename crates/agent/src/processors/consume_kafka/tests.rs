@@ -7,8 +7,10 @@ use bytes::Bytes;
 
 use crate::flow_tests::agent;
 use crate::kafka::{BatchBuilder, Codec};
+use crate::services::ClientAuthentication;
 use crate::testing::{
-    Answer, Broker, HttpPeer, Seen, ground, runtime, start, wait_or_tell, wait_until,
+    Account, Answer, Broker, Certificates, HttpPeer, Seen, ground, runtime, start, wait_or_tell,
+    wait_until,
 };
 
 /// A batch of records as another producer would make it.
@@ -354,6 +356,76 @@ fn patterns_name_topics_and_bad_settings_are_refused() {
             .map(|error| error.to_string())
             .unwrap_or_default();
         assert!(error.contains(message), "{properties}: {error}");
+    }
+}
+
+#[test]
+fn brokers_are_spoken_to_by_tls_and_logins() {
+    let certs = tempfile::tempdir().unwrap();
+    let certificates = Certificates::make(certs.path(), &["server", "client"]);
+    let account = Account {
+        user: "edge,=1",
+        password: "word",
+    };
+    let account_of_plain = Account {
+        user: "edge",
+        password: "word",
+    };
+    for (protocol, mechanism) in [
+        ("ssl", "PLAIN"),
+        ("sasl_plaintext", "PLAIN"),
+        ("sasl_ssl", "SCRAM-SHA-256"),
+        ("sasl_plaintext", "SCRAM-SHA-512"),
+    ] {
+        let tls = protocol
+            .ends_with("ssl")
+            .then(|| certificates.server("server", ClientAuthentication::Required));
+        let account = match mechanism {
+            "PLAIN" => account_of_plain.clone(),
+            _ => Account {
+                user: "edge=2C=3D1",
+                ..account.clone()
+            },
+        };
+        let is_login = protocol.starts_with("sasl");
+        let secure = Broker::start_secure(1, tls, is_login.then(|| account.clone()));
+        let to = Broker::start(1);
+        secure.append("in", 0, batch(&numbers(0..5), None, &[], Codec::None));
+        let user = account.user.replace("=2C", ",").replace("=3D", "=");
+        let mut properties = format!("Security Protocol: {protocol}\n    ");
+        if is_login {
+            properties += &format!(
+                "SASL Mechanism: {mechanism}\n    Username: '{user}'\n    Password: word\n    "
+            );
+        }
+        if protocol.ends_with("ssl") {
+            properties += "SSL Context Service: tls\n    ";
+        }
+        let text = copy(&secure, &to, &properties);
+        let text = text.replace(
+            "Flow Controller: {name: copy}\n",
+            &format!(
+                "Flow Controller: {{name: copy}}\n{}",
+                certificates.service("client")
+            ),
+        );
+        let dir = tempfile::tempdir().unwrap();
+        run_until(dir.path(), &text, &to, 5);
+        assert_eq!(sorted(&to), numbers(0..5), "{protocol} {mechanism}");
+        if is_login {
+            let dir = tempfile::tempdir().unwrap();
+            let runtime = runtime();
+            let ground = ground(dir.path(), &runtime);
+            let engine = start(&ground, &text.replace("Password: word", "Password: wrong"));
+            wait_or_tell(&ground, "the login is refused", || {
+                let all = ground
+                    .bulletins
+                    .since(ground.clock.now(), Duration::from_secs(60));
+                all.iter()
+                    .any(|told| told.message.contains("refuses the login"))
+            });
+            engine.stop();
+        }
     }
 }
 

@@ -1,0 +1,195 @@
+//! The bucket, who asks, and by which way; as properties.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::expression::Expression;
+use crate::flowfile::FlowFile;
+use crate::net::http_client::{self, ClientSettings};
+use crate::processors::{Expressions, PropertyKind, Settings, Shape};
+use crate::s3::{Bucket, Credentials};
+use crate::services::{AwsCredentials, ProxyConfiguration, ProxyType};
+use crate::session::ProcessSession;
+
+pub(super) const KEY: PropertyKind = PropertyKind::new(
+    "Object Key",
+    "The object's key; the attribute filename when empty.",
+)
+.expressions(Expressions::FlowFile);
+
+pub(super) const BUCKET: PropertyKind = PropertyKind::new("Bucket", "The bucket.")
+    .required()
+    .expressions(Expressions::FlowFile);
+
+pub(super) const ACCESS_KEY: PropertyKind =
+    PropertyKind::new("Access Key", "The account's access key.").expressions(Expressions::Once);
+
+pub(super) const SECRET_KEY: PropertyKind =
+    PropertyKind::new("Secret Key", "The account's secret key.")
+        .expressions(Expressions::Once)
+        .sensitive();
+
+pub(super) const CREDENTIALS_FILE: PropertyKind = PropertyKind::new(
+    "Credentials File",
+    "File with lines `accessKey=…` and `secretKey=…`, instead of the keys.",
+);
+
+pub(super) const CREDENTIALS_SERVICE: PropertyKind = PropertyKind::new(
+    "AWS Credentials Provider service",
+    "The account, instead of all that.",
+)
+.shape(Shape::Service("AWSCredentialsService"));
+
+pub(super) const REGION: PropertyKind = PropertyKind::new("Region", "The region of the bucket.")
+    .default("us-west-2")
+    .required();
+
+pub(super) const TIMEOUT: PropertyKind =
+    PropertyKind::new("Communications Timeout", "Longest wait for the server.")
+        .default("30 sec")
+        .shape(Shape::Duration);
+
+pub(super) const ENDPOINT: PropertyKind = PropertyKind::new(
+    "Endpoint Override URL",
+    "Address of another server than AWS's: scheme, host, port and path.",
+)
+.expressions(Expressions::Once);
+
+pub(super) const VIRTUAL: PropertyKind = PropertyKind::new(
+    "Use Virtual Addressing",
+    "Whether the bucket stands in the host's name; never with an address or localhost.",
+)
+.default("true")
+.shape(Shape::Flag);
+
+pub(super) const PROXY_HOST: PropertyKind =
+    PropertyKind::new("Proxy Host", "The proxy's host.").expressions(Expressions::Once);
+
+pub(super) const PROXY_PORT: PropertyKind =
+    PropertyKind::new("Proxy Port", "The proxy's port.").expressions(Expressions::Once);
+
+pub(super) const PROXY_USER: PropertyKind =
+    PropertyKind::new("Proxy Username", "Who the agent is to the proxy.")
+        .expressions(Expressions::Once);
+
+pub(super) const PROXY_PASSWORD: PropertyKind =
+    PropertyKind::new("Proxy Password", "That user's password.")
+        .expressions(Expressions::Once)
+        .sensitive();
+
+/// The way to object storage.
+pub(super) struct Way {
+    pub(super) client: reqwest::Client,
+    pub(super) wait: Duration,
+    bucket: Bucket,
+    bucket_name: Expression,
+    key: Option<Expression>,
+}
+
+impl Way {
+    /// Reads the properties above.
+    pub(super) fn new(settings: &Settings<'_>, has_key: bool) -> Result<Self, String> {
+        let service = settings.service::<AwsCredentials>("AWS Credentials Provider service")?;
+        let found = match service {
+            Some(found) => Some(AwsCredentials::clone(&found)),
+            None => AwsCredentials::read(settings, false)?,
+        };
+        let wait = settings.duration("Communications Timeout")?;
+        let client = http_client::client(&ClientSettings {
+            connect_wait: wait,
+            proxy: proxy(settings)?,
+            ..ClientSettings::default()
+        })?;
+        let key = match has_key {
+            true => settings.expression("Object Key")?,
+            false => None,
+        };
+        Ok(Way {
+            client,
+            wait,
+            bucket: Bucket {
+                name: String::new(),
+                region: settings.needed("Region")?,
+                endpoint: settings.text("Endpoint Override URL")?,
+                is_virtual: settings.flag("Use Virtual Addressing")?,
+                credentials: found.map(|found| Credentials {
+                    access_key: found.access_key,
+                    secret_key: found.secret_key,
+                    session_token: found.session_token,
+                }),
+                requester_pays: false,
+            },
+            bucket_name: settings.expression("Bucket")?.ok_or("Bucket is empty")?,
+            key,
+        })
+    }
+
+    /// The bucket and the key of a FlowFile.
+    pub(super) fn object(
+        &self,
+        session: &ProcessSession<'_>,
+        flow_file: &FlowFile,
+    ) -> Result<(Bucket, String), String> {
+        let scope = session.scope(flow_file);
+        let name = self
+            .bucket_name
+            .evaluate(scope)
+            .map_err(|error| error.to_string())?;
+        let key = self.key.as_ref().map(|key| key.evaluate(scope)).transpose();
+        let key = key.map_err(|error| error.to_string())?.unwrap_or_default();
+        let key = match key.is_empty() {
+            true => flow_file
+                .attributes()
+                .get("filename")
+                .unwrap_or_default()
+                .to_owned(),
+            false => key.into_owned(),
+        };
+        if name.is_empty() || key.is_empty() {
+            return Err("Bucket or Object Key is empty and there is no filename".to_owned());
+        }
+        Ok((self.named(name.into_owned()), key))
+    }
+
+    /// The bucket where no FlowFile says which.
+    pub(super) fn alone(&self, session: &ProcessSession<'_>) -> Result<Bucket, String> {
+        let scope = crate::expression::Scope {
+            attributes: None,
+            flow_file: None,
+            now: session.now(),
+        };
+        let name = self
+            .bucket_name
+            .evaluate(scope)
+            .map_err(|error| error.to_string())?;
+        Ok(self.named(name.into_owned()))
+    }
+
+    fn named(&self, name: String) -> Bucket {
+        Bucket {
+            name,
+            ..self.bucket.clone()
+        }
+    }
+}
+
+fn proxy(settings: &Settings<'_>) -> Result<Option<Arc<ProxyConfiguration>>, String> {
+    let Some(host) = settings.text("Proxy Host")? else {
+        return Ok(None);
+    };
+    let port = match settings.text("Proxy Port")? {
+        Some(_) => settings.integer("Proxy Port")?,
+        None => 8080,
+    };
+    let user = settings.text("Proxy Username")?;
+    let password = settings.text("Proxy Password")?.unwrap_or_default();
+    Ok(Some(Arc::new(ProxyConfiguration {
+        kind: ProxyType::Http,
+        host,
+        port,
+        user: user.map(|user| (user, password)),
+    })))
+}
+
+pub(super) const SUCCESS: usize = 0;
+pub(super) const FAILURE: usize = 1;

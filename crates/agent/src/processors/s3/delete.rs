@@ -1,0 +1,118 @@
+//! DeleteS3Object: deletes the objects that FlowFiles name.
+
+use reqwest::Method;
+
+use super::common::{
+    ACCESS_KEY, BUCKET, CREDENTIALS_FILE, CREDENTIALS_SERVICE, ENDPOINT, FAILURE, KEY, PROXY_HOST,
+    PROXY_PASSWORD, PROXY_PORT, PROXY_USER, REGION, SECRET_KEY, SUCCESS, TIMEOUT, VIRTUAL, Way,
+};
+use crate::bulletins::Level;
+use crate::engine::Context;
+use crate::expression::Expression;
+use crate::flowfile::FlowFile;
+use crate::net::run_until_stop;
+use crate::processors::{
+    Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
+    RelationshipKind, Settings,
+};
+use crate::s3::Ask;
+use crate::session::ProcessSession;
+
+/// The processor's definition.
+pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
+    name: "DeleteS3Object",
+    description: "Deletes the object that each FlowFile names; one that is not there is fine.",
+    properties: &[
+        KEY,
+        BUCKET,
+        PropertyKind::new("Version", "The object's version; the newest when empty.")
+            .expressions(Expressions::FlowFile),
+        ACCESS_KEY,
+        SECRET_KEY,
+        CREDENTIALS_FILE,
+        CREDENTIALS_SERVICE,
+        REGION,
+        TIMEOUT,
+        ENDPOINT,
+        VIRTUAL,
+        PROXY_HOST,
+        PROXY_PORT,
+        PROXY_USER,
+        PROXY_PASSWORD,
+    ],
+    dynamic: Dynamic::None,
+    relationships: &[
+        RelationshipKind {
+            name: "success",
+            description: "FlowFiles whose object is not there any more.",
+        },
+        RelationshipKind {
+            name: "failure",
+            description: "FlowFiles whose object could not be deleted.",
+        },
+    ],
+    writes: &[],
+    input: Input::Required,
+    make: |settings| DeleteS3Object::new(settings).map(|made| Box::new(made) as _),
+};
+
+struct DeleteS3Object {
+    way: Way,
+    version: Option<Expression>,
+}
+
+impl DeleteS3Object {
+    fn new(settings: &Settings<'_>) -> Result<Self, String> {
+        Ok(DeleteS3Object {
+            way: Way::new(settings, true)?,
+            version: settings.expression("Version")?,
+        })
+    }
+
+    async fn delete(
+        &self,
+        session: &ProcessSession<'_>,
+        flow_file: &FlowFile,
+    ) -> Result<(), String> {
+        let (bucket, key) = self.way.object(session, flow_file)?;
+        let mut ask = Ask::new(Method::DELETE, &key);
+        if let Some(version) = &self.version {
+            let version = version.evaluate(session.scope(flow_file));
+            let version = version.map_err(|error| error.to_string())?;
+            if !version.is_empty() {
+                ask.query.push(("versionId", version.into_owned()));
+            }
+        }
+        let asking = bucket.ask(&self.way.client, session.now(), ask, self.way.wait);
+        asking.await.map(drop)
+    }
+}
+
+impl Processor for DeleteS3Object {
+    fn trigger(
+        &mut self,
+        context: &Context,
+        session: &mut ProcessSession<'_>,
+    ) -> Result<Next, ProcessorError> {
+        let Some(flow_file) = session.take_one() else {
+            return Ok(Next::Scheduled);
+        };
+        let deleted = run_until_stop(context, self.delete(session, &flow_file));
+        match deleted {
+            Some(Ok(())) => session.transfer(flow_file, SUCCESS),
+            Some(Err(reason)) => {
+                context.post(
+                    Level::Error,
+                    &format!("the object was not deleted: {reason}"),
+                );
+                session.transfer_penalized(flow_file, FAILURE);
+            }
+            None => {
+                return Err(ProcessorError::Failed(
+                    "stopped before an answer".to_owned(),
+                ));
+            }
+        }
+        Ok(Next::Scheduled)
+    }
+}

@@ -1,0 +1,196 @@
+//! FetchS3Object: an object's content into the FlowFile that names it.
+
+use std::io::Write;
+
+use reqwest::Method;
+
+use super::common::{
+    ACCESS_KEY, BUCKET, CREDENTIALS_FILE, CREDENTIALS_SERVICE, ENDPOINT, FAILURE, KEY, PROXY_HOST,
+    PROXY_PASSWORD, PROXY_PORT, PROXY_USER, REGION, SECRET_KEY, SUCCESS, TIMEOUT, VIRTUAL, Way,
+};
+use crate::bulletins::Level;
+use crate::content::Content;
+use crate::engine::Context;
+use crate::expression::Expression;
+use crate::flowfile::Attributes;
+use crate::net::run_until_stop;
+use crate::processors::{
+    AttributeKind, Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind,
+    PropertyKind, RelationshipKind, Settings, Shape,
+};
+use crate::provenance::EventKind;
+use crate::s3::{Ask, Bucket};
+use crate::session::ProcessSession;
+
+/// The processor's definition.
+pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
+    name: "FetchS3Object",
+    description: "Gives each FlowFile the content of the object that it names.",
+    properties: &[
+        KEY,
+        BUCKET,
+        PropertyKind::new("Version", "The object's version; the newest when empty.")
+            .expressions(Expressions::FlowFile),
+        PropertyKind::new(
+            "Requester Pays",
+            "Whether the account pays for what it reads.",
+        )
+        .default("false")
+        .shape(Shape::Flag),
+        ACCESS_KEY,
+        SECRET_KEY,
+        CREDENTIALS_FILE,
+        CREDENTIALS_SERVICE,
+        REGION,
+        TIMEOUT,
+        ENDPOINT,
+        VIRTUAL,
+        PROXY_HOST,
+        PROXY_PORT,
+        PROXY_USER,
+        PROXY_PASSWORD,
+    ],
+    dynamic: Dynamic::None,
+    relationships: &[
+        RelationshipKind {
+            name: "success",
+            description: "FlowFiles with the object's content.",
+        },
+        RelationshipKind {
+            name: "failure",
+            description: "FlowFiles whose object could not be had.",
+        },
+    ],
+    writes: &[
+        AttributeKind::new("s3.bucket", "The bucket."),
+        AttributeKind::new("path", "What stands before the key's last slash."),
+        AttributeKind::new("absolute.path", "The whole key."),
+        AttributeKind::new("filename", "What stands behind the key's last slash."),
+        AttributeKind::new("mime.type", "What the object is."),
+        AttributeKind::new("s3.etag", "The server's tag of its content."),
+        AttributeKind::new("s3.version", "Its version, where the bucket keeps them."),
+    ],
+    input: Input::Required,
+    make: |settings| FetchS3Object::new(settings).map(|made| Box::new(made) as _),
+};
+
+struct FetchS3Object {
+    way: Way,
+    version: Option<Expression>,
+    requester_pays: bool,
+}
+
+/// An object with what the server says of it.
+type Fetched = (Content, Vec<(&'static str, String)>);
+
+impl FetchS3Object {
+    fn new(settings: &Settings<'_>) -> Result<Self, String> {
+        Ok(FetchS3Object {
+            way: Way::new(settings, true)?,
+            version: settings.expression("Version")?,
+            requester_pays: settings.flag("Requester Pays")?,
+        })
+    }
+
+    async fn fetch(
+        &self,
+        session: &mut ProcessSession<'_>,
+        bucket: &Bucket,
+        key: &str,
+        version: Option<String>,
+    ) -> Result<Result<Fetched, String>, ProcessorError> {
+        let mut ask = Ask::new(Method::GET, key);
+        if let Some(version) = version.filter(|version| !version.is_empty()) {
+            ask.query.push(("versionId", version));
+        }
+        let (client, wait) = (&self.way.client, self.way.wait);
+        let mut answer = match bucket.ask(client, session.now(), ask, wait).await {
+            Ok(answer) => answer,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let mut facts = Vec::new();
+        for (attribute, header) in [
+            ("mime.type", "content-type"),
+            ("s3.etag", "etag"),
+            ("s3.version", "x-amz-version-id"),
+        ] {
+            let value = answer
+                .headers()
+                .get(header)
+                .and_then(|value| value.to_str().ok());
+            if let Some(value) = value {
+                facts.push((attribute, value.trim_matches('"').to_owned()));
+            }
+        }
+        let mut writer = session.writer();
+        loop {
+            match tokio::time::timeout(wait, answer.chunk()).await {
+                Ok(Ok(Some(piece))) => writer
+                    .write_all(&piece)
+                    .map_err(|error| ProcessorError::Failed(base::report(&error)))?,
+                Ok(Ok(None)) => break,
+                Ok(Err(error)) => return Ok(Err(base::report(&error.without_url()))),
+                Err(_) => return Ok(Err("the object broke off".to_owned())),
+            }
+        }
+        Ok(Ok((writer.finish()?, facts)))
+    }
+}
+
+impl Processor for FetchS3Object {
+    fn trigger(
+        &mut self,
+        context: &Context,
+        session: &mut ProcessSession<'_>,
+    ) -> Result<Next, ProcessorError> {
+        let Some(mut flow_file) = session.take_one() else {
+            return Ok(Next::Scheduled);
+        };
+        let version = self
+            .version
+            .as_ref()
+            .map(|text| text.evaluate(session.scope(&flow_file)));
+        let version = version
+            .transpose()
+            .map(|text| text.map(|text| text.into_owned()));
+        let named = self.way.object(session, &flow_file);
+        let named = named.and_then(|named| Ok((named, version.map_err(|e| e.to_string())?)));
+        let outcome = match named {
+            Ok(((mut bucket, key), version)) => {
+                bucket.requester_pays = self.requester_pays;
+                let fetching = self.fetch(session, &bucket, &key, version);
+                let fetched = run_until_stop(context, fetching).ok_or_else(|| {
+                    ProcessorError::Failed("stopped before the object was there".to_owned())
+                })??;
+                fetched.map(|fetched| (bucket, key, fetched))
+            }
+            Err(reason) => Err(reason),
+        };
+        match outcome {
+            Ok((bucket, key, (content, facts))) => {
+                let mut attributes = Attributes::clone(flow_file.attributes());
+                for (name, value) in facts {
+                    attributes.set(name, value);
+                }
+                let (path, name) = key.rsplit_once('/').unwrap_or(("", &key));
+                attributes.set("s3.bucket", bucket.name.as_str());
+                attributes.set("path", path);
+                attributes.set("absolute.path", key.as_str());
+                attributes.set("filename", name);
+                session.set_content(&mut flow_file, content)?;
+                session.set_attributes(&mut flow_file, attributes.into());
+                let transit = format!("s3://{}/{key}", bucket.name);
+                session.note(&flow_file, EventKind::Fetch, &transit);
+                session.transfer(flow_file, SUCCESS);
+            }
+            Err(reason) => {
+                context.post(
+                    Level::Error,
+                    &format!("the object was not fetched: {reason}"),
+                );
+                session.transfer_penalized(flow_file, FAILURE);
+            }
+        }
+        Ok(Next::Scheduled)
+    }
+}

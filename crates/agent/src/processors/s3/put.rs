@@ -1,0 +1,344 @@
+//! PutS3Object: content of any size as objects, in parts when it is large.
+
+use std::io::{Read, Seek, SeekFrom};
+
+use reqwest::Method;
+
+use super::common::{
+    ACCESS_KEY, BUCKET, CREDENTIALS_FILE, CREDENTIALS_SERVICE, ENDPOINT, FAILURE, KEY, PROXY_HOST,
+    PROXY_PASSWORD, PROXY_PORT, PROXY_USER, REGION, SECRET_KEY, SUCCESS, TIMEOUT, VIRTUAL, Way,
+};
+use crate::bulletins::Level;
+use crate::engine::Context;
+use crate::expression::Expression;
+use crate::flowfile::{Attributes, FlowFile};
+use crate::net::http_client::{self, Progress};
+use crate::net::run_until_stop;
+use crate::processors::{
+    AttributeKind, Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind,
+    PropertyKind, RelationshipKind, Settings, Shape,
+};
+use crate::provenance::EventKind;
+use crate::s3::{self, Ask, Bucket};
+use crate::session::ProcessSession;
+
+/// The processor's definition.
+pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
+    name: "PutS3Object",
+    description: "Puts each FlowFile's content into a bucket, in parts when it is large.",
+    properties: &[
+        KEY,
+        BUCKET,
+        PropertyKind::new("Content Type", "What the object is.")
+            .default("application/octet-stream")
+            .expressions(Expressions::FlowFile),
+        ACCESS_KEY,
+        SECRET_KEY,
+        CREDENTIALS_FILE,
+        CREDENTIALS_SERVICE,
+        PropertyKind::new("Storage Class", "How the object is stored.")
+            .default("Standard")
+            .allowed(&[
+                "Standard",
+                "ReducedRedundancy",
+                "StandardIA",
+                "OnezoneIA",
+                "IntelligentTiering",
+                "Glacier",
+                "DeepArchive",
+            ]),
+        PropertyKind::new("Server Side Encryption", "Whether the server encrypts it.")
+            .default("None")
+            .allowed(&["None", "AES256", "aws_kms"]),
+        PropertyKind::new("Canned ACL", "Who may read it, as `public-read`.")
+            .expressions(Expressions::FlowFile),
+        REGION,
+        TIMEOUT,
+        ENDPOINT,
+        VIRTUAL,
+        PropertyKind::new("Multipart Threshold", "What is larger goes in parts.")
+            .default("5 GB")
+            .shape(Shape::Size),
+        PropertyKind::new("Multipart Part Size", "Bytes of one part; 5 MB to 5 GB.")
+            .default("5 GB")
+            .shape(Shape::Size),
+        PROXY_HOST,
+        PROXY_PORT,
+        PROXY_USER,
+        PROXY_PASSWORD,
+    ],
+    dynamic: Dynamic::None,
+    relationships: &[
+        RelationshipKind {
+            name: "success",
+            description: "FlowFiles whose object is stored.",
+        },
+        RelationshipKind {
+            name: "failure",
+            description: "FlowFiles that could not be stored.",
+        },
+    ],
+    writes: &[
+        AttributeKind::new("s3.bucket", "The bucket."),
+        AttributeKind::new("s3.key", "The object's key."),
+        AttributeKind::new("s3.contenttype", "What the object is."),
+        AttributeKind::new("s3.etag", "The server's tag of its content."),
+        AttributeKind::new("s3.version", "Its version, where the bucket keeps them."),
+    ],
+    input: Input::Required,
+    make: |settings| PutS3Object::new(settings).map(|made| Box::new(made) as _),
+};
+
+struct PutS3Object {
+    way: Way,
+    content_type: Expression,
+    acl: Option<Expression>,
+    storage_class: &'static str,
+    encryption: Option<&'static str>,
+    threshold: u64,
+    part_size: u64,
+}
+
+/// What the server says of a stored object.
+struct Stored {
+    etag: String,
+    version: Option<String>,
+}
+
+impl PutS3Object {
+    fn new(settings: &Settings<'_>) -> Result<Self, String> {
+        let size = |name: &str| {
+            let size = settings.size(name)?;
+            match (PART_MIN..=PART_MAX).contains(&size) {
+                true => Ok(size),
+                false => Err(format!("{name}: 5 MB to 5 GB are possible")),
+            }
+        };
+        Ok(PutS3Object {
+            way: Way::new(settings, true)?,
+            content_type: settings
+                .expression("Content Type")?
+                .unwrap_or_else(|| Expression::literal("application/octet-stream")),
+            acl: settings.expression("Canned ACL")?,
+            storage_class: match settings.needed("Storage Class")?.as_str() {
+                "ReducedRedundancy" => "REDUCED_REDUNDANCY",
+                "StandardIA" => "STANDARD_IA",
+                "OnezoneIA" => "ONEZONE_IA",
+                "IntelligentTiering" => "INTELLIGENT_TIERING",
+                "Glacier" => "GLACIER",
+                "DeepArchive" => "DEEP_ARCHIVE",
+                _ => "STANDARD",
+            },
+            encryption: match settings.needed("Server Side Encryption")?.as_str() {
+                "AES256" => Some("AES256"),
+                "aws_kms" => Some("aws:kms"),
+                _ => None,
+            },
+            threshold: size("Multipart Threshold")?,
+            part_size: size("Multipart Part Size")?,
+        })
+    }
+
+    fn headers(
+        &self,
+        session: &ProcessSession<'_>,
+        flow_file: &FlowFile,
+    ) -> Result<Vec<(&'static str, String)>, String> {
+        let scope = session.scope(flow_file);
+        let text = |expression: &Expression| match expression.evaluate(scope) {
+            Ok(text) => Ok(text.into_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        let mut headers = vec![
+            ("content-type", text(&self.content_type)?),
+            ("x-amz-storage-class", self.storage_class.to_owned()),
+        ];
+        if let Some(encryption) = self.encryption {
+            headers.push(("x-amz-server-side-encryption", encryption.to_owned()));
+        }
+        if let Some(acl) = &self.acl {
+            headers.push(("x-amz-acl", text(acl)?));
+        }
+        Ok(headers)
+    }
+
+    /// One request with a range of the content, which is read twice: for its hash, then to go.
+    async fn send(
+        &self,
+        context: &Context,
+        session: &ProcessSession<'_>,
+        flow_file: &FlowFile,
+        bucket: &Bucket,
+        mut ask: Ask<'_>,
+        range: (u64, u64),
+    ) -> Result<Stored, String> {
+        let reader = || {
+            let mut reader = session.reader(flow_file);
+            reader
+                .seek(SeekFrom::Start(range.0))
+                .map_err(|error| error.to_string())?;
+            Ok::<_, String>(reader.take(range.1))
+        };
+        ask.payload = s3::hash_of(&mut reader()?).map_err(|error| error.to_string())?;
+        let progress = Progress::new();
+        let runtime = context.runtime();
+        ask.body = Some(http_client::body(
+            runtime,
+            reader()?,
+            Some(range.1),
+            None,
+            &progress,
+        ));
+        let asking = bucket.ask(&self.way.client, session.now(), ask, LONGEST);
+        let answer = tokio::select! {
+            answer = asking => answer?,
+            () = progress.stands_still(self.way.wait) => {
+                return Err(format!("nothing moves for {} s", self.way.wait.as_secs()));
+            }
+        };
+        let header = |name: &str| {
+            let value = answer
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok());
+            value.map(|value| value.trim_matches('"').to_owned())
+        };
+        Ok(Stored {
+            etag: header("etag").unwrap_or_default(),
+            version: header("x-amz-version-id"),
+        })
+    }
+
+    async fn store(
+        &self,
+        context: &Context,
+        session: &ProcessSession<'_>,
+        flow_file: &FlowFile,
+        bucket: &Bucket,
+        key: &str,
+    ) -> Result<Stored, String> {
+        let headers = self.headers(session, flow_file)?;
+        let size = flow_file.size();
+        if size <= self.threshold {
+            let mut ask = Ask::new(Method::PUT, key);
+            ask.headers = headers;
+            return self
+                .send(context, session, flow_file, bucket, ask, (0, size))
+                .await;
+        }
+        let mut ask = Ask::new(Method::POST, key);
+        ask.query.push(("uploads", String::new()));
+        ask.headers = headers;
+        let (client, wait) = (&self.way.client, self.way.wait);
+        let begun = bucket.ask(client, session.now(), ask, wait).await?;
+        let id = s3::upload_id(begun).await?;
+        let stored = self
+            .upload(context, session, flow_file, bucket, key, &id)
+            .await;
+        if stored.is_err() {
+            // Parts without a whole cost money; the server may still tidy up by itself.
+            let mut abort = Ask::new(Method::DELETE, key);
+            abort.query.push(("uploadId", id));
+            if let Err(error) = bucket.ask(client, session.now(), abort, wait).await {
+                tracing::debug!(error, "an upload was not ended");
+            }
+        }
+        stored
+    }
+
+    async fn upload(
+        &self,
+        context: &Context,
+        session: &ProcessSession<'_>,
+        flow_file: &FlowFile,
+        bucket: &Bucket,
+        key: &str,
+        id: &str,
+    ) -> Result<Stored, String> {
+        let size = flow_file.size();
+        let mut etags = Vec::new();
+        let mut offset = 0;
+        while offset < size {
+            let len = self.part_size.min(size - offset);
+            let mut ask = Ask::new(Method::PUT, key);
+            ask.query
+                .push(("partNumber", (etags.len() + 1).to_string()));
+            ask.query.push(("uploadId", id.to_owned()));
+            let part = self
+                .send(context, session, flow_file, bucket, ask, (offset, len))
+                .await?;
+            etags.push(format!("\"{}\"", part.etag));
+            offset += len;
+        }
+        let body = s3::parts(&etags);
+        let mut ask = Ask::new(Method::POST, key);
+        ask.query.push(("uploadId", id.to_owned()));
+        ask.payload = s3::hash(body.as_bytes());
+        ask.body = Some(body.into());
+        let (client, wait) = (&self.way.client, self.way.wait);
+        let answer = bucket.ask(client, session.now(), ask, wait).await?;
+        let version = answer.headers().get("x-amz-version-id");
+        let version = version
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned);
+        Ok(Stored {
+            etag: s3::completed(answer).await?,
+            version,
+        })
+    }
+}
+
+impl Processor for PutS3Object {
+    fn trigger(
+        &mut self,
+        context: &Context,
+        session: &mut ProcessSession<'_>,
+    ) -> Result<Next, ProcessorError> {
+        let Some(mut flow_file) = session.take_one() else {
+            return Ok(Next::Scheduled);
+        };
+        let outcome = match self.way.object(session, &flow_file) {
+            Ok((bucket, key)) => {
+                let storing = self.store(context, session, &flow_file, &bucket, &key);
+                let stored = run_until_stop(context, storing).ok_or_else(|| {
+                    ProcessorError::Failed("stopped before the object was stored".to_owned())
+                })?;
+                stored.map(|stored| (bucket, key, stored))
+            }
+            Err(reason) => Err(reason),
+        };
+        match outcome {
+            Ok((bucket, key, stored)) => {
+                let mut attributes = Attributes::clone(flow_file.attributes());
+                let kind = self.content_type.evaluate(session.scope(&flow_file));
+                let kind = kind.map(|kind| kind.into_owned()).unwrap_or_default();
+                attributes.set("s3.contenttype", kind);
+                attributes.set("s3.bucket", bucket.name.as_str());
+                attributes.set("s3.key", key.as_str());
+                attributes.set("s3.etag", stored.etag);
+                if let Some(version) = stored.version {
+                    attributes.set("s3.version", version);
+                }
+                session.set_attributes(&mut flow_file, attributes.into());
+                let transit = format!("s3://{}/{key}", bucket.name);
+                session.note(&flow_file, EventKind::Send, &transit);
+                session.transfer(flow_file, SUCCESS);
+            }
+            Err(reason) => {
+                context.post(
+                    Level::Error,
+                    &format!("the object was not stored: {reason}"),
+                );
+                session.transfer_penalized(flow_file, FAILURE);
+            }
+        }
+        Ok(Next::Scheduled)
+    }
+}
+
+/// What S3 takes as one part, all but the last.
+const PART_MIN: u64 = 5 << 20;
+const PART_MAX: u64 = 5 << 30;
+
+/// Bound of one request as a whole; what stands still is given up long before.
+const LONGEST: std::time::Duration = std::time::Duration::from_secs(24 * 3_600);
