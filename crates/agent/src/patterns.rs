@@ -199,14 +199,18 @@ pub(crate) fn replace<'s>(
         Pattern::Linear(pattern) => {
             for found in pattern.captures_iter(text).take(count_max) {
                 let all = found.get(0).ok_or("a match has no text")?;
-                put(all.range(), &|index| found.get(index).map(|group| group.as_str()))?;
+                put(all.range(), &|index| {
+                    found.get(index).map(|group| group.as_str())
+                })?;
             }
         }
         Pattern::Looking(pattern) => {
             for found in pattern.captures_iter(text).take(count_max) {
                 let found = found.map_err(given_up)?;
                 let all = found.get(0).ok_or("a match has no text")?;
-                put(all.range(), &|index| found.get(index).map(|group| group.as_str()))?;
+                put(all.range(), &|index| {
+                    found.get(index).map(|group| group.as_str())
+                })?;
             }
         }
     }

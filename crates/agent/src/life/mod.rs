@@ -1,6 +1,8 @@
 //! The life of an agent: what it is made of, how it starts, what ends it.
 
 mod settings;
+#[cfg(test)]
+mod tests;
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;

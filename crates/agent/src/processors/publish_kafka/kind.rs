@@ -1,7 +1,9 @@
 //! PublishKafka's definition.
 
 use super::PublishKafka;
-use crate::processors::kafka_properties::{PASSWORD, SASL_MECHANISM, SECURITY_PROTOCOL, SSL_CONTEXT, USERNAME};
+use crate::processors::kafka_properties::{
+    PASSWORD, SASL_MECHANISM, SECURITY_PROTOCOL, SSL_CONTEXT, USERNAME,
+};
 use crate::processors::{
     Dynamic, Expressions, Input, ProcessorKind, PropertyKind, RelationshipKind, Shape,
 };

@@ -8,14 +8,17 @@ use super::schema::{AvroSchema, Field, Node, NodeId};
 use crate::json::{Fields, Json};
 use crate::limits::AVRO_DEPTH_MAX;
 
-/// Writes one record behind `out`; the error names the field.
+/// Writes one record behind `out`; the error names the field. Fields that the schema has not are
+/// left out, or refused where it `is_strict`.
 pub(super) fn record(
     schema: &AvroSchema,
     record: &Fields,
+    is_strict: bool,
     out: &mut Vec<u8>,
 ) -> Result<(), String> {
     let mut encoder = Encoder {
         schema,
+        is_strict,
         out,
         path: Vec::new(),
     };
@@ -61,12 +64,24 @@ enum Fit {
 
 struct Encoder<'s, 'o> {
     schema: &'s AvroSchema,
+    is_strict: bool,
     out: &'o mut Vec<u8>,
     path: Vec<String>,
 }
 
 impl Encoder<'_, '_> {
     fn fields(&mut self, fields: &[Field], record: &Fields) -> Result<(), String> {
+        let mut names = record.iter().map(|(name, _)| name);
+        if self.is_strict
+            && let Some(name) = names.find(|name| !has(fields, name))
+        {
+            self.path.push(name.to_owned());
+            return Err(
+                "is not in the schema that was found from the first records: set \
+                        Schema Text"
+                    .to_owned(),
+            );
+        }
         for field in fields {
             self.path.push(field.name.clone());
             self.value(field.node, field_value(field, record))?;

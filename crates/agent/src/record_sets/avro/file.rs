@@ -269,6 +269,7 @@ impl Create for AvroWriters {
             schema: self.schema.clone(),
             packing: self.packing,
             is_bare: self.is_bare,
+            is_guessed: self.schema.is_none(),
             has_head: false,
             mark: *uuid::Uuid::new_v4().as_bytes(),
             first: Vec::new(),
@@ -288,6 +289,8 @@ struct Writer<'w> {
     schema: Option<Arc<AvroSchema>>,
     packing: Packing,
     is_bare: bool,
+    /// Whether the schema is ours to find, so that nothing may be missing in it.
+    is_guessed: bool,
     has_head: bool,
     mark: [u8; MARK_BYTES],
     /// Records that wait for a schema to be found from them.
@@ -336,7 +339,7 @@ impl Writer<'_> {
 
     fn add(&mut self, schema: &AvroSchema, record: &Fields) -> Result<(), RecordError> {
         let number = self.number;
-        encode::record(schema, record, &mut self.block).map_err(|why| {
+        encode::record(schema, record, self.is_guessed, &mut self.block).map_err(|why| {
             RecordError::Format(format!("record {number}, counted from 0: {why}"))
         })?;
         if self.block.len() > AVRO_BLOCK_BYTES_MAX {

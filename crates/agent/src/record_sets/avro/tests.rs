@@ -63,6 +63,21 @@ fn files_of_every_packing_give_back_what_was_written() {
 }
 
 #[test]
+fn nothing_is_lost_by_a_schema_that_was_found() {
+    let first = "{\"a\":1}".repeat(1_000);
+    for (late, part) in [
+        ("{\"a\":2,\"b\":1}", "field 'b' is not in the schema"),
+        ("{\"a\":\"x\"}", "branch of its union"),
+        ("{\"a\":1.5}", "branch of its union"),
+    ] {
+        let records = format!("{first}{late}");
+        let error = written_bytes(&found(Packing::None), &records).unwrap_err();
+        assert!(error.contains(part), "{late}: {error}");
+        assert!(error.contains("record 1000"), "{late}: {error}");
+    }
+}
+
+#[test]
 fn files_of_another_implementation_are_read() {
     // Written by fastavro 1.13, two blocks at least.
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/record_sets/avro/samples");
