@@ -271,3 +271,56 @@ async fn a_file_of_the_server_is_read_where_it_lies_if_its_folder_is_named() {
     );
     service.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_of_weight_four_gets_on_four_times_as_fast() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(10)).await;
+    let weigh = |weight: &str| {
+        let body = format!("{{\"weight\":{weight}}}");
+        service.call("PUT", "/api/v1/tenants/heavy", body)
+    };
+    for wrong in ["0", "1001", "-1", "\"4\""] {
+        assert_eq!(weigh(wrong).await.0, 400, "{wrong}");
+    }
+    assert_eq!(weigh("4").await.0, 200);
+    let query = |tenant: &str| format!("format=marc&sink=records&tenant={tenant}");
+    // The light one first, so that both wait from the heavy one's first slice on.
+    let light = service.import(&query("light"), books(0..6_000)).await;
+    let heavy = service.import(&query("heavy"), books(0..3_000)).await;
+    let path = format!("/api/v1/imports/{light}");
+    let before = service.get(&path).await["records_done"].as_f64().unwrap();
+    service.ended(&heavy).await;
+    let done = service.get(&path).await["records_done"].as_f64().unwrap() - before;
+    let ratio = 3_000.0 / done;
+    assert!((2.8..6.0).contains(&ratio), "{ratio}");
+    let tenants = service.get("/api/v1/tenants").await;
+    assert_eq!(tenants["tenants"][0]["weight"], 4, "{tenants}");
+    service.call("DELETE", &path, Body::empty()).await;
+    service.close().await;
+    // The weight is still there after a restart.
+    let service = Service::open(folder.path(), small_slices(10)).await;
+    assert_eq!(
+        service.get("/api/v1/tenants").await["tenants"][0]["weight"],
+        4
+    );
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interactive_work_passes_a_backlog_of_the_same_tenant() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(10)).await;
+    let load = service
+        .import("format=marc&tenant=t", books(0..6_000))
+        .await;
+    let edit = service
+        .import("format=marc&tenant=t&class=interactive", books(0..50))
+        .await;
+    assert_eq!(service.ended(&edit).await["class"], "interactive");
+    let path = format!("/api/v1/imports/{load}");
+    let job = service.get(&path).await;
+    assert_eq!(job["state"], "running", "it waited for the load: {job}");
+    service.call("DELETE", &path, Body::empty()).await;
+    service.close().await;
+}
