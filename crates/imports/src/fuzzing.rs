@@ -114,6 +114,21 @@ mod tests {
     }
 
     #[test]
+    fn the_corpus_is_read_and_holds_a_record_of_every_format() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/import_file");
+        let mut formats = std::collections::BTreeSet::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+            file(&bytes);
+            let format = Format::ALL[usize::from(bytes[0]) % Format::ALL.len()];
+            if !read(format, &bytes[1..]).0.is_empty() {
+                formats.insert(format.name());
+            }
+        }
+        assert_eq!(formats.len(), Format::ALL.len(), "{formats:?}");
+    }
+
+    #[test]
     fn bytes_of_any_kind_are_read_to_their_end() {
         for seed in 0..4_000 {
             let mut rng = Rng::from_seed(seed);

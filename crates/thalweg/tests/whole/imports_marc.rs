@@ -4,6 +4,7 @@
 //! source package carries; a part of it is imported.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -172,17 +173,18 @@ print(json.dumps({id: json.loads(body) for id, body in rows}))";
 
 /// Some records of the library's file, by their numbers from zero, as a file.
 fn part(folder: &Path, from: usize, to: usize) -> PathBuf {
-    let file = std::fs::read(test_env().join("marc/books.mrc")).unwrap();
-    let ends: Vec<usize> = file
-        .iter()
-        .enumerate()
-        .filter(|(_, byte)| **byte == 0x1d)
-        .map(|(at, _)| at + 1)
-        .take(to)
-        .collect();
-    let start = if from == 0 { 0 } else { ends[from - 1] };
+    let file = std::fs::File::open(test_env().join("marc/books.mrc")).unwrap();
+    let mut file = BufReader::new(file);
+    let (mut part, mut record) = (Vec::new(), Vec::new());
+    for number in 0..to {
+        record.clear();
+        file.read_until(0x1d, &mut record).unwrap();
+        if number >= from {
+            part.extend_from_slice(&record);
+        }
+    }
     let path = folder.join("part.mrc");
-    std::fs::write(&path, &file[start..ends[to - 1]]).unwrap();
+    std::fs::write(&path, part).unwrap();
     path
 }
 
