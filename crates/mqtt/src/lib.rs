@@ -12,11 +12,13 @@ mod codec;
 mod config;
 mod core;
 mod error;
+mod gate;
 mod ingest;
 pub mod limits;
 mod link;
 mod message;
 mod outbox;
+mod reason;
 mod retained;
 mod route;
 mod server;
@@ -27,11 +29,16 @@ mod store;
 mod topic;
 mod trie;
 mod upkeep;
+mod wire;
 mod writer;
 
 pub use config::{MqttConfig, StoreDurability};
 pub use error::MqttError;
+pub use gate::{
+    Admission, Exchange, Gate, Hello, OpenGate, OpenPass, Origin, Pass, Password, Progress,
+};
 pub use message::{Delivery, Message, MessageSink, Qos, Room};
+pub use reason::ReasonCode;
 pub use server::{Server, SubscriptionId};
 pub use stats::{ClientStats, ServerStats};
 pub use topic::{TopicError, TopicFilter, TopicName};
