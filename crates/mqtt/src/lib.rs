@@ -12,26 +12,37 @@ mod codec;
 mod config;
 mod core;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 mod ingest;
 pub mod limits;
 mod link;
+mod login;
 mod message;
+mod opening;
 mod outbox;
+mod packets;
 mod reason;
+mod records;
 mod retained;
 mod route;
+mod scram;
 mod server;
 mod session;
+mod share;
 mod sink;
 mod stats;
 mod store;
+mod stored;
 mod topic;
 mod trie;
 mod upkeep;
+mod will;
 mod wire;
 mod writer;
 
+pub use codec::Properties;
 pub use config::{MqttConfig, StoreDurability};
 pub use error::MqttError;
 pub use gate::{
@@ -39,6 +50,7 @@ pub use gate::{
 };
 pub use message::{Delivery, Message, MessageSink, Qos, Room};
 pub use reason::ReasonCode;
+pub use scram::{PassOf, scram};
 pub use server::{Server, SubscriptionId};
 pub use stats::{ClientStats, ServerStats};
 pub use topic::{TopicError, TopicFilter, TopicName};

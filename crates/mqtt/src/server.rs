@@ -11,16 +11,19 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::codec::{ConnectCode, publish_bytes};
+use crate::codec::publish_bytes;
 use crate::config::MqttConfig;
 use crate::core::Core;
 use crate::error::MqttError;
+use crate::gate::{Gate, OpenGate, Origin};
 use crate::link::serve_link;
 use crate::message::{Message, MessageSink, Qos};
+use crate::reason::ReasonCode;
 use crate::stats::{ClientStats, ServerStats};
 use crate::store::Store;
-use crate::topic::{TopicFilter, TopicName};
+use crate::topic::{TopicFilter, TopicName, check_name};
 use crate::upkeep;
+use crate::wire;
 
 /// The MQTT server; clones are the same server.
 #[derive(Clone)]
@@ -46,10 +49,23 @@ impl Server {
         config: MqttConfig,
         clock: Arc<dyn Clock>,
     ) -> Result<Server, MqttError> {
-        Server::open_on(Arc::new(RealDisk), dir, config, clock)
+        Server::open_on(Arc::new(RealDisk), dir, config, clock, Arc::new(OpenGate))
     }
 
-    /// As [`Server::open`], on a disk of the caller's choice.
+    /// As [`Server::open`], with a gate that decides about clients.
+    ///
+    /// # Errors
+    /// As [`Server::open`].
+    pub fn open_guarded(
+        dir: &Path,
+        config: MqttConfig,
+        clock: Arc<dyn Clock>,
+        gate: Arc<dyn Gate>,
+    ) -> Result<Server, MqttError> {
+        Server::open_on(Arc::new(RealDisk), dir, config, clock, gate)
+    }
+
+    /// As [`Server::open_guarded`], on a disk of the caller's choice.
     ///
     /// # Errors
     /// As [`Server::open`].
@@ -58,11 +74,12 @@ impl Server {
         dir: &Path,
         config: MqttConfig,
         clock: Arc<dyn Clock>,
+        gate: Arc<dyn Gate>,
     ) -> Result<Server, MqttError> {
         config.check()?;
         let (store, recovered) = Store::open(disk, dir, &config)?;
         Ok(Server {
-            core: Arc::new(Core::new(config, clock, store, recovered)),
+            core: Arc::new(Core::new(config, clock, gate, store, recovered)),
         })
     }
 
@@ -90,7 +107,14 @@ impl Server {
                         continue;
                     }
                     let allowed = self.allowed(peer, open);
-                    tracker.spawn(serve_link(core.clone(), stream, allowed, links.clone()));
+                    let origin = Origin {
+                        peer,
+                        certificate: None,
+                        is_encrypted: false,
+                    };
+                    let halves = wire::of_tcp(stream);
+                    let core = core.clone();
+                    tracker.spawn(serve_link(core, halves, origin, allowed, links.clone()));
                 }
                 Err(error) => {
                     // Out of descriptors, most likely: give links the time to end.
@@ -130,25 +154,40 @@ impl Server {
         qos: Qos,
         retain: bool,
     ) -> Result<(), MqttError> {
-        let bytes = publish_bytes(topic.as_str().len(), payload.len());
-        let bytes_max = usize::try_from(self.core.config.packet_bytes_max.0).unwrap_or(usize::MAX);
-        if bytes > bytes_max {
-            return Err(MqttError::TooLarge { bytes, bytes_max });
-        }
         let received = self.core.clock.now();
         let message = Message {
             topic: topic.as_str(),
             payload,
             qos,
-            retain: false,
             received,
+            ..Message::default()
         };
-        self.core.publish(&message, retain)
+        self.publish_message(&message, retain)
     }
 
     /// Resolves when a publish to `topic` that was [`MqttError::Busy`] is worth another try.
     pub async fn room(&self, topic: &TopicName) {
         self.core.room(topic.as_str()).await;
+    }
+
+    /// Publishes a message with all that MQTT 5.0 says of one, as [`Server::publish`] does.
+    ///
+    /// # Errors
+    /// As [`Server::publish`], and [`MqttError::Topic`] for a topic that is no name.
+    pub fn publish_message(&self, message: &Message<'_>, retain: bool) -> Result<(), MqttError> {
+        check_name(message.topic)?;
+        let properties = message.properties.bytes().len();
+        let bytes = publish_bytes(message.topic.len(), message.payload.len(), properties);
+        let bytes_max = usize::try_from(self.core.config.packet_bytes_max.0).unwrap_or(usize::MAX);
+        if bytes > bytes_max {
+            return Err(MqttError::TooLarge { bytes, bytes_max });
+        }
+        self.core.publish(message, retain)
+    }
+
+    /// Makes passes be asked again who may receive what; call it when they may answer otherwise.
+    pub fn permissions_changed(&self) {
+        self.core.subscriptions_changed();
     }
 
     /// The server's figures now.
@@ -191,12 +230,12 @@ impl Server {
     }
 
     /// There are no users yet, so only this machine's own clients are let in.
-    fn allowed(&self, peer: SocketAddr, open: usize) -> Result<(), ConnectCode> {
+    fn allowed(&self, peer: SocketAddr, open: usize) -> Result<(), ReasonCode> {
         if !peer.ip().to_canonical().is_loopback() {
-            return Err(ConnectCode::NotAuthorized);
+            return Err(ReasonCode::NotAuthorized);
         }
         if open >= self.core.config.clients_max {
-            return Err(ConnectCode::ServerUnavailable);
+            return Err(ReasonCode::ServerUnavailable);
         }
         Ok(())
     }

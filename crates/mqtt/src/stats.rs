@@ -32,6 +32,10 @@ pub struct ServerStats {
     pub subscriptions: u64,
     /// How often a publisher was held back for a sink or a client.
     pub held_total: u64,
+    /// Sessions that ended because their clients were away for too long.
+    pub sessions_expired_total: u64,
+    /// PUBLISH packets that were acknowledged with a failure and went to nobody.
+    pub refused_total: u64,
     /// Milliseconds since the server was opened.
     pub uptime_ms: u64,
 }
@@ -48,11 +52,11 @@ pub struct ClientStats {
     pub persistent: bool,
     /// Its filters.
     pub subscriptions: u64,
-    /// QoS 1 messages (and retained ones) waiting for it.
+    /// Messages of QoS 1 and 2 (and retained ones) waiting for it.
     pub queued: u64,
     /// Bytes waiting for it.
     pub queued_bytes: u64,
-    /// QoS 1 messages sent and not acknowledged.
+    /// Messages of QoS 1 and 2 sent and not acknowledged to the end.
     pub inflight: u64,
     /// Messages sent to it.
     pub sent_total: u64,
@@ -71,6 +75,8 @@ pub(crate) struct Counters {
     pub(crate) bytes_received: Counter,
     pub(crate) bytes_sent: Counter,
     pub(crate) held: Counter,
+    pub(crate) expired: Counter,
+    pub(crate) refused: Counter,
 }
 
 /// A number that only grows, readable here and exported as a metric.
@@ -95,6 +101,8 @@ impl Counters {
             bytes_received: counter(metrics::counter!("thalweg_mqtt_received_bytes_total")),
             bytes_sent: counter(metrics::counter!("thalweg_mqtt_sent_bytes_total")),
             held: counter(metrics::counter!("thalweg_mqtt_publishers_held_total")),
+            expired: counter(metrics::counter!("thalweg_mqtt_sessions_expired_total")),
+            refused: counter(metrics::counter!("thalweg_mqtt_messages_refused_total")),
         }
     }
 }

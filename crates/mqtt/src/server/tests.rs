@@ -1,11 +1,14 @@
 //! The server over real sockets, with a client that knows no more than bytes.
 
 mod client;
+mod conformance;
+mod five;
 mod flood;
 mod held;
 mod kept;
 mod sinks;
 mod talk;
+mod three;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Server;
 use crate::config::MqttConfig;
+use crate::gate::Gate;
 use client::Client;
 
 /// A server on a folder of its own, or on one that a server before it left.
@@ -35,8 +39,20 @@ impl Running {
         Running::start_on(Arc::new(dir), config).await
     }
 
+    /// A server whose clients a gate decides about.
+    async fn start_guarded(gate: Arc<dyn Gate>) -> Running {
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        let (config, clock) = (MqttConfig::default(), Arc::new(SystemClock));
+        let server = Server::open_guarded(dir.path(), config, clock, gate).unwrap();
+        Running::of(dir, server).await
+    }
+
     async fn start_on(dir: Arc<TempDir>, config: MqttConfig) -> Running {
         let server = Server::open(dir.path(), config, Arc::new(SystemClock)).unwrap();
+        Running::of(dir, server).await
+    }
+
+    async fn of(dir: Arc<TempDir>, server: Server) -> Running {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let shutdown = CancellationToken::new();
