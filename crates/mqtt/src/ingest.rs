@@ -390,6 +390,9 @@ impl Ingest {
     }
 }
 
+/// Whose turn it is in a group, and on what terms.
+type Chosen = (Arc<Session>, Arc<Grant>);
+
 /// A batch parted by subscriber. Order within a subscriber is that of the batch.
 #[derive(Default)]
 struct Spread<'b, 'm> {
@@ -422,7 +425,7 @@ impl<'b, 'm> Spread<'b, 'm> {
         route: &Route,
         index: u32,
         message: &Message<'m>,
-        choose: &dyn Fn(&Share, &Message<'m>) -> Option<(Arc<Session>, Arc<Grant>)>,
+        choose: &dyn Fn(&Share, &Message<'m>) -> Option<Chosen>,
     ) {
         for slot in &route.sinks {
             match self.sinks.iter_mut().find(|(s, _)| s.id == slot.id) {

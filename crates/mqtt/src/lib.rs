@@ -11,6 +11,7 @@
 mod codec;
 mod config;
 mod core;
+mod deadlines;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;

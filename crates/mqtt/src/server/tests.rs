@@ -6,6 +6,7 @@ mod five;
 mod flood;
 mod held;
 mod kept;
+mod rumqttc_client;
 mod sinks;
 mod talk;
 mod three;

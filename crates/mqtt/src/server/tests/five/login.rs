@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::super::Running;
 use super::super::client::Client;
 use super::{Connect, auth, named, publish};
-use crate::config::MqttConfig;
 use crate::gate::{Admission, Exchange, Gate, Hello, OpenPass, Pass, Progress};
 use crate::message::Qos;
 use crate::reason::ReasonCode;
