@@ -19,6 +19,7 @@ use crate::error::MqttError;
 use crate::message::{Message, MessageSink, Qos};
 use crate::retained::RetainedMessages;
 use crate::route::{Route, RouteCache, Subscriber, Target};
+use crate::seats::Seats;
 use crate::session::{Delivered, LinkRef, Session, Terms};
 use crate::sink::SinkSlot;
 use crate::stats::{Counters, ServerStats};
@@ -32,6 +33,7 @@ pub(crate) struct Core {
     pub(crate) store: Store,
     pub(crate) counters: Counters,
     pub(crate) opened: UnixMillis,
+    pub(crate) seats: Seats,
     /// Cancelled by `close`: every link ends.
     pub(crate) closed: CancellationToken,
     /// Told when someone subscribes to `$SYS`.
@@ -70,6 +72,7 @@ impl Core {
         }
         let core = Core {
             opened: clock.now(),
+            seats: Seats::default(),
             config,
             clock,
             store,
@@ -113,6 +116,11 @@ impl Core {
 
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// Makes every route be looked up anew.
+    pub(crate) fn subscriptions_changed(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
     }
 
     /// Walks the subscriptions for a topic.

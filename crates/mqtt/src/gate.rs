@@ -8,6 +8,9 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
+
+use base::UnixMillis;
 
 use crate::message::Qos;
 use crate::reason::ReasonCode;
@@ -53,6 +56,12 @@ pub trait Pass: Send + Sync + 'static {
     /// Whether [`Pass::may_publish`] need not be asked.
     fn publishes_anything(&self) -> bool {
         false
+    }
+
+    /// Counts what the client has sent; how long it is to be held back, by not reading from it.
+    fn charge(&self, now: UnixMillis, messages: u64, bytes: u64) -> Duration {
+        let _ = (now, messages, bytes);
+        Duration::ZERO
     }
 
     /// Whom the log and the client's figures name; `None` when it is nobody in particular.

@@ -8,11 +8,15 @@
 //!
 //! Knows nothing of Kafka, HTTP or statements.
 
+mod accept;
 mod codec;
 mod config;
 mod core;
+mod door;
 mod error;
 mod gate;
+mod gatekeeping;
+mod guard;
 mod ingest;
 pub mod limits;
 mod link;
@@ -21,6 +25,7 @@ mod outbox;
 mod reason;
 mod retained;
 mod route;
+mod seats;
 mod server;
 mod session;
 mod sink;
@@ -29,14 +34,18 @@ mod store;
 mod topic;
 mod trie;
 mod upkeep;
+mod websocket;
 mod wire;
 mod writer;
 
 pub use config::{MqttConfig, StoreDurability};
+pub use door::Door;
 pub use error::MqttError;
 pub use gate::{
     Admission, Exchange, Gate, Hello, OpenGate, OpenPass, Origin, Pass, Password, Progress,
 };
+pub use gatekeeping::{Authorization, RatesConfig, SecurityConfig, WebSocketConfig};
+pub use guard::{Guard, GuardSettings, Refusal, Refused};
 pub use message::{Delivery, Message, MessageSink, Qos, Room};
 pub use reason::ReasonCode;
 pub use server::{Server, SubscriptionId};

@@ -8,9 +8,6 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use journal::JournalError;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +20,9 @@ use crate::message::{Message, Qos};
 use crate::session::{LinkRef, Session};
 use crate::store::Stored;
 use crate::topic::{TopicError, TopicFilter};
+use crate::wire::{ReadHalf, WriteHalf};
+use crate::gate::Origin;
+use crate::reason::ReasonCode;
 use crate::writer::write_link;
 
 /// Why a link ended.
@@ -59,7 +59,7 @@ struct Opening {
 
 struct Reader {
     core: Arc<Core>,
-    stream: OwnedReadHalf,
+    stream: ReadHalf,
     buffer: BytesMut,
     /// Bytes to make room for in the next read.
     read_bytes: usize,
@@ -70,14 +70,12 @@ struct Reader {
 /// `links` ends it, as it ends all links of its listener.
 pub(crate) async fn serve_link(
     core: Arc<Core>,
-    stream: TcpStream,
-    allowed: Result<(), ConnectCode>,
+    (read, mut write): (ReadHalf, WriteHalf),
+    _origin: Origin,
+    allowed: Result<(), ReasonCode>,
     links: CancellationToken,
 ) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "cannot set TCP_NODELAY");
-    }
-    let (read, mut write) = stream.into_split();
+    let allowed = allowed.map_err(|_| ConnectCode::ServerUnavailable);
     let mut reader = Reader {
         core: core.clone(),
         stream: read,
@@ -170,7 +168,7 @@ impl Reader {
     /// Reads the CONNECT and answers it.
     async fn open(
         &mut self,
-        write: &mut OwnedWriteHalf,
+        write: &mut WriteHalf,
         allowed: Result<(), ConnectCode>,
     ) -> Result<Opening, LinkEnd> {
         loop {
@@ -184,11 +182,7 @@ impl Reader {
                 return Err(LinkEnd::Protocol("the first packet is no CONNECT"));
             }
             let Ok(frame) = codec::frame(&self.buffer, bytes_max)? else {
-                self.stream
-                    .readable()
-                    .await
-                    .map_err(|e| LinkEnd::Closed(Some(e)))?;
-                self.read(0)?;
+                self.read(0).await?;
                 continue;
             };
             let len = frame.len;
@@ -321,11 +315,8 @@ impl Reader {
                 tokio::select! {
                     biased;
                     () = cancel.cancelled() => return LinkEnd::CutOff,
-                    ready = self.stream.readable() => {
-                        if let Err(error) = ready {
-                            return LinkEnd::Closed(Some(error));
-                        }
-                        match self.read(needed) {
+                    read = self.read(needed) => {
+                        match read {
                             Ok(0) => {}
                             Ok(_) => break,
                             Err(end) => return end,
@@ -347,14 +338,11 @@ impl Reader {
 
     /// Takes what is there; 0 when nothing was after all. `needed`: bytes that the packet at the
     /// front of the buffer needs in all.
-    fn read(&mut self, needed: usize) -> Result<usize, LinkEnd> {
+    async fn read(&mut self, needed: usize) -> Result<usize, LinkEnd> {
         // Grows as bytes come, not as a header claims.
         let missing = needed.saturating_sub(self.buffer.len());
         let room = self.read_bytes.max(missing.min(self.buffer.len()));
-        if self.buffer.capacity() - self.buffer.len() < room {
-            self.buffer.reserve(room);
-        }
-        match self.stream.try_read_buf(&mut self.buffer) {
+        match self.stream.read(&mut self.buffer, room).await {
             Ok(0) => Err(LinkEnd::Closed(None)),
             Ok(n) => {
                 self.core.counters.bytes_received.add(n as u64);

@@ -1,21 +1,19 @@
 //! The server as the process sees it: open, serve, subscribe, publish, close.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::Clock;
 use journal::{Disk, RealDisk};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use crate::codec::{ConnectCode, publish_bytes};
+use crate::accept;
+use crate::codec::publish_bytes;
 use crate::config::MqttConfig;
 use crate::core::Core;
+use crate::door::Door;
 use crate::error::MqttError;
-use crate::link::serve_link;
 use crate::message::{Message, MessageSink, Qos};
 use crate::stats::{ClientStats, ServerStats};
 use crate::store::Store;
@@ -66,42 +64,36 @@ impl Server {
         })
     }
 
-    /// Serves clients on `listener` until `shutdown` or [`Server::close`]; returns when the last
-    /// of its links is closed. May be called for several listeners.
+    /// Serves clients on `listener` that speak MQTT over plain TCP, see [`Server::serve_behind`].
     pub async fn serve(&self, listener: TcpListener, shutdown: CancellationToken) {
+        self.serve_behind(Door::default(), listener, shutdown).await;
+    }
+
+    /// Serves clients that come to `listener` through `door` until `shutdown` or
+    /// [`Server::close`]; returns when the last of its links is closed. May be called for several
+    /// listeners.
+    pub async fn serve_behind(
+        &self,
+        door: Door,
+        listener: TcpListener,
+        shutdown: CancellationToken,
+    ) {
         let core = &self.core;
         core.note_runtime();
         if core.claim_upkeep() {
             tokio::spawn(upkeep::run(core.clone()));
         }
-        let links = core.closed.child_token();
-        let tracker = TaskTracker::new();
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                () = shutdown.cancelled() => break,
-                () = core.closed.cancelled() => break,
-            };
-            match accepted {
-                Ok((stream, peer)) => {
-                    let open = tracker.len();
-                    if open >= 2 * core.config.clients_max {
-                        // So many that not even a refusal is affordable.
-                        continue;
-                    }
-                    let allowed = self.allowed(peer, open);
-                    tracker.spawn(serve_link(core.clone(), stream, allowed, links.clone()));
-                }
-                Err(error) => {
-                    // Out of descriptors, most likely: give links the time to end.
-                    tracing::warn!(%error, "cannot accept an MQTT connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-        links.cancel();
-        tracker.close();
-        tracker.wait().await;
+        accept::serve(core, door, listener, shutdown).await;
+    }
+
+    /// Resolves when the server is closed.
+    pub async fn closed(&self) {
+        self.core.closed.cancelled().await;
+    }
+
+    /// Makes passes be asked again who may receive what; call it when they may answer otherwise.
+    pub fn permissions_changed(&self) {
+        self.core.subscriptions_changed();
     }
 
     /// Adds an in-process subscriber. It gets the retained messages that match (with
@@ -189,21 +181,7 @@ impl Server {
             Err(error) => tracing::error!(%error, "closing the MQTT journal failed"),
         }
     }
-
-    /// There are no users yet, so only this machine's own clients are let in.
-    fn allowed(&self, peer: SocketAddr, open: usize) -> Result<(), ConnectCode> {
-        if !peer.ip().to_canonical().is_loopback() {
-            return Err(ConnectCode::NotAuthorized);
-        }
-        if open >= self.core.config.clients_max {
-            return Err(ConnectCode::ServerUnavailable);
-        }
-        Ok(())
-    }
 }
-
-/// Between two tries to accept when the system refuses.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests;

@@ -71,6 +71,7 @@ pub(crate) struct Counters {
     pub(crate) bytes_received: Counter,
     pub(crate) bytes_sent: Counter,
     pub(crate) held: Counter,
+    pub(crate) handshakes_failed: Counter,
 }
 
 /// A number that only grows, readable here and exported as a metric.
@@ -95,6 +96,7 @@ impl Counters {
             bytes_received: counter(metrics::counter!("thalweg_mqtt_received_bytes_total")),
             bytes_sent: counter(metrics::counter!("thalweg_mqtt_sent_bytes_total")),
             held: counter(metrics::counter!("thalweg_mqtt_publishers_held_total")),
+            handshakes_failed: counter(metrics::counter!("thalweg_mqtt_handshakes_failed_total")),
         }
     }
 }

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use tokio::io::AsyncWriteExt;
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::Core;
 use crate::limits::WRITE_BYTES_KEPT;
 use crate::session::{Output, Session};
+use crate::wire::WriteHalf;
 
 /// Writes a session's output until the link is no longer the session's.
 pub(crate) async fn write_link(
@@ -17,7 +16,7 @@ pub(crate) async fn write_link(
     session: Arc<Session>,
     link: u64,
     cancel: CancellationToken,
-    mut write: OwnedWriteHalf,
+    mut write: WriteHalf,
 ) {
     let mut bytes = Vec::new();
     let patience = core.config.stalled_subscriber_timeout.0;
