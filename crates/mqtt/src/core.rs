@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::MqttConfig;
 use crate::error::MqttError;
-use crate::message::{Message, MessageSink, Qos};
+use crate::gate::Gate;
+use crate::message::{Message, MessageSink, Qos, RetainedMessage};
 use crate::retained::RetainedMessages;
 use crate::route::{Route, RouteCache, Subscriber, Target};
 use crate::seats::Seats;
@@ -30,6 +31,7 @@ use crate::trie::Trie;
 pub(crate) struct Core {
     pub(crate) config: MqttConfig,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) gate: Arc<dyn Gate>,
     pub(crate) store: Store,
     pub(crate) counters: Counters,
     pub(crate) opened: UnixMillis,
@@ -57,6 +59,7 @@ impl Core {
     pub(crate) fn new(
         config: MqttConfig,
         clock: Arc<dyn Clock>,
+        gate: Arc<dyn Gate>,
         store: Store,
         recovered: Recovered,
     ) -> Self {
@@ -75,6 +78,7 @@ impl Core {
             seats: Seats::default(),
             config,
             clock,
+            gate,
             store,
             counters: Counters::new(),
             closed: CancellationToken::new(),
@@ -128,7 +132,10 @@ impl Core {
         let mut route = Route::default();
         self.subscriptions
             .read()
-            .matches(topic, &mut |_, target| route.add(target));
+            .matches(topic, &mut |_, target| match target {
+                Target::Session(session, _) if !session.may_receive(topic) => {}
+                target => route.add(target),
+            });
         route
     }
 
@@ -186,10 +193,15 @@ impl Core {
         connack: impl FnOnce(bool) -> Vec<u8>,
     ) -> Result<Arc<Session>, JournalError> {
         let now = self.clock.now();
+        let is_judged = !link.pass.publishes_anything();
         let mut sessions = self.sessions.lock();
         if let Some(old) = sessions.get(client_id).cloned() {
             if old.persistent && !clean {
                 old.attach(link, &connack(true), now);
+                if is_judged {
+                    // It may be another user's now.
+                    self.subscriptions_changed();
+                }
                 return Ok(old);
             }
             self.end_locked(&mut sessions, &old)?;
@@ -306,7 +318,8 @@ impl Core {
     ) -> bool {
         // Under the lock, so that a message retained now is queued behind the one it replaces.
         let retained = self.retained.lock();
-        let found = retained.matching(filter);
+        let mut found = retained.matching(filter);
+        found.retain(|message| session.may_receive(&message.topic));
         if session.retained_waiting() + found.len() > self.config.retained_messages_max {
             return false;
         }
@@ -456,6 +469,21 @@ impl Core {
                 .any(|(s, _)| s.holds_back(&self.config, now))
     }
 
+    pub(crate) fn retained_messages(
+        &self,
+        filter: &TopicFilter,
+        count: usize,
+    ) -> Vec<RetainedMessage> {
+        let found = self.retained.lock().matching(filter);
+        let told = |message: Arc<Stored>| RetainedMessage {
+            topic: message.topic.to_string(),
+            payload: message.payload.to_vec(),
+            qos: message.qos,
+            received: message.received,
+        };
+        found.into_iter().take(count).map(told).collect()
+    }
+
     // Upkeep.
 
     /// Puts all that lives into the journal again and gives back what lies before.
@@ -517,6 +545,10 @@ impl Core {
             retained_bytes,
             subscriptions: self.subscriptions.read().len() as u64,
             held_total: c.held.total(),
+            refused_total: c.refused.total(),
+            handshakes_failed_total: c.handshakes_failed.total(),
+            connections_total: self.seats.total(),
+            clients_maximum: self.seats.most(),
             uptime_ms: u64::try_from(self.clock.now().since(self.opened).as_millis())
                 .unwrap_or(u64::MAX),
         }

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::codec::{self, PUBACK, PUBREC, Publish};
 use crate::core::Core;
 use crate::error::MqttError;
+use crate::gate::Pass;
 use crate::link::LinkEnd;
 use crate::message::{Message, Qos};
 use crate::route::{Route, RouteCache};
@@ -27,6 +28,9 @@ pub(crate) struct Ingest {
     session: Arc<Session>,
     link: u64,
     cancel: CancellationToken,
+    pass: Arc<dyn Pass>,
+    /// Whether the pass need not be asked for each topic.
+    is_free: bool,
     routes: RouteCache,
 }
 
@@ -69,6 +73,20 @@ impl<'a> Batch<'a> {
         self.acks.is_empty() && self.messages.is_empty()
     }
 
+    /// Adds the acknowledgement of a publish that is not handed on.
+    pub(crate) fn push_refused(&mut self, publish: &Publish<'_>) {
+        match publish.qos {
+            Qos::AtMostOnce => {}
+            Qos::AtLeastOnce => self.acks.push((PUBACK, publish.id)),
+            Qos::ExactlyOnce => self.acks.push((PUBREC, publish.id)),
+        }
+    }
+
+    /// How many messages it holds.
+    pub(crate) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
     /// Adds a publish. `known`: its QoS 2 identifier is taken, so it was handed on before.
     pub(crate) fn push(&mut self, publish: &Publish<'a>, known: bool) {
         match publish.qos {
@@ -104,14 +122,37 @@ impl Ingest {
         session: Arc<Session>,
         link: u64,
         cancel: CancellationToken,
+        pass: Arc<dyn Pass>,
     ) -> Self {
         Ingest {
+            is_free: pass.publishes_anything(),
+            pass,
             core,
             session,
             link,
             cancel,
             routes: RouteCache::default(),
         }
+    }
+
+    /// What the client may do.
+    pub(crate) fn pass(&self) -> &Arc<dyn Pass> {
+        &self.pass
+    }
+
+    /// Whether the client may publish this. A refusal is counted; 3.1.1 has no word for it, so
+    /// that the message is acknowledged and goes to nobody (section 3.3.5).
+    pub(crate) fn may_publish(&self, publish: &Publish<'_>) -> bool {
+        if self.is_free {
+            return true;
+        }
+        let asked = self
+            .pass
+            .may_publish(publish.topic, publish.qos, publish.retain);
+        if asked.is_err() {
+            self.core.counters.refused.add(1);
+        }
+        asked.is_ok()
     }
 
     /// Hands on a batch and acknowledges it.

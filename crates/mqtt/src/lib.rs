@@ -31,6 +31,7 @@ mod session;
 mod sink;
 mod stats;
 mod store;
+mod sys;
 mod topic;
 mod trie;
 mod upkeep;
@@ -46,7 +47,7 @@ pub use gate::{
 };
 pub use gatekeeping::{Authorization, RatesConfig, SecurityConfig, WebSocketConfig};
 pub use guard::{Guard, GuardSettings, Refusal, Refused};
-pub use message::{Delivery, Message, MessageSink, Qos, Room};
+pub use message::{Delivery, Message, MessageSink, Qos, RetainedMessage, Room};
 pub use reason::ReasonCode;
 pub use server::{Server, SubscriptionId};
 pub use stats::{ClientStats, ServerStats};

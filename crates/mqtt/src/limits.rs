@@ -116,3 +116,6 @@ pub const BRIDGE_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Installations that a message may have come through before a bridge drops it.
 pub const BRIDGE_HOPS_MAX: usize = 16;
+
+/// Clients that are named in `$SYS` for what was dropped for them.
+pub const SYS_CLIENTS_MAX: usize = 1_000;

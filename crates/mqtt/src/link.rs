@@ -21,7 +21,7 @@ use crate::session::{LinkRef, Session};
 use crate::store::Stored;
 use crate::topic::{TopicError, TopicFilter};
 use crate::wire::{ReadHalf, WriteHalf};
-use crate::gate::Origin;
+use crate::gate::{Hello, Origin, Pass, Password};
 use crate::reason::ReasonCode;
 use crate::writer::write_link;
 
@@ -53,6 +53,7 @@ struct Opening {
     session: Arc<Session>,
     link: u64,
     cancel: CancellationToken,
+    pass: Arc<dyn Pass>,
     keep_alive: Option<Duration>,
     will: Option<(Arc<Stored>, bool)>,
 }
@@ -64,6 +65,7 @@ struct Reader {
     /// Bytes to make room for in the next read.
     read_bytes: usize,
     links: CancellationToken,
+    origin: Origin,
 }
 
 /// Serves one accepted connection until it ends. `allowed`: the peer may connect at all.
@@ -71,7 +73,7 @@ struct Reader {
 pub(crate) async fn serve_link(
     core: Arc<Core>,
     (read, mut write): (ReadHalf, WriteHalf),
-    _origin: Origin,
+    origin: Origin,
     allowed: Result<(), ReasonCode>,
     links: CancellationToken,
 ) {
@@ -82,6 +84,7 @@ pub(crate) async fn serve_link(
         buffer: BytesMut::new(),
         read_bytes: READ_BYTES_IDLE,
         links: links.clone(),
+        origin,
     };
     let deadline = Instant::now() + core.config.connect_timeout.0;
     let opening = tokio::select! {
@@ -103,6 +106,7 @@ pub(crate) async fn serve_link(
         session,
         link,
         cancel,
+        pass,
         keep_alive,
         will,
     } = opening;
@@ -116,7 +120,7 @@ pub(crate) async fn serve_link(
         cancel.clone(),
         write,
     ));
-    let mut ingest = Ingest::new(core.clone(), session.clone(), link, cancel.clone());
+    let mut ingest = Ingest::new(core.clone(), session.clone(), link, cancel.clone(), pass);
     let end = reader
         .run(&mut ingest, &session, link, &cancel, keep_alive)
         .await;
@@ -187,7 +191,7 @@ impl Reader {
             };
             let len = frame.len;
             let opened = match codec::decode(frame) {
-                Ok(Packet::Connect(connect)) => self.admit(&connect, allowed),
+                Ok(Packet::Connect(connect)) => self.admit(&connect, allowed).await,
                 Ok(_) => return Err(LinkEnd::Protocol("the first packet is no CONNECT")),
                 Err(error @ DecodeError::UnsupportedVersion(_)) => {
                     Err((ConnectCode::UnacceptableProtocol, LinkEnd::Decode(error)))
@@ -211,7 +215,7 @@ impl Reader {
         }
     }
 
-    fn admit(
+    async fn admit(
         &self,
         connect: &Connect<'_>,
         allowed: Result<(), ConnectCode>,
@@ -219,7 +223,6 @@ impl Reader {
         let core = &self.core;
         if let Err(code) = allowed {
             let reason = match code {
-                ConnectCode::NotAuthorized => "clients must be on this machine: there are no users",
                 _ => "as many clients as mqtt.clients_max allows are connected",
             };
             return Err((code, LinkEnd::Protocol(reason)));
@@ -240,6 +243,21 @@ impl Reader {
             let end = LinkEnd::Protocol("a client id is needed, of at most 1024 bytes");
             return Err((ConnectCode::IdentifierRejected, end));
         }
+        let hello = Hello {
+            client_id: &client_id,
+            username: connect.username,
+            password: connect.password.map(Password),
+            origin: &self.origin,
+        };
+        let refused = |code| {
+            let end = LinkEnd::Protocol("the client is refused: see mqtt.security");
+            (connect_code(code), end)
+        };
+        let pass = core.gate.admit(&hello).await.map_err(refused)?;
+        if let Some(will) = &connect.will {
+            pass.may_publish(will.topic, will.qos, will.retain)
+                .map_err(refused)?;
+        }
         core.expire_sessions_by_the_minute();
         if !clean && !core.has_room_for_session(&client_id) {
             let end = LinkEnd::Protocol("as many sessions as mqtt.sessions_max allows are kept");
@@ -249,6 +267,7 @@ impl Reader {
         let link_ref = LinkRef {
             number: link,
             version: connect.version,
+            pass: pass.clone(),
             cancel: cancel.clone(),
         };
         let connack = |present| {
@@ -279,6 +298,7 @@ impl Reader {
             session,
             link,
             cancel,
+            pass,
             keep_alive,
             will,
         })
@@ -300,9 +320,21 @@ impl Reader {
             let processed = self.process(&buffer, ingest, session, link).await;
             self.buffer = buffer;
             let needed = match processed {
-                Ok((used, needed)) => {
-                    self.buffer.advance(used);
-                    needed
+                Ok(done) => {
+                    self.buffer.advance(done.used);
+                    let now = self.core.clock.now();
+                    let wait = ingest
+                        .pass()
+                        .charge(now, done.messages, done.used as u64);
+                    if !wait.is_zero() {
+                        // Who sends more than allowed is not read meanwhile.
+                        self.core.counters.held.add(1);
+                        tokio::select! {
+                            () = tokio::time::sleep(wait) => {}
+                            () = cancel.cancelled() => return LinkEnd::CutOff,
+                        }
+                    }
+                    done.needed
                 }
                 Err(end) => return end,
             };
@@ -358,25 +390,30 @@ impl Reader {
         }
     }
 
-    /// Handles all whole packets of the buffer; gives the bytes used and the bytes that the next
-    /// packet needs in all.
+    /// Handles all whole packets of the buffer.
     async fn process(
         &self,
         buffer: &[u8],
         ingest: &mut Ingest,
         session: &Arc<Session>,
         link: u64,
-    ) -> Result<(usize, usize), LinkEnd> {
+    ) -> Result<Processed, LinkEnd> {
         let bytes_max = usize::try_from(self.core.config.packet_bytes_max.0).unwrap_or(usize::MAX);
         let received = self.core.clock.now();
         let mut batch = Batch::new(received);
         let (mut used, mut known) = (0, "");
+        let mut messages = 0;
         loop {
             let frame = match codec::frame(&buffer[used..], bytes_max) {
                 Ok(Ok(frame)) => frame,
                 Ok(Err(needed)) => {
+                    messages += batch.len() as u64;
                     ingest.take(batch).await?;
-                    return Ok((used, needed));
+                    return Ok(Processed {
+                        used,
+                        needed,
+                        messages,
+                    });
                 }
                 Err(error) => {
                     ingest.take(batch).await?;
@@ -393,6 +430,10 @@ impl Reader {
                             .await?;
                         return Err(LinkEnd::Protocol("$SYS topics are the server's own"));
                     }
+                    Ok(publish) if !ingest.may_publish(&publish) => {
+                        messages += 1;
+                        batch.push_refused(&publish);
+                    }
                     Ok(publish) => {
                         known = publish.topic;
                         let taken = publish.qos == Qos::ExactlyOnce
@@ -406,6 +447,7 @@ impl Reader {
                 }
                 continue;
             }
+            messages += batch.len() as u64;
             ingest
                 .take(std::mem::replace(&mut batch, Batch::new(received)))
                 .await?;
@@ -476,12 +518,16 @@ async fn subscribe(
     let mut codes = Vec::with_capacity(parsed.len());
     let mut granted = Vec::new();
     for (filter, asked) in &parsed {
-        let Some(filter) = filter else {
+        let allowed = filter.as_ref().and_then(|filter| {
+            let qos = ingest.pass().may_subscribe(filter, *asked).ok()?;
+            Some((filter, qos))
+        });
+        let Some((filter, asked)) = allowed else {
             codes.push(codec::SUBSCRIBE_FAILED);
             continue;
         };
         let qos = loop {
-            match core.subscribe_client(session, filter, *asked) {
+            match core.subscribe_client(session, filter, asked) {
                 Ok(qos) => break qos,
                 Err(error) => ingest.journal_room(error).await?,
             }
@@ -516,6 +562,24 @@ async fn wait_for_acks(session: &Session, cancel: &CancellationToken) -> Result<
             () = told => {}
             () = cancel.cancelled() => return Err(LinkEnd::CutOff),
         }
+    }
+}
+
+/// What one look through the buffer did.
+struct Processed {
+    /// Bytes used.
+    used: usize,
+    /// Bytes that the next packet needs in all.
+    needed: usize,
+    /// PUBLISH packets among them.
+    messages: u64,
+}
+
+fn connect_code(code: ReasonCode) -> ConnectCode {
+    match code {
+        ReasonCode::BadUserNameOrPassword => ConnectCode::BadUserNameOrPassword,
+        ReasonCode::NotAuthorized | ReasonCode::Banned => ConnectCode::NotAuthorized,
+        _ => ConnectCode::ServerUnavailable,
     }
 }
 

@@ -18,7 +18,7 @@ pub enum Qos {
 }
 
 /// One message, borrowed from the read buffer of the connection that brought it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Message<'a> {
     /// The topic it was published to; always a valid name.
     pub topic: &'a str,
@@ -31,6 +31,19 @@ pub struct Message<'a> {
     /// (MQTT-3.3.1-8, -9).
     pub retain: bool,
     /// When the server read it from its publisher.
+    pub received: UnixMillis,
+}
+
+/// A retained message, for whoever looks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetainedMessage {
+    /// Its topic.
+    pub topic: String,
+    /// Its payload.
+    pub payload: Vec<u8>,
+    /// The quality with which it was published.
+    pub qos: Qos,
+    /// When it was published.
     pub received: UnixMillis,
 }
 

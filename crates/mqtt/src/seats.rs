@@ -1,7 +1,7 @@
 //! How many connections are open, over all listeners.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::reason::ReasonCode;
 
@@ -9,6 +9,8 @@ use crate::reason::ReasonCode;
 #[derive(Default)]
 pub(crate) struct Seats {
     taken: Arc<AtomicUsize>,
+    most: AtomicUsize,
+    total: AtomicU64,
 }
 
 /// One connection's place; given back when it is dropped.
@@ -23,11 +25,23 @@ impl Seats {
     /// too many as well.
     pub(crate) fn take(&self, seats_max: usize) -> Option<Seat> {
         let number = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most.fetch_max(number.min(seats_max), Ordering::Relaxed);
+        self.total.fetch_add(1, Ordering::Relaxed);
         let seat = Seat {
             taken: self.taken.clone(),
             number,
         };
         (number <= seats_max.saturating_mul(2)).then_some(seat)
+    }
+
+    /// The most that were taken at one time, as far as they were allowed.
+    pub(crate) fn most(&self) -> u64 {
+        self.most.load(Ordering::Relaxed) as u64
+    }
+
+    /// Connections that came.
+    pub(crate) fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
     }
 }
 
@@ -58,6 +72,7 @@ mod tests {
         let allowed: Vec<bool> = held.iter().map(|seat| seat.allowed(2).is_ok()).collect();
         assert_eq!(allowed, [true, true, false, false]);
         assert!(seats.take(2).is_none());
+        assert_eq!((seats.most(), seats.total()), (2, 5));
         drop(held);
         assert!(seats.take(2).unwrap().allowed(2).is_ok());
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::Clock;
-use journal::{Disk, RealDisk};
+use journal::{Disk, JournalError, RealDisk};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +14,8 @@ use crate::config::MqttConfig;
 use crate::core::Core;
 use crate::door::Door;
 use crate::error::MqttError;
-use crate::message::{Message, MessageSink, Qos};
+use crate::gate::{Gate, OpenGate};
+use crate::message::{Message, MessageSink, Qos, RetainedMessage};
 use crate::stats::{ClientStats, ServerStats};
 use crate::store::Store;
 use crate::topic::{TopicFilter, TopicName};
@@ -44,10 +45,23 @@ impl Server {
         config: MqttConfig,
         clock: Arc<dyn Clock>,
     ) -> Result<Server, MqttError> {
-        Server::open_on(Arc::new(RealDisk), dir, config, clock)
+        Server::open_guarded(dir, config, clock, Arc::new(OpenGate))
     }
 
-    /// As [`Server::open`], on a disk of the caller's choice.
+    /// As [`Server::open`], with a gate that decides about clients.
+    ///
+    /// # Errors
+    /// As [`Server::open`].
+    pub fn open_guarded(
+        dir: &Path,
+        config: MqttConfig,
+        clock: Arc<dyn Clock>,
+        gate: Arc<dyn Gate>,
+    ) -> Result<Server, MqttError> {
+        Server::open_on(Arc::new(RealDisk), dir, config, clock, gate)
+    }
+
+    /// As [`Server::open_guarded`], on a disk of the caller's choice.
     ///
     /// # Errors
     /// As [`Server::open`].
@@ -56,11 +70,12 @@ impl Server {
         dir: &Path,
         config: MqttConfig,
         clock: Arc<dyn Clock>,
+        gate: Arc<dyn Gate>,
     ) -> Result<Server, MqttError> {
         config.check()?;
         let (store, recovered) = Store::open(disk, dir, &config)?;
         Ok(Server {
-            core: Arc::new(Core::new(config, clock, store, recovered)),
+            core: Arc::new(Core::new(config, clock, gate, store, recovered)),
         })
     }
 
@@ -146,6 +161,29 @@ impl Server {
     /// The server's figures now.
     pub fn stats(&self) -> ServerStats {
         self.core.stats()
+    }
+
+    /// The retained messages of a filter, in the order of their topics, at most `count`.
+    pub fn retained(&self, filter: &TopicFilter, count: usize) -> Vec<RetainedMessage> {
+        self.core.retained_messages(filter, count)
+    }
+
+    /// Waits until all that was published so far and has to be kept has the configured durability.
+    ///
+    /// # Errors
+    /// [`MqttError::Journal`] when the journal does not work.
+    pub async fn all_stored(&self) -> Result<(), MqttError> {
+        let journal = |source| MqttError::Journal {
+            doing: "write",
+            source,
+        };
+        loop {
+            match self.core.store.mark() {
+                Ok(wait) => return wait.await.map_err(journal),
+                Err(JournalError::Busy) => self.core.store.room(0).await,
+                Err(error) => return Err(journal(error)),
+            }
+        }
     }
 
     /// The figures of every session, in the order of client ids.

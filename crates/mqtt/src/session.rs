@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::codec::{self, Version};
 use crate::config::MqttConfig;
+use crate::gate::Pass;
 use crate::message::{Message, Qos};
 use crate::outbox::{Outbox, Queued, bytes_max};
 use crate::stats::ClientStats;
@@ -54,6 +55,7 @@ pub(crate) struct Session {
 pub(crate) struct LinkRef {
     pub(crate) number: u64,
     pub(crate) version: Version,
+    pub(crate) pass: Arc<dyn Pass>,
     pub(crate) cancel: CancellationToken,
 }
 
@@ -229,6 +231,15 @@ impl Session {
         }
         drop(state);
         self.wake.notify_one();
+    }
+
+    /// Whether its client may see messages of a topic. One that is away was asked when it
+    /// subscribed, and is asked again when it is back.
+    pub(crate) fn may_receive(&self, topic: &str) -> bool {
+        let state = self.state.lock();
+        let pass = state.link.as_ref().map(|link| link.pass.clone());
+        drop(state);
+        pass.is_none_or(|pass| pass.may_receive(topic))
     }
 
     /// Retained messages that still wait in the queue.
@@ -452,7 +463,9 @@ impl Session {
 
     pub(crate) fn stats(&self) -> ClientStats {
         let state = self.state.lock();
+        let link = state.link.as_ref();
         ClientStats {
+            user: link.and_then(|link| link.pass.user().map(str::to_owned)),
             client_id: self.client_id.to_string(),
             connected: state.link.is_some(),
             persistent: self.persistent,

@@ -99,6 +99,7 @@ pub(crate) enum ConnectCode {
     UnacceptableProtocol = 1,
     IdentifierRejected = 2,
     ServerUnavailable = 3,
+    BadUserNameOrPassword = 4,
     NotAuthorized = 5,
 }
 

@@ -1,7 +1,9 @@
 //! The server over real sockets, with a client that knows no more than bytes.
 
 mod client;
+mod doors;
 mod flood;
+mod guarded;
 mod held;
 mod kept;
 mod sinks;
@@ -18,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Server;
 use crate::config::MqttConfig;
+use crate::door::Door;
 use client::Client;
 
 /// A server on a folder of its own, or on one that a server before it left.
@@ -37,12 +40,17 @@ impl Running {
 
     async fn start_on(dir: Arc<TempDir>, config: MqttConfig) -> Running {
         let server = Server::open(dir.path(), config, Arc::new(SystemClock)).unwrap();
+        Running::serve(dir, server, Door::default()).await
+    }
+
+    /// Serves `server` behind a door.
+    async fn serve(dir: Arc<TempDir>, server: Server, door: Door) -> Running {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let shutdown = CancellationToken::new();
         let serving = tokio::spawn({
             let (server, shutdown) = (server.clone(), shutdown.clone());
-            async move { server.serve(listener, shutdown).await }
+            async move { server.serve_behind(door, listener, shutdown).await }
         });
         Running {
             server,

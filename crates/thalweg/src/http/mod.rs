@@ -13,6 +13,7 @@ mod gzip;
 mod issuer;
 mod limits;
 mod link;
+mod mqtt;
 mod ports;
 mod serve;
 mod sign_in;
@@ -39,6 +40,7 @@ pub use certificate::with_certificates;
 pub use config::{HttpConfig, Section};
 pub use door::{Routes, Straight};
 pub use issuer::{is_private, keep_keys};
+pub use self::mqtt::{MqttParts, mqtt_routes};
 pub use ports::Ports;
 pub use serve::serve;
 pub use sign_in::{SignIn, SignInConfig};
@@ -52,7 +54,7 @@ pub struct Process {
     /// Renders the metrics.
     pub metrics: PrometheusHandle,
     /// The MQTT server, if that role runs here.
-    pub mqtt: Option<mqtt::Server>,
+    pub mqtt: Option<::mqtt::Server>,
     /// The fleet, if that role runs here.
     pub fleet: Option<Arc<fleet::Fleet>>,
     /// The event store, if that role runs here.
