@@ -580,7 +580,13 @@ mod tests {
             async move { access.changed_since(seen).await }
         });
         access
-            .grant(Principal::user("ann"), Grant { role: crate::Role::Viewer, class: None })
+            .grant(
+                Principal::user("ann"),
+                Grant {
+                    role: crate::Role::Viewer,
+                    class: None,
+                },
+            )
             .unwrap();
         let told = tokio::time::timeout(std::time::Duration::from_secs(60), waiting);
         assert_ne!(told.await.unwrap().unwrap(), seen);

@@ -213,17 +213,22 @@ impl Acl {
     /// MQTT topics are named by a filter, and three operations are known.
     fn check_mqtt(&self) -> Result<(), AccessError> {
         if self.pattern_type == PatternType::Prefixed {
-            let reason = "MQTT topics are named by a filter: write LITERAL and end the name with /#";
+            let reason =
+                "MQTT topics are named by a filter: write LITERAL and end the name with /#";
             return Err(AccessError::invalid("pattern type", reason));
         }
         let levels: Vec<&str> = self.resource_name.split('/').collect();
-        let is_filter = levels.iter().enumerate().all(|(index, level)| match *level {
-            "#" => index + 1 == levels.len(),
-            "+" => true,
-            level => !level.contains(['#', '+', '\0']),
-        });
+        let is_filter = levels
+            .iter()
+            .enumerate()
+            .all(|(index, level)| match *level {
+                "#" => index + 1 == levels.len(),
+                "+" => true,
+                level => !level.contains(['#', '+', '\0']),
+            });
         if !is_filter {
-            let reason = "write an MQTT filter: + and # stand for whole levels, # for the last ones";
+            let reason =
+                "write an MQTT filter: + and # stand for whole levels, # for the last ones";
             return Err(AccessError::invalid("resource name", reason));
         }
         let known = [

@@ -6,10 +6,12 @@ use access::TlsConfig;
 use base::{ByteSize, HumanDuration};
 use serde::{Deserialize, Serialize};
 
+use crate::bridge::BridgeConfig;
 use crate::error::MqttError;
 use crate::gatekeeping::{Gatekeeping, RatesConfig, SecurityConfig, WebSocketConfig};
 use crate::guard::GuardSettings;
-use crate::limits::REMAINING_BYTES_MAX;
+use crate::limits::{REMAINING_BYTES_MAX, TOPIC_ALIASES_MAX};
+use crate::topic::check_name;
 
 /// Settings of the MQTT server; every key has a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,8 +31,18 @@ pub struct MqttConfig {
     pub queue_messages_max: usize,
     /// Bytes waiting for one client, connected or away.
     pub queue_bytes_max: ByteSize,
-    /// QoS 1 messages sent to one client and not acknowledged yet.
+    /// Messages of QoS 1 and 2 sent to one client and not acknowledged yet.
     pub inflight_max: u16,
+    /// Messages of QoS 1 and 2 that a client of MQTT 5.0 may send before the first is
+    /// acknowledged; one that sends more is disconnected.
+    pub receive_maximum: u16,
+    /// Topics that one client may give a number to; "0" for none.
+    pub topic_aliases_max: u16,
+    /// The longest keep-alive that a client of MQTT 5.0 may have; "0" leaves it to the client.
+    pub keep_alive_max: HumanDuration,
+    /// What the server answers when a client of MQTT 5.0 asks for response information: this, and
+    /// the client's id. Empty: nothing.
+    pub response_topic_prefix: String,
     /// Persistent sessions, also of clients that are away.
     pub sessions_max: usize,
     /// How long a persistent session outlives its last link; "0" keeps it for ever.
@@ -60,6 +72,8 @@ pub struct MqttConfig {
     pub security: SecurityConfig,
     /// What one client or user may use.
     pub rates: RatesConfig,
+    /// Connections to other brokers.
+    pub bridges: Vec<BridgeConfig>,
 }
 
 /// The level at which a stored message counts as stored.
@@ -76,6 +90,14 @@ pub enum StoreDurability {
 }
 
 impl MqttConfig {
+    /// Seconds that a session may outlive its link; `u32::MAX` for ever.
+    pub(crate) fn session_expiry_s(&self) -> u32 {
+        match self.session_expiry.0.as_secs() {
+            0 => u32::MAX,
+            seconds => u32::try_from(seconds).unwrap_or(u32::MAX),
+        }
+    }
+
     /// Checks the relations between keys.
     ///
     /// # Errors
@@ -99,6 +121,7 @@ impl MqttConfig {
             ("clients_max", self.clients_max),
             ("queue_messages_max", self.queue_messages_max),
             ("inflight_max", usize::from(self.inflight_max)),
+            ("receive_maximum", usize::from(self.receive_maximum)),
             ("sessions_max", self.sessions_max),
         ] {
             if value == 0 {
@@ -117,8 +140,29 @@ impl MqttConfig {
                 return wrong(key, "must be longer than 0".to_owned());
             }
         }
+        for bridge in &self.bridges {
+            if let Err(error) = bridge.check() {
+                return wrong("bridges", format!("cannot be used: {error}"));
+            }
+        }
         if let Some((key, problem)) = self.gatekeeping().problem() {
             return wrong(key, problem);
+        }
+        if self.topic_aliases_max > TOPIC_ALIASES_MAX {
+            return wrong(
+                "topic_aliases_max",
+                format!("must be at most {TOPIC_ALIASES_MAX}"),
+            );
+        }
+        if self.keep_alive_max.0.as_secs() > u64::from(u16::MAX) {
+            return wrong("keep_alive_max", format!("must be at most {}s", u16::MAX));
+        }
+        let prefix = &self.response_topic_prefix;
+        if !prefix.is_empty() && check_name(prefix).is_err() {
+            return wrong(
+                "response_topic_prefix",
+                "must be the front of a topic, without '+' and '#'".to_owned(),
+            );
         }
         Ok(())
     }
@@ -157,6 +201,10 @@ impl Default for MqttConfig {
             queue_messages_max: 100_000,
             queue_bytes_max: ByteSize::mib(8),
             inflight_max: 128,
+            receive_maximum: 1_024,
+            topic_aliases_max: 64,
+            keep_alive_max: seconds(0),
+            response_topic_prefix: String::new(),
             sessions_max: 100_000,
             session_expiry: seconds(7 * 24 * 3_600),
             retained_messages_max: 1_000_000,
@@ -170,6 +218,7 @@ impl Default for MqttConfig {
             websocket: WebSocketConfig::default(),
             security: SecurityConfig::default(),
             rates: RatesConfig::default(),
+            bridges: Vec::new(),
         }
     }
 }

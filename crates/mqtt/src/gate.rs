@@ -71,7 +71,7 @@ pub trait Pass: Send + Sync + 'static {
 }
 
 /// A login in several steps: AUTH packets of MQTT 5.0 (section 4.12).
-pub trait Exchange: Send {
+pub trait Exchange: Send + Sync {
     /// Takes what the client says (the authentication data of its CONNECT or AUTH).
     fn step(&mut self, data: &[u8]) -> Progress;
 }

@@ -28,6 +28,16 @@ pub const WRITE_BYTES_KEPT: usize = 16 * 1024;
 /// Bytes: how far the writer fills its buffer from the queue before it writes.
 pub const WRITE_BYTES_FILL: usize = 64 * 1024;
 
+/// Topics that one link may give a number to, in each direction: what is kept for them is a
+/// name each, for as long as the link lasts.
+pub const TOPIC_ALIASES_MAX: u16 = 1_024;
+
+/// Milliseconds that a link which is ended may take to read why, and what was owed to it.
+pub const FAREWELL_MS_MAX: u64 = 1_000;
+
+/// Bytes of authentication data in one packet: what its two-byte length can carry.
+pub const AUTH_DATA_BYTES_MAX: usize = 65_535;
+
 /// Topics whose subscribers one link remembers; beyond, it forgets all and starts anew.
 pub const ROUTES_CACHED: usize = 4_096;
 
@@ -119,3 +129,6 @@ pub const BRIDGE_HOPS_MAX: usize = 16;
 
 /// Clients that are named in `$SYS` for what was dropped for them.
 pub const SYS_CLIENTS_MAX: usize = 1_000;
+
+/// Clients that the metrics name for what was dropped for them: a collector keeps every series.
+pub const METRICS_CLIENTS_MAX: usize = 100;

@@ -25,7 +25,8 @@ impl Seats {
     /// too many as well.
     pub(crate) fn take(&self, seats_max: usize) -> Option<Seat> {
         let number = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
-        self.most.fetch_max(number.min(seats_max), Ordering::Relaxed);
+        self.most
+            .fetch_max(number.min(seats_max), Ordering::Relaxed);
         self.total.fetch_add(1, Ordering::Relaxed);
         let seat = Seat {
             taken: self.taken.clone(),

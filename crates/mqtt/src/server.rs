@@ -18,7 +18,7 @@ use crate::gate::{Gate, OpenGate};
 use crate::message::{Message, MessageSink, Qos, RetainedMessage};
 use crate::stats::{ClientStats, ServerStats};
 use crate::store::Store;
-use crate::topic::{TopicFilter, TopicName};
+use crate::topic::{TopicFilter, TopicName, check_name};
 use crate::upkeep;
 
 /// The MQTT server; clones are the same server.
@@ -45,7 +45,7 @@ impl Server {
         config: MqttConfig,
         clock: Arc<dyn Clock>,
     ) -> Result<Server, MqttError> {
-        Server::open_guarded(dir, config, clock, Arc::new(OpenGate))
+        Server::open_on(Arc::new(RealDisk), dir, config, clock, Arc::new(OpenGate))
     }
 
     /// As [`Server::open`], with a gate that decides about clients.
@@ -106,11 +106,6 @@ impl Server {
         self.core.closed.cancelled().await;
     }
 
-    /// Makes passes be asked again who may receive what; call it when they may answer otherwise.
-    pub fn permissions_changed(&self) {
-        self.core.subscriptions_changed();
-    }
-
     /// Adds an in-process subscriber. It gets the retained messages that match (with
     /// [`Message::retain`] set, from another task) and every message that flows from now on. One
     /// sink under several subscriptions gets a message once for each that matches.
@@ -137,25 +132,40 @@ impl Server {
         qos: Qos,
         retain: bool,
     ) -> Result<(), MqttError> {
-        let bytes = publish_bytes(topic.as_str().len(), payload.len());
-        let bytes_max = usize::try_from(self.core.config.packet_bytes_max.0).unwrap_or(usize::MAX);
-        if bytes > bytes_max {
-            return Err(MqttError::TooLarge { bytes, bytes_max });
-        }
         let received = self.core.clock.now();
         let message = Message {
             topic: topic.as_str(),
             payload,
             qos,
-            retain: false,
             received,
+            ..Message::default()
         };
-        self.core.publish(&message, retain)
+        self.publish_message(&message, retain)
     }
 
     /// Resolves when a publish to `topic` that was [`MqttError::Busy`] is worth another try.
     pub async fn room(&self, topic: &TopicName) {
         self.core.room(topic.as_str()).await;
+    }
+
+    /// Publishes a message with all that MQTT 5.0 says of one, as [`Server::publish`] does.
+    ///
+    /// # Errors
+    /// As [`Server::publish`], and [`MqttError::Topic`] for a topic that is no name.
+    pub fn publish_message(&self, message: &Message<'_>, retain: bool) -> Result<(), MqttError> {
+        check_name(message.topic)?;
+        let properties = message.properties.bytes().len();
+        let bytes = publish_bytes(message.topic.len(), message.payload.len(), properties);
+        let bytes_max = usize::try_from(self.core.config.packet_bytes_max.0).unwrap_or(usize::MAX);
+        if bytes > bytes_max {
+            return Err(MqttError::TooLarge { bytes, bytes_max });
+        }
+        self.core.publish(message, retain)
+    }
+
+    /// Makes passes be asked again who may receive what; call it when they may answer otherwise.
+    pub fn permissions_changed(&self) {
+        self.core.subscriptions_changed();
     }
 
     /// The server's figures now.

@@ -49,7 +49,11 @@ fn publish_all(core: &Core, loads: &mut Loads) {
     loads.update(core.clock.now(), &stats);
     for (name, of_minutes) in loads.told() {
         for (minutes, load) in MINUTES.into_iter().zip(of_minutes) {
-            publish(core, &format!("load/{name}/{minutes}min"), &format!("{load:.2}"));
+            publish(
+                core,
+                &format!("load/{name}/{minutes}min"),
+                &format!("{load:.2}"),
+            );
         }
     }
     // Only clients that lost something, so that a healthy server with many stays quiet.
@@ -70,12 +74,22 @@ fn numbers(stats: &ServerStats, clients: &[ClientStats]) -> Vec<(&'static str, u
         ("clients/disconnected", away),
         ("clients/total", stats.sessions),
         ("clients/maximum", stats.clients_maximum),
+        ("clients/expired", stats.sessions_expired_total),
         ("messages/received", stats.messages_received_total),
         ("messages/sent", stats.messages_sent_total),
         ("messages/inflight", sum(|client| client.inflight)),
-        ("messages/stored", sum(|client| client.queued) + stats.retained),
-        ("store/messages/count", sum(|client| client.queued) + stats.retained),
-        ("store/messages/bytes", sum(|client| client.queued_bytes) + stats.retained_bytes),
+        (
+            "messages/stored",
+            sum(|client| client.queued) + stats.retained,
+        ),
+        (
+            "store/messages/count",
+            sum(|client| client.queued) + stats.retained,
+        ),
+        (
+            "store/messages/bytes",
+            sum(|client| client.queued_bytes) + stats.retained_bytes,
+        ),
         ("publish/messages/received", stats.messages_received_total),
         ("publish/messages/sent", stats.messages_sent_total),
         ("publish/messages/dropped", stats.dropped_total),
@@ -187,7 +201,10 @@ mod tests {
         // Nobody looks for five minutes, and nothing came.
         loads.update(UnixMillis(3_900_000), &stats);
         let (_, of_minutes) = loads.told().next().unwrap();
-        assert!(of_minutes[0] < 5.0 && of_minutes[1] > 200.0, "{of_minutes:?}");
+        assert!(
+            of_minutes[0] < 5.0 && of_minutes[1] > 200.0,
+            "{of_minutes:?}"
+        );
         // A clock that goes back changes nothing.
         loads.update(UnixMillis(1), &stats);
         assert_eq!(loads.told().next().unwrap().1, of_minutes);

@@ -262,8 +262,13 @@ mod tests {
         let (near, far) = tokio::io::duplex(1 << 16);
         let mut request = "ws://here/".into_client_request().unwrap();
         let protocol = HeaderValue::from_static("mqtt");
-        request.headers_mut().insert("sec-websocket-protocol", protocol);
-        let (server, client) = tokio::join!(accept(near, &[], FRAME_BYTES_MAX), client_async(request, far));
+        request
+            .headers_mut()
+            .insert("sec-websocket-protocol", protocol);
+        let (server, client) = tokio::join!(
+            accept(near, &[], FRAME_BYTES_MAX),
+            client_async(request, far)
+        );
         let (client, response) = client.unwrap();
         assert_eq!(response.headers()["sec-websocket-protocol"], "mqtt");
         (server.unwrap(), client)
@@ -274,7 +279,10 @@ mod tests {
         let (mut server, mut client) = pair().await;
         client.send(Message::binary(b"ab".to_vec())).await.unwrap();
         client.send(Message::Ping(Bytes::new())).await.unwrap();
-        client.send(Message::binary(b"cdef".to_vec())).await.unwrap();
+        client
+            .send(Message::binary(b"cdef".to_vec()))
+            .await
+            .unwrap();
         let mut got = [0; 6];
         server.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"abcdef");
@@ -317,7 +325,10 @@ mod tests {
     async fn who_speaks_no_mqtt_is_told_by_http() {
         let (near, far) = tokio::io::duplex(1 << 16);
         let request = "ws://here/".into_client_request().unwrap();
-        let (server, client) = tokio::join!(accept(near, &[], FRAME_BYTES_MAX), client_async(request, far));
+        let (server, client) = tokio::join!(
+            accept(near, &[], FRAME_BYTES_MAX),
+            client_async(request, far)
+        );
         assert!(server.is_err());
         let Err(Error::Http(response)) = client else {
             panic!("was let in");

@@ -11,13 +11,13 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 /// Where a link's bytes come from.
 pub(crate) enum ReadHalf {
     Tcp(OwnedReadHalf),
-    Other(Box<dyn AsyncRead + Send + Sync + Unpin>),
+    Other(Box<dyn AsyncRead + Send + Unpin>),
 }
 
 /// Where a link's bytes go.
 pub(crate) enum WriteHalf {
     Tcp(OwnedWriteHalf),
-    Other(Box<dyn AsyncWrite + Send + Sync + Unpin>),
+    Other(Box<dyn AsyncWrite + Send + Unpin>),
 }
 
 /// Parts a TCP connection.
@@ -31,7 +31,7 @@ pub(crate) fn of_tcp(stream: TcpStream) -> (ReadHalf, WriteHalf) {
 
 /// Parts any other connection.
 pub(crate) fn of_stream(
-    stream: impl AsyncRead + AsyncWrite + Send + Sync + Unpin + 'static,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
 ) -> (ReadHalf, WriteHalf) {
     let (read, write) = tokio::io::split(stream);
     (

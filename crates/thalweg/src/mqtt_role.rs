@@ -56,8 +56,9 @@ pub struct MqttRole {
     pub tls: Option<Arc<Tls>>,
     /// Users and ACLs, where clients are judged by them.
     pub access: Option<Arc<Access>>,
+    /// Its connections to other brokers.
+    pub bridges: Arc<Bridges>,
     guard: Option<Arc<Guard>>,
-    bridges: Arc<Bridges>,
     origins: Arc<[String]>,
 }
 

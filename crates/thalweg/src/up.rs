@@ -122,6 +122,7 @@ async fn serve(
         started: Instant::now(),
         metrics,
         mqtt: parts.mqtt.as_ref().map(|role| role.server.clone()),
+        bridges: parts.mqtt.as_ref().map(|role| role.bridges.clone()),
         fleet: parts.fleet.clone(),
         streams: parts.streams.clone(),
         tls: parts.ports.with_tls(),
@@ -239,7 +240,15 @@ async fn mqtt_listeners(
     for (name, address, is_tls) in further_listeners(mqtt) {
         let known = allow_remote || mqtt.knows_every_client(is_tls);
         let wanted = wanted && address.is_some();
-        further.push(optional((wanted, known), name, address.unwrap_or_default(), endpoints).await?);
+        further.push(
+            optional(
+                (wanted, known),
+                name,
+                address.unwrap_or_default(),
+                endpoints,
+            )
+            .await?,
+        );
     }
     let mut further = further.into_iter();
     let mut next = || further.next().flatten();

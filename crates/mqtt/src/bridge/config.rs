@@ -173,7 +173,10 @@ impl BridgeConfig {
 
 impl BridgeTopic {
     fn check(&self) -> Result<(), String> {
-        for (what, text) in [("here", self.local_filter()), ("there", self.remote_filter())] {
+        for (what, text) in [
+            ("here", self.local_filter()),
+            ("there", self.remote_filter()),
+        ] {
             if let Err(error) = text.parse::<TopicFilter>() {
                 return Err(format!("'{text}' is no filter {what}: {error}"));
             }
@@ -291,7 +294,13 @@ mod tests {
         assert_eq!(of("mqtt://127.0.0.1:1/"), is("127.0.0.1", 1, false));
         assert_eq!(of("mqtt://[::1]:7"), is("::1", 7, false));
         assert_eq!(of("mqtt://[::1]"), is("::1", 1883, false));
-        for wrong in ["b.example", "http://b", "mqtt://", "mqtt://b:x", "mqtt://u:p@b"] {
+        for wrong in [
+            "b.example",
+            "http://b",
+            "mqtt://",
+            "mqtt://b:x",
+            "mqtt://u:p@b",
+        ] {
             assert_eq!(of(wrong), None, "{wrong}");
         }
     }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{
     Filter, Packet, PubAckReason, Publish, RetainForwardRule, SubscribeReasonCode,
 };
-use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::{AsyncClient, Event, EventLoop, MqttOptions};
 use rumqttc::{Outgoing, TlsConfiguration, Transport};
 use tokio::sync::mpsc;
@@ -43,13 +43,19 @@ pub(super) async fn run(bridge: Arc<Bridge>, server: Server, stop: CancellationT
         if bridge.connects.load(Ordering::Relaxed) > connects {
             pause = BRIDGE_PAUSE_MIN;
         }
-        // Told once for each new problem, not at each try.
-        let mut problem = bridge.problem.lock();
-        if *problem != ended {
-            tracing::warn!(bridge = name, address, problem = ended, "a bridge is not connected");
-            *problem = ended;
+        {
+            // Told once for each new problem, not at each try.
+            let mut problem = bridge.problem.lock();
+            if *problem != ended {
+                tracing::warn!(
+                    bridge = name,
+                    address,
+                    problem = ended,
+                    "a bridge is not connected"
+                );
+                *problem = ended;
+            }
         }
-        drop(problem);
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = stop.cancelled() => return,
@@ -72,6 +78,7 @@ async fn connected(bridge: &Bridge, server: &Server) -> String {
         server,
         client,
         told,
+        early: VecDeque::new(),
         unnamed: VecDeque::new(),
         in_flight: HashMap::new(),
         is_in: false,
@@ -101,7 +108,10 @@ async fn options(bridge: &Bridge) -> Result<MqttOptions, String> {
             let read = tokio::fs::read_to_string(path).await;
             let text =
                 read.map_err(|error| format!("password_file = {}: {error}", path.display()))?;
-            text.lines().next().unwrap_or_default().clone_into(&mut password);
+            text.lines()
+                .next()
+                .unwrap_or_default()
+                .clone_into(&mut password);
         }
         options.set_credentials(user, password);
     }
@@ -132,6 +142,8 @@ struct Link<'b> {
     server: &'b Server,
     client: AsyncClient,
     told: mpsc::Receiver<Result<Event, String>>,
+    /// Events that had to be taken before their turn.
+    early: VecDeque<Result<Event, String>>,
     /// Numbers of messages that were given to the client, which has not said under which packet
     /// identifier they go.
     unnamed: VecDeque<u64>,
@@ -150,9 +162,12 @@ impl Link<'_> {
                 return problem;
             }
             let bridge = self.bridge;
-            let event = tokio::select! {
-                event = self.told.recv() => event,
-                () = bridge.queue.wake.notified(), if self.is_in => continue,
+            let event = match self.early.pop_front() {
+                Some(event) => Some(event),
+                None => tokio::select! {
+                    event = self.told.recv() => event,
+                    () = bridge.queue.wake.notified(), if self.is_in => continue,
+                },
             };
             let Some(event) = event else {
                 return "the client ended".to_owned();
@@ -214,7 +229,11 @@ impl Link<'_> {
                     |code: &SubscribeReasonCode| matches!(code, SubscribeReasonCode::Success(_));
                 if let Some(code) = ack.return_codes.iter().find(|code| !is_granted(code)) {
                     let problem = format!("the other server refuses a subscription: {code:?}");
-                    tracing::warn!(bridge = bridge.config.name, problem, "a bridge lacks a way in");
+                    tracing::warn!(
+                        bridge = bridge.config.name,
+                        problem,
+                        "a bridge lacks a way in"
+                    );
                     *bridge.problem.lock() = problem;
                 }
             }
@@ -227,7 +246,11 @@ impl Link<'_> {
                     ack.reason,
                     PubAckReason::Success | PubAckReason::NoMatchingSubscribers
                 );
-                let counter = if is_taken { &bridge.sent } else { &bridge.refused };
+                let counter = if is_taken {
+                    &bridge.sent
+                } else {
+                    &bridge.refused
+                };
                 counter.fetch_add(1, Ordering::Relaxed);
                 if !is_taken {
                     let (bridge, reason) = (&bridge.config.name, ack.reason);
@@ -301,10 +324,11 @@ impl Link<'_> {
         let mut batch = vec![first];
         let mut others = Vec::new();
         while batch.len() < BRIDGE_BATCH {
-            match self.told.try_recv() {
-                Ok(Ok(Event::Incoming(Packet::Publish(publish)))) => batch.push(publish),
-                Ok(other) => others.push(other),
-                Err(_) => break,
+            let early = self.early.pop_front();
+            match early.or_else(|| self.told.try_recv().ok()) {
+                Some(Ok(Event::Incoming(Packet::Publish(publish)))) => batch.push(publish),
+                Some(other) => others.push(other),
+                None => break,
             }
         }
         let mut is_acknowledged = false;
@@ -316,8 +340,9 @@ impl Link<'_> {
             let stored = self.server.all_stored().await;
             stored.map_err(|error| base::report(&error))?;
         }
+        let client = self.client.clone();
         for publish in &batch {
-            let acknowledged = self.client.ack(publish);
+            let acknowledged = client.ack(publish);
             tokio::pin!(acknowledged);
             // While events wait to be taken the client sends nothing: they are taken meanwhile.
             loop {
@@ -332,12 +357,8 @@ impl Link<'_> {
                 }
             }
         }
-        for other in others {
-            match other? {
-                // One of those that came meanwhile: alone, as there are few.
-                Event::Incoming(Packet::Publish(publish)) => Box::pin(self.take(publish)).await?,
-                event => Box::pin(self.handle(event)).await?,
-            }
+        for other in others.into_iter().rev() {
+            self.early.push_front(other);
         }
         Ok(())
     }

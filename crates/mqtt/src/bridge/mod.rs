@@ -8,9 +8,10 @@
 //! # Loops
 //!
 //! A message carries the user property [`PATH`] with the installations that it came through. One
-//! that comes back to its installation is dropped and counted; one that came in by a bridge does not
-//! go out by the same one; and what we publish there is not sent back to us (the option "no local").
-//! Servers that drop user properties of MQTT 5.0 on the way can still make a loop.
+//! that a bridge brings back to its installation is dropped and counted; one that went out once does
+//! not go out again; one that came in by a bridge does not go out by the same one; and what we
+//! publish there is not sent back to us (the option "no local"). In a ring of bridges a message
+//! goes around once. Servers that drop user properties of MQTT 5.0 on the way can still make a loop.
 //!
 //! Bridges stand in the configuration, or are added at run time and kept in `bridges.json`.
 
@@ -19,9 +20,9 @@ mod link;
 mod properties;
 mod queue;
 mod sink;
-mod tls;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -431,6 +432,7 @@ fn write_whole(dir: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 /// The user property with the installations that a message came through, separated by commas.
 pub const PATH: &str = "thalweg-path";
 const KEPT_FILE: &str = "bridges.json";
-const ID_FILE: &str = "installation";
+/// No bridge can have this name.
+const ID_FILE: &str = "installation.id";
 /// Of a UUID's digits: enough that two installations do not meet.
 const ID_CHARS: usize = 12;

@@ -9,15 +9,32 @@ use crate::bridge::PATH;
 use crate::codec::Properties;
 use crate::limits::BRIDGE_HOPS_MAX;
 
-/// Whether a message came in by the bridge of this name of this installation.
-pub(super) fn came_by(properties: &Properties<'_>, id: &str, bridge: &str) -> bool {
+/// What a message's path says about going out by a bridge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It may go.
+    Free,
+    /// It came in by this bridge.
+    Back,
+    /// It went out from this installation before, and came around.
+    Loop,
+}
+
+/// The way of a message out by the bridge of this name of this installation.
+pub(super) fn way_out(properties: &Properties<'_>, id: &str, bridge: &str) -> Way {
     if properties.is_empty() {
-        return false;
+        return Way::Free;
     }
-    let is_way = |step: &str| step.split_once('/') == Some((id, bridge));
-    properties
-        .user()
-        .any(|(name, value)| name == PATH && value.split(',').any(is_way))
+    let paths = properties.user().filter(|(name, _)| *name == PATH);
+    for step in paths.flat_map(|(_, path)| path.split(',')) {
+        if step == id {
+            return Way::Loop;
+        }
+        if step.split_once('/') == Some((id, bridge)) {
+            return Way::Back;
+        }
+    }
+    Way::Free
 }
 
 /// What goes out beside the payload: the message's own properties, and its path with this
@@ -78,9 +95,7 @@ pub(super) fn incoming(properties: &PublishProperties, id: &str, bridge: &str) -
 }
 
 /// The user properties without the path, and the path.
-fn parted<'a>(
-    pairs: impl Iterator<Item = (&'a str, &'a str)>,
-) -> (Vec<(String, String)>, String) {
+fn parted<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> (Vec<(String, String)>, String) {
     let (mut own, mut path) = (Vec::new(), String::new());
     for (name, value) in pairs {
         if name == PATH {
@@ -122,7 +137,10 @@ mod tests {
             message_expiry_interval: Some(30),
             response_topic: Some("answers".to_owned()),
             correlation_data: Some(Bytes::from_static(b"42")),
-            user_properties: vec![("k".to_owned(), "1".to_owned()), ("k".to_owned(), "2".to_owned())],
+            user_properties: vec![
+                ("k".to_owned(), "1".to_owned()),
+                ("k".to_owned(), "2".to_owned()),
+            ],
             content_type: Some("text/plain".to_owned()),
             ..PublishProperties::default()
         };
@@ -131,8 +149,9 @@ mod tests {
         assert!(properties.is_text());
         assert_eq!(properties.content_type(), Some("text/plain"));
         assert_eq!(properties.message_expiry_s(), Some(30));
-        assert!(came_by(&properties, "here", "cloud"));
-        assert!(!came_by(&properties, "here", "other"));
+        assert_eq!(way_out(&properties, "here", "cloud"), Way::Back);
+        assert_eq!(way_out(&properties, "here", "other"), Way::Free);
+        assert_eq!(way_out(&properties, "there", "cloud"), Way::Free);
         let now = UnixMillis(1_000);
         let out = outgoing(&properties, "here", Some(UnixMillis(3_500)), now);
         assert_eq!(out.message_expiry_interval, Some(3));
@@ -146,6 +165,10 @@ mod tests {
         assert_eq!(got, expected);
         // Back here by another way.
         assert_eq!(incoming(&out, "here", "other"), None);
+        // Published here by another server, it does not go out again.
+        let came = incoming(&out, "there", "up").unwrap();
+        let around = Properties::stored(&came);
+        assert_eq!(way_out(&around, "here", "other"), Way::Loop);
         // Elsewhere it is welcome.
         assert!(incoming(&out, "there", "up").is_some());
     }

@@ -455,7 +455,10 @@ mod tests {
         drop(queue);
         disk.power_on();
         let queue = open(&disk, bounds());
-        let got: Vec<Parcel> = drain(&queue).into_iter().map(|(_, parcel)| parcel).collect();
+        let got: Vec<Parcel> = drain(&queue)
+            .into_iter()
+            .map(|(_, parcel)| parcel)
+            .collect();
         // Nothing that was not done is missing; some that was may come again.
         let first = got.len();
         assert!((100..=300).contains(&first), "{first}");

@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
+use crate::bridge::Bridge;
 use crate::bridge::config::BridgeTopic;
+use crate::bridge::properties::{self, Way};
 use crate::bridge::queue::{Offered, Parcel};
-use crate::bridge::{Bridge, properties};
 use crate::message::{Delivery, Message, MessageSink, Qos, Room};
 
 /// Takes the messages of one topic of a bridge.
@@ -30,8 +31,13 @@ impl Outlet {
     /// The message as it goes; none when it came by this bridge, or has no topic there.
     fn parcel(&self, message: &Message<'_>) -> Option<Parcel> {
         let bridge = &self.bridge;
-        if properties::came_by(&message.properties, &bridge.id, &bridge.config.name) {
-            return None;
+        match properties::way_out(&message.properties, &bridge.id, &bridge.config.name) {
+            Way::Free => {}
+            Way::Back => return None,
+            Way::Loop => {
+                bridge.looped.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
         }
         let Some(topic) = self.topic.to_remote(message.topic) else {
             bridge.refused.fetch_add(1, Ordering::Relaxed);

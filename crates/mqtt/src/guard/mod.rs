@@ -6,6 +6,7 @@
 //! was right is remembered for a while. Instead of a password an API token or a JSON Web Token may
 //! be shown. Changed ACLs hold at once for clients that are connected; they stay connected.
 
+mod exchange;
 mod pass;
 mod refusals;
 mod rules;
@@ -22,14 +23,14 @@ use base::{Clock, UnixMillis};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use crate::gate::{Admission, Gate, Hello, Pass};
+use crate::gate::{Admission, Exchange, Gate, Hello, Pass};
 use crate::guard::pass::ClientPass;
 use crate::limits::{LOGIN_REFUSED_WAIT, LOGINS_AT_ONCE_MAX, LOGINS_WAITING_MAX, RATE_WINDOW};
 use crate::reason::ReasonCode;
 use crate::server::Server;
 
-pub use refusals::{Refusal, Refused};
 use refusals::Refusals;
+pub use refusals::{Refusal, Refused};
 
 /// What a guard goes by.
 #[derive(Clone, Debug, Default)]
@@ -124,11 +125,17 @@ impl Gate for Guard {
     fn admit<'a>(&'a self, hello: &'a Hello<'a>) -> Admission<'a> {
         Box::pin(async move {
             let admitted = self.shared.admit(hello).await;
-            admitted.map(|pass| pass as Arc<dyn Pass>).map_err(|(code, reason)| {
-                self.shared.note(hello, code, reason);
-                code
-            })
+            admitted
+                .map(|pass| pass as Arc<dyn Pass>)
+                .map_err(|(code, reason)| {
+                    self.shared.note(hello, code, reason);
+                    code
+                })
         })
+    }
+
+    fn exchange(&self, method: &str, hello: &Hello<'_>) -> Option<Box<dyn Exchange>> {
+        exchange::begin(&self.shared, method, hello)
     }
 }
 
@@ -140,14 +147,9 @@ impl Shared {
         let ip = hello.origin.peer.ip().to_canonical();
         self.connects(ip)?;
         let principal = self.principal(hello, ip).await?;
-        self.seat(&principal)?;
-        let host = ip.to_string();
-        Ok(Arc::new(ClientPass::new(
-            Arc::clone(self),
-            principal,
-            hello.client_id,
-            host,
-        )))
+        let pass = ClientPass::new(Arc::clone(self), principal, hello.client_id, ip.to_string());
+        pass.take_seat()?;
+        Ok(Arc::new(pass))
     }
 
     /// Counts a connection of an address against its quota.
@@ -212,8 +214,7 @@ impl Shared {
             name.to_owned(),
             text.to_owned(),
         );
-        let checked =
-            tokio::task::spawn_blocking(move || passwords.check(now, &name, &text)).await;
+        let checked = tokio::task::spawn_blocking(move || passwords.check(now, &name, &text)).await;
         match checked {
             Ok(Some(principal)) => Ok(principal),
             _ => {
@@ -243,7 +244,7 @@ impl Shared {
         no
     }
 
-    /// Takes one of the connections that a user may have; [`ClientPass`] gives it back.
+    /// Counts one of the connections that a user may have; [`ClientPass`] gives it back.
     fn seat(&self, principal: &Principal) -> Result<(), No> {
         let max = self.settings.clients_per_user_max;
         if max == 0 {

@@ -1,6 +1,7 @@
 //! What one client may do, and how much of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use access::{Bound, Meters, Principal};
@@ -10,7 +11,7 @@ use parking_lot::Mutex;
 use crate::gate::Pass;
 use crate::guard::refusals::{Refusal, Refused};
 use crate::guard::rules::{Rules, Whose};
-use crate::guard::{Shared, Sharer};
+use crate::guard::{No, Shared, Sharer};
 use crate::limits::{CLIENT_RATE_WINDOW, RATE_WINDOW};
 use crate::message::Qos;
 use crate::reason::ReasonCode;
@@ -25,6 +26,8 @@ pub(super) struct ClientPass {
     /// By which state of the ACLs, and the rules.
     rules: Mutex<Option<(u64, Arc<Rules>)>>,
     own: Mutex<Own>,
+    /// Whether it counts among its user's clients.
+    is_seated: AtomicBool,
 }
 
 /// What the client has sent of what it alone may.
@@ -51,7 +54,15 @@ impl ClientPass {
                 messages: meters(),
                 bytes: meters(),
             }),
+            is_seated: AtomicBool::new(false),
         }
+    }
+
+    /// Takes one of the connections that the user may have, until the pass is dropped.
+    pub(super) fn take_seat(&self) -> Result<(), No> {
+        self.shared.seat(&self.principal)?;
+        self.is_seated.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The rules, where ACLs are followed for this client.
@@ -172,7 +183,9 @@ impl ClientPass {
 
 impl Drop for ClientPass {
     fn drop(&mut self) {
-        self.shared.unseat(&self.principal);
+        if self.is_seated.load(Ordering::Relaxed) {
+            self.shared.unseat(&self.principal);
+        }
     }
 }
 

@@ -245,8 +245,16 @@ mod tests {
         ];
         for (pattern, filter, covers, touches) in cases {
             let pattern_of = Pattern::of(pattern, None);
-            assert_eq!(pattern_of.covers(filter), covers, "{pattern} covers {filter}");
-            assert_eq!(pattern_of.touches(filter), touches, "{pattern} touches {filter}");
+            assert_eq!(
+                pattern_of.covers(filter),
+                covers,
+                "{pattern} covers {filter}"
+            );
+            assert_eq!(
+                pattern_of.touches(filter),
+                touches,
+                "{pattern} touches {filter}"
+            );
         }
     }
 

@@ -12,7 +12,7 @@ use base::{Clock, SystemClock, UnixMillis};
 use tempfile::TempDir;
 
 use super::{Guard, GuardSettings, Refused};
-use crate::gate::{Gate, Hello, Origin, Pass, Password};
+use crate::gate::{Gate, Hello, Origin, Pass, Password, Progress};
 use crate::message::Qos;
 use crate::reason::ReasonCode;
 
@@ -127,9 +127,16 @@ async fn who_has_to_say_who_they_are_shows_a_password_a_token_or_a_certificate()
     }
     let refusals = guard.refusals(100);
     assert_eq!(refusals.len(), 8);
-    assert!(refusals.iter().all(|refusal| refusal.what == Refused::Connect));
+    assert!(
+        refusals
+            .iter()
+            .all(|refusal| refusal.what == Refused::Connect)
+    );
     let told = serde_json::to_string(&refusals).unwrap();
-    assert!(!told.contains("pencil") && !told.contains(&expired), "{told}");
+    assert!(
+        !told.contains("pencil") && !told.contains(&expired),
+        "{told}"
+    );
 }
 
 #[tokio::test]
@@ -151,7 +158,9 @@ async fn acls_decide_and_their_changes_hold_at_once() {
     let house = House::new();
     house.allow("ann", Operation::Write, "up/%c/#");
     let guard = house.guard(asks());
-    let pass = enter(&guard, Some("ann"), Some("pencil"), None).await.unwrap();
+    let pass = enter(&guard, Some("ann"), Some("pencil"), None)
+        .await
+        .unwrap();
     assert!(!pass.publishes_anything());
     let publish = |topic| pass.may_publish(topic, Qos::AtLeastOnce, false);
     assert_eq!(publish("up/c/t"), Ok(()));
@@ -163,7 +172,10 @@ async fn acls_decide_and_their_changes_hold_at_once() {
     assert_eq!(subscribe(), Ok(Qos::AtLeastOnce));
     assert!(pass.may_receive("down/ann/x") && !pass.may_receive("down/bob/x"));
     let newest = &guard.refusals(1)[0];
-    assert_eq!((newest.what, newest.topic.as_str()), (Refused::Subscribe, "down/ann/x"));
+    assert_eq!(
+        (newest.what, newest.topic.as_str()),
+        (Refused::Subscribe, "down/ann/x")
+    );
 }
 
 #[tokio::test]
@@ -182,7 +194,9 @@ async fn super_users_and_places_without_acls_are_free() {
         ..asks()
     });
     for guard in [by_name, without] {
-        let pass = enter(&guard, Some("ann"), Some("pencil"), None).await.unwrap();
+        let pass = enter(&guard, Some("ann"), Some("pencil"), None)
+            .await
+            .unwrap();
         assert_eq!(pass.may_publish("any", Qos::AtMostOnce, false), Ok(()));
         assert!(pass.may_receive("any"));
     }
@@ -210,14 +224,19 @@ async fn who_sends_more_than_allowed_waits() {
         client_byte_rate: 1_000_000,
         ..asks()
     });
-    let pass = enter(&guard, Some("ann"), Some("pencil"), None).await.unwrap();
+    let pass = enter(&guard, Some("ann"), Some("pencil"), None)
+        .await
+        .unwrap();
     let now = UnixMillis(1_000_000);
     assert_eq!(pass.charge(now, 100, 1_000), Duration::ZERO);
     // The window holds one second's messages; half a second's more wait that long.
     assert_eq!(pass.charge(now, 50, 0), Duration::from_millis(500));
     let later = UnixMillis(1_010_000);
     assert_eq!(pass.charge(later, 1, 1), Duration::ZERO);
-    assert_eq!(pass.charge(later, 0, 1_500_000 - 1), Duration::from_millis(500));
+    assert_eq!(
+        pass.charge(later, 0, 1_500_000 - 1),
+        Duration::from_millis(500)
+    );
 }
 
 #[tokio::test]
@@ -254,4 +273,33 @@ async fn an_address_connects_so_often() {
         last = entered.map(drop);
     }
     assert_eq!(last, Err(ReasonCode::ConnectionRateExceeded));
+}
+
+#[tokio::test]
+async fn scram_proves_a_user_and_wrong_words_do_not() {
+    let house = House::new();
+    let changes = PasswordForm::changes(&[PasswordForm::ScramSha256], "eve", "pencil", 4_096);
+    house.access.alter_users(&changes.unwrap()).unwrap();
+    let guard = house.guard(asks());
+    let origin = origin(None);
+    let hello = Hello {
+        client_id: "c",
+        username: None,
+        password: None,
+        origin: &origin,
+    };
+    assert!(guard.exchange("GSSAPI", &hello).is_none());
+    let mut login = guard.exchange("SCRAM-SHA-256", &hello).unwrap();
+    let Progress::Continue(challenge) = login.step(b"n,,n=eve,r=abc") else {
+        panic!("no challenge");
+    };
+    let challenge = String::from_utf8(challenge).unwrap();
+    let nonce = challenge.split(',').next().unwrap().to_owned();
+    let proof = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    let last = format!("c=biws,{nonce},p={proof}");
+    let Progress::Refused(code) = login.step(last.as_bytes()) else {
+        panic!("was let in by a wrong proof");
+    };
+    assert_eq!(code, ReasonCode::NotAuthorized);
+    assert_eq!(guard.refusals(1)[0].what, Refused::Connect);
 }

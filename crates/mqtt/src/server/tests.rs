@@ -1,13 +1,16 @@
 //! The server over real sockets, with a client that knows no more than bytes.
 
 mod client;
+mod conformance;
 mod doors;
+mod five;
 mod flood;
 mod guarded;
 mod held;
 mod kept;
 mod sinks;
 mod talk;
+mod three;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::Server;
 use crate::config::MqttConfig;
 use crate::door::Door;
+use crate::gate::Gate;
 use client::Client;
 
 /// A server on a folder of its own, or on one that a server before it left.
@@ -38,8 +42,20 @@ impl Running {
         Running::start_on(Arc::new(dir), config).await
     }
 
+    /// A server whose clients a gate decides about.
+    async fn start_guarded(gate: Arc<dyn Gate>) -> Running {
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        let (config, clock) = (MqttConfig::default(), Arc::new(SystemClock));
+        let server = Server::open_guarded(dir.path(), config, clock, gate).unwrap();
+        Running::of(dir, server).await
+    }
+
     async fn start_on(dir: Arc<TempDir>, config: MqttConfig) -> Running {
         let server = Server::open(dir.path(), config, Arc::new(SystemClock)).unwrap();
+        Running::of(dir, server).await
+    }
+
+    async fn of(dir: Arc<TempDir>, server: Server) -> Running {
         Running::serve(dir, server, Door::default()).await
     }
 

@@ -37,7 +37,12 @@ pub struct Fields {
     transactional_id: Option<String>,
     /// To the MQTT topics of this filter, in which %c and %u as whole levels are the client's id and
     /// the user's name; read is to receive, write to publish, describe to subscribe.
-    #[arg(long, value_name = "FILTER", group = "resource", conflicts_with = "prefixed")]
+    #[arg(
+        long,
+        value_name = "FILTER",
+        group = "resource",
+        conflicts_with = "prefixed"
+    )]
     mqtt_topic: Option<String>,
     /// To the cluster.
     #[arg(long, group = "resource")]

@@ -120,9 +120,7 @@ impl Client {
         let builder = builder
             .with_safe_default_protocol_versions()
             .map_err(|error| unusable(&error))?;
-        Ok(builder
-            .with_root_certificates(roots)
-            .with_no_client_auth())
+        Ok(builder.with_root_certificates(roots).with_no_client_auth())
     }
 
     /// True when the caller asked for JSON.

@@ -139,7 +139,9 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
 
 async fn retained(client: &Client, filter: &str, clear: bool) -> Result<(), Failure> {
     let path = "/api/v1/mqtt/retained";
-    let request = client.request(Method::GET, path).query(&[("filter", filter)]);
+    let request = client
+        .request(Method::GET, path)
+        .query(&[("filter", filter)]);
     let answer = client.send(request).await?;
     if !clear {
         client.print_list(&answer, "retained", &RETAINED_COLUMNS);
@@ -195,22 +197,22 @@ async fn publish(client: &Client, args: PublishArgs) -> Result<(), Failure> {
         };
         user_properties.push((name.to_owned(), value.to_owned()));
     }
-    let payloads: Box<dyn Iterator<Item = Result<Vec<u8>, Failure>>> = match (args.message, args.file)
-    {
-        (Some(text), _) => Box::new(std::iter::once(Ok(text.into_bytes()))),
-        (None, Some(file)) => Box::new(std::iter::once(super::read_file(&file))),
-        (None, None) => {
-            if std::io::stdin().is_terminal() {
-                eprintln!("one message a line, Ctrl-D ends");
+    let payloads: Box<dyn Iterator<Item = Result<Vec<u8>, Failure>>> =
+        match (args.message, args.file) {
+            (Some(text), _) => Box::new(std::iter::once(Ok(text.into_bytes()))),
+            (None, Some(file)) => Box::new(std::iter::once(super::read_file(&file))),
+            (None, None) => {
+                if std::io::stdin().is_terminal() {
+                    eprintln!("one message a line, Ctrl-D ends");
+                }
+                let lines = std::io::stdin().lines();
+                let read = |line: std::io::Result<String>| {
+                    line.map(String::into_bytes)
+                        .map_err(|error| Failure::because("cannot read the lines", &error))
+                };
+                Box::new(lines.map(read))
             }
-            let lines = std::io::stdin().lines();
-            let read = |line: std::io::Result<String>| {
-                line.map(String::into_bytes)
-                    .map_err(|error| Failure::because("cannot read the lines", &error))
-            };
-            Box::new(lines.map(read))
-        }
-    };
+        };
     let qos = quality(args.broker.qos);
     let (mqtt, mut events) = connect(client, &args.broker).await?;
     let (mut sent, mut done) = (0_u64, 0_u64);
@@ -247,13 +249,17 @@ fn is_done(event: Event, qos: QoS) -> Result<bool, Failure> {
         Event::Outgoing(Outgoing::Publish(_)) => Ok(qos == QoS::AtMostOnce),
         Event::Incoming(Packet::PubAck(ack)) => match ack.reason {
             PubAckReason::Success | PubAckReason::NoMatchingSubscribers => Ok(true),
-            reason => Err(Failure(format!("the server refuses the message: {reason:?}"))),
+            reason => Err(Failure(format!(
+                "the server refuses the message: {reason:?}"
+            ))),
         },
         Event::Incoming(Packet::PubRec(received)) => {
             use rumqttc::v5::mqttbytes::v5::PubRecReason;
             match received.reason {
                 PubRecReason::Success | PubRecReason::NoMatchingSubscribers => Ok(false),
-                reason => Err(Failure(format!("the server refuses the message: {reason:?}"))),
+                reason => Err(Failure(format!(
+                    "the server refuses the message: {reason:?}"
+                ))),
             }
         }
         Event::Incoming(Packet::PubComp(_)) => Ok(true),
@@ -346,7 +352,11 @@ async fn connect(client: &Client, broker: &Broker) -> Result<(AsyncClient, Event
         Some(url) => url.clone(),
         None => own_broker(client).await?,
     };
-    let form = || Failure(format!("write the broker '{url}' as mqtt://host:port or mqtts://host:port"));
+    let form = || {
+        Failure(format!(
+            "write the broker '{url}' as mqtt://host:port or mqtts://host:port"
+        ))
+    };
     let (scheme, rest) = url.split_once("://").ok_or_else(form)?;
     let (is_tls, port) = match scheme {
         "mqtt" => (false, 1883),
@@ -391,7 +401,8 @@ async fn own_broker(client: &Client) -> Result<String, Failure> {
     if let Some(address) = endpoints["mqtt"].as_str() {
         return Ok(format!("mqtt://{address}"));
     }
-    let missing = "the server runs no role mqtt; start `up` with it, or name a broker with --broker";
+    let missing =
+        "the server runs no role mqtt; start `up` with it, or name a broker with --broker";
     Err(Failure(missing.to_owned()))
 }
 

@@ -17,6 +17,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::mqtt::{BridgeConfig, BridgeError, Bridges, Guard, MqttError, Qos, Server, TopicName};
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
@@ -26,7 +27,6 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ::mqtt::{BridgeConfig, BridgeError, Bridges, Guard, MqttError, Qos, Server, TopicName};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -219,10 +219,7 @@ async fn add_bridge(
     }
 }
 
-async fn remove_bridge(
-    State(parts): State<Arc<MqttParts>>,
-    Path(name): Path<String>,
-) -> Response {
+async fn remove_bridge(State(parts): State<Arc<MqttParts>>, Path(name): Path<String>) -> Response {
     match parts.bridges.remove(&name).await {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
         Err(error) => of_error(&error),

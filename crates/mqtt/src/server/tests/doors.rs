@@ -88,7 +88,9 @@ async fn tls_client(
     };
     let tcp = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let server = ServerName::try_from("localhost").unwrap();
-    TlsConnector::from(Arc::new(config)).connect(server, tcp).await
+    TlsConnector::from(Arc::new(config))
+        .connect(server, tcp)
+        .await
 }
 
 async fn bytes<S: AsyncRead + Unpin>(stream: &mut S, count: usize) -> Vec<u8> {
@@ -100,7 +102,10 @@ async fn bytes<S: AsyncRead + Unpin>(stream: &mut S, count: usize) -> Vec<u8> {
 
 /// Connects, subscribes, publishes a large message to itself and gets it whole.
 async fn talk<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) {
-    stream.write_all(&connect("c", true, 0, None)).await.unwrap();
+    stream
+        .write_all(&connect("c", true, 0, None))
+        .await
+        .unwrap();
     stream.flush().await.unwrap();
     assert_eq!(bytes(stream, 4).await, [0x20, 2, 0, 0]);
     stream.write_all(&subscribe(1, &[("t", 0)])).await.unwrap();
@@ -129,13 +134,18 @@ async fn a_client_talks_over_tls_and_is_known_by_its_certificate() {
         websocket: None,
     };
     let running = Running::serve(data, server, door).await;
-    let mut stream = tls_client(dir.path(), running.port, Some("dev1")).await.unwrap();
+    let mut stream = tls_client(dir.path(), running.port, Some("dev1"))
+        .await
+        .unwrap();
     talk(&mut stream).await;
     let clients = running.server.clients();
     assert_eq!(clients[0].user.as_deref(), Some("dev1"));
     // Without a certificate, and without a password.
     let mut stream = tls_client(dir.path(), running.port, None).await.unwrap();
-    stream.write_all(&connect("d", true, 0, None)).await.unwrap();
+    stream
+        .write_all(&connect("d", true, 0, None))
+        .await
+        .unwrap();
     assert_eq!(bytes(&mut stream, 4).await, [0x20, 2, 0, 5]);
     running.stop().await;
 }
@@ -156,15 +166,22 @@ async fn handshakes_that_fail_or_take_too_long_end_and_are_counted() {
     };
     let running = Running::serve(data, server, door).await;
     // Says nothing at all.
-    let mut silent = TcpStream::connect(("127.0.0.1", running.port)).await.unwrap();
+    let mut silent = TcpStream::connect(("127.0.0.1", running.port))
+        .await
+        .unwrap();
     assert_eq!(silent.read(&mut [0; 16]).await.unwrap(), 0);
     // Speaks MQTT where TLS is spoken.
-    let mut plain = TcpStream::connect(("127.0.0.1", running.port)).await.unwrap();
+    let mut plain = TcpStream::connect(("127.0.0.1", running.port))
+        .await
+        .unwrap();
     plain.write_all(&connect("c", true, 0, None)).await.unwrap();
     let _ = plain.read_to_end(&mut Vec::new()).await;
     // Shows no certificate.
     if let Ok(mut stream) = tls_client(dir.path(), running.port, None).await {
-        stream.write_all(&connect("c", true, 0, None)).await.unwrap();
+        stream
+            .write_all(&connect("c", true, 0, None))
+            .await
+            .unwrap();
         assert!(!matches!(stream.read(&mut [0; 16]).await, Ok(1..)));
     }
     let failed = || running.server.stats().handshakes_failed_total;
@@ -183,12 +200,16 @@ async fn a_client_talks_over_websocket_in_frames_of_any_size() {
         websocket: Some(Arc::new([])),
     };
     let running = Running::serve(data, server, door).await;
-    let tcp = TcpStream::connect(("127.0.0.1", running.port)).await.unwrap();
+    let tcp = TcpStream::connect(("127.0.0.1", running.port))
+        .await
+        .unwrap();
     let mut request = format!("ws://127.0.0.1:{}/mqtt", running.port)
         .into_client_request()
         .unwrap();
     let protocol = "mqtt".parse().unwrap();
-    request.headers_mut().insert("sec-websocket-protocol", protocol);
+    request
+        .headers_mut()
+        .insert("sec-websocket-protocol", protocol);
     let (mut socket, _) = client_async(request, tcp).await.unwrap();
     let whole = publish("t", &[7; 100_000], 1, false, 9);
     let mut sent = connect("w", true, 0, None);
@@ -219,6 +240,9 @@ async fn a_client_talks_over_websocket_in_frames_of_any_size() {
     // Until the link ends it is one of the clients.
     assert_eq!(running.server.stats().clients_connected, 1);
     socket.close(None).await.unwrap();
-    until("it has gone", || running.server.stats().clients_connected == 0).await;
+    until("it has gone", || {
+        running.server.stats().clients_connected == 0
+    })
+    .await;
     running.stop().await;
 }

@@ -175,6 +175,31 @@ async fn a_client_that_sends_too_much_is_held_back_and_loses_nothing() {
         assert_eq!(client.packet().await, (0x40, vec![high, low]));
     }
     // 200 at once, and the other 300 were paid for before the last one was read.
-    assert!(began.elapsed().as_millis() >= 1_000, "{:?}", began.elapsed());
+    assert!(
+        began.elapsed().as_millis() >= 1_000,
+        "{:?}",
+        began.elapsed()
+    );
+    house.running.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_id_is_its_users_while_the_session_lives() {
+    let house = house(r#"{"security": {"logins": true}}"#).await;
+    let (ann, code) = house.enter("dev1", "ann", "pencil").await;
+    assert_eq!(code, 0);
+    // Identifier rejected: neither the link nor what waits for ann is bob's.
+    assert_eq!(house.enter("dev1", "bob", "pencil").await.1, 2);
+    assert_eq!(house.running.server.stats().clients_connected, 1);
+    // Ann herself takes over, and after her anybody may.
+    let (again, code) = house.enter("dev1", "ann", "pencil").await;
+    assert_eq!(code, 0);
+    drop(ann);
+    again.leave().await;
+    until("the session is gone", || {
+        house.running.server.clients().is_empty()
+    })
+    .await;
+    assert_eq!(house.enter("dev1", "bob", "pencil").await.1, 0);
     house.running.stop().await;
 }
