@@ -10,6 +10,8 @@ need pgrep procps
 need kcat kcat
 need openssl openssl
 need mosquitto_sub mosquitto-clients
+# The broker on the other side of bridges. Debian keeps it off everybody's PATH.
+[ -x /usr/sbin/mosquitto ] || need mosquitto mosquitto
 need javac default-jdk-headless
 need mvn maven
 need_go

@@ -22,10 +22,11 @@ use crate::config::MqttConfig;
 use crate::deadlines::Deadlines;
 use crate::error::MqttError;
 use crate::gate::Gate;
-use crate::message::{Message, MessageSink};
+use crate::message::{Message, MessageSink, RetainedMessage};
 use crate::records::Recovered;
 use crate::retained::RetainedMessages;
 use crate::route::{Picks, Route, RouteCache, Subscriber, Target};
+use crate::seats::Seats;
 use crate::session::{Delivered, Session, Terms};
 use crate::share::Share;
 use crate::sink::SinkSlot;
@@ -42,6 +43,7 @@ pub(crate) struct Core {
     pub(crate) store: Store,
     pub(crate) counters: Counters,
     pub(crate) opened: UnixMillis,
+    pub(crate) seats: Seats,
     /// Cancelled by `close`: every link ends.
     pub(crate) closed: CancellationToken,
     /// Told when someone subscribes to `$SYS`.
@@ -82,6 +84,7 @@ impl Core {
             .collect();
         let core = Core {
             opened: now,
+            seats: Seats::default(),
             config,
             clock,
             gate,
@@ -339,6 +342,22 @@ impl Core {
                 .any(|(s, _)| s.holds_back(&self.config, now))
     }
 
+    pub(crate) fn retained_messages(
+        &self,
+        filter: &TopicFilter,
+        count: usize,
+    ) -> Vec<RetainedMessage> {
+        let now = self.clock.now();
+        let found = self.retained.lock().matching(&self.store, filter, now);
+        let told = |message: Arc<Stored>| RetainedMessage {
+            topic: message.topic.to_string(),
+            payload: message.payload.to_vec(),
+            qos: message.qos,
+            received: message.received,
+        };
+        found.into_iter().take(count).map(told).collect()
+    }
+
     // Upkeep.
 
     /// Puts all that lives into the journal again and gives back what lies before.
@@ -402,6 +421,9 @@ impl Core {
             held_total: c.held.total(),
             sessions_expired_total: c.expired.total(),
             refused_total: c.refused.total(),
+            handshakes_failed_total: c.handshakes_failed.total(),
+            connections_total: self.seats.total(),
+            clients_maximum: self.seats.most(),
             uptime_ms: u64::try_from(self.clock.now().since(self.opened).as_millis())
                 .unwrap_or(u64::MAX),
         }

@@ -32,12 +32,27 @@ pub struct Message<'a> {
     /// for a message that flows now, whether or not its publisher asked to retain it
     /// (MQTT-3.3.1-8, -9).
     pub retain: bool,
+    /// Whether its publisher asked to retain it, of a message that flows now.
+    pub retain_asked: bool,
     /// When the server read it from its publisher.
     pub received: UnixMillis,
     /// From when on it is worth nothing and goes to nobody; `None`: always worth something.
     pub expires: Option<UnixMillis>,
     /// What its publisher said about it in MQTT 5.0.
     pub properties: Properties<'a>,
+}
+
+/// A retained message, for whoever looks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetainedMessage {
+    /// Its topic.
+    pub topic: String,
+    /// Its payload.
+    pub payload: Vec<u8>,
+    /// The quality with which it was published.
+    pub qos: Qos,
+    /// When it was published.
+    pub received: UnixMillis,
 }
 
 /// An in-process subscriber.

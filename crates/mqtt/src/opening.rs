@@ -104,10 +104,7 @@ async fn admit(
 ) -> Result<Opening, Refusal> {
     let core = reader.core().clone();
     if let Err(code) = allowed {
-        let reason = match code {
-            ReasonCode::NotAuthorized => "clients must be on this machine: there are no users",
-            _ => "as many clients as mqtt.clients_max allows are connected",
-        };
+        let reason = "as many clients as mqtt.clients_max allows are connected";
         return Err((code, LinkEnd::Protocol(reason)));
     }
     let (client_id, is_assigned) = client_id(connect, || {
@@ -132,6 +129,10 @@ async fn admit(
             pass
         }
     };
+    if core.is_foreign(&client_id, pass.user()) {
+        let end = LinkEnd::Protocol("the client id is in use by another user");
+        return Err((ReasonCode::ClientIdentifierNotValid, end));
+    }
     if let Some(will) = &connect.will {
         let may = match will.topic.starts_with("$SYS") {
             true => Err(ReasonCode::NotAuthorized),
@@ -201,6 +202,7 @@ async fn admit(
     let session = core
         .attach(claim, connack)
         .map_err(|error| (ReasonCode::ServerUnavailable, LinkEnd::Journal(error)))?;
+    session.own(pass.user());
     let seconds = server_keep_alive_s.unwrap_or(connect.keep_alive_s);
     Ok(Opening {
         session,

@@ -1,29 +1,25 @@
 //! The server as the process sees it: open, serve, subscribe, publish, close.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::Clock;
-use journal::{Disk, RealDisk};
+use journal::{Disk, JournalError, RealDisk};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
+use crate::accept;
 use crate::codec::publish_bytes;
 use crate::config::MqttConfig;
 use crate::core::Core;
+use crate::door::Door;
 use crate::error::MqttError;
-use crate::gate::{Gate, OpenGate, Origin};
-use crate::link::serve_link;
-use crate::message::{Message, MessageSink, Qos};
-use crate::reason::ReasonCode;
+use crate::gate::{Gate, OpenGate};
+use crate::message::{Message, MessageSink, Qos, RetainedMessage};
 use crate::stats::{ClientStats, ServerStats};
 use crate::store::Store;
 use crate::topic::{TopicFilter, TopicName, check_name};
 use crate::upkeep;
-use crate::wire;
 
 /// The MQTT server; clones are the same server.
 #[derive(Clone)]
@@ -83,49 +79,31 @@ impl Server {
         })
     }
 
-    /// Serves clients on `listener` until `shutdown` or [`Server::close`]; returns when the last
-    /// of its links is closed. May be called for several listeners.
+    /// Serves clients on `listener` that speak MQTT over plain TCP, see [`Server::serve_behind`].
     pub async fn serve(&self, listener: TcpListener, shutdown: CancellationToken) {
+        self.serve_behind(Door::default(), listener, shutdown).await;
+    }
+
+    /// Serves clients that come to `listener` through `door` until `shutdown` or
+    /// [`Server::close`]; returns when the last of its links is closed. May be called for several
+    /// listeners.
+    pub async fn serve_behind(
+        &self,
+        door: Door,
+        listener: TcpListener,
+        shutdown: CancellationToken,
+    ) {
         let core = &self.core;
         core.note_runtime();
         if core.claim_upkeep() {
             tokio::spawn(upkeep::run(core.clone()));
         }
-        let links = core.closed.child_token();
-        let tracker = TaskTracker::new();
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                () = shutdown.cancelled() => break,
-                () = core.closed.cancelled() => break,
-            };
-            match accepted {
-                Ok((stream, peer)) => {
-                    let open = tracker.len();
-                    if open >= 2 * core.config.clients_max {
-                        // So many that not even a refusal is affordable.
-                        continue;
-                    }
-                    let allowed = self.allowed(peer, open);
-                    let origin = Origin {
-                        peer,
-                        certificate: None,
-                        is_encrypted: false,
-                    };
-                    let halves = wire::of_tcp(stream);
-                    let core = core.clone();
-                    tracker.spawn(serve_link(core, halves, origin, allowed, links.clone()));
-                }
-                Err(error) => {
-                    // Out of descriptors, most likely: give links the time to end.
-                    tracing::warn!(%error, "cannot accept an MQTT connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-        links.cancel();
-        tracker.close();
-        tracker.wait().await;
+        accept::serve(core, door, listener, shutdown).await;
+    }
+
+    /// Resolves when the server is closed.
+    pub async fn closed(&self) {
+        self.core.closed.cancelled().await;
     }
 
     /// Adds an in-process subscriber. It gets the retained messages that match (with
@@ -195,6 +173,29 @@ impl Server {
         self.core.stats()
     }
 
+    /// The retained messages of a filter, in the order of their topics, at most `count`.
+    pub fn retained(&self, filter: &TopicFilter, count: usize) -> Vec<RetainedMessage> {
+        self.core.retained_messages(filter, count)
+    }
+
+    /// Waits until all that was published so far and has to be kept has the configured durability.
+    ///
+    /// # Errors
+    /// [`MqttError::Journal`] when the journal does not work.
+    pub async fn all_stored(&self) -> Result<(), MqttError> {
+        let journal = |source| MqttError::Journal {
+            doing: "write",
+            source,
+        };
+        loop {
+            match self.core.store.mark() {
+                Ok(wait) => return wait.await.map_err(journal),
+                Err(JournalError::Busy) => self.core.store.room(0).await,
+                Err(error) => return Err(journal(error)),
+            }
+        }
+    }
+
     /// The figures of every session, in the order of client ids.
     pub fn clients(&self) -> Vec<ClientStats> {
         let mut clients: Vec<_> = self.core.sessions().iter().map(|s| s.stats()).collect();
@@ -228,21 +229,7 @@ impl Server {
             Err(error) => tracing::error!(%error, "closing the MQTT journal failed"),
         }
     }
-
-    /// There are no users yet, so only this machine's own clients are let in.
-    fn allowed(&self, peer: SocketAddr, open: usize) -> Result<(), ReasonCode> {
-        if !peer.ip().to_canonical().is_loopback() {
-            return Err(ReasonCode::NotAuthorized);
-        }
-        if open >= self.core.config.clients_max {
-            return Err(ReasonCode::ServerUnavailable);
-        }
-        Ok(())
-    }
 }
-
-/// Between two tries to accept when the system refuses.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests;

@@ -39,7 +39,6 @@ use tokio_util::sync::CancellationToken;
 use crate::codec::Version;
 use crate::config::MqttConfig;
 use crate::gate::Pass;
-use crate::message::Qos;
 use crate::outbox::{Inflight, Outbox, Queued};
 use crate::reason::ReasonCode;
 use crate::records::{Change, RecoveredSession, Subscription};
@@ -57,6 +56,8 @@ pub(crate) struct Session {
     /// May outlive its link, and is journaled.
     pub(crate) persistent: bool,
     state: Mutex<Outbox>,
+    /// The user whose clients alone may have it, once one had it.
+    owner: Mutex<Option<Box<str>>>,
     /// Told when there is something to write.
     pub(crate) wake: Notify,
     /// Told when bytes were taken or the link ended.
@@ -151,6 +152,7 @@ impl Session {
             client_id,
             persistent,
             state: Mutex::new(Outbox::new(now)),
+            owner: Mutex::default(),
             wake,
             room,
         }
@@ -332,6 +334,17 @@ impl Session {
         self.state.lock().is_connected()
     }
 
+    /// Whether it is another user's.
+    pub(crate) fn is_foreign(&self, user: Option<&str>) -> bool {
+        let owner = self.owner.lock();
+        owner.as_deref().is_some_and(|owner| user != Some(owner))
+    }
+
+    /// Makes it the user's.
+    pub(crate) fn own(&self, user: Option<&str>) {
+        *self.owner.lock() = user.map(Box::from);
+    }
+
     /// Seconds that it outlives its link.
     pub(crate) fn expiry_s(&self) -> u32 {
         self.state.lock().expiry_s
@@ -426,14 +439,12 @@ impl Session {
         for own in state.inflight.iter().filter(|i| i.queued.number != 0) {
             let number = own.queued.number;
             visit(own.queued.change(session))?;
-            if own.queued.qos == Qos::ExactlyOnce {
-                let id = own.id;
-                visit(Change::Sent {
-                    session,
-                    number,
-                    id,
-                })?;
-            }
+            let id = own.id;
+            visit(Change::Sent {
+                session,
+                number,
+                id,
+            })?;
             if own.received {
                 visit(Change::Received { session, number })?;
             }
@@ -446,7 +457,9 @@ impl Session {
 
     pub(crate) fn stats(&self) -> ClientStats {
         let state = self.state.lock();
+        let link = state.link.as_ref();
         ClientStats {
+            user: link.and_then(|link| link.pass.user().map(str::to_owned)),
             client_id: self.client_id.to_string(),
             connected: state.link.is_some(),
             persistent: self.persistent,

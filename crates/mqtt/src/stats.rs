@@ -36,6 +36,12 @@ pub struct ServerStats {
     pub sessions_expired_total: u64,
     /// PUBLISH packets that were acknowledged with a failure and went to nobody.
     pub refused_total: u64,
+    /// Connections that ended before their CONNECT: TLS or WebSocket failed, or took too long.
+    pub handshakes_failed_total: u64,
+    /// Connections that came, the failed ones included.
+    pub connections_total: u64,
+    /// The most connections at one time.
+    pub clients_maximum: u64,
     /// Milliseconds since the server was opened.
     pub uptime_ms: u64,
 }
@@ -46,6 +52,8 @@ pub struct ServerStats {
 pub struct ClientStats {
     /// The client's id.
     pub client_id: String,
+    /// The user that it is; none when it is nobody in particular.
+    pub user: Option<String>,
     /// Whether a link is open.
     pub connected: bool,
     /// Whether the session is kept when the link ends.
@@ -77,6 +85,7 @@ pub(crate) struct Counters {
     pub(crate) held: Counter,
     pub(crate) expired: Counter,
     pub(crate) refused: Counter,
+    pub(crate) handshakes_failed: Counter,
 }
 
 /// A number that only grows, readable here and exported as a metric.
@@ -102,6 +111,7 @@ impl Counters {
             bytes_sent: counter(metrics::counter!("thalweg_mqtt_sent_bytes_total")),
             held: counter(metrics::counter!("thalweg_mqtt_publishers_held_total")),
             expired: counter(metrics::counter!("thalweg_mqtt_sessions_expired_total")),
+            handshakes_failed: counter(metrics::counter!("thalweg_mqtt_handshakes_failed_total")),
             refused: counter(metrics::counter!("thalweg_mqtt_messages_refused_total")),
         }
     }

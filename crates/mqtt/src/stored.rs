@@ -42,6 +42,7 @@ impl Stored {
             payload: &self.payload,
             qos: self.qos,
             retain,
+            retain_asked: false,
             received: self.received,
             expires: self.expires,
             properties: Properties::stored(&self.properties),

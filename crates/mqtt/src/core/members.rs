@@ -78,6 +78,13 @@ impl Core {
         Ok(session)
     }
 
+    /// Whether the client's session is another user's: it would bring messages that are not meant
+    /// for this one.
+    pub(crate) fn is_foreign(&self, client_id: &str, user: Option<&str>) -> bool {
+        let session = self.sessions.lock().get(client_id).cloned();
+        session.is_some_and(|session| session.is_foreign(user))
+    }
+
     /// Whether a new persistent session may be made.
     pub(crate) fn has_room_for_session(&self, client_id: &str) -> bool {
         let sessions = self.sessions.lock();

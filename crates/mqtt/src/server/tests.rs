@@ -2,8 +2,10 @@
 
 mod client;
 mod conformance;
+mod doors;
 mod five;
 mod flood;
+mod guarded;
 mod held;
 mod kept;
 mod rumqttc_client;
@@ -22,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Server;
 use crate::config::MqttConfig;
+use crate::door::Door;
 use crate::gate::Gate;
 use client::Client;
 
@@ -54,12 +57,17 @@ impl Running {
     }
 
     async fn of(dir: Arc<TempDir>, server: Server) -> Running {
+        Running::serve(dir, server, Door::default()).await
+    }
+
+    /// Serves `server` behind a door.
+    async fn serve(dir: Arc<TempDir>, server: Server, door: Door) -> Running {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let shutdown = CancellationToken::new();
         let serving = tokio::spawn({
             let (server, shutdown) = (server.clone(), shutdown.clone());
-            async move { server.serve(listener, shutdown).await }
+            async move { server.serve_behind(door, listener, shutdown).await }
         });
         Running {
             server,

@@ -50,14 +50,21 @@ fn check(client: &mut Command) {
     let dir = folder();
     let up = Up::start(&dir.path().join("data"));
     let told = succeed(client.arg(up.port("mqtt")));
-    assert!(told.contains("\"checked\": true") || told.contains("\"checked\":true"), "{told}");
+    assert!(
+        told.contains("\"checked\": true") || told.contains("\"checked\":true"),
+        "{told}"
+    );
 }
 
 fn java_client(name: &str) -> Command {
     let classpath = format!("{}/*", test_env().join("mqtt").display());
     let mut command = Command::new("java");
     command
-        .args(["-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"])
+        .args([
+            "-Xmx128m",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+            "-cp",
+        ])
         .arg(classpath)
         .arg(interop("mqtt/MqttClients.java"))
         .arg(name);

@@ -86,13 +86,25 @@ async fn rumqttc_does_its_steps_in_3_1_1() {
     for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
         publisher.publish("a/b", qos, false, "x").await.unwrap();
         let got = next(&mut inbox, publish_4).await;
-        assert_eq!((got.topic.as_str(), got.qos, &got.payload[..]), ("a/b", qos, &b"x"[..]));
+        assert_eq!(
+            (got.topic.as_str(), got.qos, &got.payload[..]),
+            ("a/b", qos, &b"x"[..])
+        );
     }
-    next(&mut answers, |p| matches!(p, Packet::PubComp(_)).then_some(())).await;
+    next(&mut answers, |p| {
+        matches!(p, Packet::PubComp(_)).then_some(())
+    })
+    .await;
     subscriber.disconnect().await.unwrap();
     while inbox.recv().await.is_some() {}
-    publisher.publish("a/away", QoS::ExactlyOnce, true, "kept").await.unwrap();
-    next(&mut answers, |p| matches!(p, Packet::PubComp(_)).then_some(())).await;
+    publisher
+        .publish("a/away", QoS::ExactlyOnce, true, "kept")
+        .await
+        .unwrap();
+    next(&mut answers, |p| {
+        matches!(p, Packet::PubComp(_)).then_some(())
+    })
+    .await;
     let (subscriber, mut inbox) = open_4(running.port, "s");
     let connack = next(&mut inbox, |p| match p {
         Packet::ConnAck(connack) => Some(connack),
@@ -101,7 +113,10 @@ async fn rumqttc_does_its_steps_in_3_1_1() {
     assert!(connack.await.session_present);
     let got = next(&mut inbox, publish_4).await;
     assert_eq!((got.qos, got.retain), (QoS::ExactlyOnce, false));
-    subscriber.subscribe("a/away", QoS::AtLeastOnce).await.unwrap();
+    subscriber
+        .subscribe("a/away", QoS::AtLeastOnce)
+        .await
+        .unwrap();
     let got = next(&mut inbox, publish_4).await;
     assert_eq!((got.qos, got.retain), (QoS::AtLeastOnce, true));
     running.stop().await;
@@ -111,10 +126,19 @@ async fn rumqttc_does_its_steps_in_3_1_1() {
 async fn rumqttc_does_its_steps_in_5_0() {
     let running = Running::start(MqttConfig::default()).await;
     let (subscriber, mut inbox) = open_5(running.port, "s");
-    subscriber.subscribe("a/#", Qos5::ExactlyOnce).await.unwrap();
-    subscriber.subscribe("$share/g/b", Qos5::AtLeastOnce).await.unwrap();
+    subscriber
+        .subscribe("a/#", Qos5::ExactlyOnce)
+        .await
+        .unwrap();
+    subscriber
+        .subscribe("$share/g/b", Qos5::AtLeastOnce)
+        .await
+        .unwrap();
     for _ in 0..2 {
-        next(&mut inbox, |p| matches!(p, Packet5::SubAck(_)).then_some(())).await;
+        next(&mut inbox, |p| {
+            matches!(p, Packet5::SubAck(_)).then_some(())
+        })
+        .await;
     }
     let (publisher, mut answers) = open_5(running.port, "p");
     let properties = PublishProperties {
@@ -129,20 +153,35 @@ async fn rumqttc_does_its_steps_in_5_0() {
             .await
             .unwrap();
         let got = next(&mut inbox, publish_5).await;
-        assert_eq!((&got.topic[..], got.qos, &got.payload[..]), (&b"a/b"[..], qos, &b"x"[..]));
+        assert_eq!(
+            (&got.topic[..], got.qos, &got.payload[..]),
+            (&b"a/b"[..], qos, &b"x"[..])
+        );
         let told = got.properties.unwrap();
         assert_eq!(told.user_properties, properties.user_properties);
         assert_eq!(told.response_topic, properties.response_topic);
     }
-    publisher.publish("b", Qos5::ExactlyOnce, false, "shared").await.unwrap();
+    publisher
+        .publish("b", Qos5::ExactlyOnce, false, "shared")
+        .await
+        .unwrap();
     assert_eq!(next(&mut inbox, publish_5).await.qos, Qos5::AtLeastOnce);
     for _ in 0..2 {
-        next(&mut answers, |p| matches!(p, Packet5::PubComp(_)).then_some(())).await;
+        next(&mut answers, |p| {
+            matches!(p, Packet5::PubComp(_)).then_some(())
+        })
+        .await;
     }
     subscriber.disconnect().await.unwrap();
     while inbox.recv().await.is_some() {}
-    publisher.publish("a/away", Qos5::AtLeastOnce, false, "kept").await.unwrap();
-    next(&mut answers, |p| matches!(p, Packet5::PubAck(_)).then_some(())).await;
+    publisher
+        .publish("a/away", Qos5::AtLeastOnce, false, "kept")
+        .await
+        .unwrap();
+    next(&mut answers, |p| {
+        matches!(p, Packet5::PubAck(_)).then_some(())
+    })
+    .await;
     let (_subscriber, mut inbox) = open_5(running.port, "s");
     let connack = next(&mut inbox, |p| match p {
         Packet5::ConnAck(connack) => Some(connack),
