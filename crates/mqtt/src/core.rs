@@ -7,7 +7,7 @@ mod members;
 
 pub(crate) use members::{Claim, Leave};
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::MqttConfig;
+use crate::deadlines::Deadlines;
 use crate::error::MqttError;
 use crate::gate::Gate;
 use crate::message::{Message, MessageSink, RetainedMessage};
@@ -56,8 +57,7 @@ pub(crate) struct Core {
     /// Shared subscriptions by their whole filter.
     shares: Mutex<HashMap<TopicFilter, Arc<Share>>>,
     retained: Mutex<RetainedMessages>,
-    /// When to look at which session: its will or its end is due.
-    deadlines: Mutex<BTreeSet<(UnixMillis, Arc<str>)>>,
+    deadlines: Mutex<Deadlines>,
     /// Told when an earlier deadline came.
     pub(crate) deadline_wanted: Notify,
     /// Routes of what the process publishes.

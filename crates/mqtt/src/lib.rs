@@ -13,6 +13,7 @@ mod bridge;
 mod codec;
 mod config;
 mod core;
+mod deadlines;
 mod door;
 mod error;
 #[doc(hidden)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::codec;
 use crate::gate::{Exchange, Gate, Hello, Pass, Progress};
+use crate::limits::AUTH_DATA_BYTES_MAX;
 use crate::link::LinkEnd;
 use crate::reason::ReasonCode;
 
@@ -61,7 +62,13 @@ impl Login {
     /// Takes the client's data one step further.
     pub(crate) fn step(&mut self, data: &[u8]) -> Result<Answer, ReasonCode> {
         let exchange = self.exchange.as_mut().ok_or(ReasonCode::ProtocolError)?;
-        match exchange.step(data) {
+        let progress = exchange.step(data);
+        if let Progress::Continue(data) | Progress::Done { data, .. } = &progress
+            && data.len() > AUTH_DATA_BYTES_MAX
+        {
+            return Err(ReasonCode::ImplementationSpecificError);
+        }
+        match progress {
             Progress::Continue(data) => {
                 let mut out = Vec::new();
                 let reason = ReasonCode::ContinueAuthentication;

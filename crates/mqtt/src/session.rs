@@ -25,25 +25,27 @@
 //! and PUBREL only when it is journaled that PUBREC came; so after a restart the same message
 //! goes out under the same identifier, or none.
 
+mod answers;
+mod deliver;
+
 use std::sync::{Arc, OnceLock};
 
 use base::UnixMillis;
 use journal::JournalError;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::codec::{Outgoing, PUBCOMP, PUBREL, Version};
+use crate::codec::Version;
 use crate::config::MqttConfig;
 use crate::gate::Pass;
-use crate::message::{Message, Qos};
-use crate::outbox::{Inflight, Outbox, Queued, bytes_max};
+use crate::message::Qos;
+use crate::outbox::{Inflight, Outbox, Queued};
 use crate::reason::ReasonCode;
 use crate::records::{Change, RecoveredSession, Subscription};
-use crate::route::{Grant, Picks};
+use crate::route::Grant;
 use crate::stats::ClientStats;
 use crate::store::Store;
-use crate::stored::Stored;
 use crate::topic::TopicFilter;
 use crate::will::Will;
 
@@ -54,7 +56,7 @@ pub(crate) struct Session {
     pub(crate) client_id: Arc<str>,
     /// May outlive its link, and is journaled.
     pub(crate) persistent: bool,
-    pub(super) state: Mutex<Outbox>,
+    state: Mutex<Outbox>,
     /// The user whose clients alone may have it, once one had it.
     owner: Mutex<Option<Box<str>>>,
     /// Told when there is something to write.
@@ -328,69 +330,6 @@ impl Session {
         (will, false, again)
     }
 
-    /// Offers the picked messages, each on its terms; `stored` keeps the owned copies that several
-    /// sessions share, one place per message. Wakes the writer.
-    pub(crate) fn deliver(
-        &self,
-        terms: &mut Terms<'_>,
-        messages: &[Message<'_>],
-        picks: &Picks,
-        stored: &mut [Option<Arc<Stored>>],
-    ) -> Delivered {
-        let mut state = self.state.lock();
-        let mut outcome = Delivered::All;
-        for (taken, (index, grant)) in picks.iter().enumerate() {
-            let (message, stored) = (&messages[index as usize], &mut stored[index as usize]);
-            let granted = match terms.publisher == self.key {
-                false => grant.qos,
-                true => match grant.own {
-                    Some(own) => own,
-                    None => continue,
-                },
-            };
-            let retain = grant.retain_as_published && terms.retained.binary_search(&index).is_ok();
-            let offer = Offer {
-                message,
-                qos: message.qos.min(granted),
-                retain,
-                grant,
-            };
-            match self.deliver_one(&mut state, terms, &offer, stored) {
-                Ok(true) => {}
-                Ok(false) => {
-                    outcome = Delivered::Full(taken);
-                    break;
-                }
-                Err(error) => {
-                    outcome = Delivered::Refused(taken, error);
-                    break;
-                }
-            }
-        }
-        drop(state);
-        self.wake.notify_one();
-        outcome
-    }
-
-    /// Whether a publisher would have to wait now. Starts the grace time if so.
-    pub(crate) fn holds_back(&self, config: &MqttConfig, now: UnixMillis) -> bool {
-        let mut state = self.state.lock();
-        state.link.is_some() && state.is_full(config) && !state.is_lagging(config, now)
-    }
-
-    /// How able it is to take a message of a shared subscription.
-    pub(crate) fn standing(&self, config: &MqttConfig, now: UnixMillis) -> Standing {
-        let mut state = self.state.lock();
-        match (state.is_connected(), state.is_full(config)) {
-            _ if state.ended => Standing::Gone,
-            (true, false) => Standing::Ready,
-            (true, true) if state.is_lagging(config, now) => Standing::Away,
-            (true, true) => Standing::Behind,
-            (false, false) if self.persistent => Standing::Away,
-            (false, _) => Standing::Gone,
-        }
-    }
-
     /// Whether it has a link.
     pub(crate) fn is_connected(&self) -> bool {
         self.state.lock().is_connected()
@@ -407,15 +346,6 @@ impl Session {
         *self.owner.lock() = user.map(Box::from);
     }
 
-    /// Whether its client may see messages of a topic. One that is away was asked when it
-    /// subscribed, and is asked again when it is back.
-    pub(crate) fn may_receive(&self, topic: &str) -> bool {
-        let state = self.state.lock();
-        let pass = state.link.as_ref().map(|link| link.pass.clone());
-        drop(state);
-        pass.is_none_or(|pass| pass.may_receive(topic))
-    }
-
     /// Seconds that it outlives its link.
     pub(crate) fn expiry_s(&self) -> u32 {
         self.state.lock().expiry_s
@@ -427,194 +357,6 @@ impl Session {
         if let Some(own) = state.link.as_mut().filter(|l| l.number == link) {
             own.pass = pass.clone();
         }
-    }
-
-    /// Queues retained messages for a new subscription.
-    pub(crate) fn queue_retained(&self, messages: Vec<Arc<Stored>>, grant: &Arc<Grant>) {
-        if messages.is_empty() {
-            return;
-        }
-        let mut state = self.state.lock();
-        for message in messages {
-            state.enqueue(Queued {
-                qos: message.qos.min(grant.qos),
-                message,
-                retain: true,
-                is_replay: true,
-                number: 0,
-                grant: grant.clone(),
-            });
-        }
-        drop(state);
-        self.wake.notify_one();
-    }
-
-    /// Retained messages that still wait in the queue.
-    pub(crate) fn retained_waiting(&self) -> usize {
-        self.state.lock().queue_retained
-    }
-
-    /// Appends to the output of this link; false when the link is no longer the session's.
-    pub(crate) fn write(&self, link: u64, encode: impl FnOnce(&mut Vec<u8>, Version)) -> bool {
-        let mut state = self.state.lock();
-        let Some(version) = state
-            .link
-            .as_ref()
-            .filter(|l| l.number == link)
-            .map(|l| l.version)
-        else {
-            return false;
-        };
-        let before = state.out.len();
-        encode(&mut state.out, version);
-        state.acknowledgement_bytes += state.out.len() - before;
-        drop(state);
-        self.wake.notify_one();
-        true
-    }
-
-    /// Bytes of acknowledgements and answers that the writer has not taken yet.
-    pub(crate) fn acknowledgement_bytes(&self) -> usize {
-        self.state.lock().acknowledgement_bytes
-    }
-
-    /// Swaps the waiting output into `spare`, which must be empty, after filling it up from the
-    /// queue. Counts into `terms`.
-    pub(crate) fn take_output(
-        &self,
-        link: u64,
-        terms: &mut Terms<'_>,
-        spare: &mut Vec<u8>,
-    ) -> Output {
-        let mut state = self.state.lock();
-        if !state.is_link(link) {
-            return Output::Gone;
-        }
-        let filled = state.fill(terms.config, terms.store, self.key, terms.now);
-        terms.sent += filled.sent;
-        terms.dropped += filled.dropped;
-        if state.out.is_empty() {
-            if let Some(error) = filled.refused {
-                return Output::Refused(error);
-            }
-            state.lagging &= !state.queue.is_empty();
-            return Output::Idle;
-        }
-        std::mem::swap(&mut state.out, spare);
-        let after_journal = std::mem::take(&mut state.out_after_journal);
-        state.acknowledgement_bytes = 0;
-        if state.waiting_bytes() < bytes_max(terms.config) / 2 {
-            state.full_since = None;
-        }
-        drop(state);
-        self.room.notify_waiters();
-        Output::Bytes { after_journal }
-    }
-
-    /// The client acknowledged a message to the end (PUBACK, or PUBCOMP when `received`), or
-    /// refused it; an identifier that is not in flight is ignored.
-    pub(crate) fn acknowledged(&self, store: &Store, id: u16, received: bool) {
-        let state = self.state.lock();
-        let fits = |i: &Inflight| {
-            let exactly_once = i.queued.qos == Qos::ExactlyOnce;
-            i.id == id && i.received == received && exactly_once == received
-        };
-        if let Some(at) = state.inflight.iter().position(fits) {
-            self.done(state, store, at);
-        }
-    }
-
-    /// The client has a QoS 2 message (PUBREC), or refuses it: answers with PUBREL if it has it,
-    /// or if nothing is known of the identifier.
-    ///
-    /// # Errors
-    /// The journal does not take it now; nothing was changed.
-    pub(crate) fn received(
-        &self,
-        store: &Store,
-        link: u64,
-        id: u16,
-        is_refusal: bool,
-    ) -> Result<(), JournalError> {
-        let mut state = self.state.lock();
-        if !state.is_link(link) {
-            return Ok(());
-        }
-        let fits = |i: &Inflight| i.id == id && i.queued.qos == Qos::ExactlyOnce;
-        let Some(at) = state.inflight.iter().position(fits) else {
-            if !is_refusal {
-                state.acknowledge(PUBREL, id, ReasonCode::PacketIdentifierNotFound);
-            }
-            drop(state);
-            self.wake.notify_one();
-            return Ok(());
-        };
-        if is_refusal {
-            self.done(state, store, at);
-            return Ok(());
-        }
-        let number = state.inflight[at].queued.number;
-        if number != 0 && !state.inflight[at].received {
-            let session = self.key;
-            store.put(Change::Received { session, number })?;
-            state.out_after_journal = true;
-        }
-        state.inflight[at].received = true;
-        state.acknowledge(PUBREL, id, ReasonCode::Success);
-        drop(state);
-        self.wake.notify_one();
-        Ok(())
-    }
-
-    /// Whether a QoS 2 packet identifier of the client is taken.
-    pub(crate) fn exactly_once_taken(&self, id: u16) -> bool {
-        self.state.lock().exactly_once.contains(&id)
-    }
-
-    /// QoS 2 packet identifiers of the client that are taken.
-    pub(crate) fn exactly_once_count(&self) -> usize {
-        self.state.lock().exactly_once.len()
-    }
-
-    /// Takes a QoS 2 packet identifier: the message was handed on.
-    pub(crate) fn take_exactly_once(&self, store: &Store, id: u16) -> Result<(), JournalError> {
-        let mut state = self.state.lock();
-        if self.persistent {
-            store.put(Change::ExactlyOnceTaken {
-                session: self.key,
-                id,
-            })?;
-        }
-        state.exactly_once.insert(id);
-        Ok(())
-    }
-
-    /// Releases a QoS 2 packet identifier (PUBREL) and answers with PUBCOMP, which leaves only
-    /// when the release is durable: else the next message under it could be taken for this one.
-    ///
-    /// # Errors
-    /// The journal does not take it now; nothing was changed.
-    pub(crate) fn released(&self, store: &Store, link: u64, id: u16) -> Result<(), JournalError> {
-        let mut state = self.state.lock();
-        if !state.is_link(link) {
-            return Ok(());
-        }
-        let mut reason = ReasonCode::PacketIdentifierNotFound;
-        if state.exactly_once.contains(&id) {
-            if self.persistent {
-                store.put(Change::ExactlyOnceReleased {
-                    session: self.key,
-                    id,
-                })?;
-                state.out_after_journal = true;
-            }
-            state.exactly_once.remove(&id);
-            reason = ReasonCode::Success;
-        }
-        state.acknowledge(PUBCOMP, id, reason);
-        drop(state);
-        self.wake.notify_one();
-        Ok(())
     }
 
     /// Notes a subscription; `None` when the client has as many as it may, else whether it is new.
@@ -666,39 +408,6 @@ impl Session {
         let state = self.state.lock();
         let own = state.subscriptions.iter();
         own.map(|(filter, s)| (filter.clone(), *s)).collect()
-    }
-
-    /// Gives up the messages of these shared subscriptions that it has not received, in their
-    /// order. They stay in the journal until somebody else has them there.
-    pub(crate) fn surrender(&self, shares: &[u64]) -> Vec<Queued> {
-        let mut state = self.state.lock();
-        let is_theirs = |queued: &Queued| {
-            let share = queued.grant.share.as_ref().and_then(|s| s.upgrade());
-            share.is_some_and(|share| shares.contains(&share.id))
-        };
-        let mut given = Vec::new();
-        let (resend_at, inflight) = (state.resend_at, std::mem::take(&mut state.inflight));
-        for (at, own) in inflight.into_iter().enumerate() {
-            // Of QoS 2 nobody else may get what was sent once (MQTT-4.8.2-5).
-            let stays = own.queued.qos == Qos::ExactlyOnce || !is_theirs(&own.queued);
-            if stays {
-                state.inflight.push_back(own);
-            } else {
-                state.resend_at -= usize::from(at < resend_at);
-                given.push(own.queued);
-            }
-        }
-        for own in std::mem::take(&mut state.queue) {
-            if is_theirs(&own) {
-                given.push(own);
-            } else {
-                state.queue.push_back(own);
-            }
-        }
-        for queued in &given {
-            state.queue_bytes -= queued.message.bytes();
-        }
-        given
     }
 
     /// Puts everything that lives into the journal once more; `visit` appends. The session is
@@ -765,133 +474,6 @@ impl Session {
             dropped_total: state.dropped,
         }
     }
-
-    /// Takes a message of a shared subscription that another member gave up.
-    pub(crate) fn take_over(
-        &self,
-        store: &Store,
-        queued: Queued,
-        grant: &Arc<Grant>,
-    ) -> Result<(), JournalError> {
-        let mut state = self.state.lock();
-        let mut queued = Queued {
-            qos: queued.qos.min(grant.qos),
-            number: 0,
-            grant: grant.clone(),
-            ..queued
-        };
-        if queued.qos != Qos::AtMostOnce && self.persistent {
-            queued.number = store.next_number();
-            store.put(queued.change(self.key))?;
-        }
-        state.enqueue(queued);
-        drop(state);
-        self.wake.notify_one();
-        Ok(())
-    }
-
-    /// `inflight[at]` is delivered.
-    fn done(&self, mut state: MutexGuard<'_, Outbox>, store: &Store, at: usize) {
-        let Some(done) = state.inflight.remove(at) else {
-            return;
-        };
-        state.resend_at -= usize::from(at < state.resend_at);
-        state.forget(&done.queued, store, self.key);
-        let more = !state.queue.is_empty() || state.resend_at < state.inflight.len();
-        drop(state);
-        if more {
-            self.wake.notify_one();
-        }
-        self.room.notify_waiters();
-    }
-
-    /// `Ok(true)`: taken or dropped; `Ok(false)`: wait.
-    fn deliver_one(
-        &self,
-        state: &mut MutexGuard<'_, Outbox>,
-        terms: &mut Terms<'_>,
-        offer: &Offer<'_, '_>,
-        stored: &mut Option<Arc<Stored>>,
-    ) -> Result<bool, JournalError> {
-        let (message, qos) = (offer.message, offer.qos);
-        let mut connected = state.is_connected();
-        if connected && state.is_full(terms.config) {
-            let lagging = state.is_lagging(terms.config, terms.now);
-            if !lagging && !terms.force {
-                return Ok(false);
-            }
-            if lagging && qos == Qos::AtMostOnce {
-                state.dropped += 1;
-                terms.dropped += 1;
-                return Ok(true);
-            }
-            if lagging && let Some(link) = &state.link {
-                tracing::warn!(client = %self.client_id, "disconnected: too slow for its messages \
-                    of QoS 1 and 2");
-                link.cut_off(ReasonCode::QuotaExceeded);
-                connected = false;
-            }
-        }
-        if !connected {
-            if qos == Qos::AtMostOnce || !self.persistent {
-                return Ok(true);
-            }
-            if state.is_full(terms.config) {
-                state.dropped += 1;
-                terms.dropped += 1;
-                return Ok(true);
-            }
-        }
-        if qos == Qos::AtMostOnce && state.queue_retained == 0 {
-            let outgoing = Outgoing {
-                topic: message.topic,
-                payload: message.payload,
-                qos,
-                retain: offer.retain,
-                dup: false,
-                id: 0,
-                properties: message.properties,
-                expiry_s: message.expiry_s(terms.now),
-                identifiers: &offer.grant.identifiers,
-                alias: 0,
-            };
-            let went = state.write(outgoing);
-            state.sent += u64::from(went);
-            terms.sent += u64::from(went);
-            state.dropped += u64::from(!went);
-            terms.dropped += u64::from(!went);
-            return Ok(true);
-        }
-        let message = stored.get_or_insert_with(|| Stored::of(message)).clone();
-        let mut queued = Queued {
-            message,
-            qos,
-            retain: offer.retain,
-            is_replay: false,
-            number: 0,
-            grant: offer.grant.clone(),
-        };
-        if qos != Qos::AtMostOnce && self.persistent {
-            queued.number = terms.store.next_number();
-            terms.store.put(queued.change(self.key))?;
-            terms.journaled = true;
-        }
-        state.enqueue(queued);
-        if connected {
-            let filled = state.fill(terms.config, terms.store, self.key, terms.now);
-            terms.sent += filled.sent;
-            terms.dropped += filled.dropped;
-        }
-        Ok(true)
-    }
-}
-
-/// One message on its terms.
-struct Offer<'o, 'm> {
-    message: &'o Message<'m>,
-    qos: Qos,
-    retain: bool,
-    grant: &'o Arc<Grant>,
 }
 
 impl LinkRef {

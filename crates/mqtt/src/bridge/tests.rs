@@ -151,7 +151,10 @@ async fn messages_go_both_ways_with_prefixes_and_never_back() {
     ];
     assert_eq!(heard_here.all(), here_all);
     assert_eq!(heard_there.count(), 5, "{:?}", heard_there.all());
-    until("both are acknowledged", || bridges.list()[0].sent_total == 2).await;
+    until("both are acknowledged", || {
+        bridges.list()[0].sent_total == 2
+    })
+    .await;
     let status = &bridges.list()[0];
     assert_eq!((status.received_total, status.dropped_total), (2, 0));
     bridges.close().await;

@@ -135,19 +135,8 @@ impl Core {
     pub(crate) fn act_on_deadlines(self: &Arc<Self>) -> Option<UnixMillis> {
         let now = self.clock.now();
         let mut wills = Vec::new();
-        let next = loop {
-            let client_id = {
-                let mut deadlines = self.deadlines.lock();
-                match deadlines.first() {
-                    Some((at, _)) if *at > now => break Some(*at),
-                    None => break None,
-                    Some(_) => {}
-                }
-                match deadlines.pop_first() {
-                    Some((_, client_id)) => client_id,
-                    None => break None,
-                }
-            };
+        let take = || self.deadlines.lock().take(now);
+        while let Some(client_id) = take() {
             let mut sessions = self.sessions.lock();
             let Some(session) = sessions.get(&client_id).cloned() else {
                 continue;
@@ -166,9 +155,9 @@ impl Core {
             }
             drop(sessions);
             self.look_again(&session, again);
-        };
+        }
         self.publish_wills(wills);
-        next
+        self.deadlines.lock().next()
     }
 
     /// Notes when a session that is away is to be looked at.
@@ -176,10 +165,7 @@ impl Core {
         let Some(at) = at else {
             return;
         };
-        let mut deadlines = self.deadlines.lock();
-        let is_first = deadlines.first().is_none_or(|(first, _)| at < *first);
-        deadlines.insert((at, session.client_id.clone()));
-        drop(deadlines);
+        let is_first = self.deadlines.lock().note(&session.client_id, at);
         if is_first {
             self.deadline_wanted.notify_one();
         }

@@ -8,6 +8,7 @@ mod flood;
 mod guarded;
 mod held;
 mod kept;
+mod rumqttc_client;
 mod sinks;
 mod talk;
 mod three;
