@@ -34,8 +34,6 @@ pub(crate) struct Ingest {
     pass: Arc<dyn Pass>,
     /// Whether the pass need not be asked for each topic.
     is_free: bool,
-    /// Messages since the client was last charged for them.
-    uncharged: u64,
     routes: RouteCache,
 }
 
@@ -134,7 +132,6 @@ impl Ingest {
     ) -> Self {
         Ingest {
             is_free: pass.publishes_anything(),
-            uncharged: 0,
             core,
             session,
             link,
@@ -164,20 +161,11 @@ impl Ingest {
         self.pass.may_publish(topic, publish.qos, publish.retain)
     }
 
-    /// Counts `bytes` that came, with the messages in them, against what the client may send; how
-    /// long it is to be held back.
-    pub(crate) fn charge(&mut self, bytes: usize) -> Duration {
-        let messages = std::mem::take(&mut self.uncharged);
-        let now = self.core.clock.now();
-        self.pass.charge(now, messages, bytes as u64)
-    }
-
     /// Hands on a batch and acknowledges it.
     pub(crate) async fn take(&mut self, batch: Batch<'_>) -> Result<(), LinkEnd> {
         if batch.is_empty() {
             return Ok(());
         }
-        self.uncharged += batch.messages.len() as u64;
         let mut journaled = false;
         for index in &batch.retain {
             let message = &batch.messages[*index as usize];

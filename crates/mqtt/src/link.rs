@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use journal::JournalError;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::codec::{self, DecodeError, Version};
@@ -260,24 +260,28 @@ impl Reader {
         tokio::pin!(silence);
         loop {
             let buffer = std::mem::take(&mut self.buffer);
+            let before = buffer.len();
             let processed = process(talk, ingest, &buffer).await;
             self.buffer = buffer;
             let needed = match processed {
                 Ok((used, needed)) => {
                     self.buffer.advance(used);
-                    let wait = ingest.charge(used);
-                    if !wait.is_zero() {
-                        // Who sends more than it may is not read meanwhile.
-                        self.core.counters.held.add(1);
-                        tokio::select! {
-                            () = tokio::time::sleep(wait) => {}
-                            () = cancel.cancelled() => return LinkEnd::CutOff,
-                        }
-                    }
                     needed
                 }
                 Err(end) => return end,
             };
+            let used = (before - self.buffer.len()) as u64;
+            let hold = ingest
+                .pass()
+                .charge(self.core.clock.now(), talk.take_published(), used);
+            if !hold.is_zero() {
+                // Who sends more than it may is not read meanwhile.
+                self.core.counters.held.add(1);
+                tokio::select! {
+                    () = sleep(hold) => {}
+                    () = cancel.cancelled() => return LinkEnd::CutOff,
+                }
+            }
             if let Err(end) = wait_for_acks(&session, cancel).await {
                 return end;
             }

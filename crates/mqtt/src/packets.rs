@@ -26,6 +26,8 @@ pub(crate) struct Talk {
     origin: Origin,
     /// The topics that the client's numbers stand for, from 1.
     aliases: Vec<Option<Box<str>>>,
+    /// PUBLISH packets since they were asked for.
+    published: u64,
 }
 
 /// What follows a run of publishes.
@@ -56,11 +58,17 @@ impl Talk {
             expiry_s,
             origin: origin.clone(),
             aliases: Vec::new(),
+            published: 0,
         }
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.session
+    }
+
+    /// PUBLISH packets that were read since the last call.
+    pub(crate) fn take_published(&mut self) -> u64 {
+        std::mem::take(&mut self.published)
     }
 
     /// The topic of a publish, and the number that it gives to it anew.
@@ -132,7 +140,10 @@ pub(crate) async fn process(
 ) -> Result<(usize, usize), LinkEnd> {
     let mut used = 0;
     loop {
-        match publishes(talk, ingest, buffer, &mut used).await? {
+        let mut published = 0;
+        let next = publishes(talk, ingest, buffer, (&mut used, &mut published)).await;
+        talk.published += published;
+        match next? {
             Next::Bytes(needed) => return Ok((used, needed)),
             Next::Alias(alias, topic) => talk.note_alias(alias, topic),
             Next::Packet(packet) => handle(talk, packet, ingest).await?,
@@ -145,7 +156,7 @@ async fn publishes<'b>(
     talk: &Talk,
     ingest: &mut Ingest,
     buffer: &'b [u8],
-    used: &mut usize,
+    (used, published): (&mut usize, &mut u64),
 ) -> Result<Next<'b>, LinkEnd> {
     let config = &talk.core.config;
     let bytes_max = usize::try_from(config.packet_bytes_max.0).unwrap_or(usize::MAX);
@@ -164,6 +175,7 @@ async fn publishes<'b>(
             let decoded = codec::decode(talk.version, frame);
             break decoded.map(Next::Packet).map_err(LinkEnd::from);
         }
+        *published += 1;
         let decoded = codec::decode_publish(talk.version, frame.first, frame.body, known);
         let publish = match decoded {
             Ok(publish) => publish,

@@ -829,7 +829,9 @@ async fn reload_on_hangup(
         let reload = move || {
             // All are read, whichever fails.
             let reloaded: Vec<_> = listeners.iter().map(|tls| tls.reload()).collect();
-            ports.reload().and(reloaded.into_iter().collect())
+            ports
+                .reload()
+                .and(reloaded.into_iter().collect::<Result<(), _>>())
         };
         match tokio::task::spawn_blocking(reload).await {
             Ok(Ok(())) => tracing::info!("certificates were read again"),

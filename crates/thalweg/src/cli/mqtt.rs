@@ -23,9 +23,9 @@ use super::{Client, Failure};
 #[derive(Subcommand)]
 pub enum Command {
     /// Publish a message, or one for each line of standard input.
-    Publish(PublishArgs),
+    Publish(Box<PublishArgs>),
     /// Print messages as they come.
-    Subscribe(SubscribeArgs),
+    Subscribe(Box<SubscribeArgs>),
     /// List the clients and their sessions.
     Clients,
     /// List the retained messages.
@@ -115,10 +115,10 @@ pub struct SubscribeArgs {
 
 pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
     match command {
-        Command::Publish(args) => publish(&client, args).await,
+        Command::Publish(args) => publish(&client, *args).await,
         Command::Subscribe(args) => {
             tokio::select! {
-                followed = subscribe(&client, args) => followed,
+                followed = subscribe(&client, *args) => followed,
                 _ = tokio::signal::ctrl_c() => Ok(()),
             }
         }

@@ -17,7 +17,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::mqtt::{BridgeConfig, BridgeError, Bridges, Guard, MqttError, Qos, Server, TopicName};
+use ::mqtt::{
+    BridgeConfig, BridgeError, Bridges, Guard, MqttError, Qos, Server, TopicFilter, TopicName,
+};
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
@@ -91,7 +93,7 @@ async fn retained(
     Query(query): Query<RetainedQuery>,
 ) -> Response {
     let text = query.filter.as_deref().unwrap_or("#");
-    let filter = match text.parse() {
+    let filter = match text.parse::<TopicFilter>() {
         Ok(filter) => filter,
         Err(error) => {
             let message = format!("'{text}' is no filter: {error}");
