@@ -10,6 +10,8 @@ need pgrep procps
 need kcat kcat
 need openssl openssl
 need mosquitto_sub mosquitto-clients
+# The broker on the other side of bridges. Debian keeps it off everybody's PATH.
+[ -x /usr/sbin/mosquitto ] || need mosquitto mosquitto
 need javac default-jdk-headless
 need mvn maven
 need_go
@@ -94,6 +96,21 @@ schema_clients() {
         (cd "$env_dir/schema-clients" && npm ci --silent --ignore-scripts --no-audit --no-fund)
 }
 
+mqtt_java() {
+    mvn -q -B -f "$mqtt_dir/pom.xml" dependency:copy-dependencies \
+        -DincludeScope=runtime -DoutputDirectory="$env_dir/mqtt"
+}
+
+mqtt_js() {
+    mkdir -p "$env_dir/mqtt-js" &&
+        cp "$mqtt_dir/js/package.json" "$mqtt_dir/js/package-lock.json" "$env_dir/mqtt-js" &&
+        (cd "$env_dir/mqtt-js" && npm ci --silent --ignore-scripts --no-audit --no-fund)
+}
+
+mqtt_go() {
+    (cd "$mqtt_dir/go" && go build -o "$env_dir/go-mqtt" .)
+}
+
 console_packages() {
     (cd console && npm ci --silent --no-audit --no-fund)
 }
@@ -111,5 +128,9 @@ step nifi_c2 crates/thalweg/tests/interop/nifi-c2/pom.xml \
 step nifi_c2_oldest crates/thalweg/tests/interop/nifi-c2/1.18/pom.xml \
     crates/thalweg/tests/interop/nifi-c2/1.18/Main.java
 step schema_clients "$schemas_dir/package.json" "$schemas_dir/package-lock.json"
+mqtt_dir=crates/thalweg/tests/interop/mqtt
+step mqtt_java "$mqtt_dir/pom.xml"
+step mqtt_js "$mqtt_dir/js/package.json" "$mqtt_dir/js/package-lock.json"
+step mqtt_go "$mqtt_dir/go/go.mod" "$mqtt_dir/go/go.sum" "$mqtt_dir/go/main.go"
 step console_packages console/package-lock.json
 [ -d console/node_modules ] || console_packages

@@ -313,8 +313,8 @@ async fn a_full_sink_holds_the_source_back_and_loses_nothing() {
         topic: "t",
         payload: payload.as_bytes(),
         qos: Qos::AtLeastOnce,
-        retain: false,
         received: base::UnixMillis(0),
+        ..Message::default()
     };
     let batch = vec![message; 1_000];
     let Delivery::HoldBack { taken } = feed.deliver(&batch) else {

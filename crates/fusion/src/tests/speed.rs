@@ -61,8 +61,8 @@ fn measure(text: &str) -> f64 {
                 topic: "t",
                 payload: payload.as_bytes(),
                 qos: Qos::AtMostOnce,
-                retain: false,
                 received: UnixMillis(round),
+                ..Message::default()
             })
             .collect();
         for part in batch.chunks(64) {

@@ -40,6 +40,7 @@ mod kafka_tools;
 mod lab;
 mod metrics;
 mod mqtt;
+mod mqtt_gate;
 mod openapi;
 mod quickstarts;
 mod refusals;
