@@ -72,19 +72,24 @@ mod config;
 mod error;
 mod expression;
 mod feed;
+pub mod formats;
 mod functions;
 mod fusion;
+pub mod fuzzing;
 pub mod http;
 mod json;
 mod lane;
 mod limits;
 mod machine;
+mod meter;
 mod output;
 pub mod plan;
 mod reader;
+pub mod sinks;
 pub mod sql;
 mod statement;
 mod store;
+mod tap;
 mod time;
 mod value;
 mod window;
@@ -93,9 +98,12 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use config::FusionConfig;
+pub use config::{ErrorsConfig, FusionConfig};
 pub use error::{FusionError, TextError};
 pub use expression::Expression;
-pub use fusion::Fusion;
+pub use fusion::{Explained, Fusion};
 pub use json::FieldPath;
-pub use statement::{Definition, Language, NewStatement, Start, StatementInfo, Status};
+pub use statement::{
+    Definition, Language, NewStatement, ReplacedState, Replacement, Start, StatementInfo, Status,
+};
+pub use tap::Tail;

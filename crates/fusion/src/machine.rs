@@ -119,6 +119,17 @@ impl Machine {
         self.books
     }
 
+    /// How many events could not be computed with, and how many were late.
+    pub fn unused_events(&self) -> (u64, u64) {
+        (self.books.errored, self.books.late)
+    }
+
+    /// Goes on with another's books, whose open windows are given up.
+    pub fn take_books(&mut self, books: Books) {
+        self.books = books;
+        self.books.dropped += books.in_flight();
+    }
+
     /// The latest error of an event, or why the statement is suspended.
     pub fn error(&self) -> Option<&str> {
         self.suspended.as_deref().or(self.last_error.as_deref())

@@ -42,6 +42,8 @@ pub enum Sink {
     Mqtt(String),
     /// One record per row in a Kafka topic.
     Kafka(String),
+    /// One POST per row to a URL.
+    Http(String),
 }
 
 /// How events become rows.
@@ -158,6 +160,7 @@ impl std::fmt::Display for Sink {
         match self {
             Sink::Mqtt(topic) => write!(f, "mqtt.\"{topic}\""),
             Sink::Kafka(topic) => write!(f, "kafka.\"{topic}\""),
+            Sink::Http(url) => f.write_str(url),
         }
     }
 }

@@ -2,5 +2,8 @@
 
 mod cases;
 mod engine;
+mod house;
+mod life;
+mod outputs;
 mod properties;
 mod speed;
