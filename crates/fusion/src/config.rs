@@ -5,6 +5,7 @@ use std::time::Duration;
 use base::HumanDuration;
 use serde::{Deserialize, Serialize};
 
+use crate::deploy::{ControlConfig, NodeConfig};
 use crate::formats::EventTypes;
 use crate::limits::{GROUPS_MAX, LETTERS_PER_SECOND_MAX, STATEMENTS_MAX};
 use crate::plan::Sink;
@@ -25,6 +26,10 @@ pub struct FusionConfig {
     pub errors: ErrorsConfig,
     /// The table of event types: name, MQTT topic filter, format.
     pub types: EventTypes,
+    /// Who this node is.
+    pub node: NodeConfig,
+    /// Whose control messages count.
+    pub control: ControlConfig,
 }
 
 /// Dead letters (`fusion.errors.…`).
@@ -72,6 +77,8 @@ impl Default for FusionConfig {
             statements_max: STATEMENTS_MAX,
             errors: ErrorsConfig::default(),
             types: EventTypes::default(),
+            node: NodeConfig::default(),
+            control: ControlConfig::default(),
         }
     }
 }
@@ -100,6 +107,7 @@ impl FusionConfig {
                 "fusion.errors.per_second: at most {LETTERS_PER_SECOND_MAX}"
             ));
         }
+        problems.extend(crate::deploy::problems(&self.node, &self.control));
         let wrong = self.types.problems().into_iter();
         problems.extend(wrong.map(|why| format!("fusion.types: {why}")));
         problems

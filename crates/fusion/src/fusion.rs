@@ -33,7 +33,7 @@ use crate::plan::{Plan, Sink, Source};
 use crate::reader;
 use crate::sinks::{Budget, Letters, Poster};
 use crate::sql;
-use crate::statement::{Definition, Language, NewStatement, Start, StatementInfo, Status};
+use crate::statement::{Definition, Language, NewStatement, Origin, Start, StatementInfo, Status};
 use crate::store::StatementStore;
 use crate::writer::Writer;
 
@@ -164,11 +164,25 @@ impl Fusion {
     /// [`FusionError::Text`] points at what does not compile; `Refused`, `NameTaken` and `Limit`
     /// say what to change; others are the engine's or its stores' own.
     pub async fn add(&self, new: NewStatement) -> Result<StatementInfo, FusionError> {
+        self.add_from(new, Origin::Api, false).await
+    }
+
+    /// As [`Fusion::add`], for one that came another way, and may begin paused.
+    pub(crate) async fn add_from(
+        &self,
+        new: NewStatement,
+        origin: Origin,
+        is_paused: bool,
+    ) -> Result<StatementInfo, FusionError> {
         let mut sources = self.sources.lock().await;
         if sources.is_closed {
             return Err(FusionError::Closed);
         }
-        let definition = self.define(new)?;
+        let definition = Definition {
+            origin,
+            is_paused,
+            ..self.define(new)?
+        };
         let (definition, plan) = self.compiled(definition)?;
         let prepared = self
             .prepare(definition.clone(), Arc::new(plan), None)
@@ -211,6 +225,16 @@ impl Fusion {
             "a statement was removed"
         );
         Ok(())
+    }
+
+    /// What the engine was configured with.
+    pub fn config(&self) -> &FusionConfig {
+        &self.config
+    }
+
+    /// The time by the engine's clock.
+    pub(crate) fn now(&self) -> base::UnixMillis {
+        self.clock.now()
     }
 
     /// One statement, by id or name.
@@ -272,7 +296,13 @@ impl Fusion {
                 statements.len()
             )));
         }
-        let id = format!("{:016x}", Rng::from_entropy().next_u64());
+        let id = match &new.id {
+            Some(id) => id.clone(),
+            None => format!("{:016x}", Rng::from_entropy().next_u64()),
+        };
+        if statements.contains_key(&id) {
+            return Err(FusionError::NameTaken(id));
+        }
         let name = new.name.clone().unwrap_or_else(|| id.clone());
         if statements.values().any(|known| known.is_called(&name)) {
             return Err(FusionError::NameTaken(name));
@@ -287,13 +317,14 @@ impl Fusion {
         name: String,
         new: NewStatement,
     ) -> Result<Definition, FusionError> {
-        let is_legal = !name.is_empty()
-            && name.len() <= NAME_BYTES_MAX
-            && !name.chars().any(|char| char.is_control() || char == '/');
-        if !is_legal {
+        let is_legal = |name: &str| {
+            let is_wrong = |char: char| char.is_control() || matches!(char, '/' | '+' | '#');
+            !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(is_wrong)
+        };
+        if !is_legal(&name) || !is_legal(&id) {
             return Err(FusionError::Refused(format!(
-                "the name is not legal: use 1 to {NAME_BYTES_MAX} bytes without '/' and control \
-                 characters"
+                "the name or the id is not legal: use 1 to {NAME_BYTES_MAX} bytes without '/', '+', \
+                 '#' and control characters"
             )));
         }
         for text in &new.targets {
@@ -322,6 +353,7 @@ impl Fusion {
             targets: new.targets,
             generation: 0,
             is_paused: false,
+            origin: Origin::Api,
         })
     }
 

@@ -196,7 +196,11 @@ fn replacement(mut body: Value) -> Result<Replacement, Box<Response>> {
         None => ReplacedState::Auto,
     };
     let new: NewStatement = serde_json::from_value(body).map_err(no_statement)?;
-    Ok(Replacement { new, state })
+    Ok(Replacement {
+        new,
+        state,
+        origin: None,
+    })
 }
 
 fn no_statement(error: serde_json::Error) -> Box<Response> {

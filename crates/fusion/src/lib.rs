@@ -69,6 +69,7 @@
 mod aggregate;
 mod codec;
 mod config;
+pub mod deploy;
 mod error;
 mod expression;
 mod feed;
@@ -82,6 +83,7 @@ mod lane;
 mod limits;
 mod machine;
 mod meter;
+mod observe;
 mod output;
 pub mod plan;
 mod reader;
@@ -104,6 +106,7 @@ pub use expression::Expression;
 pub use fusion::{Explained, Fusion};
 pub use json::FieldPath;
 pub use statement::{
-    Definition, Language, NewStatement, ReplacedState, Replacement, Start, StatementInfo, Status,
+    Definition, Language, NewStatement, Origin, ReplacedState, Replacement, Start, StatementInfo,
+    Status,
 };
 pub use tap::Tail;

@@ -141,3 +141,18 @@ pub const REPLACE_WAIT: Duration = Duration::from_secs(2);
 
 /// How long a listing waits for the event store to say where its topics end.
 pub const LAG_WAIT: Duration = Duration::from_secs(2);
+
+/// Most control messages that wait at a node, count: more hold their publishers back.
+pub const CONTROL_WAITING_MAX: usize = 1_024;
+
+/// Largest control message, bytes: a statement text in base64 within base64, and room.
+pub const CONTROL_BYTES_MAX: usize = 256 << 10;
+
+/// Most names of desired state that a node remembers, count: each is a line in one small file.
+pub const DESIRED_MAX: usize = 10_000;
+
+/// Most events of one call that injects them, bytes.
+pub const INJECT_BYTES_MAX: usize = 1 << 20;
+
+/// Most statements that metrics tell one by one, count: a collector keeps every series.
+pub const STATEMENTS_TOLD_MAX: usize = 1_000;

@@ -10,6 +10,9 @@ use crate::sinks::OutputForm;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewStatement {
+    /// Its id, which no other statement may have; made up when absent.
+    #[serde(default)]
+    pub id: Option<String>,
     /// Its name, which no other statement may have; its id when absent.
     #[serde(default)]
     pub name: Option<String>,
@@ -42,6 +45,8 @@ pub struct Replacement {
     pub new: NewStatement,
     /// What becomes of the state.
     pub state: ReplacedState,
+    /// Where the new form came from; where the old one did if absent.
+    pub origin: Option<Origin>,
 }
 
 /// What becomes of a statement's state when its text is replaced.
@@ -109,6 +114,22 @@ pub struct Definition {
     /// True while it takes nothing and keeps its state.
     #[serde(default)]
     pub is_paused: bool,
+    /// Who else knows it, and in what form.
+    #[serde(default)]
+    pub origin: Origin,
+}
+
+/// Where a statement came from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// The API of this process.
+    #[default]
+    Api,
+    /// The DFM's API: the statement as it was sent there.
+    Dfm(serde_json::Map<String, serde_json::Value>),
+    /// Desired state: the name and the generation that it has there.
+    Desired(String, u64),
 }
 
 /// A statement as it is shown.

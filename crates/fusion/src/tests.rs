@@ -2,7 +2,7 @@
 
 mod cases;
 mod engine;
-mod house;
+pub mod house;
 mod life;
 mod outputs;
 mod properties;

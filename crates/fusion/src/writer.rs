@@ -241,7 +241,14 @@ impl Writer {
                     self.pause(RETRY_WAIT.1).await?;
                 }
             }
-            return self.send(output, since).await;
+            self.send(output, since).await?;
+            let mut targets = self.lane.targets.iter();
+            if targets.any(|target| !matches!(target, Target::Kafka { .. })) {
+                // Only topics of the store know what they have: the next checkpoint says that the
+                // others have the rows too.
+                self.lane.state.lock().is_dirty = true;
+            }
+            return Ok(());
         }
         self.send(output, since).await?;
         if let Some(checkpoint) = &checkpoint
@@ -284,6 +291,7 @@ impl Writer {
         };
         self.show(&output);
         let targets = self.lane.targets.len();
+        let (before, mut after) = (self.sequence, self.sequence);
         for index in 0..targets {
             let part = Part {
                 since,
@@ -293,10 +301,16 @@ impl Writer {
                 Target::Mqtt(topic) => self.publish(&topic, &output, part).await?,
                 Target::Http(url) => self.post(&url, &output, part).await?,
                 Target::Kafka { topic, partition } => {
+                    // Every topic counts the same rows by the same sequences.
+                    if self.sequence.producer_id == before.producer_id {
+                        self.sequence = before;
+                    }
                     self.produce(&topic, partition, &output, part).await?;
+                    after = self.sequence;
                 }
             }
         }
+        self.sequence = after;
         // What follows goes on after what every topic has.
         self.lane.state.lock().sequence = self.sequence;
         Ok(())
@@ -391,7 +405,6 @@ impl Writer {
         part: Part,
     ) -> Result<(), Stopped> {
         let Sent { bytes, rows } = output;
-        let start_sequence = self.sequence;
         let mut first = 0;
         let mut start = 0;
         while first < rows.len() {
@@ -420,10 +433,6 @@ impl Writer {
                 .await?;
             start = from;
             first = last;
-        }
-        // The next topic counts the same rows by the same sequences.
-        if !part.is_last && self.sequence.producer_id == start_sequence.producer_id {
-            self.sequence = start_sequence;
         }
         Ok(())
     }

@@ -211,6 +211,23 @@ impl Fusion {
         }
     }
 
+    /// The definitions of all statements, for those who know them in another form.
+    pub(crate) fn definitions(&self) -> Vec<Definition> {
+        let statements = self.statements.read();
+        statements
+            .values()
+            .map(|statement| statement.definition.clone())
+            .collect()
+    }
+
+    /// The definition of a statement, by id.
+    pub(crate) fn definition_of(&self, id: &str) -> Option<Definition> {
+        self.statements
+            .read()
+            .get(id)
+            .map(|statement| statement.definition.clone())
+    }
+
     async fn open_sources(&self) -> Result<tokio::sync::MutexGuard<'_, Sources>, FusionError> {
         let sources = self.sources.lock().await;
         match sources.is_closed {
@@ -259,6 +276,10 @@ impl Fusion {
             created_ms: old.created_ms,
             generation: old.generation + 1,
             is_paused: old.is_paused,
+            origin: replacement
+                .origin
+                .clone()
+                .unwrap_or_else(|| old.origin.clone()),
             ..self.definition(old.id.clone(), name, new)?
         })
     }

@@ -441,6 +441,7 @@ async fn the_journal_of_statements_stays_small() {
         targets: Vec::new(),
         generation: 0,
         is_paused: false,
+        origin: crate::statement::Origin::Api,
     };
     let idle = crate::Definition {
         id: "idle".to_owned(),

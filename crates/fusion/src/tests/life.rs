@@ -24,7 +24,11 @@ fn check_books(info: &StatementInfo) {
 fn replacement(text: &str, state: ReplacedState) -> Replacement {
     let mut new = new("m", text);
     new.name = None;
-    Replacement { new, state }
+    Replacement {
+        new,
+        state,
+        origin: None,
+    }
 }
 
 async fn send(house: &House, payload: Json) {

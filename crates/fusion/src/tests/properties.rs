@@ -239,6 +239,7 @@ fn lane(text: &str) -> Arc<Lane> {
         targets: Vec::new(),
         generation: 0,
         is_paused: false,
+        origin: crate::statement::Origin::Api,
     };
     Arc::new(Lane {
         definition,

@@ -108,6 +108,7 @@ pub fn lane_of(plan: Arc<Plan>) -> Arc<Lane> {
             targets: Vec::new(),
             generation: 0,
             is_paused: false,
+            origin: crate::statement::Origin::Api,
         },
         plan,
         targets: vec![Target::Mqtt("out".parse().unwrap())],
