@@ -1,6 +1,7 @@
 //! Statement tests as data files, and properties over random events.
 
 mod cases;
+mod cookbook;
 mod engine;
 pub mod house;
 mod life;
