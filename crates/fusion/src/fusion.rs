@@ -3,8 +3,11 @@
 
 mod life;
 mod recovered;
+mod types;
 
 pub use life::Explained;
+pub use types::ShownType;
+use types::TypeTable;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -24,7 +27,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::FusionConfig;
 use crate::error::FusionError;
 use crate::feed::Feed;
-use crate::formats::{EventTypes, Format};
+use crate::formats::Format;
 use crate::lane::{Lane, LaneState, Restored, Sequence, Target, decode, encode, keeps_outbox};
 use crate::limits::{NAME_BYTES_MAX, TARGETS_MAX};
 use crate::machine::{Machine, MachineOptions};
@@ -45,7 +48,7 @@ pub struct Fusion {
     clock: Arc<dyn Clock>,
     journal: Arc<StatementStore>,
     statements: RwLock<BTreeMap<String, Arc<Statement>>>,
-    types: RwLock<EventTypes>,
+    types: RwLock<TypeTable>,
     letters: Option<Arc<Letters>>,
     poster: Arc<Poster>,
     /// Held while a statement is added or removed.
@@ -130,7 +133,7 @@ impl Fusion {
         }
         let (journal, recovered) = StatementStore::open(Arc::new(RealDisk), dir)?;
         let letters = letters_of(&config, mqtt.is_some());
-        let types = RwLock::new(config.types.clone());
+        let types = RwLock::new(TypeTable::open(dir, config.types.clone())?);
         let fusion = Arc::new(Fusion {
             config,
             store,
@@ -281,7 +284,7 @@ impl Fusion {
         check_loop(&definition, &plan)?;
         if definition.format.is_none() {
             definition.format = Some(match &plan.source {
-                Source::Mqtt(filter) => self.types.read().format_of(filter),
+                Source::Mqtt(filter) => self.types.read().rows().format_of(filter),
                 Source::Kafka(_) => Format::Json,
             });
         }
@@ -692,6 +695,7 @@ impl Statement {
             state_bytes: 0,
             format: definition.format.unwrap_or_default(),
             output: definition.output,
+            targets: definition.targets.clone(),
             generation: definition.generation,
             waiting_rows: 0,
             lag_records: None,

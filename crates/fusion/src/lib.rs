@@ -73,6 +73,7 @@ pub mod deploy;
 mod error;
 mod expression;
 mod feed;
+mod file;
 pub mod formats;
 mod functions;
 mod fusion;
@@ -103,7 +104,7 @@ mod tests;
 pub use config::{ErrorsConfig, FusionConfig};
 pub use error::{FusionError, TextError};
 pub use expression::Expression;
-pub use fusion::{Explained, Fusion};
+pub use fusion::{Explained, Fusion, ShownType};
 pub use json::FieldPath;
 pub use statement::{
     Definition, Language, NewStatement, Origin, ReplacedState, Replacement, Start, StatementInfo,

@@ -175,6 +175,8 @@ pub struct StatementInfo {
     pub format: Format,
     /// What a row becomes.
     pub output: OutputForm,
+    /// Targets beside that of INSERT INTO.
+    pub targets: Vec<String>,
     /// How often it was replaced.
     pub generation: u64,
     /// Rows that wait for the sink.

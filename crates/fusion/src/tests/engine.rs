@@ -360,7 +360,7 @@ async fn the_http_api_adds_lists_shows_and_removes() {
     );
 
     for (body, says) in [
-        ("{".to_owned(), "no statement"),
+        ("{".to_owned(), "cannot be used"),
         (
             json!({"text": "SELECT 1", "color": "red"}).to_string(),
             "color",
