@@ -69,6 +69,7 @@
 mod aggregate;
 mod codec;
 mod config;
+pub mod epl;
 mod error;
 mod expression;
 mod feed;

@@ -15,6 +15,13 @@ pub const EXPRESSION_DEPTH_MAX: usize = 200;
 /// Deepest nesting inside brackets that the SQL parser follows, levels: its own recursion bound.
 pub const SQL_RECURSION_MAX: usize = 40;
 
+/// Deepest nesting of an EPL statement (brackets, calls, patterns, subqueries), levels: bounds the
+/// parser's stack.
+pub const EPL_DEPTH_MAX: usize = 50;
+
+/// Most sources of one statement, count: each more multiplies what a join may pair.
+pub const SOURCES_MAX: usize = 8;
+
 /// Most distinct payload fields of one statement, count: each is a slot that every event fills.
 pub const FIELDS_MAX: usize = 256;
 
