@@ -79,7 +79,7 @@ pub enum Expression {
 }
 
 /// What the source knows of an event, beside its payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pseudo {
     /// `_topic`.
     Topic,

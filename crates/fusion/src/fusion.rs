@@ -333,6 +333,7 @@ impl Fusion {
     /// Where a new statement starts in each partition; none for MQTT.
     async fn source_starts(&self, source: &Source, start: Start) -> Result<Vec<i64>, FusionError> {
         match source {
+            Source::Stream(_) => Err(no_streams()),
             Source::Mqtt(_) if self.mqtt.is_none() => Err(no_mqtt("reads from")),
             Source::Mqtt(_) => Ok(Vec::new()),
             Source::Kafka(topic) => {
@@ -361,6 +362,7 @@ impl Fusion {
         plan: &Plan,
     ) -> Result<(Target, bool), FusionError> {
         match effective_sink(definition, plan) {
+            Sink::Stream(_) => Err(no_streams()),
             Sink::Mqtt(_) if self.mqtt.is_none() => Err(no_mqtt("writes to")),
             Sink::Mqtt(topic) => match topic.parse() {
                 Ok(topic) => Ok((Target::Mqtt(topic), false)),
@@ -452,6 +454,7 @@ impl Fusion {
 
     fn open_source(&self, key: &SourceKey, feed: &Arc<Feed>) -> Result<Input, FusionError> {
         match &key.source {
+            Source::Stream(_) => Err(no_streams()),
             Source::Mqtt(filter) => {
                 let server = self.mqtt.as_ref().ok_or_else(|| no_mqtt("reads from"))?;
                 let filter = filter
@@ -644,6 +647,10 @@ fn kafka_name(topic: &str) -> Result<streams::TopicName, FusionError> {
     topic
         .parse()
         .map_err(|error| FusionError::Refused(format!("kafka.\"{topic}\": {error}")))
+}
+
+fn no_streams() -> FusionError {
+    FusionError::Refused("this version runs no internal streams".to_owned())
 }
 
 fn no_mqtt(does: &str) -> FusionError {
