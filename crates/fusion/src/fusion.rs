@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::FusionConfig;
+use crate::epl::{self, Catalog};
 use crate::error::FusionError;
 use crate::feed::Feed;
 use crate::lane::{Lane, LaneState, Restored, Sequence, Target, decode, encode, keeps_outbox};
@@ -501,7 +502,7 @@ impl Fusion {
             why,
             "a statement could not be started"
         );
-        let (source, sink) = match sql::compile(&definition.text) {
+        let (source, sink) = match compile(&definition) {
             Ok(plan) => shown(&definition, &plan),
             Err(_) => (String::new(), String::new()),
         };
@@ -597,8 +598,10 @@ impl Statement {
 
 fn compile(definition: &Definition) -> Result<Plan, FusionError> {
     match definition.language {
-        Language::Sql => sql::compile(&definition.text).map_err(FusionError::Text),
+        Language::Sql => sql::compile(&definition.text),
+        Language::Epl => epl::compile(&definition.text, &Catalog::default()),
     }
+    .map_err(FusionError::Text)
 }
 
 /// Refuses a statement that would feed itself.

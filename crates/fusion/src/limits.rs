@@ -19,6 +19,17 @@ pub const SQL_RECURSION_MAX: usize = 40;
 /// parser's stack.
 pub const EPL_DEPTH_MAX: usize = 50;
 
+/// Most parts of one pattern and most variables of a row pattern, count: each is a state of the
+/// matcher that every event may visit.
+pub const PATTERN_NODES_MAX: usize = 64;
+
+/// Largest compiled regular expression, bytes: bounds what a statement's text can make of it.
+pub const REGEX_BYTES_MAX: usize = 1 << 20;
+
+/// Most rows that a trial of statements by a script shows, count: what a person reads, and a bound
+/// on statements that feed each other.
+pub const TRIAL_ROWS_MAX: usize = 100_000;
+
 /// Most sources of one statement, count: each more multiplies what a join may pair.
 pub const SOURCES_MAX: usize = 8;
 

@@ -1,6 +1,6 @@
 //! The compiled form of a statement, independent of the language it was written in.
 //!
-//! A front end (today SQL, see [`crate::sql`]) turns text into a [`Plan`]; everything behind it
+//! A front end ([`crate::epl`], [`crate::sql`]) turns text into a [`Plan`]; everything behind it
 //! knows plans only. A plan names its source and sink, lists the payload fields it reads (so that
 //! the scanner fills just those), and holds its expressions as trees over those fields.
 

@@ -2,5 +2,6 @@
 
 mod cases;
 mod engine;
+mod epl;
 mod properties;
 mod speed;

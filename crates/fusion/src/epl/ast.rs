@@ -3,11 +3,17 @@
 //! It says what was written and where; what names mean is settled when the tree is lowered
 //! ([`super::lower`]).
 
+mod expression;
+
+pub use expression::{BinaryOperator, Call, Choices, Expr, ExprKind, Step, UnaryOperator, Unit};
+
 use super::token::Place;
 
 /// One statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statement {
+    /// Where it begins.
+    pub place: Place,
     /// The context whose partitions it runs in: `context Name …`.
     pub context: Option<Ident>,
     /// Its name by `@name('…')`.
@@ -493,181 +499,23 @@ pub enum Edge {
     Now,
 }
 
-/// An expression and where it begins.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Expr {
-    /// What it is.
-    pub kind: ExprKind,
-    /// Where it begins.
-    pub place: Place,
-}
-
-/// What an expression is.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ExprKind {
-    /// `null`.
-    Null,
-    /// `true` and `false`.
-    Bool(bool),
-    /// A whole number.
-    Int(i64),
-    /// Any other number.
-    Float(f64),
-    /// A text.
-    Text(String),
-    /// A time: `1 min 30 sec`, in seconds per unit.
-    Period(Vec<(Expr, Unit)>),
-    /// `a.b[0].c`.
-    Path(Vec<Step>),
-    /// `f(x)`.
-    Call(Call),
-    /// `*` as an argument.
-    Star,
-    /// `-x`, `not x`.
-    Unary(UnaryOperator, Box<Expr>),
-    /// `a + b`.
-    Binary(BinaryOperator, Box<[Expr; 2]>),
-    /// `x is null`; true for `is not null`.
-    IsNull(Box<Expr>, bool),
-    /// `x in (a, b)` or `x in [a:b]`; true for `not in`.
-    In(Box<Expr>, Choices, bool),
-    /// `x between a and b`; true for `not between`.
-    Between(Box<[Expr; 3]>, bool),
-    /// `x like 'a%' escape '!'`; true for `not like`.
-    Like(Box<[Expr; 2]>, Option<Box<Expr>>, bool),
-    /// `x regexp '[a-z]'`; true for `not regexp`.
-    Regexp(Box<[Expr; 2]>, bool),
-    /// `case …`.
-    Case {
-        /// What WHENs are compared with.
-        operand: Option<Box<Expr>>,
-        /// Conditions and results.
-        branches: Vec<(Expr, Expr)>,
-        /// ELSE.
-        otherwise: Option<Box<Expr>>,
-    },
-    /// `cast(x, long)`; the type in lower case.
-    Cast(Box<Expr>, String),
-    /// `(select …)`.
-    Subquery(Box<Select>),
-    /// `exists (select …)`.
-    Exists(Box<Select>),
-}
-
-/// One step of a path.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Step {
-    /// A name.
-    Name(String),
-    /// `[0]`.
-    Index(u64),
-}
-
-/// What `in` looks through.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Choices {
-    /// A list of values.
-    List(Vec<Expr>),
-    /// `[a:b]`, `(a:b]`, …
-    Range {
-        /// Both ends.
-        ends: Box<[Expr; 2]>,
-        /// Whether the low end is in it.
-        has_low: bool,
-        /// Whether the high end is.
-        has_high: bool,
-    },
-    /// A subquery.
-    Subquery(Box<Select>),
-}
-
-/// A call.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Call {
-    /// The function's name as it is written; before it, a namespace or what its method is called
-    /// on.
-    pub path: Vec<Step>,
-    /// `distinct` before the arguments.
-    pub distinct: bool,
-    /// The arguments.
-    pub arguments: Vec<Expr>,
-    /// `filter: condition`.
-    pub filter: Option<Box<Expr>>,
-    /// What `.name` and `.name(…)` after the call ask for.
-    pub then: Vec<(String, Option<Vec<Expr>>)>,
-}
-
-/// Units of time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// A thousandth of a millisecond.
-    Microsecond,
-    /// A thousandth of a second.
-    Millisecond,
-    /// A second.
-    Second,
-    /// 60 seconds.
-    Minute,
-    /// 60 minutes.
-    Hour,
-    /// 24 hours.
-    Day,
-    /// Seven days.
-    Week,
-    /// A calendar month.
-    Month,
-    /// A calendar year.
-    Year,
-}
-
-/// Operators on one value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnaryOperator {
-    /// `-`.
-    Minus,
-    /// `not`.
-    Not,
-}
-
-/// Operators on two values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BinaryOperator {
-    /// `or`.
-    Or,
-    /// `and`.
-    And,
-    /// `=`.
-    Equal,
-    /// `!=` and `<>`.
-    NotEqual,
-    /// `is`: as `=`, and null is null.
-    Is,
-    /// `is not`.
-    IsNot,
-    /// `<`.
-    Less,
-    /// `<=`.
-    LessOrEqual,
-    /// `>`.
-    Greater,
-    /// `>=`.
-    GreaterOrEqual,
-    /// `||`.
-    Concat,
-    /// `&`.
-    BitAnd,
-    /// `|`.
-    BitOr,
-    /// `^`.
-    BitXor,
-    /// `+`.
-    Add,
-    /// `-`.
-    Subtract,
-    /// `*`.
-    Multiply,
-    /// `/`.
-    Divide,
-    /// `%`.
-    Remainder,
+impl Select {
+    /// A select of nothing from nowhere.
+    pub fn empty(place: Place) -> Self {
+        Select {
+            place,
+            insert_into: None,
+            rows: Rows::New,
+            distinct: false,
+            items: Vec::new(),
+            sources: Vec::new(),
+            row_pattern: None,
+            filter: None,
+            group_by: Vec::new(),
+            having: None,
+            output: None,
+            order_by: Vec::new(),
+            limit: None,
+        }
+    }
 }

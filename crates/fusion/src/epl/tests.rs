@@ -1,10 +1,16 @@
 //! What parses, how it binds, and where errors point.
 
+use super::ast::Statement;
 use super::ast::{
-    BinaryOperator, Body, Choices, Expr, ExprKind, Join, Output, OutputKind, OutputWhen, Pattern,
-    RowRegex, Select, Source, Step,
+    Body, Choices, Expr, ExprKind, Join, Output, OutputKind, OutputWhen, Pattern, RowRegex, Select,
+    Source, Step,
 };
-use super::parser::{parse, parse_expression};
+use super::parser::parse_expression;
+use crate::error::TextError;
+
+fn parse(text: &str) -> Result<Statement, TextError> {
+    super::parser::parse(text).map(|mut statements| statements.remove(0))
+}
 
 /// An expression with every binding in brackets.
 fn shown(expr: &Expr) -> String {
@@ -16,17 +22,30 @@ fn shown(expr: &Expr) -> String {
         ExprKind::Text(text) => format!("'{text}'"),
         ExprKind::Star => "*".to_owned(),
         ExprKind::Period(parts) => {
-            let parts: Vec<String> =
-                parts.iter().map(|(amount, unit)| format!("{} {unit:?}", shown(amount))).collect();
+            let parts: Vec<String> = parts
+                .iter()
+                .map(|(amount, unit)| format!("{} {unit:?}", shown(amount)))
+                .collect();
             parts.join(" ")
         }
         ExprKind::Path(steps) => path(steps),
         ExprKind::Call(call) => {
             let arguments: Vec<String> = call.arguments.iter().map(shown).collect();
             let distinct = if call.distinct { "distinct " } else { "" };
-            let filter = call.filter.as_ref().map_or_else(String::new, |f| format!(" if {}", shown(f)));
-            let then: String = call.then.iter().map(|(name, _)| format!(".{name}")).collect();
-            format!("{}({distinct}{}{filter}){then}", path(&call.path), arguments.join(" "))
+            let filter = call
+                .filter
+                .as_ref()
+                .map_or_else(String::new, |f| format!(" if {}", shown(f)));
+            let then: String = call
+                .then
+                .iter()
+                .map(|(name, _)| format!(".{name}"))
+                .collect();
+            format!(
+                "{}({distinct}{}{filter}){then}",
+                path(&call.path),
+                arguments.join(" ")
+            )
         }
         ExprKind::Unary(operator, inner) => format!("({operator:?} {})", shown(inner)),
         ExprKind::Binary(operator, sides) => {
@@ -37,7 +56,15 @@ fn shown(expr: &Expr) -> String {
             let list: Vec<String> = list.iter().map(shown).collect();
             format!("({} in {} {negated})", shown(inner), list.join(" "))
         }
-        ExprKind::In(inner, Choices::Range { ends, has_low, has_high }, negated) => format!(
+        ExprKind::In(
+            inner,
+            Choices::Range {
+                ends,
+                has_low,
+                has_high,
+            },
+            negated,
+        ) => format!(
             "({} from {} {has_low} to {} {has_high} {negated})",
             shown(inner),
             shown(&ends[0]),
@@ -47,24 +74,43 @@ fn shown(expr: &Expr) -> String {
             format!("({} in select {negated})", shown(inner))
         }
         ExprKind::Between(parts, negated) => {
-            format!("({} {} {} {negated})", shown(&parts[0]), shown(&parts[1]), shown(&parts[2]))
+            format!(
+                "({} {} {} {negated})",
+                shown(&parts[0]),
+                shown(&parts[1]),
+                shown(&parts[2])
+            )
         }
         ExprKind::Like(sides, escape, negated) => format!(
             "({} like {}{} {negated})",
             shown(&sides[0]),
             shown(&sides[1]),
-            escape.as_ref().map_or_else(String::new, |escape| format!(" escape {}", shown(escape)))
+            escape
+                .as_ref()
+                .map_or_else(String::new, |escape| format!(" escape {}", shown(escape)))
         ),
         ExprKind::Regexp(sides, negated) => {
-            format!("({} regexp {} {negated})", shown(&sides[0]), shown(&sides[1]))
+            format!(
+                "({} regexp {} {negated})",
+                shown(&sides[0]),
+                shown(&sides[1])
+            )
         }
-        ExprKind::Case { operand, branches, otherwise } => {
-            let operand = operand.as_ref().map_or_else(String::new, |operand| shown(operand));
+        ExprKind::Case {
+            operand,
+            branches,
+            otherwise,
+        } => {
+            let operand = operand
+                .as_ref()
+                .map_or_else(String::new, |operand| shown(operand));
             let branches: Vec<String> = branches
                 .iter()
                 .map(|(condition, result)| format!("{}:{}", shown(condition), shown(result)))
                 .collect();
-            let otherwise = otherwise.as_ref().map_or_else(String::new, |other| shown(other));
+            let otherwise = otherwise
+                .as_ref()
+                .map_or_else(String::new, |other| shown(other));
             format!("case({operand} {} {otherwise})", branches.join(" "))
         }
         ExprKind::Cast(inner, to) => format!("({} as {to})", shown(inner)),
@@ -106,20 +152,33 @@ fn select(text: &str) -> Select {
 #[track_caller]
 fn refused(text: &str, line: u64, column: u64, part: &str) {
     let error = parse(text).expect_err(text);
-    assert_eq!((error.line, error.column), (line, column), "{text}: {error}");
+    assert_eq!(
+        (error.line, error.column),
+        (line, column),
+        "{text}: {error}"
+    );
     assert!(error.message.contains(part), "{text}: {error}");
 }
 
 #[test]
 fn operators_bind_as_in_epl() {
     check("a or b and not c = 1", "(a Or (b And (Not (c Equal 1))))");
-    check("a + b * -c % 2", "(a Add ((b Multiply (Minus c)) Remainder 2))");
+    check(
+        "a + b * -c % 2",
+        "(a Add ((b Multiply (Minus c)) Remainder 2))",
+    );
     check("-5 - -2.5", "(-5 Subtract -2.5)");
     check("a || b = 'x'", "((a Concat b) Equal 'x')");
-    check("a < b + 1 and a >= 0", "((a Less (b Add 1)) And (a GreaterOrEqual 0))");
+    check(
+        "a < b + 1 and a >= 0",
+        "((a Less (b Add 1)) And (a GreaterOrEqual 0))",
+    );
     check("a <> b != c", "((a NotEqual b) NotEqual c)");
     check("a & 1 = 1", "((a BitAnd 1) Equal 1)");
-    check("a is null and b is not null", "((a null false) And (b null true))");
+    check(
+        "a is null and b is not null",
+        "((a null false) And (b null true))",
+    );
     check("a is not b", "(a IsNot b)");
     check("(a or b) and c", "((a Or b) And c)");
 }
@@ -133,9 +192,15 @@ fn word_operators_take_their_parts() {
     check("a not between 1 and 2 + 3", "(a 1 (2 Add 3) true)");
     check("a like 'x!%' escape '!'", "(a like 'x!%' escape '!' false)");
     check("a not regexp '\\d+'", "(a regexp '\\d+' true)");
-    check("case when a then 1 when b then 2 else 3 end", "case( a:1 b:2 3)");
+    check(
+        "case when a then 1 when b then 2 else 3 end",
+        "case( a:1 b:2 3)",
+    );
     check("case k when 'x' then 1 end", "case(k 'x':1 )");
-    check("cast(a, long) + cast(b as double)", "((a as long) Add (b as double))");
+    check(
+        "cast(a, long) + cast(b as double)",
+        "((a as long) Add (b as double))",
+    );
 }
 
 #[test]
@@ -146,13 +211,18 @@ fn values_and_calls_are_read() {
     check("0xff + 10L + 2d + 1.5f", "(((255 Add 10) Add 2.0) Add 1.5)");
     check("\"it's\" || 'a\\u00e9\\n'", "('it's' Concat 'a\u{e9}\n')");
     check("count(*)", "count(*)");
-    check("sum(distinct a.b, filter: c > 1)", "sum(distinct a.b if (c Greater 1))");
+    check(
+        "sum(distinct a.b, filter: c > 1)",
+        "sum(distinct a.b if (c Greater 1))",
+    );
     check("Math.max(a, 1)", "Math.max(a 1)");
-    check("maxby(v).k || name.trim().length()", "(maxby(v).k Concat name.trim().length)");
+    check(
+        "maxby(v).k || name.trim().length()",
+        "(maxby(v).k Concat name.trim().length)",
+    );
     check("a[1].b.c", "a.[1].b.c");
     check("a?.b?", "a.b");
     check("`group`.`a b`", "group.a b");
-
 }
 
 #[test]
@@ -171,11 +241,18 @@ fn a_select_has_all_its_clauses() {
     assert_eq!((stream.name.text.as_str(), stream.filters.len()), ("E", 2));
     let views: Vec<&str> = source.views.iter().map(|view| view.name.as_str()).collect();
     assert_eq!(views, ["time", "unique"]);
-    assert_eq!(source.alias.as_ref().map(|alias| alias.text.as_str()), Some("e"));
+    assert_eq!(
+        source.alias.as_ref().map(|alias| alias.text.as_str()),
+        Some("e")
+    );
     assert_eq!(select.group_by.len(), 2);
     assert_eq!(select.limit, Some((3, 1)));
     assert!(select.order_by[0].1 && !select.order_by[1].1);
-    let Some(Output { kind: OutputKind::Last, when: Some(OutputWhen::Every(_)), .. }) = select.output
+    let Some(Output {
+        kind: OutputKind::Last,
+        when: Some(OutputWhen::Every(_)),
+        ..
+    }) = select.output
     else {
         panic!("{:?}", select.output);
     };
@@ -204,7 +281,9 @@ fn patterns_bind_as_in_epl() {
     let Pattern::FollowedBy(steps) = &**pattern else {
         panic!("{pattern:?}");
     };
-    assert!(matches!(&steps[0], Pattern::Every(inner) if matches!(**inner, Pattern::Filter(Some(_), _))));
+    assert!(
+        matches!(&steps[0], Pattern::Every(inner) if matches!(**inner, Pattern::Filter(Some(_), _)))
+    );
     let Pattern::And(parts) = &steps[1] else {
         panic!("{steps:?}");
     };
@@ -218,7 +297,15 @@ fn repeats_and_row_patterns_are_read() {
     let Source::Pattern(pattern, _) = &repeat.sources[0].source else {
         panic!("no pattern");
     };
-    assert!(matches!(&**pattern, Pattern::Repeat { least: Some(2), most: None, until: Some(_), .. }));
+    assert!(matches!(
+        &**pattern,
+        Pattern::Repeat {
+            least: Some(2),
+            most: None,
+            until: Some(_),
+            ..
+        }
+    ));
     let rows = select(
         "select * from E match_recognize (partition by k measures A.v as a, last(B.v) as b \
          all matches after match skip to next row pattern (A B{2,3}? (C | D)*) \
@@ -228,7 +315,15 @@ fn repeats_and_row_patterns_are_read() {
     let RowRegex::Sequence(parts) = &rows.pattern else {
         panic!("{:?}", rows.pattern);
     };
-    assert!(matches!(&parts[1], RowRegex::Repeat { least: 2, most: Some(3), greedy: false, .. }));
+    assert!(matches!(
+        &parts[1],
+        RowRegex::Repeat {
+            least: 2,
+            most: Some(3),
+            greedy: false,
+            ..
+        }
+    ));
     assert!(matches!(&rows.interval, Some((_, true))));
 }
 
@@ -269,7 +364,7 @@ fn every_form_of_statement_parses() {
         "select * from E output when count_insert > 2",
         "select * from E output after 10 sec",
         "select * from E output at (*/5, *, *, *, *)",
-        "select prev(1, v), prior(2, v), istream() from E#length(3) retain-intersection",
+        "select prev(1, v), prior(2, v) from E#length(3) retain-intersection",
         "/* a */ select // b\n a from E",
         "select * from pattern [every-distinct(a.k, 10 sec) a=A]",
         "select * from pattern [every a=A -> b=B while (a.v < 10)]",
@@ -287,7 +382,12 @@ fn errors_point_at_the_character_and_suggest() {
     refused("", 1, 1, "the text is empty");
     refused("selct a from E", 1, 1, "did you mean select?");
     refused("select a form E", 1, 15, "the statement ends before it");
-    refused("select a\nfrom E\nwehre a > 1", 3, 7, "the statement ends before it");
+    refused(
+        "select a\nfrom E\nwehre a > 1",
+        3,
+        7,
+        "the statement ends before it",
+    );
     refused("select a from E where", 1, 22, "a value is missing");
     refused("select a + from E", 1, 12, "a value is missing");
     refused("select a from E group a", 1, 23, "by has to come before it");
@@ -296,20 +396,37 @@ fn errors_point_at_the_character_and_suggest() {
     refused("select a /* from E", 1, 10, "not closed");
     refused("select a from E#length(5", 1, 25, "',' or ')'");
     refused("select a from E output every", 1, 29, "a value is missing");
-    refused("select a from E output lst every 5 sec", 1, 24, "did you mean last?");
+    refused(
+        "select a from E output lst every 5 sec",
+        1,
+        24,
+        "did you mean last?",
+    );
     refused("select 5x from E", 1, 8, "runs into a name");
     refused("select a from E where a ~ 1", 1, 25, "means nothing here");
     refused("create windw W as E", 1, 8, "did you mean window?");
     refused("select * from pattern [a=A where 5]", 1, 34, "timer:within");
     refused("select * from pattern [[3:1] A]", 1, 24, "wrong way round");
     refused("update istream E set a = 1", 1, 8, "not supported");
-    refused("select a from E select", 1, 17, "the statement ends before it");
+    refused(
+        "select a from E select",
+        1,
+        17,
+        "the statement ends before it",
+    );
 }
 
 #[test]
 fn depth_and_length_are_bounded() {
-    let deep = format!("select {}1{} as a from E", "(".repeat(5_000), ")".repeat(5_000));
-    assert!(parse(&deep).unwrap_err().message.contains("more than"), "too many words");
+    let deep = format!(
+        "select {}1{} as a from E",
+        "(".repeat(5_000),
+        ")".repeat(5_000)
+    );
+    assert!(
+        parse(&deep).unwrap_err().message.contains("more than"),
+        "too many words"
+    );
     let deep = format!("select {}1{} as a from E", "(".repeat(900), ")".repeat(900));
     assert!(parse(&deep).unwrap_err().message.contains("nests deeper"));
     for deep in ["not ", "- ", "case when ", "f(", "(select "] {

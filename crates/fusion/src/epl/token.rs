@@ -73,7 +73,10 @@ pub fn tokens(text: &str) -> Result<Vec<(Token, Place)>, TextError> {
             text.len()
         )));
     }
-    let mut cursor = Cursor { rest: text, place: start };
+    let mut cursor = Cursor {
+        rest: text,
+        place: start,
+    };
     let mut tokens = Vec::new();
     loop {
         cursor.skip_blanks()?;
@@ -150,7 +153,10 @@ impl<'t> Cursor<'t> {
             '0'..='9' => self.number(),
             '.' if self.rest[1..].starts_with(|c: char| c.is_ascii_digit()) => self.number(),
             _ if is_name_char(first) => {
-                let end = self.rest.find(|c| !is_name_char(c)).unwrap_or(self.rest.len());
+                let end = self
+                    .rest
+                    .find(|c| !is_name_char(c))
+                    .unwrap_or(self.rest.len());
                 Ok(Token::Word(self.skip(end).to_owned()))
             }
             _ => match SIGNS.iter().find(|sign| self.rest.starts_with(**sign)) {
@@ -188,7 +194,10 @@ impl<'t> Cursor<'t> {
             Some('t') => text.push('\t'),
             Some('r') => text.push('\r'),
             Some('u') => {
-                let code = self.rest.get(1..5).and_then(|hex| u32::from_str_radix(hex, 16).ok());
+                let code = self
+                    .rest
+                    .get(1..5)
+                    .and_then(|hex| u32::from_str_radix(hex, 16).ok());
                 let Some(char) = code.and_then(char::from_u32) else {
                     return Err(place.error("\\u takes the four hex digits of a character"));
                 };
@@ -238,7 +247,9 @@ impl<'t> Cursor<'t> {
         }
         let text = self.skip(end);
         let mut after = self.rest.chars();
-        let suffix = after.next().filter(|_| !after.as_str().starts_with(is_name_char));
+        let suffix = after
+            .next()
+            .filter(|_| !after.as_str().starts_with(is_name_char));
         match suffix {
             Some('l' | 'L') if !is_float => drop(self.next()),
             Some('f' | 'F' | 'd' | 'D') => {
@@ -268,6 +279,6 @@ fn is_name_char(char: char) -> bool {
 
 /// Signs, longer ones before those that they begin with.
 const SIGNS: &[&str] = &[
-    "->", "||", "<=", ">=", "<>", "!=", "=>", "::", "(", ")", "[", "]", "{", "}", ",", ".", ";", ":", "#",
-    "@", "=", "<", ">", "+", "-", "*", "/", "%", "&", "|", "^", "?", "!",
+    "->", "||", "<=", ">=", "<>", "!=", "=>", "::", "(", ")", "[", "]", "{", "}", ",", ".", ";",
+    ":", "#", "@", "=", "<", ">", "+", "-", "*", "/", "%", "&", "|", "^", "?", "!",
 ];

@@ -1,5 +1,7 @@
 //! `thalweg statements`: what is computed in flight.
 
+use std::path::{Path, PathBuf};
+
 use clap::Subcommand;
 use reqwest::Method;
 use serde_json::json;
@@ -27,6 +29,12 @@ pub enum Command {
     Show {
         /// The statement's id.
         id: String,
+    },
+    /// Try statements on events of a script, by the script's own clock, without a server.
+    #[command(after_help = TRY_HELP)]
+    Try {
+        /// The script; standard input when absent.
+        file: Option<PathBuf>,
     },
     /// Stop and remove a statement.
     Remove {
@@ -57,6 +65,7 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             let path = format!("/api/v1/statements/{}", segment(&id));
             client.print_object(&client.get(&path).await?);
         }
+        Command::Try { file } => try_scripts(file.as_deref())?,
         Command::Remove { id } => {
             let path = format!("/api/v1/statements/{}", segment(&id));
             client.send(client.request(Method::DELETE, &path)).await?;
@@ -64,6 +73,28 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
     }
     Ok(())
 }
+
+fn try_scripts(file: Option<&Path>) -> Result<(), Failure> {
+    let out = std::io::BufWriter::new(std::io::stdout().lock());
+    let outcome = match file {
+        None => fusion::trial::run(std::io::stdin().lock(), out),
+        Some(path) => std::fs::File::open(path)
+            .and_then(|file| fusion::trial::run(std::io::BufReader::new(file), out)),
+    };
+    outcome.map_err(|error| match file {
+        Some(path) => Failure::because(&path.display().to_string(), &error),
+        None => Failure::because("standard input", &error),
+    })
+}
+
+const TRY_HELP: &str = "\
+A script is lines; several stand apart by lines that are `end`:
+
+  statement select k, sum(a) as s from E#time(10 sec) group by k
+  time 1000
+  event E k=s:x a=i:1
+  event E {\"k\":\"x\",\"a\":2}
+  time 11000";
 
 const COLUMNS: [(&str, &str); 8] = [
     ("STATEMENT", "id"),

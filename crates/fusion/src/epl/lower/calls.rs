@@ -4,12 +4,12 @@ use super::Checked;
 use super::expressions::{Lower, not};
 use super::names::Fields;
 use crate::epl::ast::{Call, Expr, ExprKind, Step};
-use crate::epl::suggest::did_you_mean;
 use crate::epl::token::Place;
 use crate::expression::{CastTo, Comparison, Expression, Pseudo};
 use crate::functions::scalar_function;
 use crate::limits::COLUMNS_MAX;
 use crate::plan::{Aggregate, AggregateFunction, History, Slot};
+use crate::suggest::did_you_mean;
 use crate::value::OwnedValue;
 
 /// Whether a call with so many arguments is an aggregate.
@@ -47,7 +47,11 @@ impl Lower<'_> {
         let name = last.to_ascii_lowercase();
         let value = match before {
             [] => self.function(&name, call, place)?,
-            [Step::Name(space)] if NAMESPACES.iter().any(|known| space.eq_ignore_ascii_case(known)) => {
+            [Step::Name(space)]
+                if NAMESPACES
+                    .iter()
+                    .any(|known| space.eq_ignore_ascii_case(known)) =>
+            {
                 self.namespaced(&space.to_ascii_lowercase(), &name, &call.arguments, place)?
             }
             receiver => {
@@ -131,13 +135,17 @@ impl Lower<'_> {
         let usage = || place.error(format!("{name} is written {}", aggregate_usage(name)));
         match function {
             AggregateFunction::Rate => {
-                let [time] = arguments else { return Err(usage()) };
+                let [time] = arguments else {
+                    return Err(usage());
+                };
                 let millis = i64::try_from(self.millis(time)?).unwrap_or(i64::MAX);
                 aggregate.parameter = Some(Expression::Literal(OwnedValue::Int(millis)));
                 return Ok((aggregate, 0));
             }
             AggregateFunction::MaxBy | AggregateFunction::MinBy => {
-                let [key] = arguments else { return Err(usage()) };
+                let [key] = arguments else {
+                    return Err(usage());
+                };
                 aggregate.parameter = Some(self.expr(key)?);
                 let mut path = Vec::new();
                 let mut taken = 0;
@@ -149,13 +157,17 @@ impl Lower<'_> {
                     taken += 1;
                 }
                 aggregate.argument = Some(match path.is_empty() {
-                    true => self.names.resolve(&[Step::Name("payload".to_owned())], place)?,
+                    true => self
+                        .names
+                        .resolve(&[Step::Name("payload".to_owned())], place)?,
                     false => self.names.resolve(&path, place)?,
                 });
                 return Ok((aggregate, taken));
             }
             AggregateFunction::Nth | AggregateFunction::Percentile => {
-                let [value, parameter] = arguments else { return Err(usage()) };
+                let [value, parameter] = arguments else {
+                    return Err(usage());
+                };
                 aggregate.argument = Some(self.expr(value)?);
                 let parameter = self.constant(parameter, "the second argument")?;
                 aggregate.parameter = Some(Expression::Literal(parameter));
@@ -174,10 +186,16 @@ impl Lower<'_> {
             [filter] if aggregate.filter.is_none() => aggregate.filter = Some(self.expr(filter)?),
             _ => return Err(usage()),
         }
-        let counts = matches!(function, AggregateFunction::Count | AggregateFunction::CountEver);
+        let counts = matches!(
+            function,
+            AggregateFunction::Count | AggregateFunction::CountEver
+        );
         aggregate.argument = match value.kind {
             ExprKind::Star if counts => None,
-            ExprKind::Star => Some(self.names.resolve(&[Step::Name("payload".to_owned())], place)?),
+            ExprKind::Star => Some(
+                self.names
+                    .resolve(&[Step::Name("payload".to_owned())], place)?,
+            ),
             _ => Some(self.expr(value)?),
         };
         Ok((aggregate, 0))
@@ -275,14 +293,18 @@ impl Lower<'_> {
         arguments: &[Expr],
         place: Place,
     ) -> Checked<Expression> {
-        let Some((_, function, count)) =
-            METHODS.iter().find(|(known, _, _)| known.eq_ignore_ascii_case(name))
+        let Some((_, function, count)) = METHODS
+            .iter()
+            .find(|(known, _, _)| known.eq_ignore_ascii_case(name))
         else {
             let hint = did_you_mean(name, METHODS.iter().map(|(known, _, _)| *known));
             return Err(place.error(format!("values have no method {name}{hint}")));
         };
         if !count.contains(&arguments.len()) {
-            return Err(place.error(format!("{name} does not take {} arguments", arguments.len())));
+            return Err(place.error(format!(
+                "{name} does not take {} arguments",
+                arguments.len()
+            )));
         }
         let mut all = vec![receiver];
         all.extend(self.all(arguments)?);
@@ -299,7 +321,10 @@ impl Lower<'_> {
             "isempty" => {
                 let length = scalar("length", all, place)?;
                 let zero = Expression::Literal(OwnedValue::Int(0));
-                Ok(Expression::Compare(Comparison::Equal, Box::new([length, zero])))
+                Ok(Expression::Compare(
+                    Comparison::Equal,
+                    Box::new([length, zero]),
+                ))
             }
             function => scalar(function, all, place),
         }
@@ -324,7 +349,9 @@ impl Lower<'_> {
         };
         let before = self.names.set_history(Some((kind, steps)));
         let lowered = match value.kind {
-            ExprKind::Star => self.names.resolve(&[Step::Name("payload".to_owned())], place),
+            ExprKind::Star => self
+                .names
+                .resolve(&[Step::Name("payload".to_owned())], place),
             _ => self.expr(value),
         };
         self.names.set_history(before);
@@ -372,7 +399,9 @@ impl Lower<'_> {
 /// A function of the table.
 pub fn scalar(name: &str, arguments: Vec<Expression>, place: Place) -> Checked<Expression> {
     let Some(function) = scalar_function(name) else {
-        let known = crate::functions::SCALAR_FUNCTIONS.iter().map(|function| function.name);
+        let known = crate::functions::SCALAR_FUNCTIONS
+            .iter()
+            .map(|function| function.name);
         let aggregates = AGGREGATES.iter().map(|(name, _)| *name);
         let others = ["coalesce", "prev", "prior", "cast", "prevtail", "prevcount"];
         let hint = did_you_mean(name, known.chain(aggregates).chain(others));
@@ -438,7 +467,9 @@ const AGGREGATES: &[(&str, AggregateFunction)] = &[
     ("rate", AggregateFunction::Rate),
 ];
 
-const NAMESPACES: &[&str] = &["Math", "String", "Long", "Integer", "Double", "Float", "Boolean"];
+const NAMESPACES: &[&str] = &[
+    "Math", "String", "Long", "Integer", "Double", "Float", "Boolean",
+];
 
 /// Methods of values: the name, the function, and how many arguments beside the value.
 const METHODS: &[(&str, &str, std::ops::RangeInclusive<usize>)] = &[

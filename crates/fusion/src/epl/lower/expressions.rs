@@ -3,8 +3,8 @@
 //! Where EPL means something else than SQL, the tree says so: `/` is IEEE division (x/0 is
 //! infinite), `is` knows null, a range's ends may stand the wrong way round.
 
-use super::names::Names;
 use super::Checked;
+use super::names::Names;
 use crate::epl::ast::{BinaryOperator, Choices, Expr, ExprKind, UnaryOperator, Unit};
 use crate::epl::token::Place;
 use crate::expression::{
@@ -69,9 +69,16 @@ impl Lower<'_> {
             }
             ExprKind::Regexp(sides, negated) => {
                 let pattern = self.regexp(&sides[1])?;
-                not_if(*negated, Expression::Regexp(self.boxed(&sides[0])?, pattern))
+                not_if(
+                    *negated,
+                    Expression::Regexp(self.boxed(&sides[0])?, pattern),
+                )
             }
-            ExprKind::Case { operand, branches, otherwise } => {
+            ExprKind::Case {
+                operand,
+                branches,
+                otherwise,
+            } => {
                 let mut lowered = Vec::with_capacity(branches.len());
                 for (condition, result) in branches {
                     let condition = match operand {
@@ -108,7 +115,9 @@ impl Lower<'_> {
     pub fn constant(&mut self, expr: &Expr, what: &str) -> Checked<OwnedValue> {
         let mut lowered = self.expr(expr)?;
         if reads_event(&mut lowered) {
-            return Err(expr.place.error(format!("{what} is a constant: it reads no event")));
+            return Err(expr
+                .place
+                .error(format!("{what} is a constant: it reads no event")));
         }
         let mut value = OwnedValue::Null;
         value.assign(&lowered.evaluate(&Scope::empty()));
@@ -125,7 +134,9 @@ impl Lower<'_> {
         let millis = seconds.map(|seconds| (seconds * 1_000.0).round());
         match millis {
             Some(millis) if (0.0..=TIME_MS_MAX).contains(&millis) => Ok(millis as u64),
-            _ => Err(expr.place.error("write a length of time such as 10 sec, up to 366 days")),
+            _ => Err(expr
+                .place
+                .error("write a length of time such as 10 sec, up to 366 days")),
         }
     }
 
@@ -137,7 +148,9 @@ impl Lower<'_> {
         match self.constant(expr, what)? {
             OwnedValue::Int(count) if count > 0 => u32::try_from(count)
                 .map_err(|_| expr.place.error(format!("{what} is at most {}", u32::MAX))),
-            _ => Err(expr.place.error(format!("{what} is a whole number above zero"))),
+            _ => Err(expr
+                .place
+                .error(format!("{what} is a whole number above zero"))),
         }
     }
 
@@ -162,9 +175,9 @@ impl Lower<'_> {
                 Unit::Day => Value::Int(86_400),
                 Unit::Week => Value::Int(7 * 86_400),
                 Unit::Month | Unit::Year => {
-                    return Err(amount.place.error(
-                        "months and years differ in length: write the length in days",
-                    ));
+                    return Err(amount
+                        .place
+                        .error("months and years differ in length: write the length in days"));
                 }
             };
             let mut owned = OwnedValue::Null;
@@ -216,9 +229,9 @@ impl Lower<'_> {
             _ => Comparison::GreaterOrEqual,
         };
         if let Some(side) = sides.iter().find(|side| side.kind == ExprKind::Null) {
-            return Err(side.place.error(
-                "a comparison with null is never true: write is null or is not null",
-            ));
+            return Err(side
+                .place
+                .error("a comparison with null is never true: write is null or is not null"));
         }
         Ok(Expression::Compare(comparison, Box::new(lowered)))
     }
@@ -234,18 +247,39 @@ impl Lower<'_> {
             rest = &sides[0];
         }
         parts.push(rest);
-        parts.into_iter().rev().map(|part| self.expr(part)).collect()
+        parts
+            .into_iter()
+            .rev()
+            .map(|part| self.expr(part))
+            .collect()
     }
 
-    fn membership(&mut self, inner: &Expr, choices: &Choices, negated: bool) -> Checked<Expression> {
+    fn membership(
+        &mut self,
+        inner: &Expr,
+        choices: &Choices,
+        negated: bool,
+    ) -> Checked<Expression> {
         match choices {
             Choices::List(list) => {
                 let list = self.all(list)?;
                 Ok(not_if(negated, Expression::In(self.boxed(inner)?, list)))
             }
-            Choices::Range { ends, has_low, has_high } => {
-                let low = if *has_low { Comparison::GreaterOrEqual } else { Comparison::Greater };
-                let high = if *has_high { Comparison::LessOrEqual } else { Comparison::Less };
+            Choices::Range {
+                ends,
+                has_low,
+                has_high,
+            } => {
+                let low = if *has_low {
+                    Comparison::GreaterOrEqual
+                } else {
+                    Comparison::Greater
+                };
+                let high = if *has_high {
+                    Comparison::LessOrEqual
+                } else {
+                    Comparison::Less
+                };
                 let value = self.expr(inner)?;
                 let (from, to) = (self.expr(&ends[0])?, self.expr(&ends[1])?);
                 let within = Expression::And(vec![
@@ -254,9 +288,9 @@ impl Lower<'_> {
                 ]);
                 Ok(known_truth(within, negated))
             }
-            Choices::Subquery(_) => Err(inner.place.error(
-                "in (select …) is not supported: join the window, or use on E select",
-            )),
+            Choices::Subquery(_) => Err(inner
+                .place
+                .error("in (select …) is not supported: join the window, or use on E select")),
         }
     }
 
@@ -281,16 +315,22 @@ impl Lower<'_> {
         };
         match self.constant(pattern, "the pattern of like")? {
             OwnedValue::Text(text) => Ok(LikePattern::new(&text, escape, false)),
-            _ => Err(pattern.place.error("like takes a text in quotes, such as 'a%'")),
+            _ => Err(pattern
+                .place
+                .error("like takes a text in quotes, such as 'a%'")),
         }
     }
 
     fn regexp(&mut self, pattern: &Expr) -> Checked<TextPattern> {
         match self.constant(pattern, "the pattern of regexp")? {
             OwnedValue::Text(text) => TextPattern::new(&text).map_err(|why| {
-                pattern.place.error(format!("this is no regular expression: {why}"))
+                pattern
+                    .place
+                    .error(format!("this is no regular expression: {why}"))
             }),
-            _ => Err(pattern.place.error("regexp takes a text in quotes, such as '[a-z]+'")),
+            _ => Err(pattern
+                .place
+                .error("regexp takes a text in quotes, such as '[a-z]+'")),
         }
     }
 }

@@ -3,12 +3,12 @@
 use super::Checked;
 use super::calls::context_slot;
 use crate::epl::ast::{Ident, Step};
-use crate::epl::suggest::did_you_mean;
 use crate::epl::token::Place;
 use crate::expression::{Expression, Pseudo};
 use crate::json::FieldPath;
 use crate::limits::FIELDS_MAX;
 use crate::plan::{History, Pick, Slot, SlotField};
+use crate::suggest::did_you_mean;
 
 /// What `Expression::Field` counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct Names {
     own: Option<u16>,
     /// Whose history is read instead of the event itself.
     history: Option<(History, u32)>,
+    /// Whether aliases are variables of a row pattern, over the rows of one input.
+    is_row_pattern: bool,
     /// Names of expressions: the measures of a row pattern.
     known: Vec<(String, Expression)>,
 }
@@ -48,6 +50,7 @@ impl Names {
             aliases: Vec::new(),
             own: None,
             history: None,
+            is_row_pattern: false,
             known: Vec::new(),
         }
     }
@@ -66,23 +69,41 @@ impl Names {
             let message = format!("two sources are called {}: name one with as", name.text);
             return Err(name.place.error(message));
         }
-        self.aliases.push(Alias { name: name.text.clone(), number });
+        self.aliases.push(Alias {
+            name: name.text.clone(),
+            number,
+        });
         Ok(())
     }
 
     /// The number of the source or tag of that name.
     pub fn number(&self, name: &str) -> Option<u16> {
-        self.aliases.iter().find(|alias| alias.name == name).map(|alias| alias.number)
+        self.aliases
+            .iter()
+            .find(|alias| alias.name == name)
+            .map(|alias| alias.number)
     }
 
     /// The names of the sources and tags, with their numbers.
     pub fn aliases(&self) -> impl Iterator<Item = (&str, u16)> {
-        self.aliases.iter().map(|alias| (alias.name.as_str(), alias.number))
+        self.aliases
+            .iter()
+            .map(|alias| (alias.name.as_str(), alias.number))
     }
 
     /// Says whose fields names without an alias are; gives who it was before.
     pub fn set_own(&mut self, own: Option<u16>) -> Option<u16> {
         std::mem::replace(&mut self.own, own)
+    }
+
+    /// Whose fields names without an alias are.
+    pub fn own(&self) -> Option<u16> {
+        self.own
+    }
+
+    /// Makes aliases the variables of a row pattern.
+    pub fn set_row_pattern(&mut self) {
+        self.is_row_pattern = true;
     }
 
     /// Says whether fields are those of an earlier event; gives what it was before.
@@ -124,7 +145,8 @@ impl Names {
             return Ok(expression.clone());
         }
         if rest.is_empty() {
-            return self.event_field(alias, pick, SlotField::Payload(self.payload(&[], place)?), place);
+            let whole = SlotField::Payload(self.payload(&[], place)?);
+            return self.event_field(alias, pick, whole, place);
         }
         let mut names = Vec::with_capacity(rest.len());
         for step in rest {
@@ -190,7 +212,10 @@ impl Names {
         Err(place.error(if path.len() == 1 {
             format!("whose {first} is meant? Write it as {example}.{first}{hint}")
         } else {
-            format!("there is no source {first}: there are {}{hint}", names.join(", "))
+            format!(
+                "there is no source {first}: there are {}{hint}",
+                names.join(", ")
+            )
         }))
     }
 
@@ -222,7 +247,15 @@ impl Names {
         }
         let slot = match self.history {
             None => Slot::Event { alias, pick, field },
-            Some((kind, steps)) => Slot::History { input: alias, kind, steps, field },
+            Some((kind, steps)) => {
+                let input = if self.is_row_pattern { 0 } else { alias };
+                Slot::History {
+                    input,
+                    kind,
+                    steps,
+                    field,
+                }
+            }
         };
         self.slot(slot, place)
     }

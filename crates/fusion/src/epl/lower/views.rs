@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::Checked;
 use super::expressions::Lower;
 use crate::epl::ast::{Expr, ExprKind, View as ViewText};
-use crate::epl::suggest::did_you_mean;
 use crate::epl::token::Place;
 use crate::plan::{OrderKey, View};
+use crate::suggest::did_you_mean;
 use crate::value::Value;
 
 /// Lowers the windows of one source, whose fields `lower` reads as its own.
@@ -18,8 +18,11 @@ pub fn views(texts: &[ViewText], lower: &mut Lower<'_>) -> Checked<Vec<View>> {
     let mut views = Vec::with_capacity(texts.len());
     for text in texts {
         let view = view(text, lower)?;
-        if matches!(view, View::Group(_)) && views.iter().any(|view| matches!(view, View::Group(_))) {
-            return Err(text.place.error("one groupwin per source: give it all the keys"));
+        if matches!(view, View::Group(_)) && views.iter().any(|view| matches!(view, View::Group(_)))
+        {
+            return Err(text
+                .place
+                .error("one groupwin per source: give it all the keys"));
         }
         views.push(view);
     }
@@ -48,33 +51,54 @@ fn view(text: &ViewText, lower: &mut Lower<'_>) -> Checked<View> {
             let (reference_ms, rest) = reference(lower, rest)?;
             let (force_update, start_eager) = flags(rest, text.place)?;
             let length = length(lower, time)?;
-            View::TimeBatch { length, reference_ms, force_update, start_eager }
+            View::TimeBatch {
+                length,
+                reference_ms,
+                force_update,
+                start_eager,
+            }
         }
         ("time_length_batch", [time, count, rest @ ..]) => {
             let (force_update, start_eager) = flags(rest, text.place)?;
             let (length, count) = (length(lower, time)?, events(lower, count)?);
-            View::TimeLengthBatch { length, count, force_update, start_eager }
+            View::TimeLengthBatch {
+                length,
+                count,
+                force_update,
+                start_eager,
+            }
         }
-        ("ext_timed", [time, span]) => {
-            View::ExtTimed { time: lower.expr(time)?, length: length(lower, span)? }
-        }
+        ("ext_timed", [time, span]) => View::ExtTimed {
+            time: lower.expr(time)?,
+            length: length(lower, span)?,
+        },
         ("ext_timed_batch", [time, span, rest @ ..]) => {
             let (reference_ms, rest) = reference(lower, rest)?;
             if !rest.is_empty() {
-                return Err(usage("ext_timed_batch(time, 10 sec) or #ext_timed_batch(time, 10 sec, 0L)"));
+                return Err(usage(
+                    "ext_timed_batch(time, 10 sec) or #ext_timed_batch(time, 10 sec, 0L)",
+                ));
             }
             let (time, length) = (lower.expr(time)?, length(lower, span)?);
-            View::ExtTimedBatch { time, length, reference_ms }
+            View::ExtTimedBatch {
+                time,
+                length,
+                reference_ms,
+            }
         }
-        ("time_order", [time, span]) => {
-            View::TimeOrder { time: lower.expr(time)?, length: length(lower, span)? }
-        }
+        ("time_order", [time, span]) => View::TimeOrder {
+            time: lower.expr(time)?,
+            length: length(lower, span)?,
+        },
         ("unique", [_, ..]) => View::Unique(lower.all(arguments)?),
         ("firstunique", [_, ..]) => View::FirstUnique(lower.all(arguments)?),
         ("groupwin", [_, ..]) => View::Group(lower.all(arguments)?),
         ("sort", [count, _, ..]) => {
             let count = events(lower, count)?;
-            View::Sort { count, keys: keys(text, 1, lower)? }
+            View::Sort {
+                count,
+                keys: keys(text, 1, lower)?,
+            }
         }
         ("rank", [_, _, _, ..]) => rank(text, lower)?,
         _ => {
@@ -89,7 +113,10 @@ fn view(text: &ViewText, lower: &mut Lower<'_>) -> Checked<View> {
 
 /// `rank(unique, …, count, key, …)`: the count is the first constant.
 fn rank(text: &ViewText, lower: &mut Lower<'_>) -> Checked<View> {
-    let place = text.arguments.iter().position(|expr| matches!(expr.kind, ExprKind::Int(_)));
+    let place = text
+        .arguments
+        .iter()
+        .position(|expr| matches!(expr.kind, ExprKind::Int(_)));
     let Some(place) = place.filter(|place| *place > 0 && place + 1 < text.arguments.len()) else {
         return Err(text.place.error("write #rank(key, 3, order desc)"));
     };
@@ -104,7 +131,10 @@ fn keys(text: &ViewText, from: usize, lower: &mut Lower<'_>) -> Checked<Vec<Orde
     let pairs = text.arguments.iter().zip(&text.descending).skip(from);
     pairs
         .map(|(expr, is_descending)| {
-            Ok(OrderKey { expression: lower.expr(expr)?, is_descending: *is_descending })
+            Ok(OrderKey {
+                expression: lower.expr(expr)?,
+                is_descending: *is_descending,
+            })
         })
         .collect()
 }
@@ -130,7 +160,9 @@ fn reference<'a>(
             let lowered = lower.constant(first, "the reference point")?;
             match lowered.as_value() {
                 Value::Int(millis) => Ok((Some(millis), rest)),
-                _ => Err(first.place.error("the reference point is a number of milliseconds")),
+                _ => Err(first
+                    .place
+                    .error("the reference point is a number of milliseconds")),
             }
         }
         rest => Ok((None, rest)),

@@ -60,7 +60,13 @@ impl Parser {
             true => Some(self.filter()?),
             false => None,
         };
-        Ok(CreateWindow { name, views, is_union, shape, insert })
+        Ok(CreateWindow {
+            name,
+            views,
+            is_union,
+            shape,
+            insert,
+        })
     }
 
     fn create_schema(&mut self) -> Parsed<CreateSchema> {
@@ -77,16 +83,29 @@ impl Parser {
         if columns.is_empty() && parents.is_empty() {
             return Err(self.unexpected("a schema has columns: write (name type, …)"));
         }
-        Ok(CreateSchema { name, columns, parents })
+        Ok(CreateSchema {
+            name,
+            columns,
+            parents,
+        })
     }
 
     fn column_type(&mut self) -> Parsed<ColumnType> {
         let name = self.name("a column's name")?;
         if matches!(self.peek_at(1), Token::Sign("(")) {
             let aggregate = self.expr()?;
-            return Ok(ColumnType { name, type_name: String::new(), is_key: false, aggregate: Some(aggregate) });
+            return Ok(ColumnType {
+                name,
+                type_name: String::new(),
+                is_key: false,
+                aggregate: Some(aggregate),
+            });
         }
-        let mut type_name = self.type_name("the column's type")?.0.text.to_ascii_lowercase();
+        let mut type_name = self
+            .type_name("the column's type")?
+            .0
+            .text
+            .to_ascii_lowercase();
         if let Some((_, last)) = type_name.rsplit_once('.') {
             type_name = last.to_owned();
         }
@@ -98,7 +117,12 @@ impl Parser {
         if is_key {
             self.expect_word("key")?;
         }
-        Ok(ColumnType { name, type_name, is_key, aggregate: None })
+        Ok(ColumnType {
+            name,
+            type_name,
+            is_key,
+            aggregate: None,
+        })
     }
 
     fn create_context(&mut self) -> Parsed<CreateContext> {
@@ -110,9 +134,9 @@ impl Parser {
         } else if self.is_word("group") {
             self.categories()?
         } else if self.word("coalesce") {
-            return Err(self.here().error(
-                "coalesce by hash is not supported: write partition by key from Type",
-            ));
+            return Err(self
+                .here()
+                .error("coalesce by hash is not supported: write partition by key from Type"));
         } else if self.word("start") {
             let start = self.edge()?;
             let end = match self.word("end") {
@@ -188,7 +212,10 @@ impl Parser {
         if self.sign("@") {
             self.expect_word("now")?;
             self.word("and");
-            if matches!(self.peek(), Token::Word(_)) && !self.is_word("end") && !self.is_word("terminated") {
+            if matches!(self.peek(), Token::Word(_))
+                && !self.is_word("end")
+                && !self.is_word("terminated")
+            {
                 return Err(self.unexpected("@now stands alone: no further start is supported"));
             }
             return Ok(Edge::Now);

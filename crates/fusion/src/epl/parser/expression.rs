@@ -2,9 +2,7 @@
 //! (with `in`, `between`, `like`, `regexp`), `||`, bits, sums, products, signs, values.
 
 use super::{Parsed, Parser, is_reserved};
-use crate::epl::ast::{
-    BinaryOperator, Call, Choices, Expr, ExprKind, Step, UnaryOperator, Unit,
-};
+use crate::epl::ast::{BinaryOperator, Call, Choices, Expr, ExprKind, Step, UnaryOperator, Unit};
 use crate::epl::token::Token;
 
 impl Parser {
@@ -41,7 +39,10 @@ impl Parser {
         }
         self.skip();
         let inner = self.deeper(Parser::negation)?;
-        Ok(Expr { kind: ExprKind::Unary(UnaryOperator::Not, Box::new(inner)), place })
+        Ok(Expr {
+            kind: ExprKind::Unary(UnaryOperator::Not, Box::new(inner)),
+            place,
+        })
     }
 
     fn equality(&mut self) -> Parsed<Expr> {
@@ -59,7 +60,11 @@ impl Parser {
                         left = Expr { kind, place };
                         continue;
                     }
-                    let operator = if is_not { BinaryOperator::IsNot } else { BinaryOperator::Is };
+                    let operator = if is_not {
+                        BinaryOperator::IsNot
+                    } else {
+                        BinaryOperator::Is
+                    };
                     left = binary(operator, left, self.comparison()?);
                     continue;
                 }
@@ -152,7 +157,11 @@ impl Parser {
             }
             self.skip();
             let ends = Box::new([first, last]);
-            return Ok(Choices::Range { ends, has_low: opened_with_bracket, has_high });
+            return Ok(Choices::Range {
+                ends,
+                has_low: opened_with_bracket,
+                has_high,
+            });
         }
         let mut choices = vec![first];
         while self.sign(",") {
@@ -237,7 +246,9 @@ impl Parser {
                 "left" | "right" | "insert" if matches!(self.peek_at(1), Token::Sign("(")) => {
                     self.path_or_call()?
                 }
-                _ if is_reserved(&word) => return Err(self.unexpected("a value is missing before it")),
+                _ if is_reserved(&word) => {
+                    return Err(self.unexpected("a value is missing before it"));
+                }
                 _ => self.path_or_call()?,
             },
             Token::Name(_) => self.path_or_call()?,
@@ -257,7 +268,10 @@ impl Parser {
         if self.is_word("select") {
             let select = self.deeper(Parser::select)?;
             self.expect_sign(")")?;
-            return Ok(Expr { kind: ExprKind::Subquery(Box::new(select)), place });
+            return Ok(Expr {
+                kind: ExprKind::Subquery(Box::new(select)),
+                place,
+            });
         }
         let inner = self.expr()?;
         self.expect_sign(")")?;
@@ -285,12 +299,23 @@ impl Parser {
             };
             self.skip();
             let Some(unit) = self.unit() else {
-                return Err(self.unexpected("a unit of time (sec, min, hours …) is missing before it"));
+                return Err(
+                    self.unexpected("a unit of time (sec, min, hours …) is missing before it")
+                );
             };
             self.skip();
-            parts.push((Expr { kind, place: amount_place }, unit));
+            parts.push((
+                Expr {
+                    kind,
+                    place: amount_place,
+                },
+                unit,
+            ));
         }
-        Ok(Expr { kind: ExprKind::Period(parts), place })
+        Ok(Expr {
+            kind: ExprKind::Period(parts),
+            place,
+        })
     }
 
     fn unit(&self) -> Option<Unit> {
@@ -298,7 +323,10 @@ impl Parser {
             return None;
         };
         let word = word.to_ascii_lowercase();
-        UNITS.iter().find(|(names, _)| names.contains(&word.as_str())).map(|(_, unit)| *unit)
+        UNITS
+            .iter()
+            .find(|(names, _)| names.contains(&word.as_str()))
+            .map(|(_, unit)| *unit)
     }
 
     fn case(&mut self) -> Parsed<ExprKind> {
@@ -321,14 +349,19 @@ impl Parser {
             false => None,
         };
         self.expect_word("end")?;
-        Ok(ExprKind::Case { operand, branches, otherwise })
+        Ok(ExprKind::Case {
+            operand,
+            branches,
+            otherwise,
+        })
     }
 
     fn cast(&mut self) -> Parsed<ExprKind> {
         self.at += 2;
         let value = self.expr()?;
         if !self.sign(",") {
-            self.expect_word("as").map_err(|_| self.unexpected("write cast(value, type)"))?;
+            self.expect_word("as")
+                .map_err(|_| self.unexpected("write cast(value, type)"))?;
         }
         let mut type_name = match self.peek() {
             Token::Word(word) | Token::Text(word) => word.to_ascii_lowercase(),
@@ -408,7 +441,13 @@ impl Parser {
             };
             then.push((name, arguments));
         }
-        Ok(ExprKind::Call(Call { path, distinct, arguments, filter, then }))
+        Ok(ExprKind::Call(Call {
+            path,
+            distinct,
+            arguments,
+            filter,
+            then,
+        }))
     }
 
     /// An argument may be `*`, or `a.*`, which stands for the whole event.
@@ -416,7 +455,10 @@ impl Parser {
         if self.is_sign("*") && matches!(self.peek_at(1), Token::Sign("," | ")")) {
             let place = self.here();
             self.skip();
-            return Ok(Expr { kind: ExprKind::Star, place });
+            return Ok(Expr {
+                kind: ExprKind::Star,
+                place,
+            });
         }
         let expr = self.expr()?;
         if self.is_sign(".") && matches!(self.peek_at(1), Token::Sign("*")) {
@@ -428,7 +470,10 @@ impl Parser {
 
 fn binary(operator: BinaryOperator, left: Expr, right: Expr) -> Expr {
     let place = left.place;
-    Expr { kind: ExprKind::Binary(operator, Box::new([left, right])), place }
+    Expr {
+        kind: ExprKind::Binary(operator, Box::new([left, right])),
+        place,
+    }
 }
 
 const COMPARING: &[&str] = &["in", "between", "like", "regexp"];

@@ -32,7 +32,11 @@ impl Parser {
     }
 
     fn join(&mut self) -> Parsed<Option<Join>> {
-        for (word, join) in [("left", Join::Left), ("right", Join::Right), ("full", Join::Full)] {
+        for (word, join) in [
+            ("left", Join::Left),
+            ("right", Join::Right),
+            ("full", Join::Full),
+        ] {
             if self.word(word) {
                 self.word("outer");
                 self.expect_word("join")?;
@@ -56,7 +60,15 @@ impl Parser {
         let mut unidirectional = self.word("unidirectional");
         let alias = self.alias()?;
         unidirectional |= self.word("unidirectional");
-        Ok(From { join, source, views, is_union, alias, unidirectional, on: None })
+        Ok(From {
+            join,
+            source,
+            views,
+            is_union,
+            alias,
+            unidirectional,
+            on: None,
+        })
     }
 
     fn event_source(&mut self) -> Parsed<Source> {
@@ -86,7 +98,11 @@ impl Parser {
             true => self.list(")", Parser::expr)?,
             false => Vec::new(),
         };
-        Ok(Stream { name, is_quoted, filters })
+        Ok(Stream {
+            name,
+            is_quoted,
+            filters,
+        })
     }
 
     /// An event type's name, which may have dots; or a topic in quotes.
@@ -142,9 +158,13 @@ impl Parser {
 
     fn view(&mut self) -> Parsed<View> {
         let place = self.here();
-        let mut name = self.name("a window such as length, time or time_batch")?.text;
+        let mut name = self
+            .name("a window such as length, time or time_batch")?
+            .text;
         if self.sign(":") {
-            name = self.name("a window such as length, time or time_batch")?.text;
+            name = self
+                .name("a window such as length, time or time_batch")?
+                .text;
         }
         let arguments = match self.sign("(") {
             true => self.list(")", |parser| {
@@ -158,6 +178,11 @@ impl Parser {
             false => Vec::new(),
         };
         let (arguments, descending) = arguments.into_iter().unzip();
-        Ok(View { name: name.to_ascii_lowercase(), arguments, descending, place })
+        Ok(View {
+            name: name.to_ascii_lowercase(),
+            arguments,
+            descending,
+            place,
+        })
     }
 }

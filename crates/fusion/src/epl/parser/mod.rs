@@ -12,22 +12,30 @@ mod row_pattern;
 mod select;
 
 use super::ast::{Body, Ident, Rows, Statement};
-use super::suggest;
 use super::token::{Place, Token, tokens};
 use crate::error::TextError;
 use crate::limits::EPL_DEPTH_MAX;
+use crate::suggest;
 
-/// Parses one statement.
+/// Parses the statements of a text, which stand apart by semicolons.
 ///
 /// # Errors
 /// The text is no statement; the error points at the place.
-pub fn parse(text: &str) -> Result<Statement, TextError> {
-    let mut parser = Parser { tokens: tokens(text)?, at: 0, depth: 0 };
-    let statement = parser.statement()?;
-    parser.sign(";");
-    match parser.peek() {
-        Token::End => Ok(statement),
-        _ => Err(parser.unexpected("the statement ends before it")),
+pub fn parse(text: &str) -> Result<Vec<Statement>, TextError> {
+    let mut parser = Parser {
+        tokens: tokens(text)?,
+        at: 0,
+        depth: 0,
+    };
+    let mut statements = Vec::new();
+    loop {
+        statements.push(parser.statement()?);
+        let is_ended = parser.sign(";");
+        match parser.peek() {
+            Token::End => return Ok(statements),
+            _ if is_ended => {}
+            _ => return Err(parser.unexpected("the statement ends before it")),
+        }
     }
 }
 
@@ -37,7 +45,11 @@ pub fn parse(text: &str) -> Result<Statement, TextError> {
 /// The text is no expression.
 #[cfg(test)]
 pub fn parse_expression(text: &str) -> Result<super::ast::Expr, TextError> {
-    let mut parser = Parser { tokens: tokens(text)?, at: 0, depth: 0 };
+    let mut parser = Parser {
+        tokens: tokens(text)?,
+        at: 0,
+        depth: 0,
+    };
     let expr = parser.expr()?;
     match parser.peek() {
         Token::End => Ok(expr),
@@ -55,6 +67,7 @@ struct Parser {
 
 impl Parser {
     fn statement(&mut self) -> Parsed<Statement> {
+        let place = self.here();
         let name = self.annotations()?;
         let mut context = None;
         if self.is_word("context") && !matches!(self.peek_at(1), Token::Sign("(")) {
@@ -89,7 +102,6 @@ impl Parser {
         } else if self.is_word("select") {
             Body::Select(Box::new(self.select()?))
         } else {
-            let place = self.here();
             let message = match self.peek() {
                 Token::End => "the text is empty: write select … from …".to_owned(),
                 token => format!(
@@ -98,9 +110,14 @@ impl Parser {
                     self.did_you_mean(STATEMENT_WORDS)
                 ),
             };
-            return Err(place.error(message));
+            return Err(self.here().error(message));
         };
-        Ok(Statement { context, name, body })
+        Ok(Statement {
+            place,
+            context,
+            name,
+            body,
+        })
     }
 
     fn insert(&mut self) -> Parsed<Body> {
@@ -147,7 +164,11 @@ impl Parser {
     }
 
     fn rows(&mut self) -> Option<Rows> {
-        for (word, rows) in [("istream", Rows::New), ("rstream", Rows::Old), ("irstream", Rows::Both)] {
+        for (word, rows) in [
+            ("istream", Rows::New),
+            ("rstream", Rows::Old),
+            ("irstream", Rows::Both),
+        ] {
             if self.word(word) {
                 return Some(rows);
             }
@@ -160,12 +181,18 @@ impl Parser {
     }
 
     fn peek_at(&self, ahead: usize) -> &Token {
-        self.tokens.get(self.at + ahead).map_or(&Token::End, |(token, _)| token)
+        self.tokens
+            .get(self.at + ahead)
+            .map_or(&Token::End, |(token, _)| token)
     }
 
     fn here(&self) -> Place {
         let last = self.tokens.last().map(|(_, place)| *place);
-        self.tokens.get(self.at).map(|(_, place)| *place).or(last).unwrap_or_default()
+        self.tokens
+            .get(self.at)
+            .map(|(_, place)| *place)
+            .or(last)
+            .unwrap_or_default()
     }
 
     fn skip(&mut self) {
@@ -212,7 +239,7 @@ impl Parser {
         found
     }
 
-    fn expect_word(&mut self, word: &str) -> Parsed<()> {
+    fn expect_word(&mut self, word: &'static str) -> Parsed<()> {
         if self.word(word) {
             return Ok(());
         }
@@ -249,15 +276,6 @@ impl Parser {
             Token::Name(_) => self.name("a name").map(Some),
             _ => Ok(None),
         }
-    }
-
-    fn text(&mut self, what: &str) -> Parsed<String> {
-        let Token::Text(text) = self.peek() else {
-            return Err(self.unexpected(&format!("{what} in quotes is missing before it")));
-        };
-        let text = text.clone();
-        self.skip();
-        Ok(text)
     }
 
     fn count(&mut self, what: &str) -> Parsed<u64> {
@@ -312,8 +330,13 @@ impl Parser {
             Token::Word(_) => self.did_you_mean(CLAUSE_WORDS),
             _ => String::new(),
         };
-        let hint = if why.contains("did you mean") { String::new() } else { hint };
-        self.here().error(format!("unexpected {}: {why}{hint}", self.peek()))
+        let hint = if why.contains("did you mean") {
+            String::new()
+        } else {
+            hint
+        };
+        self.here()
+            .error(format!("unexpected {}: {why}{hint}", self.peek()))
     }
 
     /// "; did you mean …?" when the next word nearly is one of these.
@@ -327,22 +350,93 @@ impl Parser {
 
 /// Words that end a name: none of them names anything without backquotes.
 fn is_reserved(word: &str) -> bool {
-    RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(word))
+    RESERVED
+        .iter()
+        .any(|reserved| reserved.eq_ignore_ascii_case(word))
 }
 
 const RESERVED: &[&str] = &[
-    "and", "as", "between", "by", "case", "create", "delete", "distinct", "else", "end", "every",
-    "exists", "false", "from", "full", "group", "having", "in", "inner", "insert", "into", "is",
-    "istream", "irstream", "rstream", "join", "left", "like", "limit", "not", "null", "on", "or",
-    "order", "outer", "output", "regexp", "right", "select", "set", "then", "true",
-    "unidirectional", "until", "update", "values", "when", "where", "while", "match_recognize",
+    "and",
+    "as",
+    "between",
+    "by",
+    "case",
+    "create",
+    "delete",
+    "distinct",
+    "else",
+    "end",
+    "every",
+    "exists",
+    "false",
+    "from",
+    "full",
+    "group",
+    "having",
+    "in",
+    "inner",
+    "insert",
+    "into",
+    "is",
+    "istream",
+    "irstream",
+    "rstream",
+    "join",
+    "left",
+    "like",
+    "limit",
+    "merge",
+    "not",
+    "null",
+    "on",
+    "or",
+    "order",
+    "outer",
+    "output",
+    "regexp",
+    "right",
+    "select",
+    "set",
+    "then",
+    "true",
+    "unidirectional",
+    "until",
+    "update",
+    "values",
+    "when",
+    "where",
+    "while",
+    "match_recognize",
 ];
 
-const STATEMENT_WORDS: &[&str] =
-    &["select", "insert", "create", "on", "context", "update", "delete"];
+const STATEMENT_WORDS: &[&str] = &[
+    "select", "insert", "create", "on", "context", "update", "delete",
+];
 
 const CLAUSE_WORDS: &[&str] = &[
-    "select", "from", "where", "group", "having", "output", "order", "limit", "insert", "into",
-    "pattern", "every", "unidirectional", "outer", "join", "match_recognize", "measures",
-    "partition", "define", "istream", "rstream", "irstream", "between", "like", "regexp",
+    "select",
+    "from",
+    "where",
+    "group",
+    "having",
+    "output",
+    "order",
+    "limit",
+    "insert",
+    "into",
+    "pattern",
+    "every",
+    "unidirectional",
+    "outer",
+    "join",
+    "match_recognize",
+    "measures",
+    "partition",
+    "define",
+    "istream",
+    "rstream",
+    "irstream",
+    "between",
+    "like",
+    "regexp",
 ];

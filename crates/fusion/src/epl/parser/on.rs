@@ -1,7 +1,9 @@
 //! `on trigger select | delete | update | merge | insert`.
 
 use super::{Parsed, Parser};
-use crate::epl::ast::{Action, Assignment, Branch, InsertInto, Join, MergeAction, On, Select, Target};
+use crate::epl::ast::{
+    Action, Assignment, Branch, InsertInto, Join, MergeAction, On, Select, Target,
+};
 use crate::epl::token::Token;
 
 impl Parser {
@@ -44,11 +46,14 @@ impl Parser {
         select.insert_into = into;
         if !select.sources.is_empty() || select.insert_into.is_none() {
             if select.sources.len() != 1 {
-                return Err(select.place.error(
-                    "on … select reads one named window or table: write from Name",
-                ));
+                return Err(select
+                    .place
+                    .error("on … select reads one named window or table: write from Name"));
             }
-            return Ok(Action::Select { select: Box::new(select), and_delete });
+            return Ok(Action::Select {
+                select: Box::new(select),
+                and_delete,
+            });
         }
         let mut all: Vec<Select> = vec![select];
         while self.is_word("insert") {
@@ -66,7 +71,10 @@ impl Parser {
     /// A named window or table and its name in the statement.
     pub(super) fn target(&mut self) -> Parsed<Target> {
         let name = self.name("the name of a window or table")?;
-        Ok(Target { name, alias: self.alias()? })
+        Ok(Target {
+            name,
+            alias: self.alias()?,
+        })
     }
 
     /// `a = 1, b = 2`.
@@ -77,7 +85,10 @@ impl Parser {
                 column = parser.name("a column's name")?;
             }
             parser.expect_sign("=")?;
-            Ok(Assignment { column, value: parser.expr()? })
+            Ok(Assignment {
+                column,
+                value: parser.expr()?,
+            })
         })
     }
 
@@ -88,7 +99,11 @@ impl Parser {
         if self.is_word("insert") {
             let action = self.merge_insert()?;
             let actions = vec![action];
-            branches.push(Branch { matched: false, condition: None, actions });
+            branches.push(Branch {
+                matched: false,
+                condition: None,
+                actions,
+            });
             return Ok(Action::Merge(target, filter, branches));
         }
         while self.word("when") {
@@ -105,10 +120,16 @@ impl Parser {
             if actions.is_empty() {
                 return Err(self.unexpected("then has to come before it"));
             }
-            branches.push(Branch { matched, condition, actions });
+            branches.push(Branch {
+                matched,
+                condition,
+                actions,
+            });
         }
         if branches.is_empty() {
-            return Err(self.unexpected("merge wants when matched then … or when not matched then …"));
+            return Err(
+                self.unexpected("merge wants when matched then … or when not matched then …")
+            );
         }
         Ok(Action::Merge(target, filter, branches))
     }
@@ -144,6 +165,11 @@ impl Parser {
         };
         self.expect_word("select")?;
         let items = self.items(Parser::item)?;
-        Ok(MergeAction::Insert { into, columns, items, filter: self.filter()? })
+        Ok(MergeAction::Insert {
+            into,
+            columns,
+            items,
+            filter: self.filter()?,
+        })
     }
 }

@@ -12,9 +12,9 @@ impl Parser {
             let mut steps = vec![parser.or_pattern()?];
             loop {
                 if parser.is_sign("-") && matches!(parser.peek_at(1), Token::Sign("[")) {
-                    return Err(parser.here().error(
-                        "-[n]> is not supported: write -> and bound it by timer:within",
-                    ));
+                    return Err(parser
+                        .here()
+                        .error("-[n]> is not supported: write -> and bound it by timer:within"));
                 }
                 if !parser.sign("->") {
                     break;
@@ -52,7 +52,12 @@ impl Parser {
             (None, None) => inner,
             (range, until) => {
                 let (least, most) = range.unwrap_or_default();
-                Pattern::Repeat { least, most, inner: Box::new(inner), until }
+                Pattern::Repeat {
+                    least,
+                    most,
+                    inner: Box::new(inner),
+                    until,
+                }
             }
         })
     }
@@ -113,7 +118,12 @@ impl Parser {
             true => Some(Box::new(self.qualified()?)),
             false => None,
         };
-        Ok(Pattern::Repeat { least, most, inner, until })
+        Ok(Pattern::Repeat {
+            least,
+            most,
+            inner,
+            until,
+        })
     }
 
     fn guarded(&mut self) -> Parsed<Pattern> {

@@ -45,7 +45,15 @@ impl Parser {
             false => Vec::new(),
         };
         self.expect_sign(")")?;
-        Ok(RowPattern { partition_by, measures, all_matches, skip, pattern, interval, defines })
+        Ok(RowPattern {
+            partition_by,
+            measures,
+            all_matches,
+            skip,
+            pattern,
+            interval,
+            defines,
+        })
     }
 
     fn after_match(&mut self) -> Parsed<Skip> {
@@ -84,7 +92,10 @@ impl Parser {
 
     fn row_sequence(&mut self) -> Parsed<RowRegex> {
         let mut parts = Vec::new();
-        while matches!(self.peek(), Token::Word(_) | Token::Name(_) | Token::Sign("(")) {
+        while matches!(
+            self.peek(),
+            Token::Word(_) | Token::Name(_) | Token::Sign("(")
+        ) {
             parts.push(self.row_repeat()?);
         }
         match parts.len() {
@@ -114,7 +125,12 @@ impl Parser {
             return Ok(inner);
         };
         let greedy = !self.sign("?");
-        Ok(RowRegex::Repeat { inner: Box::new(inner), least, most, greedy })
+        Ok(RowRegex::Repeat {
+            inner: Box::new(inner),
+            least,
+            most,
+            greedy,
+        })
     }
 
     /// `n}`, `n, m}`, `n, }`, `, m}`.
@@ -132,7 +148,11 @@ impl Parser {
             Some(self.count("how often")?)
         };
         self.expect_sign("}")?;
-        let small = |count: u64| u32::try_from(count).ok().filter(|count| *count <= REPEAT_MAX);
+        let small = |count: u64| {
+            u32::try_from(count)
+                .ok()
+                .filter(|count| *count <= REPEAT_MAX)
+        };
         let is_range = most.is_none_or(|most| most >= least && most > 0);
         match (small(least), most.map(small)) {
             (Some(least), None) => Ok((least, None)),

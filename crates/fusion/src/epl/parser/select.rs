@@ -15,22 +15,12 @@ impl Parser {
         let distinct = self.word("distinct");
         let items = self.items(Parser::item)?;
         let mut select = Select {
-            place,
-            insert_into: None,
             rows,
             distinct,
             items,
-            sources: Vec::new(),
-            row_pattern: None,
-            filter: None,
-            group_by: Vec::new(),
-            having: None,
-            output: None,
-            order_by: Vec::new(),
-            limit: None,
+            ..Select::empty(place)
         };
-        if self.is_word("from") {
-            self.skip();
+        if self.word("from") {
             select.sources = self.sources()?;
         }
         self.clauses(&mut select)?;
@@ -51,7 +41,11 @@ impl Parser {
             true => self.list(")", |parser| parser.name("a column's name"))?,
             false => Vec::new(),
         };
-        Ok(InsertInto { rows, name, columns })
+        Ok(InsertInto {
+            rows,
+            name,
+            columns,
+        })
     }
 
     /// What follows the sources.
@@ -117,7 +111,10 @@ impl Parser {
             let [Step::Name(name)] = steps.as_slice() else {
                 return Err(place.error("before .* stands the name of a source"));
             };
-            let source = crate::epl::ast::Ident { text: name.clone(), place };
+            let source = crate::epl::ast::Ident {
+                text: name.clone(),
+                place,
+            };
             return Ok(Item::AllOf(source, self.alias()?));
         }
         // `@eventbean` and the like say how rows are represented: here they are JSON.
@@ -161,7 +158,12 @@ impl Parser {
                  events{hint}"
             )));
         }
-        Ok(Output { place, after, kind, when })
+        Ok(Output {
+            place,
+            after,
+            kind,
+            when,
+        })
     }
 
     /// `5 events` or a time.
@@ -184,19 +186,33 @@ impl Parser {
         let place = self.here();
         if self.sign("*") {
             if !self.sign("/") {
-                return Ok(Expr { kind: ExprKind::Star, place });
+                return Ok(Expr {
+                    kind: ExprKind::Star,
+                    place,
+                });
             }
             let every = self.expr()?;
-            let star = Expr { kind: ExprKind::Star, place };
-            let kind =
-                ExprKind::Binary(crate::epl::ast::BinaryOperator::Divide, Box::new([star, every]));
+            let star = Expr {
+                kind: ExprKind::Star,
+                place,
+            };
+            let kind = ExprKind::Binary(
+                crate::epl::ast::BinaryOperator::Divide,
+                Box::new([star, every]),
+            );
             return Ok(Expr { kind, place });
         }
         let part = self.expr()?;
         if self.sign(":") {
             let to = self.expr()?;
-            let one = Expr { kind: ExprKind::Int(1), place };
-            return Ok(Expr { kind: ExprKind::Between(Box::new([one, part, to]), false), place });
+            let one = Expr {
+                kind: ExprKind::Int(1),
+                place,
+            };
+            return Ok(Expr {
+                kind: ExprKind::Between(Box::new([one, part, to]), false),
+                place,
+            });
         }
         Ok(part)
     }

@@ -21,7 +21,9 @@ fn distance(word: &[char], known: &str) -> usize {
     for (i, a) in word.iter().enumerate() {
         let mut next = vec![i + 1];
         for (j, b) in known.iter().enumerate() {
-            let mut least = (row[j + 1] + 1).min(next[j] + 1).min(row[j] + usize::from(a != b));
+            let mut least = (row[j + 1] + 1)
+                .min(next[j] + 1)
+                .min(row[j] + usize::from(a != b));
             if i > 0 && j > 0 && *a == known[j - 1] && word[i - 1] == *b {
                 least = least.min(before[j - 1] + 1);
             }
@@ -44,7 +46,10 @@ mod tests {
         let known = ["select", "from", "where", "length_batch"];
         assert_eq!(did_you_mean("selct", known), "; did you mean select?");
         assert_eq!(did_you_mean("FORM", known), "; did you mean from?");
-        assert_eq!(did_you_mean("lenght_batch", known), "; did you mean length_batch?");
+        assert_eq!(
+            did_you_mean("lenght_batch", known),
+            "; did you mean length_batch?"
+        );
         assert_eq!(did_you_mean("banana", known), "");
         assert_eq!(did_you_mean("from", known), "");
     }
