@@ -59,6 +59,7 @@ impl Accumulator {
                 mean: 0.0,
                 squares: 0.0,
             },
+            _ => unreachable!("no front end names it yet"),
         }
     }
 
@@ -170,6 +171,7 @@ impl Accumulator {
                 mean: from.f64()?,
                 squares: from.f64()?,
             },
+            _ => return None,
         })
     }
 }

@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::FusionConfig;
+use crate::epl::{self, Catalog};
 use crate::error::FusionError;
 use crate::feed::Feed;
 use crate::formats::Format;
@@ -280,12 +281,12 @@ impl Fusion {
 
     /// Compiles a new form and says how its payloads are read.
     fn compiled(&self, mut definition: Definition) -> Result<(Definition, Plan), FusionError> {
-        let plan = compile(&definition)?;
+        let plan = compile(&definition, &self.types.read().catalog())?;
         check_loop(&definition, &plan)?;
         if definition.format.is_none() {
             definition.format = Some(match &plan.source {
                 Source::Mqtt(filter) => self.types.read().rows().format_of(filter),
-                Source::Kafka(_) => Format::Json,
+                Source::Kafka(_) | Source::Stream(_) => Format::Json,
             });
         }
         Ok((definition, plan))
@@ -438,6 +439,7 @@ impl Fusion {
     /// Where a new statement starts in each partition; none for MQTT.
     async fn source_starts(&self, source: &Source, start: Start) -> Result<Vec<i64>, FusionError> {
         match source {
+            Source::Stream(_) => Err(no_streams()),
             Source::Mqtt(_) if self.mqtt.is_none() => Err(no_mqtt("reads from")),
             Source::Mqtt(_) => Ok(Vec::new()),
             Source::Kafka(topic) => {
@@ -475,6 +477,7 @@ impl Fusion {
 
     async fn target(&self, definition: &Definition, sink: Sink) -> Result<Target, FusionError> {
         match sink {
+            Sink::Stream(_) => Err(no_streams()),
             Sink::Mqtt(_) if self.mqtt.is_none() => Err(no_mqtt("writes to")),
             Sink::Mqtt(topic) => match topic.parse() {
                 Ok(topic) => Ok(Target::Mqtt(topic)),
@@ -575,7 +578,7 @@ impl Fusion {
         let skipped = prefix.filter(|prefix| match &key.source {
             // Who names the topics of dead letters wants them.
             Source::Mqtt(filter) => !filter.starts_with(prefix.as_str()),
-            Source::Kafka(_) => false,
+            Source::Kafka(_) | Source::Stream(_) => false,
         });
         let feed = Arc::new(Feed::of(key.format, skipped));
         sources.feeds.retain(|_, feed| feed.strong_count() > 0);
@@ -585,6 +588,7 @@ impl Fusion {
 
     fn open_source(&self, key: &SourceKey, feed: &Arc<Feed>) -> Result<Input, FusionError> {
         match &key.source {
+            Source::Stream(_) => Err(no_streams()),
             Source::Mqtt(filter) => {
                 let server = self.mqtt.as_ref().ok_or_else(|| no_mqtt("reads from"))?;
                 let filter = filter
@@ -631,7 +635,7 @@ impl Fusion {
             why,
             "a statement could not be started"
         );
-        let (source, sink) = match sql::compile(&definition.text) {
+        let (source, sink) = match compile(&definition, &self.types.read().catalog()) {
             Ok(plan) => shown(&definition, &plan),
             Err(_) => (String::new(), String::new()),
         };
@@ -742,10 +746,12 @@ impl Statement {
     }
 }
 
-fn compile(definition: &Definition) -> Result<Plan, FusionError> {
+fn compile(definition: &Definition, catalog: &Catalog) -> Result<Plan, FusionError> {
     match definition.language {
-        Language::Sql => sql::compile(&definition.text).map_err(FusionError::Text),
+        Language::Sql => sql::compile(&definition.text),
+        Language::Epl => epl::compile(&definition.text, catalog),
     }
+    .map_err(FusionError::Text)
 }
 
 /// Refuses a statement that would feed itself.
@@ -810,6 +816,10 @@ fn kafka_name(topic: &str) -> Result<streams::TopicName, FusionError> {
     topic
         .parse()
         .map_err(|error| FusionError::Refused(format!("kafka.\"{topic}\": {error}")))
+}
+
+fn no_streams() -> FusionError {
+    FusionError::Refused("this version runs no internal streams".to_owned())
 }
 
 fn no_mqtt(does: &str) -> FusionError {

@@ -79,7 +79,7 @@ impl Machine {
     /// A fresh statement whose fields stand in the slots of their own order.
     pub fn new(plan: Arc<Plan>, options: MachineOptions) -> Self {
         let (functions, windows) = match &plan.stage {
-            Stage::PerEvent { .. } => (Vec::new(), None),
+            Stage::PerEvent { .. } | Stage::Query(_) | Stage::Create(_) => (Vec::new(), None),
             Stage::Windowed {
                 window, aggregates, ..
             } => (
@@ -173,6 +173,7 @@ impl Machine {
             } => {
                 self.on_grouped(&plan, window, group_by, event, values, out);
             }
+            Stage::Query(_) | Stage::Create(_) => self.errored(event, &NOT_RUN),
         }
     }
 
@@ -483,7 +484,7 @@ impl Machine {
     fn follows_clock(&self) -> bool {
         match &self.plan.stage {
             Stage::Windowed { window, .. } => window.time == EventTime::Source,
-            Stage::PerEvent { .. } => false,
+            Stage::PerEvent { .. } | Stage::Query(_) | Stage::Create(_) => false,
         }
     }
 }
@@ -598,5 +599,6 @@ const NO_TIME: Fixed = Fixed(
     "the time column is no time: it takes milliseconds since 1970 or a text by RFC 3339 such as \
      2026-01-31T12:00:00Z",
 );
+const NOT_RUN: Fixed = Fixed("this version does not run such statements");
 const ROW_TOO_LARGE: Fixed = Fixed("the row is larger than a record may be: select fewer columns");
 const KEY_TOO_LARGE: Fixed = Fixed("the group's key is too long: group by a shorter value");

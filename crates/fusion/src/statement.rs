@@ -69,6 +69,8 @@ pub enum Language {
     /// See [`crate::sql`].
     #[default]
     Sql,
+    /// See [`crate::epl`].
+    Epl,
 }
 
 /// Where a new statement starts in a Kafka topic.

@@ -6,5 +6,6 @@ mod engine;
 pub mod house;
 mod life;
 mod outputs;
+mod epl;
 mod properties;
 mod speed;

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::Fusion;
+use crate::epl::Catalog;
 use crate::error::FusionError;
 use crate::file;
 use crate::formats::{EventType, EventTypes};
+use crate::plan::Source;
 
 /// The table, and where its own rows are kept.
 pub struct TypeTable {
@@ -52,6 +54,14 @@ impl TypeTable {
         let hidden = |row: &&EventType| self.set.named(&row.alias).is_none();
         let configured = self.configured.0.iter().filter(hidden);
         EventTypes(self.set.0.iter().chain(configured).cloned().collect())
+    }
+}
+
+impl TypeTable {
+    /// The names, for texts that read from them.
+    pub fn catalog(&self) -> Catalog {
+        let rows = self.rows().0.into_iter();
+        Catalog::new(rows.map(|row| (row.alias, Source::Mqtt(row.filter))))
     }
 }
 
