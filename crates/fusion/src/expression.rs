@@ -226,6 +226,49 @@ impl Expression {
     }
 }
 
+impl Expression {
+    /// Calls `visit` with each expression directly below.
+    pub fn for_each_child(&mut self, visit: &mut dyn FnMut(&mut Expression)) {
+        match self {
+            Expression::Literal(_)
+            | Expression::Field(_)
+            | Expression::Pseudo(_)
+            | Expression::WindowStart
+            | Expression::WindowEnd
+            | Expression::GroupKey(_)
+            | Expression::Aggregate(_) => {}
+            Expression::Negate(inner)
+            | Expression::Not(inner)
+            | Expression::IsNull(inner)
+            | Expression::IsTruth(inner, _)
+            | Expression::Like(inner, _)
+            | Expression::Cast(inner, _) => visit(inner),
+            Expression::Arithmetic(_, sides) | Expression::Compare(_, sides) => {
+                sides.iter_mut().for_each(visit);
+            }
+            Expression::Between(parts) => parts.iter_mut().for_each(visit),
+            Expression::And(parts)
+            | Expression::Or(parts)
+            | Expression::Coalesce(parts)
+            | Expression::Concat(parts)
+            | Expression::Call(_, parts) => parts.iter_mut().for_each(visit),
+            Expression::In(inner, choices) => {
+                visit(inner);
+                choices.iter_mut().for_each(visit);
+            }
+            Expression::Case(branches, otherwise) => {
+                for (condition, result) in branches {
+                    visit(condition);
+                    visit(result);
+                }
+                if let Some(otherwise) = otherwise {
+                    visit(otherwise);
+                }
+            }
+        }
+    }
+}
+
 impl<'a> Scope<'a> {
     /// The scope of an event.
     pub fn of_event(values: &'a [Value<'a>], slots: &'a [usize], event: &'a Event<'a>) -> Self {
@@ -239,13 +282,15 @@ impl<'a> Scope<'a> {
         }
     }
 
-    fn field(&self, field: u16) -> Value<'a> {
+    /// A field of the plan.
+    pub fn field(&self, field: u16) -> Value<'a> {
         let slot = self.slots.get(usize::from(field));
         slot.and_then(|slot| self.values.get(*slot))
             .map_or(Value::Null, |value| value.reborrow())
     }
 
-    fn pseudo(&self, pseudo: Pseudo) -> Value<'a> {
+    /// What the source knows of the event.
+    pub fn pseudo(&self, pseudo: Pseudo) -> Value<'a> {
         let Some(event) = self.event else {
             return Value::Null;
         };
