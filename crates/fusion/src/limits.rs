@@ -174,3 +174,9 @@ pub const INJECT_BYTES_MAX: usize = 1 << 20;
 
 /// Most statements that metrics tell one by one, count: a collector keeps every series.
 pub const STATEMENTS_TOLD_MAX: usize = 1_000;
+
+/// Most waiting parts of the patterns of one statement, count: each is looked at by every event.
+pub const PATTERN_STATES_MAX: usize = 100_000;
+
+/// Most events of one statement that wait for their time, count: the lateness times the rate.
+pub const WAITING_EVENTS_MAX: usize = 250_000;

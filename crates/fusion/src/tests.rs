@@ -3,9 +3,9 @@
 mod cases;
 mod cookbook;
 mod engine;
+mod epl;
 pub mod house;
 mod life;
 mod outputs;
-mod epl;
 mod properties;
 mod speed;

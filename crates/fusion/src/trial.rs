@@ -231,4 +231,6 @@ const OPTIONS: MachineOptions = MachineOptions {
     groups_max: GROUPS_MAX,
     partitions: 1,
     close_delay_ms: 0,
+    idle_ms: 0,
+    on_error: crate::plan::OnError::Drop,
 };

@@ -14,6 +14,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::plan::Source;
 use crate::sinks::OutputForm;
 use crate::statement::{Definition, Language, NewStatement, Origin, Start};
 
@@ -210,6 +211,7 @@ pub fn asked(
         format: None,
         output: OutputForm::Observations,
         targets,
+        policies: None,
     };
     Ok(Asked {
         new,
@@ -369,8 +371,9 @@ fn made_id(name: &str, text: &str) -> String {
 
 /// The language of a text that does not say: SQL where it is that alone, else the DFM's own, EPL.
 fn language(text: &str) -> Language {
-    let is_epl = crate::epl::compile(text, &crate::epl::Catalog::default()).is_ok();
-    match !is_epl && crate::sql::compile(text).is_ok() {
+    let epl = crate::epl::compile(text, &crate::epl::Catalog::default());
+    let is_surely_epl = epl.is_ok_and(|plan| !matches!(plan.source, Source::Stream(_)));
+    match !is_surely_epl && crate::sql::compile(text).is_ok() {
         true => Language::Sql,
         false => Language::Epl,
     }

@@ -38,6 +38,7 @@ pub fn observations(output: &Output, statement: &str, is_grouped: bool) -> Outpu
             end: formed.bytes.len(),
             timestamp: row.timestamp,
             key: row.key.clone(),
+            is_old: row.is_old,
             events: taken.iter().map(|row| row.events).sum(),
         });
         first += together;
@@ -163,6 +164,7 @@ mod tests {
                 end: output.bytes.len(),
                 timestamp: UnixMillis(*at),
                 key: None,
+                is_old: false,
                 events: 2,
             });
         }

@@ -28,6 +28,8 @@ fn every_recipe_gives_the_rows_that_the_page_shows() {
                     groups_max: 1_000,
                     partitions: 1,
                     close_delay_ms: 500,
+                    idle_ms: 0,
+                    on_error: crate::plan::OnError::Drop,
                 };
                 let plan = sql::compile(statement.trim_end()).unwrap();
                 written.push_str(&format!("rows\n{}", rows(plan, options, &events)));

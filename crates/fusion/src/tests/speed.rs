@@ -92,6 +92,8 @@ pub fn lane_of(plan: Arc<Plan>) -> Arc<Lane> {
         groups_max: 1_000,
         partitions: 1,
         close_delay_ms: 500,
+        idle_ms: 0,
+        on_error: crate::plan::OnError::Drop,
     };
     let machine = Machine::new(plan.clone(), options);
     Arc::new(Lane {
@@ -106,6 +108,7 @@ pub fn lane_of(plan: Arc<Plan>) -> Arc<Lane> {
             format: None,
             output: crate::sinks::OutputForm::Rows,
             targets: Vec::new(),
+            policies: None,
             generation: 0,
             is_paused: false,
             origin: crate::statement::Origin::Api,
