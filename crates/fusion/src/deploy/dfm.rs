@@ -75,7 +75,7 @@ pub fn operation(topic: &str) -> Option<Operation> {
 ///
 /// # Errors
 /// What is wrong with it, and where that may be said.
-pub fn request(payload: &[u8], node: &str) -> Result<Request, (String, Request)> {
+pub fn request(payload: &[u8], node: &str) -> Result<Request, Box<(String, Request)>> {
     let nowhere = || Request {
         is_meant: true,
         ..Request::default()
@@ -87,9 +87,12 @@ pub fn request(payload: &[u8], node: &str) -> Result<Request, (String, Request)>
         });
     }
     let message: Value = serde_json::from_slice(payload)
-        .map_err(|error| (format!("the message is no JSON: {error}"), nowhere()))?;
+        .map_err(|error| Box::new((format!("the message is no JSON: {error}"), nowhere())))?;
     let Value::Object(message) = message else {
-        return Err(("the message is no JSON object".to_owned(), nowhere()));
+        return Err(Box::new((
+            "the message is no JSON object".to_owned(),
+            nowhere(),
+        )));
     };
     let message = lowered(message);
     if message.contains_key("statement") {
@@ -119,7 +122,7 @@ pub fn request(payload: &[u8], node: &str) -> Result<Request, (String, Request)>
         }
         None => {
             let why = "the resource is no statement: write the JSON of one in base64".to_owned();
-            Err((why, request))
+            Err(Box::new((why, request)))
         }
     }
 }
