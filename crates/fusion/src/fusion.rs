@@ -1,11 +1,18 @@
 //! The engine: statements added, listed and removed while it runs, and started again with their
 //! state when it opens.
 
+mod life;
 mod recovered;
+mod types;
+
+pub use life::Explained;
+pub use types::ShownType;
+use types::TypeTable;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use base::{Clock, Rng};
 use journal::RealDisk;
@@ -18,16 +25,19 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::FusionConfig;
+use crate::epl::{self, Catalog};
 use crate::error::FusionError;
 use crate::feed::Feed;
+use crate::formats::Format;
 use crate::lane::{Lane, LaneState, Restored, Sequence, Target, decode, encode, keeps_outbox};
-use crate::limits::NAME_BYTES_MAX;
+use crate::limits::{NAME_BYTES_MAX, TARGETS_MAX};
 use crate::machine::{Machine, MachineOptions};
 use crate::output::Output;
-use crate::plan::{Plan, Sink, Source};
+use crate::plan::{OnError, Plan, Policies, Sink, Source, Stage};
 use crate::reader;
+use crate::sinks::{Budget, Letters, Poster};
 use crate::sql;
-use crate::statement::{Definition, Language, NewStatement, Start, StatementInfo, Status};
+use crate::statement::{Definition, Language, NewStatement, Origin, Start, StatementInfo, Status};
 use crate::store::StatementStore;
 use crate::writer::Writer;
 
@@ -39,6 +49,9 @@ pub struct Fusion {
     clock: Arc<dyn Clock>,
     journal: Arc<StatementStore>,
     statements: RwLock<BTreeMap<String, Arc<Statement>>>,
+    types: RwLock<TypeTable>,
+    letters: Option<Arc<Letters>>,
+    poster: Arc<Poster>,
     /// Held while a statement is added or removed.
     sources: Mutex<Sources>,
     reading: CancellationToken,
@@ -48,6 +61,7 @@ pub struct Fusion {
 }
 
 /// A statement and, when it could be started, its lane.
+#[derive(Clone)]
 struct Statement {
     definition: Definition,
     source: String,
@@ -55,6 +69,7 @@ struct Statement {
     run: Result<Running, String>,
 }
 
+#[derive(Clone)]
 struct Running {
     lane: Arc<Lane>,
     key: SourceKey,
@@ -64,6 +79,8 @@ struct Running {
 #[derive(Default)]
 struct Sources {
     open: HashMap<SourceKey, OpenSource>,
+    /// The feeds that statements hold, also of sources that no running one reads.
+    feeds: HashMap<SourceKey, Weak<Feed>>,
     is_closed: bool,
 }
 
@@ -81,6 +98,7 @@ enum Input {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SourceKey {
     source: Source,
+    format: Format,
     /// A statement that reads a topic from its start reads by itself: the others need not wait.
     alone: Option<String>,
 }
@@ -115,6 +133,8 @@ impl Fusion {
             return Err(FusionError::Refused(problems.join("; ")));
         }
         let (journal, recovered) = StatementStore::open(Arc::new(RealDisk), dir)?;
+        let letters = letters_of(&config, mqtt.is_some());
+        let types = RwLock::new(TypeTable::open(dir, config.types.clone())?);
         let fusion = Arc::new(Fusion {
             config,
             store,
@@ -122,12 +142,22 @@ impl Fusion {
             clock,
             journal: Arc::new(journal),
             statements: RwLock::default(),
+            types,
+            letters,
+            poster: Arc::default(),
             sources: Mutex::default(),
             reading: CancellationToken::new(),
             writing: CancellationToken::new(),
             readers: TaskTracker::new(),
             writers: TaskTracker::new(),
         });
+        if let Some(letters) = &fusion.letters {
+            let (mqtt, store) = (fusion.mqtt.clone(), fusion.store.clone());
+            let writing = fusion.writing.clone();
+            fusion
+                .writers
+                .spawn(letters.clone().run(mqtt, store, writing));
+        }
         fusion.start_again(recovered).await;
         Ok(fusion)
     }
@@ -138,13 +168,26 @@ impl Fusion {
     /// [`FusionError::Text`] points at what does not compile; `Refused`, `NameTaken` and `Limit`
     /// say what to change; others are the engine's or its stores' own.
     pub async fn add(&self, new: NewStatement) -> Result<StatementInfo, FusionError> {
+        self.add_from(new, Origin::Api, false).await
+    }
+
+    /// As [`Fusion::add`], for one that came another way, and may begin paused.
+    pub(crate) async fn add_from(
+        &self,
+        new: NewStatement,
+        origin: Origin,
+        is_paused: bool,
+    ) -> Result<StatementInfo, FusionError> {
         let mut sources = self.sources.lock().await;
         if sources.is_closed {
             return Err(FusionError::Closed);
         }
-        let definition = self.define(new)?;
-        let plan = compile(&definition)?;
-        check_loop(&plan)?;
+        let definition = Definition {
+            origin,
+            is_paused,
+            ..self.define(new)?
+        };
+        let (definition, plan) = self.compiled(definition)?;
         let prepared = self
             .prepare(definition.clone(), Arc::new(plan), None)
             .await?;
@@ -188,6 +231,16 @@ impl Fusion {
         Ok(())
     }
 
+    /// What the engine was configured with.
+    pub fn config(&self) -> &FusionConfig {
+        &self.config
+    }
+
+    /// The time by the engine's clock.
+    pub(crate) fn now(&self) -> base::UnixMillis {
+        self.clock.now()
+    }
+
     /// One statement, by id or name.
     ///
     /// # Errors
@@ -226,6 +279,20 @@ impl Fusion {
         self.journal.close().await;
     }
 
+    /// Compiles a new form and says how its payloads are read.
+    fn compiled(&self, mut definition: Definition) -> Result<(Definition, Plan), FusionError> {
+        let plan = compile(&definition, &self.types.read().catalog())?;
+        check_inputs(&plan)?;
+        check_loop(&definition, &plan)?;
+        if definition.format.is_none() {
+            definition.format = Some(match &plan.source {
+                Source::Mqtt(filter) => self.types.read().rows().format_of(filter),
+                Source::Kafka(_) | Source::Stream(_) => Format::Json,
+            });
+        }
+        Ok((definition, plan))
+    }
+
     fn define(&self, new: NewStatement) -> Result<Definition, FusionError> {
         let statements = self.statements.read();
         if statements.len() >= self.config.statements_max {
@@ -234,20 +301,47 @@ impl Fusion {
                 statements.len()
             )));
         }
-        let id = format!("{:016x}", Rng::from_entropy().next_u64());
-        let name = new.name.unwrap_or_else(|| id.clone());
-        let is_legal = !name.is_empty()
-            && name.len() <= NAME_BYTES_MAX
-            && !name.chars().any(|char| char.is_control() || char == '/');
-        if !is_legal {
-            return Err(FusionError::Refused(format!(
-                "the name is not legal: use 1 to {NAME_BYTES_MAX} bytes without '/' and control \
-                 characters"
-            )));
+        let id = match &new.id {
+            Some(id) => id.clone(),
+            None => format!("{:016x}", Rng::from_entropy().next_u64()),
+        };
+        if statements.contains_key(&id) {
+            return Err(FusionError::NameTaken(id));
         }
+        let name = new.name.clone().unwrap_or_else(|| id.clone());
         if statements.values().any(|known| known.is_called(&name)) {
             return Err(FusionError::NameTaken(name));
         }
+        self.definition(id, name, new)
+    }
+
+    /// A new definition, whose name is nobody else's.
+    fn definition(
+        &self,
+        id: String,
+        name: String,
+        new: NewStatement,
+    ) -> Result<Definition, FusionError> {
+        let is_legal = |name: &str| {
+            let is_wrong = |char: char| char.is_control() || matches!(char, '/' | '+' | '#');
+            !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(is_wrong)
+        };
+        if !is_legal(&name) || !is_legal(&id) {
+            return Err(FusionError::Refused(format!(
+                "the name or the id is not legal: use 1 to {NAME_BYTES_MAX} bytes without '/', '+', \
+                 '#' and control characters"
+            )));
+        }
+        for text in &new.targets {
+            crate::sinks::target(text)?;
+        }
+        if new.targets.len() > TARGETS_MAX {
+            return Err(FusionError::Refused(format!(
+                "the statement has {} targets: name at most {TARGETS_MAX}",
+                new.targets.len()
+            )));
+        }
+        check_policies(new.policies.as_ref())?;
         let lateness_ms = i64::try_from(new.lateness.0.as_millis()).unwrap_or(i64::MAX);
         if new.lateness.0 > crate::limits::WINDOW_MAX {
             return Err(FusionError::Refused("lateness: at most 366d".to_owned()));
@@ -260,6 +354,13 @@ impl Fusion {
             start: new.start,
             lateness_ms,
             created_ms: self.clock.now(),
+            format: new.format,
+            output: new.output,
+            targets: new.targets,
+            policies: new.policies,
+            generation: 0,
+            is_paused: false,
+            origin: Origin::Api,
         })
     }
 
@@ -272,13 +373,18 @@ impl Fusion {
         checkpoint: Option<Vec<u8>>,
     ) -> Result<Prepared, FusionError> {
         let starts = self.source_starts(&plan.source, definition.start).await?;
-        let (target, can_sequence) = self.target(&definition, &plan).await?;
+        let (targets, can_sequence) = self.targets(&definition, &plan).await?;
+        let policies = definition.policies.clone().unwrap_or_default();
+        // Who says that bad events are dropped wants no letters about them.
+        let is_silent = definition.policies.is_some() && policies.on_error == OnError::Drop;
         let options = MachineOptions {
             lateness_ms: definition.lateness_ms,
             groups_max: self.config.groups_max,
             partitions: starts.len().max(1),
             close_delay_ms: i64::try_from(self.config.close_delay.0.as_millis())
                 .unwrap_or(i64::MAX),
+            idle_ms: i64::try_from(policies.idle_timeout.0.as_millis()).unwrap_or(i64::MAX),
+            on_error: policies.on_error,
         };
         let machine = Machine::new(plan.clone(), options);
         let restored = match checkpoint {
@@ -312,14 +418,22 @@ impl Fusion {
         let is_mqtt = matches!(plan.source, Source::Mqtt(_));
         let key = SourceKey {
             source: plan.source.clone(),
+            format: definition.format.unwrap_or_default(),
             alone: (definition.start == Start::Earliest && !is_mqtt).then(|| definition.id.clone()),
         };
+        let mut state = LaneState::new(machine, positions, is_mqtt && !definition.is_paused);
+        state.sequence = sequence;
+        state.is_sending = !outbox.is_empty();
+        state.budget = Budget::new(self.config.errors.per_second);
         let lane = Arc::new(Lane {
             definition,
             plan,
-            target,
-            state: parking_lot::Mutex::new(LaneState::new(machine, positions, is_mqtt)),
+            targets,
+            letters: self.letters.clone().filter(|_| !is_silent),
+            tap: std::sync::OnceLock::new(),
+            state: parking_lot::Mutex::new(state),
             wake: tokio::sync::Notify::new(),
+            idle: tokio::sync::Notify::new(),
             removed: CancellationToken::new(),
         });
         Ok(Prepared {
@@ -333,6 +447,7 @@ impl Fusion {
     /// Where a new statement starts in each partition; none for MQTT.
     async fn source_starts(&self, source: &Source, start: Start) -> Result<Vec<i64>, FusionError> {
         match source {
+            Source::Stream(_) => Err(no_streams()),
             Source::Mqtt(_) if self.mqtt.is_none() => Err(no_mqtt("reads from")),
             Source::Mqtt(_) => Ok(Vec::new()),
             Source::Kafka(topic) => {
@@ -355,17 +470,28 @@ impl Fusion {
     }
 
     /// Where rows go, and whether they are sequenced.
-    async fn target(
+    async fn targets(
         &self,
         definition: &Definition,
         plan: &Plan,
-    ) -> Result<(Target, bool), FusionError> {
-        match effective_sink(definition, plan) {
+    ) -> Result<(Vec<Target>, bool), FusionError> {
+        let mut targets = Vec::new();
+        for sink in effective_sinks(definition, plan)? {
+            targets.push(self.target(definition, sink).await?);
+        }
+        let can_sequence = keeps_outbox(plan, &targets);
+        Ok((targets, can_sequence))
+    }
+
+    async fn target(&self, definition: &Definition, sink: Sink) -> Result<Target, FusionError> {
+        match sink {
+            Sink::Stream(_) => Err(no_streams()),
             Sink::Mqtt(_) if self.mqtt.is_none() => Err(no_mqtt("writes to")),
             Sink::Mqtt(topic) => match topic.parse() {
-                Ok(topic) => Ok((Target::Mqtt(topic), false)),
+                Ok(topic) => Ok(Target::Mqtt(topic)),
                 Err(error) => Err(FusionError::Refused(format!("mqtt.\"{topic}\": {error}"))),
             },
+            Sink::Http(url) => Ok(Target::Http(url)),
             Sink::Kafka(topic) => {
                 let topic = kafka_name(&topic)?;
                 let doing = format!("open the target kafka.\"{topic}\"");
@@ -380,9 +506,7 @@ impl Fusion {
                 });
                 let count = u64::try_from(info.partitions.max(1)).unwrap_or(1);
                 let partition = i32::try_from(hash % count).unwrap_or(0);
-                let target = Target::Kafka { topic, partition };
-                let can_sequence = keeps_outbox(plan, &target);
-                Ok((target, can_sequence))
+                Ok(Target::Kafka { topic, partition })
             }
         }
     }
@@ -411,16 +535,15 @@ impl Fusion {
         }
         let mut to_open = Vec::new();
         let mut feeds: HashMap<SourceKey, Arc<Feed>> = HashMap::new();
-        for (key, lanes) in by_source {
-            let feed = match sources.open.get(&key) {
-                Some(open) => open.feed.clone(),
-                None => {
-                    let feed = Arc::new(Feed::new());
+        for (key, mut lanes) in by_source {
+            let feed = self.feed(sources, &key);
+            lanes.retain(|lane| !lane.definition.is_paused);
+            if !lanes.is_empty() {
+                feed.join(lanes);
+                if !sources.open.contains_key(&key) {
                     to_open.push((key.clone(), feed.clone()));
-                    feed
                 }
-            };
-            feed.join(lanes);
+            }
             feeds.insert(key, feed);
         }
         for Prepared {
@@ -435,6 +558,7 @@ impl Fusion {
                 feed: feeds[&key].clone(),
                 store: self.store.clone(),
                 mqtt: self.mqtt.clone(),
+                poster: self.poster.clone(),
                 journal: self.journal.clone(),
                 clock: self.clock.clone(),
                 checkpoint_interval: self.config.checkpoint_interval.0,
@@ -450,8 +574,29 @@ impl Fusion {
         Ok(())
     }
 
+    /// The feed of a source: the one that statements hold already, or a new one.
+    fn feed(&self, sources: &mut Sources, key: &SourceKey) -> Arc<Feed> {
+        if let Some(feed) = sources.feeds.get(key).and_then(Weak::upgrade) {
+            return feed;
+        }
+        let prefix = self
+            .letters
+            .as_ref()
+            .and_then(|letters| letters.mqtt_prefix());
+        let skipped = prefix.filter(|prefix| match &key.source {
+            // Who names the topics of dead letters wants them.
+            Source::Mqtt(filter) => !filter.starts_with(prefix.as_str()),
+            Source::Kafka(_) | Source::Stream(_) => false,
+        });
+        let feed = Arc::new(Feed::of(key.format, skipped));
+        sources.feeds.retain(|_, feed| feed.strong_count() > 0);
+        sources.feeds.insert(key.clone(), Arc::downgrade(&feed));
+        feed
+    }
+
     fn open_source(&self, key: &SourceKey, feed: &Arc<Feed>) -> Result<Input, FusionError> {
         match &key.source {
+            Source::Stream(_) => Err(no_streams()),
             Source::Mqtt(filter) => {
                 let server = self.mqtt.as_ref().ok_or_else(|| no_mqtt("reads from"))?;
                 let filter = filter
@@ -477,7 +622,7 @@ impl Fusion {
         let Some(open) = sources.open.get(&running.key) else {
             return;
         };
-        if open.feed.leave(&running.lane.definition.id) {
+        if open.feed.leave(&running.lane) {
             self.stop(open);
             sources.open.remove(&running.key);
         }
@@ -498,7 +643,7 @@ impl Fusion {
             why,
             "a statement could not be started"
         );
-        let (source, sink) = match sql::compile(&definition.text) {
+        let (source, sink) = match compile(&definition, &self.types.read().catalog()) {
             Ok(plan) => shown(&definition, &plan),
             Err(_) => (String::new(), String::new()),
         };
@@ -560,6 +705,16 @@ impl Statement {
             dropped_total: 0,
             in_flight: 0,
             state_bytes: 0,
+            format: definition.format.unwrap_or_default(),
+            output: definition.output,
+            targets: definition.targets.clone(),
+            generation: definition.generation,
+            waiting_rows: 0,
+            lag_records: None,
+            latency_p50_us: None,
+            latency_p99_us: None,
+            cpu_seconds_total: 0.0,
+            cpu_share: 0.0,
         };
         let running = match &self.run {
             Ok(running) => running,
@@ -568,10 +723,11 @@ impl Statement {
                 return info;
             }
         };
-        let state = running.lane.state.lock();
+        let mut state = running.lane.state.lock();
         let books = state.machine.books();
         info.status = match (state.machine.is_suspended(), &state.trouble) {
             (true, _) => Status::Suspended,
+            (false, _) if definition.is_paused => Status::Paused,
             (false, Some(_)) => Status::Retrying,
             (false, None) => Status::Running,
         };
@@ -588,62 +744,131 @@ impl Statement {
         info.dropped_total = books.dropped;
         info.in_flight = books.in_flight();
         info.state_bytes = state.machine.state_bytes() as u64;
+        info.waiting_rows = state.output.rows.len() as u64;
+        let now = Instant::now();
+        info.latency_p50_us = state.meter.percentile(now, 0.5);
+        info.latency_p99_us = state.meter.percentile(now, 0.99);
+        info.cpu_seconds_total = state.meter.spent_total().as_secs_f64();
+        info.cpu_share = state.meter.share(now);
         info
     }
 }
 
-fn compile(definition: &Definition) -> Result<Plan, FusionError> {
+fn compile(definition: &Definition, catalog: &Catalog) -> Result<Plan, FusionError> {
     match definition.language {
-        Language::Sql => sql::compile(&definition.text).map_err(FusionError::Text),
+        Language::Sql => sql::compile(&definition.text),
+        Language::Epl => epl::compile(&definition.text, catalog),
+    }
+    .map_err(FusionError::Text)
+}
+
+/// Refuses a statement of several sources: events would come of the first alone.
+fn check_inputs(plan: &Plan) -> Result<(), FusionError> {
+    let Stage::Query(query) = &plan.stage else {
+        return Ok(());
+    };
+    let mut inputs = query.inputs.iter();
+    match inputs.find(|input| input.source != plan.source) {
+        None => Ok(()),
+        Some(input) => Err(FusionError::Refused(format!(
+            "the statement reads {} beside {}: one source per statement",
+            input.source, plan.source
+        ))),
     }
 }
 
 /// Refuses a statement that would feed itself.
-fn check_loop(plan: &Plan) -> Result<(), FusionError> {
-    let feeds_itself = match (&plan.source, &plan.sink) {
-        (Source::Mqtt(filter), Some(Sink::Mqtt(topic))) => filter
-            .parse::<mqtt::TopicFilter>()
-            .is_ok_and(|filter| filter.matches(topic)),
-        (Source::Kafka(from), Some(Sink::Kafka(to))) => kafka_name(from)? == kafka_name(to)?,
-        // The statement's own topic, whose id nobody knows before it is added.
-        (Source::Mqtt(filter), None) => filter
-            .parse::<mqtt::TopicFilter>()
-            .is_ok_and(|filter| filter.matches(&format!("{OWN_TOPIC}id"))),
-        _ => false,
-    };
-    if !feeds_itself {
-        return Ok(());
+fn check_loop(definition: &Definition, plan: &Plan) -> Result<(), FusionError> {
+    for sink in effective_sinks(definition, plan)? {
+        let feeds_itself = match (&plan.source, &sink) {
+            (Source::Mqtt(filter), Sink::Mqtt(topic)) => filter
+                .parse::<mqtt::TopicFilter>()
+                .is_ok_and(|filter| filter.matches(topic)),
+            (Source::Kafka(from), Sink::Kafka(to)) => kafka_name(from)? == kafka_name(to)?,
+            _ => false,
+        };
+        if !feeds_itself {
+            continue;
+        }
+        let is_own = plan.sink.is_none() && definition.targets.is_empty();
+        return Err(FusionError::Refused(match is_own {
+            false => format!(
+                "the statement would read its own rows: {sink} is part of {}; choose another target",
+                plan.source
+            ),
+            true => format!(
+                "the statement would read its own rows, which go to mqtt.\"{OWN_TOPIC}…\" without \
+                 an INSERT INTO: that is part of {}; name a target",
+                plan.source
+            ),
+        }));
     }
-    Err(FusionError::Refused(match &plan.sink {
-        Some(sink) => format!(
-            "the statement would read its own rows: {sink} is part of {}; choose another target",
-            plan.source
-        ),
-        None => format!(
-            "the statement would read its own rows, which go to mqtt.\"{OWN_TOPIC}…\" without an \
-             INSERT INTO: that is part of {}; name a target",
-            plan.source
-        ),
-    }))
+    Ok(())
 }
 
-fn effective_sink(definition: &Definition, plan: &Plan) -> Sink {
-    plan.sink
-        .clone()
-        .unwrap_or_else(|| Sink::Mqtt(format!("{OWN_TOPIC}{}", definition.id)))
+/// Where rows go: to what INSERT INTO names and to the further targets, or to the statement's own
+/// topic.
+fn effective_sinks(definition: &Definition, plan: &Plan) -> Result<Vec<Sink>, FusionError> {
+    let mut sinks: Vec<Sink> = plan.sink.clone().into_iter().collect();
+    for text in &definition.targets {
+        let sink = crate::sinks::target(text)?;
+        if !sinks.contains(&sink) {
+            sinks.push(sink);
+        }
+    }
+    if sinks.is_empty() {
+        sinks.push(Sink::Mqtt(format!("{OWN_TOPIC}{}", definition.id)));
+    }
+    Ok(sinks)
 }
 
 fn shown(definition: &Definition, plan: &Plan) -> (String, String) {
-    (
-        plan.source.to_string(),
-        effective_sink(definition, plan).to_string(),
-    )
+    let sinks = effective_sinks(definition, plan).unwrap_or_default();
+    let sinks: Vec<String> = sinks.iter().map(Sink::to_string).collect();
+    (plan.source.to_string(), sinks.join(", "))
+}
+
+/// Where dead letters go, when there is such a place.
+fn letters_of(config: &FusionConfig, has_mqtt: bool) -> Option<Arc<Letters>> {
+    let target = config.errors.sink().ok().flatten()?;
+    let is_there = has_mqtt || !matches!(target, Sink::Mqtt(_));
+    is_there.then(|| Arc::new(Letters::new(target, config.errors.per_second)))
+}
+
+/// Refuses choices that nothing follows yet.
+fn check_policies(policies: Option<&Policies>) -> Result<(), FusionError> {
+    let Some(policies) = policies else {
+        return Ok(());
+    };
+    let default = Policies::default();
+    for (name, is_default) in [
+        (
+            "backpressure",
+            policies.backpressure == default.backpressure,
+        ),
+        (
+            "empty_windows",
+            policies.empty_windows == default.empty_windows,
+        ),
+        ("align", policies.align == default.align),
+    ] {
+        if !is_default {
+            return Err(FusionError::Refused(format!(
+                "policies.{name}: only the default is followed"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn kafka_name(topic: &str) -> Result<streams::TopicName, FusionError> {
     topic
         .parse()
         .map_err(|error| FusionError::Refused(format!("kafka.\"{topic}\": {error}")))
+}
+
+fn no_streams() -> FusionError {
+    FusionError::Refused("this version runs no internal streams".to_owned())
 }
 
 fn no_mqtt(does: &str) -> FusionError {

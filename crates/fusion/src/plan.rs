@@ -1,10 +1,23 @@
 //! The compiled form of a statement, independent of the language it was written in.
 //!
-//! A front end (today SQL, see [`crate::sql`]) turns text into a [`Plan`]; everything behind it
+//! A front end ([`crate::epl`], [`crate::sql`]) turns text into a [`Plan`]; everything behind it
 //! knows plans only. A plan names its source and sink, lists the payload fields it reads (so that
 //! the scanner fills just those), and holds its expressions as trees over those fields.
 
+mod pattern;
+mod policies;
+mod query;
+
 use std::time::Duration;
+
+pub use pattern::{Pattern, PatternNode, Recognize, RecognizeInterval, RowPattern, Skip};
+pub use policies::{Align, Backpressure, EmptyWindows, OnError, Policies};
+pub use query::{
+    Assignment, Boundary, Context, Create, History, Input, Join, JoinKind, Limit, MergeAction,
+    MergeBranch, OUTPUT_COUNT_FIRST, OnAction, OrderKey, OutputAfter, OutputCount, OutputEvery,
+    OutputKind, OutputRate, Pick, Query, QueryTime, Schedule, Shape, Slot, SlotField, StreamSelect,
+    TableColumn, View,
+};
 
 use crate::expression::Expression;
 use crate::json::FieldPath;
@@ -33,6 +46,8 @@ pub enum Source {
     Mqtt(String),
     /// The records of a Kafka topic.
     Kafka(String),
+    /// The rows that statements insert into an internal stream, a named window or a table.
+    Stream(String),
 }
 
 /// Where rows go.
@@ -42,6 +57,11 @@ pub enum Sink {
     Mqtt(String),
     /// One record per row in a Kafka topic.
     Kafka(String),
+    /// One POST per row to a URL.
+    Http(String),
+    /// One event per row on an internal stream, named window or table: every statement on it has
+    /// seen the row before the next event of a source is taken.
+    Stream(String),
 }
 
 /// How events become rows.
@@ -63,15 +83,36 @@ pub enum Stage {
         /// Groups for which this is not true give no row.
         having: Option<Expression>,
     },
+    /// Rows of windows that slide, joins, patterns, tables.
+    Query(Box<Query>),
+    /// No rows: a named window or a table for others.
+    Create(Box<Create>),
 }
 
-/// Windows of one length that touch and do not overlap, aligned to the epoch.
+/// Windows over time that are aligned to the epoch, with a row per group when one closes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tumbling {
-    /// The windows' length.
+    /// The windows' length; a session's longest pause.
     pub length: Duration,
+    /// How windows lie to each other.
+    pub shape: WindowShape,
     /// What time an event belongs to.
     pub time: EventTime,
+}
+
+/// How windows lie to each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WindowShape {
+    /// They touch and do not overlap.
+    #[default]
+    Tumble,
+    /// One starts with every step, so that an event may be in several, or between two in none.
+    Hop {
+        /// From one start to the next.
+        step: Duration,
+    },
+    /// Each group has its own: events with pauses of less than the length between them.
+    Session,
 }
 
 /// What time an event belongs to.
@@ -90,6 +131,11 @@ pub struct Aggregate {
     pub function: AggregateFunction,
     /// Of what; none for `count(*)`.
     pub argument: Option<Expression>,
+    /// The function's second argument: the fraction of `percentile` (0 to 1), the place of `nth`,
+    /// the order of `maxby` and `minby`, the milliseconds of `rate`.
+    pub parameter: Option<Expression>,
+    /// Each value once.
+    pub is_distinct: bool,
     /// Only of events for which this is true.
     pub filter: Option<Expression>,
 }
@@ -113,6 +159,38 @@ pub enum AggregateFunction {
     Last,
     /// The sample's standard deviation; null below two values.
     Stddev,
+    /// The whole's standard deviation; null for no value.
+    StddevPop,
+    /// The mean of the distances to the mean.
+    Avedev,
+    /// The middle value; of an even number of values the mean of the two in the middle.
+    Median,
+    /// The value below which a fraction lies, interpolated between neighbours.
+    Percentile,
+    /// The value of the first event that is kept, also a null.
+    FirstValue,
+    /// The value of the last event that is kept, also a null.
+    LastValue,
+    /// The values of all events that are kept, a JSON array.
+    Window,
+    /// The n-th last value, from 0.
+    Nth,
+    /// The argument where the parameter is greatest.
+    MaxBy,
+    /// The argument where the parameter is least.
+    MinBy,
+    /// How many values there ever were.
+    CountEver,
+    /// The first value that there ever was.
+    FirstEver,
+    /// The last value that there ever was.
+    LastEver,
+    /// The least value that there ever was.
+    MinEver,
+    /// The greatest value that there ever was.
+    MaxEver,
+    /// Events per second over the parameter's milliseconds; null before they have passed.
+    Rate,
 }
 
 /// One column of a row.
@@ -144,11 +222,27 @@ pub const AGGREGATE_FUNCTIONS: &[(&str, AggregateFunction)] = &[
     ("stddev", AggregateFunction::Stddev),
 ];
 
+impl Plan {
+    /// Every source that the statement reads, each once, in the order of the inputs.
+    pub fn sources(&self) -> Vec<&Source> {
+        let mut sources = vec![&self.source];
+        if let Stage::Query(query) = &self.stage {
+            for input in &query.inputs {
+                if !sources.contains(&&input.source) {
+                    sources.push(&input.source);
+                }
+            }
+        }
+        sources
+    }
+}
+
 impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Source::Mqtt(filter) => write!(f, "mqtt.\"{filter}\""),
             Source::Kafka(topic) => write!(f, "kafka.\"{topic}\""),
+            Source::Stream(name) => write!(f, "stream.\"{name}\""),
         }
     }
 }
@@ -158,6 +252,8 @@ impl std::fmt::Display for Sink {
         match self {
             Sink::Mqtt(topic) => write!(f, "mqtt.\"{topic}\""),
             Sink::Kafka(topic) => write!(f, "kafka.\"{topic}\""),
+            Sink::Http(url) => f.write_str(url),
+            Sink::Stream(name) => write!(f, "stream.\"{name}\""),
         }
     }
 }

@@ -124,6 +124,7 @@ async fn serve(
         mqtt: parts.mqtt.as_ref().map(|role| role.server.clone()),
         bridges: parts.mqtt.as_ref().map(|role| role.bridges.clone()),
         fleet: parts.fleet.clone(),
+        fusion: parts.fusion.as_ref().map(|node| node.fusion().clone()),
         streams: parts.streams.clone(),
         tls: parts.ports.with_tls(),
     });
@@ -339,7 +340,7 @@ struct Parts {
     store: Option<Arc<dyn EventStore>>,
     registry: Option<Arc<rest::SchemaRegistry>>,
     mqtt: Option<MqttRole>,
-    fusion: Option<Arc<fusion::Fusion>>,
+    fusion: Option<Arc<fusion::deploy::Node>>,
     fleet: Option<Arc<fleet::Fleet>>,
     imports: Option<Arc<imports::Imports>>,
     /// Who calls the proxies over HTTP, where ACLs are followed.
@@ -493,10 +494,13 @@ impl Parts {
                     &dir,
                     config.fusion.clone(),
                     as_service(store, "statements"),
-                    server,
+                    server.clone(),
                     clock.clone(),
                 );
-                fusion = Some(opened.await.map_err(cannot_open("the statements"))?);
+                let opened = opened.await.map_err(cannot_open("the statements"))?;
+                let marks = folder.join("fusion-desired.json");
+                let node = fusion::deploy::Node::open(opened, server, &marks);
+                fusion = Some(node.map_err(cannot_open("the statements"))?);
             }
             if runs(Role::Imports) {
                 let dir = folder.join("imports");
@@ -592,7 +596,8 @@ impl Parts {
             ));
         }
         if let Some(fusion) = &self.fusion {
-            management = management.merge(fusion::http::routes(fusion.clone()));
+            management = management.merge(fusion::http::routes(fusion.fusion().clone()));
+            management = management.merge(fusion::deploy::routes(fusion.clone()));
         }
         if let Some(fleet) = &self.fleet {
             let ports = self.ports.clone();
@@ -689,6 +694,7 @@ impl Parts {
         }
         if let Some(fusion) = self.fusion {
             fusion.close().await;
+            fusion.fusion().close().await;
         }
         if let Some(fleet) = self.fleet {
             fleet.close().await;

@@ -209,6 +209,8 @@ impl<'q> Grouping<'q> {
         let aggregate = Aggregate {
             function: kind,
             argument,
+            parameter: None,
+            is_distinct: false,
             filter,
         };
         if let Some(place) = self.aggregates.iter().position(|known| *known == aggregate) {

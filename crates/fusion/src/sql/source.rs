@@ -13,7 +13,7 @@ use streams::TopicName as KafkaTopic;
 use super::names::Names;
 use super::{Checked, at, expressions};
 use crate::limits::{WINDOW_MAX, WINDOW_MIN};
-use crate::plan::{EventTime, Sink, Source, Tumbling};
+use crate::plan::{EventTime, Sink, Source, Tumbling, WindowShape};
 
 /// A window as FROM writes it.
 pub struct WindowText<'q> {
@@ -118,6 +118,7 @@ pub fn window(
             length,
         }) => Some(Tumbling {
             length,
+            shape: WindowShape::Tumble,
             time: EventTime::Source,
         }),
         Some(WindowText {
@@ -127,6 +128,7 @@ pub fn window(
             let column = expressions::lower(column, names)?;
             Some(Tumbling {
                 length,
+                shape: WindowShape::Tumble,
                 time: EventTime::Column(column),
             })
         }
@@ -146,6 +148,7 @@ pub fn window(
         }
         window = Some(Tumbling {
             length,
+            shape: WindowShape::Tumble,
             time: EventTime::Source,
         });
     }

@@ -92,6 +92,8 @@ pub fn lane_of(plan: Arc<Plan>) -> Arc<Lane> {
         groups_max: 1_000,
         partitions: 1,
         close_delay_ms: 500,
+        idle_ms: 0,
+        on_error: crate::plan::OnError::Drop,
     };
     let machine = Machine::new(plan.clone(), options);
     Arc::new(Lane {
@@ -103,11 +105,21 @@ pub fn lane_of(plan: Arc<Plan>) -> Arc<Lane> {
             start: Start::Latest,
             lateness_ms: 0,
             created_ms: UnixMillis(0),
+            format: None,
+            output: crate::sinks::OutputForm::Rows,
+            targets: Vec::new(),
+            policies: None,
+            generation: 0,
+            is_paused: false,
+            origin: crate::statement::Origin::Api,
         },
         plan,
-        target: Target::Mqtt("out".parse().unwrap()),
+        targets: vec![Target::Mqtt("out".parse().unwrap())],
+        letters: None,
+        tap: std::sync::OnceLock::new(),
         state: parking_lot::Mutex::new(LaneState::new(machine, Vec::new(), true)),
         wake: tokio::sync::Notify::new(),
+        idle: tokio::sync::Notify::new(),
         removed: tokio_util::sync::CancellationToken::new(),
     })
 }
