@@ -62,6 +62,8 @@ pub enum Sink {
     /// One event per row on an internal stream, named window or table: every statement on it has
     /// seen the row before the next event of a source is taken.
     Stream(String),
+    /// One POST per row to a URL.
+    Http(String),
 }
 
 /// How events become rows.
@@ -223,6 +225,14 @@ pub const AGGREGATE_FUNCTIONS: &[(&str, AggregateFunction)] = &[
 ];
 
 impl Plan {
+    /// The Kafka topics among its sources.
+    pub fn kafka_topics(&self) -> impl Iterator<Item = &str> {
+        self.sources().into_iter().filter_map(|source| match source {
+            Source::Kafka(topic) => Some(topic.as_str()),
+            _ => None,
+        })
+    }
+
     /// Every source that the statement reads, each once, in the order of the inputs.
     pub fn sources(&self) -> Vec<&Source> {
         let mut sources = vec![&self.source];
@@ -253,6 +263,7 @@ impl std::fmt::Display for Sink {
             Sink::Mqtt(topic) => write!(f, "mqtt.\"{topic}\""),
             Sink::Kafka(topic) => write!(f, "kafka.\"{topic}\""),
             Sink::Stream(name) => write!(f, "stream.\"{name}\""),
+            Sink::Http(url) => f.write_str(url),
         }
     }
 }

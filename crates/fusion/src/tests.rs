@@ -1,6 +1,12 @@
 //! Statement tests as data files, and properties over random events.
 
 mod cases;
+mod chains;
+mod cookbook;
 mod engine;
+pub mod house;
+mod life;
+mod outputs;
 mod properties;
+mod queries;
 mod speed;

@@ -5,10 +5,10 @@ use std::sync::{Arc, Weak};
 
 use streams::StreamsError;
 
-use super::{Fusion, Prepared, compile, effective_sink};
+use super::{Fusion, Prepared, compile, effective_sinks};
 use crate::error::FusionError;
 use crate::limits::RETRY_WAIT;
-use crate::plan::{Plan, Sink, Source};
+use crate::plan::{Plan, Sink};
 use crate::statement::Definition;
 use crate::store::Recovered;
 
@@ -68,10 +68,9 @@ impl Fusion {
         recovered: &Recovered,
         plan: Plan,
     ) -> Result<Prepared, FusionError> {
-        let checkpoint = recovered.checkpoint.clone().unwrap_or_default();
+        let checkpoint = recovered.checkpoint.clone();
         let definition = recovered.definition.clone();
-        self.prepare(definition, Arc::new(plan), Some(checkpoint))
-            .await
+        self.prepare(definition, Arc::new(plan), checkpoint).await
     }
 
     /// Whether the event store is still away, by a statement that needs it.
@@ -119,8 +118,9 @@ async fn start_later(fusion: Weak<Fusion>, mut away: Vec<Recovered>) {
 }
 
 fn needs_store(definition: &Definition, plan: &Plan) -> bool {
-    matches!(plan.source, Source::Kafka(_))
-        || matches!(effective_sink(definition, plan), Sink::Kafka(_))
+    let sinks = effective_sinks(definition, plan).unwrap_or_default();
+    let writes = sinks.iter().any(|sink| matches!(sink, Sink::Kafka(_)));
+    writes || plan.kafka_topics().next().is_some()
 }
 
 /// Why the event store is away, if that is the error.
