@@ -8,6 +8,7 @@ use base::UnixMillis;
 use bytes::Bytes;
 
 use crate::functions::{ARGUMENTS_MAX, ScalarFunction};
+use crate::limits::REGEX_BYTES_MAX;
 use crate::value::{OwnedValue, Value, parse_number};
 
 /// One event as a source hands it over; everything borrows from the source's buffer.
@@ -66,6 +67,8 @@ pub enum Expression {
     Between(Box<[Expression; 3]>),
     /// `x like 'a%'`.
     Like(Box<Expression>, LikePattern),
+    /// `x regexp '[a-z]+'`: the whole text matches.
+    Regexp(Box<Expression>, TextPattern),
     /// The first value that is not null.
     Coalesce(Vec<Expression>),
     /// Texts joined; null when one of them is.
@@ -102,10 +105,18 @@ pub enum Arithmetic {
     Subtract,
     /// `*`.
     Multiply,
-    /// `/`.
+    /// `/`; null for a zero divisor.
     Divide,
+    /// `/` by IEEE 754: a zero divisor gives an infinity.
+    DivideIeee,
     /// `%`.
     Remainder,
+    /// `&` of integers or truth values.
+    BitAnd,
+    /// `|` of integers or truth values.
+    BitOr,
+    /// `^` of integers or truth values.
+    BitXor,
 }
 
 /// The comparison operators.
@@ -221,6 +232,10 @@ impl Expression {
                 Value::Text(text) => Some(pattern.matches(&text)),
                 _ => None,
             },
+            Expression::Regexp(inner, pattern) => match inner.evaluate(scope) {
+                Value::Text(text) => Some(pattern.matches(&text)),
+                _ => None,
+            },
             _ => self.evaluate(scope).truth(),
         }
     }
@@ -242,6 +257,7 @@ impl Expression {
             | Expression::IsNull(inner)
             | Expression::IsTruth(inner, _)
             | Expression::Like(inner, _)
+            | Expression::Regexp(inner, _)
             | Expression::Cast(inner, _) => visit(inner),
             Expression::Arithmetic(_, sides) | Expression::Compare(_, sides) => {
                 sides.iter_mut().for_each(visit);
@@ -270,6 +286,18 @@ impl Expression {
 }
 
 impl<'a> Scope<'a> {
+    /// The scope of constants.
+    pub fn empty() -> Self {
+        Scope {
+            values: &[],
+            slots: &[],
+            event: None,
+            window: None,
+            group: &[],
+            aggregates: &[],
+        }
+    }
+
     /// The scope of an event.
     pub fn of_event(values: &'a [Value<'a>], slots: &'a [usize], event: &'a Event<'a>) -> Self {
         Scope {
@@ -314,6 +342,13 @@ impl Arithmetic {
             Arithmetic::Subtract => a.subtract(b),
             Arithmetic::Multiply => a.multiply(b),
             Arithmetic::Divide => a.divide(b),
+            Arithmetic::DivideIeee => match (a.as_f64(), b.as_f64()) {
+                (Some(a), Some(b)) => Value::Float(a / b),
+                _ => Value::Null,
+            },
+            Arithmetic::BitAnd => bits(a, b, |a, b| a & b),
+            Arithmetic::BitOr => bits(a, b, |a, b| a | b),
+            Arithmetic::BitXor => bits(a, b, |a, b| a ^ b),
             Arithmetic::Remainder => a.remainder(b),
         }
     }
@@ -437,6 +472,56 @@ impl LikePattern {
 
     fn same(&self, a: char, b: char) -> bool {
         a == b || (self.ignore_case && a.to_lowercase().eq(b.to_lowercase()))
+    }
+}
+
+/// Bits of integers; of truth values, as bits of one digit.
+fn bits(a: &Value<'_>, b: &Value<'_>, of: fn(i64, i64) -> i64) -> Value<'static> {
+    match (a, b) {
+        (Value::Int(a), Value::Int(b)) => Value::Int(of(*a, *b)),
+        (Value::Bool(a), Value::Bool(b)) => Value::Bool(of(i64::from(*a), i64::from(*b)) != 0),
+        _ => Value::Null,
+    }
+}
+
+/// A compiled regular expression that a whole text has to match.
+#[derive(Clone, Debug)]
+pub struct TextPattern {
+    text: String,
+    regex: regex::Regex,
+}
+
+impl TextPattern {
+    /// Compiles `text`.
+    ///
+    /// # Errors
+    /// It is no regular expression, or too large; the text says why.
+    pub fn new(text: &str) -> Result<Self, String> {
+        regex::RegexBuilder::new(&format!("^(?s:{text})$"))
+            .size_limit(REGEX_BYTES_MAX)
+            .build()
+            .map(|regex| TextPattern {
+                text: text.to_owned(),
+                regex,
+            })
+            .map_err(|error| match error {
+                regex::Error::CompiledTooBig(_) => "it is too large".to_owned(),
+                error => {
+                    let text = error.to_string();
+                    text.rsplit("error: ").next().unwrap_or_default().to_owned()
+                }
+            })
+    }
+
+    /// True when the whole text matches.
+    pub fn matches(&self, text: &str) -> bool {
+        self.regex.is_match(text)
+    }
+}
+
+impl PartialEq for TextPattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
     }
 }
 

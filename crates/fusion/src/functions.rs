@@ -3,7 +3,9 @@
 //! A null argument gives null, and so does one of a type that the function does not take.
 //! `coalesce`, `concat` and `case` are no functions but operators: they evaluate lazily.
 
-use std::borrow::Cow;
+mod numbers;
+mod texts;
+mod times;
 
 use crate::value::Value;
 
@@ -36,121 +38,134 @@ pub fn scalar_function(name: &str) -> Option<&'static ScalarFunction> {
 /// Most arguments of any function of the table.
 pub const ARGUMENTS_MAX: usize = 3;
 
-/// Every scalar function.
+/// Every scalar function, in the order of the alphabet.
 pub const SCALAR_FUNCTIONS: &[ScalarFunction] = &[
-    ScalarFunction {
-        name: "abs",
-        arguments: (1, 1),
-        usage: "abs(number)",
-        run: abs,
-    },
-    ScalarFunction {
-        name: "ceil",
-        arguments: (1, 1),
-        usage: "ceil(number)",
-        run: ceil,
-    },
-    ScalarFunction {
-        name: "floor",
-        arguments: (1, 1),
-        usage: "floor(number)",
-        run: floor,
-    },
-    ScalarFunction {
-        name: "length",
-        arguments: (1, 1),
-        usage: "length(text)",
-        run: length,
-    },
-    ScalarFunction {
-        name: "lower",
-        arguments: (1, 1),
-        usage: "lower(text)",
-        run: lower,
-    },
-    ScalarFunction {
-        name: "nullif",
-        arguments: (2, 2),
-        usage: "nullif(value, other)",
-        run: nullif,
-    },
-    ScalarFunction {
-        name: "power",
-        arguments: (2, 2),
-        usage: "power(base, exponent)",
-        run: power,
-    },
-    ScalarFunction {
-        name: "round",
-        arguments: (1, 2),
-        usage: "round(number) or round(number, decimals)",
-        run: round,
-    },
-    ScalarFunction {
-        name: "sqrt",
-        arguments: (1, 1),
-        usage: "sqrt(number)",
-        run: sqrt,
-    },
-    ScalarFunction {
-        name: "upper",
-        arguments: (1, 1),
-        usage: "upper(text)",
-        run: upper,
-    },
+    entry("abs", 1, 1, "abs(number)", numbers::abs),
+    entry("acos", 1, 1, "acos(number)", numbers::acos),
+    entry("asin", 1, 1, "asin(number)", numbers::asin),
+    entry("atan", 1, 1, "atan(number)", numbers::atan),
+    entry("atan2", 2, 2, "atan2(y, x)", numbers::atan2),
+    entry("ceil", 1, 1, "ceil(number)", numbers::ceil),
+    entry("contains", 2, 2, "contains(text, part)", texts::contains),
+    entry("cos", 1, 1, "cos(radians)", numbers::cos),
+    entry("day", 1, 1, "day(time)", times::day),
+    entry(
+        "day_of_week",
+        1,
+        1,
+        "day_of_week(time): 1 is Sunday",
+        times::day_of_week,
+    ),
+    entry("ends_with", 2, 2, "ends_with(text, end)", texts::ends_with),
+    entry("exp", 1, 1, "exp(number)", numbers::exp),
+    entry("floor", 1, 1, "floor(number)", numbers::floor),
+    entry(
+        "format_time",
+        1,
+        1,
+        "format_time(milliseconds)",
+        times::format_time,
+    ),
+    entry(
+        "greatest",
+        2,
+        3,
+        "greatest(a, b) or greatest(a, b, c)",
+        numbers::greatest,
+    ),
+    entry("hour", 1, 1, "hour(time)", times::hour),
+    entry(
+        "index_of",
+        2,
+        2,
+        "index_of(text, part): from 0, -1 for none",
+        texts::index_of,
+    ),
+    entry(
+        "least",
+        2,
+        3,
+        "least(a, b) or least(a, b, c)",
+        numbers::least,
+    ),
+    entry("left", 2, 2, "left(text, characters)", texts::left),
+    entry("length", 1, 1, "length(text)", texts::length),
+    entry("ln", 1, 1, "ln(number)", numbers::ln),
+    entry("log10", 1, 1, "log10(number)", numbers::log10),
+    entry("lower", 1, 1, "lower(text)", texts::lower),
+    entry("ltrim", 1, 1, "ltrim(text)", texts::ltrim),
+    entry("minute", 1, 1, "minute(time)", times::minute),
+    entry("month", 1, 1, "month(time)", times::month),
+    entry("nullif", 2, 2, "nullif(value, other)", nullif),
+    entry(
+        "parse_time",
+        1,
+        1,
+        "parse_time(text by RFC 3339)",
+        times::parse_time,
+    ),
+    entry("power", 2, 2, "power(base, exponent)", numbers::power),
+    entry("replace", 3, 3, "replace(text, part, by)", texts::replace),
+    entry("right", 2, 2, "right(text, characters)", texts::right),
+    entry(
+        "round",
+        1,
+        2,
+        "round(number) or round(number, decimals)",
+        numbers::round,
+    ),
+    entry("rtrim", 1, 1, "rtrim(text)", texts::rtrim),
+    entry("second", 1, 1, "second(time)", times::second),
+    entry("sign", 1, 1, "sign(number)", numbers::sign),
+    entry("sin", 1, 1, "sin(radians)", numbers::sin),
+    entry(
+        "slice",
+        2,
+        3,
+        "slice(text, from[, to]): places from 0",
+        texts::slice,
+    ),
+    entry(
+        "split_part",
+        3,
+        3,
+        "split_part(text, sign, number from 1)",
+        texts::split_part,
+    ),
+    entry("sqrt", 1, 1, "sqrt(number)", numbers::sqrt),
+    entry(
+        "starts_with",
+        2,
+        2,
+        "starts_with(text, beginning)",
+        texts::starts_with,
+    ),
+    entry(
+        "substring",
+        2,
+        3,
+        "substring(text, from[, characters]): places from 1",
+        texts::substring,
+    ),
+    entry("tan", 1, 1, "tan(radians)", numbers::tan),
+    entry("trim", 1, 1, "trim(text)", texts::trim),
+    entry("trunc", 1, 1, "trunc(number)", numbers::trunc),
+    entry("upper", 1, 1, "upper(text)", texts::upper),
+    entry("year", 1, 1, "year(time)", times::year),
 ];
 
-fn abs<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
-    match &arguments[0] {
-        Value::Int(number) if *number < 0 => arguments[0].negate(),
-        Value::Int(number) => Value::Int(*number),
-        Value::Float(number) => Value::Float(number.abs()),
-        _ => Value::Null,
-    }
-}
-
-fn ceil<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
-    of_float(&arguments[0], f64::ceil)
-}
-
-fn floor<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
-    of_float(&arguments[0], f64::floor)
-}
-
-/// Characters, not bytes.
-fn length<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
-    match &arguments[0] {
-        Value::Text(text) => i64::try_from(text.chars().count()).map_or(Value::Null, Value::Int),
-        _ => Value::Null,
-    }
-}
-
-fn lower<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
-    match std::mem::replace(&mut arguments[0], Value::Null) {
-        // Nothing to change: keep borrowing.
-        Value::Text(text)
-            if text
-                .bytes()
-                .all(|b| b.is_ascii() && !b.is_ascii_uppercase()) =>
-        {
-            Value::Text(text)
-        }
-        Value::Text(text) => Value::Text(Cow::Owned(text.to_lowercase())),
-        _ => Value::Null,
-    }
-}
-
-fn upper<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
-    match std::mem::replace(&mut arguments[0], Value::Null) {
-        Value::Text(text)
-            if text
-                .bytes()
-                .all(|b| b.is_ascii() && !b.is_ascii_lowercase()) =>
-        {
-            Value::Text(text)
-        }
-        Value::Text(text) => Value::Text(Cow::Owned(text.to_uppercase())),
-        _ => Value::Null,
+const fn entry(
+    name: &'static str,
+    least: usize,
+    most: usize,
+    usage: &'static str,
+    run: for<'a> fn(&mut [Value<'a>]) -> Value<'a>,
+) -> ScalarFunction {
+    ScalarFunction {
+        name,
+        arguments: (least, most),
+        usage,
+        run,
     }
 }
 
@@ -164,56 +179,5 @@ fn nullif<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
     std::mem::replace(&mut arguments[0], Value::Null)
 }
 
-fn power<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
-    match (arguments[0].as_f64(), arguments[1].as_f64()) {
-        (Some(base), Some(exponent)) => Value::float(base.powf(exponent)),
-        _ => Value::Null,
-    }
-}
-
-/// Half goes away from zero; an integer stays one.
-fn round<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
-    let decimals = match arguments.get(1) {
-        None => 0,
-        Some(Value::Int(decimals)) => *decimals,
-        Some(_) => return Value::Null,
-    };
-    match &arguments[0] {
-        Value::Int(number) if decimals >= 0 => Value::Int(*number),
-        Value::Int(number) => round_float(*number as f64, decimals),
-        Value::Float(number) => round_float(*number, decimals),
-        _ => Value::Null,
-    }
-}
-
-fn round_float(number: f64, decimals: i64) -> Value<'static> {
-    if decimals > ROUND_DECIMALS_MAX {
-        return Value::Float(number);
-    }
-    let scale = 10f64.powi(i32::try_from(decimals.max(-ROUND_DECIMALS_MAX)).unwrap_or(0));
-    let scaled = number * scale;
-    if scaled.is_finite() {
-        Value::float(scaled.round() / scale)
-    } else {
-        Value::Float(number)
-    }
-}
-
-fn sqrt<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
-    match arguments[0].as_f64() {
-        Some(number) => Value::float(number.sqrt()),
-        None => Value::Null,
-    }
-}
-
-/// Integers pass unchanged.
-fn of_float<'a>(value: &Value<'a>, of: fn(f64) -> f64) -> Value<'a> {
-    match value {
-        Value::Int(number) => Value::Int(*number),
-        Value::Float(number) => Value::float(of(*number)),
-        _ => Value::Null,
-    }
-}
-
-/// Beyond a double's decimals, rounding changes nothing.
-const ROUND_DECIMALS_MAX: i64 = 300;
+#[cfg(test)]
+mod tests;

@@ -3,8 +3,11 @@
 
 mod life;
 mod recovered;
+mod types;
 
 pub use life::Explained;
+pub use types::ShownType;
+use types::TypeTable;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -23,9 +26,10 @@ use tokio_util::task::TaskTracker;
 
 use crate::chains::{Chains, closes_loop, streams_of};
 use crate::config::FusionConfig;
+use crate::epl::{self, Catalog};
 use crate::error::FusionError;
 use crate::feed::Feed;
-use crate::formats::{EventTypes, Format};
+use crate::formats::Format;
 use crate::lane::{Lane, LaneState, Restored, Sequence, Target, decode, encode, keeps_outbox};
 use crate::limits::{NAME_BYTES_MAX, TARGETS_MAX};
 use crate::machine::{Machine, MachineOptions};
@@ -47,7 +51,7 @@ pub struct Fusion {
     chains: Arc<Chains>,
     journal: Arc<StatementStore>,
     statements: RwLock<BTreeMap<String, Arc<Statement>>>,
-    types: RwLock<EventTypes>,
+    types: RwLock<TypeTable>,
     letters: Option<Arc<Letters>>,
     poster: Arc<Poster>,
     /// Held while a statement is added or removed.
@@ -137,7 +141,7 @@ impl Fusion {
         }
         let (journal, recovered) = StatementStore::open(Arc::new(RealDisk), dir)?;
         let letters = letters_of(&config, mqtt.is_some());
-        let types = RwLock::new(config.types.clone());
+        let types = RwLock::new(TypeTable::open(dir, config.types.clone())?);
         let fusion = Arc::new(Fusion {
             config,
             store,
@@ -285,11 +289,11 @@ impl Fusion {
 
     /// Compiles a new form and says how its payloads are read.
     fn compiled(&self, mut definition: Definition) -> Result<(Definition, Plan), FusionError> {
-        let plan = compile(&definition)?;
+        let plan = compile(&definition, &self.types.read().catalog())?;
         check_loop(&definition, &plan)?;
         if definition.format.is_none() {
             definition.format = Some(match &plan.source {
-                Source::Mqtt(filter) => self.types.read().format_of(filter),
+                Source::Mqtt(filter) => self.types.read().rows().format_of(filter),
                 Source::Kafka(_) | Source::Stream(_) => Format::Json,
             });
         }
@@ -710,7 +714,7 @@ impl Fusion {
             why,
             "a statement could not be started"
         );
-        let (source, sink) = match sql::compile(&definition.text) {
+        let (source, sink) = match compile(&definition, &self.types.read().catalog()) {
             Ok(plan) => shown(&definition, &plan),
             Err(_) => (String::new(), String::new()),
         };
@@ -774,6 +778,7 @@ impl Statement {
             state_bytes: 0,
             format: definition.format.unwrap_or_default(),
             output: definition.output,
+            targets: definition.targets.clone(),
             generation: definition.generation,
             waiting_rows: 0,
             lag_records: None,
@@ -820,10 +825,12 @@ impl Statement {
     }
 }
 
-fn compile(definition: &Definition) -> Result<Plan, FusionError> {
+fn compile(definition: &Definition, catalog: &Catalog) -> Result<Plan, FusionError> {
     match definition.language {
-        Language::Sql => sql::compile(&definition.text).map_err(FusionError::Text),
+        Language::Sql => sql::compile(&definition.text),
+        Language::Epl => epl::compile(&definition.text, catalog),
     }
+    .map_err(FusionError::Text)
 }
 
 /// Refuses a statement that would feed itself.

@@ -11,10 +11,13 @@
 //! | `POST /api/v1/statements/{id or name}/resume` | 200 statement |
 //! | `GET /api/v1/statements/{id or name}/rows?after=N&wait_ms=M` | 200 `{"rows": […], "next", "missed"}` |
 //! | `DELETE /api/v1/statements/{id or name}` | 204 |
+//! | `GET /api/v1/statement-types` | 200 `{"types": [{"alias", "filter", "format", "is_configured"}, …]}`, the first that fits counts |
+//! | `PUT /api/v1/statement-types/{alias}` `{"filter", "format"}` | 204 |
+//! | `DELETE /api/v1/statement-types/{alias}` | 204 |
 //! | `GET /api/v1/statements/openapi.json` | 200 these calls as OpenAPI |
 //!
 //! A statement form is `{"text", "name"?, "language"?, "start"?, "lateness"?, "format"?, "output"?,
-//! "targets"?}`: `language` is `"sql"`; `start` is `"latest"` (the default) or `"earliest"`, for
+//! "targets"?}`: `language` is `"sql"` (the default) or `"epl"`; `start` is `"latest"` (the default) or `"earliest"`, for
 //! Kafka sources; `lateness` is a duration such as `"5s"`; `format` is one of [`Format`]'s names, by
 //! the table of types if absent; `output` is `"rows"` or `"observations"`; `targets` as in
 //! [`crate::sinks`]. `state` is `"auto"`, `"keep"` or `"reset"`. A statement is a
@@ -35,12 +38,13 @@ use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::error::FusionError;
+use crate::formats::{EventType, Format};
 use crate::fusion::Fusion;
 use crate::limits::{HTTP_BODY_BYTES_MAX, TAIL_WAIT_MAX};
 use crate::statement::{NewStatement, ReplacedState, Replacement, StatementInfo};
@@ -58,6 +62,11 @@ pub fn routes(fusion: Arc<Fusion>) -> Router {
         .route("/api/v1/statements/{id}/pause", post(pause))
         .route("/api/v1/statements/{id}/resume", post(resume))
         .route("/api/v1/statements/{id}/rows", get(rows))
+        .route("/api/v1/statement-types", get(types))
+        .route(
+            "/api/v1/statement-types/{alias}",
+            put(set_type).delete(remove_type),
+        )
         .layer(DefaultBodyLimit::max(HTTP_BODY_BYTES_MAX))
         .with_state(fusion)
 }
@@ -152,7 +161,44 @@ async fn rows(
 }
 
 async fn remove(State(fusion): State<Arc<Fusion>>, Path(id): Path<String>) -> Response {
-    match fusion.remove(&id).await {
+    done(fusion.remove(&id).await)
+}
+
+async fn types(State(fusion): State<Arc<Fusion>>) -> Response {
+    Json(json!({ "types": fusion.types() })).into_response()
+}
+
+/// A row of the table of types, without its name.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TypeForm {
+    filter: String,
+    format: Format,
+}
+
+async fn set_type(
+    State(fusion): State<Arc<Fusion>>,
+    Path(alias): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let TypeForm { filter, format } = match read(body) {
+        Ok(form) => form,
+        Err(response) => return *response,
+    };
+    let row = EventType {
+        alias,
+        filter,
+        format,
+    };
+    done(fusion.set_type(row).await)
+}
+
+async fn remove_type(State(fusion): State<Arc<Fusion>>, Path(alias): Path<String>) -> Response {
+    done(fusion.remove_type(&alias).await)
+}
+
+fn done(outcome: Result<(), FusionError>) -> Response {
+    match outcome {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
         Err(error) => of_error(&error),
     }
@@ -205,7 +251,7 @@ fn replacement(mut body: Value) -> Result<Replacement, Box<Response>> {
 
 fn no_statement(error: serde_json::Error) -> Box<Response> {
     let message = format!(
-        "the body is no statement: {error}; send {{\"text\": \"SELECT …\", \"name\": \
+        "the body cannot be used: {error}; a statement is {{\"text\": \"SELECT …\", \"name\": \
          \"optional\"}}"
     );
     Box::new(answer(StatusCode::BAD_REQUEST, &message))

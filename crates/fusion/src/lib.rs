@@ -1,12 +1,14 @@
 //! Statements over MQTT messages and Kafka records: each takes events from one source, filters,
 //! computes and aggregates them, and sends rows (JSON objects) to one target.
 //!
-//! A statement is written in SQL ([`sql`]) and compiled onto a [`plan::Plan`], which a further
-//! language would share. It runs on the buffer that its source hands over: only the fields that
+//! A statement is written in EPL ([`epl`]) or SQL ([`sql`]) and compiled onto a [`plan::Plan`],
+//! which both share. It runs on the buffer that its source hands over: only the fields that
 //! statements name are scanned out of the payload, nothing is built per message, and rows are
 //! written as JSON straight into the buffer that goes to the sink.
 //!
 //! # What statements mean
+//!
+//! This is said of SQL; what EPL says otherwise stands in docs/epl.md.
 //!
 //! * **Events** are JSON payloads. `a.b` is field `b` of object `a`; `payload` is the whole
 //!   payload (also a bare number or text) and `payload.a` the field `a`, whatever it is called.
@@ -71,9 +73,11 @@ mod chains;
 mod codec;
 mod config;
 pub mod deploy;
+pub mod epl;
 mod error;
 mod expression;
 mod feed;
+mod file;
 pub mod formats;
 mod functions;
 mod fusion;
@@ -94,8 +98,10 @@ pub mod sinks;
 pub mod sql;
 mod statement;
 mod store;
+mod suggest;
 mod tap;
 mod time;
+pub mod trial;
 mod value;
 mod window;
 mod writer;
@@ -106,7 +112,7 @@ mod tests;
 pub use config::{ErrorsConfig, FusionConfig};
 pub use error::{FusionError, TextError};
 pub use expression::Expression;
-pub use fusion::{Explained, Fusion};
+pub use fusion::{Explained, Fusion, ShownType};
 pub use json::FieldPath;
 pub use statement::{
     Definition, Language, NewStatement, Origin, ReplacedState, Replacement, Start, StatementInfo,

@@ -15,6 +15,24 @@ pub const EXPRESSION_DEPTH_MAX: usize = 200;
 /// Deepest nesting inside brackets that the SQL parser follows, levels: its own recursion bound.
 pub const SQL_RECURSION_MAX: usize = 40;
 
+/// Deepest nesting of an EPL statement (brackets, calls, patterns, subqueries), levels: bounds the
+/// parser's stack.
+pub const EPL_DEPTH_MAX: usize = 50;
+
+/// Most parts of one pattern and most variables of a row pattern, count: each is a state of the
+/// matcher that every event may visit.
+pub const PATTERN_NODES_MAX: usize = 64;
+
+/// Largest compiled regular expression, bytes: bounds what a statement's text can make of it.
+pub const REGEX_BYTES_MAX: usize = 1 << 20;
+
+/// Most rows that a trial of statements by a script shows, count: what a person reads, and a bound
+/// on statements that feed each other.
+pub const TRIAL_ROWS_MAX: usize = 100_000;
+
+/// Most sources of one statement, count: each more multiplies what a join may pair.
+pub const SOURCES_MAX: usize = 8;
+
 /// Most distinct payload fields of one statement, count: each is a slot that every event fills.
 pub const FIELDS_MAX: usize = 256;
 

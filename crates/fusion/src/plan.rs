@@ -1,6 +1,6 @@
 //! The compiled form of a statement, independent of the language it was written in.
 //!
-//! A front end (today SQL, see [`crate::sql`]) turns text into a [`Plan`]; everything behind it
+//! A front end ([`crate::epl`], [`crate::sql`]) turns text into a [`Plan`]; everything behind it
 //! knows plans only. A plan names its source and sink, lists the payload fields it reads (so that
 //! the scanner fills just those), and holds its expressions as trees over those fields.
 
@@ -59,11 +59,11 @@ pub enum Sink {
     Mqtt(String),
     /// One record per row in a Kafka topic.
     Kafka(String),
+    /// One POST per row to a URL.
+    Http(String),
     /// One event per row on an internal stream, named window or table: every statement on it has
     /// seen the row before the next event of a source is taken.
     Stream(String),
-    /// One POST per row to a URL.
-    Http(String),
 }
 
 /// How events become rows.
@@ -262,8 +262,8 @@ impl std::fmt::Display for Sink {
         match self {
             Sink::Mqtt(topic) => write!(f, "mqtt.\"{topic}\""),
             Sink::Kafka(topic) => write!(f, "kafka.\"{topic}\""),
-            Sink::Stream(name) => write!(f, "stream.\"{name}\""),
             Sink::Http(url) => f.write_str(url),
+            Sink::Stream(name) => write!(f, "stream.\"{name}\""),
         }
     }
 }

@@ -69,6 +69,8 @@ pub enum Language {
     /// See [`crate::sql`].
     #[default]
     Sql,
+    /// See [`crate::epl`].
+    Epl,
 }
 
 /// Where a new statement starts in a Kafka topic.
@@ -175,6 +177,8 @@ pub struct StatementInfo {
     pub format: Format,
     /// What a row becomes.
     pub output: OutputForm,
+    /// Targets beside that of INSERT INTO.
+    pub targets: Vec<String>,
     /// How often it was replaced.
     pub generation: u64,
     /// Rows that wait for the sink.

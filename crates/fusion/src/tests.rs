@@ -7,6 +7,7 @@ mod engine;
 pub mod house;
 mod life;
 mod outputs;
+mod epl;
 mod properties;
 mod queries;
 mod speed;

@@ -20,6 +20,9 @@ pub const BEAT: Duration = Duration::from_millis(50);
 pub const READY_POLL: Duration = Duration::from_millis(2);
 /// How long one load may take, set-up and last flush included, beyond the time it was given.
 pub const LOAD_MAX: Duration = Duration::from_secs(300);
+/// How long the scripts of a comparison may take on either side: thousands, each with a compiler's
+/// work.
+pub const SCRIPTS_MAX: Duration = Duration::from_secs(3_600);
 /// How long Maven may take to fetch what is not there yet.
 pub const FETCH_MAX: Duration = Duration::from_secs(900);
 /// Largest answer read from a server under test, in bytes: a list of 100,000 created topics.

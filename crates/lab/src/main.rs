@@ -8,6 +8,7 @@ mod agents;
 mod bounds;
 mod database;
 mod edge;
+mod esper;
 mod experiment;
 mod experiments;
 mod host;

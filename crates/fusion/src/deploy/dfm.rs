@@ -367,9 +367,13 @@ fn made_id(name: &str, text: &str) -> String {
         .collect()
 }
 
-/// The language of a text that does not say: the one that takes it.
-fn language(_text: &str) -> Language {
-    Language::Sql
+/// The language of a text that does not say: SQL where it is that alone, else the DFM's own, EPL.
+fn language(text: &str) -> Language {
+    let is_epl = crate::epl::compile(text, &crate::epl::Catalog::default()).is_ok();
+    match !is_epl && crate::sql::compile(text).is_ok() {
+        true => Language::Sql,
+        false => Language::Epl,
+    }
 }
 
 fn is_meant(targets: Option<&Value>, node: &str) -> bool {

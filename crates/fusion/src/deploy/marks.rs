@@ -1,14 +1,12 @@
 //! The generations that this node has seen, so that an older message does not count again.
 //!
-//! A JSON object of name to generation in one file, written anew beside it and renamed over it,
-//! synced before and after. A file that cannot be read is an error: to begin anew would let old
-//! messages count.
+//! A JSON object of name to generation in one file. A file that cannot be read is an error: to begin
+//! anew would let old messages count.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use crate::file;
 use crate::limits::DESIRED_MAX;
 
 /// The generations by name.
@@ -23,11 +21,7 @@ impl Marks {
     /// # Errors
     /// The file cannot be read.
     pub fn open(path: &Path) -> Result<Marks, std::io::Error> {
-        let seen = match std::fs::read(path) {
-            Ok(text) => serde_json::from_slice(&text)?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
-            Err(error) => return Err(error),
-        };
+        let seen = file::read(path)?;
         Ok(Marks {
             path: path.to_owned(),
             seen,
@@ -50,14 +44,7 @@ impl Marks {
         }
         let mut seen = self.seen.clone();
         seen.insert(name.to_owned(), generation);
-        let fresh = self.path.with_extension("new");
-        let mut file = File::create(&fresh)?;
-        file.write_all(&serde_json::to_vec(&seen)?)?;
-        file.sync_all()?;
-        std::fs::rename(&fresh, &self.path)?;
-        if let Some(folder) = self.path.parent() {
-            File::open(folder)?.sync_all()?;
-        }
+        file::write(&self.path, &seen)?;
         self.seen = seen;
         Ok(())
     }

@@ -31,11 +31,12 @@ impl Fusion {
         }
         // Why the event store is away: the first to wait for it has waited for all.
         let mut reason = None;
+        let catalog = self.types.read().catalog();
         for recovered in recovered {
             if again && !self.waits(&recovered) {
                 continue;
             }
-            let started = match (&reason, compile(&recovered.definition)) {
+            let started = match (&reason, compile(&recovered.definition, &catalog)) {
                 (Some(reason), Ok(plan)) if needs_store(&recovered.definition, &plan) => {
                     Err(FusionError::Streams {
                         doing: "start the statement".to_owned(),
@@ -75,7 +76,7 @@ impl Fusion {
 
     /// Whether the event store is still away, by a statement that needs it.
     async fn is_still_away(&self, recovered: &Recovered) -> bool {
-        let Ok(plan) = compile(&recovered.definition) else {
+        let Ok(plan) = compile(&recovered.definition, &self.types.read().catalog()) else {
             return false;
         };
         // Prepared for nothing: adding and removing must not wait for a store that is away.

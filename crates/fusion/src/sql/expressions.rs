@@ -2,7 +2,8 @@
 
 use sqlparser::ast::{
     BinaryOperator, CastKind, CeilFloorKind, DataType, DateTimeField, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArguments, Spanned, UnaryOperator, Value as SqlValue, ValueWithSpan,
+    FunctionArgExpr, FunctionArguments, Spanned, TrimWhereField, UnaryOperator, Value as SqlValue,
+    ValueWithSpan,
 };
 use sqlparser::tokenizer::Span;
 
@@ -13,6 +14,7 @@ use crate::expression::{Arithmetic, CastTo, Comparison, Expression, LikePattern}
 use crate::functions::{SCALAR_FUNCTIONS, scalar_function};
 use crate::limits::EXPRESSION_DEPTH_MAX;
 use crate::plan::AGGREGATE_FUNCTIONS;
+use crate::suggest::did_you_mean;
 use crate::value::{OwnedValue, Value, parse_number};
 
 /// Lowers an expression over one event.
@@ -86,6 +88,8 @@ pub fn children(expr: &Expr) -> Vec<&Expr> {
         | Expr::Cast { expr: inner, .. }
         | Expr::Ceil { expr: inner, .. }
         | Expr::Floor { expr: inner, .. }
+        | Expr::Trim { expr: inner, .. }
+        | Expr::Extract { expr: inner, .. }
         | Expr::IsNull(inner)
         | Expr::IsNotNull(inner)
         | Expr::IsTrue(inner)
@@ -95,6 +99,16 @@ pub fn children(expr: &Expr) -> Vec<&Expr> {
         | Expr::Like { expr: inner, .. }
         | Expr::ILike { expr: inner, .. } => vec![inner],
         Expr::BinaryOp { left, right, .. } => vec![left, right],
+        Expr::Position { expr, r#in } => vec![expr, r#in],
+        Expr::Substring {
+            expr,
+            substring_from,
+            substring_for,
+            ..
+        } => std::iter::once(&**expr)
+            .chain(substring_from.as_deref())
+            .chain(substring_for.as_deref())
+            .collect(),
         Expr::Between {
             expr, low, high, ..
         } => vec![expr, low, high],
@@ -227,6 +241,66 @@ impl Lower<'_, '_, '_> {
             }
             Expr::Ceil { expr, field } => self.rounding("ceil", expr, field),
             Expr::Floor { expr, field } => self.rounding("floor", expr, field),
+            Expr::Substring {
+                expr,
+                substring_from,
+                substring_for,
+                ..
+            } => {
+                let Some(from) = substring_from else {
+                    return Err(at(
+                        expr.span(),
+                        "write SUBSTRING(text FROM place FOR characters)",
+                    ));
+                };
+                let parts = [Some(expr), Some(from), substring_for.as_ref()];
+                self.scalar("substring", parts.into_iter().flatten().map(|part| &**part))
+            }
+            Expr::Trim {
+                expr,
+                trim_where,
+                trim_what: None,
+                trim_characters: None,
+            } => {
+                let name = match trim_where {
+                    None | Some(TrimWhereField::Both) => "trim",
+                    Some(TrimWhereField::Leading) => "ltrim",
+                    Some(TrimWhereField::Trailing) => "rtrim",
+                };
+                self.scalar(name, [&**expr])
+            }
+            Expr::Position { expr, r#in } => {
+                let found = self.scalar("index_of", [&**r#in, &**expr])?;
+                let one = Expression::Literal(OwnedValue::Int(1));
+                Ok(Expression::Arithmetic(
+                    Arithmetic::Add,
+                    Box::new([found, one]),
+                ))
+            }
+            Expr::Extract { field, expr, .. } => {
+                let field_name = field.to_string().to_ascii_lowercase();
+                let name = match field_name.as_str() {
+                    "dow" | "dayofweek" => "day_of_week",
+                    known @ ("year" | "month" | "day" | "hour" | "minute" | "second") => known,
+                    _ => {
+                        let message = format!(
+                            "EXTRACT takes YEAR, MONTH, DAY, DOW, HOUR, MINUTE or SECOND, not \
+                             {field_name}"
+                        );
+                        return Err(at(expr.span(), message));
+                    }
+                };
+                let part = self.scalar(name, [&**expr])?;
+                if name != "day_of_week" {
+                    return Ok(part);
+                }
+                // SQL counts days from Sunday as 0.
+                let one = Expression::Literal(OwnedValue::Int(1));
+                Ok(Expression::Arithmetic(
+                    Arithmetic::Subtract,
+                    Box::new([part, one]),
+                ))
+            }
             Expr::CompoundFieldAccess { .. } => Err(at(
                 expr.span(),
                 "brackets are not supported: write a.b for field b of a",
@@ -435,6 +509,20 @@ impl Lower<'_, '_, '_> {
         Ok(Expression::Call(function, vec![self.expr(expr)?]))
     }
 
+    /// A function of the table that the parser writes in words of its own.
+    fn scalar<'x>(
+        &mut self,
+        name: &str,
+        arguments: impl IntoIterator<Item = &'x Expr>,
+    ) -> Checked<Expression> {
+        let function = scalar_function(name).expect("the function stands in the table");
+        let arguments = arguments.into_iter().map(|argument| self.expr(argument));
+        Ok(Expression::Call(
+            function,
+            arguments.collect::<Checked<_>>()?,
+        ))
+    }
+
     fn all(&mut self, exprs: &[Expr]) -> Checked<Vec<Expression>> {
         exprs.iter().map(|expr| self.expr(expr)).collect()
     }
@@ -530,16 +618,14 @@ fn cast_to(data_type: &DataType, span: Span) -> Checked<CastTo> {
 }
 
 fn unknown_function(name: &str) -> String {
-    let mut known: Vec<&str> = SCALAR_FUNCTIONS
-        .iter()
-        .map(|function| function.name)
-        .collect();
-    known.extend(["coalesce", "concat"]);
-    known.sort_unstable();
+    let scalars = SCALAR_FUNCTIONS.iter().map(|function| function.name);
     let aggregates: Vec<&str> = AGGREGATE_FUNCTIONS.iter().map(|(name, _)| *name).collect();
+    let known = scalars
+        .chain(["coalesce", "concat"])
+        .chain(aggregates.iter().copied());
+    let hint = did_you_mean(name, known);
     format!(
-        "there is no function {name}: there are {}, and the aggregates {}",
-        known.join(", "),
+        "there is no function {name}{hint}; the aggregates are {}",
         aggregates.join(", ")
     )
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use base::UnixMillis;
 
+use crate::epl;
 use crate::expression::Event;
 use crate::json::Scanner;
 use crate::machine::{Machine, MachineOptions};
@@ -31,6 +32,11 @@ fn errors() {
     check("errors.txt");
 }
 
+#[test]
+fn epl_errors() {
+    check("epl_errors.txt");
+}
+
 fn check(file: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("testdata")
@@ -38,7 +44,10 @@ fn check(file: &str) {
     let text = std::fs::read_to_string(&path).unwrap();
     let mut written = String::new();
     for case in text.split("=== ").skip(1) {
-        written.push_str(&format!("=== {}\n\n", run(case).trim_end()));
+        written.push_str(&format!(
+            "=== {}\n\n",
+            run(case, file.starts_with("epl")).trim_end()
+        ));
     }
     let written = format!("{}\n", written.trim_end());
     if std::env::var_os("UPDATE_EXPECT").is_some() {
@@ -52,7 +61,7 @@ fn check(file: &str) {
 }
 
 /// The case with its outcome in place of what the file expects.
-fn run(case: &str) -> String {
+fn run(case: &str, is_epl: bool) -> String {
     let (name, rest) = case.split_once('\n').unwrap();
     let mut sections = rest.split("--- ");
     let statement = sections.next().unwrap();
@@ -75,7 +84,12 @@ fn run(case: &str) -> String {
         }
         kept.push_str(&format!("--- {section}"));
     }
-    let outcome = match sql::compile(statement.trim_end_matches('\n')) {
+    let text = statement.trim_end_matches('\n');
+    let compiled = match is_epl {
+        true => epl::compile(text, &epl::Catalog::default()),
+        false => sql::compile(text),
+    };
+    let outcome = match compiled {
         Err(error) => format!(
             "--- error\n{}:{} {}",
             error.line, error.column, error.message

@@ -126,6 +126,43 @@ async fn a_statement_without_a_target_writes_to_its_own_mqtt_topic() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_statement_in_epl_runs_beside_those_in_sql() {
+    let house = House::open().await;
+    let text = "insert into \"alarms/hot\" select id, t / 0 > 1 as hot from \"in/+\"(t > 50) \
+                where id is not null";
+    let new = json!({ "name": "hot", "language": "epl", "text": text });
+    let new: NewStatement = serde_json::from_value(new).unwrap();
+    let info = house.fusion.add(new).await.unwrap();
+    assert_eq!(
+        (info.source.as_str(), info.sink.as_str()),
+        ("mqtt.\"in/+\"", "mqtt.\"alarms/hot\"")
+    );
+    let sink = Arc::new(Collector::default());
+    house
+        .mqtt
+        .subscribe("alarms/#".parse().unwrap(), sink.clone());
+    for payload in [
+        "{\"id\":1,\"t\":51}",
+        "{\"id\":2,\"t\":50}",
+        "{\"t\":60}",
+        "{\"id\":3,\"t\":99}",
+    ] {
+        house.publish("in/a", payload);
+    }
+    wait("the rows", || sink.0.lock().len() == 2).await;
+    let rows = sink.0.lock().clone();
+    assert_eq!(
+        rows,
+        [json!({"id": 1, "hot": true}), json!({"id": 3, "hot": true})]
+    );
+    let refused: NewStatement =
+        serde_json::from_value(json!({ "language": "epl", "text": "selct a from E" })).unwrap();
+    let error = house.fusion.add(refused).await.unwrap_err();
+    assert!(base::report(&error).contains("line 1, column 1"), "{error}");
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn statements_feed_each_other_and_are_removed_while_they_run() {
     let house = House::open().await;
     let first = house
@@ -360,7 +397,7 @@ async fn the_http_api_adds_lists_shows_and_removes() {
     );
 
     for (body, says) in [
-        ("{".to_owned(), "no statement"),
+        ("{".to_owned(), "cannot be used"),
         (
             json!({"text": "SELECT 1", "color": "red"}).to_string(),
             "color",

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 
 use super::house::{Collector, House, new, wait};
-use crate::formats::Format;
+use crate::formats::{EventType, Format};
 use crate::sinks::OutputForm;
 use crate::{FusionError, NewStatement};
 
@@ -266,5 +266,54 @@ async fn targets_that_cannot_be_are_refused() {
         assert!(matches!(error, FusionError::Refused(_)));
         assert!(error.to_string().contains(says), "{error}");
     }
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn types_set_at_run_time_count_first_and_stay() {
+    let mut house = House::open().await;
+    let row = |filter: &str, format| EventType {
+        alias: "Meter".to_owned(),
+        filter: filter.to_owned(),
+        format,
+    };
+    house
+        .fusion
+        .set_type(row("meters/+", Format::Cbor))
+        .await
+        .unwrap();
+    assert!(house.fusion.set_type(row("a#", Format::Raw)).await.is_err());
+    let raw = EventType {
+        alias: "Raw".to_owned(),
+        ..row("/raw/#", Format::Json)
+    };
+    house.fusion.set_type(raw).await.unwrap();
+    house.fusion.close().await;
+    house.reopen().await;
+    let info = house
+        .add("INSERT INTO kafka.out SELECT a FROM mqtt.\"meters/7\"")
+        .await;
+    assert_eq!(info.format, Format::Cbor);
+    let topic = "meters/7".parse().unwrap();
+    let cbor = [0xa1, 0x61, b'a', 0x05];
+    house
+        .mqtt
+        .publish(&topic, &cbor, mqtt::Qos::AtLeastOnce, false)
+        .unwrap();
+    assert_eq!(house.rows("out", 1).await, [json!({"a": 5})]);
+    let format_of = |alias: &str| {
+        let types = house.fusion.types();
+        let mut rows = types.iter().filter(|shown| shown.row.alias == alias);
+        rows.next()
+            .map(|shown| (shown.row.format, shown.is_configured))
+    };
+    assert_eq!(format_of("Raw"), Some((Format::Json, false)));
+    house.fusion.remove_type("Raw").await.unwrap();
+    assert_eq!(format_of("Raw"), Some((Format::Raw, true)));
+    let gone = house.fusion.remove_type("Raw").await;
+    assert!(
+        matches!(gone, Err(FusionError::Unknown(_))),
+        "the configuration's own stays"
+    );
     house.close().await;
 }

@@ -3,6 +3,7 @@
 mod agent_idle;
 mod agent_soak;
 mod backlog;
+mod epl_differential;
 mod fleet;
 mod line;
 mod repositories;
@@ -29,4 +30,5 @@ pub const ALL: &[Experiment] = &[
     backlog::EXPERIMENT,
     agent_soak::EXPERIMENT,
     agent_idle::EXPERIMENT,
+    epl_differential::EXPERIMENT,
 ];

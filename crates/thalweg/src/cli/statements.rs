@@ -1,6 +1,7 @@
 //! `thalweg statements`: what is computed in flight.
 
 use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use reqwest::Method;
@@ -41,6 +42,12 @@ pub enum Command {
         #[arg(long, default_value = "auto")]
         state: String,
     },
+    /// Try statements on events of a script, by the script's own clock, without a server.
+    #[command(after_help = TRY_HELP)]
+    Try {
+        /// The script; standard input when absent.
+        file: Option<PathBuf>,
+    },
     /// Stop and remove a statement.
     Remove {
         /// The statement's id or name.
@@ -66,6 +73,9 @@ pub struct Form {
     /// A name to know it by.
     #[arg(long)]
     name: Option<String>,
+    /// The text's language: sql or epl.
+    #[arg(long, default_value = "sql")]
+    language: String,
     /// Where to start in a topic that already holds records: latest or earliest.
     #[arg(long)]
     start: Option<String>,
@@ -93,7 +103,7 @@ impl Form {
                 .read_to_string(&mut text)
                 .map_err(|error| Failure::because("cannot read the standard input", &error))?;
         }
-        let mut body = json!({"text": text, "language": "sql"});
+        let mut body = json!({"text": text, "language": self.language});
         for (key, value) in [
             ("name", self.name),
             ("start", self.start),
@@ -141,6 +151,7 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             let request = call(Method::PUT, &format!("/{}", segment(&id))).json(&body);
             client.print_object(&client.send_text(request, &text).await?);
         }
+        Command::Try { file } => try_scripts(file.as_deref())?,
         Command::Remove { id } => {
             let request = call(Method::DELETE, &format!("/{}", segment(&id)));
             client.send(request).await?;
@@ -178,6 +189,19 @@ async fn tail(client: &Client, id: &str, max: Option<u64>) -> Result<(), Failure
     Ok(())
 }
 
+fn try_scripts(file: Option<&Path>) -> Result<(), Failure> {
+    let out = std::io::BufWriter::new(std::io::stdout().lock());
+    let outcome = match file {
+        None => fusion::trial::run(std::io::stdin().lock(), out),
+        Some(path) => std::fs::File::open(path)
+            .and_then(|file| fusion::trial::run(std::io::BufReader::new(file), out)),
+    };
+    outcome.map_err(|error| match file {
+        Some(path) => Failure::because(&path.display().to_string(), &error),
+        None => Failure::because("standard input", &error),
+    })
+}
+
 const ROOT: &str = "/api/v1/statements";
 
 const COLUMNS: [(&str, &str); 9] = [
@@ -191,6 +215,15 @@ const COLUMNS: [(&str, &str); 9] = [
     ("ERRORED", "errored_total"),
     ("LAG", "lag_records"),
 ];
+
+const TRY_HELP: &str = "\
+A script is lines; several stand apart by lines that are `end`:
+
+  statement select k, sum(a) as s from E#time(10 sec) group by k
+  time 1000
+  event E k=s:x a=i:1
+  event E {\"k\":\"x\",\"a\":2}
+  time 11000";
 
 const ADD_HELP: &str = "\
 Sources and sinks are mqtt.\"filter/+/x\" and kafka.\"topic\". For example, the mean per host

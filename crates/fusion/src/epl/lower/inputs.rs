@@ -1,0 +1,142 @@
+//! Sources of events: one, or several that are joined.
+
+use super::expressions::Lower;
+use super::names::Names;
+use super::select::{Parts, all_of};
+use super::{Checked, Environment, views};
+use crate::epl::ast::{self, From, Ident, Select};
+use crate::plan::{Input, Join, JoinKind, Shape, Source};
+
+/// Lowers the sources of a select; one source's names need no alias.
+///
+/// # Errors
+/// A source, filter or window is not supported.
+pub fn events(select: &Select, names: &mut Names, environment: &Environment<'_>) -> Checked<Parts> {
+    for (number, source) in select.sources.iter().enumerate() {
+        names.add(&name_of(source)?, number as u16)?;
+    }
+    let mut inputs = Vec::with_capacity(select.sources.len());
+    for (number, source) in select.sources.iter().enumerate() {
+        inputs.push(input(source, number as u16, names, environment)?);
+    }
+    let is_join = inputs.len() > 1;
+    let mut joins = Vec::new();
+    let mut lower = Lower {
+        names,
+        aggregates: None,
+        is_row_pattern: false,
+        depth: 0,
+    };
+    for (source, input) in select.sources.iter().zip(&inputs) {
+        // A stream's name may be that of a named window or table, which keeps its rows itself.
+        let is_outside = !matches!(input.source, Source::Stream(_));
+        if is_join && is_outside && source.views.is_empty() && !source.unidirectional {
+            return Err(name_of(source)?.place.error(
+                "each source of a join needs a window, such as #time(10 sec) or #lastevent, or is \
+                 unidirectional",
+            ));
+        }
+    }
+    for source in select.sources.iter().skip(1) {
+        let on = match &source.on {
+            None => None,
+            Some(on) => Some(lower.expr(on)?),
+        };
+        joins.push(Join {
+            kind: kind_of(source.join),
+            on,
+        });
+    }
+    if !is_join {
+        names.set_own(Some(0));
+    }
+    Ok(Parts {
+        inputs,
+        shape: Shape::Events { joins },
+        context: None,
+    })
+}
+
+/// Lowers one source whose names `names` has already.
+///
+/// # Errors
+/// As [`events`].
+pub fn input(
+    source: &From,
+    number: u16,
+    names: &mut Names,
+    environment: &Environment<'_>,
+) -> Checked<Input> {
+    let ast::Source::Stream(stream) = &source.source else {
+        return Err(name_of(source)?.place.error(
+            "a pattern is the only source of its statement: name its matches with insert into, \
+             and use those",
+        ));
+    };
+    let before = names.set_own(Some(number));
+    let mut lower = Lower {
+        names,
+        aggregates: None,
+        is_row_pattern: false,
+        depth: 0,
+    };
+    let filter = all_of(lower.all(&stream.filters)?);
+    let views = views::views(&source.views, &mut lower)?;
+    names.set_own(before);
+    Ok(Input {
+        source: environment.source(&stream.name, stream.is_quoted)?,
+        filter,
+        views,
+        is_union: source.is_union,
+        is_unidirectional: source.unidirectional,
+    })
+}
+
+/// Names the only source of a statement that works on one event at a time.
+///
+/// # Errors
+/// The source cannot be.
+pub fn name_single(
+    source: &From,
+    names: &mut Names,
+    environment: &Environment<'_>,
+) -> Checked<Source> {
+    names.add(&name_of(source)?, 0)?;
+    names.set_own(Some(0));
+    match &source.source {
+        ast::Source::Stream(stream) => environment.source(&stream.name, stream.is_quoted),
+        ast::Source::Pattern(_, place) => Err(place.error("a pattern has more than one event")),
+    }
+}
+
+/// What the statement calls a source: its alias, or the last part of its type's name.
+pub fn name_of(source: &From) -> Checked<Ident> {
+    if let Some(alias) = &source.alias {
+        return Ok(alias.clone());
+    }
+    Ok(match &source.source {
+        ast::Source::Stream(stream) => {
+            let text = match stream.is_quoted {
+                true => stream.name.text.as_str(),
+                false => stream.name.text.rsplit('.').next().unwrap_or_default(),
+            };
+            Ident {
+                text: text.to_owned(),
+                place: stream.name.place,
+            }
+        }
+        ast::Source::Pattern(_, place) => Ident {
+            text: "pattern".to_owned(),
+            place: *place,
+        },
+    })
+}
+
+fn kind_of(join: ast::Join) -> JoinKind {
+    match join {
+        ast::Join::Inner => JoinKind::Inner,
+        ast::Join::Left => JoinKind::Left,
+        ast::Join::Right => JoinKind::Right,
+        ast::Join::Full => JoinKind::Full,
+    }
+}
