@@ -92,7 +92,9 @@ impl Answered {
 impl Crowd {
     /// Has agents call as `beat` says, until the last call was answered.
     pub async fn call(self: &Arc<Self>, beat: Beat) -> Answered {
-        let mut links = self.links(u64::from(self.connections).min(beat.count)).await;
+        let mut links = self
+            .links(u64::from(self.connections).min(beat.count))
+            .await;
         let began = Instant::now() + Duration::from_millis(20);
         let noise = SystemTime::now().duration_since(UNIX_EPOCH);
         let noise = noise.map_or(1, |since| since.as_nanos() as u64 | 1);
