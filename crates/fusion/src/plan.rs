@@ -10,9 +10,7 @@ mod query;
 
 use std::time::Duration;
 
-pub use pattern::{
-    Pattern, PatternNode, Recognize, RecognizeInterval, RowPattern, Skip,
-};
+pub use pattern::{Pattern, PatternNode, Recognize, RecognizeInterval, RowPattern, Skip};
 pub use policies::{Align, Backpressure, EmptyWindows, OnError, Policies};
 pub use query::{
     Assignment, Boundary, Context, Create, History, Input, Join, JoinKind, Limit, MergeAction,
@@ -227,10 +225,12 @@ pub const AGGREGATE_FUNCTIONS: &[(&str, AggregateFunction)] = &[
 impl Plan {
     /// The Kafka topics among its sources.
     pub fn kafka_topics(&self) -> impl Iterator<Item = &str> {
-        self.sources().into_iter().filter_map(|source| match source {
-            Source::Kafka(topic) => Some(topic.as_str()),
-            _ => None,
-        })
+        self.sources()
+            .into_iter()
+            .filter_map(|source| match source {
+                Source::Kafka(topic) => Some(topic.as_str()),
+                _ => None,
+            })
     }
 
     /// Every source that the statement reads, each once, in the order of the inputs.

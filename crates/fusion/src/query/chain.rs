@@ -115,7 +115,11 @@ impl Chain {
                     entered += own.new.len();
                     all.old.append(&mut own.old);
                 }
-                let is_in = if views.is_union { entered > 0 } else { entered == several.len() };
+                let is_in = if views.is_union {
+                    entered > 0
+                } else {
+                    entered == several.len()
+                };
                 if is_in {
                     all.new.push(tuple);
                 } else {
@@ -160,26 +164,6 @@ impl Chain {
         }
     }
 
-    /// Takes one event away wherever it is; false when it is not here.
-    pub fn remove(&mut self, views: Views<'_>, reading: Reading<'_>, tuple: &Arc<Tuple>) -> bool {
-        let id = match views.keys {
-            [] => 0,
-            keys => match self.keys.get(&reading.key(tuple, keys)) {
-                Some(id) => *id,
-                None => return false,
-            },
-        };
-        let Some(set) = self.sets.get_mut(&id) else {
-            return false;
-        };
-        let mut is_gone = false;
-        for (view, window) in views.views.iter().zip(&mut set.windows) {
-            is_gone |= window.remove(view, reading, tuple);
-        }
-        self.register(views, id);
-        is_gone
-    }
-
     /// What is held; of several windows what all (or any) hold, in the order of the first.
     pub fn contents(&self, views: Views<'_>) -> Vec<Arc<Tuple>> {
         let mut ids: Vec<&u64> = self.sets.keys().collect();
@@ -211,13 +195,6 @@ impl Chain {
         contents
     }
 
-    /// How many events are held.
-    pub fn len(&self) -> usize {
-        let sets = self.sets.values();
-        sets.map(|set| set.windows.iter().map(Window::len).max().unwrap_or(0))
-            .sum()
-    }
-
     /// How many sets there are.
     pub fn sets(&self) -> usize {
         self.sets.len()
@@ -225,9 +202,11 @@ impl Chain {
 
     /// True when a batch is held for its removal only, or something is held.
     pub fn holds_any(&self) -> bool {
-        self.sets
-            .values()
-            .any(|set| set.windows.iter().any(|window| window.len() > 0 || !window.last_batch().is_empty()))
+        self.sets.values().any(|set| {
+            set.windows
+                .iter()
+                .any(|window| window.len() > 0 || !window.last_batch().is_empty())
+        })
     }
 
     /// What a history function finds from an event.

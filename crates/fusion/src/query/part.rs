@@ -10,13 +10,14 @@ use base::UnixMillis;
 use crate::codec::{Decoder, Encoder};
 use crate::expression::{Expression, Scope};
 use crate::output::{self, Output};
-use crate::plan::{OutputKind, PatternNode, Shape};
+use crate::plan::{OutputKind, PatternNode, Recognize, Shape};
 use crate::query::chain::{Chain, Views};
 use crate::query::compiled::{Compiled, RowKind};
 use crate::query::join;
 use crate::query::layout::Around;
 use crate::query::pattern::{self, Bindings, End, Matcher, State};
 use crate::query::rate::{Now, Rate};
+use crate::query::recognize::Recognizer;
 use crate::query::select::{Faults, Groups, Made, Step};
 use crate::query::tuple::{Captured, Meter, Row, Tuple, TupleReader, TupleWriter};
 use crate::query::window::{Delta, Reading};
@@ -49,6 +50,7 @@ pub struct Part {
     /// Of each input, the latest events that `prior` may ask for, newest first.
     recent: Vec<VecDeque<Arc<Tuple>>>,
     pattern: Option<State>,
+    recognizer: Recognizer,
     groups: Groups,
     rate: Rate,
 }
@@ -73,6 +75,7 @@ impl Part {
                 .collect(),
             recent: vec![VecDeque::new(); query.inputs.len()],
             pattern: None,
+            recognizer: Recognizer::default(),
             groups: Groups::default(),
             rate: Rate::start(query.output.as_ref(), now),
         };
@@ -93,16 +96,15 @@ impl Part {
         if matches!(query.shape, Shape::Pattern(_)) {
             return self.on_pattern(work, Some((inputs, source)));
         }
+        if let Shape::Recognize(plan) = &query.shape {
+            return self.on_row(work, plan, source);
+        }
         let mut deltas: Vec<Delta> = query.inputs.iter().map(|_| Delta::default()).collect();
         let mut is_taken = false;
         for &place in inputs {
             let input = &query.inputs[place];
-            if let Some(filter) = &input.filter {
-                let mut values = Vec::new();
-                compiled.layout.of_event(place, source, None, &mut values);
-                if filter.truth(&compiled.layout.scope(&values)) != Some(true) {
-                    continue;
-                }
+            if !enters(work, place, source) {
+                continue;
             }
             is_taken = true;
             let recent = &self.recent[place];
@@ -169,19 +171,20 @@ impl Part {
 
     /// Bytes beside the kept events, about.
     pub fn bytes(&self) -> usize {
-        let states = self.pattern.as_ref().map_or(0, pattern::count);
+        let states = self.pattern_states();
         let sets: usize = self.chains.iter().map(Chain::sets).sum();
         self.groups.bytes() + self.rate.bytes() + states * STATE_BYTES + sets * SET_BYTES
     }
 
     /// Groups and keyed windows.
     pub fn groups(&self) -> usize {
-        self.groups.len() + self.chains.iter().map(Chain::sets).max().unwrap_or(0)
+        let sets = self.chains.iter().map(Chain::sets).max().unwrap_or(0);
+        self.groups.len() + sets + self.recognizer.partitions()
     }
 
     /// How many states of a pattern wait.
     pub fn pattern_states(&self) -> usize {
-        self.pattern.as_ref().map_or(0, pattern::count)
+        self.pattern.as_ref().map_or(0, pattern::count) + self.recognizer.runs()
     }
 
     /// True when events are held that no row has stood for yet, or may stand for again.
@@ -190,7 +193,8 @@ impl Part {
     }
 
     /// Writes the state.
-    pub fn encode(&self, tuples: &mut TupleWriter, out: &mut Encoder) {
+    pub fn encode(&self, compiled: &Compiled, tuples: &mut TupleWriter, out: &mut Encoder) {
+        let shape = &compiled.query().shape;
         out.count(self.keys.len());
         for key in &self.keys {
             crate::aggregate::encode_value(key, out);
@@ -198,13 +202,18 @@ impl Part {
         let span = self.span.map(|(start, _)| start);
         crate::query::window::encode_time(span, out);
         crate::query::window::encode_time(self.span.and_then(|(_, end)| end), out);
-        self.chains.iter().for_each(|chain| chain.encode(tuples, out));
+        self.chains
+            .iter()
+            .for_each(|chain| chain.encode(tuples, out));
         for recent in &self.recent {
             tuples.tuples(recent.iter(), out);
         }
         out.u8(u8::from(self.pattern.is_some()));
         if let Some(state) = &self.pattern {
             pattern::encode(state, tuples, out);
+        }
+        if matches!(shape, Shape::Recognize(_)) {
+            self.recognizer.encode(tuples, out);
         }
         self.groups.encode(tuples, out);
         self.rate.encode(out);
@@ -239,6 +248,10 @@ impl Part {
             }
             _ => return None,
         };
+        let recognizer = match &query.shape {
+            Shape::Recognize(plan) => Recognizer::decode(plan, tuples, from)?,
+            _ => Recognizer::default(),
+        };
         let is_last = query
             .output
             .as_ref()
@@ -249,6 +262,7 @@ impl Part {
             chains,
             recent,
             pattern,
+            recognizer,
             groups: Groups::decode(compiled, tuples, from)?,
             rate: Rate::decode(is_last, from)?,
         })
@@ -296,9 +310,8 @@ impl Part {
                 .iter()
                 .zip(deltas)
                 .map(|(contents, delta)| {
-                    let is_new = |tuple: &Arc<Tuple>| {
-                        delta.new.iter().any(|new| new.number == tuple.number)
-                    };
+                    let is_new =
+                        |tuple: &Arc<Tuple>| delta.new.iter().any(|new| new.number == tuple.number);
                     let left = delta.old.iter().filter(|tuple| !is_new(tuple));
                     let stays = contents.iter().filter(|tuple| !is_new(tuple));
                     left.chain(stays).cloned().collect()
@@ -311,7 +324,9 @@ impl Part {
         }
         let mut seen = HashSet::new();
         for (place, delta) in deltas.iter().enumerate().filter(|(place, _)| leads(*place)) {
-            join::rows(step, joins, &contents, place, &delta.new, &mut seen, &mut new);
+            join::rows(
+                step, joins, &contents, place, &delta.new, &mut seen, &mut new,
+            );
         }
         (new, old)
     }
@@ -326,7 +341,9 @@ impl Part {
                 None => rows,
                 Some(_) => {
                     let step = self.step(work);
-                    rows.into_iter().filter(|row| step.passes(condition, row)).collect()
+                    rows.into_iter()
+                        .filter(|row| step.passes(condition, row))
+                        .collect()
                 }
             }
         };
@@ -338,6 +355,7 @@ impl Part {
         let around = Around {
             keys: &self.keys,
             span: self.span,
+            current: None,
             history: Some((compiled, &self.chains)),
         };
         let step = Step {
@@ -375,6 +393,7 @@ impl Part {
             around: Around {
                 keys: &self.keys,
                 span: self.span,
+                current: None,
                 history: Some((compiled, &self.chains)),
             },
         };
@@ -390,7 +409,11 @@ impl Part {
                 let told: HashSet<_> = made.iter().filter_map(|row| row.group.clone()).collect();
                 let mut all = Vec::new();
                 self.groups.all(step, &mut all, work.faults);
-                all.retain(|row| row.group.as_ref().is_some_and(|group| !told.contains(group)));
+                all.retain(|row| {
+                    row.group
+                        .as_ref()
+                        .is_some_and(|group| !told.contains(group))
+                });
                 made.append(&mut all);
             }
             _ => {}
@@ -425,6 +448,7 @@ impl Part {
             around: Around {
                 keys: &self.keys,
                 span: self.span,
+                current: None,
                 history: None,
             },
         }
@@ -446,6 +470,45 @@ impl Part {
         self.pattern = (stepped.end == End::Open).then_some(state);
         self.matched(work, stepped.matches);
         is_taken
+    }
+
+    /// Gives an event to the row pattern; true when its filter lets it pass.
+    fn on_row(&mut self, work: &mut Work<'_>, plan: &Recognize, source: &Scope<'_>) -> bool {
+        if !enters(work, 0, source) {
+            return false;
+        }
+        let layout = &work.compiled.layout;
+        let looks_back = layout.prior_steps(0);
+        let variables = usize::from(plan.variables).max(1);
+        let mut tuple = new_tuple(work, layout.keep(0, source, |_| None));
+        let as_all = Row::Parts(vec![Captured::One(tuple.clone()); variables].into());
+        let key = self.step(work).key(&plan.partition_by, &as_all);
+        drop(as_all);
+        if looks_back > 0 {
+            let recent = self.recognizer.recent(&key);
+            let values = layout.keep(0, source, |steps| {
+                recent.and_then(|recent| recent.get(steps)).map(Arc::as_ref)
+            });
+            tuple = new_tuple(work, values);
+        }
+        let step = Step {
+            compiled: work.compiled,
+            now: work.now,
+            around: Around {
+                keys: &self.keys,
+                span: self.span,
+                current: None,
+                history: None,
+            },
+        };
+        let key_bytes = key.clone();
+        let rows = self.recognizer.on_row(step, plan, key, &tuple, looks_back);
+        self.recognizer.forget_idle(&key_bytes);
+        drop(tuple);
+        for row in rows {
+            self.select(work, vec![row], Vec::new(), false);
+        }
+        true
     }
 
     fn matched(&mut self, work: &mut Work<'_>, matches: Vec<Bindings>) {
@@ -493,6 +556,7 @@ impl<'e> Env<'e> {
             around: Around {
                 keys: self.keys,
                 span: self.span,
+                current: None,
                 history: None,
             },
         }
@@ -519,7 +583,12 @@ impl Matcher for Env<'_> {
         if let Some(filter) = filter {
             let before = Row::Parts(begin.clone());
             let mut values = Vec::new();
-            layout.of_event(alias.unwrap_or(usize::MAX), source, Some(&before), &mut values);
+            layout.of_event(
+                alias.unwrap_or(usize::MAX),
+                source,
+                Some(&before),
+                &mut values,
+            );
             if filter.truth(&layout.scope(&values)) != Some(true) {
                 return None;
             }
@@ -535,7 +604,8 @@ impl Matcher for Env<'_> {
     }
 
     fn is_true(&self, condition: &Expression, tags: &Bindings) -> bool {
-        self.step().passes(Some(condition), &Row::Parts(tags.clone()))
+        self.step()
+            .passes(Some(condition), &Row::Parts(tags.clone()))
     }
 
     fn key(&self, keys: &[Expression], tags: &Bindings) -> Vec<u8> {
@@ -549,6 +619,17 @@ impl Matcher for Env<'_> {
     fn is_event(&self) -> bool {
         self.event.is_some()
     }
+}
+
+/// Whether an input's filter lets an event pass.
+fn enters(work: &Work<'_>, place: usize, source: &Scope<'_>) -> bool {
+    let Some(filter) = &work.compiled.query().inputs[place].filter else {
+        return true;
+    };
+    let layout = &work.compiled.layout;
+    let mut values = Vec::new();
+    layout.of_event(place, source, None, &mut values);
+    filter.truth(&layout.scope(&values)) == Some(true)
 }
 
 fn new_tuple(work: &Work<'_>, values: Box<[OwnedValue]>) -> Arc<Tuple> {
@@ -565,7 +646,11 @@ fn leave(work: &mut Work<'_>, mut made: Vec<Made>) {
             let keys = query.order_by.iter().zip(a.order.iter().zip(&b.order));
             for (key, (a, b)) in keys {
                 let order = crate::aggregate::kept::rank_order(&a.as_value(), &b.as_value());
-                let order = if key.is_descending { order.reverse() } else { order };
+                let order = if key.is_descending {
+                    order.reverse()
+                } else {
+                    order
+                };
                 if order.is_ne() {
                     return order;
                 }

@@ -213,8 +213,11 @@ fn the_books_of_queries_balance_after_every_event() {
             own.delivered(out.rows.len() as u64, out.events());
             out = Output::default();
             assert_eq!(
-                own.books().in_flight() + own.books().emitted_from + own.books().filtered
-                    + own.books().errored + own.books().late,
+                own.books().in_flight()
+                    + own.books().emitted_from
+                    + own.books().filtered
+                    + own.books().errored
+                    + own.books().late,
                 received,
                 "plan {number}"
             );
@@ -335,6 +338,9 @@ fn partitions_by_key_share_nothing() {
     let mut own = machine(plan, 0);
     let lines: Vec<String> = (0..90).map(|n| format!("{n} k{} 1", n % 30)).collect();
     let rows = play(&mut own, &lines);
-    let twos = rows.lines().filter(|row| row.ends_with("{\"s\":2}")).count();
+    let twos = rows
+        .lines()
+        .filter(|row| row.ends_with("{\"s\":2}"))
+        .count();
     assert_eq!((rows.lines().count(), twos), (90, 60));
 }

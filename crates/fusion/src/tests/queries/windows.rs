@@ -274,18 +274,12 @@ fn of_several_windows_all_keep_or_any_keeps() {
     let rows = from(&[&views])
         .aggregate("s", F::Sum, of(0, V))
         .rows("0 a 1\n1 a 2\n2 b 4\n3 c 8");
-    check(
-        &rows,
-        "0 {\"s\":1}\n1 {\"s\":2}\n2 {\"s\":6}\n3 {\"s\":12}",
-    );
+    check(&rows, "0 {\"s\":1}\n1 {\"s\":2}\n2 {\"s\":6}\n3 {\"s\":12}");
     let rows = from(&[&views])
         .aggregate("s", F::Sum, of(0, V))
         .with(|query| query.inputs[0].is_union = true)
         .rows("0 a 1\n1 a 2\n2 b 4\n3 c 8");
-    check(
-        &rows,
-        "0 {\"s\":1}\n1 {\"s\":3}\n2 {\"s\":6}\n3 {\"s\":14}",
-    );
+    check(&rows, "0 {\"s\":1}\n1 {\"s\":3}\n2 {\"s\":6}\n3 {\"s\":14}");
 }
 
 #[test]
