@@ -1,13 +1,18 @@
 //! What a group accumulates. Nulls, and values of a type the aggregate does not take, are skipped.
 
+pub mod kept;
+pub mod windowed;
+
 use std::cmp::Ordering;
 
 use crate::codec::{Decoder, Encoder};
 use crate::plan::AggregateFunction;
 use crate::value::{OwnedValue, Value};
 
+pub use windowed::{Given, Windowed};
+
 /// The state of one aggregate of one group.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Accumulator {
     /// `count`.
     Count(u64),
@@ -32,6 +37,8 @@ pub enum Accumulator {
         /// The sum of squares of their distances to the mean.
         squares: f64,
     },
+    /// All others: they keep values.
+    Kept(Box<Windowed>),
 }
 
 /// A running total: integers and doubles apart, so that integers stay exact.
@@ -59,7 +66,7 @@ impl Accumulator {
                 mean: 0.0,
                 squares: 0.0,
             },
-            _ => unreachable!("no front end names it yet"),
+            function => Accumulator::Kept(Box::new(Windowed::new(function, false, false))),
         }
     }
 
@@ -86,6 +93,7 @@ impl Accumulator {
                 }
             }
             Accumulator::Last(kept) => kept.assign(value),
+            Accumulator::Kept(_) => self.add_with(value, || Value::Null),
             Accumulator::Stddev {
                 count,
                 mean,
@@ -101,13 +109,25 @@ impl Accumulator {
         }
     }
 
+    /// Adds one value of the argument; `parameter` gives the second argument where it counts.
+    pub fn add_with<'v>(&mut self, value: &Value<'v>, parameter: impl FnOnce() -> Value<'v>) {
+        match self {
+            Accumulator::Kept(kept) => kept.add(&Given {
+                value: Some(value.reborrow()),
+                parameter: parameter(),
+                now: 0,
+            }),
+            _ => self.add(value),
+        }
+    }
+
     /// The aggregate's value now.
     pub fn value(&self) -> Value<'_> {
         match self {
             Accumulator::Count(count) => i64::try_from(*count).map_or(Value::Null, Value::Int),
             Accumulator::Sum(total) => total.sum(),
-            Accumulator::Avg(total) if total.count == 0 => Value::Null,
-            Accumulator::Avg(total) => Value::float(total.as_f64() / total.count as f64),
+            Accumulator::Avg(total) => total.mean(),
+            Accumulator::Kept(kept) => kept.value(),
             Accumulator::Min(kept)
             | Accumulator::Max(kept)
             | Accumulator::First(kept)
@@ -126,6 +146,7 @@ impl Accumulator {
             | Accumulator::Max(kept)
             | Accumulator::First(kept)
             | Accumulator::Last(kept) => kept.text_bytes(),
+            Accumulator::Kept(kept) => kept.bytes(),
             _ => 0,
         }
     }
@@ -135,11 +156,9 @@ impl Accumulator {
         match self {
             Accumulator::Count(count) => out.u64(*count),
             Accumulator::Sum(total) | Accumulator::Avg(total) => {
-                out.u64(total.count);
-                out.u64(total.floats);
-                out.i128(total.int);
-                out.f64(total.float);
+                total.encode(out);
             }
+            Accumulator::Kept(kept) => kept.encode(out),
             Accumulator::Min(kept)
             | Accumulator::Max(kept)
             | Accumulator::First(kept)
@@ -171,7 +190,11 @@ impl Accumulator {
                 mean: from.f64()?,
                 squares: from.f64()?,
             },
-            _ => return None,
+            function => {
+                let mut kept = Windowed::new(function, false, false);
+                kept.read(from)?;
+                Accumulator::Kept(Box::new(kept))
+            }
         })
     }
 }
@@ -188,6 +211,34 @@ impl Total {
             _ => return,
         }
         self.count += 1;
+    }
+
+    /// Takes away a value that was added.
+    fn remove(&mut self, value: &Value<'_>) {
+        match value {
+            Value::Int(number) => self.int = self.int.saturating_sub(i128::from(*number)),
+            Value::Float(number) => {
+                self.floats = self.floats.saturating_sub(1);
+                // Without doubles left, what rounding left over goes too.
+                self.float = if self.floats == 0 { 0.0 } else { self.float - number };
+            }
+            _ => return,
+        }
+        self.count = self.count.saturating_sub(1);
+    }
+
+    fn mean(&self) -> Value<'static> {
+        if self.count == 0 {
+            return Value::Null;
+        }
+        Value::float(self.as_f64() / self.count as f64)
+    }
+
+    fn encode(&self, out: &mut Encoder) {
+        out.u64(self.count);
+        out.u64(self.floats);
+        out.i128(self.int);
+        out.f64(self.float);
     }
 
     fn as_f64(&self) -> f64 {
@@ -226,7 +277,8 @@ fn keep(kept: &mut OwnedValue, value: &Value<'_>, wanted: Ordering) {
     }
 }
 
-fn encode_value(value: &OwnedValue, out: &mut Encoder) {
+/// Writes one value: its kind in one byte, then its bytes.
+pub fn encode_value(value: &OwnedValue, out: &mut Encoder) {
     match value {
         OwnedValue::Null => out.u8(0),
         OwnedValue::Bool(truth) => {
@@ -252,7 +304,8 @@ fn encode_value(value: &OwnedValue, out: &mut Encoder) {
     }
 }
 
-fn decode_value(from: &mut Decoder<'_>) -> Option<OwnedValue> {
+/// Reads back what [`encode_value`] wrote.
+pub fn decode_value(from: &mut Decoder<'_>) -> Option<OwnedValue> {
     Some(match from.u8()? {
         0 => OwnedValue::Null,
         1 => OwnedValue::Bool(from.u8()? != 0),

@@ -310,13 +310,15 @@ impl<'a> Scope<'a> {
         }
     }
 
-    fn field(&self, field: u16) -> Value<'a> {
+    /// A field of the plan.
+    pub fn field(&self, field: u16) -> Value<'a> {
         let slot = self.slots.get(usize::from(field));
         slot.and_then(|slot| self.values.get(*slot))
             .map_or(Value::Null, |value| value.reborrow())
     }
 
-    fn pseudo(&self, pseudo: Pseudo) -> Value<'a> {
+    /// What the source knows of the event.
+    pub fn pseudo(&self, pseudo: Pseudo) -> Value<'a> {
         let Some(event) = self.event else {
             return Value::Null;
         };

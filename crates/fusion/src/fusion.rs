@@ -25,7 +25,7 @@ use crate::lane::{Lane, LaneState, Restored, Sequence, Target, decode, encode, k
 use crate::limits::NAME_BYTES_MAX;
 use crate::machine::{Machine, MachineOptions};
 use crate::output::Output;
-use crate::plan::{Plan, Sink, Source};
+use crate::plan::{OnError, Plan, Sink, Source};
 use crate::reader;
 use crate::sql;
 use crate::statement::{Definition, Language, NewStatement, Start, StatementInfo, Status};
@@ -280,6 +280,8 @@ impl Fusion {
             partitions: starts.len().max(1),
             close_delay_ms: i64::try_from(self.config.close_delay.0.as_millis())
                 .unwrap_or(i64::MAX),
+            idle_ms: 0,
+            on_error: OnError::Drop,
         };
         let machine = Machine::new(plan.clone(), options);
         let restored = match checkpoint {

@@ -117,3 +117,9 @@ pub const ERROR_TEXT_BYTES_MAX: usize = 512;
 
 /// A wall clock that stands this far before the latest arrival was set back, milliseconds.
 pub const CLOCK_STEP_MS: i64 = 60_000;
+
+/// Most waiting parts of the patterns of one statement, count: each is looked at by every event.
+pub const PATTERN_STATES_MAX: usize = 100_000;
+
+/// Most events of one statement that wait for their time, count: the lateness times the rate.
+pub const WAITING_EVENTS_MAX: usize = 250_000;

@@ -4,6 +4,8 @@
 //! dropped + in flight, where in flight are the events of open windows and of rows that the sink
 //! has not taken yet.
 
+mod queries;
+
 use std::sync::Arc;
 
 use base::UnixMillis;
@@ -11,11 +13,14 @@ use base::UnixMillis;
 use crate::codec::{Decoder, Encoder};
 use crate::expression::{Event, Expression, Scope};
 use crate::json::BadPayload;
-use crate::limits::{CLOCK_STEP_MS, ERROR_TEXT_BYTES_MAX, KEPT_VALUE_BYTES_MAX, ROW_BYTES_MAX};
+use crate::limits::{CLOCK_STEP_MS, ERROR_TEXT_BYTES_MAX, KEPT_VALUE_BYTES_MAX};
+use crate::machine::queries::Queried;
 use crate::output::{Output, Row};
-use crate::plan::{AggregateFunction, Column, EventTime, Plan, Source, Stage, Tumbling};
+use crate::query::QueryState;
+use crate::row::{prefixes, write_row};
+use crate::plan::{AggregateFunction, EventTime, OnError, Plan, Source, Stage, Tumbling};
 use crate::time::event_time;
-use crate::value::{Value, write_text};
+use crate::value::Value;
 use crate::window::{Window, Windows, bounds, decode_key, encode_key};
 
 /// What became of a statement's events, counted since the statement was added.
@@ -56,6 +61,10 @@ pub struct MachineOptions {
     pub partitions: usize,
     /// How long after its end a window without new events is closed, milliseconds.
     pub close_delay_ms: i64,
+    /// After so long without an event nothing waits for its time any more, milliseconds; 0 never.
+    pub idle_ms: i64,
+    /// What becomes of events that cannot be computed with.
+    pub on_error: OnError,
 }
 
 /// The state of one statement.
@@ -65,10 +74,13 @@ pub struct Machine {
     options: MachineOptions,
     /// Where each field of the plan stands among the source's scanned values.
     slots: Vec<usize>,
+    /// The same for the plan's further sources.
+    more_slots: Vec<Vec<usize>>,
     /// What stands in a row before each column's value.
     prefixes: Vec<Vec<u8>>,
     functions: Vec<AggregateFunction>,
     windows: Option<Windows>,
+    query: Option<Queried>,
     books: Books,
     last_error: Option<String>,
     suspended: Option<String>,
@@ -92,9 +104,12 @@ impl Machine {
         };
         Machine {
             slots: (0..plan.fields.len()).collect(),
+            more_slots: Vec::new(),
             prefixes: prefixes(&plan.columns),
             functions,
             windows,
+            query: QueryState::new(plan.clone(), options.lateness_ms, options.groups_max)
+                .map(Queried::new),
             books: Books::default(),
             last_error: None,
             suspended: None,
@@ -114,6 +129,17 @@ impl Machine {
         self.slots = slots;
     }
 
+    /// The same for one of the plan's sources, by number.
+    pub fn bind_source(&mut self, number: usize, slots: Vec<usize>) {
+        let Some(more) = number.checked_sub(1) else {
+            return self.bind(slots);
+        };
+        if self.more_slots.len() <= more {
+            self.more_slots.resize(more + 1, Vec::new());
+        }
+        self.more_slots[more] = slots;
+    }
+
     /// What became of the events.
     pub fn books(&self) -> Books {
         self.books
@@ -131,12 +157,24 @@ impl Machine {
 
     /// Bytes of keyed state.
     pub fn state_bytes(&self) -> usize {
-        self.windows.as_ref().map_or(0, Windows::state_bytes)
+        let query = self.query.as_ref().map_or(0, |query| query.state.bytes());
+        query + self.windows.as_ref().map_or(0, Windows::state_bytes)
     }
 
-    /// Applies one event; rows go to `out`.
+    /// Applies one event of the plan's first source; rows go to `out`.
     pub fn on_event(
         &mut self,
+        event: &Event<'_>,
+        scanned: Result<&[Value<'_>], &BadPayload>,
+        out: &mut Output,
+    ) {
+        self.on_source_event(0, event, scanned, out);
+    }
+
+    /// Applies one event of the plan's source with that number; rows go to `out`.
+    pub fn on_source_event(
+        &mut self,
+        number: usize,
         event: &Event<'_>,
         scanned: Result<&[Value<'_>], &BadPayload>,
         out: &mut Output,
@@ -150,6 +188,7 @@ impl Machine {
             Ok(values) => values,
             // A statement that reads no field of the payload works with any payload.
             Err(_) if self.plan.fields.is_empty() => &[],
+            Err(_) if self.options.on_error == OnError::Null => &[],
             Err(bad) => return self.errored(event, bad),
         };
         let plan = self.plan.clone();
@@ -162,13 +201,17 @@ impl Machine {
             } => {
                 self.on_grouped(&plan, window, group_by, event, values, out);
             }
-            Stage::Query(_) | Stage::Create(_) => self.errored(event, &NOT_RUN),
+            Stage::Query(_) => self.on_query(number, event, values, out),
+            Stage::Create(_) => self.errored(event, &NOT_RUN),
         }
     }
 
     /// Closes windows by the wall clock, where the statement's time follows it and nothing more
     /// waits at the source.
     pub fn on_clock(&mut self, now: UnixMillis, out: &mut Output) {
+        if self.query.is_some() {
+            return self.on_query_clock(now, out);
+        }
         if self.follows_clock()
             && let Some(windows) = &mut self.windows
         {
@@ -179,6 +222,9 @@ impl Machine {
 
     /// When [`Machine::on_clock`] has something to do next.
     pub fn next_clock(&self) -> Option<UnixMillis> {
+        if self.query.is_some() {
+            return self.next_query_clock();
+        }
         if !self.follows_clock() {
             return None;
         }
@@ -189,8 +235,21 @@ impl Machine {
         Some(UnixMillis(close))
     }
 
-    /// Says of every partition of the source whether records wait there.
+    /// Says of every partition of the first source whether records wait there.
     pub fn set_waiting(&mut self, is_waiting: impl Fn(usize) -> bool, out: &mut Output) {
+        self.set_source_waiting(0, is_waiting, out);
+    }
+
+    /// Says of every partition of the source with that number whether records wait there.
+    pub fn set_source_waiting(
+        &mut self,
+        number: usize,
+        is_waiting: impl Fn(usize) -> bool,
+        out: &mut Output,
+    ) {
+        if self.query.is_some() {
+            return self.set_query_waiting(number, is_waiting, out);
+        }
         if let Some(windows) = &mut self.windows {
             windows.set_waiting(is_waiting);
             self.emit_closed(out);
@@ -228,6 +287,10 @@ impl Machine {
         if let Some(windows) = &self.windows {
             windows.encode(out);
         }
+        if let Some(query) = &self.query {
+            out.u64(query.pending);
+            query.state.encode(out);
+        }
     }
 
     /// Takes over what [`Machine::encode`] wrote for the same text; `None` when it does not fit.
@@ -246,6 +309,11 @@ impl Machine {
         }
         if let Some(windows) = self.windows {
             self.windows = Some(windows.decode(&self.functions, from)?);
+        }
+        if let Some(mut query) = self.query {
+            query.pending = from.u64()?;
+            query.state = query.state.decode(from)?;
+            self.query = Some(query);
         }
         Some(self)
     }
@@ -270,14 +338,15 @@ impl Machine {
                 scope.window = window.map(|window| bounds(millis(window), time));
                 if !passes(plan.filter.as_ref(), &scope) {
                     self.books.filtered += 1;
-                } else if write_row(plan, &self.prefixes, &scope, out) {
+                } else if write_row(&plan.columns, &self.prefixes, &scope, &mut out.bytes) {
                     let key = event.key.cloned();
                     let (end, timestamp) = (out.bytes.len(), UnixMillis(time));
                     out.rows.push(Row {
                         end,
                         timestamp,
-                        key,
+                            key,
                         events: 1,
+                        is_old: false,
                     });
                 } else {
                     self.errored(event, &ROW_TOO_LARGE);
@@ -388,7 +457,8 @@ impl Machine {
             let value = argument.evaluate(scope);
             before += accumulator.text_bytes();
             if !is_too_long(&value, aggregate.function) {
-                accumulator.add(&value);
+                let parameter = aggregate.parameter.as_ref();
+                accumulator.add_with(&value, || parameter.map_or(Value::Null, |p| p.evaluate(scope)));
             }
             after += accumulator.text_bytes();
         }
@@ -427,7 +497,7 @@ impl Machine {
             };
             if !passes(having.as_ref(), &scope) {
                 self.books.filtered += group.events;
-            } else if write_row(&plan, &self.prefixes, &scope, out) {
+            } else if write_row(&plan.columns, &self.prefixes, &scope, &mut out.bytes) {
                 let timestamp = UnixMillis(window.end - 1);
                 let (end, events) = (out.bytes.len(), group.events);
                 out.rows.push(Row {
@@ -435,6 +505,7 @@ impl Machine {
                     timestamp,
                     key: None,
                     events,
+                    is_old: false,
                 });
             } else {
                 self.books.errored += group.events;
@@ -464,9 +535,7 @@ impl Machine {
             self.books.dropped += windows.events();
             windows.restart_time();
         }
-        self.suspended = Some(format!(
-            "suspended: {reason}; then remove and add the statement"
-        ));
+        self.suspended = Some(suspended(&reason));
     }
 
     /// A named time column moves with events only; the source's own time follows the wall clock.
@@ -515,64 +584,8 @@ fn is_too_long(value: &Value<'_>, function: AggregateFunction) -> bool {
     }
 }
 
-/// Appends one row; false, and nothing appended, when it is larger than a record may be.
-fn write_row(plan: &Plan, prefixes: &[Vec<u8>], scope: &Scope<'_>, out: &mut Output) -> bool {
-    let start = out.bytes.len();
-    out.bytes.push(b'{');
-    for (column, prefix) in plan.columns.iter().zip(prefixes) {
-        let after = out.bytes.len();
-        if after > start + 1 {
-            out.bytes.push(b',');
-        }
-        match column {
-            Column::Named { expression, .. } => {
-                out.bytes.extend_from_slice(prefix);
-                expression.evaluate(scope).write_json(&mut out.bytes);
-            }
-            Column::All { payload } => {
-                let payload = Expression::Field(*payload);
-                if !write_members(&payload.evaluate(scope), prefix, &mut out.bytes) {
-                    out.bytes.truncate(after);
-                }
-            }
-        }
-    }
-    out.bytes.push(b'}');
-    let fits = out.bytes.len() - start <= ROW_BYTES_MAX;
-    if !fits {
-        out.bytes.truncate(start);
-    }
-    fits
-}
-
-/// The members of an object, or what is no object under the prefix's name; false for no members.
-fn write_members(payload: &Value<'_>, prefix: &[u8], out: &mut Vec<u8>) -> bool {
-    if let Value::Json(text) = payload
-        && let Some(members) = text
-            .strip_prefix('{')
-            .and_then(|text| text.strip_suffix('}'))
-    {
-        let members = members.trim();
-        out.extend_from_slice(members.as_bytes());
-        return !members.is_empty();
-    }
-    out.extend_from_slice(prefix);
-    payload.write_json(out);
-    true
-}
-
-fn prefixes(columns: &[Column]) -> Vec<Vec<u8>> {
-    let mut prefixes = Vec::with_capacity(columns.len());
-    for column in columns {
-        let mut prefix = Vec::new();
-        match column {
-            Column::All { .. } => write_text(&mut prefix, "payload"),
-            Column::Named { name, .. } => write_text(&mut prefix, name),
-        }
-        prefix.push(b':');
-        prefixes.push(prefix);
-    }
-    prefixes
+fn suspended(reason: &str) -> String {
+    format!("suspended: {reason}; then remove and add the statement")
 }
 
 /// An error with a fixed text.

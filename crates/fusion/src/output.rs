@@ -26,6 +26,8 @@ pub struct Row {
     pub key: Option<Bytes>,
     /// How many events the row stands for.
     pub events: u64,
+    /// Whether it stands for what left a window (`irstream`).
+    pub is_old: bool,
 }
 
 impl Output {
@@ -63,7 +65,7 @@ impl Output {
             out.bytes(text);
             out.i64(row.timestamp.0);
             out.u64(row.events);
-            out.u8(u8::from(row.key.is_some()));
+            out.u8(u8::from(row.key.is_some()) | u8::from(row.is_old) << 1);
             if let Some(key) = &row.key {
                 out.bytes(key);
             }
@@ -77,7 +79,8 @@ impl Output {
             output.bytes.extend_from_slice(from.bytes()?);
             let timestamp = UnixMillis(from.i64()?);
             let events = from.u64()?;
-            let key = match from.u8()? {
+            let flags = from.u8()?;
+            let key = match flags & 1 {
                 0 => None,
                 _ => Some(Bytes::copy_from_slice(from.bytes()?)),
             };
@@ -86,6 +89,7 @@ impl Output {
                 timestamp,
                 key,
                 events,
+                is_old: flags & 2 != 0,
             });
         }
         Some(output)

@@ -71,6 +71,8 @@ fn run(case: &str, is_epl: bool) -> String {
         groups_max: 1_000,
         partitions: 1,
         close_delay_ms: 500,
+        idle_ms: 0,
+        on_error: crate::plan::OnError::Drop,
     };
     let mut events = "";
     for section in sections {

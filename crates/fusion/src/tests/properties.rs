@@ -221,6 +221,8 @@ fn fresh(text: &str) -> Machine {
         groups_max: 1_000,
         partitions: 1,
         close_delay_ms: 500,
+        idle_ms: 0,
+        on_error: crate::plan::OnError::Drop,
     };
     Machine::new(Arc::new(sql::compile(text).unwrap()), options)
 }

@@ -92,6 +92,8 @@ pub fn lane_of(plan: Arc<Plan>) -> Arc<Lane> {
         groups_max: 1_000,
         partitions: 1,
         close_delay_ms: 500,
+        idle_ms: 0,
+        on_error: crate::plan::OnError::Drop,
     };
     let machine = Machine::new(plan.clone(), options);
     Arc::new(Lane {
