@@ -163,7 +163,11 @@ impl Trial {
                 let Some(tried) = &mut self.statements[number] else {
                     continue;
                 };
-                let place = tried.plan.sources().iter().position(|known| **known == source);
+                let place = tried
+                    .plan
+                    .sources()
+                    .iter()
+                    .position(|known| **known == source);
                 if let Some(place) = place {
                     tried.apply(place, &name, &payload, self.now);
                     self.take_rows(number, &mut waiting);

@@ -312,11 +312,12 @@ impl Chain {
         }
         let id = self.next;
         self.next += 1;
-        let windows = views
+        let windows: Vec<Window> = views
             .views
             .iter()
             .map(|view| Window::start(view, now))
             .collect();
+        let is_idle = windows.iter().all(Window::is_idle);
         self.keys.insert(key.into(), id);
         self.sets.insert(
             id,
@@ -326,7 +327,10 @@ impl Chain {
                 due: None,
             },
         );
-        self.register(views, id);
+        // An idle set would be forgotten before its first event is in.
+        if !is_idle {
+            self.register(views, id);
+        }
         id
     }
 

@@ -175,29 +175,6 @@ fn a_query_goes_on_from_its_checkpoint_as_if_nothing_had_happened() {
 }
 
 #[test]
-fn damaged_checkpoints_of_queries_are_refused_without_harm() {
-    for (number, plan) in plans().into_iter().enumerate() {
-        let mut whole = machine(plan.clone(), 100);
-        play(&mut whole, &script(1, 40));
-        let bytes = encoded(&whole);
-        for end in 0..bytes.len() {
-            let decoded = machine(plan.clone(), 100).decode(&mut Decoder(&bytes[..end]));
-            assert!(decoded.is_none(), "plan {number}, cut at {end}");
-        }
-        let mut rng = Rng::from_seed(7);
-        for _ in 0..300 {
-            let mut bytes = bytes.clone();
-            let place = rng.below(bytes.len() as u64) as usize;
-            bytes[place] ^= 1 << rng.below(8);
-            let mut from = Decoder(&bytes);
-            if let Some(mut damaged) = machine(plan.clone(), 100).decode(&mut from) {
-                damaged.on_clock(base::UnixMillis(1), &mut Output::default());
-            }
-        }
-    }
-}
-
-#[test]
 fn the_books_of_queries_balance_after_every_event() {
     for (number, plan) in plans().into_iter().enumerate() {
         let mut own = machine(plan, 100);
