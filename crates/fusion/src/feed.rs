@@ -10,12 +10,14 @@ use parking_lot::{Mutex, MutexGuard};
 use streams::ConsumedRecord;
 use tokio::sync::Notify;
 
+use crate::chains::Chains;
 use crate::expression::Event;
 use crate::formats::{Decoded, Format, decode};
 use crate::json::{BadPayload, FieldPath, Scanner};
 use crate::lane::{Lane, LaneState};
 use crate::limits::EVENTS_PER_TURN_MAX;
 use crate::machine::Books;
+use crate::plan::Source;
 use crate::sinks::{Kind, Letter};
 use crate::value::Value;
 
@@ -32,6 +34,13 @@ pub struct Feed {
 
 struct Inner {
     lanes: Vec<Arc<Lane>>,
+    /// Which of its sources this is, statement by statement.
+    numbers: Vec<usize>,
+    /// What the source is; statements with one source only need not know.
+    source: Option<Source>,
+    /// Internal streams, where one of the statements writes or reads one.
+    chains: Option<Arc<Chains>>,
+    is_chained: bool,
     scanner: Scanner,
     /// Counts the changes after which what the reader polled before must not be applied.
     generation: u64,
@@ -54,6 +63,10 @@ impl Feed {
     pub fn of(format: Format, skipped: Option<String>) -> Self {
         let inner = Inner {
             lanes: Vec::new(),
+            numbers: Vec::new(),
+            source: None,
+            chains: None,
+            is_chained: false,
             scanner: Scanner::new([]),
             generation: 0,
             format,
@@ -67,6 +80,16 @@ impl Feed {
             rewind: Notify::new(),
             skipped,
         }
+    }
+
+    /// Says what the source is, and where rows for internal streams go.
+    pub fn linked(self, source: Source, chains: Arc<Chains>) -> Self {
+        {
+            let mut inner = self.inner.lock();
+            inner.source = Some(source);
+            inner.chains = Some(chains);
+        }
+        self
     }
 
     /// Takes nothing until it is let go: what comes is held back.
@@ -142,7 +165,7 @@ impl Feed {
             return None;
         }
         let turn = &records[..records.len().min(EVENTS_PER_TURN_MAX)];
-        Some(inner.apply(turn.iter().map(|record| {
+        Some(inner.apply_all(turn.iter().map(|record| {
             Some(Event {
                 topic: record.topic.display(),
                 payload: record.value.as_deref(),
@@ -157,12 +180,12 @@ impl Feed {
     /// Says of every partition whether records wait there, and whether any do.
     pub fn set_waiting(&self, is_caught_up: bool, is_waiting: impl Fn(usize) -> bool) {
         let inner = self.inner.lock();
-        for lane in &inner.lanes {
+        for (lane, number) in inner.lanes.iter().zip(&inner.numbers) {
             let mut state = lane.state.lock();
             let LaneState {
                 machine, output, ..
             } = &mut *state;
-            machine.set_waiting(&is_waiting, output);
+            machine.set_source_waiting(*number, &is_waiting, output);
             state.is_caught_up = is_caught_up;
             if wants_writer(&state) {
                 lane.wake.notify_one();
@@ -194,7 +217,7 @@ impl MessageSink for Feed {
         let mut taken = 0;
         while taken < batch.len() {
             let turn = &batch[taken..batch.len().min(taken + EVENTS_PER_TURN_MAX)];
-            let applied = self.inner.lock().apply(turn.iter().map(|message| {
+            let applied = self.inner.lock().apply_all(turn.iter().map(|message| {
                 // What was retained is the past: an event is what is published now, and after a
                 // restart it would count a second time.
                 let is_event = !message.retain && !self.skips(message.topic);
@@ -223,6 +246,7 @@ impl MessageSink for Feed {
 impl Inner {
     /// Gives every wanted field one slot, and every statement the slots of its fields.
     fn bind(&mut self) {
+        let mut numbers = Vec::with_capacity(self.lanes.len());
         let mut fields: Vec<FieldPath> = Vec::new();
         let mut places = std::collections::HashMap::new();
         for lane in &self.lanes {
@@ -233,9 +257,31 @@ impl Inner {
                 })
             });
             let slots = slots.collect();
-            lane.state.lock().machine.bind(slots);
+            let of = |source: &Source| lane.plan.sources().iter().position(|own| *own == source);
+            let number = self.source.as_ref().and_then(of).unwrap_or(0);
+            lane.state.lock().machine.bind_source(number, slots);
+            numbers.push(number);
         }
+        self.numbers = numbers;
+        self.is_chained = self.lanes.iter().any(|lane| lane.is_chained());
         self.scanner = Scanner::new(&fields);
+    }
+
+    /// As [`Inner::apply`]; where statements are chained, each event goes through the whole chain
+    /// before the next does.
+    fn apply_all<'e>(&mut self, mut events: impl Iterator<Item = Option<Event<'e>>>) -> usize {
+        let Some(chains) = self.chains.clone().filter(|_| self.is_chained) else {
+            return self.apply(events);
+        };
+        let _gate = chains.enter();
+        let mut done = 0;
+        loop {
+            match self.apply(events.by_ref().take(1)) {
+                0 => return done,
+                applied => done += applied,
+            }
+            chains.flow(&self.lanes);
+        }
     }
 
     /// Applies events from the front (skipping those that are none) until all are applied or a
@@ -244,7 +290,7 @@ impl Inner {
         if self.is_held {
             return 0;
         }
-        let lanes = &self.lanes;
+        let (lanes, numbers) = (&self.lanes, &self.numbers);
         let mut states: Vec<MutexGuard<'_, LaneState>> =
             lanes.iter().map(|lane| lane.state.lock()).collect();
         let before: Vec<Books> = states.iter().map(|state| state.machine.books()).collect();
@@ -271,7 +317,7 @@ impl Inner {
                 apply_one(
                     &event,
                     scanned,
-                    lanes,
+                    (lanes, numbers),
                     &mut states,
                     Turn {
                         now,
@@ -287,7 +333,7 @@ impl Inner {
                 apply_one(
                     &event,
                     Err(&bad),
-                    lanes,
+                    (lanes, numbers),
                     &mut states,
                     Turn {
                         now,
@@ -313,19 +359,24 @@ impl Inner {
                     is_timed,
                     is_last,
                 };
-                apply_one(&part, scanned, lanes, &mut states, turn);
+                apply_one(&part, scanned, (lanes, numbers), &mut states, turn);
             }
         }
         for ((state, before), lane) in states.iter_mut().zip(&before).zip(lanes) {
-            count(before, &state.machine.books());
-            if !state.output.is_empty() {
-                state.waiting_since.get_or_insert(now);
-            }
-            if wants_writer(state) {
-                lane.wake.notify_one();
-            }
+            tell(lane, state, before, now);
         }
         done
+    }
+}
+
+/// Tells metrics and the writer what a statement's latest events did.
+pub fn tell(lane: &Lane, state: &mut LaneState, before: &Books, now: Instant) {
+    count(before, &state.machine.books());
+    if !state.output.is_empty() {
+        state.waiting_since.get_or_insert(now);
+    }
+    if wants_writer(state) {
+        lane.wake.notify_one();
     }
 }
 
@@ -342,7 +393,7 @@ struct Turn {
 fn apply_one<'e>(
     event: &Event<'e>,
     scanned: Result<&[Value<'e>], &BadPayload>,
-    lanes: &[Arc<Lane>],
+    (lanes, numbers): (&[Arc<Lane>], &[usize]),
     states: &mut [MutexGuard<'_, LaneState>],
     Turn {
         now,
@@ -350,7 +401,7 @@ fn apply_one<'e>(
         is_last,
     }: Turn,
 ) {
-    for (state, lane) in states.iter_mut().zip(lanes) {
+    for ((state, lane), number) in states.iter_mut().zip(lanes).zip(numbers) {
         let state = &mut **state;
         if let Some(offset) = event.offset {
             let partition = usize::try_from(event.partition).unwrap_or(0);
@@ -368,7 +419,9 @@ fn apply_one<'e>(
         state.is_dirty = true;
         let unused = state.machine.unused_events();
         let began = is_timed.then(Instant::now);
-        state.machine.on_event(event, scanned, &mut state.output);
+        state
+            .machine
+            .on_source_event(*number, event, scanned, &mut state.output);
         if let Some(began) = began {
             let spent = began.elapsed() * TIMED_EVERY;
             state.meter.spent(now, spent);
@@ -381,7 +434,7 @@ fn apply_one<'e>(
 
 /// Writes a dead letter about an event that was late or could not be computed with.
 #[cold]
-fn letter(
+pub fn letter(
     lane: &Lane,
     state: &mut LaneState,
     event: &Event<'_>,

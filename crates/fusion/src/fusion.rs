@@ -24,6 +24,7 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::chains::{Chains, closes_loop, streams_of};
 use crate::config::FusionConfig;
 use crate::epl::{self, Catalog};
 use crate::error::FusionError;
@@ -47,6 +48,7 @@ pub struct Fusion {
     store: Arc<dyn EventStore>,
     mqtt: Option<Server>,
     clock: Arc<dyn Clock>,
+    chains: Arc<Chains>,
     journal: Arc<StatementStore>,
     statements: RwLock<BTreeMap<String, Arc<Statement>>>,
     types: RwLock<TypeTable>,
@@ -73,6 +75,8 @@ struct Statement {
 struct Running {
     lane: Arc<Lane>,
     key: SourceKey,
+    /// Further sources.
+    more: Vec<SourceKey>,
 }
 
 /// The sources that are read.
@@ -92,6 +96,8 @@ struct OpenSource {
 enum Input {
     Mqtt(SubscriptionId),
     Kafka(CancellationToken),
+    /// Statements give it its events.
+    Stream,
 }
 
 /// What statements share a source by.
@@ -107,6 +113,7 @@ struct SourceKey {
 struct Prepared {
     lane: Arc<Lane>,
     key: SourceKey,
+    more: Vec<SourceKey>,
     sequence: Sequence,
     outbox: Output,
 }
@@ -140,6 +147,7 @@ impl Fusion {
             store,
             mqtt,
             clock,
+            chains: Arc::default(),
             journal: Arc::new(journal),
             statements: RwLock::default(),
             types,
@@ -372,7 +380,12 @@ impl Fusion {
         plan: Arc<Plan>,
         checkpoint: Option<Vec<u8>>,
     ) -> Result<Prepared, FusionError> {
-        let starts = self.source_starts(&plan.source, definition.start).await?;
+        crate::query::compiled::check(&plan).map_err(FusionError::Refused)?;
+        self.check_chain(&definition, &plan)?;
+        let mut starts = Vec::new();
+        for source in plan.sources() {
+            starts.extend(self.source_starts(source, definition.start).await?);
+        }
         let (targets, can_sequence) = self.targets(&definition, &plan).await?;
         let policies = definition.policies.clone().unwrap_or_default();
         // Who says that bad events are dropped wants no letters about them.
@@ -415,13 +428,20 @@ impl Fusion {
             sequence,
             outbox,
         } = restored;
-        let is_mqtt = matches!(plan.source, Source::Mqtt(_));
-        let key = SourceKey {
-            source: plan.source.clone(),
-            format: definition.format.unwrap_or_default(),
-            alone: (definition.start == Start::Earliest && !is_mqtt).then(|| definition.id.clone()),
-        };
-        let mut state = LaneState::new(machine, positions, is_mqtt && !definition.is_paused);
+        let reads_records = plan.kafka_topics().next().is_some();
+        let keys = plan.sources().into_iter().map(|source| SourceKey {
+            source: source.clone(),
+            format: match source {
+                Source::Stream(_) => Format::Json,
+                _ => definition.format.unwrap_or_default(),
+            },
+            alone: (definition.start == Start::Earliest && matches!(source, Source::Kafka(_)))
+                .then(|| definition.id.clone()),
+        });
+        let mut more: Vec<SourceKey> = keys.collect();
+        let key = more.remove(0);
+        let is_caught_up = !reads_records && !definition.is_paused;
+        let mut state = LaneState::new(machine, positions, is_caught_up);
         state.sequence = sequence;
         state.is_sending = !outbox.is_empty();
         state.budget = Budget::new(self.config.errors.per_second);
@@ -439,15 +459,57 @@ impl Fusion {
         Ok(Prepared {
             lane,
             key,
+            more,
             sequence,
             outbox,
         })
     }
 
+    /// Refuses what would make internal streams run in a circle, and two topics of records.
+    fn check_chain(&self, definition: &Definition, plan: &Plan) -> Result<(), FusionError> {
+        if plan.kafka_topics().count() > 1 {
+            return Err(FusionError::Refused(
+                "a statement reads one Kafka topic at most: bring the others in by statements that \
+                 insert into an internal stream or an MQTT topic"
+                    .to_owned(),
+            ));
+        }
+        let writes = |definition: &Definition, plan: &Plan| -> Result<Vec<String>, FusionError> {
+            let sinks = effective_sinks(definition, plan)?.into_iter();
+            Ok(sinks
+                .filter_map(|sink| match sink {
+                    Sink::Stream(name) => Some(name),
+                    _ => None,
+                })
+                .collect())
+        };
+        let own = writes(definition, plan)?;
+        if own.is_empty() {
+            return Ok(());
+        }
+        let mut edges = Vec::new();
+        for known in self.statements.read().values() {
+            if let Ok(running) = &known.run
+                && known.definition.id != definition.id
+            {
+                let plan = &running.lane.plan;
+                edges.push((streams_of(plan), writes(&known.definition, plan)?));
+            }
+        }
+        if closes_loop(&streams_of(plan), &own, &edges) {
+            return Err(FusionError::Refused(
+                "the statement's rows would come back to it over internal streams: insert into \
+                 another stream"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
     /// Where a new statement starts in each partition; none for MQTT.
     async fn source_starts(&self, source: &Source, start: Start) -> Result<Vec<i64>, FusionError> {
         match source {
-            Source::Stream(_) => Err(no_streams()),
+            Source::Stream(_) => Ok(Vec::new()),
             Source::Mqtt(_) if self.mqtt.is_none() => Err(no_mqtt("reads from")),
             Source::Mqtt(_) => Ok(Vec::new()),
             Source::Kafka(topic) => {
@@ -485,7 +547,7 @@ impl Fusion {
 
     async fn target(&self, definition: &Definition, sink: Sink) -> Result<Target, FusionError> {
         match sink {
-            Sink::Stream(_) => Err(no_streams()),
+            Sink::Stream(name) => Ok(Target::Stream(name)),
             Sink::Mqtt(_) if self.mqtt.is_none() => Err(no_mqtt("writes to")),
             Sink::Mqtt(topic) => match topic.parse() {
                 Ok(topic) => Ok(Target::Mqtt(topic)),
@@ -516,12 +578,20 @@ impl Fusion {
     fn start(&self, sources: &mut Sources, prepared: Vec<Prepared>) -> Result<(), FusionError> {
         let mut by_source: Vec<(SourceKey, Vec<Arc<Lane>>)> = Vec::new();
         let mut places: HashMap<SourceKey, usize> = HashMap::new();
-        for Prepared { key, lane, .. } in &prepared {
-            let place = *places.entry(key.clone()).or_insert_with(|| {
-                by_source.push((key.clone(), Vec::new()));
-                by_source.len() - 1
-            });
-            by_source[place].1.push(lane.clone());
+        for Prepared {
+            key, more, lane, ..
+        } in &prepared
+        {
+            for key in std::iter::once(key).chain(more) {
+                let place = *places.entry(key.clone()).or_insert_with(|| {
+                    by_source.push((key.clone(), Vec::new()));
+                    by_source.len() - 1
+                });
+                by_source[place].1.push(lane.clone());
+            }
+            if !lane.definition.is_paused {
+                self.chains.join(lane);
+            }
             let (source, sink) = shown(&lane.definition, &lane.plan);
             self.list(Statement {
                 definition: lane.definition.clone(),
@@ -530,6 +600,7 @@ impl Fusion {
                 run: Ok(Running {
                     lane: lane.clone(),
                     key: key.clone(),
+                    more: more.clone(),
                 }),
             });
         }
@@ -548,6 +619,7 @@ impl Fusion {
         }
         for Prepared {
             key,
+            more: _,
             lane,
             sequence,
             outbox,
@@ -556,6 +628,7 @@ impl Fusion {
             let writer = Writer {
                 lane,
                 feed: feeds[&key].clone(),
+                chains: self.chains.clone(),
                 store: self.store.clone(),
                 mqtt: self.mqtt.clone(),
                 poster: self.poster.clone(),
@@ -588,7 +661,8 @@ impl Fusion {
             Source::Mqtt(filter) => !filter.starts_with(prefix.as_str()),
             Source::Kafka(_) | Source::Stream(_) => false,
         });
-        let feed = Arc::new(Feed::of(key.format, skipped));
+        let feed = Feed::of(key.format, skipped);
+        let feed = Arc::new(feed.linked(key.source.clone(), self.chains.clone()));
         sources.feeds.retain(|_, feed| feed.strong_count() > 0);
         sources.feeds.insert(key.clone(), Arc::downgrade(&feed));
         feed
@@ -596,7 +670,7 @@ impl Fusion {
 
     fn open_source(&self, key: &SourceKey, feed: &Arc<Feed>) -> Result<Input, FusionError> {
         match &key.source {
-            Source::Stream(_) => Err(no_streams()),
+            Source::Stream(_) => Ok(Input::Stream),
             Source::Mqtt(filter) => {
                 let server = self.mqtt.as_ref().ok_or_else(|| no_mqtt("reads from"))?;
                 let filter = filter
@@ -619,19 +693,22 @@ impl Fusion {
     }
 
     fn leave(&self, sources: &mut Sources, running: &Running) {
-        let Some(open) = sources.open.get(&running.key) else {
-            return;
-        };
-        if open.feed.leave(&running.lane) {
-            self.stop(open);
-            sources.open.remove(&running.key);
+        for key in std::iter::once(&running.key).chain(&running.more) {
+            let Some(open) = sources.open.get(key) else {
+                continue;
+            };
+            if open.feed.leave(&running.lane) {
+                self.stop(open);
+                sources.open.remove(key);
+            }
         }
+        self.chains.leave(&running.lane);
     }
 
     fn stop(&self, open: &OpenSource) {
         match (&open.input, &self.mqtt) {
             (Input::Mqtt(subscription), Some(server)) => server.unsubscribe(*subscription),
-            (Input::Mqtt(_), None) => {}
+            (Input::Mqtt(_), None) | (Input::Stream, _) => {}
             (Input::Kafka(stop), _) => stop.cancel(),
         }
     }
@@ -780,28 +857,30 @@ fn check_inputs(plan: &Plan) -> Result<(), FusionError> {
 /// Refuses a statement that would feed itself.
 fn check_loop(definition: &Definition, plan: &Plan) -> Result<(), FusionError> {
     for sink in effective_sinks(definition, plan)? {
-        let feeds_itself = match (&plan.source, &sink) {
-            (Source::Mqtt(filter), Sink::Mqtt(topic)) => filter
-                .parse::<mqtt::TopicFilter>()
-                .is_ok_and(|filter| filter.matches(topic)),
-            (Source::Kafka(from), Sink::Kafka(to)) => kafka_name(from)? == kafka_name(to)?,
-            _ => false,
-        };
-        if !feeds_itself {
-            continue;
-        }
-        let is_own = plan.sink.is_none() && definition.targets.is_empty();
-        return Err(FusionError::Refused(match is_own {
-            false => format!(
-                "the statement would read its own rows: {sink} is part of {}; choose another target",
-                plan.source
-            ),
-            true => format!(
-                "the statement would read its own rows, which go to mqtt.\"{OWN_TOPIC}…\" without \
+        for source in plan.sources() {
+            let feeds_itself = match (source, &sink) {
+                (Source::Mqtt(filter), Sink::Mqtt(topic)) => filter
+                    .parse::<mqtt::TopicFilter>()
+                    .is_ok_and(|filter| filter.matches(topic)),
+                (Source::Kafka(from), Sink::Kafka(to)) => kafka_name(from)? == kafka_name(to)?,
+                _ => false,
+            };
+            if !feeds_itself {
+                continue;
+            }
+            let is_own = plan.sink.is_none() && definition.targets.is_empty();
+            return Err(FusionError::Refused(match is_own {
+                false => format!(
+                    "the statement would read its own rows: {sink} is part of {}; choose another target",
+                    source
+                ),
+                true => format!(
+                    "the statement would read its own rows, which go to mqtt.\"{OWN_TOPIC}…\" without \
                  an INSERT INTO: that is part of {}; name a target",
-                plan.source
-            ),
-        }));
+                    source
+                ),
+            }));
+        }
     }
     Ok(())
 }
@@ -825,7 +904,8 @@ fn effective_sinks(definition: &Definition, plan: &Plan) -> Result<Vec<Sink>, Fu
 fn shown(definition: &Definition, plan: &Plan) -> (String, String) {
     let sinks = effective_sinks(definition, plan).unwrap_or_default();
     let sinks: Vec<String> = sinks.iter().map(Sink::to_string).collect();
-    (plan.source.to_string(), sinks.join(", "))
+    let sources: Vec<String> = plan.sources().into_iter().map(Source::to_string).collect();
+    (sources.join(", "), sinks.join(", "))
 }
 
 /// Where dead letters go, when there is such a place.
@@ -865,10 +945,6 @@ fn kafka_name(topic: &str) -> Result<streams::TopicName, FusionError> {
     topic
         .parse()
         .map_err(|error| FusionError::Refused(format!("kafka.\"{topic}\": {error}")))
-}
-
-fn no_streams() -> FusionError {
-    FusionError::Refused("this version runs no internal streams".to_owned())
 }
 
 fn no_mqtt(does: &str) -> FusionError {

@@ -36,6 +36,8 @@ pub enum Target {
     },
     /// A URL.
     Http(String),
+    /// An internal stream.
+    Stream(String),
 }
 
 /// A running statement.
@@ -86,6 +88,8 @@ pub struct LaneState {
     pub meter: Meter,
     /// How many dead letters it may write.
     pub budget: Budget,
+    /// How many of the rows that wait internal streams have already.
+    pub routed: usize,
 }
 
 /// What sequenced batches continue with.
@@ -116,6 +120,24 @@ impl Lane {
         keeps_outbox(&self.plan, &self.targets)
     }
 
+    /// Whether rows go to internal streams.
+    pub fn inserts(&self) -> bool {
+        let mut targets = self.targets.iter();
+        targets.any(|target| matches!(target, Target::Stream(_)))
+    }
+
+    /// Whether rows go to internal streams and nowhere else.
+    pub fn inserts_only(&self) -> bool {
+        let mut targets = self.targets.iter();
+        targets.all(|target| matches!(target, Target::Stream(_)))
+    }
+
+    /// Whether it writes or reads an internal stream.
+    pub fn is_chained(&self) -> bool {
+        let mut sources = self.plan.sources().into_iter();
+        self.inserts() || sources.any(|source| matches!(source, Source::Stream(_)))
+    }
+
     /// Whether all rows that were computed are with the sinks.
     pub fn is_drained(&self) -> bool {
         let state = self.state.lock();
@@ -138,7 +160,7 @@ impl Lane {
 
 /// See [`Lane::keeps_outbox`].
 pub fn keeps_outbox(plan: &Plan, targets: &[Target]) -> bool {
-    let is_replayed = matches!(plan.source, Source::Kafka(_));
+    let is_replayed = plan.kafka_topics().next().is_some();
     let has_state = matches!(plan.stage, Stage::Windowed { .. });
     let has_kafka = targets
         .iter()
@@ -162,6 +184,7 @@ impl LaneState {
             sequence: Sequence::default(),
             meter: Meter::new(Instant::now()),
             budget: Budget::new(0),
+            routed: 0,
         }
     }
 }

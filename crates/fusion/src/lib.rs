@@ -69,6 +69,7 @@
 //! dropped; a restart tries again from its last checkpoint.
 
 mod aggregate;
+mod chains;
 mod codec;
 mod config;
 pub mod deploy;

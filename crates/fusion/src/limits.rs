@@ -118,6 +118,16 @@ pub const ERROR_TEXT_BYTES_MAX: usize = 512;
 /// A wall clock that stands this far before the latest arrival was set back, milliseconds.
 pub const CLOCK_STEP_MS: i64 = 60_000;
 
+/// Most waiting parts of the patterns of one statement, count: each is looked at by every event.
+pub const PATTERN_STATES_MAX: usize = 100_000;
+
+/// Most rows on internal streams that one event may make at once, count: statements that multiply
+/// rows stand one after another in a chain.
+pub const CHAINED_ROWS_MAX: usize = 65_536;
+
+/// Most events of one statement that wait for their time, count: the lateness times the rate.
+pub const WAITING_EVENTS_MAX: usize = 250_000;
+
 /// Most records of one SenML message, count: each is an event, and all of them are applied at once.
 pub const SENML_RECORDS_MAX: usize = 4_096;
 
@@ -174,9 +184,3 @@ pub const INJECT_BYTES_MAX: usize = 1 << 20;
 
 /// Most statements that metrics tell one by one, count: a collector keeps every series.
 pub const STATEMENTS_TOLD_MAX: usize = 1_000;
-
-/// Most waiting parts of the patterns of one statement, count: each is looked at by every event.
-pub const PATTERN_STATES_MAX: usize = 100_000;
-
-/// Most events of one statement that wait for their time, count: the lateness times the rate.
-pub const WAITING_EVENTS_MAX: usize = 250_000;

@@ -16,12 +16,14 @@ use crate::json::BadPayload;
 use crate::limits::{CLOCK_STEP_MS, ERROR_TEXT_BYTES_MAX, KEPT_VALUE_BYTES_MAX};
 use crate::machine::queries::Queried;
 use crate::output::{Output, Row};
-use crate::plan::{AggregateFunction, EventTime, OnError, Plan, Source, Stage, Tumbling};
+use crate::plan::{
+    AggregateFunction, EventTime, OnError, Plan, Source, Stage, Tumbling, WindowShape,
+};
 use crate::query::QueryState;
 use crate::row::{prefixes, write_row};
 use crate::time::event_time;
 use crate::value::Value;
-use crate::window::{Window, Windows, bounds, decode_key, encode_key};
+use crate::window::{Window, Windows, decode_key, encode_key, starts};
 
 /// What became of a statement's events, counted since the statement was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -346,7 +348,7 @@ impl Machine {
         match time {
             None => self.errored(event, &NO_TIME),
             Some(time) => {
-                scope.window = window.map(|window| bounds(millis(window), time));
+                scope.window = window.and_then(|window| bounds(window, time));
                 if !passes(plan.filter.as_ref(), &scope) {
                     self.books.filtered += 1;
                 } else if write_row(&plan.columns, &self.prefixes, &scope, &mut out.bytes) {
@@ -382,7 +384,7 @@ impl Machine {
             None => self.errored(event, &NO_TIME),
             Some(time) => {
                 let time = self.advance(window, event, time, out);
-                scope.window = Some(bounds(millis(window), time));
+                scope.window = bounds(window, time);
                 if !passes(plan.filter.as_ref(), &scope) {
                     self.books.filtered += 1;
                 } else if self
@@ -411,7 +413,7 @@ impl Machine {
             return time;
         };
         let mut time = time;
-        if window.time == EventTime::Source && matches!(self.plan.source, Source::Mqtt(_)) {
+        if window.time == EventTime::Source && !matches!(self.plan.source, Source::Kafka(_)) {
             if time.saturating_add(CLOCK_STEP_MS) < windows.arrival_mark() {
                 for closed in windows.restart_time() {
                     self.emit(closed, out);
@@ -449,36 +451,48 @@ impl Machine {
         if self.key.len() > KEPT_VALUE_BYTES_MAX {
             return self.errored(event, &KEY_TOO_LARGE);
         }
-        let group = match windows.group(time, &self.key, &self.functions) {
-            Ok(group) => group,
-            Err(full) => {
-                self.books.dropped += 1;
+        let starts = windows.starts(time);
+        let mut is_counted = false;
+        for start in starts {
+            if windows.is_closed(start) {
+                continue;
+            }
+            let group = match windows.group(start, &self.key, &self.functions, !is_counted) {
+                Ok(group) => group,
+                Err(full) => {
+                    self.books.dropped += u64::from(!is_counted);
+                    return self.suspend(full.to_string());
+                }
+            };
+            is_counted = true;
+            let (mut before, mut after) = (0, 0);
+            for (accumulator, aggregate) in group.accumulators.iter_mut().zip(aggregates) {
+                if !passes(aggregate.filter.as_ref(), scope) {
+                    continue;
+                }
+                let Some(argument) = &aggregate.argument else {
+                    accumulator.add_event();
+                    continue;
+                };
+                let value = argument.evaluate(scope);
+                before += accumulator.text_bytes();
+                if !is_too_long(&value, aggregate.function) {
+                    let parameter = aggregate.parameter.as_ref();
+                    accumulator.add_with(&value, || {
+                        parameter.map_or(Value::Null, |p| p.evaluate(scope))
+                    });
+                }
+                after += accumulator.text_bytes();
+            }
+            if before != after
+                && let Err(full) = windows.add_state_bytes(before, after)
+            {
                 return self.suspend(full.to_string());
             }
-        };
-        let (mut before, mut after) = (0, 0);
-        for (accumulator, aggregate) in group.accumulators.iter_mut().zip(aggregates) {
-            if !passes(aggregate.filter.as_ref(), scope) {
-                continue;
-            }
-            let Some(argument) = &aggregate.argument else {
-                accumulator.add_event();
-                continue;
-            };
-            let value = argument.evaluate(scope);
-            before += accumulator.text_bytes();
-            if !is_too_long(&value, aggregate.function) {
-                let parameter = aggregate.parameter.as_ref();
-                accumulator.add_with(&value, || {
-                    parameter.map_or(Value::Null, |p| p.evaluate(scope))
-                });
-            }
-            after += accumulator.text_bytes();
         }
-        if before != after
-            && let Err(full) = windows.add_state_bytes(before, after)
-        {
-            self.suspend(full.to_string());
+        if !is_counted {
+            // It lies between two windows.
+            self.books.filtered += 1;
         }
     }
 
@@ -562,11 +576,26 @@ impl Machine {
 
 fn new_windows(window: &Tumbling, options: &MachineOptions) -> Windows {
     Windows::new(
-        millis(window),
+        (millis(window), step(window)),
         options.lateness_ms,
         options.groups_max,
         options.partitions,
     )
+}
+
+/// From one window's start to the next one's, ms.
+fn step(window: &Tumbling) -> i64 {
+    match window.shape {
+        WindowShape::Hop { step } => crate::query::window::millis(step),
+        WindowShape::Tumble | WindowShape::Session => millis(window),
+    }
+}
+
+/// Start and end of the first window that `time` lies in.
+fn bounds(window: &Tumbling, time: i64) -> Option<(i64, i64)> {
+    let length = millis(window);
+    let start = starts(length, step(window), time).next()?;
+    Some((start, start.saturating_add(length)))
 }
 
 fn millis(window: &Tumbling) -> i64 {

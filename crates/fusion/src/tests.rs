@@ -1,6 +1,7 @@
 //! Statement tests as data files, and properties over random events.
 
 mod cases;
+mod chains;
 mod cookbook;
 mod engine;
 mod epl;
@@ -8,4 +9,5 @@ pub mod house;
 mod life;
 mod outputs;
 mod properties;
+mod queries;
 mod speed;

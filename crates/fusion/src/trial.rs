@@ -15,7 +15,7 @@
 //! ends with `end` too:
 //!
 //! ```text
-//! row MS STATEMENT new|old {…}   statements are numbered from 0
+//! row MS STATEMENT new|old {…}   with the row's time; statements are numbered from 0
 //! error STATEMENT TEXT           it does not compile, or an event could not be computed with
 //! ```
 
@@ -31,7 +31,7 @@ use crate::json::Scanner;
 use crate::limits::{GROUPS_MAX, TRIAL_ROWS_MAX};
 use crate::machine::{Machine, MachineOptions};
 use crate::output::Output;
-use crate::plan::{Plan, Sink, Source};
+use crate::plan::{OnError, Plan, Sink, Source};
 use crate::sql;
 use crate::value::Value;
 
@@ -129,6 +129,10 @@ impl Trial {
             }
         };
         self.statements.push(tried);
+        // Time begins for it now.
+        if let Some(tried) = &mut self.statements[number] {
+            tried.machine.on_clock(UnixMillis(self.now), &mut tried.out);
+        }
     }
 
     fn move_clock(&mut self, now: i64) {
@@ -159,8 +163,13 @@ impl Trial {
                 let Some(tried) = &mut self.statements[number] else {
                     continue;
                 };
-                if tried.plan.sources().contains(&&source) {
-                    tried.apply(&name, &payload, self.now);
+                let place = tried
+                    .plan
+                    .sources()
+                    .iter()
+                    .position(|known| **known == source);
+                if let Some(place) = place {
+                    tried.apply(place, &name, &payload, self.now);
                     self.take_rows(number, &mut waiting);
                 }
             }
@@ -173,9 +182,11 @@ impl Trial {
         };
         let out = std::mem::take(&mut tried.out);
         let sink = tried.plan.sink.clone();
-        for text in out.texts() {
+        for (text, row) in out.texts().zip(&out.rows) {
+            let kind = if row.is_old { "old" } else { "new" };
+            let time = row.timestamp.0;
             let row = String::from_utf8_lossy(text).into_owned();
-            self.say(format!("row {} {number} new {row}", self.now));
+            self.say(format!("row {time} {number} {kind} {row}"));
             if let Some(Sink::Stream(name)) = &sink {
                 waiting.push_back((name.clone(), row));
             }
@@ -184,7 +195,7 @@ impl Trial {
 }
 
 impl Tried {
-    fn apply(&mut self, name: &str, payload: &str, now: i64) {
+    fn apply(&mut self, place: usize, name: &str, payload: &str, now: i64) {
         let mut values: Vec<Value<'_>> = Vec::new();
         let scanned = self.scanner.scan(payload.as_bytes(), &mut values);
         let event = Event {
@@ -196,7 +207,8 @@ impl Tried {
             timestamp: UnixMillis(now),
         };
         let values = scanned.as_ref().map(|()| values.as_slice());
-        self.machine.on_event(&event, values, &mut self.out);
+        self.machine
+            .on_source_event(place, &event, values, &mut self.out);
     }
 }
 
@@ -232,5 +244,5 @@ const OPTIONS: MachineOptions = MachineOptions {
     partitions: 1,
     close_delay_ms: 0,
     idle_ms: 0,
-    on_error: crate::plan::OnError::Drop,
+    on_error: OnError::Drop,
 };

@@ -22,6 +22,7 @@ use mqtt::{MqttError, Qos, Server};
 use streams::{EventStore, ProduceBatch, ProducerSequence, Record, StreamsError};
 use tokio_util::sync::CancellationToken;
 
+use crate::chains::Chains;
 use crate::feed::Feed;
 use crate::lane::{Lane, LaneState, Sequence, Target, encode};
 use crate::limits::{
@@ -38,6 +39,8 @@ pub struct Writer {
     pub lane: Arc<Lane>,
     /// Its source.
     pub feed: Arc<Feed>,
+    /// Where rows for internal streams go.
+    pub chains: Arc<Chains>,
     /// The event store.
     pub store: Arc<dyn EventStore>,
     /// The MQTT server, where there is one.
@@ -159,6 +162,9 @@ impl Writer {
         is_closing: bool,
     ) -> Result<Turn, Option<UnixMillis>> {
         let now = self.clock.now();
+        if self.lane.inserts() && !is_closing {
+            self.insert_due(now);
+        }
         let mut state = self.lane.state.lock();
         let LaneState {
             machine,
@@ -170,6 +176,7 @@ impl Writer {
             waiting_since,
             is_sending,
             meter,
+            routed,
             ..
         } = &mut *state;
         let at = Instant::now();
@@ -191,6 +198,7 @@ impl Writer {
             return Err(next);
         }
         let output = std::mem::take(output);
+        *routed = 0;
         let since = waiting_since.take().unwrap_or(at);
         if machine.is_suspended() && self.lane.keeps_outbox() {
             // It starts over from its last checkpoint and will compute these rows again.
@@ -219,6 +227,24 @@ impl Writer {
             since,
             checkpoint,
         })
+    }
+
+    /// Does what is due by the clock and passes its rows on to internal streams.
+    fn insert_due(&self, now: UnixMillis) {
+        let _gate = self.chains.enter();
+        {
+            let mut state = self.lane.state.lock();
+            let LaneState {
+                machine,
+                output,
+                is_caught_up,
+                ..
+            } = &mut *state;
+            if *is_caught_up && machine.next_clock().is_some_and(|due| due <= now) {
+                machine.on_clock(now, output);
+            }
+        }
+        self.chains.flow(std::slice::from_ref(&self.lane));
     }
 
     /// Says that the sinks have all rows that were taken.
@@ -300,6 +326,11 @@ impl Writer {
             match self.lane.targets[index].clone() {
                 Target::Mqtt(topic) => self.publish(&topic, &output, part).await?,
                 Target::Http(url) => self.post(&url, &output, part).await?,
+                // It had them before the next event was taken.
+                Target::Stream(_) => {
+                    let events = output.rows.iter().map(|row| row.events).sum();
+                    self.delivered((output.rows.len() as u64, events), 0, part);
+                }
                 Target::Kafka { topic, partition } => {
                     // Every topic counts the same rows by the same sequences.
                     if self.sequence.producer_id == before.producer_id {

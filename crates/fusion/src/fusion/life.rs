@@ -17,7 +17,7 @@ use crate::formats::Format;
 use crate::lane::{Lane, Sequence, encode};
 use crate::limits::{LAG_WAIT, REPLACE_WAIT, TAIL_WAIT_MAX};
 use crate::output::Output;
-use crate::plan::{Plan, Source, Stage};
+use crate::plan::{Plan, Stage};
 use crate::statement::{Definition, NewStatement, ReplacedState, Replacement, StatementInfo};
 use crate::tap::{Tail, Tap};
 
@@ -69,8 +69,8 @@ impl Fusion {
                 FusionError::Refused(format!("the statement could not be started: {why}"))
             })?;
             self.change(&statement, false).await?;
-            let is_mqtt = matches!(running.lane.plan.source, Source::Mqtt(_));
-            running.lane.state.lock().is_caught_up = is_mqtt;
+            let reads_records = running.lane.plan.kafka_topics().next().is_some();
+            running.lane.state.lock().is_caught_up = !reads_records;
             self.join(&mut sources, running)?;
             // Windows may have ended meanwhile.
             running.lane.wake.notify_one();
@@ -185,7 +185,7 @@ impl Fusion {
         let mut ends = std::collections::HashMap::new();
         for (info, lane) in infos.iter_mut().zip(lanes) {
             let Some(lane) = lane else { continue };
-            let Source::Kafka(topic) = &lane.plan.source else {
+            let Some(topic) = lane.plan.kafka_topics().next() else {
                 continue;
             };
             if !ends.contains_key(topic) {
@@ -193,7 +193,7 @@ impl Fusion {
                     continue;
                 };
                 let asked = tokio::time::timeout_at(deadline, self.store.topic(&name)).await;
-                ends.insert(topic.clone(), asked.ok().and_then(Result::ok));
+                ends.insert(topic.to_owned(), asked.ok().and_then(Result::ok));
             }
             let Some(Some(known)) = ends.get(topic) else {
                 continue;
@@ -247,13 +247,16 @@ impl Fusion {
 
     /// Joins a lane to its source again.
     fn join(&self, sources: &mut Sources, running: &Running) -> Result<(), FusionError> {
-        let feed = self.feed(sources, &running.key);
-        feed.join([running.lane.clone()]);
-        if !sources.open.contains_key(&running.key) {
-            let input = self.open_source(&running.key, &feed)?;
-            let open = super::OpenSource { feed, input };
-            sources.open.insert(running.key.clone(), open);
+        for key in std::iter::once(&running.key).chain(&running.more) {
+            let feed = self.feed(sources, key);
+            feed.join([running.lane.clone()]);
+            if !sources.open.contains_key(key) {
+                let input = self.open_source(key, &feed)?;
+                let open = super::OpenSource { feed, input };
+                sources.open.insert(key.clone(), open);
+            }
         }
+        self.chains.join(&running.lane);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use streams::StreamsError;
 use super::{Fusion, Prepared, compile, effective_sinks};
 use crate::error::FusionError;
 use crate::limits::RETRY_WAIT;
-use crate::plan::{Plan, Sink, Source};
+use crate::plan::{Plan, Sink};
 use crate::statement::Definition;
 use crate::store::Recovered;
 
@@ -121,7 +121,7 @@ async fn start_later(fusion: Weak<Fusion>, mut away: Vec<Recovered>) {
 fn needs_store(definition: &Definition, plan: &Plan) -> bool {
     let sinks = effective_sinks(definition, plan).unwrap_or_default();
     let writes = sinks.iter().any(|sink| matches!(sink, Sink::Kafka(_)));
-    writes || matches!(plan.source, Source::Kafka(_))
+    writes || plan.kafka_topics().next().is_some()
 }
 
 /// Why the event store is away, if that is the error.

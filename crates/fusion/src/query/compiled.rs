@@ -5,10 +5,11 @@ use std::sync::Arc;
 use crate::aggregate::Windowed;
 use crate::expression::Expression;
 use crate::plan::{
-    Aggregate, Column, OUTPUT_COUNT_FIRST, OutputEvery, OutputKind, Plan, Query, Shape, Slot,
-    SlotField, Stage,
+    Aggregate, Column, OUTPUT_COUNT_FIRST, OutputEvery, OutputKind, Plan, Query, Recognize, Shape,
+    Slot, SlotField, Stage, WindowShape,
 };
 use crate::query::layout::Layout;
+use crate::query::recognize::{PROGRAM_MAX, Program};
 use crate::row::prefixes;
 
 /// The static side of a query.
@@ -30,6 +31,8 @@ pub struct Compiled {
     pub keeps_latest: bool,
     /// Groups whose events have all left are told on.
     pub keeps_groups: bool,
+    /// The program of a row pattern; empty for others.
+    pub program: Program,
     /// Nothing that enters ever leaves.
     pub is_forever: bool,
 }
@@ -79,6 +82,10 @@ impl Compiled {
             layout: Layout::new(query),
             prefixes: prefixes(&plan.columns),
             kind,
+            program: match &query.shape {
+                Shape::Recognize(recognize) => Program::new(&recognize.pattern)?,
+                _ => Program::default(),
+            },
             keeps_groups: query
                 .output
                 .as_ref()
@@ -113,9 +120,24 @@ impl Compiled {
 /// # Errors
 /// The first thing that this version does not run.
 pub fn check(plan: &Plan) -> Result<(), String> {
-    let Stage::Query(query) = &plan.stage else {
-        return Ok(());
+    let query = match &plan.stage {
+        Stage::Query(query) => query,
+        Stage::Create(_) => return Err(NO_TABLES.to_owned()),
+        Stage::PerEvent {
+            window: Some(window),
+        }
+        | Stage::Windowed { window, .. }
+            if window.shape == WindowShape::Session =>
+        {
+            return Err("session windows are not run: write a TUMBLE or HOP window".to_owned());
+        }
+        Stage::PerEvent { .. } | Stage::Windowed { .. } => return Ok(()),
     };
+    match &query.shape {
+        Shape::On(_) => return Err(NO_TABLES.to_owned()),
+        Shape::Recognize(recognize) => check_recognize(recognize)?,
+        Shape::Events { .. } | Shape::Pattern(_) => {}
+    }
     let fields = plan.fields.len();
     for slot in &query.slots {
         if let Slot::Event { field, .. } | Slot::History { field, .. } = slot
@@ -146,6 +168,24 @@ pub fn check(plan: &Plan) -> Result<(), String> {
     }
     Ok(())
 }
+
+fn check_recognize(recognize: &Recognize) -> Result<(), String> {
+    if recognize.interval.is_some() {
+        return Err(
+            "a row pattern has no INTERVAL here: write a condition on the rows' times".to_owned(),
+        );
+    }
+    if Program::new(&recognize.pattern).is_none() {
+        return Err(format!(
+            "the row pattern has more than {PROGRAM_MAX} parts: repeat fewer times"
+        ));
+    }
+    Ok(())
+}
+
+/// What to do without named windows and tables.
+const NO_TABLES: &str = "named windows and tables are not run: insert into a stream, and give each \
+                         statement on it the window it needs";
 
 fn is_batch(view: &crate::plan::View) -> bool {
     use crate::plan::View;

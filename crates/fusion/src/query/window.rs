@@ -62,13 +62,6 @@ impl Delta {
     pub fn is_empty(&self) -> bool {
         self.new.is_empty() && self.old.is_empty() && !self.is_forced
     }
-
-    /// Takes over what another adds.
-    pub fn append(&mut self, other: &mut Delta) {
-        self.new.append(&mut other.new);
-        self.old.append(&mut other.old);
-        self.is_forced |= other.is_forced;
-    }
 }
 
 impl<'a> Reading<'a> {
@@ -83,10 +76,7 @@ impl<'a> Reading<'a> {
         self.layout
             .of_row(&row, &crate::query::layout::Around::NONE, &mut values);
         let scope = self.layout.scope(&values);
-        with(&|expression| {
-            let value = crate::query::layout::owned(&expression.evaluate(&scope));
-            value
-        })
+        with(&|expression| crate::query::layout::owned(&expression.evaluate(&scope)))
     }
 
     /// The row in which only this alias stands for something.
@@ -572,5 +562,5 @@ pub fn decode_time(from: &mut Decoder<'_>) -> Option<Option<i64>> {
 
 /// The end of the batch that `now` lies in; one that begins now lasts its whole length.
 fn batch_end(now: i64, reference: i64, length: i64) -> i64 {
-    now + length - (now - reference).rem_euclid(length)
+    now.saturating_add(length - now.saturating_sub(reference).rem_euclid(length))
 }

@@ -40,7 +40,6 @@ public class EsperScripts {
     private final Configuration configuration = new Configuration();
     private final EPRuntime runtime;
     private long base = 0;
-    private long now = 0;
     private int statements = 0;
 
     private EsperScripts() {
@@ -80,8 +79,8 @@ public class EsperScripts {
                     deploy(rest);
                     break;
                 case "time":
-                    now = Long.parseLong(rest);
-                    runtime.getEventService().advanceTime(base + now);
+                    // Stops at every instant at which something is due, as a clock does.
+                    runtime.getEventService().advanceTimeSpan(base + Long.parseLong(rest));
                     break;
                 case "event":
                     send(rest);
@@ -101,9 +100,12 @@ public class EsperScripts {
     private void start() {
         long shown = runtime.getEventService().getCurrentTime();
         base = (shown / DAY + 1) * DAY;
-        now = 0;
         statements = 0;
         runtime.getEventService().advanceTime(base);
+    }
+
+    private long now() {
+        return runtime.getEventService().getCurrentTime() - base;
     }
 
     private void deploy(String text) throws Exception {
@@ -115,7 +117,7 @@ public class EsperScripts {
             EPDeployment deployment = runtime.getDeploymentService().deploy(compiled);
             for (EPStatement statement : deployment.getStatements()) {
                 statement.addListener((added, removed, s, r) -> {
-                    out.println("call " + now + " " + number);
+                    out.println("call " + now() + " " + number);
                     rows(number, "new", added);
                     rows(number, "old", removed);
                 });
@@ -139,7 +141,7 @@ public class EsperScripts {
                 json.append(':');
                 value(json, row.get(name));
             }
-            out.println("row " + now + " " + number + " " + kind + " " + json.append('}'));
+            out.println("row " + now() + " " + number + " " + kind + " " + json.append('}'));
         }
     }
 

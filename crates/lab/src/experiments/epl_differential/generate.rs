@@ -484,7 +484,10 @@ fn numeric(rng: &mut Rng, depth: u32) -> String {
         3 => format!("({x} / {})", number(rng, 1, 5)),
         4 => format!("({x} % {})", number(rng, 2, 5)),
         5 => format!("coalesce(a, {})", number(rng, 0, 5)),
-        6 => format!("case when {} then {x} else {y} end", truth(rng, depth - 1)),
+        6 => format!(
+            "(case when {} then {x} else {y} end)",
+            truth(rng, depth - 1)
+        ),
         _ => format!("max({x}, {y})"),
     }
 }
@@ -537,7 +540,7 @@ fn text(rng: &mut Rng, depth: u32) -> String {
         2 => format!("({} || {})", text(rng, depth - 1), text(rng, depth - 1)),
         3 => "k.toUpperCase()".to_owned(),
         _ => format!(
-            "case when {} then {} end",
+            "(case when {} then {} end)",
             truth(rng, 1),
             text(rng, depth - 1)
         ),

@@ -11,6 +11,7 @@ use base::Rng;
 
 use crate::esper::{ESPER, Esper};
 use crate::experiment::{Experiment, LabError, Measure, Outcome, Setting};
+use crate::kafka::cache_folder;
 use crate::limits::SCRIPTS_MAX;
 use crate::process::Measured;
 
@@ -26,7 +27,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         and run twice: by `thalweg statements try`, and on Esper 9.0.0 with an external clock in a \
         process of its own. Per statement the sequence of rows must be the same: instant, whether a \
         row is new or old, and every column; doubles may differ by 1e-9 of their size. What differs \
-        is written to `differences.txt` beside the report with both outcomes.",
+        is written to `epl-differences.txt` in the lab's cache folder with both outcomes.",
     peer: Some(ESPER),
     measures,
     run,
@@ -49,6 +50,11 @@ fn run(setting: &Setting) -> Result<Outcome, LabError> {
         .iter()
         .filter(|family| setting.wants(family.name))
         .collect();
+    if wanted.is_empty() {
+        let names: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
+        let message = format!("no family is called so: there are {}", names.join(", "));
+        return Err(LabError::Usage(message));
+    }
     let count = if setting.quick { QUICK } else { FULL };
     let scripts: Vec<(&Family, String)> = (0..count)
         .map(|index| {
@@ -66,7 +72,7 @@ fn run(setting: &Setting) -> Result<Outcome, LabError> {
     std::fs::write(&file, text).map_err(LabError::system("cannot write the scripts"))?;
     let theirs = Esper::fetch(setting.folder())?.run(&file, setting.folder())?;
     let ours = ours(setting, &file)?;
-    report(setting, &scripts, &theirs, &ours)
+    report(&scripts, &theirs, &ours)
 }
 
 fn ours(setting: &Setting, scripts: &Path) -> Result<String, LabError> {
@@ -75,12 +81,7 @@ fn ours(setting: &Setting, scripts: &Path) -> Result<String, LabError> {
     Measured::start("thalweg", &mut command, setting.folder())?.finish(SCRIPTS_MAX)
 }
 
-fn report(
-    setting: &Setting,
-    scripts: &[(&Family, String)],
-    theirs: &str,
-    ours: &str,
-) -> Result<Outcome, LabError> {
+fn report(scripts: &[(&Family, String)], theirs: &str, ours: &str) -> Result<Outcome, LabError> {
     let (theirs, ours) = (outcomes(theirs), outcomes(ours));
     if theirs.len() != scripts.len() || ours.len() != scripts.len() {
         return Err(LabError::Failed(format!(
@@ -118,7 +119,7 @@ fn report(
         }
         compared += 1.0;
     }
-    let differences: PathBuf = setting.path("differences.txt");
+    let differences: PathBuf = cache_folder()?.join("epl-differences.txt");
     std::fs::write(&differences, text).map_err(LabError::system("cannot write the differences"))?;
     outcome.add(SCRIPTS, compared);
     outcome.add(DIFFERENT, different_scripts);
