@@ -106,7 +106,7 @@ impl Gatekeeping<'_> {
             && policy.is_none()
             && self.tls.client_auth == ClientAuth::None
             && *rates == RatesConfig::default();
-        (!is_open).then(|| GuardSettings {
+        (!is_open).then_some(GuardSettings {
             logins: self.security.logins,
             policy,
             clients_per_user_max: rates.clients_per_user_max,

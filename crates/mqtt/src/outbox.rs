@@ -286,7 +286,7 @@ impl Outbox {
             _ => self.free_id(),
         };
         let is_expired = message.expires.is_some_and(|at| at <= now);
-        if !is_expired && qos == Qos::ExactlyOnce && next.number != 0 {
+        if !is_expired && qos != Qos::AtMostOnce && next.number != 0 {
             let number = next.number;
             if let Err(error) = store.put(Change::Sent {
                 session,
@@ -295,7 +295,8 @@ impl Outbox {
             }) {
                 return Err((next, error));
             }
-            self.out_after_journal = true;
+            // A QoS 1 message that comes again under another identifier does no harm.
+            self.out_after_journal |= qos == Qos::ExactlyOnce;
         }
         let went =
             !is_expired && self.write(outgoing(&message, &grant, qos, retain, false, id, now));

@@ -18,7 +18,7 @@
 //! | 9 exactly-once identifier taken | session u64, packet id u16 |
 //! | 10 exactly-once identifier released | session u64, packet id u16 |
 //! | 11 mark | none: its durability is that of all before it |
-//! | 12 sent | session u64, number u64, packet id u16: a QoS 2 message that may have arrived |
+//! | 12 sent | session u64, number u64, packet id u16: a message of QoS 1 or 2 that may have arrived |
 //! | 13 received | session u64, number u64: PUBREC came, so only PUBREL may follow |
 //!
 //! Version 1 is read as well: kinds 1 and 7 had neither expiry nor properties (7 was always

@@ -39,7 +39,6 @@ use tokio_util::sync::CancellationToken;
 use crate::codec::Version;
 use crate::config::MqttConfig;
 use crate::gate::Pass;
-use crate::message::Qos;
 use crate::outbox::{Inflight, Outbox, Queued};
 use crate::reason::ReasonCode;
 use crate::records::{Change, RecoveredSession, Subscription};
@@ -440,14 +439,12 @@ impl Session {
         for own in state.inflight.iter().filter(|i| i.queued.number != 0) {
             let number = own.queued.number;
             visit(own.queued.change(session))?;
-            if own.queued.qos == Qos::ExactlyOnce {
-                let id = own.id;
-                visit(Change::Sent {
-                    session,
-                    number,
-                    id,
-                })?;
-            }
+            let id = own.id;
+            visit(Change::Sent {
+                session,
+                number,
+                id,
+            })?;
             if own.received {
                 visit(Change::Received { session, number })?;
             }

@@ -399,7 +399,6 @@ struct Kept {
 }
 
 /// This installation's name in the paths of messages: made once, kept for ever.
-
 fn installation(dir: &Path) -> Result<Arc<str>, BridgeError> {
     let path = dir.join(ID_FILE);
     let file = |source| BridgeError::File {

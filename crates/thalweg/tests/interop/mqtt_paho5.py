@@ -67,7 +67,7 @@ assert nameless.properties.AssignedClientIdentifier
 nameless.close()
 
 publisher = Client("p5")
-subscriber = Client("s5", clean=False, SessionExpiryInterval=60, ReceiveMaximum=2, TopicAliasMaximum=3)
+subscriber = Client("s5", clean=False, SessionExpiryInterval=60, ReceiveMaximum=2)
 assert subscriber.subscribe("five/#", SubscribeOptions(qos=2), SubscriptionIdentifier=9) == [2]
 user = [("b", "1"), ("a", "2"), ("b", "3")]
 for qos in (0, 1, 2):

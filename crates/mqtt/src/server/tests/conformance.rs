@@ -126,7 +126,5 @@ tests of `crates/mqtt` that provoke it, or the reason why none can. The words ar
 the standards' own are what counts. This page is written from the tables in
 `crates/mqtt/src/server/tests/conformance/`, and a test compares the two.
 
-Known deviations: after a restart of the server a message of QoS 1 that was not acknowledged comes
-again without DUP and under a new packet identifier (QoS 2 keeps both); wills of clients that were
-connected when the server stopped are not published.
+Known deviation: wills of clients that were connected when the server stopped are not published.
 ";

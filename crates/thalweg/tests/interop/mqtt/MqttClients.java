@@ -120,7 +120,6 @@ public class MqttClients {
         var options = new org.eclipse.paho.mqttv5.client.MqttConnectionOptions();
         options.setCleanStart(false);
         options.setSessionExpiryInterval(expiry);
-        options.setTopicAliasMaximum(8);
         check(client.connectWithResult(options).getSessionPresent(), present);
         return client;
     }

@@ -132,7 +132,7 @@ pub(in crate::server) async fn the_server_says_that_it_stops() {
 #[tokio::test]
 pub(in crate::server) async fn what_was_not_acknowledged_comes_again_in_order_with_its_identifier()
 {
-    let running = Running::start(MqttConfig::default()).await;
+    let mut running = Running::start(MqttConfig::default()).await;
     let mut keeper = Connect::kept("k", 60).go(running.port).await;
     keeper.subscribe5(&[], &[("k", 2)]).await;
     let mut publisher = Connect::new("p").go(running.port).await;
@@ -151,13 +151,18 @@ pub(in crate::server) async fn what_was_not_acknowledged_comes_again_in_order_wi
     }
     // While the link stands nothing is sent again.
     keeper.expect_nothing().await;
-    drop(keeper);
-    let mut keeper = Connect::kept("k", 60).go(running.port).await;
-    for (id, payload) in sent {
-        let got = keeper.got().await;
-        assert!(got.is_dup());
-        assert_eq!((got.id, got.payload), (id, payload));
+    for is_restarted in [false, true] {
+        drop(keeper);
+        if is_restarted {
+            running = running.restart(MqttConfig::default()).await;
+        }
+        keeper = Connect::kept("k", 60).go(running.port).await;
+        for (id, payload) in &sent {
+            let got = keeper.got().await;
+            assert!(got.is_dup());
+            assert_eq!((got.id, &got.payload), (*id, payload));
+        }
+        keeper.expect_nothing().await;
     }
-    keeper.expect_nothing().await;
     running.stop().await;
 }
