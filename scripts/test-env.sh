@@ -18,6 +18,7 @@ need_go
 need node nodejs
 need npm npm
 need chromium chromium
+need yaz-marcdump yaz
 need python3 python3
 # The fleet's registry is tested on both. Debian keeps their servers off everybody's PATH.
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null 2>&1 ||
@@ -42,6 +43,17 @@ python_clients() {
     python3 -m venv "$env_dir/venv" &&
         "$env_dir/venv/bin/pip" install --quiet --disable-pip-version-check \
             -r crates/thalweg/tests/interop/requirements.txt
+}
+
+# Records of the Library of Congress and files of bad records: pymarc's source package has them.
+marc_files() {
+    rm -rf "$env_dir/marc" && mkdir "$env_dir/marc" &&
+        "$env_dir/venv/bin/pip" download --quiet --disable-pip-version-check --no-deps \
+            --no-binary pymarc -d "$env_dir/marc" pymarc==5.4.0 &&
+        tar -xzf "$env_dir/marc/pymarc-5.4.0.tar.gz" -C "$env_dir/marc" --strip-components=1 \
+            pymarc-5.4.0/BooksAll.2016.part01.utf8 pymarc-5.4.0/test &&
+        mv "$env_dir/marc/BooksAll.2016.part01.utf8" "$env_dir/marc/books.mrc" &&
+        rm "$env_dir/marc/pymarc-5.4.0.tar.gz"
 }
 
 kafka_clients() {
@@ -105,6 +117,7 @@ console_packages() {
 
 schemas_dir=crates/thalweg/tests/interop/schemas
 step python_clients crates/thalweg/tests/interop/requirements.txt
+step marc_files crates/thalweg/tests/interop/requirements.txt
 step kafka_clients crates/thalweg/tests/interop/kafka/pom.xml
 step kafka_broker crates/lab/src/load/kafka.pom.xml
 step kafka_3_client crates/thalweg/tests/interop/kafka-3.9/pom.xml

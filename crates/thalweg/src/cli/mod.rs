@@ -167,7 +167,7 @@ enum Command {
     Tenants(tenants::Command),
     /// Load a file of records for a tenant and watch it to its end.
     Import(import::Args),
-    /// List, show and cancel import jobs.
+    /// List, show, steer and retry import jobs.
     #[command(subcommand)]
     Imports(import::JobsCommand),
     /// Check or print the event store of a data folder that no process has open.

@@ -30,6 +30,7 @@ mod harness;
 mod hostile;
 mod house;
 mod imports;
+mod imports_marc;
 mod kafka;
 mod kafka_broker;
 mod kafka_cluster;

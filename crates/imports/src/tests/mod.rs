@@ -1,5 +1,8 @@
 //! Jobs as a whole: over HTTP, on the embedded store, through crashes.
 
+mod sinks;
+mod steering;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -62,6 +65,42 @@ impl Service {
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, serde_json::from_slice(&body).unwrap())
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        let (status, answer) = self.call("GET", path, Body::empty()).await;
+        assert_eq!(status, 200, "{path}: {answer}");
+        answer
+    }
+
+    async fn post(&self, path: &str) -> (u16, Value) {
+        self.call("POST", path, Body::empty()).await
+    }
+
+    async fn bytes(&self, path: &str) -> Vec<u8> {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), 200, "{path}");
+        response
+            .into_body()
+            .collect()
+            .await
+            .unwrap()
+            .to_bytes()
+            .to_vec()
+    }
+
+    async fn text(&self, path: &str) -> String {
+        String::from_utf8(self.bytes(path).await).unwrap()
+    }
+
+    /// Waits until the search index has seen everything.
+    async fn indexed(&self) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.imports.core.registry.queued_count().await.unwrap() > 0 {
+            assert!(Instant::now() < deadline, "the index is not filled");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// Creates a job and answers its id.
@@ -411,9 +450,9 @@ async fn requests_that_cannot_be_are_refused_with_what_to_do() {
     let cases = [
         (
             "POST",
-            "/api/v1/imports?format=csv",
+            "/api/v1/imports?format=odt",
             400,
-            "use jsonl or marc",
+            "use one of jsonl, marc, marcxml, marcjson, csv",
         ),
         (
             "POST",

@@ -13,20 +13,19 @@
 //!
 //! Batches in doubt are never given up: Message Timeout bounds one try, not all.
 
+mod kind;
+mod state;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
 use regex::Regex;
-use serde::{Deserialize, Serialize};
 
-use super::kafka_properties::{
-    PASSWORD, SASL_MECHANISM, SECURITY_PROTOCOL, SSL_CONTEXT, USERNAME, brokers, security,
-};
-use super::{
-    Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
-    RelationshipKind, Settings, Shape,
-};
+pub(super) use self::kind::KIND;
+use self::state::{Doubt, ProducerState, ids, runs, to_bytes};
+use super::kafka_properties::{brokers, security};
+use super::{Next, Processor, ProcessorError, Settings};
 use crate::bulletins::Level;
 use crate::engine::Context;
 use crate::expression::{Expression, ExpressionError};
@@ -35,118 +34,6 @@ use crate::kafka::{self, BatchBuilder, Cluster, Codec, KafkaError, Outcome, Sent
 use crate::limits::{KAFKA_PARTITIONS_MAX, SESSION_FLOW_FILES_MAX};
 use crate::patterns;
 use crate::session::ProcessSession;
-
-/// The processor's definition.
-pub(super) const KIND: ProcessorKind = ProcessorKind {
-    name: "PublishKafka",
-    description: "Sends each FlowFile as a record, exactly once with a broker that knows \
-                  idempotent producers (Kafka, Thalweg).",
-    properties: &[
-        PropertyKind::new("Known Brokers", "Addresses host:port, separated by commas.")
-            .required()
-            .expressions(Expressions::Once),
-        PropertyKind::new("Topic Name", "Where records go.")
-            .required()
-            .expressions(Expressions::FlowFile),
-        PropertyKind::new(
-            "Client Name",
-            "As what the agent shows itself to the broker.",
-        )
-        .required()
-        .expressions(Expressions::Once),
-        PropertyKind::new(
-            "Kafka Key",
-            "The record's key; without one records go in turn.",
-        )
-        .expressions(Expressions::FlowFile),
-        PropertyKind::new(
-            "Delivery Guarantee",
-            "How many replicas have a record when it counts as sent: all (or -1), 1, or 0, which \
-             waits for no answer and may lose records.",
-        )
-        .default("1")
-        .allowed(&[
-            "all",
-            "-1",
-            "1",
-            "0",
-            "DELIVERY_REPLICATED",
-            "DELIVERY_ONE_NODE",
-            "DELIVERY_BEST_EFFORT",
-        ]),
-        PropertyKind::new(
-            "Batch Size",
-            "FlowFiles sent together at most. MiNiFi's default is 10; here what waits goes \
-             together up to Target Batch Payload Size.",
-        )
-        .default("10000")
-        .shape(Shape::Integer(1)),
-        PropertyKind::new(
-            "Target Batch Payload Size",
-            "Content bytes sent together at most.",
-        )
-        .default("512 KB")
-        .shape(Shape::Size),
-        PropertyKind::new(
-            "Queue Buffering Max Time",
-            "How long a batch that is not full waits for more.",
-        )
-        .default("5 millis")
-        .shape(Shape::Duration),
-        PropertyKind::new(
-            "Message Timeout",
-            "Longest wait for a broker's answer to one try.",
-        )
-        .default("30 sec")
-        .shape(Shape::Duration),
-        PropertyKind::new(
-            "Request Timeout",
-            "Longest time that a broker may wait for its replicas; Message Timeout bounds it.",
-        )
-        .default("10 sec")
-        .shape(Shape::Duration),
-        PropertyKind::new("Queue Max Message", "A further bound of Batch Size.")
-            .shape(Shape::Integer(1)),
-        PropertyKind::new(
-            "Queue Max Buffer Size",
-            "A further bound of Target Batch Payload Size.",
-        )
-        .shape(Shape::Size),
-        PropertyKind::new("Compress Codec", "How the records of a batch are packed.")
-            .default("none")
-            .allowed(&["none", "gzip", "snappy", "lz4", "zstd"]),
-        PropertyKind::new(
-            "Attributes to Send as Headers",
-            "Regular expression over whole names of attributes that become headers.",
-        ),
-        PropertyKind::new(
-            "Fail empty flow files",
-            "Whether a FlowFile without content fails, such as an empty line of a file; \
-             otherwise it is an empty record.",
-        )
-        .default("true")
-        .shape(Shape::Flag),
-        SECURITY_PROTOCOL,
-        SASL_MECHANISM,
-        USERNAME,
-        PASSWORD,
-        SSL_CONTEXT,
-    ],
-    dynamic: Dynamic::None,
-    relationships: &[
-        RelationshipKind {
-            name: "success",
-            description: "FlowFiles that the broker has.",
-        },
-        RelationshipKind {
-            name: "failure",
-            description: "FlowFiles that the broker will never take: too large, no such topic.",
-        },
-    ],
-    writes: &[],
-    input: Input::Required,
-    make: |settings| PublishKafka::new(settings).map(|made| Box::new(made) as _),
-};
 
 struct PublishKafka {
     topic: Expression,
@@ -165,30 +52,6 @@ struct PublishKafka {
     /// What is on record; read at the first trigger.
     state: Option<ProducerState>,
     turn: i32,
-}
-
-/// What must be remembered over a crash.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct ProducerState {
-    version: u8,
-    producer: Option<(i64, i16)>,
-    /// The next sequence of each partition.
-    next: BTreeMap<String, BTreeMap<i32, i32>>,
-    /// Batches that may or may not have been stored.
-    doubt: Vec<Doubt>,
-    /// FlowFiles that the broker has under an earlier producer id and that still wait for their
-    /// commit: not to be sent again.
-    #[serde(default)]
-    stored: Vec<(u64, u64)>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Doubt {
-    topic: String,
-    partition: i32,
-    first_sequence: i32,
-    /// FlowFiles in their order, as runs: first id and count.
-    runs: Vec<(u64, u64)>,
 }
 
 /// A batch and the FlowFiles in it.
@@ -667,28 +530,6 @@ impl Processor for PublishKafka {
         self.record(context, session, &mut pending)?;
         self.deliver(context, session, pending)
     }
-}
-
-/// The ids of runs: first id and count.
-fn ids(runs: &[(u64, u64)]) -> impl Iterator<Item = FlowFileId> {
-    runs.iter()
-        .flat_map(|(first, count)| (*first..first + count).map(FlowFileId))
-}
-
-fn runs(flow_files: &[FlowFile]) -> Vec<(u64, u64)> {
-    let mut runs: Vec<(u64, u64)> = Vec::new();
-    for flow_file in flow_files {
-        let id = flow_file.id().0;
-        match runs.last_mut() {
-            Some((first, count)) if *first + *count == id => *count += 1,
-            _ => runs.push((id, 1)),
-        }
-    }
-    runs
-}
-
-fn to_bytes(state: &ProducerState) -> Bytes {
-    Bytes::from(serde_json::to_vec(state).expect("plain numbers and texts are always JSON"))
 }
 
 fn unreachable_broker(error: KafkaError) -> ProcessorError {

@@ -2,7 +2,10 @@
 //!
 //! They lie in the data folder, since the agent may not be allowed to write anywhere else:
 //! `c2.properties` for good, `c2-once.properties` for the next start alone. Both win over the
-//! properties file; the command line wins over both.
+//! properties file; the command line wins over both. A change is on trial until the agent has come
+//! up with it, and is taken back if it does not ([`trial`]).
+
+mod trial;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,6 +17,8 @@ use crate::logs::Logs;
 use crate::secrets;
 use crate::supervisor::read;
 use crate::whole_file;
+
+pub(crate) use trial::{Trial, begin};
 
 /// The settings as the agent can tell them.
 #[derive(Clone, Default)]
@@ -30,6 +35,10 @@ pub(crate) struct Told {
     pub(crate) logs: Option<Logs>,
     /// Says whether the agent could start with these settings.
     pub(crate) check: Option<Check>,
+    /// A change that is to prove itself.
+    pub(crate) trial: Option<Arc<Trial>>,
+    /// Whether a change was taken back by this start.
+    pub(crate) is_withdrawn: bool,
 }
 
 /// Checks settings without making anything of them.
@@ -81,8 +90,9 @@ impl Told {
         }
     }
 
-    /// Puts changes on record for the next start.
+    /// Puts changes on record for the next start, which is a trial of them.
     pub(crate) fn record(&self, changes: &[Change]) -> Result<(), AgentError> {
+        trial::open(&self.dir)?;
         for (file, persists) in [(LASTING, true), (ONCE, false)] {
             let path = self.dir.join(file);
             let mut all = parse(&path)?;
@@ -92,30 +102,29 @@ impl Told {
             if all == before {
                 continue;
             }
-            let lines: String = all.iter().map(|(k, v)| format!("{k}={v}\n")).collect();
-            let text = format!("# Set by the control plane.\n{lines}");
-            whole_file::write(&path, text.as_bytes()).map_err(|source| AgentError::File {
-                action: "write",
-                path,
-                source,
-            })?;
+            write(&path, &all)?;
         }
         Ok(())
     }
 }
 
 /// What the control plane set, for a start: what was for one start alone is used up by this.
-pub(crate) fn overlay(dir: &Path) -> Result<Overlay, AgentError> {
+fn overlay(dir: &Path) -> Result<Overlay, AgentError> {
     let mut all = parse(&dir.join(LASTING))?;
     let once = dir.join(ONCE);
     all.extend(parse(&once)?);
-    match fs::remove_file(&once) {
+    remove(&once)?;
+    Ok(all)
+}
+
+fn remove(path: &Path) -> Result<(), AgentError> {
+    match fs::remove_file(path) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(AgentError::File {
             action: "remove",
-            path: once,
+            path: path.to_owned(),
             source,
         }),
-        _ => Ok(all),
+        _ => Ok(()),
     }
 }
 
@@ -124,12 +133,12 @@ pub(crate) fn lasting(dir: &Path) -> Option<PathBuf> {
     Some(dir.join(LASTING)).filter(|path| path.exists())
 }
 
-/// Forgets what the control plane set for good: the agent did not start with it.
-pub(crate) fn withdraw(dir: &Path) -> Result<(), AgentError> {
-    let path = dir.join(LASTING);
-    fs::rename(&path, dir.join(WITHDRAWN)).map_err(|source| AgentError::File {
-        action: "rename",
-        path,
+fn write(path: &Path, all: &Overlay) -> Result<(), AgentError> {
+    let lines: String = all.iter().map(|(k, v)| format!("{k}={v}\n")).collect();
+    let text = format!("# Set by the control plane.\n{lines}");
+    whole_file::write(path, text.as_bytes()).map_err(|source| AgentError::File {
+        action: "write",
+        path: path.to_owned(),
         source,
     })
 }
@@ -151,9 +160,6 @@ const LASTING: &str = "c2.properties";
 
 /// Settings for the next start alone.
 const ONCE: &str = "c2-once.properties";
-
-/// Settings with which the agent did not start.
-const WITHDRAWN: &str = "c2.properties.withdrawn";
 
 #[cfg(test)]
 mod tests {
@@ -185,8 +191,6 @@ mod tests {
             pairs(overlay(dir.path()).unwrap()),
             [pair("a", "1"), pair("c", "3")]
         );
-        withdraw(dir.path()).unwrap();
-        assert_eq!(overlay(dir.path()).unwrap(), Overlay::new());
     }
 
     #[test]

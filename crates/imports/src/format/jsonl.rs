@@ -1,8 +1,49 @@
 //! JSON Lines: one JSON value per line, taken as it stands.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use super::Framed;
+
+/// Finds the first line of `buffer`; an empty one is no record, but has a number, as in an editor.
+pub(super) fn frame(buffer: &[u8], at_start: bool, last: bool) -> Framed<'_> {
+    let end = match memchr::memchr(b'\n', buffer) {
+        Some(end) => end + 1,
+        None if last && buffer.is_empty() => return Framed::End,
+        None if last => buffer.len(),
+        None => return Framed::Incomplete,
+    };
+    let line = &buffer[..end];
+    let before = match line.strip_prefix(BYTE_ORDER_MARK) {
+        Some(_) if at_start => BYTE_ORDER_MARK.len(),
+        _ => 0,
+    };
+    if line[before..].trim_ascii().is_empty() {
+        return Framed::Blank {
+            len: end,
+            counts: true,
+        };
+    }
+    Framed::Record {
+        before,
+        bytes: &line[before..],
+        note: None,
+    }
+}
+
+/// A line's text without the blanks around it.
+///
+/// # Errors
+/// A sentence that says where it is not UTF-8.
+pub(super) fn text(line: &[u8]) -> Result<&str, Cow<'static, str>> {
+    let line = line.trim_ascii();
+    str::from_utf8(line).map_err(|error| {
+        let at = error.valid_up_to();
+        format!("the line is not UTF-8 from its byte {at}").into()
+    })
+}
 
 /// What a line says that the sink needs.
 #[derive(Debug, Default, PartialEq)]
@@ -17,13 +58,7 @@ pub(crate) struct LineFacts {
 ///
 /// # Errors
 /// A sentence that says why the line is no record.
-pub(crate) fn facts(line: &[u8], key_field: Option<&str>) -> Result<LineFacts, String> {
-    let text = str::from_utf8(line).map_err(|error| {
-        format!(
-            "the line is not UTF-8 from its byte {}",
-            error.valid_up_to()
-        )
-    })?;
+pub(crate) fn facts(text: &str, key_field: Option<&str>) -> Result<LineFacts, String> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let facts = Line { key_field }
         .deserialize(&mut deserializer)
@@ -92,13 +127,16 @@ impl<'de> Deserialize<'de> for Scalar {
     }
 }
 
+/// What some editors write before UTF-8 text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn keys_are_taken_as_they_are_written() {
-        let of = |line: &str| facts(line.as_bytes(), Some("id")).map(|facts| facts.key.unwrap());
+        let of = |line: &str| facts(line, Some("id")).map(|facts| facts.key.unwrap());
         assert_eq!(of(r#"{"a":{"id":1},"id":"x\u0041","b":[]}"#).unwrap(), "xA");
         assert_eq!(
             of(r#"{"id":123456789012345678901234567890}"#).unwrap(),
@@ -117,19 +155,19 @@ mod tests {
 
     #[test]
     fn lines_that_are_no_object_are_refused_with_the_reason() {
-        let reason = |line: &[u8]| facts(line, None).unwrap_err();
-        assert!(reason(b"{\"a\":").contains("EOF"), "{}", reason(b"{\"a\":"));
-        assert!(reason(b"{} {}").contains("trailing"));
-        assert!(reason(b"[1]").contains("object"));
-        assert!(reason(b"{\"a\":\"\xff\"}").contains("byte 6"));
+        let reason = |line: &str| facts(line, None).unwrap_err();
+        assert!(reason("{\"a\":").contains("EOF"), "{}", reason("{\"a\":"));
+        assert!(reason("{} {}").contains("trailing"));
+        assert!(reason("[1]").contains("object"));
+        assert!(text(b"{\"a\":\"\xff\"}").unwrap_err().contains("byte 6"));
         // Deep nesting is walked without recursion.
         let deep = format!("{{\"a\":{}{}}}", "[".repeat(200_000), "]".repeat(200_000));
-        assert_eq!(facts(deep.as_bytes(), None).unwrap(), LineFacts::default());
+        assert_eq!(facts(&deep, None).unwrap(), LineFacts::default());
     }
 
     #[test]
     fn a_title_is_kept() {
-        let found = facts(br#"{"title":"T","n":1}"#, None).unwrap();
+        let found = facts(r#"{"title":"T","n":1}"#, None).unwrap();
         assert_eq!(
             found,
             LineFacts {

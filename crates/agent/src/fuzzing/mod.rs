@@ -6,10 +6,13 @@ use bytes::Bytes;
 use crate::cron::Cron;
 use crate::definition::{Flow, seal};
 use crate::expression::{Expression, Scope};
+use crate::extensions;
 use crate::flowfile::Attributes;
 use crate::kafka;
+use crate::modbus;
 use crate::net::frames::{Frames, Framing};
 use crate::parameters::{SecretKey, Surroundings};
+use crate::record_sets;
 use crate::s2s::codec;
 use crate::syslog;
 
@@ -85,6 +88,32 @@ pub fn network(input: &[u8]) {
         }
     }
 }
+
+/// Reads `input` as records, as a device's answer, as an extension's frames or as a statement with
+/// places for arguments, as its first byte says.
+pub fn records(input: &[u8]) {
+    let Some((kind, rest)) = input.split_first() else {
+        return;
+    };
+    match kind % 9 {
+        kind @ 0..=4 => record_sets::read_anything(kind, rest),
+        5 => modbus::read_anything(rest),
+        6 => extensions::read_anything(rest),
+        #[cfg(feature = "sql")]
+        7 => crate::database::read_anything(rest),
+        _ => {
+            if let Ok(text) = std::str::from_utf8(rest)
+                && let Ok(tag) = modbus::Tag::parse(text)
+            {
+                // A device that says too little is told before this, but costs nothing here.
+                drop(tag.value(rest));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod mutation;
 
 #[cfg(test)]
 mod tests {
