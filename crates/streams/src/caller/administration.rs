@@ -67,20 +67,33 @@ impl Administration for AsCaller {
     async fn acls(&self, filter: &AclFilter) -> Result<Vec<Acl>, StreamsError> {
         self.caller.check_cluster(Operation::Describe)?;
         let snapshot = self.caller.access.snapshot();
-        Ok(snapshot.acls(filter).cloned().collect())
+        Ok(snapshot.acls(&of_kafka(filter)).cloned().collect())
     }
 
     async fn add_acls(&self, acls: Vec<Acl>) -> Result<(), StreamsError> {
         self.caller.check_cluster(Operation::Alter)?;
+        if acls.iter().any(|acl| !acl.resource_type.is_kafkas()) {
+            return Err(StreamsError::Unsupported(
+                "ACLs on MQTT topics by Kafka's ways (the management API keeps them)",
+            ));
+        }
         let access = Arc::clone(&self.caller.access);
         blocking(move || access.add_acls(acls)).await
     }
 
     async fn remove_acls(&self, filter: &AclFilter) -> Result<Vec<Acl>, StreamsError> {
         self.caller.check_cluster(Operation::Alter)?;
-        let (access, filter) = (Arc::clone(&self.caller.access), filter.clone());
+        let (access, filter) = (Arc::clone(&self.caller.access), of_kafka(filter));
         let removed = blocking(move || access.remove_acls(&[filter])).await?;
         Ok(removed.into_iter().flatten().collect())
+    }
+}
+
+/// Kafka neither sees nor removes ACLs on what it does not know.
+fn of_kafka(filter: &AclFilter) -> AclFilter {
+    AclFilter {
+        only_kafkas: true,
+        ..filter.clone()
     }
 }
 
