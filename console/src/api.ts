@@ -47,6 +47,18 @@ export interface Statement {
   errored_total: number;
   late_total: number;
   dropped_total: number;
+  emitted_from_total: number;
+  in_flight: number;
+  state_bytes: number;
+  format: string;
+  output: string;
+  targets: string[];
+  generation: number;
+  waiting_rows: number;
+  lag_records: number | null;
+  latency_p50_us: number | null;
+  latency_p99_us: number | null;
+  cpu_share: number;
 }
 
 export interface Job {

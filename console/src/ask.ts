@@ -13,11 +13,16 @@ export interface Problem {
 export class Refusal extends Error {
   readonly status: number;
   readonly problems: Problem[];
+  /** Where in a text the error is, both from 1; null where it is not in a text. */
+  readonly line: number | null;
+  readonly column: number | null;
 
-  constructor(status: number, message: string, problems: Problem[]) {
+  constructor(status: number, message: string, problems: Problem[], line: number | null = null, column: number | null = null) {
     super(message);
     this.status = status;
     this.problems = problems;
+    this.line = line;
+    this.column = column;
   }
 }
 
@@ -92,9 +97,10 @@ export function reason(error: unknown): string {
 
 async function answer<T>(response: Response): Promise<T> {
   if (response.ok) {
-    return (await response.json()) as T;
+    // Removing answers nothing.
+    return (response.status === 204 ? null : await response.json()) as T;
   }
-  const body = (await response.json().catch(() => null)) as { message?: string; problems?: Problem[] } | null;
+  const body = (await response.json().catch(() => null)) as { message?: string; problems?: Problem[]; line?: number; column?: number } | null;
   const known = response.status === 401 ? "log in to see this" : `the server answered ${response.status}`;
-  throw new Refusal(response.status, body?.message ?? known, body?.problems ?? []);
+  throw new Refusal(response.status, body?.message ?? known, body?.problems ?? [], body?.line ?? null, body?.column ?? null);
 }

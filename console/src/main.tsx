@@ -13,6 +13,7 @@ import { age } from "./format";
 import { LinePage } from "./line";
 import { Login } from "./login";
 import { Trouble } from "./parts";
+import { StatementPage, StatementsPage } from "./statements/pages";
 import { address, useRoute } from "./route";
 import type { Route } from "./route";
 import "./style.css";
@@ -28,6 +29,7 @@ function Console() {
         <h1>Thalweg</h1>
         <nav className="tabs" aria-label="Pages">
           {tab("#/", "Line", first === undefined)}
+          {tab(address(["statements"]), "Statements", first === "statements")}
           {status.value !== null && "fleet" in status.value.endpoints && (
             <>
               {tab(address(["fleet"]), "Fleet", first === "fleet" || first === "agents" || first === "classes")}
@@ -53,6 +55,8 @@ function Page({ route }: { route: Route }) {
     case "fleet":
       // What is typed stays; what the address asks for anew is shown anew.
       return <Overview query={route.query} />;
+    case "statements":
+      return name === undefined ? <StatementsPage /> : <StatementPage key={name} id={name} />;
     case "events":
       return <EventsPage query={route.query} />;
     case "agents":

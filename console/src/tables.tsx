@@ -63,7 +63,7 @@ export function StatementsTable({ statements, rates }: { statements: Statement[]
       <tbody>
         {statements.map((statement) => (
           <tr key={statement.id} data-id={statement.id}>
-            <td>{statement.name ?? statement.id}<Sub><code>{statement.text}</code></Sub></td>
+            <td><a href={address(["statements", statement.id])}>{statement.name ?? statement.id}</a><Sub><code>{statement.text}</code></Sub></td>
             <td><Badge kind={statement.error === null ? "good" : "bad"}>{statement.status}</Badge><Sub>{statement.error}</Sub></td>
             <td className="number">{rate(current(rates, statementIn(statement.id)))}</td>
             <td className="number">{rate(current(rates, statementOut(statement.id)))}</td>

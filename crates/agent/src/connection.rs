@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use crate::definition::{ConnectionDefinition, Prioritizer};
 use crate::flowfile::{FlowFile, FlowFileId};
-use crate::limits::SWAP_BATCH_FLOW_FILES;
+use crate::limits::{SWAP_BATCH_BYTES, SWAP_BATCH_FLOW_FILES};
 use crate::prioritizer;
 use crate::repository::{Stock, Swapped};
 use crate::signal::Signal;
@@ -369,7 +369,15 @@ impl Connection {
     /// Takes a batch that is to be written away, the oldest of the tail.
     pub(crate) fn batch_out(&self) -> Vec<FlowFile> {
         let mut queue = self.queue.lock();
-        let len = queue.tail.len().min(self.batch_len());
+        let mut bytes = 0;
+        let is_within = |flow_file: &&FlowFile| {
+            let views = flow_file.content.views().len();
+            bytes += flow_file.attributes.bytes() + views * VIEW_BYTES;
+            bytes <= SWAP_BATCH_BYTES
+        };
+        let waiting = queue.tail.iter().take(self.batch_len());
+        let len = waiting.take_while(is_within).count().max(1);
+        let len = len.min(queue.tail.len());
         queue.tail.drain(..len).collect()
     }
 
@@ -517,6 +525,9 @@ impl Ord for Penalized {
     }
 }
 
+/// Bytes of one view in a frame, about.
+const VIEW_BYTES: usize = 24;
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -592,6 +603,25 @@ mod tests {
         queue.let_go(5);
         assert!(!queue.is_full());
         assert_eq!(queue.available(now), Available::Nothing);
+    }
+
+    #[test]
+    fn a_batch_that_is_swapped_out_is_bounded_by_its_attributes_too() {
+        let mut queue = connection(0, Duration::ZERO);
+        queue.definition.swap_threshold = 10;
+        let many = |count: u64, bytes: usize| -> Vec<FlowFile> {
+            let attributes = Arc::new(Attributes::new([("a", "x".repeat(bytes))]));
+            let with = |flow_file: FlowFile| FlowFile {
+                attributes: Arc::clone(&attributes),
+                ..flow_file
+            };
+            flow_files(0..count).into_iter().map(with).collect()
+        };
+        queue.push(many(10, 1), None);
+        queue.push(many(20, SWAP_BATCH_BYTES / 5), None);
+        queue.push(many(20, 2 * SWAP_BATCH_BYTES), None);
+        let batches: Vec<usize> = (0..7).map(|_| queue.batch_out().len()).collect();
+        assert_eq!(batches, [4, 4, 4, 4, 4, 1, 1]);
     }
 
     #[test]

@@ -104,6 +104,13 @@ impl Attributes {
         self.0.retain(|(name, _)| !gone(name));
     }
 
+    /// Bytes of names and values together.
+    pub(crate) fn bytes(&self) -> usize {
+        self.iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum()
+    }
+
     /// All, by name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.0

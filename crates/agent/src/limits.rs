@@ -87,7 +87,13 @@ pub const VOLATILE_WAIT: Duration = Duration::from_millis(500);
 pub const PROVENANCE_BYTES_DEFAULT: u64 = 256 << 20;
 
 /// Bytes of provenance events that are written together.
-pub const PROVENANCE_FRAME_BYTES: u64 = 64 << 10;
+pub const PROVENANCE_FRAME_BYTES: u64 = 32 << 10;
+
+/// Bytes of provenance events that wait in memory while they cannot be written.
+pub const PROVENANCE_PENDING_BYTES_MAX: u64 = 4 << 20;
+
+/// Bytes of one segment of provenance events at least: a frame of them fits well.
+pub const PROVENANCE_SEGMENT_BYTES_MIN: u64 = 128 << 10;
 
 /// Bytes of one segment of provenance events, which go as a whole.
 pub const PROVENANCE_SEGMENT_BYTES_MAX: u64 = 32 << 20;
@@ -110,6 +116,9 @@ pub const SWAP_THRESHOLD_DEFAULT: u64 = 20_000;
 
 /// FlowFiles that are swapped out together, as NiFi does.
 pub const SWAP_BATCH_FLOW_FILES: usize = 10_000;
+
+/// Bytes of attributes that are swapped out together, so that a batch fits into one frame.
+pub const SWAP_BATCH_BYTES: usize = 4 << 20;
 
 /// Journal bytes between two snapshots at least; restart replays about as much.
 pub const SNAPSHOT_BYTES_MIN: u64 = 64 << 20;

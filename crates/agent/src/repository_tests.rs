@@ -522,6 +522,74 @@ fn flow_files_whose_content_was_in_memory_are_dropped_at_the_next_start() {
 }
 
 #[test]
+fn content_is_written_where_it_is_to_be_kept_and_nowhere_else() {
+    for (content, is_kept) in [
+        (ContentKind::Database, true),
+        (ContentKind::FileSystem, true),
+        (ContentKind::VOLATILE, false),
+        (ContentKind::None, false),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = RepositoryOptions {
+            content,
+            ..RepositoryOptions::default()
+        };
+        let repository = open_as(dir.path(), options);
+        let queues = connections(&repository);
+        let marker = "found again ".repeat(100);
+        let one = |text: &str| {
+            let claim = repository.claim(Bytes::from(text.to_owned()), 0);
+            let flow_file = FlowFile {
+                id: FlowFileId(repository.ids(1)),
+                entry: UnixMillis(7),
+                attributes: Arc::default(),
+                content: Content::whole(Arc::clone(&claim)),
+            };
+            let put = Put {
+                connection: Arc::clone(&queues[0]),
+                flow_files: vec![flow_file],
+                penalized: None,
+            };
+            (claim, put)
+        };
+        let (claim, put) = one(&marker);
+        let commit = Commit {
+            puts: vec![put],
+            claims: vec![claim],
+            ..Commit::default()
+        };
+        repository.commit(commit, Durability::Disk).unwrap();
+        // And content that is written before its commit.
+        let (claim, put) = one(&marker);
+        repository.spill(&[claim]).unwrap();
+        let commit = Commit {
+            puts: vec![put],
+            ..Commit::default()
+        };
+        repository.commit(commit, Durability::Disk).unwrap();
+        repository.close().unwrap();
+        let times = occurrences(dir.path(), marker.as_bytes());
+        assert_eq!(times, if is_kept { 2 } else { 0 }, "{content:?}");
+    }
+}
+
+/// How often the bytes are in the files of a folder.
+fn occurrences(dir: &Path, marker: &[u8]) -> usize {
+    let mut times = 0;
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        times += match path.is_dir() {
+            true => occurrences(&path, marker),
+            false => {
+                let bytes = std::fs::read(path).unwrap();
+                memchr::memmem::find_iter(&bytes, marker).count()
+            }
+        };
+    }
+    times
+}
+
+#[test]
 fn another_kind_of_content_repository_is_refused_while_flow_files_wait() {
     let dir = tempfile::tempdir().unwrap();
     let mut model = BTreeMap::new();

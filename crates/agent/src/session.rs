@@ -223,9 +223,7 @@ impl<'n> ProcessSession<'n> {
         if is_full && !self.claims.is_empty() {
             let claims = std::mem::take(&mut self.claims);
             self.content_bytes = 0;
-            if self.repository.arena().is_none() {
-                self.repository.spill(&claims)?;
-            }
+            self.repository.spill(&claims)?;
         }
         self.node
             .stats

@@ -93,7 +93,7 @@ pub fn agree(glance: &Glance<'_>, read: &Heartbeat) {
     let flow = read.flow_info.as_ref();
     assert_eq!(
         glance.flow.as_ref().map(Option::as_deref),
-        flow.map(|flow| flow.flow_id.as_deref())
+        flow.map(|_| read.flow_id())
     );
     assert!(flow.is_none_or(|flow| flow.processor_bulletins.is_empty()));
     let resources = read.resource_info.as_ref();

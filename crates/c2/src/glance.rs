@@ -26,7 +26,7 @@ pub struct Glance<'a> {
     pub device: Option<DeviceGlance<'a>>,
     /// The agent, where there is a section of it.
     pub agent: Option<AgentGlance<'a>>,
-    /// The flow's id, where there is a section of the flow.
+    /// The flow's id, where there is a section of the flow; an empty id is none.
     pub flow: Option<Option<Cow<'a, str>>>,
     /// The resources' hash, where there is a section of them.
     pub resources: Option<Option<Cow<'a, str>>>,
@@ -219,7 +219,7 @@ impl<'de> Look<'de> for Flow<'de> {
         map: &mut A,
     ) -> Result<(), A::Error> {
         match &*key {
-            "flowId" => self.id = text(map)?,
+            "flowId" => self.id = text(map)?.filter(|id: &Cow<'_, str>| !id.is_empty()),
             "processorBulletins" => map.next_value_seed(NoBulletins)?,
             _ => pass(map)?,
         }

@@ -162,9 +162,10 @@ impl Agent {
         }
         if let Some(flow) = flow {
             let reported = flow.flow_id.as_deref();
-            let reported = reported.filter(|id| id.len() <= limits::HASH_BYTES_MAX);
+            // An agent without a flow may say so by an empty id.
+            let reported = reported.filter(|id| (1..=limits::HASH_BYTES_MAX).contains(&id.len()));
             if self.flow.as_deref() != reported {
-                self.flow = reported.filter(|id| !id.is_empty()).map(Arc::from);
+                self.flow = reported.map(Arc::from);
                 changed = true;
             }
         }

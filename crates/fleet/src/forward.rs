@@ -2,7 +2,8 @@
 //!
 //! Whoever answers an agent puts the bytes into a bounded buffer and goes on: no answer waits for
 //! the event store. One task empties the buffer in order, one batch at a time, so an agent's
-//! messages stay in theirs; a batch that is not taken is tried again, with growing waits, and may so
+//! messages stay in theirs; it lets messages gather for a moment, since a batch of hundreds costs
+//! the store little more than one of one; a batch that is not taken is tried again, with growing waits, and may so
 //! be stored twice. When the buffer is full its oldest messages make room and are counted; so is a
 //! message that the store will never take.
 
@@ -10,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use base::{ByteSize, UnixMillis};
+use base::{ByteSize, HumanDuration, UnixMillis};
 use bytes::Bytes;
 use metrics::counter;
 use parking_lot::Mutex;
@@ -30,6 +31,8 @@ pub struct ForwardConfig {
     pub acknowledges: Option<String>,
     /// Bytes that may wait for the event store.
     pub buffer_bytes_max: ByteSize,
+    /// How long messages gather before they are stored together.
+    pub linger: HumanDuration,
 }
 
 impl Default for ForwardConfig {
@@ -38,6 +41,7 @@ impl Default for ForwardConfig {
             heartbeats: None,
             acknowledges: None,
             buffer_bytes_max: ByteSize(32 << 20),
+            linger: HumanDuration(limits::FORWARD_LINGER),
         }
     }
 }
@@ -81,7 +85,10 @@ pub enum TopicsError {
 pub struct Forward {
     config: ForwardConfig,
     waiting: Mutex<Waiting>,
-    changed: Notify,
+    /// Nothing waited before.
+    begun: Notify,
+    /// A whole batch waits.
+    filled: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -102,7 +109,8 @@ impl Forward {
         Forward {
             config,
             waiting: Mutex::default(),
-            changed: Notify::new(),
+            begun: Notify::new(),
+            filled: Notify::new(),
         }
     }
 
@@ -127,11 +135,36 @@ impl Forward {
             at: now,
         };
         let max = usize::try_from(self.config.buffer_bytes_max.0).unwrap_or(usize::MAX);
-        let dropped = self.waiting.lock().push(kind, message, max);
+        let (dropped, before, after) = {
+            let mut waiting = self.waiting.lock();
+            let before = waiting.bytes;
+            (waiting.push(kind, message, max), before, waiting.bytes)
+        };
         if dropped > 0 {
             count("dropped", dropped);
         }
-        self.changed.notify_one();
+        // Only what changes something wakes the task.
+        if before == 0 {
+            self.begun.notify_one();
+        }
+        let is_batch = |bytes: usize| bytes >= limits::FORWARD_BATCH_BYTES_MAX;
+        if is_batch(after) && !is_batch(before) {
+            self.filled.notify_one();
+        }
+    }
+
+    /// Lets messages gather, unless a batch is there or it is time to stop.
+    async fn gathers(&self, stop: &CancellationToken) {
+        let is_between = |bytes| (1..limits::FORWARD_BATCH_BYTES_MAX).contains(&bytes);
+        let linger = self.config.linger.0;
+        if linger.is_zero() || !is_between(self.waiting_bytes()) {
+            return;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(linger) => {}
+            () = self.filled.notified() => {}
+            () = stop.cancelled() => {}
+        }
     }
 
     /// Bytes that wait.
@@ -191,10 +224,11 @@ impl Waiting {
 /// Runs until `stop`; what waits then has a moment to go out.
 pub async fn run(forward: Arc<Forward>, topics: Arc<dyn Topics>, stop: CancellationToken) {
     loop {
+        forward.gathers(&stop).await;
         let batch = forward.waiting.lock().batch();
         let Some((kind, messages)) = batch else {
             tokio::select! {
-                () = forward.changed.notified() => continue,
+                () = forward.begun.notified() => continue,
                 () = stop.cancelled() => return,
             }
         };
@@ -271,6 +305,8 @@ mod tests {
 
     use super::*;
 
+    const LINGER: Duration = Duration::from_millis(50);
+
     /// Topics that can be away, and take no message above a size.
     #[derive(Default)]
     struct Fake {
@@ -312,6 +348,7 @@ mod tests {
                 heartbeats: Some("beats".to_owned()),
                 acknowledges: Some("acks".to_owned()),
                 buffer_bytes_max: ByteSize(buffer),
+                linger: HumanDuration(LINGER),
             }));
             let topics = Arc::new(Fake {
                 is_away: Mutex::new(is_away),
@@ -380,12 +417,33 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn messages_gather_for_a_moment_or_until_a_batch_is_there() {
+        let world = World::new(4 << 20, false);
+        let begin = tokio::time::Instant::now();
+        for n in 0..100 {
+            world.beat("a", &n.to_string());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        world.until(100).await;
+        let tries = *world.topics.tries.lock();
+        assert!((10..=25).contains(&tries), "{tries} batches in a second");
+        assert!(begin.elapsed() < Duration::from_millis(1_200));
+        // Far more than a batch at once: nobody lingers for it.
+        let begin = tokio::time::Instant::now();
+        for n in 0..3_000 {
+            world.beat("a", &format!("{n:0>900}"));
+        }
+        world.until(3_000).await;
+        assert!(begin.elapsed() < 2 * LINGER, "{:?}", begin.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_buffer_is_bounded_and_the_oldest_make_room() {
         let world = World::new(10 * (MESSAGE_BYTES as u64 + 3), true);
         tokio::task::yield_now().await;
         // The first one is on its way already when the others come.
         world.beat("a", "00");
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(LINGER + Duration::from_millis(1)).await;
         for n in 1..50 {
             world.beat("a", &format!("{n:02}"));
             assert!(world.forward.waiting_bytes() <= 10 * (MESSAGE_BYTES + 3));

@@ -205,6 +205,10 @@ pub const FAILURES_PERCENT_DEFAULT: u8 = 20;
 /// message is larger.
 pub const FORWARD_BATCH_BYTES_MAX: usize = 768 << 10;
 
+/// How long messages gather before they are forwarded, where nothing else is said: an agent beats
+/// once a minute, and nobody waits for it.
+pub const FORWARD_LINGER: Duration = Duration::from_millis(250);
+
 /// Wait before what could not be forwarded is tried again; it doubles each time up to the next bound.
 pub const FORWARD_RETRY: Duration = Duration::from_millis(500);
 

@@ -178,8 +178,7 @@ impl Registry {
 
     /// Whether a known agent runs another flow than it did.
     pub fn is_news(&self, heartbeat: &Heartbeat) -> bool {
-        let flow = heartbeat.flow_info.as_ref();
-        let flow = flow.and_then(|flow| flow.flow_id.as_deref());
+        let flow = heartbeat.flow_id();
         let agent = heartbeat.sender().and_then(|id| self.agents.get(id));
         agent.is_some_and(|agent| flow.is_some() && flow != agent.flow.as_deref())
     }

@@ -163,6 +163,22 @@ fn beat_of(agent: u64, life: &Life, now: i64, rng: &mut base::Rng) -> Value {
 }
 
 #[test]
+fn an_agent_that_says_an_empty_flow_says_nothing_new_each_time() {
+    let mut world = World::new();
+    world.beat("a", Some(""));
+    world.store();
+    let again = heartbeat("a", Some(""));
+    assert!(!world.registry.is_news(&again));
+    world.beat_with(again);
+    let batch = world.registry.take_batch();
+    assert_eq!(batch.agents.len(), 0, "a row for nothing new");
+    // And it is taken at a glance.
+    let text = heartbeat("a", Some("")).to_vec().unwrap();
+    let glance = Glance::at(&text).unwrap();
+    assert_eq!(glance.flow, Some(None));
+}
+
+#[test]
 fn a_heartbeat_at_a_glance_leaves_what_the_whole_one_leaves() {
     let (mut glances, mut beats) = (0, 0);
     for seed in 0..60 {

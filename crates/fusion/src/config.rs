@@ -5,7 +5,10 @@ use std::time::Duration;
 use base::HumanDuration;
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{GROUPS_MAX, STATEMENTS_MAX};
+use crate::deploy::{ControlConfig, NodeConfig};
+use crate::formats::EventTypes;
+use crate::limits::{GROUPS_MAX, LETTERS_PER_SECOND_MAX, STATEMENTS_MAX};
+use crate::plan::Sink;
 
 /// The statement engine's part of the configuration (`fusion.…`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,6 +22,50 @@ pub struct FusionConfig {
     pub groups_max: usize,
     /// Most statements.
     pub statements_max: usize,
+    /// Where events go that a statement could not use.
+    pub errors: ErrorsConfig,
+    /// The table of event types: name, MQTT topic filter, format.
+    pub types: EventTypes,
+    /// Who this node is.
+    pub node: NodeConfig,
+    /// Whose control messages count.
+    pub control: ControlConfig,
+}
+
+/// Dead letters (`fusion.errors.…`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ErrorsConfig {
+    /// A topic as `mqtt:a/b` (each statement's id follows) or `kafka:t`; empty for none.
+    pub target: String,
+    /// Most letters of one statement per second.
+    pub per_second: u32,
+}
+
+impl Default for ErrorsConfig {
+    fn default() -> Self {
+        ErrorsConfig {
+            target: "mqtt:errors/statements".to_owned(),
+            per_second: 10,
+        }
+    }
+}
+
+impl ErrorsConfig {
+    /// The target, when there is one.
+    ///
+    /// # Errors
+    /// It is no topic.
+    pub fn sink(&self) -> Result<Option<Sink>, String> {
+        if self.target.is_empty() {
+            return Ok(None);
+        }
+        match crate::sinks::target(&self.target) {
+            Ok(Sink::Http(_)) => Err("write mqtt:a/b or kafka:t".to_owned()),
+            Ok(sink) => Ok(Some(sink)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
 }
 
 impl Default for FusionConfig {
@@ -28,6 +75,10 @@ impl Default for FusionConfig {
             close_delay: HumanDuration(Duration::from_millis(500)),
             groups_max: GROUPS_MAX,
             statements_max: STATEMENTS_MAX,
+            errors: ErrorsConfig::default(),
+            types: EventTypes::default(),
+            node: NodeConfig::default(),
+            control: ControlConfig::default(),
         }
     }
 }
@@ -48,6 +99,17 @@ impl FusionConfig {
         if self.statements_max == 0 || self.statements_max > STATEMENTS_MAX {
             problems.push(format!("fusion.statements_max: 1 to {STATEMENTS_MAX}"));
         }
+        if let Err(why) = self.errors.sink() {
+            problems.push(format!("fusion.errors.target: {why}"));
+        }
+        if self.errors.per_second > LETTERS_PER_SECOND_MAX {
+            problems.push(format!(
+                "fusion.errors.per_second: at most {LETTERS_PER_SECOND_MAX}"
+            ));
+        }
+        problems.extend(crate::deploy::problems(&self.node, &self.control));
+        let wrong = self.types.problems().into_iter();
+        problems.extend(wrong.map(|why| format!("fusion.types: {why}")));
         problems
     }
 }

@@ -2,6 +2,7 @@
 //! next one does, and its payload is scanned once for all of them.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use metrics::counter;
 use mqtt::{Delivery, Message, MessageSink, Room};
@@ -9,11 +10,15 @@ use parking_lot::{Mutex, MutexGuard};
 use streams::ConsumedRecord;
 use tokio::sync::Notify;
 
+use crate::chains::Chains;
 use crate::expression::Event;
-use crate::json::{FieldPath, Scanner};
+use crate::formats::{Decoded, Format, decode};
+use crate::json::{BadPayload, FieldPath, Scanner};
 use crate::lane::{Lane, LaneState};
 use crate::limits::EVENTS_PER_TURN_MAX;
 use crate::machine::Books;
+use crate::sinks::{Kind, Letter};
+use crate::plan::Source;
 use crate::value::Value;
 
 /// A source that statements share.
@@ -23,28 +28,79 @@ pub struct Feed {
     room: Notify,
     /// Tells the reader that a lane starts before where it reads.
     pub rewind: Notify,
+    /// Messages on topics that begin so are no events.
+    skipped: Option<String>,
 }
 
 struct Inner {
     lanes: Vec<Arc<Lane>>,
+    /// Which of its sources this is, statement by statement.
+    numbers: Vec<usize>,
+    /// What the source is; statements with one source only need not know.
+    source: Option<Source>,
+    /// Internal streams, where one of the statements writes or reads one.
+    chains: Option<Arc<Chains>>,
+    is_chained: bool,
     scanner: Scanner,
     /// Counts the changes after which what the reader polled before must not be applied.
     generation: u64,
+    format: Format,
+    decoded: Decoded,
+    /// Whether a statement is being replaced: nothing is taken meanwhile.
+    is_held: bool,
+    /// Counts events, to time every 32nd.
+    timed: u32,
 }
 
 impl Feed {
-    /// A source without statements.
+    /// A source of JSON without statements.
+    #[cfg(test)]
     pub fn new() -> Self {
+        Feed::of(Format::Json, None)
+    }
+
+    /// A source without statements; messages on topics that begin with `skipped` are no events.
+    pub fn of(format: Format, skipped: Option<String>) -> Self {
         let inner = Inner {
             lanes: Vec::new(),
+            numbers: Vec::new(),
+            source: None,
+            chains: None,
+            is_chained: false,
             scanner: Scanner::new([]),
             generation: 0,
+            format,
+            decoded: Decoded::default(),
+            is_held: false,
+            timed: 0,
         };
         Feed {
             inner: Mutex::new(inner),
             room: Notify::new(),
             rewind: Notify::new(),
+            skipped,
         }
+    }
+
+    /// Says what the source is, and where rows for internal streams go.
+    pub fn linked(self, source: Source, chains: Arc<Chains>) -> Self {
+        {
+            let mut inner = self.inner.lock();
+            inner.source = Some(source);
+            inner.chains = Some(chains);
+        }
+        self
+    }
+
+    /// Takes nothing until it is let go: what comes is held back.
+    pub fn hold(&self) {
+        self.inner.lock().is_held = true;
+    }
+
+    /// Takes events again.
+    pub fn let_go(&self) {
+        self.inner.lock().is_held = false;
+        self.room.notify_waiters();
     }
 
     /// Adds statements.
@@ -57,9 +113,9 @@ impl Feed {
     }
 
     /// Removes a statement; true when none is left.
-    pub fn leave(&self, id: &str) -> bool {
+    pub fn leave(&self, lane: &Arc<Lane>) -> bool {
         let mut inner = self.inner.lock();
-        inner.lanes.retain(|lane| lane.definition.id != id);
+        inner.lanes.retain(|known| !Arc::ptr_eq(known, lane));
         inner.bind();
         // A lane that was full may have held the others back.
         self.room.notify_waiters();
@@ -109,7 +165,7 @@ impl Feed {
             return None;
         }
         let turn = &records[..records.len().min(EVENTS_PER_TURN_MAX)];
-        Some(inner.apply(turn.iter().map(|record| {
+        Some(inner.apply_all(turn.iter().map(|record| {
             Some(Event {
                 topic: record.topic.display(),
                 payload: record.value.as_deref(),
@@ -124,12 +180,12 @@ impl Feed {
     /// Says of every partition whether records wait there, and whether any do.
     pub fn set_waiting(&self, is_caught_up: bool, is_waiting: impl Fn(usize) -> bool) {
         let inner = self.inner.lock();
-        for lane in &inner.lanes {
+        for (lane, number) in inner.lanes.iter().zip(&inner.numbers) {
             let mut state = lane.state.lock();
             let LaneState {
                 machine, output, ..
             } = &mut *state;
-            machine.set_waiting(&is_waiting, output);
+            machine.set_source_waiting(*number, &is_waiting, output);
             state.is_caught_up = is_caught_up;
             if wants_writer(&state) {
                 lane.wake.notify_one();
@@ -144,12 +200,15 @@ impl Feed {
         }
     }
 
+    fn skips(&self, topic: &str) -> bool {
+        let skipped = self.skipped.as_deref();
+        skipped.is_some_and(|prefix| topic.starts_with(prefix))
+    }
+
     fn is_full(&self) -> bool {
-        self.inner
-            .lock()
-            .lanes
-            .iter()
-            .any(|lane| lane.state.lock().output.is_full())
+        let inner = self.inner.lock();
+        let mut lanes = inner.lanes.iter();
+        inner.is_held || lanes.any(|lane| lane.state.lock().output.is_full())
     }
 }
 
@@ -158,10 +217,11 @@ impl MessageSink for Feed {
         let mut taken = 0;
         while taken < batch.len() {
             let turn = &batch[taken..batch.len().min(taken + EVENTS_PER_TURN_MAX)];
-            let applied = self.inner.lock().apply(turn.iter().map(|message| {
+            let applied = self.inner.lock().apply_all(turn.iter().map(|message| {
                 // What was retained is the past: an event is what is published now, and after a
                 // restart it would count a second time.
-                (!message.retain).then_some(Event {
+                let is_event = !message.retain && !self.skips(message.topic);
+                is_event.then_some(Event {
                     topic: message.topic,
                     payload: Some(message.payload),
                     key: None,
@@ -186,6 +246,7 @@ impl MessageSink for Feed {
 impl Inner {
     /// Gives every wanted field one slot, and every statement the slots of its fields.
     fn bind(&mut self) {
+        let mut numbers = Vec::with_capacity(self.lanes.len());
         let mut fields: Vec<FieldPath> = Vec::new();
         let mut places = std::collections::HashMap::new();
         for lane in &self.lanes {
@@ -196,18 +257,45 @@ impl Inner {
                 })
             });
             let slots = slots.collect();
-            lane.state.lock().machine.bind(slots);
+            let of = |source: &Source| lane.plan.sources().iter().position(|own| *own == source);
+            let number = self.source.as_ref().and_then(of).unwrap_or(0);
+            lane.state.lock().machine.bind_source(number, slots);
+            numbers.push(number);
         }
+        self.numbers = numbers;
+        self.is_chained = self.lanes.iter().any(|lane| lane.is_chained());
         self.scanner = Scanner::new(&fields);
+    }
+
+    /// As [`Inner::apply`]; where statements are chained, each event goes through the whole chain
+    /// before the next does.
+    fn apply_all<'e>(&mut self, mut events: impl Iterator<Item = Option<Event<'e>>>) -> usize {
+        let Some(chains) = self.chains.clone().filter(|_| self.is_chained) else {
+            return self.apply(events);
+        };
+        let _gate = chains.enter();
+        let mut done = 0;
+        loop {
+            match self.apply(events.by_ref().take(1)) {
+                0 => return done,
+                applied => done += applied,
+            }
+            chains.flow(&self.lanes);
+        }
     }
 
     /// Applies events from the front (skipping those that are none) until all are applied or a
     /// statement is full; answers how many are done.
     fn apply<'e>(&mut self, events: impl Iterator<Item = Option<Event<'e>>>) -> usize {
+        if self.is_held {
+            return 0;
+        }
+        let (lanes, numbers) = (&self.lanes, &self.numbers);
         let mut states: Vec<MutexGuard<'_, LaneState>> =
-            self.lanes.iter().map(|lane| lane.state.lock()).collect();
+            lanes.iter().map(|lane| lane.state.lock()).collect();
         let before: Vec<Books> = states.iter().map(|state| state.machine.books()).collect();
         let mut values: Vec<Value<'e>> = Vec::new();
+        let now = Instant::now();
         let mut done = 0;
         for event in events {
             if states.iter().any(|state| state.output.is_full()) {
@@ -215,44 +303,155 @@ impl Inner {
             }
             done += 1;
             let Some(event) = event else { continue };
-            let scanned = match event.payload {
-                Some(payload) => self.scanner.scan(payload, &mut values),
-                None => {
-                    self.scanner.clear(&mut values);
-                    Ok(())
-                }
-            };
-            for state in &mut states {
-                let LaneState {
-                    machine,
-                    output,
-                    positions,
-                    is_dirty,
-                    ..
-                } = &mut **state;
-                if let Some(offset) = event.offset {
-                    let partition = usize::try_from(event.partition).unwrap_or(0);
-                    if partition >= positions.len() {
-                        // It came after the statement, and so all that it holds did.
-                        positions.resize(partition + 1, 0);
+            self.timed = (self.timed + 1) % TIMED_EVERY;
+            let is_timed = self.timed == 0;
+            let Some(payload) = event.payload.filter(|_| self.format != Format::Json) else {
+                let scanned = match event.payload {
+                    Some(payload) => self.scanner.scan(payload, &mut values),
+                    None => {
+                        self.scanner.clear(&mut values);
+                        Ok(())
                     }
-                    if offset < positions[partition] {
-                        continue;
-                    }
-                    positions[partition] = offset + 1;
-                }
-                *is_dirty = true;
+                };
                 let scanned = scanned.as_ref().map(|()| values.as_slice());
-                machine.on_event(&event, scanned, output);
+                apply_one(
+                    &event,
+                    scanned,
+                    (lanes, numbers),
+                    &mut states,
+                    Turn {
+                        now,
+                        is_timed,
+                        is_last: true,
+                    },
+                );
+                continue;
+            };
+            let arrival = event.timestamp;
+            let decoded = &mut self.decoded;
+            if let Err(bad) = decode(self.format, event.topic, payload, arrival, decoded) {
+                apply_one(
+                    &event,
+                    Err(&bad),
+                    (lanes, numbers),
+                    &mut states,
+                    Turn {
+                        now,
+                        is_timed,
+                        is_last: true,
+                    },
+                );
+                continue;
+            }
+            let mut values = Vec::new();
+            let mut texts = decoded.texts().peekable();
+            while let Some(text) = texts.next() {
+                let scanned = self.scanner.scan(text, &mut values);
+                let scanned = scanned.as_ref().map(|()| values.as_slice());
+                let part = Event {
+                    payload: Some(text),
+                    ..event
+                };
+                // The position moves on with the last part: all come from one record.
+                let is_last = texts.peek().is_none();
+                let turn = Turn {
+                    now,
+                    is_timed,
+                    is_last,
+                };
+                apply_one(&part, scanned, (lanes, numbers), &mut states, turn);
             }
         }
-        for ((state, before), lane) in states.iter().zip(&before).zip(&self.lanes) {
-            count(before, &state.machine.books());
-            if wants_writer(state) {
-                lane.wake.notify_one();
-            }
+        for ((state, before), lane) in states.iter_mut().zip(&before).zip(lanes) {
+            tell(lane, state, before, now);
         }
         done
+    }
+}
+
+/// Tells metrics and the writer what a statement's latest events did.
+pub fn tell(lane: &Lane, state: &mut LaneState, before: &Books, now: Instant) {
+    count(before, &state.machine.books());
+    if !state.output.is_empty() {
+        state.waiting_since.get_or_insert(now);
+    }
+    if wants_writer(state) {
+        lane.wake.notify_one();
+    }
+}
+
+/// What goes with an event.
+#[derive(Clone, Copy)]
+struct Turn {
+    now: Instant,
+    is_timed: bool,
+    /// Whether it is its message's last event.
+    is_last: bool,
+}
+
+/// Applies one event to every statement that has not had it.
+fn apply_one<'e>(
+    event: &Event<'e>,
+    scanned: Result<&[Value<'e>], &BadPayload>,
+    (lanes, numbers): (&[Arc<Lane>], &[usize]),
+    states: &mut [MutexGuard<'_, LaneState>],
+    Turn {
+        now,
+        is_timed,
+        is_last,
+    }: Turn,
+) {
+    for ((state, lane), number) in states.iter_mut().zip(lanes).zip(numbers) {
+        let state = &mut **state;
+        if let Some(offset) = event.offset {
+            let partition = usize::try_from(event.partition).unwrap_or(0);
+            if partition >= state.positions.len() {
+                // It came after the statement, and so all that it holds did.
+                state.positions.resize(partition + 1, 0);
+            }
+            if offset < state.positions[partition] {
+                continue;
+            }
+            if is_last {
+                state.positions[partition] = offset + 1;
+            }
+        }
+        state.is_dirty = true;
+        let unused = state.machine.unused_events();
+        let began = is_timed.then(Instant::now);
+        state.machine.on_source_event(*number, event, scanned, &mut state.output);
+        if let Some(began) = began {
+            let spent = began.elapsed() * TIMED_EVERY;
+            state.meter.spent(now, spent);
+        }
+        if state.machine.unused_events() != unused {
+            letter(lane, state, event, unused, now);
+        }
+    }
+}
+
+/// Writes a dead letter about an event that was late or could not be computed with.
+#[cold]
+pub fn letter(
+    lane: &Lane,
+    state: &mut LaneState,
+    event: &Event<'_>,
+    (errored, _): (u64, u64),
+    now: Instant,
+) {
+    let Some(letters) = &lane.letters else {
+        return;
+    };
+    let Some(suppressed) = state.budget.take(now) else {
+        return;
+    };
+    let (kind, reason) = match state.machine.unused_events().0 > errored {
+        true => (Kind::Error, state.machine.error().unwrap_or_default()),
+        false => (Kind::Late, "its window is closed: raise the lateness"),
+    };
+    let letter = Letter::about(&lane.definition, kind, event, reason, suppressed);
+    if !letters.send(letter) {
+        state.budget.lost();
     }
 }
 
@@ -288,3 +487,6 @@ fn count(before: &Books, after: &Books) {
         }
     }
 }
+
+/// Of so many events one is timed: what computing costs is told without asking the clock each time.
+const TIMED_EVERY: u32 = 32;

@@ -1,11 +1,18 @@
 //! The engine: statements added, listed and removed while it runs, and started again with their
 //! state when it opens.
 
+mod life;
 mod recovered;
+mod types;
+
+pub use life::Explained;
+pub use types::ShownType;
+use types::TypeTable;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use base::{Clock, Rng};
 use journal::RealDisk;
@@ -17,18 +24,21 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::chains::{Chains, closes_loop, streams_of};
 use crate::config::FusionConfig;
 use crate::epl::{self, Catalog};
 use crate::error::FusionError;
 use crate::feed::Feed;
+use crate::formats::Format;
 use crate::lane::{Lane, LaneState, Restored, Sequence, Target, decode, encode, keeps_outbox};
-use crate::limits::NAME_BYTES_MAX;
+use crate::limits::{NAME_BYTES_MAX, TARGETS_MAX};
 use crate::machine::{Machine, MachineOptions};
 use crate::output::Output;
 use crate::plan::{OnError, Plan, Sink, Source};
 use crate::reader;
+use crate::sinks::{Budget, Letters, Poster};
 use crate::sql;
-use crate::statement::{Definition, Language, NewStatement, Start, StatementInfo, Status};
+use crate::statement::{Definition, Language, NewStatement, Origin, Start, StatementInfo, Status};
 use crate::store::StatementStore;
 use crate::writer::Writer;
 
@@ -38,8 +48,12 @@ pub struct Fusion {
     store: Arc<dyn EventStore>,
     mqtt: Option<Server>,
     clock: Arc<dyn Clock>,
+    chains: Arc<Chains>,
     journal: Arc<StatementStore>,
     statements: RwLock<BTreeMap<String, Arc<Statement>>>,
+    types: RwLock<TypeTable>,
+    letters: Option<Arc<Letters>>,
+    poster: Arc<Poster>,
     /// Held while a statement is added or removed.
     sources: Mutex<Sources>,
     reading: CancellationToken,
@@ -49,6 +63,7 @@ pub struct Fusion {
 }
 
 /// A statement and, when it could be started, its lane.
+#[derive(Clone)]
 struct Statement {
     definition: Definition,
     source: String,
@@ -56,15 +71,20 @@ struct Statement {
     run: Result<Running, String>,
 }
 
+#[derive(Clone)]
 struct Running {
     lane: Arc<Lane>,
     key: SourceKey,
+    /// Further sources.
+    more: Vec<SourceKey>,
 }
 
 /// The sources that are read.
 #[derive(Default)]
 struct Sources {
     open: HashMap<SourceKey, OpenSource>,
+    /// The feeds that statements hold, also of sources that no running one reads.
+    feeds: HashMap<SourceKey, Weak<Feed>>,
     is_closed: bool,
 }
 
@@ -76,12 +96,15 @@ struct OpenSource {
 enum Input {
     Mqtt(SubscriptionId),
     Kafka(CancellationToken),
+    /// Statements give it its events.
+    Stream,
 }
 
 /// What statements share a source by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SourceKey {
     source: Source,
+    format: Format,
     /// A statement that reads a topic from its start reads by itself: the others need not wait.
     alone: Option<String>,
 }
@@ -90,6 +113,7 @@ struct SourceKey {
 struct Prepared {
     lane: Arc<Lane>,
     key: SourceKey,
+    more: Vec<SourceKey>,
     sequence: Sequence,
     outbox: Output,
 }
@@ -116,19 +140,32 @@ impl Fusion {
             return Err(FusionError::Refused(problems.join("; ")));
         }
         let (journal, recovered) = StatementStore::open(Arc::new(RealDisk), dir)?;
+        let letters = letters_of(&config, mqtt.is_some());
+        let types = RwLock::new(TypeTable::open(dir, config.types.clone())?);
         let fusion = Arc::new(Fusion {
             config,
             store,
             mqtt,
             clock,
+            chains: Arc::default(),
             journal: Arc::new(journal),
             statements: RwLock::default(),
+            types,
+            letters,
+            poster: Arc::default(),
             sources: Mutex::default(),
             reading: CancellationToken::new(),
             writing: CancellationToken::new(),
             readers: TaskTracker::new(),
             writers: TaskTracker::new(),
         });
+        if let Some(letters) = &fusion.letters {
+            let (mqtt, store) = (fusion.mqtt.clone(), fusion.store.clone());
+            let writing = fusion.writing.clone();
+            fusion
+                .writers
+                .spawn(letters.clone().run(mqtt, store, writing));
+        }
         fusion.start_again(recovered).await;
         Ok(fusion)
     }
@@ -139,13 +176,26 @@ impl Fusion {
     /// [`FusionError::Text`] points at what does not compile; `Refused`, `NameTaken` and `Limit`
     /// say what to change; others are the engine's or its stores' own.
     pub async fn add(&self, new: NewStatement) -> Result<StatementInfo, FusionError> {
+        self.add_from(new, Origin::Api, false).await
+    }
+
+    /// As [`Fusion::add`], for one that came another way, and may begin paused.
+    pub(crate) async fn add_from(
+        &self,
+        new: NewStatement,
+        origin: Origin,
+        is_paused: bool,
+    ) -> Result<StatementInfo, FusionError> {
         let mut sources = self.sources.lock().await;
         if sources.is_closed {
             return Err(FusionError::Closed);
         }
-        let definition = self.define(new)?;
-        let plan = compile(&definition)?;
-        check_loop(&plan)?;
+        let definition = Definition {
+            origin,
+            is_paused,
+            ..self.define(new)?
+        };
+        let (definition, plan) = self.compiled(definition)?;
         let prepared = self
             .prepare(definition.clone(), Arc::new(plan), None)
             .await?;
@@ -189,6 +239,16 @@ impl Fusion {
         Ok(())
     }
 
+    /// What the engine was configured with.
+    pub fn config(&self) -> &FusionConfig {
+        &self.config
+    }
+
+    /// The time by the engine's clock.
+    pub(crate) fn now(&self) -> base::UnixMillis {
+        self.clock.now()
+    }
+
     /// One statement, by id or name.
     ///
     /// # Errors
@@ -227,6 +287,19 @@ impl Fusion {
         self.journal.close().await;
     }
 
+    /// Compiles a new form and says how its payloads are read.
+    fn compiled(&self, mut definition: Definition) -> Result<(Definition, Plan), FusionError> {
+        let plan = compile(&definition, &self.types.read().catalog())?;
+        check_loop(&definition, &plan)?;
+        if definition.format.is_none() {
+            definition.format = Some(match &plan.source {
+                Source::Mqtt(filter) => self.types.read().rows().format_of(filter),
+                Source::Kafka(_) | Source::Stream(_) => Format::Json,
+            });
+        }
+        Ok((definition, plan))
+    }
+
     fn define(&self, new: NewStatement) -> Result<Definition, FusionError> {
         let statements = self.statements.read();
         if statements.len() >= self.config.statements_max {
@@ -235,19 +308,45 @@ impl Fusion {
                 statements.len()
             )));
         }
-        let id = format!("{:016x}", Rng::from_entropy().next_u64());
-        let name = new.name.unwrap_or_else(|| id.clone());
-        let is_legal = !name.is_empty()
-            && name.len() <= NAME_BYTES_MAX
-            && !name.chars().any(|char| char.is_control() || char == '/');
-        if !is_legal {
-            return Err(FusionError::Refused(format!(
-                "the name is not legal: use 1 to {NAME_BYTES_MAX} bytes without '/' and control \
-                 characters"
-            )));
+        let id = match &new.id {
+            Some(id) => id.clone(),
+            None => format!("{:016x}", Rng::from_entropy().next_u64()),
+        };
+        if statements.contains_key(&id) {
+            return Err(FusionError::NameTaken(id));
         }
+        let name = new.name.clone().unwrap_or_else(|| id.clone());
         if statements.values().any(|known| known.is_called(&name)) {
             return Err(FusionError::NameTaken(name));
+        }
+        self.definition(id, name, new)
+    }
+
+    /// A new definition, whose name is nobody else's.
+    fn definition(
+        &self,
+        id: String,
+        name: String,
+        new: NewStatement,
+    ) -> Result<Definition, FusionError> {
+        let is_legal = |name: &str| {
+            let is_wrong = |char: char| char.is_control() || matches!(char, '/' | '+' | '#');
+            !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(is_wrong)
+        };
+        if !is_legal(&name) || !is_legal(&id) {
+            return Err(FusionError::Refused(format!(
+                "the name or the id is not legal: use 1 to {NAME_BYTES_MAX} bytes without '/', '+', \
+                 '#' and control characters"
+            )));
+        }
+        for text in &new.targets {
+            crate::sinks::target(text)?;
+        }
+        if new.targets.len() > TARGETS_MAX {
+            return Err(FusionError::Refused(format!(
+                "the statement has {} targets: name at most {TARGETS_MAX}",
+                new.targets.len()
+            )));
         }
         let lateness_ms = i64::try_from(new.lateness.0.as_millis()).unwrap_or(i64::MAX);
         if new.lateness.0 > crate::limits::WINDOW_MAX {
@@ -261,6 +360,12 @@ impl Fusion {
             start: new.start,
             lateness_ms,
             created_ms: self.clock.now(),
+            format: new.format,
+            output: new.output,
+            targets: new.targets,
+            generation: 0,
+            is_paused: false,
+            origin: Origin::Api,
         })
     }
 
@@ -272,8 +377,13 @@ impl Fusion {
         plan: Arc<Plan>,
         checkpoint: Option<Vec<u8>>,
     ) -> Result<Prepared, FusionError> {
-        let starts = self.source_starts(&plan.source, definition.start).await?;
-        let (target, can_sequence) = self.target(&definition, &plan).await?;
+        crate::query::compiled::check(&plan).map_err(FusionError::Refused)?;
+        self.check_chain(&definition, &plan)?;
+        let mut starts = Vec::new();
+        for source in plan.sources() {
+            starts.extend(self.source_starts(source, definition.start).await?);
+        }
+        let (targets, can_sequence) = self.targets(&definition, &plan).await?;
         let options = MachineOptions {
             lateness_ms: definition.lateness_ms,
             groups_max: self.config.groups_max,
@@ -312,31 +422,88 @@ impl Fusion {
             sequence,
             outbox,
         } = restored;
-        let is_mqtt = matches!(plan.source, Source::Mqtt(_));
-        let key = SourceKey {
-            source: plan.source.clone(),
-            alone: (definition.start == Start::Earliest && !is_mqtt).then(|| definition.id.clone()),
-        };
+        let reads_records = plan.kafka_topics().next().is_some();
+        let keys = plan.sources().into_iter().map(|source| SourceKey {
+            source: source.clone(),
+            format: match source {
+                Source::Stream(_) => Format::Json,
+                _ => definition.format.unwrap_or_default(),
+            },
+            alone: (definition.start == Start::Earliest && matches!(source, Source::Kafka(_)))
+                .then(|| definition.id.clone()),
+        });
+        let mut more: Vec<SourceKey> = keys.collect();
+        let key = more.remove(0);
+        let is_caught_up = !reads_records && !definition.is_paused;
+        let mut state = LaneState::new(machine, positions, is_caught_up);
+        state.sequence = sequence;
+        state.is_sending = !outbox.is_empty();
+        state.budget = Budget::new(self.config.errors.per_second);
         let lane = Arc::new(Lane {
             definition,
             plan,
-            target,
-            state: parking_lot::Mutex::new(LaneState::new(machine, positions, is_mqtt)),
+            targets,
+            letters: self.letters.clone(),
+            tap: std::sync::OnceLock::new(),
+            state: parking_lot::Mutex::new(state),
             wake: tokio::sync::Notify::new(),
+            idle: tokio::sync::Notify::new(),
             removed: CancellationToken::new(),
         });
         Ok(Prepared {
             lane,
             key,
+            more,
             sequence,
             outbox,
         })
     }
 
+    /// Refuses what would make internal streams run in a circle, and two topics of records.
+    fn check_chain(&self, definition: &Definition, plan: &Plan) -> Result<(), FusionError> {
+        if plan.kafka_topics().count() > 1 {
+            return Err(FusionError::Refused(
+                "a statement reads one Kafka topic at most: bring the others in by statements that \
+                 insert into an internal stream or an MQTT topic"
+                    .to_owned(),
+            ));
+        }
+        let writes = |definition: &Definition, plan: &Plan| -> Result<Vec<String>, FusionError> {
+            let sinks = effective_sinks(definition, plan)?.into_iter();
+            Ok(sinks
+                .filter_map(|sink| match sink {
+                    Sink::Stream(name) => Some(name),
+                    _ => None,
+                })
+                .collect())
+        };
+        let own = writes(definition, plan)?;
+        if own.is_empty() {
+            return Ok(());
+        }
+        let mut edges = Vec::new();
+        for known in self.statements.read().values() {
+            if let Ok(running) = &known.run
+                && known.definition.id != definition.id
+            {
+                let plan = &running.lane.plan;
+                edges.push((streams_of(plan), writes(&known.definition, plan)?));
+            }
+        }
+        if closes_loop(&streams_of(plan), &own, &edges) {
+            return Err(FusionError::Refused(
+                "the statement's rows would come back to it over internal streams: insert into \
+                 another stream"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
     /// Where a new statement starts in each partition; none for MQTT.
     async fn source_starts(&self, source: &Source, start: Start) -> Result<Vec<i64>, FusionError> {
         match source {
-            Source::Stream(_) => Err(no_streams()),
+            Source::Stream(_) => Ok(Vec::new()),
             Source::Mqtt(_) if self.mqtt.is_none() => Err(no_mqtt("reads from")),
             Source::Mqtt(_) => Ok(Vec::new()),
             Source::Kafka(topic) => {
@@ -359,18 +526,28 @@ impl Fusion {
     }
 
     /// Where rows go, and whether they are sequenced.
-    async fn target(
+    async fn targets(
         &self,
         definition: &Definition,
         plan: &Plan,
-    ) -> Result<(Target, bool), FusionError> {
-        match effective_sink(definition, plan) {
-            Sink::Stream(_) => Err(no_streams()),
+    ) -> Result<(Vec<Target>, bool), FusionError> {
+        let mut targets = Vec::new();
+        for sink in effective_sinks(definition, plan)? {
+            targets.push(self.target(definition, sink).await?);
+        }
+        let can_sequence = keeps_outbox(plan, &targets);
+        Ok((targets, can_sequence))
+    }
+
+    async fn target(&self, definition: &Definition, sink: Sink) -> Result<Target, FusionError> {
+        match sink {
+            Sink::Stream(name) => Ok(Target::Stream(name)),
             Sink::Mqtt(_) if self.mqtt.is_none() => Err(no_mqtt("writes to")),
             Sink::Mqtt(topic) => match topic.parse() {
-                Ok(topic) => Ok((Target::Mqtt(topic), false)),
+                Ok(topic) => Ok(Target::Mqtt(topic)),
                 Err(error) => Err(FusionError::Refused(format!("mqtt.\"{topic}\": {error}"))),
             },
+            Sink::Http(url) => Ok(Target::Http(url)),
             Sink::Kafka(topic) => {
                 let topic = kafka_name(&topic)?;
                 let doing = format!("open the target kafka.\"{topic}\"");
@@ -385,9 +562,7 @@ impl Fusion {
                 });
                 let count = u64::try_from(info.partitions.max(1)).unwrap_or(1);
                 let partition = i32::try_from(hash % count).unwrap_or(0);
-                let target = Target::Kafka { topic, partition };
-                let can_sequence = keeps_outbox(plan, &target);
-                Ok((target, can_sequence))
+                Ok(Target::Kafka { topic, partition })
             }
         }
     }
@@ -397,12 +572,20 @@ impl Fusion {
     fn start(&self, sources: &mut Sources, prepared: Vec<Prepared>) -> Result<(), FusionError> {
         let mut by_source: Vec<(SourceKey, Vec<Arc<Lane>>)> = Vec::new();
         let mut places: HashMap<SourceKey, usize> = HashMap::new();
-        for Prepared { key, lane, .. } in &prepared {
-            let place = *places.entry(key.clone()).or_insert_with(|| {
-                by_source.push((key.clone(), Vec::new()));
-                by_source.len() - 1
-            });
-            by_source[place].1.push(lane.clone());
+        for Prepared {
+            key, more, lane, ..
+        } in &prepared
+        {
+            for key in std::iter::once(key).chain(more) {
+                let place = *places.entry(key.clone()).or_insert_with(|| {
+                    by_source.push((key.clone(), Vec::new()));
+                    by_source.len() - 1
+                });
+                by_source[place].1.push(lane.clone());
+            }
+            if !lane.definition.is_paused {
+                self.chains.join(lane);
+            }
             let (source, sink) = shown(&lane.definition, &lane.plan);
             self.list(Statement {
                 definition: lane.definition.clone(),
@@ -411,25 +594,26 @@ impl Fusion {
                 run: Ok(Running {
                     lane: lane.clone(),
                     key: key.clone(),
+                    more: more.clone(),
                 }),
             });
         }
         let mut to_open = Vec::new();
         let mut feeds: HashMap<SourceKey, Arc<Feed>> = HashMap::new();
-        for (key, lanes) in by_source {
-            let feed = match sources.open.get(&key) {
-                Some(open) => open.feed.clone(),
-                None => {
-                    let feed = Arc::new(Feed::new());
+        for (key, mut lanes) in by_source {
+            let feed = self.feed(sources, &key);
+            lanes.retain(|lane| !lane.definition.is_paused);
+            if !lanes.is_empty() {
+                feed.join(lanes);
+                if !sources.open.contains_key(&key) {
                     to_open.push((key.clone(), feed.clone()));
-                    feed
                 }
-            };
-            feed.join(lanes);
+            }
             feeds.insert(key, feed);
         }
         for Prepared {
             key,
+            more: _,
             lane,
             sequence,
             outbox,
@@ -438,8 +622,10 @@ impl Fusion {
             let writer = Writer {
                 lane,
                 feed: feeds[&key].clone(),
+                chains: self.chains.clone(),
                 store: self.store.clone(),
                 mqtt: self.mqtt.clone(),
+                poster: self.poster.clone(),
                 journal: self.journal.clone(),
                 clock: self.clock.clone(),
                 checkpoint_interval: self.config.checkpoint_interval.0,
@@ -455,9 +641,30 @@ impl Fusion {
         Ok(())
     }
 
+    /// The feed of a source: the one that statements hold already, or a new one.
+    fn feed(&self, sources: &mut Sources, key: &SourceKey) -> Arc<Feed> {
+        if let Some(feed) = sources.feeds.get(key).and_then(Weak::upgrade) {
+            return feed;
+        }
+        let prefix = self
+            .letters
+            .as_ref()
+            .and_then(|letters| letters.mqtt_prefix());
+        let skipped = prefix.filter(|prefix| match &key.source {
+            // Who names the topics of dead letters wants them.
+            Source::Mqtt(filter) => !filter.starts_with(prefix.as_str()),
+            Source::Kafka(_) | Source::Stream(_) => false,
+        });
+        let feed = Feed::of(key.format, skipped);
+        let feed = Arc::new(feed.linked(key.source.clone(), self.chains.clone()));
+        sources.feeds.retain(|_, feed| feed.strong_count() > 0);
+        sources.feeds.insert(key.clone(), Arc::downgrade(&feed));
+        feed
+    }
+
     fn open_source(&self, key: &SourceKey, feed: &Arc<Feed>) -> Result<Input, FusionError> {
         match &key.source {
-            Source::Stream(_) => Err(no_streams()),
+            Source::Stream(_) => Ok(Input::Stream),
             Source::Mqtt(filter) => {
                 let server = self.mqtt.as_ref().ok_or_else(|| no_mqtt("reads from"))?;
                 let filter = filter
@@ -480,19 +687,22 @@ impl Fusion {
     }
 
     fn leave(&self, sources: &mut Sources, running: &Running) {
-        let Some(open) = sources.open.get(&running.key) else {
-            return;
-        };
-        if open.feed.leave(&running.lane.definition.id) {
-            self.stop(open);
-            sources.open.remove(&running.key);
+        for key in std::iter::once(&running.key).chain(&running.more) {
+            let Some(open) = sources.open.get(key) else {
+                continue;
+            };
+            if open.feed.leave(&running.lane) {
+                self.stop(open);
+                sources.open.remove(key);
+            }
         }
+        self.chains.leave(&running.lane);
     }
 
     fn stop(&self, open: &OpenSource) {
         match (&open.input, &self.mqtt) {
             (Input::Mqtt(subscription), Some(server)) => server.unsubscribe(*subscription),
-            (Input::Mqtt(_), None) => {}
+            (Input::Mqtt(_), None) | (Input::Stream, _) => {}
             (Input::Kafka(stop), _) => stop.cancel(),
         }
     }
@@ -504,7 +714,7 @@ impl Fusion {
             why,
             "a statement could not be started"
         );
-        let (source, sink) = match compile(&definition) {
+        let (source, sink) = match compile(&definition, &self.types.read().catalog()) {
             Ok(plan) => shown(&definition, &plan),
             Err(_) => (String::new(), String::new()),
         };
@@ -566,6 +776,16 @@ impl Statement {
             dropped_total: 0,
             in_flight: 0,
             state_bytes: 0,
+            format: definition.format.unwrap_or_default(),
+            output: definition.output,
+            targets: definition.targets.clone(),
+            generation: definition.generation,
+            waiting_rows: 0,
+            lag_records: None,
+            latency_p50_us: None,
+            latency_p99_us: None,
+            cpu_seconds_total: 0.0,
+            cpu_share: 0.0,
         };
         let running = match &self.run {
             Ok(running) => running,
@@ -574,10 +794,11 @@ impl Statement {
                 return info;
             }
         };
-        let state = running.lane.state.lock();
+        let mut state = running.lane.state.lock();
         let books = state.machine.books();
         info.status = match (state.machine.is_suspended(), &state.trouble) {
             (true, _) => Status::Suspended,
+            (false, _) if definition.is_paused => Status::Paused,
             (false, Some(_)) => Status::Retrying,
             (false, None) => Status::Running,
         };
@@ -594,68 +815,89 @@ impl Statement {
         info.dropped_total = books.dropped;
         info.in_flight = books.in_flight();
         info.state_bytes = state.machine.state_bytes() as u64;
+        info.waiting_rows = state.output.rows.len() as u64;
+        let now = Instant::now();
+        info.latency_p50_us = state.meter.percentile(now, 0.5);
+        info.latency_p99_us = state.meter.percentile(now, 0.99);
+        info.cpu_seconds_total = state.meter.spent_total().as_secs_f64();
+        info.cpu_share = state.meter.share(now);
         info
     }
 }
 
-fn compile(definition: &Definition) -> Result<Plan, FusionError> {
+fn compile(definition: &Definition, catalog: &Catalog) -> Result<Plan, FusionError> {
     match definition.language {
         Language::Sql => sql::compile(&definition.text),
-        Language::Epl => epl::compile(&definition.text, &Catalog::default()),
+        Language::Epl => epl::compile(&definition.text, catalog),
     }
     .map_err(FusionError::Text)
 }
 
 /// Refuses a statement that would feed itself.
-fn check_loop(plan: &Plan) -> Result<(), FusionError> {
-    let feeds_itself = match (&plan.source, &plan.sink) {
-        (Source::Mqtt(filter), Some(Sink::Mqtt(topic))) => filter
-            .parse::<mqtt::TopicFilter>()
-            .is_ok_and(|filter| filter.matches(topic)),
-        (Source::Kafka(from), Some(Sink::Kafka(to))) => kafka_name(from)? == kafka_name(to)?,
-        // The statement's own topic, whose id nobody knows before it is added.
-        (Source::Mqtt(filter), None) => filter
-            .parse::<mqtt::TopicFilter>()
-            .is_ok_and(|filter| filter.matches(&format!("{OWN_TOPIC}id"))),
-        _ => false,
-    };
-    if !feeds_itself {
-        return Ok(());
+fn check_loop(definition: &Definition, plan: &Plan) -> Result<(), FusionError> {
+    for sink in effective_sinks(definition, plan)? {
+        for source in plan.sources() {
+        let feeds_itself = match (source, &sink) {
+            (Source::Mqtt(filter), Sink::Mqtt(topic)) => filter
+                .parse::<mqtt::TopicFilter>()
+                .is_ok_and(|filter| filter.matches(topic)),
+            (Source::Kafka(from), Sink::Kafka(to)) => kafka_name(from)? == kafka_name(to)?,
+            _ => false,
+        };
+        if !feeds_itself {
+            continue;
+        }
+        let is_own = plan.sink.is_none() && definition.targets.is_empty();
+        return Err(FusionError::Refused(match is_own {
+            false => format!(
+                "the statement would read its own rows: {sink} is part of {}; choose another target",
+                source
+            ),
+            true => format!(
+                "the statement would read its own rows, which go to mqtt.\"{OWN_TOPIC}…\" without \
+                 an INSERT INTO: that is part of {}; name a target",
+                source
+            ),
+        }));
+        }
     }
-    Err(FusionError::Refused(match &plan.sink {
-        Some(sink) => format!(
-            "the statement would read its own rows: {sink} is part of {}; choose another target",
-            plan.source
-        ),
-        None => format!(
-            "the statement would read its own rows, which go to mqtt.\"{OWN_TOPIC}…\" without an \
-             INSERT INTO: that is part of {}; name a target",
-            plan.source
-        ),
-    }))
+    Ok(())
 }
 
-fn effective_sink(definition: &Definition, plan: &Plan) -> Sink {
-    plan.sink
-        .clone()
-        .unwrap_or_else(|| Sink::Mqtt(format!("{OWN_TOPIC}{}", definition.id)))
+/// Where rows go: to what INSERT INTO names and to the further targets, or to the statement's own
+/// topic.
+fn effective_sinks(definition: &Definition, plan: &Plan) -> Result<Vec<Sink>, FusionError> {
+    let mut sinks: Vec<Sink> = plan.sink.clone().into_iter().collect();
+    for text in &definition.targets {
+        let sink = crate::sinks::target(text)?;
+        if !sinks.contains(&sink) {
+            sinks.push(sink);
+        }
+    }
+    if sinks.is_empty() {
+        sinks.push(Sink::Mqtt(format!("{OWN_TOPIC}{}", definition.id)));
+    }
+    Ok(sinks)
 }
 
 fn shown(definition: &Definition, plan: &Plan) -> (String, String) {
-    (
-        plan.source.to_string(),
-        effective_sink(definition, plan).to_string(),
-    )
+    let sinks = effective_sinks(definition, plan).unwrap_or_default();
+    let sinks: Vec<String> = sinks.iter().map(Sink::to_string).collect();
+    let sources: Vec<String> = plan.sources().into_iter().map(Source::to_string).collect();
+    (sources.join(", "), sinks.join(", "))
+}
+
+/// Where dead letters go, when there is such a place.
+fn letters_of(config: &FusionConfig, has_mqtt: bool) -> Option<Arc<Letters>> {
+    let target = config.errors.sink().ok().flatten()?;
+    let is_there = has_mqtt || !matches!(target, Sink::Mqtt(_));
+    is_there.then(|| Arc::new(Letters::new(target, config.errors.per_second)))
 }
 
 fn kafka_name(topic: &str) -> Result<streams::TopicName, FusionError> {
     topic
         .parse()
         .map_err(|error| FusionError::Refused(format!("kafka.\"{topic}\": {error}")))
-}
-
-fn no_streams() -> FusionError {
-    FusionError::Refused("this version runs no internal streams".to_owned())
 }
 
 fn no_mqtt(does: &str) -> FusionError {

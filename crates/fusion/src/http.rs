@@ -3,73 +3,96 @@
 //! | call | answer |
 //! | --- | --- |
 //! | `GET /api/v1/statements` | 200 `{"statements": [statement, …]}` |
-//! | `POST /api/v1/statements` `{"text", "name"?, "language"?, "start"?, "lateness"?}` | 201 statement |
+//! | `POST /api/v1/statements` statement form | 201 statement |
+//! | `POST /api/v1/statements/explain` statement form | 200 what it would do |
 //! | `GET /api/v1/statements/{id or name}` | 200 statement |
+//! | `PUT /api/v1/statements/{id or name}` statement form, `"state"?` | 200 statement with `"state_kept"` |
+//! | `POST /api/v1/statements/{id or name}/pause` | 200 statement |
+//! | `POST /api/v1/statements/{id or name}/resume` | 200 statement |
+//! | `GET /api/v1/statements/{id or name}/rows?after=N&wait_ms=M` | 200 `{"rows": […], "next", "missed"}` |
 //! | `DELETE /api/v1/statements/{id or name}` | 204 |
+//! | `GET /api/v1/statement-types` | 200 `{"types": [{"alias", "filter", "format", "is_configured"}, …]}`, the first that fits counts |
+//! | `PUT /api/v1/statement-types/{alias}` `{"filter", "format"}` | 204 |
+//! | `DELETE /api/v1/statement-types/{alias}` | 204 |
+//! | `GET /api/v1/statements/openapi.json` | 200 these calls as OpenAPI |
 //!
-//! `language` is `"sql"`; `start` is `"latest"` (the default) or `"earliest"`, for Kafka sources;
-//! `lateness` is a duration such as `"5s"`. A statement is a [`StatementInfo`]. Errors are
-//! `{"error_code", "message"}`, the code being the HTTP status; a text that does not compile also
-//! has `"line"` and `"column"`, both from 1.
+//! A statement form is `{"text", "name"?, "language"?, "start"?, "lateness"?, "format"?, "output"?,
+//! "targets"?}`: `language` is `"sql"` (the default) or `"epl"`; `start` is `"latest"` (the default) or `"earliest"`, for
+//! Kafka sources; `lateness` is a duration such as `"5s"`; `format` is one of [`Format`]'s names, by
+//! the table of types if absent; `output` is `"rows"` or `"observations"`; `targets` as in
+//! [`crate::sinks`]. `state` is `"auto"`, `"keep"` or `"reset"`. A statement is a
+//! [`StatementInfo`]. `rows` waits for the first row after number `after` (from now on, if absent),
+//! 30 s at most. Errors are `{"error_code", "message"}`, the code being the HTTP status; a text that
+//! does not compile also has `"line"` and `"column"`, both from 1.
 //!
+//! [`Format`]: crate::formats::Format
 //! [`StatementInfo`]: crate::StatementInfo
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::StatusCode;
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use serde_json::json;
+use axum::routing::{get, post, put};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use crate::error::FusionError;
+use crate::formats::{EventType, Format};
 use crate::fusion::Fusion;
-use crate::limits::HTTP_BODY_BYTES_MAX;
-use crate::statement::NewStatement;
+use crate::limits::{HTTP_BODY_BYTES_MAX, TAIL_WAIT_MAX};
+use crate::statement::{NewStatement, ReplacedState, Replacement, StatementInfo};
 
 /// The routes, to be mounted at the root.
 pub fn routes(fusion: Arc<Fusion>) -> Router {
     Router::new()
         .route("/api/v1/statements", get(list).post(add))
-        .route("/api/v1/statements/{id}", get(show).delete(remove))
+        .route("/api/v1/statements/openapi.json", get(document))
+        .route("/api/v1/statements/explain", post(explain))
+        .route(
+            "/api/v1/statements/{id}",
+            get(show).put(replace).delete(remove),
+        )
+        .route("/api/v1/statements/{id}/pause", post(pause))
+        .route("/api/v1/statements/{id}/resume", post(resume))
+        .route("/api/v1/statements/{id}/rows", get(rows))
+        .route("/api/v1/statement-types", get(types))
+        .route(
+            "/api/v1/statement-types/{alias}",
+            put(set_type).delete(remove_type),
+        )
         .layer(DefaultBodyLimit::max(HTTP_BODY_BYTES_MAX))
         .with_state(fusion)
 }
 
 async fn list(State(fusion): State<Arc<Fusion>>) -> Response {
-    Json(json!({ "statements": fusion.statements() })).into_response()
+    let mut statements = fusion.statements();
+    fusion.tell_lags(&mut statements).await;
+    Json(json!({ "statements": statements })).into_response()
 }
 
 async fn show(State(fusion): State<Arc<Fusion>>, Path(id): Path<String>) -> Response {
     match fusion.statement(&id) {
-        Ok(statement) => Json(statement).into_response(),
+        Ok(statement) => {
+            let mut told = [statement];
+            fusion.tell_lags(&mut told).await;
+            let [statement] = told;
+            Json(statement).into_response()
+        }
         Err(error) => of_error(&error),
     }
 }
 
 async fn add(State(fusion): State<Arc<Fusion>>, body: Result<Bytes, BytesRejection>) -> Response {
-    let body = match body {
-        Ok(body) => body,
-        Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-            let message =
-                format!("the body has more than {HTTP_BODY_BYTES_MAX} bytes: send a shorter one");
-            return answer(StatusCode::PAYLOAD_TOO_LARGE, &message);
-        }
-        Err(rejection) => return answer(rejection.status(), &rejection.body_text()),
-    };
-    let new: NewStatement = match serde_json::from_slice(&body) {
+    let new: NewStatement = match read(body) {
         Ok(new) => new,
-        Err(error) => {
-            let message = format!(
-                "the body is no statement: {error}; send {{\"text\": \"SELECT …\", \"name\": \
-                 \"optional\"}}"
-            );
-            return answer(StatusCode::BAD_REQUEST, &message);
-        }
+        Err(response) => return *response,
     };
     match fusion.add(new).await {
         Ok(statement) => (StatusCode::CREATED, Json(statement)).into_response(),
@@ -77,26 +100,183 @@ async fn add(State(fusion): State<Arc<Fusion>>, body: Result<Bytes, BytesRejecti
     }
 }
 
+async fn explain(
+    State(fusion): State<Arc<Fusion>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let new: NewStatement = match read(body) {
+        Ok(new) => new,
+        Err(response) => return *response,
+    };
+    match fusion.explain(new) {
+        Ok(explained) => Json(explained).into_response(),
+        Err(error) => of_error(&error),
+    }
+}
+
+async fn replace(
+    State(fusion): State<Arc<Fusion>>,
+    Path(id): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let replacement = match read::<Value>(body).and_then(replacement) {
+        Ok(replacement) => replacement,
+        Err(response) => return *response,
+    };
+    match fusion.replace(&id, replacement).await {
+        Ok((statement, state_kept)) => {
+            let mut answer = json!(statement);
+            answer["state_kept"] = state_kept.into();
+            Json(answer).into_response()
+        }
+        Err(error) => of_error(&error),
+    }
+}
+
+async fn pause(State(fusion): State<Arc<Fusion>>, Path(id): Path<String>) -> Response {
+    shown(fusion.pause(&id).await)
+}
+
+async fn resume(State(fusion): State<Arc<Fusion>>, Path(id): Path<String>) -> Response {
+    shown(fusion.resume(&id).await)
+}
+
+/// The query of a look at rows.
+#[derive(Deserialize)]
+struct Look {
+    after: Option<u64>,
+    wait_ms: Option<u64>,
+}
+
+async fn rows(
+    State(fusion): State<Arc<Fusion>>,
+    Path(id): Path<String>,
+    Query(look): Query<Look>,
+) -> Response {
+    let wait = look.wait_ms.map_or(TAIL_WAIT_MAX, Duration::from_millis);
+    match fusion.tail(&id, look.after, wait).await {
+        Ok(tail) => Json(tail).into_response(),
+        Err(error) => of_error(&error),
+    }
+}
+
 async fn remove(State(fusion): State<Arc<Fusion>>, Path(id): Path<String>) -> Response {
-    match fusion.remove(&id).await {
+    done(fusion.remove(&id).await)
+}
+
+async fn types(State(fusion): State<Arc<Fusion>>) -> Response {
+    Json(json!({ "types": fusion.types() })).into_response()
+}
+
+/// A row of the table of types, without its name.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TypeForm {
+    filter: String,
+    format: Format,
+}
+
+async fn set_type(
+    State(fusion): State<Arc<Fusion>>,
+    Path(alias): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let TypeForm { filter, format } = match read(body) {
+        Ok(form) => form,
+        Err(response) => return *response,
+    };
+    let row = EventType {
+        alias,
+        filter,
+        format,
+    };
+    done(fusion.set_type(row).await)
+}
+
+async fn remove_type(State(fusion): State<Arc<Fusion>>, Path(alias): Path<String>) -> Response {
+    done(fusion.remove_type(&alias).await)
+}
+
+fn done(outcome: Result<(), FusionError>) -> Response {
+    match outcome {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
         Err(error) => of_error(&error),
     }
 }
 
+async fn document() -> Response {
+    let json = HeaderValue::from_static("application/json");
+    ([(header::CONTENT_TYPE, json)], DOCUMENT).into_response()
+}
+
+fn shown(statement: Result<StatementInfo, FusionError>) -> Response {
+    match statement {
+        Ok(statement) => Json(statement).into_response(),
+        Err(error) => of_error(&error),
+    }
+}
+
+/// The body as JSON of a shape, or what to answer.
+fn read<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, Box<Response>> {
+    let body = match body {
+        Ok(body) => body,
+        Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+            let message =
+                format!("the body has more than {HTTP_BODY_BYTES_MAX} bytes: send a shorter one");
+            return Err(Box::new(answer(StatusCode::PAYLOAD_TOO_LARGE, &message)));
+        }
+        Err(rejection) => {
+            return Err(Box::new(answer(rejection.status(), &rejection.body_text())));
+        }
+    };
+    serde_json::from_slice(&body).map_err(no_statement)
+}
+
+/// A replacement: a statement form that may say what becomes of the state.
+fn replacement(mut body: Value) -> Result<Replacement, Box<Response>> {
+    let state = body
+        .as_object_mut()
+        .and_then(|members| members.remove("state"));
+    let state: ReplacedState = match state {
+        Some(state) => serde_json::from_value(state).map_err(no_statement)?,
+        None => ReplacedState::Auto,
+    };
+    let new: NewStatement = serde_json::from_value(body).map_err(no_statement)?;
+    Ok(Replacement {
+        new,
+        state,
+        origin: None,
+    })
+}
+
+fn no_statement(error: serde_json::Error) -> Box<Response> {
+    let message = format!(
+        "the body cannot be used: {error}; a statement is {{\"text\": \"SELECT …\", \"name\": \
+         \"optional\"}}"
+    );
+    Box::new(answer(StatusCode::BAD_REQUEST, &message))
+}
+
 /// The one conversion of errors to HTTP.
 fn of_error(error: &FusionError) -> Response {
-    let status = match error {
-        FusionError::Text(text) => {
-            let body = json!({
-                "error_code": StatusCode::BAD_REQUEST.as_u16(),
-                "message": text.to_string(),
-                "line": text.line,
-                "column": text.column,
-            });
-            return (StatusCode::BAD_REQUEST, Json(body)).into_response();
+    if let FusionError::Text(text) = error {
+        let body = json!({
+            "error_code": StatusCode::BAD_REQUEST.as_u16(),
+            "message": text.to_string(),
+            "line": text.line,
+            "column": text.column,
+        });
+        return (StatusCode::BAD_REQUEST, Json(body)).into_response();
+    }
+    answer(status_of(error), &base::report(error))
+}
+
+/// The HTTP status that says whose fault an error is.
+pub(crate) fn status_of(error: &FusionError) -> StatusCode {
+    match error {
+        FusionError::Text(_) | FusionError::Refused(_) | FusionError::Limit(_) => {
+            StatusCode::BAD_REQUEST
         }
-        FusionError::Refused(_) | FusionError::Limit(_) => StatusCode::BAD_REQUEST,
         FusionError::Unknown(_) => StatusCode::NOT_FOUND,
         FusionError::NameTaken(_) => StatusCode::CONFLICT,
         FusionError::Streams { source, .. } => match source.as_ref() {
@@ -106,11 +286,13 @@ fn of_error(error: &FusionError) -> Response {
             _ => StatusCode::SERVICE_UNAVAILABLE,
         },
         _ => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    answer(status, &base::report(error))
+    }
 }
 
 fn answer(status: StatusCode, message: &str) -> Response {
     let body = json!({ "error_code": status.as_u16(), "message": message });
     (status, Json(body)).into_response()
 }
+
+/// The document.
+pub(crate) const DOCUMENT: &str = include_str!("../openapi.json");

@@ -5,7 +5,8 @@
 //! id (i64, -1 for none), next sequence (u32), the machine (see [`Machine::encode`]), and the
 //! outbox: rows that may or may not have reached the sink (see [`Output::encode`]).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use base::UnixMillis;
 use parking_lot::Mutex;
@@ -14,9 +15,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::codec::{Decoder, Encoder};
 use crate::machine::Machine;
+use crate::meter::Meter;
 use crate::output::Output;
 use crate::plan::{Plan, Source, Stage};
+use crate::sinks::{Budget, Kind, Letter, Letters};
 use crate::statement::Definition;
+use crate::tap::Tap;
 
 /// Where a statement's rows go, resolved.
 #[derive(Clone, Debug)]
@@ -30,6 +34,10 @@ pub enum Target {
         /// The partition.
         partition: i32,
     },
+    /// A URL.
+    Http(String),
+    /// An internal stream.
+    Stream(String),
 }
 
 /// A running statement.
@@ -38,12 +46,18 @@ pub struct Lane {
     pub definition: Definition,
     /// Its compiled form.
     pub plan: Arc<Plan>,
-    /// Where its rows go.
-    pub target: Target,
+    /// Where its rows go: each row to every one.
+    pub targets: Vec<Target>,
+    /// Where events go that could not be used.
+    pub letters: Option<Arc<Letters>>,
+    /// Who looks at the rows.
+    pub tap: OnceLock<Tap>,
     /// What changes.
     pub state: Mutex<LaneState>,
     /// Wakes the writer.
     pub wake: Notify,
+    /// Told when the writer has nothing more to send.
+    pub idle: Notify,
     /// Ends the writer without a last checkpoint.
     pub removed: CancellationToken,
 }
@@ -64,10 +78,22 @@ pub struct LaneState {
     pub alarm: Option<UnixMillis>,
     /// Why the source or the sink does not work at the moment.
     pub trouble: Option<String>,
+    /// Since when rows wait for the writer.
+    pub waiting_since: Option<Instant>,
+    /// Whether the writer has rows that the sinks do not have yet.
+    pub is_sending: bool,
+    /// What sequenced batches continue with, as far as sinks have taken rows.
+    pub sequence: Sequence,
+    /// What the statement costs, and how long its rows wait.
+    pub meter: Meter,
+    /// How many dead letters it may write.
+    pub budget: Budget,
+    /// How many of the rows that wait internal streams have already.
+    pub routed: usize,
 }
 
 /// What sequenced batches continue with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sequence {
     /// The statement's own producer id; none where rows need none.
     pub producer_id: Option<i64>,
@@ -91,15 +117,55 @@ impl Lane {
     /// Whether rows are kept before they are produced, so that they are stored once whatever
     /// crashes: for rows into Kafka that come from a replayed source or from state.
     pub fn keeps_outbox(&self) -> bool {
-        keeps_outbox(&self.plan, &self.target)
+        keeps_outbox(&self.plan, &self.targets)
+    }
+
+    /// Whether rows go to internal streams.
+    pub fn inserts(&self) -> bool {
+        let mut targets = self.targets.iter();
+        targets.any(|target| matches!(target, Target::Stream(_)))
+    }
+
+    /// Whether rows go to internal streams and nowhere else.
+    pub fn inserts_only(&self) -> bool {
+        let mut targets = self.targets.iter();
+        targets.all(|target| matches!(target, Target::Stream(_)))
+    }
+
+    /// Whether it writes or reads an internal stream.
+    pub fn is_chained(&self) -> bool {
+        let mut sources = self.plan.sources().into_iter();
+        self.inserts() || sources.any(|source| matches!(source, Source::Stream(_)))
+    }
+
+    /// Whether all rows that were computed are with the sinks.
+    pub fn is_drained(&self) -> bool {
+        let state = self.state.lock();
+        state.output.is_empty() && !state.is_sending
+    }
+
+    /// Writes a dead letter about rows that were given up.
+    pub fn letter_of_rows(&self, state: &mut LaneState, now: UnixMillis, why: &str) {
+        let Some(letters) = &self.letters else {
+            return;
+        };
+        if let Some(suppressed) = state.budget.take(Instant::now()) {
+            let letter = Letter::of_sink(&self.definition, Kind::Sink, why, now, suppressed);
+            if !letters.send(letter) {
+                state.budget.lost();
+            }
+        }
     }
 }
 
 /// See [`Lane::keeps_outbox`].
-pub fn keeps_outbox(plan: &Plan, target: &Target) -> bool {
-    let is_replayed = matches!(plan.source, Source::Kafka(_));
+pub fn keeps_outbox(plan: &Plan, targets: &[Target]) -> bool {
+    let is_replayed = plan.kafka_topics().next().is_some();
     let has_state = matches!(plan.stage, Stage::Windowed { .. });
-    matches!(target, Target::Kafka { .. }) && (is_replayed || has_state)
+    let has_kafka = targets
+        .iter()
+        .any(|target| matches!(target, Target::Kafka { .. }));
+    has_kafka && (is_replayed || has_state)
 }
 
 impl LaneState {
@@ -113,6 +179,12 @@ impl LaneState {
             is_dirty: false,
             alarm: None,
             trouble: None,
+            waiting_since: None,
+            is_sending: false,
+            sequence: Sequence::default(),
+            meter: Meter::new(Instant::now()),
+            budget: Budget::new(0),
+            routed: 0,
         }
     }
 }

@@ -69,28 +69,37 @@
 //! dropped; a restart tries again from its last checkpoint.
 
 mod aggregate;
+mod chains;
 mod codec;
 mod config;
+pub mod deploy;
 pub mod epl;
 mod error;
 mod expression;
 mod feed;
+mod file;
+pub mod formats;
 mod functions;
 mod fusion;
+pub mod fuzzing;
 pub mod http;
 mod json;
 mod lane;
 mod limits;
 mod machine;
+mod meter;
+mod observe;
 mod output;
 pub mod plan;
 mod query;
 mod reader;
 mod row;
+pub mod sinks;
 pub mod sql;
 mod statement;
 mod store;
 mod suggest;
+mod tap;
 mod time;
 pub mod trial;
 mod value;
@@ -100,9 +109,13 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use config::FusionConfig;
+pub use config::{ErrorsConfig, FusionConfig};
 pub use error::{FusionError, TextError};
 pub use expression::Expression;
-pub use fusion::Fusion;
+pub use fusion::{Explained, Fusion, ShownType};
 pub use json::FieldPath;
-pub use statement::{Definition, Language, NewStatement, Start, StatementInfo, Status};
+pub use statement::{
+    Definition, Language, NewStatement, Origin, ReplacedState, Replacement, Start, StatementInfo,
+    Status,
+};
+pub use tap::Tail;

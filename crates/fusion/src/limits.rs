@@ -121,5 +121,66 @@ pub const CLOCK_STEP_MS: i64 = 60_000;
 /// Most waiting parts of the patterns of one statement, count: each is looked at by every event.
 pub const PATTERN_STATES_MAX: usize = 100_000;
 
+/// Most rows on internal streams that one event may make at once, count: statements that multiply
+/// rows stand one after another in a chain.
+pub const CHAINED_ROWS_MAX: usize = 65_536;
+
 /// Most events of one statement that wait for their time, count: the lateness times the rate.
 pub const WAITING_EVENTS_MAX: usize = 250_000;
+
+/// Most records of one SenML message, count: each is an event, and all of them are applied at once.
+pub const SENML_RECORDS_MAX: usize = 4_096;
+
+/// Most rows of the table of event types, count: each is looked at for every statement that is added.
+pub const EVENT_TYPES_MAX: usize = 256;
+
+/// Most targets of one statement, count: a row goes to one after another.
+pub const TARGETS_MAX: usize = 16;
+
+/// Longest target as text, bytes: a long URL, or an MQTT topic that is longer than anybody's.
+pub const TARGET_TEXT_BYTES_MAX: usize = 4 << 10;
+
+/// Longest wait for the answer to a posted row: a server that is slower holds its source back.
+pub const POST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Most dead letters that wait for their topic, count; what comes more is counted only.
+pub const LETTERS_WAITING_MAX: usize = 1_000;
+
+/// What a dead letter shows of the payload, bytes from its front.
+pub const LETTER_PAYLOAD_BYTES: usize = 1 << 10;
+
+/// Most dead letters of one statement per second, count, that can be configured.
+pub const LETTERS_PER_SECOND_MAX: u32 = 10_000;
+
+/// Rows that wait for somebody who looks at a statement, count and bytes; who is slower misses some.
+pub const TAP_ROWS: usize = 256;
+/// See [`TAP_ROWS`].
+pub const TAP_BYTES: usize = 1 << 20;
+
+/// How long rows are kept for somebody who does not look any more.
+pub const TAP_KEPT: Duration = Duration::from_secs(60);
+
+/// Longest wait of one look: below what proxies allow a request.
+pub const TAIL_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// How long a replacement waits for the sinks to take the rows of the old form; the source is held
+/// back meanwhile.
+pub const REPLACE_WAIT: Duration = Duration::from_secs(2);
+
+/// How long a listing waits for the event store to say where its topics end.
+pub const LAG_WAIT: Duration = Duration::from_secs(2);
+
+/// Most control messages that wait at a node, count: more hold their publishers back.
+pub const CONTROL_WAITING_MAX: usize = 1_024;
+
+/// Largest control message, bytes: a statement text in base64 within base64, and room.
+pub const CONTROL_BYTES_MAX: usize = 256 << 10;
+
+/// Most names of desired state that a node remembers, count: each is a line in one small file.
+pub const DESIRED_MAX: usize = 10_000;
+
+/// Most events of one call that injects them, bytes.
+pub const INJECT_BYTES_MAX: usize = 1 << 20;
+
+/// Most statements that metrics tell one by one, count: a collector keeps every series.
+pub const STATEMENTS_TOLD_MAX: usize = 1_000;

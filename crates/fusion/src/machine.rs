@@ -18,10 +18,10 @@ use crate::machine::queries::Queried;
 use crate::output::{Output, Row};
 use crate::query::QueryState;
 use crate::row::{prefixes, write_row};
-use crate::plan::{AggregateFunction, EventTime, OnError, Plan, Source, Stage, Tumbling};
+use crate::plan::{AggregateFunction, EventTime, OnError, Plan, Source, Stage, Tumbling, WindowShape};
 use crate::time::event_time;
 use crate::value::Value;
-use crate::window::{Window, Windows, bounds, decode_key, encode_key};
+use crate::window::{Window, Windows, decode_key, encode_key, starts};
 
 /// What became of a statement's events, counted since the statement was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,6 +143,17 @@ impl Machine {
     /// What became of the events.
     pub fn books(&self) -> Books {
         self.books
+    }
+
+    /// How many events could not be computed with, and how many were late.
+    pub fn unused_events(&self) -> (u64, u64) {
+        (self.books.errored, self.books.late)
+    }
+
+    /// Goes on with another's books, whose open windows are given up.
+    pub fn take_books(&mut self, books: Books) {
+        self.books = books;
+        self.books.dropped += books.in_flight();
     }
 
     /// The latest error of an event, or why the statement is suspended.
@@ -335,7 +346,7 @@ impl Machine {
         match time {
             None => self.errored(event, &NO_TIME),
             Some(time) => {
-                scope.window = window.map(|window| bounds(millis(window), time));
+                scope.window = window.and_then(|window| bounds(window, time));
                 if !passes(plan.filter.as_ref(), &scope) {
                     self.books.filtered += 1;
                 } else if write_row(&plan.columns, &self.prefixes, &scope, &mut out.bytes) {
@@ -371,7 +382,7 @@ impl Machine {
             None => self.errored(event, &NO_TIME),
             Some(time) => {
                 let time = self.advance(window, event, time, out);
-                scope.window = Some(bounds(millis(window), time));
+                scope.window = bounds(window, time);
                 if !passes(plan.filter.as_ref(), &scope) {
                     self.books.filtered += 1;
                 } else if self
@@ -400,7 +411,7 @@ impl Machine {
             return time;
         };
         let mut time = time;
-        if window.time == EventTime::Source && matches!(self.plan.source, Source::Mqtt(_)) {
+        if window.time == EventTime::Source && !matches!(self.plan.source, Source::Kafka(_)) {
             if time.saturating_add(CLOCK_STEP_MS) < windows.arrival_mark() {
                 for closed in windows.restart_time() {
                     self.emit(closed, out);
@@ -438,13 +449,20 @@ impl Machine {
         if self.key.len() > KEPT_VALUE_BYTES_MAX {
             return self.errored(event, &KEY_TOO_LARGE);
         }
-        let group = match windows.group(time, &self.key, &self.functions) {
-            Ok(group) => group,
-            Err(full) => {
-                self.books.dropped += 1;
-                return self.suspend(full.to_string());
+        let starts = windows.starts(time);
+        let mut is_counted = false;
+        for start in starts {
+            if windows.is_closed(start) {
+                continue;
             }
-        };
+            let group = match windows.group(start, &self.key, &self.functions, !is_counted) {
+                Ok(group) => group,
+                Err(full) => {
+                    self.books.dropped += u64::from(!is_counted);
+                    return self.suspend(full.to_string());
+                }
+            };
+            is_counted = true;
         let (mut before, mut after) = (0, 0);
         for (accumulator, aggregate) in group.accumulators.iter_mut().zip(aggregates) {
             if !passes(aggregate.filter.as_ref(), scope) {
@@ -465,7 +483,12 @@ impl Machine {
         if before != after
             && let Err(full) = windows.add_state_bytes(before, after)
         {
-            self.suspend(full.to_string());
+            return self.suspend(full.to_string());
+        }
+        }
+        if !is_counted {
+            // It lies between two windows.
+            self.books.filtered += 1;
         }
     }
 
@@ -549,11 +572,26 @@ impl Machine {
 
 fn new_windows(window: &Tumbling, options: &MachineOptions) -> Windows {
     Windows::new(
-        millis(window),
+        (millis(window), step(window)),
         options.lateness_ms,
         options.groups_max,
         options.partitions,
     )
+}
+
+/// From one window's start to the next one's, ms.
+fn step(window: &Tumbling) -> i64 {
+    match window.shape {
+        WindowShape::Hop { step } => crate::query::window::millis(step),
+        WindowShape::Tumble | WindowShape::Session => millis(window),
+    }
+}
+
+/// Start and end of the first window that `time` lies in.
+fn bounds(window: &Tumbling, time: i64) -> Option<(i64, i64)> {
+    let length = millis(window);
+    let start = starts(length, step(window), time).next()?;
+    Some((start, start.saturating_add(length)))
 }
 
 fn millis(window: &Tumbling) -> i64 {

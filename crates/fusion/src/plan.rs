@@ -59,6 +59,8 @@ pub enum Sink {
     Mqtt(String),
     /// One record per row in a Kafka topic.
     Kafka(String),
+    /// One POST per row to a URL.
+    Http(String),
     /// One event per row on an internal stream, named window or table: every statement on it has
     /// seen the row before the next event of a source is taken.
     Stream(String),
@@ -223,6 +225,14 @@ pub const AGGREGATE_FUNCTIONS: &[(&str, AggregateFunction)] = &[
 ];
 
 impl Plan {
+    /// The Kafka topics among its sources.
+    pub fn kafka_topics(&self) -> impl Iterator<Item = &str> {
+        self.sources().into_iter().filter_map(|source| match source {
+            Source::Kafka(topic) => Some(topic.as_str()),
+            _ => None,
+        })
+    }
+
     /// Every source that the statement reads, each once, in the order of the inputs.
     pub fn sources(&self) -> Vec<&Source> {
         let mut sources = vec![&self.source];
@@ -252,6 +262,7 @@ impl std::fmt::Display for Sink {
         match self {
             Sink::Mqtt(topic) => write!(f, "mqtt.\"{topic}\""),
             Sink::Kafka(topic) => write!(f, "kafka.\"{topic}\""),
+            Sink::Http(url) => f.write_str(url),
             Sink::Stream(name) => write!(f, "stream.\"{name}\""),
         }
     }

@@ -3,10 +3,16 @@
 use base::{HumanDuration, UnixMillis};
 use serde::{Deserialize, Serialize};
 
+use crate::formats::Format;
+use crate::sinks::OutputForm;
+
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewStatement {
+    /// Its id, which no other statement may have; made up when absent.
+    #[serde(default)]
+    pub id: Option<String>,
     /// Its name, which no other statement may have; its id when absent.
     #[serde(default)]
     pub name: Option<String>,
@@ -21,6 +27,39 @@ pub struct NewStatement {
     /// How long after the watermark a window stays open for late events.
     #[serde(default = "no_lateness")]
     pub lateness: HumanDuration,
+    /// How payloads are read; by the table of types when absent.
+    #[serde(default)]
+    pub format: Option<Format>,
+    /// What a row becomes.
+    #[serde(default)]
+    pub output: OutputForm,
+    /// Further targets, beside INSERT INTO or in its place; see [`crate::sinks::SinkText`].
+    #[serde(default)]
+    pub targets: Vec<String>,
+}
+
+/// What takes the place of a statement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replacement {
+    /// The new form; without a name the old one stays.
+    pub new: NewStatement,
+    /// What becomes of the state.
+    pub state: ReplacedState,
+    /// Where the new form came from; where the old one did if absent.
+    pub origin: Option<Origin>,
+}
+
+/// What becomes of a statement's state when its text is replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReplacedState {
+    /// Kept where the new text means the same windows, groups and aggregates, else given up.
+    #[default]
+    Auto,
+    /// Kept, or the replacement is refused.
+    Keep,
+    /// Given up.
+    Reset,
 }
 
 /// The languages of statements.
@@ -62,6 +101,37 @@ pub struct Definition {
     pub lateness_ms: i64,
     /// When it was added.
     pub created_ms: UnixMillis,
+    /// How payloads are read, where that was said.
+    #[serde(default)]
+    pub format: Option<Format>,
+    /// What a row becomes.
+    #[serde(default)]
+    pub output: OutputForm,
+    /// Further targets.
+    #[serde(default)]
+    pub targets: Vec<String>,
+    /// How often it was replaced.
+    #[serde(default)]
+    pub generation: u64,
+    /// True while it takes nothing and keeps its state.
+    #[serde(default)]
+    pub is_paused: bool,
+    /// Who else knows it, and in what form.
+    #[serde(default)]
+    pub origin: Origin,
+}
+
+/// Where a statement came from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// The API of this process.
+    #[default]
+    Api,
+    /// The DFM's API: the statement as it was sent there.
+    Dfm(serde_json::Map<String, serde_json::Value>),
+    /// Desired state: the name and the generation that it has there.
+    Desired(String, u64),
 }
 
 /// A statement as it is shown.
@@ -103,6 +173,28 @@ pub struct StatementInfo {
     pub in_flight: u64,
     /// Bytes of keyed state, about.
     pub state_bytes: u64,
+    /// How payloads are read.
+    pub format: Format,
+    /// What a row becomes.
+    pub output: OutputForm,
+    /// Targets beside that of INSERT INTO.
+    pub targets: Vec<String>,
+    /// How often it was replaced.
+    pub generation: u64,
+    /// Rows that wait for the sink.
+    pub waiting_rows: u64,
+    /// Records that the source holds and the statement has not read; null for MQTT, and where the
+    /// event store did not say in time.
+    pub lag_records: Option<u64>,
+    /// Time from a row's computing until the sink had it, microseconds, of the last one to two
+    /// minutes: half of the rows took no longer.
+    pub latency_p50_us: Option<u64>,
+    /// As many as 99 of 100 took no longer.
+    pub latency_p99_us: Option<u64>,
+    /// Time spent in computing, seconds, estimated from every 32nd event.
+    pub cpu_seconds_total: f64,
+    /// The same as a share of one core, over the last one to two minutes.
+    pub cpu_share: f64,
 }
 
 /// What a statement does.
@@ -115,6 +207,8 @@ pub enum Status {
     Retrying,
     /// It met a bound and takes nothing until it is added anew or the process restarts.
     Suspended,
+    /// It takes nothing, by request, and keeps its state.
+    Paused,
     /// It could not be started.
     Failed,
 }

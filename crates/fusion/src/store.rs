@@ -2,7 +2,7 @@
 //!
 //! | frame kind | payload, version 1 |
 //! | --- | --- |
-//! | 1, statement added | JSON of [`Definition`] |
+//! | 1, statement added or changed | JSON of [`Definition`], and `checkpoint_after`: checkpoints up to that number belong to a form that was replaced |
 //! | 2, statement removed | its id, UTF-8 |
 //! | 3, checkpoint part | id (u32 length, UTF-8), number u64, part u32, parts u32, then bytes |
 //!
@@ -21,6 +21,7 @@ use journal::{
     Disk, Done, Durability, DurableWait, Frame, FrameRef, Journal, JournalError, JournalOptions,
     Position,
 };
+use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
 use crate::codec::{Decoder, Encoder};
@@ -42,10 +43,22 @@ pub struct Recovered {
     pub checkpoint: Option<Vec<u8>>,
 }
 
+/// A definition as a frame holds it.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    #[serde(flatten)]
+    definition: Definition,
+    /// See [`Live::checkpoint_after`].
+    #[serde(default)]
+    checkpoint_after: u64,
+}
+
 /// Where the frames of one statement stand.
 #[derive(Default)]
 struct Live {
     definition: Option<(Position, u64)>,
+    /// Checkpoints up to this number belong to a form that was replaced.
+    checkpoint_after: u64,
     number: u64,
     parts: Vec<Position>,
     bytes: u64,
@@ -80,18 +93,24 @@ impl StatementStore {
         let mut live = BTreeMap::new();
         let mut recovered = Vec::new();
         for (id, statement) in found.statements {
-            let Some((definition, place)) = statement.definition else {
+            let Some((kept, place)) = statement.definition else {
                 continue;
             };
+            let Kept {
+                definition,
+                checkpoint_after,
+            } = kept;
             let mut entry = Live {
                 definition: Some(place),
+                checkpoint_after,
+                number: checkpoint_after,
                 ..Live::default()
             };
             let whole = statement
                 .checkpoints
                 .into_iter()
                 .rev()
-                .find(|(_, parts)| parts.is_whole());
+                .find(|(number, parts)| *number > checkpoint_after && parts.is_whole());
             let mut checkpoint = None;
             if let Some((number, parts)) = whole {
                 let mut bytes = Vec::new();
@@ -131,17 +150,57 @@ impl StatementStore {
     /// # Errors
     /// The journal failed; the statement may or may not be there after a restart.
     pub async fn add(&self, definition: &Definition, checkpoint: &[u8]) -> Result<(), FusionError> {
-        let json = serde_json::to_vec(definition).expect("a definition is plain data");
         let wait = {
             let mut live = self.live.lock().await;
             // The checkpoint first: a statement that is there always has its positions.
             let mut entry = Live::default();
             self.append_parts(&definition.id, &mut entry, checkpoint, Durability::Memory)
                 .await?;
-            let (position, wait) = self.append(ADDED, &[&json], Durability::Disk).await?;
-            entry.definition = Some((position, json.len() as u64));
+            let wait = self.append_definition(&mut entry, definition).await?;
             live.insert(definition.id.clone(), entry);
             wait
+        };
+        wait.await.map_err(FusionError::journal("write"))
+    }
+
+    /// Keeps a statement's changed definition beside the state it has; durable on return.
+    ///
+    /// # Errors
+    /// The journal failed; the change may or may not be there after a restart.
+    pub async fn change(&self, definition: &Definition) -> Result<(), FusionError> {
+        let wait = {
+            let mut live = self.live.lock().await;
+            let entry = live.entry(definition.id.clone()).or_default();
+            self.append_definition(entry, definition).await?
+        };
+        wait.await.map_err(FusionError::journal("write"))
+    }
+
+    /// Keeps what takes a statement's place and the state that it starts from; durable on return.
+    /// `is_reset` says that earlier checkpoints do not fit the new form: after a crash in between
+    /// it starts without any.
+    ///
+    /// # Errors
+    /// The journal failed; the old or the new form is there after a restart.
+    pub async fn replace(
+        &self,
+        definition: &Definition,
+        checkpoint: &[u8],
+        is_reset: bool,
+    ) -> Result<(), FusionError> {
+        let wait = {
+            let mut live = self.live.lock().await;
+            let entry = live.entry(definition.id.clone()).or_default();
+            if is_reset {
+                entry.checkpoint_after = entry.number;
+                self.append_definition(entry, definition).await?;
+                self.append_parts(&definition.id, entry, checkpoint, Durability::Disk)
+                    .await?
+            } else {
+                self.append_parts(&definition.id, entry, checkpoint, Durability::Memory)
+                    .await?;
+                self.append_definition(entry, definition).await?
+            }
         };
         wait.await.map_err(FusionError::journal("write"))
     }
@@ -191,6 +250,21 @@ impl StatementStore {
         if let Ok(Err(error)) = closed {
             tracing::warn!(error = %base::report(&error), "cannot close the statement journal");
         }
+    }
+
+    async fn append_definition(
+        &self,
+        entry: &mut Live,
+        definition: &Definition,
+    ) -> Result<DurableWait, FusionError> {
+        let kept = Kept {
+            definition: definition.clone(),
+            checkpoint_after: entry.checkpoint_after,
+        };
+        let json = serde_json::to_vec(&kept).expect("a definition is plain data");
+        let (position, wait) = self.append(ADDED, &[&json], Durability::Disk).await?;
+        entry.definition = Some((position, json.len() as u64));
+        Ok(wait)
     }
 
     async fn append_parts(
@@ -329,7 +403,7 @@ struct Found {
 
 #[derive(Default)]
 struct FoundStatement {
-    definition: Option<(Definition, (Position, u64))>,
+    definition: Option<(Kept, (Position, u64))>,
     checkpoints: BTreeMap<u64, Parts>,
 }
 
@@ -363,12 +437,13 @@ impl Found {
     }
 
     fn added(&mut self, frame: &FrameRef<'_>) -> bool {
-        let Ok(definition) = serde_json::from_slice::<Definition>(frame.payload) else {
+        let Ok(kept) = serde_json::from_slice::<Kept>(frame.payload) else {
             return false;
         };
         let place = (frame.position, frame.payload.len() as u64);
-        let statement = self.statements.entry(definition.id.clone()).or_default();
-        statement.definition = Some((definition, place));
+        let id = kept.definition.id.clone();
+        let statement = self.statements.entry(id).or_default();
+        statement.definition = Some((kept, place));
         true
     }
 

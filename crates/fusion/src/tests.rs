@@ -1,7 +1,13 @@
 //! Statement tests as data files, and properties over random events.
 
 mod cases;
+mod chains;
+mod cookbook;
 mod engine;
+pub mod house;
+mod life;
+mod outputs;
 mod epl;
 mod properties;
+mod queries;
 mod speed;

@@ -1,6 +1,7 @@
-//! Tumbling windows and their groups: pure state, no clock, no IO.
+//! Tumbling and hopping windows and their groups: pure state, no clock, no IO.
 //!
-//! Windows are aligned to the epoch. The watermark of a source is the greatest event time seen,
+//! Windows are aligned to the epoch; where they hop, an event is in each that spans its time, and
+//! counts as an event of the first of them that is open. The watermark of a source is the greatest event time seen,
 //! less the allowed lateness; with several partitions it is the least over those that still have
 //! records waiting, so that reading one partition ahead of another makes nothing late. A window
 //! closes when the watermark reaches its end; an event of a closed window is late. Windows close
@@ -21,6 +22,8 @@ use crate::value::Value;
 #[derive(Clone, Debug)]
 pub struct Windows {
     length_ms: i64,
+    /// From one window's start to the next one's.
+    step_ms: i64,
     lateness_ms: i64,
     groups_max: usize,
     /// In order of start.
@@ -85,9 +88,15 @@ struct Mark {
 
 impl Windows {
     /// No windows, over a source of `partitions`, all of which hold the watermark.
-    pub fn new(length_ms: i64, lateness_ms: i64, groups_max: usize, partitions: usize) -> Self {
+    pub fn new(
+        (length_ms, step_ms): (i64, i64),
+        lateness_ms: i64,
+        groups_max: usize,
+        partitions: usize,
+    ) -> Self {
         Windows {
             length_ms,
+            step_ms,
             lateness_ms,
             groups_max,
             open: VecDeque::new(),
@@ -104,9 +113,14 @@ impl Windows {
         }
     }
 
-    /// Start and end of the window that `time` lies in.
-    pub fn bounds(&self, time: i64) -> (i64, i64) {
-        bounds(self.length_ms, time)
+    /// The starts of the windows that `time` lies in, in order; none in a gap between two.
+    pub fn starts(&self, time: i64) -> Starts {
+        starts(self.length_ms, self.step_ms, time)
+    }
+
+    /// True when the window that starts there is closed.
+    pub fn is_closed(&self, start: i64) -> bool {
+        start.saturating_add(self.length_ms) <= self.floor
     }
 
     /// Moves time to an event of that time on that partition, before the event is applied.
@@ -156,9 +170,9 @@ impl Windows {
         closed
     }
 
-    /// True when the window of `time` is closed.
+    /// True when all windows of `time` are closed.
     pub fn is_late(&self, time: i64) -> bool {
-        self.bounds(time).1 <= self.floor
+        self.starts(time).last().is_some_and(|start| self.is_closed(start))
     }
 
     /// Takes the next window that time has closed.
@@ -196,24 +210,26 @@ impl Windows {
         )
     }
 
-    /// The accumulators of the group with that key in the window of `time`, counting one event.
+    /// The accumulators of the group with that key in the window that starts there; an event is
+    /// counted in one of its windows.
     ///
     /// # Errors
     /// A bound of `limits.rs` is reached; nothing was changed.
     pub fn group(
         &mut self,
-        time: i64,
+        start: i64,
         key: &[u8],
         functions: &[AggregateFunction],
+        is_counted: bool,
     ) -> Result<&mut Group, WindowsFull> {
-        let window = self.window_of(time)?;
+        let window = self.window_of(start)?;
         let found = self.open[window].index.get(key).copied();
         let group = match found {
             Some(group) => group,
             None => self.insert_group(window, key, functions)?,
         };
         let group = &mut self.open[window].groups[group];
-        group.events += 1;
+        group.events += u64::from(is_counted);
         Ok(group)
     }
 
@@ -280,7 +296,8 @@ impl Windows {
             }
         }
         for _ in 0..from.count()? {
-            let (start, end) = self.bounds(from.i64()?);
+            let start = from.i64()?;
+            let end = start.saturating_add(self.length_ms);
             self.open.push_back(Window::new(start, end));
             let window = self.open.len() - 1;
             for _ in 0..from.count()? {
@@ -318,8 +335,8 @@ impl Windows {
         self.floor = self.floor.max(watermark.saturating_sub(self.lateness_ms));
     }
 
-    fn window_of(&mut self, time: i64) -> Result<usize, WindowsFull> {
-        let (start, end) = self.bounds(time);
+    fn window_of(&mut self, start: i64) -> Result<usize, WindowsFull> {
+        let end = start.saturating_add(self.length_ms);
         if let Some(last) = self.open.back()
             && last.start == start
         {
@@ -391,10 +408,37 @@ impl Window {
     }
 }
 
-/// Start and end of the window of `length_ms` that `time` lies in.
-pub fn bounds(length_ms: i64, time: i64) -> (i64, i64) {
-    let start = time.div_euclid(length_ms).saturating_mul(length_ms);
-    (start, start.saturating_add(length_ms))
+/// Starts of windows, in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Starts {
+    next: i64,
+    last: i64,
+    step_ms: i64,
+}
+
+impl Iterator for Starts {
+    type Item = i64;
+
+    fn next(&mut self) -> Option<i64> {
+        if self.next > self.last {
+            return None;
+        }
+        let start = self.next;
+        self.next = start.saturating_add(self.step_ms);
+        Some(start)
+    }
+}
+
+/// The starts of the windows of that length, one every `step_ms`, that `time` lies in.
+pub fn starts(length_ms: i64, step_ms: i64, time: i64) -> Starts {
+    let last = time.div_euclid(step_ms).saturating_mul(step_ms);
+    // Of the windows that end after `time` the first.
+    let next = (time.saturating_sub(length_ms).div_euclid(step_ms) + 1).saturating_mul(step_ms);
+    Starts {
+        next,
+        last,
+        step_ms,
+    }
 }
 
 /// Appends one value to an encoded key. Numbers that are equal are one key, so a whole double is

@@ -12,7 +12,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base::{Clock, UnixMillis};
 use bytes::Bytes;
@@ -22,12 +22,15 @@ use mqtt::{MqttError, Qos, Server};
 use streams::{EventStore, ProduceBatch, ProducerSequence, Record, StreamsError};
 use tokio_util::sync::CancellationToken;
 
+use crate::chains::Chains;
 use crate::feed::Feed;
 use crate::lane::{Lane, LaneState, Sequence, Target, encode};
 use crate::limits::{
     CHECKPOINT_BYTES_PER_SECOND, CLOSE_WAIT, PRODUCE_BYTES_MAX, PRODUCE_ROWS_MAX, RETRY_WAIT,
 };
-use crate::output::Output;
+use crate::output::{Output, Row};
+use crate::plan::Stage;
+use crate::sinks::{Posted, Poster, formed};
 use crate::store::StatementStore;
 
 /// What a writer works with.
@@ -36,10 +39,14 @@ pub struct Writer {
     pub lane: Arc<Lane>,
     /// Its source.
     pub feed: Arc<Feed>,
+    /// Where rows for internal streams go.
+    pub chains: Arc<Chains>,
     /// The event store.
     pub store: Arc<dyn EventStore>,
     /// The MQTT server, where there is one.
     pub mqtt: Option<Server>,
+    /// What posts rows.
+    pub poster: Arc<Poster>,
     /// Where checkpoints go.
     pub journal: Arc<StatementStore>,
     /// The time.
@@ -55,7 +62,36 @@ pub struct Writer {
 /// What one turn has to do.
 struct Turn {
     output: Output,
+    /// Since when its first row waits.
+    since: Instant,
     checkpoint: Option<Vec<u8>>,
+}
+
+/// Rows as they are sent.
+struct Sent {
+    bytes: Bytes,
+    rows: Vec<Row>,
+}
+
+impl Sent {
+    /// The rows' texts in order.
+    fn texts(&self) -> impl Iterator<Item = Bytes> + '_ {
+        let mut start = 0;
+        self.rows.iter().map(move |row| {
+            let text = self.bytes.slice(start..row.end);
+            start = row.end;
+            text
+        })
+    }
+}
+
+/// One target's part in sending rows.
+#[derive(Clone, Copy)]
+struct Part {
+    /// Since when the first row waits.
+    since: Instant,
+    /// Whether the rows are delivered when this target has them.
+    is_last: bool,
 }
 
 /// The statement was removed, or closing has no more time.
@@ -65,8 +101,11 @@ impl Writer {
     /// Works until the statement is removed or the engine closes. `outbox` are rows of the
     /// checkpoint that the statement was started from.
     pub async fn run(mut self, outbox: Output) {
-        if !outbox.is_empty() && self.send(outbox).await.is_err() {
-            return;
+        if !outbox.is_empty() {
+            if self.send(outbox, Instant::now()).await.is_err() {
+                return;
+            }
+            self.rest();
         }
         let mut checkpoint_due = self.clock.now() + self.checkpoint_interval;
         loop {
@@ -76,6 +115,7 @@ impl Writer {
                     if self.work(turn, Durability::Os).await.is_err() {
                         return;
                     }
+                    self.rest();
                     if let Some(bytes) = kept {
                         checkpoint_due = self.clock.now() + self.pause_after(bytes);
                     }
@@ -122,6 +162,9 @@ impl Writer {
         is_closing: bool,
     ) -> Result<Turn, Option<UnixMillis>> {
         let now = self.clock.now();
+        if self.lane.inserts() && !is_closing {
+            self.insert_due(now);
+        }
         let mut state = self.lane.state.lock();
         let LaneState {
             machine,
@@ -130,10 +173,16 @@ impl Writer {
             is_caught_up,
             is_dirty,
             alarm,
+            waiting_since,
+            is_sending,
+            meter,
+            routed,
             ..
         } = &mut *state;
-        if *is_caught_up && !is_closing {
+        let at = Instant::now();
+        if *is_caught_up && !is_closing && machine.next_clock().is_some_and(|due| due <= now) {
             machine.on_clock(now, output);
+            meter.spent(at, at.elapsed());
         }
         let clock_alarm = if *is_caught_up {
             machine.next_clock()
@@ -149,6 +198,8 @@ impl Writer {
             return Err(next);
         }
         let output = std::mem::take(output);
+        *routed = 0;
+        let since = waiting_since.take().unwrap_or(at);
         if machine.is_suspended() && self.lane.keeps_outbox() {
             // It starts over from its last checkpoint and will compute these rows again.
             *is_dirty = false;
@@ -170,12 +221,45 @@ impl Writer {
         if is_wanted || machine.is_suspended() {
             *is_dirty = false;
         }
-        Ok(Turn { output, checkpoint })
+        *is_sending = !output.is_empty();
+        Ok(Turn {
+            output,
+            since,
+            checkpoint,
+        })
+    }
+
+    /// Does what is due by the clock and passes its rows on to internal streams.
+    fn insert_due(&self, now: UnixMillis) {
+        let _gate = self.chains.enter();
+        {
+            let mut state = self.lane.state.lock();
+            let LaneState {
+                machine,
+                output,
+                is_caught_up,
+                ..
+            } = &mut *state;
+            if *is_caught_up && machine.next_clock().is_some_and(|due| due <= now) {
+                machine.on_clock(now, output);
+            }
+        }
+        self.chains.flow(std::slice::from_ref(&self.lane));
+    }
+
+    /// Says that the sinks have all rows that were taken.
+    fn rest(&self) {
+        self.lane.state.lock().is_sending = false;
+        self.lane.idle.notify_waiters();
     }
 
     async fn work(&mut self, turn: Turn, durability: Durability) -> Result<(), Stopped> {
         self.feed.made_room();
-        let Turn { output, checkpoint } = turn;
+        let Turn {
+            output,
+            since,
+            checkpoint,
+        } = turn;
         if self.lane.keeps_outbox() && !output.is_empty() {
             // Without the checkpoint nothing may leave, however long that takes.
             if let Some(checkpoint) = &checkpoint {
@@ -183,9 +267,16 @@ impl Writer {
                     self.pause(RETRY_WAIT.1).await?;
                 }
             }
-            return self.send(output).await;
+            self.send(output, since).await?;
+            let mut targets = self.lane.targets.iter();
+            if targets.any(|target| !matches!(target, Target::Kafka { .. })) {
+                // Only topics of the store know what they have: the next checkpoint says that the
+                // others have the rows too.
+                self.lane.state.lock().is_dirty = true;
+            }
+            return Ok(());
         }
-        self.send(output).await?;
+        self.send(output, since).await?;
         if let Some(checkpoint) = &checkpoint
             && !self.keep(checkpoint, durability).await
         {
@@ -212,29 +303,112 @@ impl Writer {
         }
     }
 
-    async fn send(&mut self, output: Output) -> Result<(), Stopped> {
-        match self.lane.target.clone() {
-            Target::Mqtt(topic) => self.publish(&topic, &output).await,
-            Target::Kafka { topic, partition } => self.produce(&topic, partition, output).await,
+    /// Sends rows to every target, one after another; they are delivered when the last has them.
+    async fn send(&mut self, output: Output, since: Instant) -> Result<(), Stopped> {
+        if output.is_empty() {
+            return Ok(());
         }
+        let form = self.lane.definition.output;
+        let is_grouped = !matches!(self.lane.plan.stage, Stage::PerEvent { .. });
+        let Output { bytes, rows } = formed(form, output, &self.lane.definition.id, is_grouped);
+        let output = Sent {
+            bytes: Bytes::from(bytes),
+            rows,
+        };
+        self.show(&output);
+        let targets = self.lane.targets.len();
+        let (before, mut after) = (self.sequence, self.sequence);
+        for index in 0..targets {
+            let part = Part {
+                since,
+                is_last: index + 1 == targets,
+            };
+            match self.lane.targets[index].clone() {
+                Target::Mqtt(topic) => self.publish(&topic, &output, part).await?,
+                Target::Http(url) => self.post(&url, &output, part).await?,
+                // It had them before the next event was taken.
+                Target::Stream(_) => {
+                    let events = output.rows.iter().map(|row| row.events).sum();
+                    self.delivered((output.rows.len() as u64, events), 0, part);
+                }
+                Target::Kafka { topic, partition } => {
+                    // Every topic counts the same rows by the same sequences.
+                    if self.sequence.producer_id == before.producer_id {
+                        self.sequence = before;
+                    }
+                    self.produce(&topic, partition, &output, part).await?;
+                    after = self.sequence;
+                }
+            }
+        }
+        self.sequence = after;
+        // What follows goes on after what every topic has.
+        self.lane.state.lock().sequence = self.sequence;
+        Ok(())
     }
 
-    async fn publish(&self, topic: &mqtt::TopicName, output: &Output) -> Result<(), Stopped> {
+    /// Shows rows to those who look; nobody is waited for.
+    fn show(&self, output: &Sent) {
+        let Some(tap) = self.lane.tap.get() else {
+            return;
+        };
+        tap.show(output.texts());
+    }
+
+    async fn post(&self, url: &str, output: &Sent, part: Part) -> Result<(), Stopped> {
+        let mut had_trouble = false;
+        for (row, text) in output.rows.iter().zip(output.texts()) {
+            let mut wait = RETRY_WAIT.0;
+            loop {
+                match self.poster.post(url, text.clone()).await {
+                    Posted::Taken => {
+                        self.delivered((1, row.events), 1, part);
+                        break;
+                    }
+                    Posted::Never(why) => {
+                        self.give_up(row.events, &format!("cannot post a row: {why}"), part);
+                        break;
+                    }
+                    Posted::Later(why) => {
+                        had_trouble = true;
+                        self.set_trouble(Some(format!("cannot post to {url}: {why}")));
+                        self.pause(wait).await?;
+                        wait = (wait * 2).min(RETRY_WAIT.1);
+                    }
+                }
+            }
+        }
+        if had_trouble {
+            self.set_trouble(None);
+        }
+        Ok(())
+    }
+
+    async fn publish(
+        &self,
+        topic: &mqtt::TopicName,
+        output: &Sent,
+        part: Part,
+    ) -> Result<(), Stopped> {
         let Some(server) = &self.mqtt else {
             return Err(Stopped);
         };
         let mut had_trouble = false;
         for (index, text) in output.texts().enumerate() {
             let events = output.rows[index].events;
+            let timed = match index % TIMED_ROWS {
+                0 => TIMED_ROWS.min(output.rows.len() - index) as u64,
+                _ => 0,
+            };
             loop {
-                match server.publish(topic, text, Qos::AtLeastOnce, false) {
+                match server.publish(topic, &text, Qos::AtLeastOnce, false) {
                     Ok(()) => {
-                        self.delivered(1, events);
+                        self.delivered((1, events), timed, part);
                         break;
                     }
                     Err(MqttError::Busy) => self.wait_for(server.room(topic)).await?,
                     Err(error @ MqttError::TooLarge { .. }) => {
-                        self.give_up(events, &format!("cannot publish a row: {error}"));
+                        self.give_up(events, &format!("cannot publish a row: {error}"), part);
                         break;
                     }
                     Err(error) => {
@@ -258,10 +432,10 @@ impl Writer {
         &mut self,
         topic: &streams::TopicName,
         partition: i32,
-        output: Output,
+        output: &Sent,
+        part: Part,
     ) -> Result<(), Stopped> {
-        let bytes = Bytes::from(output.bytes);
-        let rows = output.rows;
+        let Sent { bytes, rows } = output;
         let mut first = 0;
         let mut start = 0;
         while first < rows.len() {
@@ -286,7 +460,7 @@ impl Writer {
                 from = row.end;
             }
             let events = batch.iter().map(|row| row.events).sum();
-            self.produce_batch(topic, partition, records, events)
+            self.produce_batch(topic, partition, (records, events), part)
                 .await?;
             start = from;
             first = last;
@@ -298,8 +472,8 @@ impl Writer {
         &mut self,
         topic: &streams::TopicName,
         partition: i32,
-        records: Vec<Record>,
-        events: u64,
+        (records, events): (Vec<Record>, u64),
+        part: Part,
     ) -> Result<(), Stopped> {
         let count = records.len();
         let mut wait = RETRY_WAIT.0;
@@ -343,7 +517,11 @@ impl Writer {
                     }
                 }
                 StreamsError::MessageTooLarge { .. } => {
-                    self.give_up(events, &format!("cannot produce {count} rows: {error}"));
+                    self.give_up(
+                        events,
+                        &format!("cannot produce {count} rows: {error}"),
+                        part,
+                    );
                     return Ok(());
                 }
                 StreamsError::UnknownTopic(_) => {
@@ -361,21 +539,36 @@ impl Writer {
             wait = (wait * 2).min(RETRY_WAIT.1);
         }
         self.sequence.next = next_sequence(self.sequence.next, count);
-        self.delivered(count as u64, events);
+        self.delivered((count as u64, events), count as u64, part);
         if had_trouble {
             self.set_trouble(None);
         }
         Ok(())
     }
 
-    fn delivered(&self, rows: u64, events: u64) {
-        self.lane.state.lock().machine.delivered(rows, events);
+    /// So many rows of so many events were taken; the waiting time counts for `timed` rows.
+    fn delivered(&self, (rows, events): (u64, u64), timed: u64, part: Part) {
+        if !part.is_last {
+            return;
+        }
+        let mut state = self.lane.state.lock();
+        state.machine.delivered(rows, events);
+        if timed > 0 {
+            let now = Instant::now();
+            let waited = now.saturating_duration_since(part.since);
+            state.meter.waited(now, waited, timed);
+        }
+        drop(state);
         counter!("thalweg_fusion_rows_emitted_total").increment(rows);
     }
 
-    fn give_up(&self, events: u64, why: &str) {
-        self.lane.state.lock().machine.given_up(events, why);
-        counter!("thalweg_fusion_events_total", "outcome" => "dropped").increment(events);
+    /// Rows that a target never takes; the books say so when it is the last.
+    fn give_up(&self, events: u64, why: &str, part: Part) {
+        let mut state = self.lane.state.lock();
+        let counted = if part.is_last { events } else { 0 };
+        state.machine.given_up(counted, why);
+        self.lane.letter_of_rows(&mut state, self.clock.now(), why);
+        counter!("thalweg_fusion_events_total", "outcome" => "dropped").increment(counted);
         tracing::warn!(
             statement = self.lane.definition.name,
             why,
@@ -425,6 +618,9 @@ impl Writer {
             .max(Duration::from_secs_f64(seconds))
     }
 }
+
+/// Of so many messages one asks the clock how long it waited.
+const TIMED_ROWS: usize = 64;
 
 async fn sleep(pause: Option<Duration>) {
     match pause {

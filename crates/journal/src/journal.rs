@@ -510,6 +510,16 @@ impl Journal {
         matches!(state.condition, Condition::Poisoned(_))
     }
 
+    /// Whether it takes writes. Errors: `Poisoned` after a failed write or sync.
+    pub fn health(&self) -> Result<(), JournalError> {
+        match &self.handle.shared.state.lock().condition {
+            Condition::Poisoned(source) => Err(JournalError::Poisoned {
+                source: source.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// What its group commits were like.
     pub fn telemetry(&self) -> &Telemetry {
         &self.handle.shared.telemetry

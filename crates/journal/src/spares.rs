@@ -78,7 +78,8 @@ impl Spares {
         }
         file.write_at(header, 0)?;
         disk.rename(&spare, path)?;
-        Ok(Some((file, len)))
+        // A handle goes by its name when it opens another one, to pass the cache.
+        Ok(Some((disk.open(path)?, len)))
     }
 
     /// Removes one, to have its room; whether there was one.

@@ -433,7 +433,10 @@ const OTHER_VARIABLES: [&str; 8] = [
 ];
 /// Tables whose names the user chooses, so that `--set TABLE.NAME=VALUE` and variables reach them; a
 /// variable's underscores are the name's dots.
-const OPEN_TABLES: [&str; 3] = [
+const OPEN_TABLES: [&str; 6] = [
+    "fusion.control.keys",
+    "fusion.control.servers",
+    "fusion.node.labels",
     "streams.kafka.properties",
     "rest.properties",
     "access.roles",

@@ -122,6 +122,7 @@ async fn serve(
         metrics,
         mqtt: parts.mqtt.clone(),
         fleet: parts.fleet.clone(),
+        fusion: parts.fusion.as_ref().map(|node| node.fusion().clone()),
         streams: parts.streams.clone(),
         tls: parts.ports.with_tls(),
     });
@@ -310,7 +311,7 @@ struct Parts {
     store: Option<Arc<dyn EventStore>>,
     registry: Option<Arc<rest::SchemaRegistry>>,
     mqtt: Option<mqtt::Server>,
-    fusion: Option<Arc<fusion::Fusion>>,
+    fusion: Option<Arc<fusion::deploy::Node>>,
     fleet: Option<Arc<fleet::Fleet>>,
     imports: Option<Arc<imports::Imports>>,
     /// Who calls the proxies over HTTP, where ACLs are followed.
@@ -458,7 +459,10 @@ impl Parts {
                     mqtt.clone(),
                     clock.clone(),
                 );
-                fusion = Some(opened.await.map_err(cannot_open("the statements"))?);
+                let opened = opened.await.map_err(cannot_open("the statements"))?;
+                let marks = folder.join("fusion-desired.json");
+                let node = fusion::deploy::Node::open(opened, mqtt.clone(), &marks);
+                fusion = Some(node.map_err(cannot_open("the statements"))?);
             }
             if runs(Role::Imports) {
                 let dir = folder.join("imports");
@@ -551,7 +555,8 @@ impl Parts {
             ));
         }
         if let Some(fusion) = &self.fusion {
-            management = management.merge(fusion::http::routes(fusion.clone()));
+            management = management.merge(fusion::http::routes(fusion.fusion().clone()));
+            management = management.merge(fusion::deploy::routes(fusion.clone()));
         }
         if let Some(fleet) = &self.fleet {
             let ports = self.ports.clone();
@@ -648,6 +653,7 @@ impl Parts {
         }
         if let Some(fusion) = self.fusion {
             fusion.close().await;
+            fusion.fusion().close().await;
         }
         if let Some(fleet) = self.fleet {
             fleet.close().await;

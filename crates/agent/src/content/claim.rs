@@ -200,7 +200,17 @@ impl Drop for Claim {
         let mut index = self.contents.index.lock();
         index.hot_bytes = index.hot_bytes.saturating_sub(hot_bytes);
         index.live_bytes = index.live_bytes.saturating_sub(u64::from(self.len));
-        index.claims.remove(&position);
+        index.forget(position);
+    }
+}
+
+impl Index {
+    /// Takes out the entry of a claim that has ended, unless another one is there by now.
+    fn forget(&mut self, position: Position) {
+        let entry = self.claims.get(&position);
+        if entry.is_some_and(|entry| entry.strong_count() == 0) {
+            self.claims.remove(&position);
+        }
     }
 }
 

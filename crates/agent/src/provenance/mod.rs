@@ -66,8 +66,8 @@ pub struct ProvenanceEvent {
     pub flow_files: Run,
     /// Transit URI, relationship or reason; may be empty.
     pub details: String,
-    /// What they came from: of a FORK all of them from each, of a JOIN one from all, of a CLONE
-    /// each from the one in the same place.
+    /// What they came from: of a FORK all of them from each, of a JOIN one from all (a merge of
+    /// very many is several events), of a CLONE each from the one in the same place.
     pub parents: Vec<Run>,
 }
 
@@ -239,15 +239,20 @@ impl Events {
                 return;
             }
         }
-        self.list.push(Noted {
-            kind,
-            run: Run {
-                first: child,
-                count: 1,
-            },
-            details: Box::default(),
-            parents: runs,
-        });
+        // What came from nothing is an event too.
+        let first = runs.len().min(PARENT_RUNS_MAX);
+        let (first, others) = runs.split_at(first);
+        for parents in std::iter::once(first).chain(others.chunks(PARENT_RUNS_MAX)) {
+            self.list.push(Noted {
+                kind,
+                run: Run {
+                    first: child,
+                    count: 1,
+                },
+                details: Box::default(),
+                parents: parents.to_vec(),
+            });
+        }
     }
 
     /// Writes them down, as many blocks as it takes; none when nothing happened.
@@ -281,10 +286,8 @@ impl Noted {
         number(out, self.run.first.0);
         number(out, self.run.count);
         text(out, &self.details);
-        // A merge of very many names the first ones.
-        let parents = &self.parents[..self.parents.len().min(PARENTS_SHOWN_MAX)];
-        number(out, parents.len() as u64);
-        for run in parents {
+        number(out, self.parents.len() as u64);
+        for run in &self.parents {
             number(out, run.first.0);
             number(out, run.count);
         }
@@ -351,7 +354,10 @@ const BLOCK_VERSION: u64 = 1;
 /// Bytes at which a block is full.
 const BLOCK_BYTES: usize = 16 << 10;
 
-/// Runs of parents that one event names, and parents that are shown of one FlowFile.
+/// Runs of parents that one event names; a merge of more is several events.
+const PARENT_RUNS_MAX: usize = 1_000;
+
+/// Parents of one event that are shown.
 const PARENTS_SHOWN_MAX: usize = 10_000;
 
 /// Bytes of one event's details: an address, not a message.
@@ -399,6 +405,31 @@ mod tests {
             (read[0].at, &*read[0].component_id, &*read[0].component_type),
             (UnixMillis(77), "id", "Kind")
         );
+    }
+
+    #[test]
+    fn a_merge_of_very_many_names_them_all() {
+        let mut events = Events::default();
+        // Every other one, so that each is a run of its own.
+        let parents: Vec<FlowFileId> = (0..5_000).map(|at| FlowFileId(2 * at)).collect();
+        events.came_from(
+            EventKind::Join,
+            FlowFileId(100_000),
+            parents.iter().copied(),
+        );
+        events.came_from(EventKind::Create, FlowFileId(100_001), []);
+        let mut read = Vec::new();
+        let blocks = events.encode("id", "Kind", UnixMillis(1));
+        for block in &blocks {
+            assert!(block.len() < 40_000, "{} bytes in one block", block.len());
+            decode(block, &mut |event| read.push(event)).unwrap();
+        }
+        let joined: Vec<FlowFileId> = read
+            .iter()
+            .flat_map(|event| event.parents_of(FlowFileId(100_000)))
+            .collect();
+        assert_eq!(joined, parents);
+        assert_eq!(read.last().unwrap().kind, EventKind::Create);
     }
 
     #[test]

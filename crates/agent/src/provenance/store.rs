@@ -1,12 +1,15 @@
 //! The provenance repository: blocks of events, in the order of time, bounded by bytes and age.
 //!
-//! On the disk it is a journal of its own. Blocks are gathered into frames of about 64 KiB; what
+//! On the disk it is a journal of its own. Blocks are gathered into frames of about 32 KiB; what
 //! is not written yet is still in the records' journal, from where it is taken again after a
-//! crash: each frame begins with the position of the last commit that it has events of.
+//! crash: each frame begins with the position of the last commit whose events are all written.
+//!
+//! A commit never fails for its events: what cannot be written waits in memory for room, and of
+//! more than fits there the oldest goes, which is told.
 //!
 //! | frame of kind 1 | |
 //! | --- | --- |
-//! | 0..8 | position of the last commit in the records' journal, little-endian |
+//! | 0..8 | position of the last whole commit in the records' journal, little-endian |
 //! | 8..16 | time of its last block, Unix milliseconds |
 //! | then | for each block its length (`u32`, little-endian) and its bytes |
 
@@ -23,7 +26,10 @@ use parking_lot::Mutex;
 
 use super::{EventKind, ProvenanceEvent, decode, time_of};
 use crate::flowfile::FlowFileId;
-use crate::limits::{PROVENANCE_FRAME_BYTES, PROVENANCE_SEGMENT_BYTES_MAX};
+use crate::limits::{
+    PROVENANCE_FRAME_BYTES, PROVENANCE_PENDING_BYTES_MAX, PROVENANCE_SEGMENT_BYTES_MAX,
+    PROVENANCE_SEGMENT_BYTES_MIN,
+};
 
 /// All that is known of what happened.
 #[derive(Debug)]
@@ -66,11 +72,22 @@ struct Book {
     /// What is written, oldest first.
     frames: VecDeque<Written>,
     /// What is not written yet, or in memory only.
-    blocks: VecDeque<(UnixMillis, Vec<u8>)>,
+    blocks: VecDeque<Block>,
     block_bytes: u64,
     frame_bytes: u64,
-    /// The last commit that is in `blocks` or in a frame.
+    /// Bytes of blocks at which writing is tried; more than usual after it failed.
+    write_at: u64,
+    /// The last commit whose events are all in a frame.
     last: Position,
+}
+
+/// What one session did, or a part of it.
+#[derive(Clone, Debug)]
+struct Block {
+    at: UnixMillis,
+    /// The commit that this is the last block of.
+    ends: Option<Position>,
+    bytes: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +117,8 @@ impl Provenance {
         bytes_max: u64,
         age_max: Duration,
     ) -> Result<Self, JournalError> {
-        let segment = (bytes_max / 8).clamp(64 << 10, PROVENANCE_SEGMENT_BYTES_MAX);
+        let segment =
+            (bytes_max / 8).clamp(PROVENANCE_SEGMENT_BYTES_MIN, PROVENANCE_SEGMENT_BYTES_MAX);
         let options = JournalOptions {
             segment_bytes: segment,
             preallocate_bytes: segment,
@@ -131,30 +149,50 @@ impl Provenance {
         self.book.lock().last
     }
 
-    /// Takes the events of one commit, which stands at `position`.
-    pub(crate) fn take(&self, position: Position, block: Vec<u8>) -> Result<(), JournalError> {
-        let at = time_of(&block);
-        let mut book = self.book.lock();
-        book.block_bytes += block.len() as u64 + 4;
-        book.blocks.push_back((at, block));
-        book.last = book.last.max(position);
+    /// Errors: `Poisoned` after a failed sync. A commit asks before it is placed.
+    pub(crate) fn check(&self) -> Result<(), JournalError> {
         match &self.journal {
-            Some(journal) if book.block_bytes >= PROVENANCE_FRAME_BYTES => {
-                self.write(journal, &mut book)?;
-                self.forget(journal, &mut book, at)
-            }
-            Some(_) => Ok(()),
-            None => {
-                while book.block_bytes > self.bytes_max || book.blocks.len() as u64 > self.count_max
-                {
-                    let Some((_, gone)) = book.blocks.pop_front() else {
-                        break;
-                    };
-                    book.block_bytes -= gone.len() as u64 + 4;
-                }
-                Ok(())
-            }
+            Some(journal) => journal.health(),
+            None => Ok(()),
         }
+    }
+
+    /// Takes the events of one commit, which stands at `position`.
+    pub(crate) fn take(&self, position: Position, blocks: Vec<Vec<u8>>) {
+        let Some(newest) = blocks.last().map(|block| time_of(block)) else {
+            return;
+        };
+        let mut book = self.book.lock();
+        let count = blocks.len();
+        for (index, bytes) in blocks.into_iter().enumerate() {
+            book.block_bytes += bytes.len() as u64 + 4;
+            book.blocks.push_back(Block {
+                at: newest,
+                ends: (index + 1 == count).then_some(position),
+                bytes,
+            });
+        }
+        let Some(journal) = &self.journal else {
+            book.shed(self.bytes_max, self.count_max);
+            return;
+        };
+        if book.block_bytes < book.write_at.max(PROVENANCE_FRAME_BYTES) {
+            return;
+        }
+        let outcome = self.write(journal, &mut book);
+        book.write_at = match outcome.and_then(|()| self.forget(journal, &mut book, newest)) {
+            Ok(()) => 0,
+            Err(error) => {
+                let lost = book.shed(PROVENANCE_PENDING_BYTES_MAX, u64::MAX);
+                tracing::warn!(
+                    error = base::report(&error),
+                    waiting = book.blocks.len(),
+                    lost,
+                    "provenance events cannot be written; they wait in memory"
+                );
+                book.block_bytes + PROVENANCE_FRAME_BYTES
+            }
+        };
     }
 
     /// Has everything on the disk when it returns.
@@ -206,8 +244,8 @@ impl Provenance {
                 }
             }
         }
-        for (_, block) in &blocks {
-            take(block);
+        for block in &blocks {
+            take(&block.bytes);
         }
         Ok(found.into())
     }
@@ -230,41 +268,50 @@ impl Provenance {
         journal.close().and(synced)
     }
 
+    /// Writes all blocks, as many frames as it takes.
     fn write(&self, journal: &Journal, book: &mut Book) -> Result<(), JournalError> {
-        let Some((last_time, _)) = book.blocks.back() else {
-            return Ok(());
-        };
-        let last_time = *last_time;
-        let mut payload = Vec::with_capacity(book.block_bytes as usize + 16);
-        payload.extend_from_slice(&book.last.0.to_le_bytes());
-        payload.extend_from_slice(&last_time.0.to_le_bytes());
-        for (_, block) in &book.blocks {
-            let len = u32::try_from(block.len()).expect("a block is far below 4 GiB");
-            payload.extend_from_slice(&len.to_le_bytes());
-            payload.extend_from_slice(block);
-        }
-        let parts = [payload.as_slice()];
-        let frame = Frame {
-            kind: EVENTS,
-            version: FRAME_VERSION,
-            parts: &parts,
-        };
-        let placed = loop {
-            match journal.append(&[frame], Durability::Os, Done::none()) {
-                Err(JournalError::Busy) => journal.room_blocking(frame.framed_len()),
-                other => break other?,
+        while let Some(first) = book.blocks.front() {
+            let mut last_time = first.at;
+            let mut last = book.last;
+            let mut payload = vec![0; 16];
+            let mut count = 0;
+            for block in &book.blocks {
+                let len = u32::try_from(block.bytes.len()).expect("a block is far below 4 GiB");
+                payload.extend_from_slice(&len.to_le_bytes());
+                payload.extend_from_slice(&block.bytes);
+                last_time = block.at;
+                last = last.max(block.ends.unwrap_or(last));
+                count += 1;
+                if payload.len() as u64 >= PROVENANCE_FRAME_BYTES {
+                    break;
+                }
             }
-        };
-        let written = Written {
-            position: placed.first,
-            last_time,
-            bytes: frame.framed_len(),
-            blocks: book.blocks.len() as u64,
-        };
-        book.frame_bytes += written.bytes;
-        book.frames.push_back(written);
-        book.blocks.clear();
-        book.block_bytes = 0;
+            payload[..8].copy_from_slice(&last.0.to_le_bytes());
+            payload[8..16].copy_from_slice(&last_time.0.to_le_bytes());
+            let parts = [payload.as_slice()];
+            let frame = Frame {
+                kind: EVENTS,
+                version: FRAME_VERSION,
+                parts: &parts,
+            };
+            let placed = loop {
+                match journal.append(&[frame], Durability::Os, Done::none()) {
+                    Err(JournalError::Busy) => journal.room_blocking(frame.framed_len()),
+                    other => break other?,
+                }
+            };
+            let written = Written {
+                position: placed.first,
+                last_time,
+                bytes: frame.framed_len(),
+                blocks: count as u64,
+            };
+            book.frame_bytes += written.bytes;
+            book.frames.push_back(written);
+            book.last = last;
+            book.block_bytes -= payload.len() as u64 - 16;
+            book.blocks.drain(..count);
+        }
         Ok(())
     }
 
@@ -293,6 +340,18 @@ impl Provenance {
 }
 
 impl Book {
+    /// Lets the oldest blocks go that are too many; how many went.
+    fn shed(&mut self, bytes_max: u64, count_max: u64) -> usize {
+        let before = self.blocks.len();
+        while self.block_bytes > bytes_max || self.blocks.len() as u64 > count_max {
+            let Some(gone) = self.blocks.pop_front() else {
+                break;
+            };
+            self.block_bytes -= gone.bytes.len() as u64 + 4;
+        }
+        before - self.blocks.len()
+    }
+
     fn recovered(&mut self, frame: &FrameRef<'_>) {
         let Some((header, _)) = frame.payload.split_first_chunk::<16>() else {
             return;
@@ -340,3 +399,77 @@ fn each_block(payload: &[u8], visit: &mut dyn FnMut(&[u8])) {
 
 const EVENTS: u8 = 1;
 const FRAME_VERSION: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use journal::SimDisk;
+
+    use super::*;
+    use crate::provenance::Events;
+
+    fn take(provenance: &Provenance, step: u64) {
+        let mut events = Events::default();
+        events.note(EventKind::Send, FlowFileId(2 * step), &"x".repeat(1_000));
+        let blocks = events.encode("p", "PutTCP", UnixMillis(step as i64));
+        provenance.take(Position(step), blocks);
+    }
+
+    fn steps(provenance: &Provenance) -> Vec<u64> {
+        let all = Filter {
+            count_max: usize::MAX,
+            ..Filter::default()
+        };
+        let events = provenance.events(&all).unwrap();
+        events.iter().map(|event| event.at.0 as u64).collect()
+    }
+
+    /// Once there is room again, which the journal finds by trying.
+    fn sync(provenance: &Provenance) {
+        let end = std::time::Instant::now() + Duration::from_secs(30);
+        while let Err(error) = provenance.sync(UnixMillis(0)) {
+            assert!(std::time::Instant::now() < end, "{error}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn what_finds_no_room_waits_is_bounded_and_comes_later_in_order() {
+        let disk = Arc::new(SimDisk::new(1));
+        let open = || {
+            let dir = Path::new("/provenance");
+            Provenance::open(disk.clone(), dir, 64 << 20, Duration::MAX).unwrap()
+        };
+        let provenance = open();
+        take(&provenance, 0);
+        disk.set_capacity(Some(disk.used() + 4_096));
+        // The space that a segment has ahead is used up, then two megabytes wait.
+        let mut step = 1;
+        while provenance.status().bytes < (8 << 20) + (2 << 20) {
+            take(&provenance, step);
+            step += 1;
+        }
+        assert!(provenance.last() < Position(step - 1_000), "nothing waited");
+        assert_eq!(steps(&provenance), (0..step).collect::<Vec<_>>());
+        disk.set_capacity(None);
+        take(&provenance, step);
+        sync(&provenance);
+        assert_eq!(provenance.last(), Position(step));
+        // Far too much: the oldest of what waits goes.
+        disk.set_capacity(Some(disk.used()));
+        let first = step + 1;
+        let end = first + 20_000;
+        (first..end).for_each(|step| take(&provenance, step));
+        let waiting = provenance.book.lock().block_bytes;
+        assert!(
+            waiting < PROVENANCE_PENDING_BYTES_MAX + (64 << 10),
+            "{waiting}"
+        );
+        assert_eq!(steps(&provenance).last(), Some(&(end - 1)));
+        disk.set_capacity(None);
+        sync(&provenance);
+        provenance.close(UnixMillis(0)).unwrap();
+        let before = steps(&provenance);
+        drop(provenance);
+        assert_eq!(steps(&open()), before);
+    }
+}

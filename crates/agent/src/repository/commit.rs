@@ -7,7 +7,7 @@ use base::UnixMillis;
 use bytes::Bytes;
 use journal::{Done, Durability, DurableWait, Frame, Journal, JournalError, Placed, Position};
 
-use super::{FlowFileKind, ProvenanceKind, Repository};
+use super::{ContentKind, FlowFileKind, ProvenanceKind, Repository};
 use crate::AgentError;
 use crate::connection::Connection;
 use crate::content::Claim;
@@ -83,6 +83,9 @@ impl Repository {
     /// Writes content ahead of its session's commit, so that memory does not hold it. Until then
     /// nothing but the claims knows of it.
     pub(crate) fn spill(&self, claims: &[Arc<Claim>]) -> Result<(), AgentError> {
+        if !self.keeps_content() {
+            return Ok(());
+        }
         self.write_content(claims, self.need(Durability::Disk))
             .map_err(refused)
     }
@@ -94,6 +97,9 @@ impl Repository {
         waits: bool,
     ) -> Result<CommitWait, AgentError> {
         let need = self.need(need);
+        if let Some(provenance) = &self.provenance {
+            provenance.check().map_err(refused)?;
+        }
         if self.content_journal.is_some() && !commit.claims.is_empty() {
             let claims = std::mem::take(&mut commit.claims);
             self.write_content(&claims, need).map_err(refused)?;
@@ -107,7 +113,7 @@ impl Repository {
             .collect();
         let wait = self.place(commit, need, waits)?;
         for connection in long {
-            self.swap_out(&connection)?;
+            self.swap_out(&connection);
         }
         let content_end = self.content_journal.as_ref().map(|journal| journal.end().0);
         if self.journal.end().0 >= self.snapshot_due.load(Ordering::Relaxed)
@@ -116,6 +122,14 @@ impl Repository {
             self.tidy_sometime();
         }
         Ok(wait)
+    }
+
+    /// Whether content is kept on the disk.
+    pub(super) fn keeps_content(&self) -> bool {
+        match self.options.content {
+            ContentKind::FileSystem | ContentKind::Database => true,
+            ContentKind::Volatile { .. } | ContentKind::None => false,
+        }
     }
 
     /// How far a commit is carried: not beyond what the options promise.
@@ -133,7 +147,7 @@ impl Repository {
         need: Durability,
         waits: bool,
     ) -> Result<CommitWait, AgentError> {
-        let content: Vec<Bytes> = commit.claims.iter().map(|claim| claim.fresh()).collect();
+        let content = self.content_of(&commit);
         let is_vital = frees_room(&commit);
         loop {
             let gate = self.gate.read();
@@ -142,7 +156,7 @@ impl Repository {
             // Encoded under the gate, since a snapshot may move claims.
             let writer = self.encode(&commit);
             if writer.len() == 0 && content.is_empty() {
-                self.take_effect(commit, None)?;
+                self.take_effect(commit, None);
                 return Ok(CommitWait::default());
             }
             let header = writer.header();
@@ -159,7 +173,7 @@ impl Repository {
             match placed {
                 Ok(placed) => {
                     let content = self.content_barrier(waits, need).map_err(refused)?;
-                    self.take_effect(commit, Some((placed, writer.len())))?;
+                    self.take_effect(commit, Some((placed, writer.len())));
                     return Ok(CommitWait { records, content });
                 }
                 Err(JournalError::Busy) => {
@@ -167,6 +181,17 @@ impl Repository {
                     self.journal.room_blocking(frame.framed_len());
                 }
                 Err(source) => return Err(refused(source)),
+            }
+        }
+    }
+
+    /// Content that goes into the commit's own frame.
+    fn content_of(&self, commit: &Commit<'_>) -> Vec<Bytes> {
+        match self.options.content {
+            ContentKind::Database => commit.claims.iter().map(|claim| claim.fresh()).collect(),
+            // It was written before, or is not to be written.
+            ContentKind::FileSystem | ContentKind::Volatile { .. } | ContentKind::None => {
+                Vec::new()
             }
         }
     }
@@ -222,16 +247,14 @@ impl Repository {
         }
     }
 
-    /// What the frame says becomes true in memory.
-    fn take_effect(
-        &self,
-        commit: Commit<'_>,
-        frame: Option<(Placed, usize)>,
-    ) -> Result<(), AgentError> {
+    /// What the frame says becomes true in memory; the frame stands, so that this cannot fail.
+    fn take_effect(&self, commit: Commit<'_>, frame: Option<(Placed, usize)>) {
         let position = frame.map_or(Position(0), |(placed, _)| placed.first);
         if let Some((placed, operations_len)) = frame {
             let content_start = placed.first.payload().0 + 4 + operations_len as u64;
-            self.place_claims(&commit.claims, content_start);
+            if self.options.content == ContentKind::Database {
+                self.place_claims(&commit.claims, content_start);
+            }
         }
         if let Some((key, bytes)) = commit.state {
             self.book.lock().states.insert(key.to_owned(), bytes);
@@ -246,19 +269,14 @@ impl Repository {
             }
         }
         if let Some(provenance) = &self.provenance {
-            for block in commit.events {
-                provenance.take(position, block).map_err(refused)?;
-            }
+            provenance.take(position, commit.events);
         }
-        Ok(())
     }
 
     fn place_claims(&self, claims: &[Arc<Claim>], content_start: u64) {
         let mut at = content_start;
         for claim in claims {
-            if self.contents.arena().is_none() {
-                self.contents.place(claim, Position(at));
-            }
+            self.contents.place(claim, Position(at));
             at += u64::from(claim.len());
         }
     }

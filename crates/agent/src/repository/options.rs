@@ -5,8 +5,9 @@ use std::time::Duration;
 use journal::JournalOptions;
 
 use crate::limits::{
-    CONTENT_PINNED_BYTES_MAX, HOT_CONTENT_BYTES_MAX, JOURNAL_PENDING_BYTES_MAX, PINNED_BYTES_MAX,
-    PROVENANCE_BYTES_DEFAULT, SNAPSHOT_BYTES_MIN, VOLATILE_BYTES_DEFAULT, VOLATILE_COUNT_DEFAULT,
+    CLAIM_BYTES_MAX, CONTENT_PINNED_BYTES_MAX, HOT_CONTENT_BYTES_MAX, JOURNAL_PENDING_BYTES_MAX,
+    PINNED_BYTES_MAX, PROVENANCE_BYTES_DEFAULT, SNAPSHOT_BYTES_MIN, VOLATILE_BYTES_DEFAULT,
+    VOLATILE_COUNT_DEFAULT,
 };
 
 /// What an agent's repositories are like.
@@ -149,7 +150,7 @@ impl RepositoryLimits {
     pub fn for_machine(disk: u64, memory: u64) -> Self {
         let all = RepositoryLimits::default();
         let part = |share: u64, least: u64, most: u64| (disk / share).clamp(least, most.max(least));
-        let segment_bytes = part(32, 1 << 20, all.segment_bytes).next_power_of_two();
+        let segment_bytes = part(32, SEGMENT_BYTES_MIN, all.segment_bytes).next_power_of_two();
         RepositoryLimits {
             segment_bytes,
             snapshot_bytes_min: part(32, 1 << 20, all.snapshot_bytes_min),
@@ -162,6 +163,9 @@ impl RepositoryLimits {
     }
 }
 
+/// A segment holds the largest claim with what stands around it.
+const SEGMENT_BYTES_MIN: u64 = 2 * CLAIM_BYTES_MAX as u64;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,7 +175,7 @@ mod tests {
         let small = RepositoryLimits::for_machine(256 << 20, 64 << 20);
         assert_eq!(
             (small.segment_bytes, small.pinned_bytes_max),
-            (8 << 20, 32 << 20)
+            (16 << 20, 32 << 20)
         );
         assert_eq!(
             (small.pending_bytes_max, small.hot_bytes_max),

@@ -32,8 +32,8 @@ pub(super) struct Replay<'c> {
     /// What this frame puts stands in front, from this order on.
     front: Option<i64>,
     together: Together,
-    /// The frame whose events are taken; it may have several blocks.
-    taking: Option<Position>,
+    /// The frame's blocks of events that are to be taken again.
+    taking: Vec<Vec<u8>>,
     /// The snapshot that is read lacks a part.
     is_broken: bool,
     failed: Option<JournalError>,
@@ -89,7 +89,7 @@ pub(super) struct Replayed {
     pub(super) lost: Vec<(FlowFileId, Arc<Attributes>)>,
     /// FlowFiles whose content was in memory only.
     pub(super) only_in_memory: u64,
-    /// Why provenance events could not be taken again, if so.
+    /// Why it cannot be replayed, if so.
     pub(super) failed: Option<JournalError>,
     /// Whether frames at the end were passed over, since their content had not reached the disk.
     pub(super) is_cut: bool,
@@ -140,7 +140,7 @@ impl<'c> Replay<'c> {
             is_staged: false,
             front: None,
             together: Together::default(),
-            taking: None,
+            taking: Vec::new(),
             is_broken: false,
             failed: None,
         }
@@ -167,7 +167,11 @@ impl<'c> Replay<'c> {
             return Ok(());
         }
         self.content_start = Position(frame.payload_position().0 + content);
-        records::read(operations, self)
+        records::read(operations, self)?;
+        if let Some(provenance) = self.provenance {
+            provenance.take(frame.position, std::mem::take(&mut self.taking));
+        }
+        Ok(())
     }
 
     fn snapshot(&mut self, frame: FrameRef<'_>) -> Result<(), RecordError> {
@@ -410,11 +414,8 @@ impl Visit for Replay<'_> {
         let Some(provenance) = self.provenance else {
             return;
         };
-        if self.frame > provenance.last() || self.taking == Some(self.frame) {
-            self.taking = Some(self.frame);
-            if let Err(error) = provenance.take(self.frame, events.to_vec()) {
-                self.failed.get_or_insert(error);
-            }
+        if self.frame > provenance.last() {
+            self.taking.push(events.to_vec());
         }
     }
 

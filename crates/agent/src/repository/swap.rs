@@ -10,7 +10,7 @@ use std::sync::Arc;
 use journal::{Done, Durability, JournalError, Position};
 
 use super::commit::{append_when_room, commit_frame};
-use super::{ContentKind, FlowFileKind, Repository};
+use super::{FlowFileKind, Repository};
 use crate::AgentError;
 use crate::connection::Connection;
 use crate::content::{Content, Contents, Pin, View};
@@ -93,35 +93,28 @@ impl Stock {
 
 impl Repository {
     fn can_swap(&self) -> bool {
-        self.options.flow_files == FlowFileKind::Disk
-            && matches!(
-                self.options.content,
-                ContentKind::FileSystem | ContentKind::Database
-            )
+        self.options.flow_files == FlowFileKind::Disk && self.keeps_content()
     }
 
-    /// Writes away what stands far behind in a connection.
-    pub(super) fn swap_out(&self, connection: &Connection) -> Result<(), AgentError> {
+    /// Writes away what stands far behind in a connection. What cannot be written stays: it is only
+    /// memory, and the commit that brought it stands whatever becomes of this.
+    pub(super) fn swap_out(&self, connection: &Connection) {
         while self.can_swap() && connection.is_to_swap_out() {
             let _alone = self.swapping.lock();
             let gate = self.gate.read();
             let batch = connection.batch_out();
             match self.write_away(connection, &batch) {
                 Ok(swapped) => connection.batch_is_out(swapped),
-                Err(source) => {
+                Err(error) => {
                     connection.batch_stays(batch);
-                    return match source {
-                        // It is only memory.
-                        JournalError::Full { .. } => Ok(()),
-                        source => Err(failed("append to", source)),
-                    };
+                    tracing::warn!(error = base::report(&error), "cannot swap FlowFiles out");
+                    return;
                 }
             }
             drop(gate);
             // The batch's claims end here, outside of the locks.
             drop(batch);
         }
-        Ok(())
     }
 
     fn write_away(

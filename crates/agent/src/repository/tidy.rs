@@ -92,7 +92,11 @@ impl Repository {
         }
         // Events of frames that are not read again must be where they belong.
         if let Some(provenance) = &self.provenance {
-            provenance.sync(SystemClock.now())?;
+            match provenance.sync(SystemClock.now()) {
+                // They wait in memory; what is freed here may be the room that they need.
+                Ok(()) | Err(JournalError::Full { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
         if snapshot_before > self.journal.start() {
             self.journal.mark(snapshot_before)?;

@@ -5,10 +5,10 @@ use std::sync::{Arc, Weak};
 
 use streams::StreamsError;
 
-use super::{Fusion, Prepared, compile, effective_sink};
+use super::{Fusion, Prepared, compile, effective_sinks};
 use crate::error::FusionError;
 use crate::limits::RETRY_WAIT;
-use crate::plan::{Plan, Sink, Source};
+use crate::plan::{Plan, Sink};
 use crate::statement::Definition;
 use crate::store::Recovered;
 
@@ -31,11 +31,12 @@ impl Fusion {
         }
         // Why the event store is away: the first to wait for it has waited for all.
         let mut reason = None;
+        let catalog = self.types.read().catalog();
         for recovered in recovered {
             if again && !self.waits(&recovered) {
                 continue;
             }
-            let started = match (&reason, compile(&recovered.definition)) {
+            let started = match (&reason, compile(&recovered.definition, &catalog)) {
                 (Some(reason), Ok(plan)) if needs_store(&recovered.definition, &plan) => {
                     Err(FusionError::Streams {
                         doing: "start the statement".to_owned(),
@@ -68,15 +69,14 @@ impl Fusion {
         recovered: &Recovered,
         plan: Plan,
     ) -> Result<Prepared, FusionError> {
-        let checkpoint = recovered.checkpoint.clone().unwrap_or_default();
+        let checkpoint = recovered.checkpoint.clone();
         let definition = recovered.definition.clone();
-        self.prepare(definition, Arc::new(plan), Some(checkpoint))
-            .await
+        self.prepare(definition, Arc::new(plan), checkpoint).await
     }
 
     /// Whether the event store is still away, by a statement that needs it.
     async fn is_still_away(&self, recovered: &Recovered) -> bool {
-        let Ok(plan) = compile(&recovered.definition) else {
+        let Ok(plan) = compile(&recovered.definition, &self.types.read().catalog()) else {
             return false;
         };
         // Prepared for nothing: adding and removing must not wait for a store that is away.
@@ -119,8 +119,9 @@ async fn start_later(fusion: Weak<Fusion>, mut away: Vec<Recovered>) {
 }
 
 fn needs_store(definition: &Definition, plan: &Plan) -> bool {
-    matches!(plan.source, Source::Kafka(_))
-        || matches!(effective_sink(definition, plan), Sink::Kafka(_))
+    let sinks = effective_sinks(definition, plan).unwrap_or_default();
+    let writes = sinks.iter().any(|sink| matches!(sink, Sink::Kafka(_)));
+    writes || plan.kafka_topics().next().is_some()
 }
 
 /// Why the event store is away, if that is the error.

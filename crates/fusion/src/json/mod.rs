@@ -14,12 +14,23 @@ mod tree;
 
 pub use tree::{FieldPath, FieldTree};
 
+use crate::formats::Format;
 use crate::value::Value;
 
 /// Why a payload could not be read; the sender's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("payload is no JSON: {0}")]
-pub struct BadPayload(pub String);
+#[error("payload is no {0}")]
+pub struct BadPayload(String);
+
+impl BadPayload {
+    /// Says that a payload is not of a format.
+    pub fn of(format: Format, why: &str) -> Self {
+        BadPayload(match format {
+            Format::Json => format!("JSON: {why}"),
+            other => format!("{}: {why}", other.name()),
+        })
+    }
+}
 
 /// Fills the slots of a set of wanted fields from payloads.
 #[derive(Clone, Debug)]
@@ -46,7 +57,7 @@ impl Scanner {
     ) -> Result<(), BadPayload> {
         self.clear(values);
         let text = std::str::from_utf8(payload)
-            .map_err(|error| BadPayload(format!("not UTF-8 ({error})")))?;
+            .map_err(|error| BadPayload::of(Format::Json, &format!("not UTF-8 ({error})")))?;
         if fast::scan(&self.tree, text, values).is_some() {
             return Ok(());
         }
@@ -63,7 +74,7 @@ impl Scanner {
         self.clear(values);
         full::scan(&self.tree, text, values).map_err(|error| {
             self.clear(values);
-            BadPayload(error.to_string())
+            BadPayload::of(Format::Json, &error.to_string())
         })
     }
 }

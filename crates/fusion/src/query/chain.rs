@@ -119,7 +119,11 @@ impl Chain {
                 if is_in {
                     all.new.push(tuple);
                 } else {
-                    all.old.push(tuple);
+                    // Who has taken it lets go of it: it was never in.
+                    for (view, window) in several.iter().zip(windows.iter_mut()) {
+                        window.remove(view, reading, &tuple);
+                    }
+                    all.old.retain(|gone| gone.number != tuple.number);
                 }
                 settle(views, reading, windows, all, delta);
             }
@@ -382,7 +386,6 @@ fn settle(
     mut all: Delta,
     delta: &mut Delta,
 ) {
-    let new: Vec<u64> = all.new.iter().map(|tuple| tuple.number).collect();
     delta.new.append(&mut all.new);
     let mut gone: Vec<u64> = Vec::new();
     for tuple in all.old {
@@ -400,10 +403,6 @@ fn settle(
             }
         }
         gone.push(tuple.number);
-        // What never came in does not leave.
-        let was_in = delta.new.iter().all(|kept| kept.number != tuple.number);
-        if was_in || new.contains(&tuple.number) {
-            delta.old.push(tuple);
-        }
+        delta.old.push(tuple);
     }
 }

@@ -6,6 +6,7 @@ use crate::aggregate::Windowed;
 use crate::expression::Expression;
 use crate::plan::{
     Aggregate, Column, OUTPUT_COUNT_FIRST, OutputEvery, OutputKind, Plan, Query, Shape, Slot, SlotField, Stage,
+    WindowShape,
 };
 use crate::query::layout::Layout;
 use crate::row::prefixes;
@@ -111,9 +112,26 @@ impl Compiled {
 /// # Errors
 /// The first thing that this version does not run.
 pub fn check(plan: &Plan) -> Result<(), String> {
-    let Stage::Query(query) = &plan.stage else {
-        return Ok(());
+    let query = match &plan.stage {
+        Stage::Query(query) => query,
+        Stage::Create(_) => return Err(NO_TABLES.to_owned()),
+        Stage::PerEvent {
+            window: Some(window),
+        }
+        | Stage::Windowed { window, .. }
+            if window.shape == WindowShape::Session =>
+        {
+            return Err("session windows are not run: write a TUMBLE or HOP window".to_owned());
+        }
+        Stage::PerEvent { .. } | Stage::Windowed { .. } => return Ok(()),
     };
+    match &query.shape {
+        Shape::On(_) => return Err(NO_TABLES.to_owned()),
+        Shape::Recognize(_) => {
+            return Err("row patterns are not run: write a pattern of events".to_owned());
+        }
+        Shape::Events { .. } | Shape::Pattern(_) => {}
+    }
     let fields = plan.fields.len();
     for slot in &query.slots {
         if let Slot::Event { field, .. } | Slot::History { field, .. } = slot
@@ -144,6 +162,10 @@ pub fn check(plan: &Plan) -> Result<(), String> {
     }
     Ok(())
 }
+
+/// What to do without named windows and tables.
+const NO_TABLES: &str = "named windows and tables are not run: insert into a stream, and give each \
+                         statement on it the window it needs";
 
 fn is_batch(view: &crate::plan::View) -> bool {
     use crate::plan::View;

@@ -703,7 +703,7 @@ pub fn decode(
     from: &mut Decoder<'_>,
 ) -> Option<State> {
     let kind = from.u8()?;
-    let mut bindings = |tuples: &mut TupleReader, from: &mut Decoder<'_>| {
+    let bindings = |tuples: &mut TupleReader, from: &mut Decoder<'_>| {
         tuples.parts(from).filter(|parts| parts.len() == tags)
     };
     Some(match (kind, node) {

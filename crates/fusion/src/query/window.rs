@@ -557,6 +557,6 @@ pub fn decode_time(from: &mut Decoder<'_>) -> Option<Option<i64>> {
 
 /// The end of the batch that `now` lies in; one that begins now lasts its whole length.
 fn batch_end(now: i64, reference: i64, length: i64) -> i64 {
-    now + length - (now - reference).rem_euclid(length)
+    now.saturating_add(length - now.saturating_sub(reference).rem_euclid(length))
 }
 

@@ -99,7 +99,7 @@ fn run(case: &str, is_epl: bool) -> String {
     format!("{}\n{outcome}", kept.trim_end())
 }
 
-fn rows(plan: crate::plan::Plan, options: MachineOptions, events: &str) -> String {
+pub fn rows(plan: crate::plan::Plan, options: MachineOptions, events: &str) -> String {
     let scanner = Scanner::new(&plan.fields);
     let mut machine = Machine::new(Arc::new(plan), options);
     let mut out = Output::default();

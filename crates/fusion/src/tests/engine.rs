@@ -1,20 +1,18 @@
 //! The engine with the real event store and the real MQTT server in one process.
 
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::{Rng, SystemClock};
-use mqtt::{Delivery, Message, MessageSink, MqttConfig, Qos, Server};
-use parking_lot::Mutex;
+use mqtt::{Delivery, Message, MessageSink as _, Qos};
 use serde_json::{Value as Json, json};
-use streams::{
-    ConsumerConfig, EventStore, ProduceBatch, Record, Streams, StreamsConfig, TopicName,
-};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 
-use crate::{Fusion, FusionConfig, FusionError, NewStatement, StatementInfo, Status};
+use super::house::{
+    Collector, DEADLINE, House, http, new, produce_batch, produce_numbered, reopened, rows, stores,
+    until, wait,
+};
+use crate::{Fusion, FusionConfig, FusionError, NewStatement};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mqtt_messages_become_rows_of_windows_in_a_kafka_topic() {
@@ -399,7 +397,7 @@ async fn the_http_api_adds_lists_shows_and_removes() {
     );
 
     for (body, says) in [
-        ("{".to_owned(), "no statement"),
+        ("{".to_owned(), "cannot be used"),
         (
             json!({"text": "SELECT 1", "color": "red"}).to_string(),
             "color",
@@ -475,6 +473,12 @@ async fn the_journal_of_statements_stays_small() {
         start: crate::Start::Latest,
         lateness_ms: 0,
         created_ms: base::UnixMillis(1),
+        format: None,
+        output: crate::sinks::OutputForm::Rows,
+        targets: Vec::new(),
+        generation: 0,
+        is_paused: false,
+        origin: crate::statement::Origin::Api,
     };
     let idle = crate::Definition {
         id: "idle".to_owned(),
@@ -507,213 +511,3 @@ async fn the_journal_of_statements_stays_small() {
     store.remove("a").await.unwrap();
     store.close().await;
 }
-
-struct House {
-    folder: tempfile::TempDir,
-    store: Arc<dyn EventStore>,
-    mqtt: Server,
-    fusion: Arc<Fusion>,
-}
-
-impl House {
-    async fn open() -> House {
-        let folder = tempfile::tempdir().unwrap();
-        let (store, mqtt) = stores(folder.path());
-        let fusion = reopened(&folder.path().join("fusion"), &store, &mqtt).await;
-        House {
-            folder,
-            store,
-            mqtt,
-            fusion,
-        }
-    }
-
-    async fn reopen(&mut self) {
-        self.fusion = reopened(&self.folder.path().join("fusion"), &self.store, &self.mqtt).await;
-    }
-
-    async fn close(self) {
-        self.fusion.close().await;
-        self.mqtt.close().await;
-    }
-
-    async fn add(&self, text: &str) -> StatementInfo {
-        self.add_named("m", text).await
-    }
-
-    async fn add_named(&self, name: &str, text: &str) -> StatementInfo {
-        let info = self.fusion.add(new(name, text)).await.unwrap();
-        assert_eq!(info.status, Status::Running);
-        info
-    }
-
-    fn publish(&self, topic: &str, payload: &str) {
-        let topic = topic.parse().unwrap();
-        self.mqtt
-            .publish(&topic, payload.as_bytes(), Qos::AtLeastOnce, false)
-            .unwrap();
-    }
-
-    async fn create(&self, topic: &str, partitions: i32) {
-        let spec = streams::TopicSpec::of(topic.parse().unwrap()).with_partitions(partitions);
-        self.store.create_topic(spec).await.unwrap();
-    }
-
-    async fn produce(&self, topic: &str, partition: i32, value: &str) {
-        produce_batch(&self.store, topic, partition, vec![value.to_owned()]).await;
-    }
-
-    async fn rows(&self, topic: &str, count: usize) -> Vec<Json> {
-        rows(&self.store, topic, count).await
-    }
-
-    async fn until(&self, name: &str, reached: impl Fn(&StatementInfo) -> bool) -> StatementInfo {
-        until(&self.fusion, name, reached).await
-    }
-}
-
-#[derive(Default)]
-struct Collector(Mutex<Vec<Json>>);
-
-impl MessageSink for Collector {
-    fn deliver(&self, batch: &[Message<'_>]) -> Delivery {
-        let rows = batch
-            .iter()
-            .map(|message| serde_json::from_slice(message.payload).unwrap());
-        self.0.lock().extend(rows);
-        Delivery::Taken
-    }
-}
-
-fn stores(dir: &Path) -> (Arc<dyn EventStore>, Server) {
-    let clock = Arc::new(SystemClock);
-    let (streams, _) = Streams::open(
-        &dir.join("streams"),
-        StreamsConfig::default(),
-        clock.clone(),
-    )
-    .unwrap();
-    let server = Server::open(&dir.join("mqtt"), MqttConfig::default(), clock).unwrap();
-    (streams.store(), server)
-}
-
-async fn reopened(dir: &Path, store: &Arc<dyn EventStore>, mqtt: &Server) -> Arc<Fusion> {
-    let clock = Arc::new(SystemClock);
-    let config = FusionConfig::default();
-    Fusion::open(dir, config, store.clone(), Some(mqtt.clone()), clock)
-        .await
-        .unwrap()
-}
-
-fn new(name: &str, text: &str) -> NewStatement {
-    serde_json::from_value(json!({ "name": name, "text": text })).unwrap()
-}
-
-async fn produce_numbered(store: &Arc<dyn EventStore>, produced: &mut u64) {
-    let ids = *produced..*produced + 100;
-    *produced = ids.end;
-    let values = ids
-        .map(|id| format!("{{\"id\":{id},\"ts\":{}}}", id * 10))
-        .collect();
-    produce_batch(store, "in", 0, values).await;
-}
-
-async fn produce_batch(
-    store: &Arc<dyn EventStore>,
-    topic: &str,
-    partition: i32,
-    values: Vec<String>,
-) {
-    let records = values.into_iter().map(Record::of_value).collect();
-    let topic: TopicName = topic.parse().unwrap();
-    store.topic_or_create(&topic).await.unwrap();
-    let batch = ProduceBatch {
-        topic,
-        partition,
-        records,
-        sequence: None,
-    };
-    store.produce(batch).await.unwrap();
-}
-
-/// Everything in the first partition of a topic, once at least `count` records are there.
-async fn rows(store: &Arc<dyn EventStore>, topic: &str, count: usize) -> Vec<Json> {
-    let topic: TopicName = topic.parse().unwrap();
-    let deadline = Instant::now() + DEADLINE;
-    while store.topic(&topic).await.unwrap().partition_offsets[0].end < count as i64 {
-        assert!(
-            Instant::now() < deadline,
-            "{topic} never had {count} records"
-        );
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let mut consumer = store.consumer(ConsumerConfig::alone("test")).await.unwrap();
-    consumer.assign(vec![(topic.clone(), 0)]).await.unwrap();
-    consumer
-        .seek(&topic, 0, streams::SeekTo::Beginning)
-        .await
-        .unwrap();
-    let mut rows = Vec::new();
-    loop {
-        let records = consumer
-            .poll(Duration::from_millis(20), 1 << 20)
-            .await
-            .unwrap();
-        if records.is_empty() {
-            return rows;
-        }
-        rows.extend(
-            records.iter().map(|record| {
-                serde_json::from_slice::<Json>(record.value.as_ref().unwrap()).unwrap()
-            }),
-        );
-    }
-}
-
-async fn until(
-    fusion: &Arc<Fusion>,
-    name: &str,
-    reached: impl Fn(&StatementInfo) -> bool,
-) -> StatementInfo {
-    let deadline = Instant::now() + DEADLINE;
-    loop {
-        let info = fusion.statement(name).unwrap();
-        if reached(&info) {
-            return info;
-        }
-        assert!(Instant::now() < deadline, "never reached: {info:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-async fn wait(what: &str, reached: impl Fn() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
-    while !reached() {
-        assert!(Instant::now() < deadline, "{what} never came");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-async fn http(
-    address: std::net::SocketAddr,
-    method: &str,
-    path: String,
-    body: String,
-) -> (u16, Json) {
-    let mut link = tokio::net::TcpStream::connect(address).await.unwrap();
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    link.write_all(head.as_bytes()).await.unwrap();
-    // A server that refuses the body may close before it has read it.
-    let _ = link.write_all(body.as_bytes()).await;
-    let mut answer = Vec::new();
-    let _ = link.read_to_end(&mut answer).await;
-    let answer = String::from_utf8(answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, serde_json::from_str(body).unwrap_or(Json::Null))
-}
-
-const DEADLINE: Duration = Duration::from_secs(120);

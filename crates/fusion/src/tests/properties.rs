@@ -236,13 +236,22 @@ fn lane(text: &str) -> Arc<Lane> {
         start: Start::Earliest,
         lateness_ms: 50,
         created_ms: UnixMillis(0),
+        format: None,
+        output: crate::sinks::OutputForm::Rows,
+        targets: Vec::new(),
+        generation: 0,
+        is_paused: false,
+        origin: crate::statement::Origin::Api,
     };
     Arc::new(Lane {
         definition,
         plan: Arc::new(sql::compile(text).unwrap()),
-        target: Target::Mqtt("out".parse().unwrap()),
+        targets: vec![Target::Mqtt("out".parse().unwrap())],
+        letters: None,
+        tap: std::sync::OnceLock::new(),
         state: parking_lot::Mutex::new(LaneState::new(fresh(text), vec![0], false)),
         wake: tokio::sync::Notify::new(),
+        idle: tokio::sync::Notify::new(),
         removed: tokio_util::sync::CancellationToken::new(),
     })
 }

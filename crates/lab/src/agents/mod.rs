@@ -92,6 +92,9 @@ impl Answered {
 impl Crowd {
     /// Has agents call as `beat` says, until the last call was answered.
     pub async fn call(self: &Arc<Self>, beat: Beat) -> Answered {
+        let mut links = self
+            .links(u64::from(self.connections).min(beat.count))
+            .await;
         let began = Instant::now() + Duration::from_millis(20);
         let noise = SystemTime::now().duration_since(UNIX_EPOCH);
         let noise = noise.map_or(1, |since| since.as_nanos() as u64 | 1);
@@ -106,7 +109,7 @@ impl Crowd {
                 index,
                 all: all.clone(),
             };
-            lines.spawn(line.run());
+            lines.spawn(line.run(links.pop()));
         }
         while lines.join_next().await.is_some() {}
         let mut answered = all
@@ -116,6 +119,27 @@ impl Crowd {
         answered.seconds = began.elapsed().as_secs_f64();
         answered.latency_ms.sort_by(f64::total_cmp);
         answered
+    }
+
+    /// The connections that are kept, a few opened at a time, before the first beat is due: agents
+    /// that were there all the time have theirs. One that fails is left to its first beat.
+    async fn links(&self, count: u64) -> Vec<Link> {
+        let mut links = Vec::new();
+        while self.keeps && (links.len() as u64) < count {
+            let few = (count - links.len() as u64).min(OPENED_AT_ONCE);
+            let mut opening = JoinSet::new();
+            for _ in 0..few {
+                let (address, tls) = (self.address, self.tls.clone());
+                opening.spawn(async move { Link::open(address, tls.as_ref()).await });
+            }
+            while let Some(opened) = opening.join_next().await {
+                match opened {
+                    Ok(Ok(link)) => links.push(link),
+                    _ => return links,
+                }
+            }
+        }
+        links
     }
 }
 
@@ -130,7 +154,7 @@ struct Line {
 }
 
 impl Line {
-    async fn run(self) {
+    async fn run(self, mut link: Option<Link>) {
         let crowd = &*self.crowd;
         let mut beats: Vec<Beats> = crowd
             .builds
@@ -138,7 +162,6 @@ impl Line {
             .map(|build| build.beats(crowd))
             .collect();
         let mut mine = Answered::default();
-        let mut link = None;
         let step = u64::from(crowd.connections);
         let mut number = self.index;
         while number < self.beat.count {
@@ -312,6 +335,9 @@ pub fn both_kinds(class: &str, flow: &str) -> Vec<CrowdBuild> {
     };
     kinds.map(build).into()
 }
+
+/// Connections that are opened together.
+const OPENED_AT_ONCE: u64 = 16;
 
 /// How long an agent waits for an answer: as MiNiFi Java does.
 const PATIENCE: Duration = Duration::from_secs(10);

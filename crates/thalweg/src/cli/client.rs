@@ -119,8 +119,23 @@ impl Client {
             .map_err(|error| Failure::because("the answer is not JSON", &error))
     }
 
+    /// Sends a request about a text; an error in it is shown at its place.
+    pub async fn send_text(&self, request: RequestBuilder, text: &str) -> Result<Value, Failure> {
+        let response = self.raw_about(request, Some(text)).await?;
+        let answer = response.json().await;
+        answer.map_err(|error| Failure::because("the answer is not JSON", &error))
+    }
+
     /// Sends a request; an error answer becomes a failure with the server's own words.
     pub async fn raw(&self, request: RequestBuilder) -> Result<Response, Failure> {
+        self.raw_about(request, None).await
+    }
+
+    async fn raw_about(
+        &self,
+        request: RequestBuilder,
+        text: Option<&str>,
+    ) -> Result<Response, Failure> {
         let response = request
             .send()
             .await
@@ -135,7 +150,8 @@ impl Client {
             return Err(Failure(text.to_owned()));
         }
         let body = response.text().await.unwrap_or_default();
-        Err(Failure(refusal(status.as_u16(), &body)))
+        let place = text.map_or_else(String::new, |text| pointed(text, &body));
+        Err(Failure(refusal(status.as_u16(), &body) + &place))
     }
 
     /// Base URL of a role of the same process that speaks HTTP.
@@ -258,6 +274,22 @@ fn refusal(status: u16, body: &str) -> String {
     }
 }
 
+/// The line of a text that an answer names, with a mark under the character.
+fn pointed(text: &str, body: &str) -> String {
+    let parsed: Value = serde_json::from_str(body).unwrap_or(Value::Null);
+    let place = |key: &str| parsed[key].as_u64().and_then(|at| usize::try_from(at).ok());
+    let (Some(line), Some(column)) = (place("line"), place("column")) else {
+        return String::new();
+    };
+    let Some(shown) = text.lines().nth(line.saturating_sub(1)) else {
+        return String::new();
+    };
+    let before = shown.chars().take(column.saturating_sub(1));
+    // A tab moves the mark as far as the text above it.
+    let gap: String = before.map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+    format!("\n  {shown}\n  {gap}^")
+}
+
 /// A field for people: an instant (`…_ms`, milliseconds since 1970) as its age.
 fn field(key: &str, value: &Value) -> String {
     match value {
@@ -305,6 +337,17 @@ mod tests {
             "3d ago"
         );
         assert_eq!(field("records", &Value::from(5)), "5");
+    }
+
+    #[test]
+    fn an_error_is_marked_under_its_character() {
+        let body = r#"{"message":"x","line":2,"column":4}"#;
+        assert_eq!(
+            pointed("SELECT a\n\tb + FROM t", body),
+            "\n  \tb + FROM t\n  \t  ^"
+        );
+        assert_eq!(pointed("one line", body), "");
+        assert_eq!(pointed("one line", "{}"), "");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! `thalweg statements`: what is computed in flight.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::client::segment;
 use super::{Client, Failure};
@@ -13,22 +14,33 @@ use super::{Client, Failure};
 pub enum Command {
     /// Add a statement; it runs at once and after every restart.
     #[command(after_help = ADD_HELP)]
-    Add {
-        /// The statement's text.
-        text: String,
-        /// A name to know it by.
-        #[arg(long)]
-        name: Option<String>,
-        /// Where to start in a topic that already holds records: latest or earliest.
-        #[arg(long)]
-        start: Option<String>,
-    },
+    Add(Form),
     /// List statements with their books.
     List,
     /// Show one statement.
     Show {
-        /// The statement's id.
+        /// The statement's id or name.
         id: String,
+    },
+    /// Stop taking events and keep the state.
+    Pause {
+        /// The statement's id or name.
+        id: String,
+    },
+    /// Take events again with the state that it had.
+    Resume {
+        /// The statement's id or name.
+        id: String,
+    },
+    /// Put another text in a statement's place, with its state where that fits.
+    Replace {
+        /// The statement's id or name.
+        id: String,
+        #[command(flatten)]
+        form: Form,
+        /// What becomes of the state: auto, keep (or refuse) or reset.
+        #[arg(long, default_value = "auto")]
+        state: String,
     },
     /// Try statements on events of a script, by the script's own clock, without a server.
     #[command(after_help = TRY_HELP)]
@@ -38,37 +50,140 @@ pub enum Command {
     },
     /// Stop and remove a statement.
     Remove {
-        /// The statement's id.
+        /// The statement's id or name.
         id: String,
+    },
+    /// Say what a text would do, without adding it.
+    Explain(Form),
+    /// Print a statement's rows as they come.
+    Tail {
+        /// The statement's id or name.
+        id: String,
+        /// End after so many rows.
+        #[arg(long, value_name = "COUNT")]
+        max: Option<u64>,
     },
 }
 
-pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
-    match command {
-        Command::Add { text, name, start } => {
-            let mut body = json!({"text": text, "language": "sql"});
-            for (key, value) in [("name", name), ("start", start)] {
-                if let Some(value) = value {
-                    body[key] = value.into();
-                }
+/// What a statement is made of.
+#[derive(Args)]
+pub struct Form {
+    /// The statement's text; - reads it from the standard input.
+    text: String,
+    /// A name to know it by.
+    #[arg(long)]
+    name: Option<String>,
+    /// The text's language: sql or epl.
+    #[arg(long, default_value = "sql")]
+    language: String,
+    /// Where to start in a topic that already holds records: latest or earliest.
+    #[arg(long)]
+    start: Option<String>,
+    /// How long windows stay open for late events, such as 5s.
+    #[arg(long)]
+    lateness: Option<String>,
+    /// How payloads are read: json, senml, senml-cbor, observation, observation097, cbor or raw.
+    #[arg(long)]
+    format: Option<String>,
+    /// What a row becomes: rows or observations.
+    #[arg(long = "as", value_name = "FORM")]
+    rows_as: Option<String>,
+    /// A further target: mqtt."topic", kafka."topic" or http://host/path; may be said again.
+    #[arg(long = "target", value_name = "TARGET")]
+    targets: Vec<String>,
+}
+
+impl Form {
+    /// The request's body, and the text.
+    fn body(self) -> Result<(Value, String), Failure> {
+        let mut text = self.text;
+        if text == "-" {
+            text.clear();
+            std::io::stdin()
+                .read_to_string(&mut text)
+                .map_err(|error| Failure::because("cannot read the standard input", &error))?;
+        }
+        let mut body = json!({"text": text, "language": self.language});
+        for (key, value) in [
+            ("name", self.name),
+            ("start", self.start),
+            ("lateness", self.lateness),
+            ("format", self.format),
+            ("output", self.rows_as),
+        ] {
+            if let Some(value) = value {
+                body[key] = value.into();
             }
-            let request = client
-                .request(Method::POST, "/api/v1/statements")
-                .json(&body);
-            client.print_object(&client.send(request).await?);
+        }
+        if !self.targets.is_empty() {
+            body["targets"] = self.targets.into();
+        }
+        Ok((body, text))
+    }
+}
+
+pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
+    let call = |method: Method, path: &str| client.request(method, &format!("{ROOT}{path}"));
+    match command {
+        Command::Add(form) => {
+            let (body, text) = form.body()?;
+            let request = call(Method::POST, "").json(&body);
+            client.print_object(&client.send_text(request, &text).await?);
         }
         Command::List => {
-            let answer = client.get("/api/v1/statements").await?;
+            let answer = client.get(ROOT).await?;
             client.print_list(&answer, "statements", &COLUMNS);
         }
         Command::Show { id } => {
-            let path = format!("/api/v1/statements/{}", segment(&id));
-            client.print_object(&client.get(&path).await?);
+            client.print_object(&client.get(&format!("{ROOT}/{}", segment(&id))).await?);
+        }
+        Command::Pause { id } => {
+            let request = call(Method::POST, &format!("/{}/pause", segment(&id)));
+            client.print_object(&client.send(request).await?);
+        }
+        Command::Resume { id } => {
+            let request = call(Method::POST, &format!("/{}/resume", segment(&id)));
+            client.print_object(&client.send(request).await?);
+        }
+        Command::Replace { id, form, state } => {
+            let (mut body, text) = form.body()?;
+            body["state"] = state.into();
+            let request = call(Method::PUT, &format!("/{}", segment(&id))).json(&body);
+            client.print_object(&client.send_text(request, &text).await?);
         }
         Command::Try { file } => try_scripts(file.as_deref())?,
         Command::Remove { id } => {
-            let path = format!("/api/v1/statements/{}", segment(&id));
-            client.send(client.request(Method::DELETE, &path)).await?;
+            let request = call(Method::DELETE, &format!("/{}", segment(&id)));
+            client.send(request).await?;
+        }
+        Command::Explain(form) => {
+            let (body, text) = form.body()?;
+            let request = call(Method::POST, "/explain").json(&body);
+            client.print_object(&client.send_text(request, &text).await?);
+        }
+        Command::Tail { id, max } => tail(&client, &id, max).await?,
+    }
+    Ok(())
+}
+
+/// Prints rows, one JSON object a line, until there were `max`.
+async fn tail(client: &Client, id: &str, max: Option<u64>) -> Result<(), Failure> {
+    let path = format!("{ROOT}/{}/rows", segment(id));
+    let first = client.get(&format!("{path}?wait_ms=0")).await?;
+    let mut next = first["next"].as_u64().unwrap_or(0);
+    let mut left = max;
+    while left != Some(0) {
+        let answer = client.get(&format!("{path}?after={next}")).await?;
+        next = answer["next"].as_u64().unwrap_or(next);
+        if let Some(missed) = answer["missed"].as_u64().filter(|missed| *missed > 0) {
+            eprintln!("{missed} rows came too fast to be shown");
+        }
+        for row in answer["rows"].as_array().map_or(&[][..], Vec::as_slice) {
+            if left == Some(0) {
+                break;
+            }
+            println!("{row}");
+            left = left.map(|left| left - 1);
         }
     }
     Ok(())
@@ -87,16 +202,9 @@ fn try_scripts(file: Option<&Path>) -> Result<(), Failure> {
     })
 }
 
-const TRY_HELP: &str = "\
-A script is lines; several stand apart by lines that are `end`:
+const ROOT: &str = "/api/v1/statements";
 
-  statement select k, sum(a) as s from E#time(10 sec) group by k
-  time 1000
-  event E k=s:x a=i:1
-  event E {\"k\":\"x\",\"a\":2}
-  time 11000";
-
-const COLUMNS: [(&str, &str); 8] = [
+const COLUMNS: [(&str, &str); 9] = [
     ("STATEMENT", "id"),
     ("NAME", "name"),
     ("STATUS", "status"),
@@ -105,7 +213,17 @@ const COLUMNS: [(&str, &str); 8] = [
     ("EMITTED", "emitted_total"),
     ("LATE", "late_total"),
     ("ERRORED", "errored_total"),
+    ("LAG", "lag_records"),
 ];
+
+const TRY_HELP: &str = "\
+A script is lines; several stand apart by lines that are `end`:
+
+  statement select k, sum(a) as s from E#time(10 sec) group by k
+  time 1000
+  event E k=s:x a=i:1
+  event E {\"k\":\"x\",\"a\":2}
+  time 11000";
 
 const ADD_HELP: &str = "\
 Sources and sinks are mqtt.\"filter/+/x\" and kafka.\"topic\". For example, the mean per host

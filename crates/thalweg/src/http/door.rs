@@ -125,14 +125,18 @@ impl Door {
             coding: gzip::coding(headers),
             wants_gzip: self.manners.compression && gzip::is_accepted(headers),
         };
-        let is_plain = asks.coding == Coding::Identity && !asks.wants_gzip;
+        let is_plain = asks.coding != Coding::Unknown && !asks.wants_gzip;
         let has_manners = self.manners.cors.is_some()
             || (self.manners.body_idle_max.is_some() && !self.routes.bound_body_of(&request));
         if is_plain && !has_manners && self.watch.is_none() {
             if let Some(refusal) = self.manners.refusal(headers) {
                 return Box::pin(std::future::ready(Ok(refusal)));
             }
-            return self.routes.answer(request, &self.peer);
+            if asks.coding == Coding::Identity {
+                return self.routes.answer(request, &self.peer);
+            }
+            gzip::forget_coding(request.headers_mut());
+            return self.routes.answer(request.map(Unpacked::new), &self.peer);
         }
         let routes = self.routes.clone();
         let peer = self.peer.clone();

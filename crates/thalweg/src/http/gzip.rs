@@ -106,11 +106,13 @@ impl<B> Unpacked<B> {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             self.arrived.advance(taken);
-            if self.arrived.is_empty() {
+            if self.arrived.is_empty() && !self.has_all {
                 // What a sender has flushed is not held back until it sends more.
                 self.decoder.flush()?;
             }
-            return Ok(true);
+            if !self.arrived.is_empty() || !self.has_all {
+                return Ok(true);
+            }
         }
         if self.has_all {
             self.decoder.try_finish()?;
@@ -150,7 +152,11 @@ where
             }
             match ready!(Pin::new(&mut self.packed).poll_frame(cx)) {
                 // Trailers are of no use to anybody here.
-                Some(Ok(frame)) => self.arrived = frame.into_data().unwrap_or_default(),
+                Some(Ok(frame)) => {
+                    self.arrived = frame.into_data().unwrap_or_default();
+                    // Nearly every body comes whole, and then goes on whole.
+                    self.has_all = self.packed.is_end_stream();
+                }
                 Some(Err(error)) => {
                     self.is_over = true;
                     return Poll::Ready(Some(Err(error.into())));
@@ -251,6 +257,10 @@ mod tests {
         ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
             Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
         }
+
+        fn is_end_stream(&self) -> bool {
+            self.0.is_empty()
+        }
     }
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -279,6 +289,14 @@ mod tests {
             assert!(unpack(&packed, step).await.unwrap() == text, "{step}");
         }
         assert_eq!(unpack(&gzip(b""), 1).await, Ok(Vec::new()));
+    }
+
+    #[tokio::test]
+    async fn a_body_that_comes_whole_goes_on_whole() {
+        let mut body = Unpacked::new(Pieces([Bytes::from(gzip(&[b'x'; 2_000]))].into()));
+        let frame = body.frame().await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap().len(), 2_000);
+        assert!(body.is_end_stream());
     }
 
     #[tokio::test]

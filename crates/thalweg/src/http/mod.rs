@@ -55,6 +55,8 @@ pub struct Process {
     pub mqtt: Option<mqtt::Server>,
     /// The fleet, if that role runs here.
     pub fleet: Option<Arc<fleet::Fleet>>,
+    /// The statements, if that role runs here.
+    pub fusion: Option<Arc<fusion::Fusion>>,
     /// The event store, if that role runs here.
     pub streams: Option<Arc<streams::Streams>>,
     /// The HTTP ports that speak TLS, by the names of their endpoints.
@@ -90,6 +92,7 @@ async fn metrics(State(process): State<Arc<Process>>) -> impl IntoResponse {
     process.metrics.run_upkeep();
     let mut text = process.metrics.render() + &telemetry::process_metrics();
     let (streams, fleet) = (process.streams.clone(), process.fleet.clone());
+    let fusion = process.fusion.clone();
     // A hundred thousand topics, or agents, take a moment to look through.
     let observed = tokio::task::spawn_blocking(move || {
         let mut out = base::Exposition::default();
@@ -98,6 +101,9 @@ async fn metrics(State(process): State<Arc<Process>>) -> impl IntoResponse {
         }
         if let Some(fleet) = fleet {
             fleet.observe(&mut out);
+        }
+        if let Some(fusion) = fusion {
+            fusion.observe(&mut out);
         }
         out.into_text()
     });

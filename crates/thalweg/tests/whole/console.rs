@@ -59,3 +59,15 @@ fn the_fleets_pages_find_an_agent_publish_a_flow_and_show_its_way() {
     let browser = Running::start(&mut node, &dir.path().join("browser.log"));
     browser.finish("the fleet's pages are as expected");
 }
+
+#[test]
+fn the_statements_pages_add_watch_pause_replace_and_remove_one() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let mut node = Command::new("node");
+    node.arg(repository().join("console/test/statements.mjs"))
+        .arg(up.url("fleet", "/"))
+        .arg(dir.path().join("statements.png"));
+    let browser = Running::start(&mut node, &dir.path().join("browser.log"));
+    browser.finish("the statements' pages are as expected");
+}

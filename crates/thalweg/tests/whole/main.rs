@@ -50,6 +50,7 @@ mod rest_peers;
 mod rest_streams;
 mod rest_survival;
 mod schemas;
+mod statements;
 mod transactions;
 mod transport;
 mod transport_peers;

@@ -1,0 +1,70 @@
+// The statements' pages in headless Chromium: one is explained, added, watched, paused, resumed,
+// replaced and removed; an error is shown under its character.
+// Usage: node statements.mjs URL SCREENSHOT
+// Exits non-zero with the reason when a page does not show or do what it should.
+
+import assert from "node:assert/strict";
+
+import { withPage } from "./browser.mjs";
+
+const [url, screenshot] = process.argv.slice(2);
+const text = page => page.getByLabel("Statement", { exact: true });
+const button = (page, name) => page.getByRole("button", { name, exact: true });
+
+await withPage(async (page, troubles) => {
+  await page.goto(url);
+  await page.getByRole("link", { name: "Statements", exact: true }).click();
+  await page.getByText("No statement runs yet").waitFor();
+
+  await text(page).fill('SELECT v FROM mqtt."in/x" WHERE v > 0');
+  await page.getByLabel("Name").fill("watched");
+  await button(page, "Explain").click();
+  await page.getByText('Reads v of mqtt."in/x" as json').waitFor();
+  await button(page, "Add").click();
+  await page.getByRole("heading", { name: /^watched/ }).waitFor();
+
+  const inject = async (v) => {
+    const answer = await fetch(new URL("event/in/x", url), { method: "POST", body: JSON.stringify({ v }) });
+    assert.equal(answer.status, 200);
+  };
+  const book = (name) => page.locator("#books dl div", { hasText: name }).locator("dd").first();
+  // Rows are shown from the first look on.
+  let sent = 0;
+  const rows = page.locator("#rows pre");
+  while (!(await rows.isVisible())) {
+    sent += 1;
+    await inject(sent);
+    await page.waitForTimeout(200);
+    assert.ok(sent < 100, "no row is shown");
+  }
+  await page.waitForFunction((n) => document.querySelector("#rows pre")?.textContent.includes(`{"v":${n}}`), sent);
+  await page.locator("#rows .plot canvas").waitFor();
+  await page.waitForFunction((n) => document.querySelector("#books dd")?.textContent === String(n), sent);
+
+  await button(page, "Pause").click();
+  await page.getByText("paused", { exact: true }).waitFor();
+  await inject(500);
+  await button(page, "Resume").click();
+  await page.getByText("running", { exact: true }).waitFor();
+  assert.equal(await book("Received").textContent(), String(sent), "a paused statement takes nothing");
+
+  await text(page).fill('SELECT v * 2 AS twice FROM mqtt."in/x"');
+  await button(page, "Replace").click();
+  await page.waitForFunction(() => document.querySelector("#editor textarea")?.value.includes("twice"));
+  await inject(21);
+  await page.waitForFunction(() => document.querySelector("#rows pre")?.textContent.includes('{"twice":42}'));
+  await page.screenshot({ path: screenshot, fullPage: true });
+  assert.deepEqual(troubles, [], "the pages reported errors");
+
+  await text(page).fill('SELECT v\nFORM mqtt."x"');
+  await button(page, "Explain").click();
+  await page.locator("#editor pre.place", { hasText: "^" }).waitFor();
+  const place = await page.locator("#editor pre.place").textContent();
+  assert.match(place, /^FORM mqtt."x"\n *\^$/, "the error is marked in its line");
+  // The browser reports the refusal too.
+  troubles.length = 0;
+
+  await button(page, "Remove").click();
+  await page.getByText("No statement runs yet").waitFor();
+  assert.deepEqual(troubles.filter((one) => !one.includes("404")), [], "the pages reported errors");
+});
