@@ -118,7 +118,7 @@ impl Trial {
                 let plan = Arc::new(plan);
                 Some(Tried {
                     scanner: Scanner::new(&plan.fields),
-                    machine: Machine::new(plan.clone(), OPTIONS),
+                    machine: machine_of(&plan),
                     out: Output::default(),
                     plan,
                 })
@@ -210,6 +210,15 @@ impl Tried {
         self.machine
             .on_source_event(place, &event, values, &mut self.out);
     }
+}
+
+/// A machine that reads the same fields of every source of its statement.
+fn machine_of(plan: &Arc<Plan>) -> Machine {
+    let mut machine = Machine::new(plan.clone(), OPTIONS);
+    for number in 0..plan.sources().len() {
+        machine.bind_source(number, (0..plan.fields.len()).collect());
+    }
+    machine
 }
 
 /// `k=s:x a=i:1 b=d:2.5` as JSON.

@@ -241,66 +241,10 @@ impl Lower<'_, '_, '_> {
             }
             Expr::Ceil { expr, field } => self.rounding("ceil", expr, field),
             Expr::Floor { expr, field } => self.rounding("floor", expr, field),
-            Expr::Substring {
-                expr,
-                substring_from,
-                substring_for,
-                ..
-            } => {
-                let Some(from) = substring_from else {
-                    return Err(at(
-                        expr.span(),
-                        "write SUBSTRING(text FROM place FOR characters)",
-                    ));
-                };
-                let parts = [Some(expr), Some(from), substring_for.as_ref()];
-                self.scalar("substring", parts.into_iter().flatten().map(|part| &**part))
-            }
-            Expr::Trim {
-                expr,
-                trim_where,
-                trim_what: None,
-                trim_characters: None,
-            } => {
-                let name = match trim_where {
-                    None | Some(TrimWhereField::Both) => "trim",
-                    Some(TrimWhereField::Leading) => "ltrim",
-                    Some(TrimWhereField::Trailing) => "rtrim",
-                };
-                self.scalar(name, [&**expr])
-            }
-            Expr::Position { expr, r#in } => {
-                let found = self.scalar("index_of", [&**r#in, &**expr])?;
-                let one = Expression::Literal(OwnedValue::Int(1));
-                Ok(Expression::Arithmetic(
-                    Arithmetic::Add,
-                    Box::new([found, one]),
-                ))
-            }
-            Expr::Extract { field, expr, .. } => {
-                let field_name = field.to_string().to_ascii_lowercase();
-                let name = match field_name.as_str() {
-                    "dow" | "dayofweek" => "day_of_week",
-                    known @ ("year" | "month" | "day" | "hour" | "minute" | "second") => known,
-                    _ => {
-                        let message = format!(
-                            "EXTRACT takes YEAR, MONTH, DAY, DOW, HOUR, MINUTE or SECOND, not \
-                             {field_name}"
-                        );
-                        return Err(at(expr.span(), message));
-                    }
-                };
-                let part = self.scalar(name, [&**expr])?;
-                if name != "day_of_week" {
-                    return Ok(part);
-                }
-                // SQL counts days from Sunday as 0.
-                let one = Expression::Literal(OwnedValue::Int(1));
-                Ok(Expression::Arithmetic(
-                    Arithmetic::Subtract,
-                    Box::new([part, one]),
-                ))
-            }
+            Expr::Substring { .. }
+            | Expr::Trim { .. }
+            | Expr::Position { .. }
+            | Expr::Extract { .. } => self.worded(expr),
             Expr::CompoundFieldAccess { .. } => Err(at(
                 expr.span(),
                 "brackets are not supported: write a.b for field b of a",
@@ -507,6 +451,78 @@ impl Lower<'_, '_, '_> {
         };
         let function = scalar_function(name).expect("ceil and floor stand in the table");
         Ok(Expression::Call(function, vec![self.expr(expr)?]))
+    }
+
+    /// The functions that SQL writes with words between their arguments. Apart, so that nesting
+    /// other expressions takes no more stack.
+    #[inline(never)]
+    fn worded(&mut self, expr: &Expr) -> Checked<Expression> {
+        match expr {
+            Expr::Substring {
+                expr,
+                substring_from,
+                substring_for,
+                ..
+            } => {
+                let Some(from) = substring_from else {
+                    return Err(at(
+                        expr.span(),
+                        "write SUBSTRING(text FROM place FOR characters)",
+                    ));
+                };
+                let parts = [Some(expr), Some(from), substring_for.as_ref()];
+                self.scalar("substring", parts.into_iter().flatten().map(|part| &**part))
+            }
+            Expr::Trim {
+                expr,
+                trim_where,
+                trim_what: None,
+                trim_characters: None,
+            } => {
+                let name = match trim_where {
+                    None | Some(TrimWhereField::Both) => "trim",
+                    Some(TrimWhereField::Leading) => "ltrim",
+                    Some(TrimWhereField::Trailing) => "rtrim",
+                };
+                self.scalar(name, [&**expr])
+            }
+            Expr::Position { expr, r#in } => {
+                let found = self.scalar("index_of", [&**r#in, &**expr])?;
+                let one = Expression::Literal(OwnedValue::Int(1));
+                Ok(Expression::Arithmetic(
+                    Arithmetic::Add,
+                    Box::new([found, one]),
+                ))
+            }
+            Expr::Extract { field, expr, .. } => {
+                let field_name = field.to_string().to_ascii_lowercase();
+                let name = match field_name.as_str() {
+                    "dow" | "dayofweek" => "day_of_week",
+                    known @ ("year" | "month" | "day" | "hour" | "minute" | "second") => known,
+                    _ => {
+                        let message = format!(
+                            "EXTRACT takes YEAR, MONTH, DAY, DOW, HOUR, MINUTE or SECOND, not \
+                             {field_name}"
+                        );
+                        return Err(at(expr.span(), message));
+                    }
+                };
+                let part = self.scalar(name, [&**expr])?;
+                if name != "day_of_week" {
+                    return Ok(part);
+                }
+                // SQL counts days from Sunday as 0.
+                let one = Expression::Literal(OwnedValue::Int(1));
+                Ok(Expression::Arithmetic(
+                    Arithmetic::Subtract,
+                    Box::new([part, one]),
+                ))
+            }
+            _ => Err(at(
+                expr.span(),
+                format!("'{}' is not supported", shortened(expr)),
+            )),
+        }
     }
 
     /// A function of the table that the parser writes in words of its own.

@@ -83,28 +83,17 @@ pub fn query(
     };
     let group_by = lower.all(&select.group_by)?;
     lower.aggregates = Some(&mut aggregates);
-    let mut columns = columns(select, &mut lower)?;
-    let mut having = match &select.having {
+    let columns = columns(select, &mut lower)?;
+    let having = match &select.having {
         None => None,
         Some(having) => Some(lower.expr(having)?),
     };
-    let mut order_by = order_by(select, &mut lower)?;
+    let order_by = order_by(select, &mut lower)?;
     lower.aggregates = None;
     let output = match &select.output {
         None => None,
         Some(clause) => Some(output::rate(clause, &mut lower)?),
     };
-    for column in &mut columns {
-        if let Column::Named { expression, .. } = column {
-            use_keys(expression, &group_by);
-        }
-    }
-    if let Some(having) = &mut having {
-        use_keys(having, &group_by);
-    }
-    for key in &mut order_by {
-        use_keys(&mut key.expression, &group_by);
-    }
     let (sink, columns) = target(select, columns, environment)?;
     let (fields, slots) = names.into_parts();
     let Some(input) = parts.inputs.first() else {
@@ -379,13 +368,4 @@ fn limit(select: &Select) -> Checked<Option<Limit>> {
             .place
             .error(format!("a limit is at most {} rows", u32::MAX))),
     }
-}
-
-/// Puts the group's key in place of each part that equals one.
-fn use_keys(expression: &mut Expression, keys: &[Expression]) {
-    if let Some(key) = keys.iter().position(|key| key == expression) {
-        *expression = Expression::GroupKey(key as u16);
-        return;
-    }
-    expression.for_each_child(&mut |child| use_keys(child, keys));
 }
