@@ -174,16 +174,6 @@ impl Machine {
         query + self.windows.as_ref().map_or(0, Windows::state_bytes)
     }
 
-    /// Applies one event of the plan's first source; rows go to `out`.
-    pub fn on_event(
-        &mut self,
-        event: &Event<'_>,
-        scanned: Result<&[Value<'_>], &BadPayload>,
-        out: &mut Output,
-    ) {
-        self.on_source_event(0, event, scanned, out);
-    }
-
     /// Applies one event of the plan's source with that number; rows go to `out`.
     pub fn on_source_event(
         &mut self,
@@ -246,11 +236,6 @@ impl Machine {
             .as_ref()?
             .next_clock_close(self.options.close_delay_ms)?;
         Some(UnixMillis(close))
-    }
-
-    /// Says of every partition of the first source whether records wait there.
-    pub fn set_waiting(&mut self, is_waiting: impl Fn(usize) -> bool, out: &mut Output) {
-        self.set_source_waiting(0, is_waiting, out);
     }
 
     /// Says of every partition of the source with that number whether records wait there.
