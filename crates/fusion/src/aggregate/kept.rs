@@ -260,16 +260,16 @@ impl Listed {
     }
 
     /// The n-th from the front.
-    pub fn from_front(&self, index: usize) -> Value<'_> {
+    pub fn nth_first(&self, index: usize) -> Value<'_> {
         self.values
             .get(index)
             .map_or(Value::Null, OwnedValue::as_value)
     }
 
     /// The n-th from the back.
-    pub fn from_back(&self, index: usize) -> Value<'_> {
+    pub fn nth_last(&self, index: usize) -> Value<'_> {
         let place = self.values.len().checked_sub(index + 1);
-        place.map_or(Value::Null, |place| self.from_front(place))
+        place.map_or(Value::Null, |place| self.nth_first(place))
     }
 
     /// All, as a JSON array; null for none.

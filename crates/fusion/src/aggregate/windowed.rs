@@ -173,10 +173,10 @@ impl Windowed {
             State::Numbers(numbers, Middle::Median) => numbers.median(),
             State::Numbers(numbers, Middle::Percentile(fraction)) => numbers.percentile(*fraction),
             State::Numbers(numbers, Middle::Avedev) => numbers.mean_distance(),
-            State::Listed(listed, Which::First | Which::FirstValue) => listed.from_front(0),
-            State::Listed(listed, Which::Last | Which::LastValue) => listed.from_back(0),
+            State::Listed(listed, Which::First | Which::FirstValue) => listed.nth_first(0),
+            State::Listed(listed, Which::Last | Which::LastValue) => listed.nth_last(0),
             State::Listed(listed, Which::All) => listed.array(),
-            State::Listed(listed, Which::Nth(nth)) => listed.from_back(*nth),
+            State::Listed(listed, Which::Nth(nth)) => listed.nth_last(*nth),
             State::Ordered(ordered, is_greatest) => ordered.value(*is_greatest),
             State::Ever(_, accumulator) => accumulator.value(),
             State::Rate {

@@ -116,11 +116,11 @@ pub struct RecognizeInterval {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
     /// After its last row.
-    PastLastRow,
+    PastLast,
     /// With the row after its first.
-    ToNextRow,
+    ToNext,
     /// With the row that is current.
-    ToCurrentRow,
+    ToCurrent,
 }
 
 /// A part of a row pattern.

@@ -417,6 +417,7 @@ pub enum MergeAction {
 
 /// State apart by key or by span.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "a statement has one at most")]
 pub enum Context {
     /// One state per key; `keys[i]` are the keys of input i's events.
     Partition {

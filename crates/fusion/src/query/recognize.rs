@@ -221,14 +221,14 @@ impl Recognizer {
             if !plan.all_matches && last_first.is_some_and(|first| matched.first <= first) {
                 continue;
             }
-            if !plan.all_matches && plan.skip == Skip::PastLastRow && last_first.is_some() {
+            if !plan.all_matches && plan.skip == Skip::PastLast && last_first.is_some() {
                 break;
             }
             last_first = Some(matched.first);
             match plan.skip {
-                Skip::PastLastRow => waiting.clear(),
-                Skip::ToNextRow => waiting.retain(|run| run.first > matched.first),
-                Skip::ToCurrentRow => waiting.retain(|run| run.first >= tuple.number),
+                Skip::PastLast => waiting.clear(),
+                Skip::ToNext => waiting.retain(|run| run.first > matched.first),
+                Skip::ToCurrent => waiting.retain(|run| run.first >= tuple.number),
             }
             found.push(row_of(&matched.rows));
         }

@@ -108,7 +108,7 @@ pub fn rows(plan: crate::plan::Plan, options: MachineOptions, events: &str) -> S
         let (head, rest) = line.split_once(' ').unwrap_or((line, ""));
         match head {
             "clock" => machine.on_clock(UnixMillis(rest.parse().unwrap()), &mut out),
-            "idle" => machine.set_waiting(|_| false, &mut out),
+            "idle" => machine.set_source_waiting(0, |_| false, &mut out),
             _ => {
                 let (head, partition) = head.split_once('#').unwrap_or((head, "0"));
                 let (time, topic) = head.split_once('@').unwrap_or((head, "t"));
@@ -121,7 +121,8 @@ pub fn rows(plan: crate::plan::Plan, options: MachineOptions, events: &str) -> S
                     timestamp: UnixMillis(time.parse().unwrap()),
                 };
                 let scanned = scanner.scan(rest.as_bytes(), &mut values);
-                machine.on_event(
+                machine.on_source_event(
+                    0,
                     &event,
                     scanned.as_ref().map(|()| values.as_slice()),
                     &mut out,

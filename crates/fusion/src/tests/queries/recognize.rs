@@ -54,12 +54,12 @@ fn rows_match_in_turn_and_the_search_goes_on_after_them() {
     };
     let script = "0 x 1\n1 x 6\n2 x 7\n3 x 12\n4 x 6\n5 x 12\n6 x 2\n7 x 8\n8 x 11";
     check(
-        &recognize(pattern(), Skip::PastLastRow, false).rows(script),
+        &recognize(pattern(), Skip::PastLast, false).rows(script),
         r#"3 {"a":1,"b":7,"c":12}
            8 {"a":2,"b":8,"c":11}"#,
     );
     check(
-        &recognize(pattern(), Skip::PastLastRow, false).rows("0 x 1\n1 x 6\n2 x 3\n3 x 12"),
+        &recognize(pattern(), Skip::PastLast, false).rows("0 x 1\n1 x 6\n2 x 3\n3 x 12"),
         "",
     );
 }
@@ -68,7 +68,7 @@ fn rows_match_in_turn_and_the_search_goes_on_after_them() {
 fn partitions_do_not_see_each_other() {
     let pattern = R::Sequence(vec![R::Variable(0), R::Variable(2)]);
     check(
-        &recognize(pattern, Skip::PastLastRow, false).rows("0 x 1\n1 y 12\n2 y 2\n3 x 11\n4 y 13"),
+        &recognize(pattern, Skip::PastLast, false).rows("0 x 1\n1 y 12\n2 y 2\n3 x 11\n4 y 13"),
         r#"3 {"a":1,"b":null,"c":11}
            4 {"a":2,"b":null,"c":13}"#,
     );
@@ -91,12 +91,12 @@ fn where_the_search_goes_on_is_chosen() {
             .rows(script)
     };
     check(
-        &first(Skip::PastLastRow),
+        &first(Skip::PastLast),
         r#"1 {"a":2,"b":null,"c":null,"a0":1}
            3 {"a":4,"b":null,"c":null,"a0":3}"#,
     );
     check(
-        &first(Skip::ToNextRow),
+        &first(Skip::ToNext),
         r#"1 {"a":2,"b":null,"c":null,"a0":1}
            2 {"a":3,"b":null,"c":null,"a0":2}
            3 {"a":4,"b":null,"c":null,"a0":3}"#,
@@ -111,7 +111,7 @@ fn alternatives_and_optional_rows() {
         R::Alternatives(vec![R::Variable(2), R::Variable(0)]),
     ]);
     check(
-        &recognize(pattern, Skip::PastLastRow, false)
+        &recognize(pattern, Skip::PastLast, false)
             .rows("0 x 1\n1 x 12\n2 x 2\n3 x 6\n4 x 13\n5 x 3\n6 x 4"),
         r#"1 {"a":1,"b":null,"c":12}
            4 {"a":2,"b":6,"c":13}
@@ -124,7 +124,7 @@ fn conditions_look_back_at_earlier_rows() {
     // b: the value rises.
     let rows = recognize(
         R::Sequence(vec![R::Variable(0), R::Variable(1), R::Variable(1)]),
-        Skip::PastLastRow,
+        Skip::PastLast,
         false,
     )
     .with(|query| {
@@ -147,7 +147,7 @@ fn conditions_look_back_at_earlier_rows() {
 fn all_matches_of_one_row_are_told_when_asked_for() {
     let pattern = || R::Sequence(vec![repeat(0, 1, None, true), R::Variable(2)]);
     let rows = |all| {
-        recognize(pattern(), Skip::ToNextRow, all)
+        recognize(pattern(), Skip::ToNext, all)
             .rows("0 x 1\n1 x 2\n2 x 12")
             .lines()
             .count()
@@ -162,7 +162,7 @@ fn all_matches_of_one_row_are_told_when_asked_for() {
         ])
     };
     let rows = |all| {
-        recognize(loose(), Skip::PastLastRow, all)
+        recognize(loose(), Skip::PastLast, all)
             .rows("0 x 1\n1 x 2\n2 x 12")
             .lines()
             .count()
@@ -179,7 +179,7 @@ fn partial_matches_survive_a_checkpoint() {
             repeat(1, 1, None, true),
             R::Variable(2),
         ]),
-        Skip::PastLastRow,
+        Skip::PastLast,
         false,
     )
     .plan();
