@@ -10,12 +10,15 @@ need pgrep procps
 need kcat kcat
 need openssl openssl
 need mosquitto_sub mosquitto-clients
+# The broker on the other side of bridges. Debian keeps it off everybody's PATH.
+[ -x /usr/sbin/mosquitto ] || need mosquitto mosquitto
 need javac default-jdk-headless
 need mvn maven
 need_go
 need node nodejs
 need npm npm
 need chromium chromium
+need yaz-marcdump yaz
 need python3 python3
 # The fleet's registry is tested on both. Debian keeps their servers off everybody's PATH.
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null 2>&1 ||
@@ -40,6 +43,17 @@ python_clients() {
     python3 -m venv "$env_dir/venv" &&
         "$env_dir/venv/bin/pip" install --quiet --disable-pip-version-check \
             -r crates/thalweg/tests/interop/requirements.txt
+}
+
+# Records of the Library of Congress and files of bad records: pymarc's source package has them.
+marc_files() {
+    rm -rf "$env_dir/marc" && mkdir "$env_dir/marc" &&
+        "$env_dir/venv/bin/pip" download --quiet --disable-pip-version-check --no-deps \
+            --no-binary pymarc -d "$env_dir/marc" pymarc==5.4.0 &&
+        tar -xzf "$env_dir/marc/pymarc-5.4.0.tar.gz" -C "$env_dir/marc" --strip-components=1 \
+            pymarc-5.4.0/BooksAll.2016.part01.utf8 pymarc-5.4.0/test &&
+        mv "$env_dir/marc/BooksAll.2016.part01.utf8" "$env_dir/marc/books.mrc" &&
+        rm "$env_dir/marc/pymarc-5.4.0.tar.gz"
 }
 
 kafka_clients() {
@@ -82,12 +96,28 @@ schema_clients() {
         (cd "$env_dir/schema-clients" && npm ci --silent --ignore-scripts --no-audit --no-fund)
 }
 
+mqtt_java() {
+    mvn -q -B -f "$mqtt_dir/pom.xml" dependency:copy-dependencies \
+        -DincludeScope=runtime -DoutputDirectory="$env_dir/mqtt"
+}
+
+mqtt_js() {
+    mkdir -p "$env_dir/mqtt-js" &&
+        cp "$mqtt_dir/js/package.json" "$mqtt_dir/js/package-lock.json" "$env_dir/mqtt-js" &&
+        (cd "$env_dir/mqtt-js" && npm ci --silent --ignore-scripts --no-audit --no-fund)
+}
+
+mqtt_go() {
+    (cd "$mqtt_dir/go" && go build -o "$env_dir/go-mqtt" .)
+}
+
 console_packages() {
     (cd console && npm ci --silent --no-audit --no-fund)
 }
 
 schemas_dir=crates/thalweg/tests/interop/schemas
 step python_clients crates/thalweg/tests/interop/requirements.txt
+step marc_files crates/thalweg/tests/interop/requirements.txt
 step kafka_clients crates/thalweg/tests/interop/kafka/pom.xml
 step kafka_broker crates/lab/src/load/kafka.pom.xml
 step kafka_3_client crates/thalweg/tests/interop/kafka-3.9/pom.xml
@@ -98,5 +128,9 @@ step nifi_c2 crates/thalweg/tests/interop/nifi-c2/pom.xml \
 step nifi_c2_oldest crates/thalweg/tests/interop/nifi-c2/1.18/pom.xml \
     crates/thalweg/tests/interop/nifi-c2/1.18/Main.java
 step schema_clients "$schemas_dir/package.json" "$schemas_dir/package-lock.json"
+mqtt_dir=crates/thalweg/tests/interop/mqtt
+step mqtt_java "$mqtt_dir/pom.xml"
+step mqtt_js "$mqtt_dir/js/package.json" "$mqtt_dir/js/package-lock.json"
+step mqtt_go "$mqtt_dir/go/go.mod" "$mqtt_dir/go/go.sum" "$mqtt_dir/go/main.go"
 step console_packages console/package-lock.json
 [ -d console/node_modules ] || console_packages

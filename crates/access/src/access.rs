@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
 
 use crate::credential::random_bytes;
 use crate::limits::{
@@ -27,6 +28,8 @@ pub struct Access {
     now: RwLock<Arc<Snapshot>>,
     /// Counts the changes since the folder was opened.
     revision: AtomicU64,
+    /// Told after each change.
+    changed: Notify,
     /// Held by a change from reading to publishing, so that no two are mixed; where users are
     /// shared, the place of theirs.
     pub(crate) changing: Mutex<Option<Sharing>>,
@@ -58,6 +61,7 @@ impl Access {
             path: folder.to_owned(),
             now: RwLock::new(Arc::new(stored.into_snapshot())),
             revision: AtomicU64::new(0),
+            changed: Notify::new(),
             changing: Mutex::new(None),
             secret: Secret::new()?,
         })
@@ -71,6 +75,20 @@ impl Access {
     /// A number that is another one after each change.
     pub fn revision(&self) -> u64 {
         self.revision.load(Ordering::Acquire)
+    }
+
+    /// Waits until it was another one than `seen`, see [`Access::revision`]; answers which it is.
+    pub async fn changed_since(&self, seen: u64) -> u64 {
+        loop {
+            let told = self.changed.notified();
+            let mut told = std::pin::pin!(told);
+            told.as_mut().enable();
+            let now = self.revision();
+            if now != seen {
+                return now;
+            }
+            told.await;
+        }
     }
 
     /// What logins need to treat strangers like users.
@@ -306,6 +324,7 @@ impl Access {
     pub(crate) fn publish(&self, stored: Stored) {
         *self.now.write() = Arc::new(stored.into_snapshot());
         self.revision.fetch_add(1, Ordering::Release);
+        self.changed.notify_waiters();
     }
 }
 
@@ -549,5 +568,29 @@ mod tests {
             Err(AccessError::File { .. })
         ));
         assert_eq!(access.snapshot().acls(&AclFilter::default()).count(), 0);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_change_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let access = Arc::new(Access::open(dir.path()).unwrap());
+        let seen = access.revision();
+        let waiting = tokio::spawn({
+            let access = Arc::clone(&access);
+            async move { access.changed_since(seen).await }
+        });
+        access
+            .grant(
+                Principal::user("ann"),
+                Grant {
+                    role: crate::Role::Viewer,
+                    class: None,
+                },
+            )
+            .unwrap();
+        let told = tokio::time::timeout(std::time::Duration::from_secs(60), waiting);
+        assert_ne!(told.await.unwrap().unwrap(), seen);
+        // What has changed before is told at once.
+        assert_ne!(access.changed_since(seen).await, seen);
     }
 }

@@ -80,6 +80,9 @@ words! {
     DelegationToken = 6,
     /// A user.
     User = 7,
+    /// MQTT topics, by a filter in which `%c` and `%u` as whole levels stand for the client's id and
+    /// the user's name; Kafka does not know it, and does not get to see it.
+    MqttTopic = 100,
 }
 
 words! {
@@ -133,6 +136,13 @@ words! {
     Allow = 3,
 }
 
+impl ResourceType {
+    /// Whether Kafka's protocol knows it.
+    pub fn is_kafkas(self) -> bool {
+        self != ResourceType::MqttTopic
+    }
+}
+
 impl Operation {
     /// The operation as a bit of the sets that Kafka's answers carry.
     pub fn bit(self) -> i32 {
@@ -178,8 +188,8 @@ impl Acl {
     /// Checks what a caller wrote.
     ///
     /// # Errors
-    /// [`AccessError::Invalid`] for an empty or endless name, a host that is no address, and a
-    /// cluster of another name than [`CLUSTER`].
+    /// [`AccessError::Invalid`] for an empty or endless name, a host that is no address, a
+    /// cluster of another name than [`CLUSTER`], and MQTT topics that no filter means.
     pub fn check(&self) -> Result<(), AccessError> {
         let name = &self.resource_name;
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
@@ -190,11 +200,54 @@ impl Acl {
             let reason = format!("the only cluster's is '{CLUSTER}'");
             return Err(AccessError::invalid("resource name", reason));
         }
+        if self.resource_type == ResourceType::MqttTopic {
+            self.check_mqtt()?;
+        }
         if self.host != EVERY_HOST && self.host.parse::<std::net::IpAddr>().is_err() {
             let reason = format!("write an address, or {EVERY_HOST} for every one");
             return Err(AccessError::invalid("host", reason));
         }
         Ok(())
+    }
+
+    /// MQTT topics are named by a filter, and three operations are known.
+    fn check_mqtt(&self) -> Result<(), AccessError> {
+        if self.pattern_type == PatternType::Prefixed {
+            let reason =
+                "MQTT topics are named by a filter: write LITERAL and end the name with /#";
+            return Err(AccessError::invalid("pattern type", reason));
+        }
+        let levels: Vec<&str> = self.resource_name.split('/').collect();
+        let is_filter = levels
+            .iter()
+            .enumerate()
+            .all(|(index, level)| match *level {
+                "#" => index + 1 == levels.len(),
+                "+" => true,
+                level => !level.contains(['#', '+', '\0']),
+            });
+        if !is_filter {
+            let reason =
+                "write an MQTT filter: + and # stand for whole levels, # for the last ones";
+            return Err(AccessError::invalid("resource name", reason));
+        }
+        let known = [
+            Operation::All,
+            Operation::Read,
+            Operation::Write,
+            Operation::Describe,
+        ];
+        if !known.contains(&self.operation) {
+            let reason = "of MQTT topics write READ (receive), WRITE (publish), DESCRIBE (subscribe) \
+                          or ALL";
+            return Err(AccessError::invalid("operation", reason));
+        }
+        Ok(())
+    }
+
+    /// Whether it speaks of this caller, coming from this address.
+    pub fn speaks_of(&self, principal: &Principal, host: &str) -> bool {
+        self.principal.speaks_of(principal) && (self.host == host || self.host == EVERY_HOST)
     }
 
     /// Whether the line speaks of this caller doing `operation`.
@@ -207,8 +260,7 @@ impl Acl {
     ) -> bool {
         self.permission == permission
             && operations(self.operation)
-            && self.principal.speaks_of(principal)
-            && (self.host == host || self.host == EVERY_HOST)
+            && self.speaks_of(principal, host)
     }
 }
 
@@ -229,6 +281,8 @@ pub struct AclFilter {
     pub operation: Option<Operation>,
     /// Whether they may.
     pub permission: Option<Permission>,
+    /// Only what Kafka's protocol knows.
+    pub only_kafkas: bool,
 }
 
 /// Which patterns a filter means.
@@ -249,7 +303,8 @@ impl AclFilter {
         fn is<T: PartialEq>(wanted: &Option<T>, has: &T) -> bool {
             wanted.as_ref().is_none_or(|wanted| wanted == has)
         }
-        is(&self.resource_type, &acl.resource_type)
+        (acl.resource_type.is_kafkas() || !self.only_kafkas)
+            && is(&self.resource_type, &acl.resource_type)
             && self.matches_name(acl)
             && self
                 .principal
@@ -318,6 +373,38 @@ mod tests {
         let error = "may".parse::<Permission>().unwrap_err().to_string();
         assert_eq!(error, "permission is not valid: write one of DENY, ALLOW");
         assert_eq!(Operation::Read.bit(), 8);
+    }
+
+    #[test]
+    fn mqtt_topics_are_named_by_filters_and_kafka_does_not_see_them() {
+        let of = |name: &str, operation| Acl {
+            resource_type: ResourceType::MqttTopic,
+            operation,
+            ..acl(PatternType::Literal, name)
+        };
+        for name in ["#", "a/+/b", "+", "dev/%c/#", "$SYS/#", "/a//b"] {
+            of(name, Operation::Read).check().unwrap();
+        }
+        for name in ["a#", "a/#/b", "a+/b", ""] {
+            assert!(of(name, Operation::Read).check().is_err(), "{name}");
+        }
+        assert!(of("a", Operation::Create).check().is_err());
+        let prefixed = Acl {
+            pattern_type: PatternType::Prefixed,
+            ..of("a", Operation::Write)
+        };
+        assert!(prefixed.check().is_err());
+        let every = AclFilter::default();
+        let kafkas = AclFilter {
+            only_kafkas: true,
+            ..AclFilter::default()
+        };
+        let mqtts = of("a", Operation::All);
+        assert!(every.matches(&mqtts) && !kafkas.matches(&mqtts));
+        assert!(kafkas.matches(&acl(PatternType::Literal, "a")));
+        assert_eq!(ResourceType::MqttTopic.name(), "MQTT_TOPIC");
+        let read: ResourceType = "mqtt-topic".parse().unwrap();
+        assert_eq!(read, ResourceType::MqttTopic);
     }
 
     #[test]

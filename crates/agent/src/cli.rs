@@ -4,7 +4,7 @@ mod listing;
 mod offline;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use base::HumanDuration;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
@@ -39,6 +39,9 @@ pub enum Command {
         /// Data folder of the agent that is to run it: its key opens sealed values
         #[arg(long, value_name = "DIR", env = "THALWEG_AGENT_DATA")]
         data: Option<PathBuf>,
+        /// Folder of the extensions that it is to have
+        #[arg(long, value_name = "DIR", env = "THALWEG_AGENT_EXTENSIONS")]
+        extensions: Option<PathBuf>,
     },
     /// Seal a secret from the standard input, or all secrets of a flow, for flows and settings
     Encrypt {
@@ -61,6 +64,9 @@ pub enum Command {
     Processors {
         /// Only this one
         name: Option<String>,
+        /// Folder of extensions, whose processors are listed too
+        #[arg(long, value_name = "DIR", env = "THALWEG_AGENT_EXTENSIONS")]
+        extensions: Option<PathBuf>,
     },
     /// Show a running agent's processors, queues and rates
     Status {
@@ -201,6 +207,14 @@ pub enum FlowCommand {
     },
 }
 
+/// Reads the extensions in `folder`, where one is named.
+fn extend(folder: Option<&Path>) -> Result<(), AgentError> {
+    match folder {
+        Some(folder) => crate::extensions::load(folder).map(drop),
+        None => Ok(()),
+    }
+}
+
 /// Does what the arguments say. Not to be called on a thread that runs futures.
 ///
 /// Errors: everything that keeps the agent from starting or going on; the text says what to do.
@@ -208,11 +222,21 @@ pub fn run(args: Args, logs: &Logs) -> Result<(), AgentError> {
     match args.command {
         None => run_flow(&args.run, logs),
         Some(Command::Run(run)) => run_flow(&run, logs),
-        Some(Command::Validate { flow, data }) => offline::validate(&flow, &folder(data)),
+        Some(Command::Validate {
+            flow,
+            data,
+            extensions,
+        }) => {
+            extend(extensions.as_deref())?;
+            offline::validate(&flow, &folder(data))
+        }
         Some(Command::Encrypt { data, flow, key }) => {
             offline::encrypt(&folder(data), flow.as_deref(), key)
         }
-        Some(Command::Processors { name }) => listing::list(name.as_deref()),
+        Some(Command::Processors { name, extensions }) => {
+            extend(extensions.as_deref())?;
+            listing::list(name.as_deref())
+        }
         Some(Command::Status {
             place,
             once,

@@ -17,11 +17,14 @@ mod connection;
 pub mod content;
 mod control;
 pub mod cron;
+#[cfg(feature = "sql")]
+mod database;
 mod dates;
 pub mod definition;
 pub mod engine;
 mod error;
 pub mod expression;
+mod extensions;
 pub mod fail_point;
 pub mod flowfile;
 #[doc(hidden)]
@@ -35,6 +38,7 @@ mod local;
 mod logs;
 mod manifest;
 mod metrics;
+mod modbus;
 mod mqtt;
 mod net;
 pub mod parameters;

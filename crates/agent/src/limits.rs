@@ -23,6 +23,10 @@ pub const EXPRESSION_STRINGS_DEPTH_MAX: usize = 4;
 /// Pieces that one FlowFile is split into at most: they are made in one session.
 pub const SPLITS_MAX: usize = 1_000_000;
 
+/// Steps of one search by a pattern that looks around or back, whose time nothing else bounds: some
+/// milliseconds.
+pub const PATTERN_STEPS_MAX: usize = 100_000;
+
 /// Bytes of one line where lines are changed one after the other; longer ones are no text.
 pub const TEXT_LINE_BYTES_MAX: usize = 64 << 20;
 
@@ -49,6 +53,35 @@ pub const QUERY_ROWS_MAX: usize = 500_000;
 
 /// Bytes of one record of XML, whose texts and elements stand in memory together.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of one block of an Avro file, packed or not, which stands in memory as a whole; writers
+/// make blocks of 64 KB.
+pub const AVRO_BLOCK_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of what an Avro file begins with: its schema and metadata.
+pub const AVRO_HEADER_BYTES_MAX: usize = 4 << 20;
+
+/// Values of one Avro record: some have no bytes of their own, but all have memory.
+pub const AVRO_VALUES_MAX: usize = 4_000_000;
+
+/// Depth of an Avro schema and of a value, whose reading is recursive.
+pub const AVRO_DEPTH_MAX: usize = 64;
+
+/// Types of one Avro schema.
+pub const AVRO_NODES_MAX: usize = 100_000;
+
+/// Records that an Avro schema is found from, held in memory until then.
+pub const AVRO_GUESS_RECORDS_MAX: usize = 1_000;
+
+/// Bytes of one SQL statement with its arguments' texts not counted in.
+pub const SQL_STATEMENT_BYTES_MAX: u64 = 1 << 20;
+
+/// How long a database may take to let the agent in.
+pub const SQL_CONNECT_WAIT: Duration = Duration::from_secs(30);
+
+/// How long a database may take for a statement, or from one row to the next: longer is a lock
+/// that nobody releases.
+pub const SQL_ANSWER_WAIT: Duration = Duration::from_secs(600);
 
 /// Depth of elements in one record of XML.
 pub const XML_DEPTH_MAX: usize = 128;
@@ -211,6 +244,37 @@ pub const CONTROL_BACK_OFF_MAX: Duration = Duration::from_secs(300);
 
 /// Operations whose outcome is known after it was told, so that none is done twice.
 pub const KNOWN_OPERATIONS_MAX: usize = 200;
+
+/// Starts in a row that may fail with changed settings before these are taken back: one may be a
+/// power cut.
+pub const CHANGE_TRIES_MAX: u32 = 2;
+
+/// How long changed settings may keep the control plane out of reach before they are taken back.
+pub const CHANGE_TRIAL_WAIT: Duration = Duration::from_secs(300);
+
+/// Extensions in one folder.
+pub const EXTENSIONS_MAX: usize = 100;
+
+/// Bytes of what an extension says of itself.
+pub const EXTENSION_MANIFEST_BYTES_MAX: u64 = 1 << 20;
+
+/// Processors of one extension.
+pub const EXTENSION_PROCESSORS_MAX: usize = 100;
+
+/// Bytes of one frame that an extension sends: attributes, or a piece of content.
+pub const EXTENSION_FRAME_BYTES_MAX: u32 = 1 << 20;
+
+/// Frames of an extension that wait to be taken; it is held back by its pipe then.
+pub const EXTENSION_FRAMES_WAITING_MAX: usize = 16;
+
+/// FlowFiles that an extension gives in one piece of work; they are made in one session.
+pub const EXTENSION_OUTPUTS_MAX: usize = 100_000;
+
+/// Files that an extension's process has open.
+pub const EXTENSION_FILES_MAX: u64 = 256;
+
+/// Bytes of one line of an extension's own words in the log.
+pub const EXTENSION_LINE_BYTES_MAX: u64 = 8 << 10;
 
 /// How long a stop waits for what processors are doing, MiNiFi C++'s own default.
 pub const FLOW_STOP_WAIT_DEFAULT: Duration = Duration::from_secs(30);

@@ -1,9 +1,61 @@
 //! Regular expressions as flows write them, and Java's replacement texts: `$1`, `${name}`, `\$`.
 //!
-//! Patterns run in linear time whatever their text; look-around and back references inside of a
-//! pattern, which Java has, are refused when the flow is loaded.
+//! Patterns run in linear time whatever their text. Those of expressions may look around and refer
+//! back as Java's do ([`Pattern`]); they go step by step then, and give up after so many. Elsewhere
+//! such patterns are refused when the flow is loaded.
 
 use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::limits::PATTERN_STEPS_MAX;
+
+/// A pattern of an expression.
+#[derive(Clone, Debug)]
+pub(crate) enum Pattern {
+    /// In linear time.
+    Linear(regex::Regex),
+    /// With look-around or back references, in a bounded number of steps.
+    Looking(Box<fancy_regex::Regex>),
+}
+
+impl Pattern {
+    /// Compiles a pattern over text.
+    pub(crate) fn new(pattern: &str) -> Result<Pattern, String> {
+        let why = match text(pattern) {
+            Ok(linear) => return Ok(Pattern::Linear(linear)),
+            Err(why) => why,
+        };
+        let looking = fancy_regex::RegexBuilder::new(pattern)
+            .backtrack_limit(PATTERN_STEPS_MAX)
+            .delegate_size_limit(COMPILED_BYTES_MAX)
+            .build();
+        match looking {
+            Ok(looking) => Ok(Pattern::Looking(Box::new(looking))),
+            Err(error) if why.contains("not supported") => {
+                Err(format!("no regular expression: {error}"))
+            }
+            // What neither reads is told by the usual one.
+            Err(_) => Err(why),
+        }
+    }
+
+    /// Compiles a pattern over text that is about the whole of it.
+    pub(crate) fn whole(pattern: &str) -> Result<Pattern, String> {
+        Pattern::new(&format!("^(?:{pattern})$"))
+    }
+
+    /// Whether it is found in `text`; the error says that it took too many steps.
+    pub(crate) fn is_match(&self, text: &str) -> Result<bool, String> {
+        match self {
+            Pattern::Linear(pattern) => Ok(pattern.is_match(text)),
+            Pattern::Looking(pattern) => pattern.is_match(text).map_err(given_up),
+        }
+    }
+}
+
+fn given_up(_: fancy_regex::Error) -> String {
+    format!("the pattern looks around or back in more than {PATTERN_STEPS_MAX} steps")
+}
 
 /// Compiles a pattern over text.
 pub(crate) fn text(pattern: &str) -> Result<regex::Regex, String> {
@@ -119,29 +171,47 @@ impl<'t> Replacement<'t> {
 }
 
 /// Replaces up to `count_max` matches in `text`; the error says when the result is longer than
-/// `bytes_max`.
+/// `bytes_max`, or the pattern takes too many steps.
 pub(crate) fn replace<'s>(
     text: &'s str,
-    pattern: &regex::Regex,
+    pattern: &Pattern,
     replacement: &str,
     count_max: usize,
     bytes_max: usize,
 ) -> Result<Cow<'s, str>, String> {
-    let replacement = Replacement::parse(replacement, pattern.capture_names())?;
+    let names: Vec<Option<&str>> = match pattern {
+        Pattern::Linear(pattern) => pattern.capture_names().collect(),
+        Pattern::Looking(pattern) => pattern.capture_names().collect(),
+    };
+    let replacement = Replacement::parse(replacement, names.iter().copied())?;
     let mut out: Vec<u8> = Vec::new();
     let mut end = 0;
-    for captures in pattern.captures_iter(text).take(count_max) {
-        let all = captures
-            .get(0)
-            .expect("the whole match is always a group of its own");
-        out.extend_from_slice(&text.as_bytes()[end..all.start()]);
-        replacement.write(
-            |index| captures.get(index).map(|group| group.as_str().as_bytes()),
-            &mut out,
-        );
-        end = all.end();
-        if out.len() > bytes_max {
-            return Err(format!("the result is longer than {bytes_max} bytes"));
+    let mut put = |all: Range<usize>, group: &dyn Fn(usize) -> Option<&'s str>| {
+        out.extend_from_slice(&text.as_bytes()[end..all.start]);
+        replacement.write(|index| group(index).map(str::as_bytes), &mut out);
+        end = all.end;
+        match out.len() > bytes_max {
+            true => Err(format!("the result is longer than {bytes_max} bytes")),
+            false => Ok(()),
+        }
+    };
+    match pattern {
+        Pattern::Linear(pattern) => {
+            for found in pattern.captures_iter(text).take(count_max) {
+                let all = found.get(0).ok_or("a match has no text")?;
+                put(all.range(), &|index| {
+                    found.get(index).map(|group| group.as_str())
+                })?;
+            }
+        }
+        Pattern::Looking(pattern) => {
+            for found in pattern.captures_iter(text).take(count_max) {
+                let found = found.map_err(given_up)?;
+                let all = found.get(0).ok_or("a match has no text")?;
+                put(all.range(), &|index| {
+                    found.get(index).map(|group| group.as_str())
+                })?;
+            }
         }
     }
     if end == 0 && out.is_empty() {
@@ -197,7 +267,7 @@ mod tests {
     use super::*;
 
     fn replaced(subject: &str, pattern: &str, replacement: &str) -> Result<String, String> {
-        let pattern = text(pattern).unwrap();
+        let pattern = Pattern::new(pattern).unwrap();
         replace(subject, &pattern, replacement, usize::MAX, 100).map(Cow::into_owned)
     }
 
@@ -223,6 +293,28 @@ mod tests {
         for bad in ["$3", "$x", "${a", "${nobody}", "$"] {
             assert!(replaced("ab", "(a)(b)", bad).is_err(), "{bad} was taken");
         }
+    }
+
+    #[test]
+    fn patterns_look_around_and_back_as_java_s_do_within_a_bound() {
+        for (subject, pattern, replacement, expected) in [
+            ("1234567", r"(?<=\d)(?=(\d{3})+$)", ",", "1,234,567"),
+            ("foobar foobaz", "foo(?!bar)", "x", "foobar xbaz"),
+            ("aa bb ab", r"(\w)\1", "<$1>", "<a> <b> ab"),
+            ("price: 5 EUR", r"\d+(?= EUR)", "[$0]", "price: [5] EUR"),
+            ("äöü", "(?<=ä)ö", "o", "äoü"),
+        ] {
+            let replaced = replaced(subject, pattern, replacement);
+            assert_eq!(replaced.as_deref(), Ok(expected), "{subject} {pattern}");
+        }
+        assert!(matches!(Pattern::new("a+b"), Ok(Pattern::Linear(_))));
+        let whole = Pattern::whole("(?!.*x)[a-z]+").unwrap();
+        assert_eq!(whole.is_match("abc"), Ok(true));
+        assert_eq!(whole.is_match("abxc"), Ok(false));
+        let hostile = Pattern::new(r"(?=(a+)+\1b)a").unwrap();
+        let error = hostile.is_match(&"a".repeat(5_000)).unwrap_err();
+        assert!(error.contains("steps"), "{error}");
+        assert!(Pattern::new("(?<=a").is_err());
     }
 
     #[test]

@@ -282,6 +282,59 @@ fn rebuild(seed: u64, options: RepositoryOptions) {
 }
 
 #[test]
+fn what_is_cleared_is_what_waits_in_that_queue_swapped_or_not() {
+    for content in [ContentKind::Database, ContentKind::FileSystem] {
+        let options = RepositoryOptions {
+            content,
+            ..RepositoryOptions::default()
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let mut random = Rng::from_seed(3);
+        let mut model = BTreeMap::new();
+        let repository = open_as(dir.path(), options);
+        let queues = connections(&repository);
+        for step in 0..120 {
+            let index = step % 3;
+            make(&repository, &mut random, &queues[index], index, &mut model);
+        }
+        for queue in &queues[1..] {
+            let mut swapped = 0;
+            queue.visit(&mut |waiting| {
+                for waits in waiting {
+                    swapped += u32::from(matches!(waits, Waiting::Swapped(_)));
+                }
+            });
+            assert!(swapped > 0, "{content:?}: nothing is swapped");
+        }
+        // What a session holds does not wait.
+        let taken = queues[1].take(1, UnixMillis(8), 5, u64::MAX).flow_files;
+        let taken: Vec<u64> = taken.iter().map(|flow_file| flow_file.id.0).collect();
+        assert_eq!(taken.len(), 5);
+        let goes = |id: &u64, of: &Expected| of.connection == 1 && !taken.contains(id);
+        let expected = model.iter().filter(|(id, of)| goes(id, of)).count() as u64;
+        let count = repository.discard(UnixMillis(9), &|id| id == "c1").unwrap();
+        assert_eq!(count, expected, "{content:?}");
+        model.retain(|id, of| !goes(id, of));
+        queues[1].give_back(1, None);
+        let (now, orders) = held(&repository, &queues);
+        assert_eq!(now, model, "{content:?}");
+        assert_eq!(orders[1], taken, "{content:?}");
+        assert_eq!(
+            repository.discard(UnixMillis(9), &|id| id == "c9").unwrap(),
+            0
+        );
+        repository.close().unwrap();
+        drop((queues, repository));
+        // Nothing comes back with the next start, and nothing else is gone.
+        let repository = open_as(dir.path(), options);
+        let queues = connections(&repository);
+        let (after, orders_after) = held(&repository, &queues);
+        assert_eq!(after, model, "{content:?}");
+        assert_eq!(orders_after, orders, "{content:?}");
+    }
+}
+
+#[test]
 fn flow_files_of_unknown_connections_are_parked() {
     let dir = tempfile::tempdir().unwrap();
     let mut model = BTreeMap::new();

@@ -220,7 +220,11 @@ impl Total {
             Value::Float(number) => {
                 self.floats = self.floats.saturating_sub(1);
                 // Without doubles left, what rounding left over goes too.
-                self.float = if self.floats == 0 { 0.0 } else { self.float - number };
+                self.float = if self.floats == 0 {
+                    0.0
+                } else {
+                    self.float - number
+                };
             }
             _ => return,
         }

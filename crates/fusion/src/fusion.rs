@@ -34,7 +34,7 @@ use crate::lane::{Lane, LaneState, Restored, Sequence, Target, decode, encode, k
 use crate::limits::{NAME_BYTES_MAX, TARGETS_MAX};
 use crate::machine::{Machine, MachineOptions};
 use crate::output::Output;
-use crate::plan::{OnError, Plan, Sink, Source};
+use crate::plan::{OnError, Plan, Policies, Sink, Source, Stage};
 use crate::reader;
 use crate::sinks::{Budget, Letters, Poster};
 use crate::sql;
@@ -290,6 +290,7 @@ impl Fusion {
     /// Compiles a new form and says how its payloads are read.
     fn compiled(&self, mut definition: Definition) -> Result<(Definition, Plan), FusionError> {
         let plan = compile(&definition, &self.types.read().catalog())?;
+        check_inputs(&plan)?;
         check_loop(&definition, &plan)?;
         if definition.format.is_none() {
             definition.format = Some(match &plan.source {
@@ -348,6 +349,7 @@ impl Fusion {
                 new.targets.len()
             )));
         }
+        check_policies(new.policies.as_ref())?;
         let lateness_ms = i64::try_from(new.lateness.0.as_millis()).unwrap_or(i64::MAX);
         if new.lateness.0 > crate::limits::WINDOW_MAX {
             return Err(FusionError::Refused("lateness: at most 366d".to_owned()));
@@ -363,6 +365,7 @@ impl Fusion {
             format: new.format,
             output: new.output,
             targets: new.targets,
+            policies: new.policies,
             generation: 0,
             is_paused: false,
             origin: Origin::Api,
@@ -384,14 +387,17 @@ impl Fusion {
             starts.extend(self.source_starts(source, definition.start).await?);
         }
         let (targets, can_sequence) = self.targets(&definition, &plan).await?;
+        let policies = definition.policies.clone().unwrap_or_default();
+        // Who says that bad events are dropped wants no letters about them.
+        let is_silent = definition.policies.is_some() && policies.on_error == OnError::Drop;
         let options = MachineOptions {
             lateness_ms: definition.lateness_ms,
             groups_max: self.config.groups_max,
             partitions: starts.len().max(1),
             close_delay_ms: i64::try_from(self.config.close_delay.0.as_millis())
                 .unwrap_or(i64::MAX),
-            idle_ms: 0,
-            on_error: OnError::Drop,
+            idle_ms: i64::try_from(policies.idle_timeout.0.as_millis()).unwrap_or(i64::MAX),
+            on_error: policies.on_error,
         };
         let machine = Machine::new(plan.clone(), options);
         let restored = match checkpoint {
@@ -443,7 +449,7 @@ impl Fusion {
             definition,
             plan,
             targets,
-            letters: self.letters.clone(),
+            letters: self.letters.clone().filter(|_| !is_silent),
             tap: std::sync::OnceLock::new(),
             state: parking_lot::Mutex::new(state),
             wake: tokio::sync::Notify::new(),
@@ -833,6 +839,21 @@ fn compile(definition: &Definition, catalog: &Catalog) -> Result<Plan, FusionErr
     .map_err(FusionError::Text)
 }
 
+/// Refuses a statement of several sources: events would come of the first alone.
+fn check_inputs(plan: &Plan) -> Result<(), FusionError> {
+    let Stage::Query(query) = &plan.stage else {
+        return Ok(());
+    };
+    let mut inputs = query.inputs.iter();
+    match inputs.find(|input| input.source != plan.source) {
+        None => Ok(()),
+        Some(input) => Err(FusionError::Refused(format!(
+            "the statement reads {} beside {}: one source per statement",
+            input.source, plan.source
+        ))),
+    }
+}
+
 /// Refuses a statement that would feed itself.
 fn check_loop(definition: &Definition, plan: &Plan) -> Result<(), FusionError> {
     for sink in effective_sinks(definition, plan)? {
@@ -892,6 +913,32 @@ fn letters_of(config: &FusionConfig, has_mqtt: bool) -> Option<Arc<Letters>> {
     let target = config.errors.sink().ok().flatten()?;
     let is_there = has_mqtt || !matches!(target, Sink::Mqtt(_));
     is_there.then(|| Arc::new(Letters::new(target, config.errors.per_second)))
+}
+
+/// Refuses choices that nothing follows yet.
+fn check_policies(policies: Option<&Policies>) -> Result<(), FusionError> {
+    let Some(policies) = policies else {
+        return Ok(());
+    };
+    let default = Policies::default();
+    for (name, is_default) in [
+        (
+            "backpressure",
+            policies.backpressure == default.backpressure,
+        ),
+        (
+            "empty_windows",
+            policies.empty_windows == default.empty_windows,
+        ),
+        ("align", policies.align == default.align),
+    ] {
+        if !is_default {
+            return Err(FusionError::Refused(format!(
+                "policies.{name}: only the default is followed"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn kafka_name(topic: &str) -> Result<streams::TopicName, FusionError> {

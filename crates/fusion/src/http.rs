@@ -17,7 +17,7 @@
 //! | `GET /api/v1/statements/openapi.json` | 200 these calls as OpenAPI |
 //!
 //! A statement form is `{"text", "name"?, "language"?, "start"?, "lateness"?, "format"?, "output"?,
-//! "targets"?}`: `language` is `"sql"` (the default) or `"epl"`; `start` is `"latest"` (the default) or `"earliest"`, for
+//! "targets"?, "policies"?}`: `language` is `"sql"` (the default) or `"epl"`; `start` is `"latest"` (the default) or `"earliest"`, for
 //! Kafka sources; `lateness` is a duration such as `"5s"`; `format` is one of [`Format`]'s names, by
 //! the table of types if absent; `output` is `"rows"` or `"observations"`; `targets` as in
 //! [`crate::sinks`]. `state` is `"auto"`, `"keep"` or `"reset"`. A statement is a

@@ -16,9 +16,11 @@ use crate::json::BadPayload;
 use crate::limits::{CLOCK_STEP_MS, ERROR_TEXT_BYTES_MAX, KEPT_VALUE_BYTES_MAX};
 use crate::machine::queries::Queried;
 use crate::output::{Output, Row};
+use crate::plan::{
+    AggregateFunction, EventTime, OnError, Plan, Source, Stage, Tumbling, WindowShape,
+};
 use crate::query::QueryState;
 use crate::row::{prefixes, write_row};
-use crate::plan::{AggregateFunction, EventTime, OnError, Plan, Source, Stage, Tumbling, WindowShape};
 use crate::time::event_time;
 use crate::value::Value;
 use crate::window::{Window, Windows, decode_key, encode_key, starts};
@@ -355,7 +357,7 @@ impl Machine {
                     out.rows.push(Row {
                         end,
                         timestamp,
-                            key,
+                        key,
                         events: 1,
                         is_old: false,
                     });
@@ -463,28 +465,30 @@ impl Machine {
                 }
             };
             is_counted = true;
-        let (mut before, mut after) = (0, 0);
-        for (accumulator, aggregate) in group.accumulators.iter_mut().zip(aggregates) {
-            if !passes(aggregate.filter.as_ref(), scope) {
-                continue;
+            let (mut before, mut after) = (0, 0);
+            for (accumulator, aggregate) in group.accumulators.iter_mut().zip(aggregates) {
+                if !passes(aggregate.filter.as_ref(), scope) {
+                    continue;
+                }
+                let Some(argument) = &aggregate.argument else {
+                    accumulator.add_event();
+                    continue;
+                };
+                let value = argument.evaluate(scope);
+                before += accumulator.text_bytes();
+                if !is_too_long(&value, aggregate.function) {
+                    let parameter = aggregate.parameter.as_ref();
+                    accumulator.add_with(&value, || {
+                        parameter.map_or(Value::Null, |p| p.evaluate(scope))
+                    });
+                }
+                after += accumulator.text_bytes();
             }
-            let Some(argument) = &aggregate.argument else {
-                accumulator.add_event();
-                continue;
-            };
-            let value = argument.evaluate(scope);
-            before += accumulator.text_bytes();
-            if !is_too_long(&value, aggregate.function) {
-                let parameter = aggregate.parameter.as_ref();
-                accumulator.add_with(&value, || parameter.map_or(Value::Null, |p| p.evaluate(scope)));
+            if before != after
+                && let Err(full) = windows.add_state_bytes(before, after)
+            {
+                return self.suspend(full.to_string());
             }
-            after += accumulator.text_bytes();
-        }
-        if before != after
-            && let Err(full) = windows.add_state_bytes(before, after)
-        {
-            return self.suspend(full.to_string());
-        }
         }
         if !is_counted {
             // It lies between two windows.

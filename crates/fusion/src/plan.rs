@@ -10,9 +10,7 @@ mod query;
 
 use std::time::Duration;
 
-pub use pattern::{
-    Pattern, PatternNode, Recognize, RecognizeInterval, RowPattern, Skip,
-};
+pub use pattern::{Pattern, PatternNode, Recognize, RecognizeInterval, RowPattern, Skip};
 pub use policies::{Align, Backpressure, EmptyWindows, OnError, Policies};
 pub use query::{
     Assignment, Boundary, Context, Create, History, Input, Join, JoinKind, Limit, MergeAction,

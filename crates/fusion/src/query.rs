@@ -365,6 +365,10 @@ impl QueryState {
         };
         let is_taken = self.parts.on_event(&mut work, readers, source);
         self.number = numbers.get();
-        if is_taken { Taken::Kept } else { Taken::Filtered }
+        if is_taken {
+            Taken::Kept
+        } else {
+            Taken::Filtered
+        }
     }
 }

@@ -4,6 +4,7 @@ use base::{HumanDuration, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 use crate::formats::Format;
+use crate::plan::Policies;
 use crate::sinks::OutputForm;
 
 /// What a client asks for.
@@ -36,6 +37,9 @@ pub struct NewStatement {
     /// Further targets, beside INSERT INTO or in its place; see [`crate::sinks::SinkText`].
     #[serde(default)]
     pub targets: Vec<String>,
+    /// What it does where its text leaves a choice; without them it writes dead letters and waits.
+    #[serde(default)]
+    pub policies: Option<Policies>,
 }
 
 /// What takes the place of a statement.
@@ -110,6 +114,9 @@ pub struct Definition {
     /// Further targets.
     #[serde(default)]
     pub targets: Vec<String>,
+    /// What it does where its text leaves a choice.
+    #[serde(default)]
+    pub policies: Option<Policies>,
     /// How often it was replaced.
     #[serde(default)]
     pub generation: u64,

@@ -1,5 +1,6 @@
 //! Bulk imports and their event store alone, to try with curl:
-//! `cargo run -p imports --example imports-only -- FOLDER ADDRESS`.
+//! `cargo run -p imports --example imports-only -- FOLDER ADDRESS
+//! [DATABASE]`.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use streams::{Streams, StreamsConfig};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let usage = "usage: imports-only FOLDER ADDRESS";
+    let usage = "usage: imports-only FOLDER ADDRESS [DATABASE]";
     let folder = args.next().map(PathBuf::from).ok_or(usage)?;
     let address = args.next().ok_or(usage)?;
     let clock = Arc::new(SystemClock);
@@ -21,7 +22,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         StreamsConfig::default(),
         clock.clone(),
     )?;
-    let config = ImportsConfig::default();
+    let config = ImportsConfig {
+        database: args.next().map(Into::into),
+        ..ImportsConfig::default()
+    };
     let imports = Imports::open(&folder.join("imports"), config, streams.store(), clock).await?;
     let listener = tokio::net::TcpListener::bind(&address).await?;
     println!("imports listens on {}", listener.local_addr()?);

@@ -1,7 +1,10 @@
 //! What an operator may set for bulk imports (the configuration's `imports` table).
 
+use std::path::PathBuf;
+
 use base::ByteSize;
 use serde::{Deserialize, Serialize};
+use sql::SecretUrl;
 
 use crate::limits;
 
@@ -9,8 +12,14 @@ use crate::limits;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ImportsConfig {
-    /// Slices worked on at the same time, 1 to 16.
+    /// The database of jobs and records, such as `postgres://user:password@host/imports` or
+    /// `mysql://…`; by default a SQLite file.
+    pub database: Option<SecretUrl>,
+    /// Slices committed at the same time, 1 to 16. With one, tenants share exactly by their weights;
+    /// with more, one job has at most the service of one of them.
     pub workers: usize,
+    /// Folders of the server's own whose files may be imported where they lie; none by default.
+    pub paths: Vec<PathBuf>,
     /// The most bytes of one upload; a larger one is answered 413.
     pub upload_bytes_max: ByteSize,
     /// The most records of one slice: how much a tenant may do before it is another's turn. A job
@@ -21,7 +30,9 @@ pub struct ImportsConfig {
 impl Default for ImportsConfig {
     fn default() -> Self {
         ImportsConfig {
+            database: None,
             workers: limits::WORKERS,
+            paths: Vec::new(),
             upload_bytes_max: ByteSize(limits::UPLOAD_BYTES_MAX),
             slice_records: limits::SLICE_RECORDS_MAX,
         }

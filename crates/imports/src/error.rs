@@ -14,6 +14,26 @@ pub enum ImportsError {
     /// No job of that id.
     #[error("import '{0}' not found; GET /api/v1/imports lists them")]
     NotFound(String),
+    /// The tenant has no profile of that name.
+    #[error("profile '{0}' not found; PUT /api/v1/profiles/NAME makes one")]
+    NoProfile(String),
+    /// The tenant has no record of that id.
+    #[error("record '{0}' not found; GET /api/v1/search finds records by their words")]
+    NoRecord(String),
+    /// Somebody has the record already.
+    #[error("record '{0}' is checked out; check it in first")]
+    CheckedOut(String),
+    /// Nobody has the record.
+    #[error("record '{0}' is not checked out")]
+    NotCheckedOut(String),
+    /// A piece of an upload that does not follow the one before.
+    #[error("the upload goes on at byte {expected}, not at {found}; send the rest from there")]
+    Offset {
+        /// Where it goes on.
+        expected: u64,
+        /// Where the piece begins.
+        found: u64,
+    },
     /// A parameter is missing or cannot be what it is; the caller's fault.
     #[error("{0}")]
     Invalid(String),
@@ -60,6 +80,12 @@ pub enum ImportsError {
         /// Bytes that were uploaded.
         expected: u64,
     },
+    /// A part of the job's file could not be read.
+    #[error("cannot read the job's file")]
+    Read(#[source] std::io::Error),
+    /// The file is not of its format at all; the caller's fault.
+    #[error("{0}; send a file of the format that the job names")]
+    Unreadable(&'static str),
     /// The registry of jobs or the sink failed.
     #[error(transparent)]
     Sql(#[from] SqlError),
@@ -75,9 +101,16 @@ impl ImportsError {
     /// The HTTP status; the body's `error_code` is the same number.
     pub fn status(&self) -> StatusCode {
         match self {
-            ImportsError::NotFound(_) => StatusCode::NOT_FOUND,
-            ImportsError::Invalid(_) | ImportsError::Broken(_) => StatusCode::BAD_REQUEST,
-            ImportsError::State { .. } => StatusCode::CONFLICT,
+            ImportsError::NotFound(_) | ImportsError::NoProfile(_) | ImportsError::NoRecord(_) => {
+                StatusCode::NOT_FOUND
+            }
+            ImportsError::Invalid(_) | ImportsError::Broken(_) | ImportsError::Unreadable(_) => {
+                StatusCode::BAD_REQUEST
+            }
+            ImportsError::State { .. }
+            | ImportsError::CheckedOut(_)
+            | ImportsError::NotCheckedOut(_)
+            | ImportsError::Offset { .. } => StatusCode::CONFLICT,
             ImportsError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             ImportsError::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
             ImportsError::Closed | ImportsError::Store(StreamsError::Unavailable(_)) => {
@@ -94,6 +127,7 @@ impl ImportsError {
             ImportsError::Store(_)
             | ImportsError::Sql(_)
             | ImportsError::File { .. }
+            | ImportsError::Read(_)
             | ImportsError::FileChanged { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }

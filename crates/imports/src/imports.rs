@@ -1,15 +1,9 @@
 //! The service: takes files in, runs jobs slice by slice, and ends them.
 //!
-//! A slice is read from the file, its records go to the topic as one batch, and then one
-//! transaction writes them to the sink together with the job's progress. A crash between the two
-//! repeats the slice: it is the same batch with the same producer sequence, which the store
-//! recognizes. A job's sequence is the number of its records that are in the sink.
-//!
-//! All records of a tenant go to one partition of a topic, chosen by the tenant's name, so that
+//! `worker.rs` says how a slice is run. All records of a tenant go to one partition of a topic, chosen by the tenant's name, so that
 //! they keep the file's order.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,18 +11,21 @@ use std::time::{Duration, Instant};
 
 use base::{Clock, TenantId};
 use parking_lot::Mutex;
-use streams::{EventStore, Placed, ProduceBatch, ProducerSequence, Record};
+use sql::Place;
+use streams::EventStore;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ImportsConfig;
 use crate::error::ImportsError;
-use crate::job::{Job, JobState, JournalEntry, TenantUse};
+use crate::guard::Guard;
+use crate::job::{Class, Job, JobState, JournalEntry, TenantUse};
 use crate::limits;
 use crate::registry::Registry;
-use crate::schedule::{Cost, JobNumber, Schedule};
-use crate::slice::{self, Reading, Slice, SliceRecord, Start};
+use crate::schedule::{JobNumber, Schedule};
+use crate::search::Search;
+use crate::worker::{LiveJob, gauge, keep_leases, work};
 
 /// The import service of one installation.
 pub struct Imports {
@@ -45,31 +42,28 @@ pub(crate) struct Core {
     pub live: Mutex<Live>,
     pub uploads: Arc<Semaphore>,
     pub shutdown: CancellationToken,
-    wake: Notify,
+    pub search: Search,
+    /// What this process is called in leases.
+    pub node: String,
+    pub wake: Notify,
+    pub guard: Mutex<Guard>,
+    pub opened: Instant,
+    /// Room for slices that are read ahead of their turn.
+    pub ahead: Arc<Semaphore>,
 }
 
 /// What is known of unfinished jobs beside their rows.
 #[derive(Default)]
 pub(crate) struct Live {
     pub uploading: HashMap<String, Arc<Uploading>>,
-    schedule: Schedule,
-    jobs: HashMap<JobNumber, LiveJob>,
+    pub schedule: Schedule,
+    pub jobs: HashMap<JobNumber, LiveJob>,
 }
 
 /// An upload under way.
 pub(crate) struct Uploading {
     pub bytes: AtomicU64,
     pub cancelled: CancellationToken,
-}
-
-struct LiveJob {
-    tenant: TenantId,
-    file: Option<Arc<File>>,
-    running: bool,
-    cancelled: bool,
-    /// Slices that failed one after the other.
-    failures: u32,
-    slice_over: Arc<Notify>,
 }
 
 impl Imports {
@@ -86,22 +80,40 @@ impl Imports {
         let uploads = dir.join(UPLOADS);
         std::fs::create_dir_all(&uploads)
             .map_err(ImportsError::file("make the folder", &uploads))?;
-        let registry = Registry::open(&dir.join(DATABASE)).await?;
+        let address = config.database.as_ref().map(sql::SecretUrl::reveal);
+        let place = Place::read(address, &dir.join(DATABASE))?;
+        let registry = Registry::open(&place).await?;
+        let node = node(dir, registry.is_shared())?;
+        let search = Search::open(dir, &registry).await?;
+        let mut live = Live::default();
+        for (tenant, weight) in registry.weights().await? {
+            live.schedule.set_weight(&tenant, weight);
+        }
         let core = Arc::new(Core {
             dir: dir.to_owned(),
             store,
             clock,
             registry,
-            live: Mutex::default(),
+            search,
+            node,
+            guard: Mutex::default(),
+            opened: Instant::now(),
+            ahead: Arc::new(Semaphore::new(limits::SLICES_AHEAD_MAX)),
+            live: Mutex::new(live),
             uploads: Arc::new(Semaphore::new(limits::UPLOADS_MAX)),
             shutdown: CancellationToken::new(),
             wake: Notify::new(),
             config,
         });
-        core.resume().await?;
-        let workers = (0..core.config.workers.clamp(1, limits::WORKERS_MAX))
-            .map(|_| tokio::spawn(work(core.clone())))
-            .collect();
+        core.take_up().await?;
+        let mut workers: Vec<JoinHandle<()>> =
+            (0..core.config.workers.clamp(1, limits::WORKERS_MAX))
+                .map(|_| tokio::spawn(work(core.clone())))
+                .collect();
+        workers.push(tokio::spawn(crate::indexer::index(core.clone())));
+        if core.registry.is_shared() {
+            workers.push(tokio::spawn(keep_leases(core.clone())));
+        }
         Ok(Arc::new(Imports {
             core,
             workers: Mutex::new(workers),
@@ -157,21 +169,69 @@ impl Imports {
             uploading.cancelled.cancel();
         }
         core.stop_slices(&job).await;
+        let now = core.clock.now();
         let ended = core
             .registry
-            .end(job.number, JobState::Cancelled, None, core.clock.now())
+            .end(job.number, JobState::Cancelled, None, now)
             .await?;
         let after = core.registry.job(id).await?;
         if !ended {
-            let (id, state) = (after.id, after.state.name());
-            return Err(ImportsError::State {
-                id,
-                state,
-                wanted: "cancelled",
-            });
+            return Err(after.cannot_be("cancelled"));
         }
-        core.forget(job.number, id);
+        core.forget(job.number);
+        core.remove_file(id);
         Ok(after)
+    }
+
+    /// Stops a running job for a while: when this returns none of its slices runs.
+    pub async fn pause(&self, id: &str) -> Result<Job, ImportsError> {
+        let core = &self.core;
+        let job = core.registry.job(id).await?;
+        if job.state != JobState::Running {
+            return Err(job.cannot_be("paused"));
+        }
+        core.stop_slices(&job).await;
+        let now = core.clock.now();
+        let (from, to) = ([JobState::Running], JobState::Paused);
+        let paused = core
+            .registry
+            .change(job.number, &from, to, None, now)
+            .await?;
+        core.forget(job.number);
+        let after = core.registry.job(id).await?;
+        if paused {
+            Ok(after)
+        } else {
+            Err(after.cannot_be("paused"))
+        }
+    }
+
+    /// Lets a paused job go on where it stopped.
+    pub async fn resume(&self, id: &str) -> Result<Job, ImportsError> {
+        let core = &self.core;
+        let job = core.registry.job(id).await?;
+        let now = core.clock.now();
+        let (from, to) = ([JobState::Paused], JobState::Running);
+        let resumed = core
+            .registry
+            .change(job.number, &from, to, None, now)
+            .await?;
+        let after = core.registry.job(id).await?;
+        if !resumed {
+            return Err(after.cannot_be("resumed"));
+        }
+        core.enqueue(&after);
+        Ok(after)
+    }
+
+    /// Sets how much of the sink a tenant gets beside others, from 1 to 1000.
+    pub async fn set_weight(&self, tenant: &TenantId, weight: u32) -> Result<(), ImportsError> {
+        let core = &self.core;
+        core.registry
+            .set_weight(tenant, weight, core.clock.now())
+            .await?;
+        core.live.lock().schedule.set_weight(tenant, weight);
+        Ok(())
     }
 
     /// Stops the workers after their slices and closes the database; jobs go on at the next open.
@@ -183,6 +243,7 @@ impl Imports {
                 tracing::error!(error = base::report(&error), "an import worker broke off");
             }
         }
+        self.core.search.close().await;
         self.core.registry.close().await;
     }
 }
@@ -195,27 +256,58 @@ impl Drop for Imports {
 
 impl Core {
     /// Lets a job run whose file is on disk.
-    pub fn enqueue(&self, number: JobNumber, tenant: &TenantId) {
+    pub fn enqueue(&self, job: &Job) {
         let mut live = self.live.lock();
-        live.jobs.insert(
-            number,
-            LiveJob {
-                tenant: tenant.clone(),
-                file: None,
-                running: false,
-                cancelled: false,
-                failures: 0,
-                slice_over: Arc::new(Notify::new()),
-            },
-        );
-        live.schedule.add(tenant, number);
+        if live.jobs.contains_key(&job.number) {
+            return;
+        }
+        live.jobs.insert(job.number, LiveJob::of(job));
+        live.schedule.add(job.class, &job.tenant, job.number);
         gauge(&live);
         drop(live);
         self.wake.notify_one();
     }
 
+    /// Takes the latency of an operation of the record service.
+    pub fn observe_foreground(&self, latency: Duration) {
+        let beside_bulk = self.live.lock().schedule.is_busy(Class::Bulk);
+        let now = self.opened.elapsed();
+        self.guard.lock().observe(now, latency, beside_bulk);
+    }
+
     pub fn upload_path(&self, id: &str) -> PathBuf {
         self.dir.join(UPLOADS).join(id)
+    }
+
+    /// Where a job's file is.
+    pub fn file_path(&self, job: &Job) -> PathBuf {
+        match &job.source {
+            Some(path) => PathBuf::from(path),
+            None => self.upload_path(&job.id),
+        }
+    }
+
+    /// The file of the server's own that a caller names, if it lies in a folder that may be read.
+    ///
+    /// # Errors
+    /// When it does not, or cannot be looked at: one answer for both, so that nobody learns what
+    /// else there is.
+    pub fn allowed_path(&self, named: &str) -> Result<PathBuf, ImportsError> {
+        // Links are followed first, so that none leads out of the folder.
+        let path = std::fs::canonicalize(named).ok();
+        let is_within = |path: &PathBuf| {
+            let folders = self.config.paths.iter();
+            folders
+                .filter_map(|folder| std::fs::canonicalize(folder).ok())
+                .any(|folder| path.starts_with(folder))
+        };
+        path.filter(|path| path.is_file() && is_within(path))
+            .ok_or_else(|| {
+                ImportsError::Invalid(format!(
+                    "'{named}' is no file of a folder that may be imported from; the operator \
+                     names these in imports.paths"
+                ))
+            })
     }
 
     /// Refuses more unfinished jobs than the process takes.
@@ -239,19 +331,25 @@ impl Core {
         }
     }
 
-    async fn resume(&self) -> Result<(), ImportsError> {
+    /// Takes up what this process left unfinished.
+    async fn take_up(&self) -> Result<(), ImportsError> {
         let mut kept = Vec::new();
+        let now = self.clock.now();
         for job in self.registry.unfinished().await? {
-            if job.state == JobState::Uploading {
-                let reason = "the upload was cut by a restart; send the file again";
-                let now = self.clock.now();
-                self.registry
-                    .end(job.number, JobState::Failed, Some(reason), now)
-                    .await?;
-            } else {
-                self.enqueue(job.number, &job.tenant);
-                kept.push(job.id);
+            let is_own = job.owner.as_deref() == Some(&self.node) || !self.registry.is_shared();
+            match job.state {
+                JobState::Uploading if is_own && self.may_be_resumed(&job) => {}
+                JobState::Uploading if is_own => {
+                    let reason = "the upload was cut by a restart; send the file again";
+                    self.registry
+                        .end(job.number, JobState::Failed, Some(reason), now)
+                        .await?;
+                    continue;
+                }
+                JobState::Running if is_own => self.enqueue(&job),
+                _ => {}
             }
+            kept.push(job.id);
         }
         let folder = self.dir.join(UPLOADS);
         let entries =
@@ -268,10 +366,20 @@ impl Core {
         Ok(())
     }
 
-    fn add_upload(&self, job: &mut Job) {
-        if let Some(uploading) = self.live.lock().uploading.get(&job.id) {
-            job.bytes_total = uploading.bytes.load(Ordering::Relaxed);
+    /// Whether the upload may go on where it stopped.
+    fn may_be_resumed(&self, job: &Job) -> bool {
+        let idle = self.clock.now().since(job.updated);
+        job.is_resumable && idle < limits::UPLOAD_RESUMED_WITHIN
+    }
+
+    pub fn add_upload(&self, job: &mut Job) {
+        if job.state != JobState::Uploading {
+            return;
         }
+        job.bytes_total = match self.live.lock().uploading.get(&job.id) {
+            Some(uploading) => uploading.bytes.load(Ordering::Relaxed),
+            None => std::fs::metadata(self.upload_path(&job.id)).map_or(0, |file| file.len()),
+        };
     }
 
     /// Takes the job out of the schedule and waits for the slice that is running.
@@ -279,262 +387,41 @@ impl Core {
         loop {
             let over = {
                 let mut live = self.live.lock();
-                live.schedule.remove(&job.tenant, job.number);
+                live.schedule.remove(job.class, &job.tenant, job.number);
                 let Some(live_job) = live.jobs.get_mut(&job.number) else {
                     return;
                 };
-                live_job.cancelled = true;
-                if !live_job.running {
-                    return;
+                match live_job.stop() {
+                    Some(over) => over,
+                    None => return,
                 }
-                live_job.slice_over.clone()
             };
             // Told under the lock that was just released, so look again after a while.
             let _ = tokio::time::timeout(Duration::from_millis(50), over.notified()).await;
         }
     }
 
-    fn forget(&self, number: JobNumber, id: &str) {
+    fn forget(&self, number: JobNumber) {
         let mut live = self.live.lock();
         live.jobs.remove(&number);
         gauge(&live);
-        drop(live);
-        self.remove_file(id);
-    }
-
-    fn pick(&self) -> Option<(JobNumber, Option<Arc<File>>)> {
-        let mut live = self.live.lock();
-        loop {
-            let number = live.schedule.next()?;
-            let Some(job) = live.jobs.get_mut(&number).filter(|job| !job.cancelled) else {
-                live.schedule.done(number, Cost::default(), false);
-                continue;
-            };
-            job.running = true;
-            return Some((number, job.file.clone()));
-        }
-    }
-
-    /// Runs the next slice of a job; answers its state after it.
-    async fn run_slice(
-        &self,
-        number: JobNumber,
-        file: Option<Arc<File>>,
-    ) -> Result<JobState, ImportsError> {
-        let job = self.registry.job_numbered(number).await?;
-        if job.state.has_ended() {
-            return Ok(job.state);
-        }
-        let file = match file {
-            Some(file) => file,
-            None => self.open_file(&job)?,
-        };
-        let job = Arc::new(job);
-        let slice = {
-            let job = job.clone();
-            let path = self.upload_path(&job.id);
-            tokio::task::spawn_blocking(move || read_slice(&file, &job))
-                .await
-                .map_err(|_| std::io::Error::other("the reader broke off"))
-                .flatten()
-                .map_err(ImportsError::file("read", &path))?
-        };
-        let placed = self.send(&job, &slice).await?;
-        let state = self
-            .registry
-            .commit_slice(&job, &slice, placed, self.clock.now())
-            .await?;
-        count(&slice);
-        // A job that was ended while its slice ran has its end in its row.
-        Ok(match state {
-            Some(state) => state,
-            None => self.registry.job_numbered(number).await?.state,
-        })
-    }
-
-    fn open_file(&self, job: &Job) -> Result<Arc<File>, ImportsError> {
-        let path = self.upload_path(&job.id);
-        let file = File::open(&path).map_err(ImportsError::file("open", &path))?;
-        let found = file
-            .metadata()
-            .map_err(ImportsError::file("look at", &path))?
-            .len();
-        if found != job.bytes_total {
-            return Err(ImportsError::FileChanged {
-                found,
-                expected: job.bytes_total,
-            });
-        }
-        let file = Arc::new(file);
-        if let Some(live) = self.live.lock().jobs.get_mut(&job.number) {
-            live.file = Some(file.clone());
-        }
-        Ok(file)
-    }
-
-    /// Sends a slice's records to the topic: one batch, durable when this returns.
-    async fn send(&self, job: &Job, slice: &Slice) -> Result<Option<Placed>, ImportsError> {
-        if slice.records.is_empty() {
-            return Ok(None);
-        }
-        // The sink needs the text too; the copy is of SLICE_BYTES_MAX bytes at most.
-        let record = |record: &SliceRecord| {
-            Record::of_value(record.body.clone()).with_key(record.id.clone())
-        };
-        let records = slice.records.iter().map(record).collect();
-        let batch = ProduceBatch {
-            topic: job.topic.clone(),
-            partition: job.producer.partition,
-            records,
-            sequence: Some(ProducerSequence {
-                producer_id: job.producer.id,
-                producer_epoch: 0,
-                // Kafka's sequences wrap to zero after 2^31 - 1.
-                first_sequence: i32::try_from(job.records_done & 0x7fff_ffff).unwrap_or(0),
-            }),
-        };
-        Ok(Some(self.store.produce(batch).await?))
-    }
-
-    /// Puts a job back, or ends it, after a slice.
-    async fn after_slice(
-        self: &Arc<Self>,
-        number: JobNumber,
-        cost: Cost,
-        outcome: Result<JobState, ImportsError>,
-    ) {
-        let trouble = match outcome {
-            Ok(JobState::Running) => None,
-            Ok(_) => return self.end_job(number, cost, None).await,
-            Err(error) if error.may_retry() => Some(base::report(&error)),
-            Err(error) => return self.end_job(number, cost, Some(base::report(&error))).await,
-        };
-        if let Some(trouble) = &trouble {
-            tracing::warn!(
-                job = number.0,
-                error = trouble,
-                "an import waits to try again"
-            );
-            let noted = self.registry.note(number, trouble, self.clock.now()).await;
-            if let Err(error) = noted {
-                tracing::warn!(
-                    error = base::report(&error),
-                    "the trouble was not noted either"
-                );
-            }
-        }
-        let pause = {
-            let mut live = self.live.lock();
-            let cancelled = live.jobs.get_mut(&number).is_none_or(|job| {
-                job.failures = if trouble.is_some() {
-                    job.failures + 1
-                } else {
-                    0
-                };
-                job.running = false;
-                job.slice_over.notify_waiters();
-                job.cancelled
-            });
-            let again = trouble.is_none() && !cancelled;
-            live.schedule.done(number, cost, again);
-            live.jobs
-                .get(&number)
-                .filter(|_| trouble.is_some() && !cancelled)
-                .map(|job| {
-                    RETRY_PAUSE_MIN
-                        .saturating_mul(1 << job.failures.min(10))
-                        .min(limits::RETRY_PAUSE_MAX)
-                })
-        };
-        if let Some(pause) = pause {
-            let core = self.clone();
-            // At most one per unfinished job; it ends with the pause or the process.
-            tokio::spawn(async move {
-                let sleep = tokio::time::sleep(pause);
-                if core.shutdown.run_until_cancelled(sleep).await.is_some() {
-                    core.try_again(number);
-                }
-            });
-        }
-    }
-
-    fn try_again(&self, number: JobNumber) {
-        let mut live = self.live.lock();
-        let Some(job) = live.jobs.get(&number).filter(|job| !job.cancelled) else {
-            return;
-        };
-        let tenant = job.tenant.clone();
-        live.schedule.add(&tenant, number);
-        drop(live);
-        self.wake.notify_one();
-    }
-
-    /// Ends a job whose last slice is committed, or that cannot go on because of `failure`.
-    async fn end_job(&self, number: JobNumber, cost: Cost, failure: Option<String>) {
-        if let Some(failure) = &failure {
-            tracing::error!(job = number.0, error = failure, "an import failed");
-            let now = self.clock.now();
-            let ended = self
-                .registry
-                .end(number, JobState::Failed, Some(failure), now)
-                .await;
-            if let Err(error) = ended {
-                // Its row still says running, so the next start takes it up again.
-                tracing::error!(error = base::report(&error), "the failure was not recorded");
-            }
-        }
-        {
-            let mut live = self.live.lock();
-            live.schedule.done(number, cost, false);
-            if let Some(job) = live.jobs.remove(&number) {
-                job.slice_over.notify_waiters();
-            }
-            gauge(&live);
-        }
-        if let Ok(job) = self.registry.job_numbered(number).await
-            && job.state.has_ended()
-        {
-            self.remove_file(&job.id);
-        }
     }
 }
 
-/// A worker: pulls slices, the fairest first, until the service stops.
-async fn work(core: Arc<Core>) {
-    loop {
-        let woken = core.wake.notified();
-        if core.shutdown.is_cancelled() {
-            return;
-        }
-        let Some((number, file)) = core.pick() else {
-            if core.shutdown.run_until_cancelled(woken).await.is_none() {
-                return;
-            }
-            continue;
-        };
-        // Where one job waits there may be more: another worker looks.
-        core.wake.notify_one();
-        let started = Instant::now();
-        let outcome = core.run_slice(number, file).await;
-        let took = started.elapsed();
-        metrics::histogram!("thalweg_imports_slice_seconds").record(took.as_secs_f64());
-        let cost = Cost(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-        core.after_slice(number, cost, outcome).await;
+/// What this process is called in leases: the same after a restart on the same folder.
+fn node(dir: &Path, is_shared: bool) -> Result<String, ImportsError> {
+    if !is_shared {
+        return Ok("local".to_owned());
     }
-}
-
-fn read_slice(file: &File, job: &Job) -> std::io::Result<Slice> {
-    let reading = Reading {
-        format: job.format,
-        key_field: job.key_field.as_deref(),
-        job: &job.id,
-        records_max: job.slice_records,
-    };
-    let start = Start {
-        offset: job.bytes_done,
-        ordinal: job.next_ordinal,
-    };
-    slice::read(file, job.bytes_total, start, &reading)
+    let path = dir.join(NODE);
+    match std::fs::read_to_string(&path) {
+        Ok(name) if !name.trim().is_empty() => Ok(name.trim().to_owned()),
+        _ => {
+            let name = uuid::Uuid::new_v4().to_string();
+            std::fs::write(&path, &name).map_err(ImportsError::file("write", &path))?;
+            Ok(name)
+        }
+    }
 }
 
 /// The partition of a tenant's records (FNV-1a of its name).
@@ -549,21 +436,9 @@ pub(crate) fn partition_of(tenant: &TenantId, partitions: i32) -> i32 {
     i32::try_from(hash % partitions).unwrap_or(0)
 }
 
-fn count(slice: &Slice) {
-    let rejected = slice.rejected() as u64;
-    metrics::counter!("thalweg_imports_records_total", "outcome" => "done")
-        .increment(slice.records.len() as u64);
-    metrics::counter!("thalweg_imports_records_total", "outcome" => "rejected").increment(rejected);
-}
-
-fn gauge(live: &Live) {
-    // Far below 2^52, so exact.
-    metrics::gauge!("thalweg_imports_unfinished_jobs").set(live.jobs.len() as f64);
-}
-
 /// The folder of files that are being imported, under the service's own.
 const UPLOADS: &str = "uploads";
+/// The name of this process on a shared database.
+const NODE: &str = "node";
 /// The registry and sink.
 const DATABASE: &str = "imports.db";
-/// The first pause after a failed slice.
-const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);

@@ -4,25 +4,38 @@
 //! whatever crashes; a damaged record is journaled with its place and reason and never costs its
 //! neighbours; jobs of several tenants share the workers fairly; memory does not grow with files.
 //!
-//! Left out: MARCXML, MARC-in-JSON and CSV files, MARC-8 text, pause and retry of single records,
-//! search.
+//! Left out: several indexes on one shared database, OpenSearch, EDIFACT.
 
+mod commit;
 mod config;
 mod error;
+mod format;
+pub mod fuzzing;
+mod guard;
 pub mod http;
 mod imports;
+mod indexer;
 mod job;
-mod jsonl;
 mod limits;
 mod marc;
+mod profile;
+mod records;
 mod registry;
+mod rejects;
 mod schedule;
+mod schema;
+mod search;
 mod slice;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod upload;
+mod worker;
 
 pub use config::ImportsConfig;
 pub use error::ImportsError;
 pub use imports::Imports;
-pub use job::{Format, Job, JobState, JournalEntry, NewJob, TenantUse};
+pub use job::{Class, Format, Job, JobState, JournalEntry, NewJob, Sink, TenantUse};
+pub use profile::{OnMatch, OnNoMatch, Profile};
+pub use records::{Action, HistoryEntry, StoredRecord};
+pub use search::{Found, Hit};

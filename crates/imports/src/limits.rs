@@ -23,9 +23,9 @@ pub(crate) const WINDOW_BYTES: usize = 384 << 10;
 /// more than any record that is taken.
 pub(crate) const WINDOW_BYTES_MAX: usize = 1 << 20;
 
-/// Slices worked on at the same time unless configured. The sink has one writer, so more than two
-/// only lengthen its queue, and with it a quiet tenant's wait.
-pub(crate) const WORKERS: usize = 2;
+/// Slices committed at the same time unless configured. With one, tenants share exactly by weight,
+/// whatever number of jobs they have; slices are read ahead beside it.
+pub(crate) const WORKERS: usize = 1;
 
 /// Most slices at the same time, whatever is configured: each holds some megabytes.
 pub(crate) const WORKERS_MAX: usize = 16;
@@ -66,3 +66,59 @@ pub(crate) const DRAIN_BYTES_MAX: u64 = 64 << 20;
 
 /// Longest pause before a slice that failed for a while is tried again.
 pub(crate) const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// Bytes of a rejected record that are kept for the reject file: a MARC record has 99,999 at most.
+pub(crate) const REJECT_BYTES_MAX: usize = 128 << 10;
+
+/// Bytes of a CSV file's header line: some thousand columns.
+pub(crate) const CSV_HEADER_BYTES_MAX: usize = 64 << 10;
+
+/// Fields of a profile: each is looked for in every record.
+pub(crate) const PROFILE_FIELDS_MAX: usize = 64;
+
+/// Profiles of a tenant in one answer.
+pub(crate) const LISTED_PROFILES_MAX: u32 = 1_000;
+
+/// Rejected records that are read at once for the reject file: with [`REJECT_BYTES_MAX`] some MiB.
+pub(crate) const REJECTS_AT_ONCE: u32 = 64;
+
+/// Ids or match values in one look at the sink: as many as a usual slice has, so that the
+/// statement is prepared once.
+pub(crate) const IDS_PER_STATEMENT: usize = 250;
+
+/// Connections to the database of jobs and records: workers, the index, the counter and requests.
+pub(crate) const CONNECTIONS: u32 = 16;
+
+/// A tenant's weight: beyond this the others do not get on.
+pub(crate) const WEIGHT_MAX: u32 = 1_000;
+
+/// Latencies of one window of the guard: more than any counter serves in a quarter of a second.
+pub(crate) const GUARD_SAMPLES_MAX: usize = 4_096;
+
+/// Longest rest of bulk work after a slice: a job that is cancelled meanwhile is noticed in time.
+pub(crate) const GUARD_PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// Slices read ahead of their turn in all jobs together: each holds about a mebibyte.
+pub(crate) const SLICES_AHEAD_MAX: usize = 16;
+
+/// How long a job belongs to the process that works on it, unless it renews that: on a shared
+/// database another one takes the job over after this.
+pub(crate) const LEASE: Duration = Duration::from_secs(6);
+
+/// How long an upload in pieces may rest before a restart gives it up: a night.
+pub(crate) const UPLOAD_RESUMED_WITHIN: Duration = Duration::from_secs(24 * 3_600);
+
+/// Records that the search index takes in with one commit: a few hundredths of a second.
+pub(crate) const INDEXED_AT_ONCE: u32 = 250;
+
+/// Records in the answer of a search.
+pub(crate) const FOUND_MAX: u32 = 1_000;
+
+/// Words of a query; the ones after these are not looked for.
+pub(crate) const QUERY_WORDS_MAX: usize = 32;
+
+/// Bytes of who holds a record.
+pub(crate) const HOLDER_BYTES_MAX: usize = 255;
+
+/// Entries of a record's history in one answer.
+pub(crate) const LISTED_HISTORY_MAX: u32 = 1_000;

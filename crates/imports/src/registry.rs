@@ -1,31 +1,55 @@
-//! The database: jobs, the sink's records, the journal of what was wrong, and slices.
+//! The registry: jobs, profiles, tenants and the journal, on any kind of database.
 //!
-//! What a slice did (records, journal entries, progress, and the job's end with its last slice) is
-//! one transaction. So the counts are those of committed rows at every instant, and a job that is
-//! complete is complete.
+//! A job's counts are changed by commits of slices alone (`commit.rs`), so they are those of
+//! committed rows at every instant.
+//!
+//! Several processes may share a server. A job is worked on by the one that has its lease: `owner`
+//! says who, `token` grows whenever the lease changes hands, and a commit asks for the token that
+//! the worker was given. So a worker that slept through the end of its lease commits nothing.
 
-use std::path::Path;
+use std::time::Duration;
 
 use base::{TenantId, UnixMillis};
-use sql::{Migration, Options, Schema, SqlError, Sqlite as Database};
-use sqlx::sqlite::SqliteRow;
-use sqlx::{QueryBuilder, Row, Sqlite};
-use streams::{Placed, TopicName};
+use sql::{
+    Conflict, Database, Insert, Options, Place, Row, SqlError, Statement, Transaction, Value,
+};
+use streams::TopicName;
 
 use crate::error::ImportsError;
-use crate::job::{Format, Job, JobProducer, JobState, JournalEntry, NewJob, TenantUse};
+use crate::job::{Class, Format, Job, JobProducer, JobState, JournalEntry, NewJob, Sink};
+use crate::limits;
+use crate::profile::Profile;
 use crate::schedule::JobNumber;
-use crate::slice::Slice;
+use crate::schema::schema;
+use crate::tenants::{INSERT_TENANT, tenant_row};
 
 /// The registry and sink of one installation.
 pub(crate) struct Registry {
-    database: Database,
+    pub(super) database: Database,
+}
+
+/// What became of a wish for a new job.
+pub(crate) enum Created {
+    New(JobNumber),
+    /// The idempotency key was used before, for this job.
+    Before(Box<Job>),
+}
+
+/// A job's rejected record, as it stood in its file.
+pub(crate) struct Reject {
+    pub ordinal: i64,
+    /// None where it was too large to keep.
+    pub raw: Option<Vec<u8>>,
 }
 
 impl Registry {
-    pub async fn open(path: &Path) -> Result<Self, ImportsError> {
+    pub async fn open(place: &Place) -> Result<Self, ImportsError> {
+        let options = Options {
+            readers: limits::CONNECTIONS,
+            ..Options::default()
+        };
         Ok(Registry {
-            database: Database::open(path, Options::default(), &SCHEMA).await?,
+            database: Database::open(place, options, schema(place.dialect())).await?,
         })
     }
 
@@ -33,53 +57,76 @@ impl Registry {
         self.database.close().await;
     }
 
+    /// Whether other processes may work on the same jobs.
+    pub fn is_shared(&self) -> bool {
+        self.database.dialect().is_shared()
+    }
+
     /// Writes a new job in state `uploading`; answers the older job when its tenant used the
     /// idempotency key before.
-    pub async fn create(&self, new: &NewJob, now: UnixMillis) -> Result<Created, ImportsError> {
+    pub async fn create(
+        &self,
+        new: &NewJob,
+        owner: &str,
+        now: UnixMillis,
+    ) -> Result<Created, ImportsError> {
+        let what = "add a job";
         let mut tx = self.database.begin().await?;
+        // Whoever adds a job of any tenant waits here, so that a key is looked for and taken at once.
+        let number = next_number(&mut tx).await?;
         if let Some(key) = &new.idempotency_key {
-            let text = format!(
+            let found = Statement::new(format!(
                 "SELECT {COLUMNS} FROM import_jobs WHERE tenant = ? AND idempotency_key = ?"
-            );
-            let found = sqlx::query(sqlx::AssertSqlSafe(text))
-                .bind(new.tenant.as_str())
-                .bind(key)
-                .fetch_optional(&mut *tx)
-                .await
-                .map_err(|e| self.error("look for the idempotency key", e))?;
-            if let Some(row) = found {
+            ))
+            .bind(new.tenant.as_str())
+            .bind(key.as_str());
+            if let Some(row) = tx.row("look for the idempotency key", &found).await? {
                 let job = self.job_of(&row)?;
                 // A job whose upload never arrived did nothing; the retry is the first try.
                 if job.state != JobState::Failed || job.bytes_total > 0 {
                     return Ok(Created::Before(Box::new(job)));
                 }
-                sqlx::query("UPDATE import_jobs SET idempotency_key = NULL WHERE number = ?")
-                    .bind(job.number.0)
-                    .execute(&mut *tx)
-                    .await
-                    .map_err(|e| self.error("free the idempotency key", e))?;
+                let free = "UPDATE import_jobs SET idempotency_key = NULL WHERE number = ?";
+                tx.run(
+                    "free the idempotency key",
+                    &Statement::new(free).bind(job.number.0),
+                )
+                .await?;
             }
         }
-        let done = sqlx::query(
-            "INSERT INTO import_jobs (id, tenant, name, format, topic, key_field, slice_records,
-             idempotency_key, state, created_ms, updated_ms)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'uploading', ?, ?)",
-        )
-        .bind(&new.id)
-        .bind(new.tenant.as_str())
-        .bind(&new.name)
-        .bind(new.format.name())
-        .bind(new.topic.display())
-        .bind(&new.key_field)
-        .bind(new.slice_records)
-        .bind(&new.idempotency_key)
-        .bind(now.0)
-        .bind(now.0)
-        .execute(&mut *tx)
-        .await
-        .map_err(|e| self.error("add a job", e))?;
-        self.database.commit(tx, "add a job").await?;
-        Ok(Created::New(JobNumber(done.last_insert_rowid())))
+        let row = vec![
+            Value::from(number.0),
+            new.id.as_str().into(),
+            new.tenant.as_str().into(),
+            new.name.as_str().into(),
+            new.format.name().into(),
+            new.class.name().into(),
+            new.sink.name().into(),
+            new.topic.display().into(),
+            profile_text(&new.profile).into(),
+            i64::from(new.slice_records).into(),
+            new.idempotency_key.as_deref().into(),
+            new.retry_of.as_deref().into(),
+            new.source.as_deref().into(),
+            i64::from(new.is_resumable).into(),
+            JobState::Uploading.name().into(),
+            (-1).into(),
+            now.0.into(),
+            now.0.into(),
+            owner.into(),
+        ];
+        let zeros = std::iter::repeat_n(Value::from(0), ZEROS);
+        let row = row
+            .into_iter()
+            .chain(zeros)
+            .chain([Value::from(1)])
+            .collect();
+        tx.insert(what, &INSERT_JOB, vec![row]).await?;
+        let tenant = tenant_row(&new.tenant, 1, now);
+        tx.insert("add a tenant", &INSERT_TENANT, vec![tenant])
+            .await?;
+        tx.commit(what).await?;
+        Ok(Created::New(number))
     }
 
     /// The upload is on disk: the job can run.
@@ -88,23 +135,93 @@ impl Registry {
         job: JobNumber,
         bytes_total: u64,
         records_total: u64,
+        header: Vec<u8>,
         producer: JobProducer,
         now: UnixMillis,
     ) -> Result<bool, ImportsError> {
-        let done = sqlx::query(
+        let start = Statement::new(
             "UPDATE import_jobs SET state = 'running', bytes_total = ?, records_total = ?,
-             producer_id = ?, partition_number = ?, updated_ms = ? WHERE number = ? AND state = 'uploading'",
+             header = ?, producer_id = ?, partition_number = ?, updated_ms = ?
+             WHERE number = ? AND state = 'uploading'",
         )
         .bind(signed(bytes_total))
         .bind(signed(records_total))
+        .bind(header)
         .bind(producer.id)
-        .bind(producer.partition)
+        .bind(i64::from(producer.partition))
+        .bind(now.0)
+        .bind(job.0);
+        Ok(self.database.run("start a job", &start).await? == 1)
+    }
+
+    /// Takes a running job's lease: the token that its commits ask for, or none when another
+    /// process has it or the job does not run.
+    pub async fn lease(
+        &self,
+        job: JobNumber,
+        owner: &str,
+        lasts: Duration,
+        now: UnixMillis,
+    ) -> Result<Option<i64>, ImportsError> {
+        let what = "take a job's lease";
+        let mut tx = self.database.begin().await?;
+        let take = Statement::new(
+            "UPDATE import_jobs SET owner = ?, token = token + 1, lease_until_ms = ?
+             WHERE number = ? AND state = 'running'
+             AND (owner IS NULL OR owner = ? OR lease_until_ms < ?)",
+        )
+        .bind(owner)
+        .bind(until(now, lasts))
+        .bind(job.0)
+        .bind(owner)
+        .bind(now.0);
+        if tx.run(what, &take).await? == 0 {
+            return Ok(None);
+        }
+        let token = Statement::new("SELECT token FROM import_jobs WHERE number = ?").bind(job.0);
+        let row = tx.row(what, &token).await?;
+        let token = row.map(|row| row.number("token")).transpose();
+        let token = token.map_err(|e| self.error(what, e))?;
+        tx.commit(what).await?;
+        Ok(token)
+    }
+
+    /// Lengthens all leases of `owner`.
+    pub async fn keep_leases(
+        &self,
+        owner: &str,
+        lasts: Duration,
+        now: UnixMillis,
+    ) -> Result<(), ImportsError> {
+        let keep = Statement::new(
+            "UPDATE import_jobs SET lease_until_ms = ? WHERE owner = ? AND state = 'running'",
+        )
+        .bind(until(now, lasts))
+        .bind(owner);
+        self.database.run("keep leases", &keep).await?;
+        Ok(())
+    }
+
+    /// Moves a job from one of `from` to another state; false when it is in none of them. Its lease
+    /// ends with that.
+    pub async fn change(
+        &self,
+        job: JobNumber,
+        from: &[JobState],
+        to: JobState,
+        error: Option<&str>,
+        now: UnixMillis,
+    ) -> Result<bool, ImportsError> {
+        let change = Statement::new(
+            "UPDATE import_jobs SET state = ?, error = ?, updated_ms = ?, owner = NULL,
+             token = token + 1 WHERE number = ? AND state IN ",
+        )
+        .bind(to.name())
+        .bind(error)
         .bind(now.0)
         .bind(job.0)
-        .execute(self.database.writer())
-        .await
-        .map_err(|e| self.error("start a job", e))?;
-        Ok(done.rows_affected() == 1)
+        .list(from.iter().map(|state| state.name()));
+        Ok(self.database.run("change a job's state", &change).await? == 1)
     }
 
     /// Ends a job that has not ended; false when it had.
@@ -115,123 +232,7 @@ impl Registry {
         error: Option<&str>,
         now: UnixMillis,
     ) -> Result<bool, ImportsError> {
-        let done = sqlx::query(
-            "UPDATE import_jobs SET state = ?, error = ?, updated_ms = ?
-             WHERE number = ? AND state IN ('uploading', 'running')",
-        )
-        .bind(state.name())
-        .bind(error)
-        .bind(now.0)
-        .bind(job.0)
-        .execute(self.database.writer())
-        .await
-        .map_err(|e| self.error("end a job", e))?;
-        Ok(done.rows_affected() == 1)
-    }
-
-    /// Commits what a slice of a running job did; answers the job's state after it, or none when
-    /// the job was ended meanwhile and nothing was written.
-    pub async fn commit_slice(
-        &self,
-        job: &Job,
-        slice: &Slice,
-        placed: Option<Placed>,
-        now: UnixMillis,
-    ) -> Result<Option<JobState>, ImportsError> {
-        let mut tx = self.database.begin().await?;
-        let rejected = slice.rejected();
-        let rejects_before = job.records_rejected > 0;
-        let state = match (slice.last, rejected > 0 || rejects_before) {
-            (false, _) => JobState::Running,
-            (true, false) => JobState::Completed,
-            (true, true) => JobState::CompletedWithRejects,
-        };
-        let progressed = sqlx::query(
-            "UPDATE import_jobs SET records_done = records_done + ?1,
-             records_rejected = records_rejected + ?2, bytes_done = ?3, next_ordinal = ?4,
-             slices_done = slices_done + 1, state = ?5, updated_ms = ?6, error = NULL,
-             records_total = CASE WHEN ?7 THEN records_done + records_rejected + ?1 + ?2
-                 ELSE max(records_total, records_done + records_rejected + ?1 + ?2) END
-             WHERE number = ?8 AND state = 'running' AND bytes_done = ?9",
-        )
-        .bind(signed(slice.records.len() as u64))
-        .bind(signed(rejected as u64))
-        .bind(signed(slice.end))
-        .bind(slice.next_ordinal)
-        .bind(state.name())
-        .bind(now.0)
-        .bind(slice.last)
-        .bind(job.number.0)
-        .bind(signed(job.bytes_done))
-        .execute(&mut *tx)
-        .await
-        .map_err(|e| self.error("count a slice", e))?;
-        if progressed.rows_affected() == 0 {
-            return Ok(None);
-        }
-        for chunk in slice.records.chunks(ROWS_PER_INSERT) {
-            let mut insert = QueryBuilder::<Sqlite>::new(
-                "INSERT INTO import_records (tenant, id, format, title, body, job, ordinal) ",
-            );
-            insert.push_values(chunk, |mut row, record| {
-                row.push_bind(job.tenant.as_str())
-                    .push_bind(&record.id)
-                    .push_bind(job.format.name())
-                    .push_bind(&record.title)
-                    .push_bind(&record.body)
-                    .push_bind(job.number.0)
-                    .push_bind(record.ordinal);
-            });
-            insert.push(
-                " ON CONFLICT (tenant, id) DO UPDATE SET format = excluded.format,
-                 title = excluded.title, body = excluded.body, job = excluded.job,
-                 ordinal = excluded.ordinal",
-            );
-            insert
-                .build()
-                .execute(&mut *tx)
-                .await
-                .map_err(|e| self.error("store records", e))?;
-        }
-        for chunk in slice.remarks.chunks(ROWS_PER_INSERT) {
-            let mut insert = QueryBuilder::<Sqlite>::new(
-                "INSERT INTO import_journal (job, ordinal, position, kind, reason) ",
-            );
-            insert.push_values(chunk, |mut row, remark| {
-                row.push_bind(job.number.0)
-                    .push_bind(remark.ordinal)
-                    .push_bind(signed(remark.offset))
-                    .push_bind(if remark.repaired {
-                        "repaired"
-                    } else {
-                        "rejected"
-                    })
-                    .push_bind(&remark.reason);
-            });
-            insert
-                .build()
-                .execute(&mut *tx)
-                .await
-                .map_err(|e| self.error("write the journal", e))?;
-        }
-        sqlx::query(
-            "INSERT INTO import_slices (job, start, finish, first_ordinal, records, rejected,
-             partition_number, base_offset, committed_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        )
-        .bind(job.number.0)
-        .bind(signed(job.bytes_done))
-        .bind(signed(slice.end))
-        .bind(job.next_ordinal)
-        .bind(signed(slice.records.len() as u64))
-        .bind(signed(rejected as u64))
-        .bind(placed.map(|placed| placed.partition))
-        .bind(placed.map(|placed| placed.base_offset))
-        .bind(now.0)
-        .execute(&mut *tx)
-        .await
-        .map_err(|e| self.error("write the slice", e))?;
-        self.database.commit(tx, "commit a slice").await?;
-        Ok(Some(state))
+        self.change(job, &UNFINISHED, state, error, now).await
     }
 
     /// Notes why a running job does not get on for the moment.
@@ -241,40 +242,36 @@ impl Registry {
         error: &str,
         now: UnixMillis,
     ) -> Result<(), ImportsError> {
-        sqlx::query(
+        let note = Statement::new(
             "UPDATE import_jobs SET error = ?, updated_ms = ?
              WHERE number = ? AND state = 'running'",
         )
         .bind(error)
         .bind(now.0)
-        .bind(job.0)
-        .execute(self.database.writer())
-        .await
-        .map_err(|e| self.error("note a job's trouble", e))?;
+        .bind(job.0);
+        self.database.run("note a job's trouble", &note).await?;
         Ok(())
     }
 
     pub async fn job(&self, id: &str) -> Result<Job, ImportsError> {
-        let text = format!("SELECT {COLUMNS} FROM import_jobs WHERE id = ?");
-        let row = sqlx::query(sqlx::AssertSqlSafe(text))
-            .bind(id)
-            .fetch_optional(self.database.readers())
-            .await
-            .map_err(|e| self.error("read a job", e))?;
+        let select = format!("SELECT {COLUMNS} FROM import_jobs WHERE id = ?");
+        let row = self
+            .database
+            .row("read a job", &Statement::new(select).bind(id))
+            .await?;
         match row {
             Some(row) => self.job_of(&row),
-            None => Err(ImportsError::NotFound(id.chars().take(ID_SHOWN).collect())),
+            None => Err(ImportsError::NotFound(shown(id))),
         }
     }
 
     pub async fn job_numbered(&self, number: JobNumber) -> Result<Job, ImportsError> {
-        let text = format!("SELECT {COLUMNS} FROM import_jobs WHERE number = ?");
-        let row = sqlx::query(sqlx::AssertSqlSafe(text))
-            .bind(number.0)
-            .fetch_one(self.database.readers())
-            .await
-            .map_err(|e| self.error("read a job", e))?;
-        self.job_of(&row)
+        let select = format!("SELECT {COLUMNS} FROM import_jobs WHERE number = ?");
+        let select = Statement::new(select).bind(number.0);
+        match self.database.row("read a job", &select).await? {
+            Some(row) => self.job_of(&row),
+            None => Err(ImportsError::NotFound(number.0.to_string())),
+        }
     }
 
     /// The jobs of one tenant or all, newest first.
@@ -283,50 +280,31 @@ impl Registry {
         tenant: Option<&TenantId>,
         count: u32,
     ) -> Result<Vec<Job>, ImportsError> {
-        let text = format!(
-            "SELECT {COLUMNS} FROM import_jobs WHERE ?1 IS NULL OR tenant = ?1
-             ORDER BY number DESC LIMIT ?2"
-        );
-        self.listed(text, tenant.map(TenantId::as_str), count).await
-    }
-
-    /// What each tenant has imported, by name after `after`.
-    pub async fn tenants(&self, after: &str, count: u32) -> Result<Vec<TenantUse>, ImportsError> {
-        let rows = sqlx::query(
-            "SELECT tenant, count(*) AS jobs,
-             sum(state IN ('uploading', 'running')) AS jobs_active,
-             sum(records_done) AS records_done, sum(records_rejected) AS records_rejected,
-             sum(bytes_done) AS bytes_done, max(updated_ms) AS updated_ms
-             FROM import_jobs WHERE tenant > ? GROUP BY tenant ORDER BY tenant LIMIT ?",
-        )
-        .bind(after)
-        .bind(count)
-        .fetch_all(self.database.readers())
-        .await
-        .map_err(|e| self.error("list tenants", e))?;
-        let tenant = |row: &SqliteRow| {
-            Ok(TenantUse {
-                tenant: row.try_get("tenant")?,
-                jobs: unsigned(row.try_get("jobs")?),
-                jobs_active: unsigned(row.try_get("jobs_active")?),
-                records_done: unsigned(row.try_get("records_done")?),
-                records_rejected: unsigned(row.try_get("records_rejected")?),
-                bytes_done: unsigned(row.try_get("bytes_done")?),
-                updated_ms: row.try_get("updated_ms")?,
-            })
-        };
-        rows.iter()
-            .map(|row| tenant(row).map_err(|e| self.error("list tenants", e).into()))
-            .collect()
+        let mut select = Statement::new(format!("SELECT {COLUMNS} FROM import_jobs "));
+        if let Some(tenant) = tenant {
+            select = select.push("WHERE tenant = ? ").bind(tenant.as_str());
+        }
+        let select = select
+            .push("ORDER BY number DESC LIMIT ?")
+            .bind(i64::from(count));
+        self.listed(select).await
     }
 
     /// The jobs that have not ended, oldest first.
     pub async fn unfinished(&self) -> Result<Vec<Job>, ImportsError> {
-        let text = format!(
-            "SELECT {COLUMNS} FROM import_jobs
-             WHERE (?1 IS NULL) AND state IN ('uploading', 'running') ORDER BY number LIMIT ?2"
-        );
-        self.listed(text, None, u32::MAX).await
+        let select = format!("SELECT {COLUMNS} FROM import_jobs WHERE state IN ");
+        let states = UNFINISHED.iter().map(|state| state.name());
+        let select = Statement::new(select).list(states).push(" ORDER BY number");
+        self.listed(select).await
+    }
+
+    /// The running jobs that no process has, oldest first.
+    pub async fn orphans(&self, now: UnixMillis) -> Result<Vec<Job>, ImportsError> {
+        let select = Statement::new(format!(
+            "SELECT {COLUMNS} FROM import_jobs WHERE state = 'running'
+             AND (owner IS NULL OR lease_until_ms < ?) ORDER BY number LIMIT 100"
+        ));
+        self.listed(select.bind(now.0)).await
     }
 
     /// The journal of a job after an ordinal.
@@ -336,175 +314,226 @@ impl Registry {
         after: i64,
         count: u32,
     ) -> Result<Vec<JournalEntry>, ImportsError> {
-        let rows = sqlx::query(
+        let what = "read the journal";
+        let select = Statement::new(
             "SELECT ordinal, position, kind, reason FROM import_journal
-             WHERE job = ? AND ordinal > ? ORDER BY ordinal LIMIT ?",
+             WHERE job = ? AND ordinal > ? ORDER BY ordinal, kind LIMIT ?",
         )
         .bind(job.0)
         .bind(after)
-        .bind(count)
-        .fetch_all(self.database.readers())
-        .await
-        .map_err(|e| self.error("read the journal", e))?;
-        let entry = |row: &SqliteRow| {
+        .bind(i64::from(count));
+        let entry = |row: &Row| -> Result<JournalEntry, sqlx::Error> {
             Ok(JournalEntry {
-                ordinal: row.try_get("ordinal")?,
-                offset: unsigned(row.try_get("position")?),
-                kind: row.try_get("kind")?,
-                reason: row.try_get("reason")?,
+                ordinal: row.number("ordinal")?,
+                offset: unsigned(row.number("position")?),
+                kind: row.text("kind")?,
+                reason: row.text("reason")?,
             })
         };
+        let rows = self.database.rows(what, &select).await?;
         rows.iter()
-            .map(|row| entry(row).map_err(|e| self.error("read the journal", e).into()))
+            .map(|row| entry(row).map_err(|e| self.error(what, e).into()))
             .collect()
     }
 
-    async fn listed(
-        &self,
-        text: String,
-        tenant: Option<&str>,
-        count: u32,
-    ) -> Result<Vec<Job>, ImportsError> {
-        let rows = sqlx::query(sqlx::AssertSqlSafe(text))
-            .bind(tenant)
-            .bind(count)
-            .fetch_all(self.database.readers())
-            .await
-            .map_err(|e| self.error("list jobs", e))?;
+    /// What stands before the records of a job's file: a CSV file's header line.
+    pub async fn header(&self, job: JobNumber) -> Result<Vec<u8>, ImportsError> {
+        let what = "read a job's header";
+        let select = Statement::new(
+            "SELECT coalesce(header, ?) AS header FROM import_jobs WHERE number = ?",
+        )
+        .bind(Vec::<u8>::new())
+        .bind(job.0);
+        let row = self.database.row(what, &select).await?;
+        let header = row.map_or(Ok(Vec::new()), |row| row.bytes("header"));
+        Ok(header.map_err(|e| self.error(what, e))?)
+    }
+
+    /// The bytes of rejected records after an ordinal, at most [`limits::REJECTS_AT_ONCE`].
+    pub async fn rejects(&self, job: JobNumber, after: i64) -> Result<Vec<Reject>, ImportsError> {
+        let what = "read rejected records";
+        let select = Statement::new(
+            "SELECT ordinal, CASE WHEN raw IS NULL THEN 0 ELSE 1 END AS has_raw,
+             coalesce(raw, ?) AS raw FROM import_journal
+             WHERE job = ? AND kind = 'rejected' AND ordinal > ? ORDER BY ordinal LIMIT ?",
+        )
+        .bind(Vec::<u8>::new())
+        .bind(job.0)
+        .bind(after)
+        .bind(i64::from(limits::REJECTS_AT_ONCE));
+        let reject = |row: &Row| -> Result<Reject, sqlx::Error> {
+            let has_raw = row.number("has_raw")? == 1;
+            Ok(Reject {
+                ordinal: row.number("ordinal")?,
+                raw: if has_raw {
+                    Some(row.bytes("raw")?)
+                } else {
+                    None
+                },
+            })
+        };
+        let rows = self.database.rows(what, &select).await?;
+        rows.iter()
+            .map(|row| reject(row).map_err(|e| self.error(what, e).into()))
+            .collect()
+    }
+
+    async fn listed(&self, select: Statement) -> Result<Vec<Job>, ImportsError> {
+        let rows = self.database.rows("list jobs", &select).await?;
         rows.iter().map(|row| self.job_of(row)).collect()
     }
 
-    fn job_of(&self, row: &SqliteRow) -> Result<Job, ImportsError> {
+    fn job_of(&self, row: &Row) -> Result<Job, ImportsError> {
+        let count = |column| row.number(column).map(unsigned);
         let read = || -> Result<Job, sqlx::Error> {
-            let decode = |what: &str| sqlx::Error::Decode(what.to_owned().into());
-            let topic: String = row.try_get("topic")?;
-            let tenant: String = row.try_get("tenant")?;
-            let format: String = row.try_get("format")?;
-            let state: String = row.try_get("state")?;
+            let tenant = row.text("tenant")?;
+            let topic = row.text("topic")?;
             Ok(Job {
-                number: JobNumber(row.try_get("number")?),
-                id: row.try_get("id")?,
+                number: JobNumber(row.number("number")?),
+                id: row.text("id")?,
                 tenant: tenant.parse().map_err(|_| decode("not a tenant"))?,
-                name: row.try_get("name")?,
-                format: Format::named(&format).ok_or_else(|| decode("not a format"))?,
+                name: row.text("name")?,
+                format: Format::named(&row.text("format")?)
+                    .ok_or_else(|| decode("not a format"))?,
+                class: Class::named(&row.text("class")?).ok_or_else(|| decode("not a class"))?,
+                sink: Sink::named(&row.text("sink")?).ok_or_else(|| decode("not a sink"))?,
                 topic: topic
                     .parse::<TopicName>()
                     .map_err(|_| decode("not a topic"))?,
-                key_field: row.try_get("key_field")?,
-                slice_records: row.try_get("slice_records")?,
-                state: JobState::named(&state).ok_or_else(|| decode("not a state"))?,
+                profile: profile_of(&row.text("profile")?)?,
+                retry_of: row.maybe_text("retry_of")?,
+                source: row.maybe_text("source")?,
+                is_resumable: row.number("is_resumable")? != 0,
+                slice_records: u32::try_from(row.number("slice_records")?).unwrap_or(1),
+                state: JobState::named(&row.text("state")?).ok_or_else(|| decode("not a state"))?,
                 producer: JobProducer {
-                    id: row.try_get("producer_id")?,
-                    partition: row.try_get("partition_number")?,
+                    id: row.number("producer_id")?,
+                    partition: i32::try_from(row.number("partition_number")?).unwrap_or(0),
                 },
-                records_total: unsigned(row.try_get("records_total")?),
-                records_done: unsigned(row.try_get("records_done")?),
-                records_rejected: unsigned(row.try_get("records_rejected")?),
-                bytes_total: unsigned(row.try_get("bytes_total")?),
-                bytes_done: unsigned(row.try_get("bytes_done")?),
-                next_ordinal: row.try_get("next_ordinal")?,
-                slices_done: unsigned(row.try_get("slices_done")?),
-                created: UnixMillis(row.try_get("created_ms")?),
-                updated: UnixMillis(row.try_get("updated_ms")?),
-                error: row.try_get("error")?,
+                records_total: count("records_total")?,
+                records_done: count("records_done")?,
+                records_created: count("records_created")?,
+                records_updated: count("records_updated")?,
+                records_skipped: count("records_skipped")?,
+                records_rejected: count("records_rejected")?,
+                records_sent: count("records_sent")?,
+                bytes_total: count("bytes_total")?,
+                bytes_done: count("bytes_done")?,
+                next_ordinal: row.number("next_ordinal")?,
+                slices_done: count("slices_done")?,
+                owner: row.maybe_text("owner")?,
+                created: UnixMillis(row.number("created_ms")?),
+                updated: UnixMillis(row.number("updated_ms")?),
+                error: row.maybe_text("error")?,
             })
         };
         read().map_err(|e| self.error("read a job", e).into())
     }
 
-    fn error(&self, what: &'static str, source: sqlx::Error) -> SqlError {
+    pub(super) fn error(&self, what: &'static str, source: sqlx::Error) -> SqlError {
         self.database.error(what, source)
     }
 }
 
-/// What became of a wish for a new job.
-pub(crate) enum Created {
-    New(JobNumber),
-    /// The idempotency key was used before, for this job.
-    Before(Box<Job>),
+/// The next job's number; holds the counter's lock until the transaction's end.
+async fn next_number(tx: &mut Transaction) -> Result<JobNumber, ImportsError> {
+    let what = "number a job";
+    let first = vec![Value::from("job"), 0.into()];
+    tx.insert(what, &INSERT_COUNTER, vec![first]).await?;
+    let next = "UPDATE import_counters SET value = value + 1 WHERE name = 'job'";
+    tx.run(what, &Statement::new(next)).await?;
+    let read = Statement::new("SELECT value FROM import_counters WHERE name = 'job'");
+    let row = tx.row(what, &read).await?;
+    let number = row.map_or(Ok(0), |row| row.number("value"));
+    Ok(JobNumber(number.map_err(|e| tx.error(what, e))?))
 }
 
-fn signed(value: u64) -> i64 {
+fn until(now: UnixMillis, lasts: Duration) -> i64 {
+    now.0
+        .saturating_add(i64::try_from(lasts.as_millis()).unwrap_or(i64::MAX))
+}
+
+pub(crate) fn profile_text(profile: &Profile) -> String {
+    // Texts and lists of texts always have a JSON form.
+    serde_json::to_string(profile).unwrap_or_else(|_| "{}".to_owned())
+}
+
+pub(crate) fn profile_of(text: &str) -> Result<Profile, sqlx::Error> {
+    serde_json::from_str(text).map_err(|error| sqlx::Error::Decode(Box::new(error)))
+}
+
+fn decode(what: &str) -> sqlx::Error {
+    sqlx::Error::Decode(what.to_owned().into())
+}
+
+pub(crate) fn shown(name: &str) -> String {
+    name.chars().take(NAME_SHOWN).collect()
+}
+
+pub(crate) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-fn unsigned(value: i64) -> u64 {
+pub(crate) fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
-/// Seven parameters a row: far below SQLite's bound, and one prepared statement for most chunks.
-const ROWS_PER_INSERT: usize = 50;
+/// How much of an unknown name is repeated to the caller, in characters.
+const NAME_SHOWN: usize = 64;
 
-/// How much of an unknown id is repeated to the caller, in characters.
-const ID_SHOWN: usize = 64;
+const UNFINISHED: [JobState; 3] = [JobState::Uploading, JobState::Running, JobState::Paused];
 
-const COLUMNS: &str = "number, id, tenant, name, format, topic, key_field, slice_records, state,
-    producer_id, partition_number, records_total, records_done, records_rejected, bytes_total, bytes_done,
-    next_ordinal, slices_done, created_ms, updated_ms, error";
+const COLUMNS: &str = "number, id, tenant, name, format, class, sink, topic, profile, retry_of,
+    source, is_resumable, slice_records, state, producer_id, partition_number, records_total, records_done,
+    records_created, records_updated, records_skipped, records_rejected, records_sent, bytes_total,
+    bytes_done, next_ordinal, slices_done, owner, created_ms, updated_ms, error";
 
-const SCHEMA: Schema = Schema {
-    name: "imports",
-    oldest: 1,
-    migrations: &[Migration {
-        number: 1,
-        name: "jobs, records, journal and slices",
-        text: "
-CREATE TABLE import_jobs (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE,
-    tenant TEXT NOT NULL,
-    name TEXT NOT NULL,
-    format TEXT NOT NULL,
-    topic TEXT NOT NULL,
-    key_field TEXT,
-    slice_records BIGINT NOT NULL,
-    idempotency_key TEXT,
-    state TEXT NOT NULL,
-    producer_id BIGINT NOT NULL DEFAULT -1,
-    partition_number INTEGER NOT NULL DEFAULT 0,
-    records_total BIGINT NOT NULL DEFAULT 0,
-    records_done BIGINT NOT NULL DEFAULT 0,
-    records_rejected BIGINT NOT NULL DEFAULT 0,
-    bytes_total BIGINT NOT NULL DEFAULT 0,
-    bytes_done BIGINT NOT NULL DEFAULT 0,
-    next_ordinal BIGINT NOT NULL DEFAULT 1,
-    slices_done BIGINT NOT NULL DEFAULT 0,
-    created_ms BIGINT NOT NULL,
-    updated_ms BIGINT NOT NULL,
-    error TEXT
-);
-CREATE UNIQUE INDEX import_jobs_by_key ON import_jobs (tenant, idempotency_key);
-CREATE INDEX import_jobs_unfinished ON import_jobs (state) WHERE state IN ('uploading', 'running');
-CREATE TABLE import_records (
-    tenant TEXT NOT NULL,
-    id TEXT NOT NULL,
-    format TEXT NOT NULL,
-    title TEXT,
-    body TEXT NOT NULL,
-    job BIGINT NOT NULL,
-    ordinal BIGINT NOT NULL
-);
-CREATE UNIQUE INDEX import_records_by_id ON import_records (tenant, id);
-CREATE TABLE import_journal (
-    job BIGINT NOT NULL,
-    ordinal BIGINT NOT NULL,
-    position BIGINT NOT NULL,
-    kind TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    PRIMARY KEY (job, ordinal)
-) WITHOUT ROWID;
-CREATE TABLE import_slices (
-    job BIGINT NOT NULL,
-    start BIGINT NOT NULL,
-    finish BIGINT NOT NULL,
-    first_ordinal BIGINT NOT NULL,
-    records BIGINT NOT NULL,
-    rejected BIGINT NOT NULL,
-    partition_number BIGINT,
-    base_offset BIGINT,
-    committed_ms BIGINT NOT NULL,
-    PRIMARY KEY (job, start)
-) WITHOUT ROWID;
-",
-    }],
+const INSERT_JOB: Insert = Insert {
+    table: "import_jobs",
+    columns: &[
+        "number",
+        "id",
+        "tenant",
+        "name",
+        "format",
+        "class",
+        "sink",
+        "topic",
+        "profile",
+        "slice_records",
+        "idempotency_key",
+        "retry_of",
+        "source",
+        "is_resumable",
+        "state",
+        "producer_id",
+        "created_ms",
+        "updated_ms",
+        "owner",
+        // The zeros.
+        "partition_number",
+        "records_total",
+        "records_done",
+        "records_created",
+        "records_updated",
+        "records_skipped",
+        "records_rejected",
+        "records_sent",
+        "bytes_total",
+        "bytes_done",
+        "slices_done",
+        "token",
+        "lease_until_ms",
+        "next_ordinal",
+    ],
+    conflict: Conflict::Fail,
+};
+
+/// Columns of a new job that begin with zero.
+const ZEROS: usize = 13;
+
+const INSERT_COUNTER: Insert = Insert {
+    table: "import_counters",
+    columns: &["name", "value"],
+    conflict: Conflict::Keep { key: &["name"] },
 };

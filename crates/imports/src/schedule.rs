@@ -1,19 +1,25 @@
-//! Whose slice is next: start-time fair queueing over tenants, oldest job first within a tenant.
+//! Whose slice is next: start-time fair queueing over classes, over tenants within a class, oldest
+//! job first within a tenant.
 //!
-//! Each tenant has a virtual time that grows by the cost of its slices; the tenant with the least is
-//! served first. A tenant that was idle joins at the least virtual time of those that are busy, so
-//! nobody saves up credit. A slice is charged by an estimate when it starts, so that running work
-//! counts, and corrected by its measured cost when it ends. For two tenants that stay busy the
-//! difference of service is at most the cost of one slice of each.
+//! Each member of a queue has a virtual time that grows by the cost of its slices over its weight;
+//! the one with the least is served first. A member that was idle joins at the least virtual time of
+//! those that are busy, so nobody saves up credit. A slice is charged by an estimate when it starts,
+//! so that running work counts, and corrected by its measured cost when it ends. For two tenants of
+//! a class that stay busy, service over weight differs by the cost of one slice of each at most.
+//! Classes are such members too: interactive work has nine parts of ten, and bulk work the tenth
+//! that nobody takes from it. What one does not use goes to the others.
 //!
 //! No clock, no IO: costs come from the caller. A job has at most one slice running, because a slice
-//! starts where the one before ended.
+//! starts where the one before ended; so with several workers a tenant with one job has at most the
+//! service of one of them.
 
-#[cfg(test)]
-use std::collections::BTreeMap;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
 
 use base::TenantId;
+
+use crate::job::Class;
+use crate::limits;
 
 /// Identifies a job: jobs made later have larger numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,217 +32,250 @@ pub(crate) struct Cost(pub u64);
 /// The jobs that wait for their next slice, fairly ordered.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
-    tenants: HashMap<TenantId, Tenant>,
-    /// Tenants with a waiting job, least served first.
-    ready: BTreeSet<(u64, TenantId)>,
-    /// Whose running slices were charged what.
-    running: HashMap<JobNumber, (TenantId, Cost)>,
-    /// The least virtual time of the last pick: where newcomers join.
-    now: u64,
+    classes: Queue<Class>,
+    lanes: BTreeMap<Class, Lane>,
+    running: HashMap<JobNumber, Running>,
+    /// Of tenants whose weight is not one.
+    weights: HashMap<TenantId, u32>,
+}
+
+/// The tenants of one class.
+#[derive(Debug, Default)]
+struct Lane {
+    tenants: Queue<TenantId>,
+    waiting: HashMap<TenantId, BTreeSet<JobNumber>>,
     estimate: Cost,
 }
 
-#[derive(Debug, Default)]
-struct Tenant {
-    virtual_time: u64,
-    waiting: BTreeSet<JobNumber>,
-    running: usize,
+#[derive(Debug)]
+struct Running {
+    class: Class,
+    tenant: TenantId,
+    charged: Cost,
 }
 
 impl Schedule {
     /// Lets a job wait for its next slice.
-    pub fn add(&mut self, tenant: &TenantId, job: JobNumber) {
-        let now = self.now;
-        let entry = self
-            .tenants
-            .entry(tenant.clone())
-            .or_insert_with(|| Tenant {
-                virtual_time: now,
-                ..Tenant::default()
-            });
-        if entry.waiting.is_empty() {
-            if entry.running == 0 {
-                entry.virtual_time = entry.virtual_time.max(now);
-            }
-            self.ready.insert((entry.virtual_time, tenant.clone()));
-        }
-        entry.waiting.insert(job);
+    pub fn add(&mut self, class: Class, tenant: &TenantId, job: JobNumber) {
+        let weight = self.weights.get(tenant).copied().unwrap_or(1);
+        let lane = self.lanes.entry(class).or_default();
+        lane.waiting.entry(tenant.clone()).or_default().insert(job);
+        lane.tenants.wait(tenant, weight);
+        self.classes.wait(&class, share(class));
     }
 
     /// Picks the next job to run a slice of.
     pub fn next(&mut self) -> Option<JobNumber> {
-        let (virtual_time, tenant) = self.ready.pop_first()?;
-        self.now = self.now.max(virtual_time);
-        let entry = self.tenants.get_mut(&tenant)?;
-        let job = entry.waiting.pop_first()?;
-        entry.running += 1;
-        // Before anything was measured a running slice still counts for something.
-        let charge = Cost(self.estimate.0.max(1));
-        entry.virtual_time += charge.0;
-        if !entry.waiting.is_empty() {
-            self.ready.insert((entry.virtual_time, tenant.clone()));
+        let class = self.classes.take()?;
+        let lane = self.lanes.get_mut(&class)?;
+        let tenant = lane.tenants.take()?;
+        let waiting = lane.waiting.get_mut(&tenant)?;
+        let job = waiting.pop_first()?;
+        let tenant_has_more = !waiting.is_empty();
+        if !tenant_has_more {
+            lane.waiting.remove(&tenant);
         }
-        self.running.insert(job, (tenant, charge));
+        // Before anything was measured a running slice still counts for something.
+        let charged = Cost(lane.estimate.0.max(1));
+        lane.tenants.charge(&tenant, charged, Cost(0));
+        self.classes.charge(&class, charged, Cost(0));
+        if tenant_has_more {
+            let weight = self.weights.get(&tenant).copied().unwrap_or(1);
+            lane.tenants.wait(&tenant, weight);
+        }
+        if !lane.waiting.is_empty() {
+            self.classes.wait(&class, share(class));
+        }
+        let running = Running {
+            class,
+            tenant,
+            charged,
+        };
+        self.running.insert(job, running);
         Some(job)
     }
 
     /// Takes a slice's measured cost; `again` says that the job has more.
     pub fn done(&mut self, job: JobNumber, cost: Cost, again: bool) {
-        let Some((tenant, charged)) = self.running.remove(&job) else {
+        let Some(Running {
+            class,
+            tenant,
+            charged,
+        }) = self.running.remove(&job)
+        else {
             return;
         };
-        // A moving average: slices of one file resemble each other.
-        self.estimate = Cost((self.estimate.0 * 7 + cost.0) / 8);
-        if let Some(entry) = self.tenants.get_mut(&tenant) {
-            let was_ready = self.ready.remove(&(entry.virtual_time, tenant.clone()));
-            entry.virtual_time = (entry.virtual_time + cost.0.max(1)).saturating_sub(charged.0);
-            entry.running -= 1;
-            if was_ready {
-                self.ready.insert((entry.virtual_time, tenant.clone()));
-            }
+        let cost = Cost(cost.0.max(1));
+        if let Some(lane) = self.lanes.get_mut(&class) {
+            // A moving average: slices of one file resemble each other.
+            lane.estimate = Cost((lane.estimate.0 * 7 + cost.0) / 8);
+            lane.tenants.charge(&tenant, cost, charged);
+            self.classes.charge(&class, cost, charged);
         }
+        // Before it is released, so that it counts as busy all the time and keeps what it has used.
         if again {
-            // Still busy, so it keeps its virtual time, which `add` must not raise.
-            if let Some(entry) = self.tenants.get_mut(&tenant) {
-                if entry.waiting.is_empty() {
-                    self.ready.insert((entry.virtual_time, tenant.clone()));
-                }
-                entry.waiting.insert(job);
-            }
-        } else {
-            self.forget_idle(&tenant);
+            self.add(class, &tenant, job);
+        }
+        if let Some(lane) = self.lanes.get_mut(&class) {
+            lane.tenants.release(&tenant);
+            self.classes.release(&class);
         }
     }
 
     /// Takes a waiting job out; a running one ends with its slice.
-    pub fn remove(&mut self, tenant: &TenantId, job: JobNumber) {
-        if let Some(entry) = self.tenants.get_mut(tenant)
-            && entry.waiting.remove(&job)
-            && entry.waiting.is_empty()
+    pub fn remove(&mut self, class: Class, tenant: &TenantId, job: JobNumber) {
+        let Some(lane) = self.lanes.get_mut(&class) else {
+            return;
+        };
+        if let Some(waiting) = lane.waiting.get_mut(tenant)
+            && waiting.remove(&job)
+            && waiting.is_empty()
         {
-            self.ready.remove(&(entry.virtual_time, tenant.clone()));
+            lane.waiting.remove(tenant);
+            lane.tenants.withdraw(tenant);
         }
-        self.forget_idle(tenant);
+        if lane.waiting.is_empty() {
+            self.classes.withdraw(&class);
+        }
     }
 
-    /// State is kept for busy tenants only. What an idle tenant had used beyond the others is
-    /// forgotten with it; that is at most one slice.
-    fn forget_idle(&mut self, tenant: &TenantId) {
-        if self
-            .tenants
-            .get(tenant)
-            .is_some_and(|t| t.waiting.is_empty() && t.running == 0)
-        {
-            self.tenants.remove(tenant);
+    /// Sets a tenant's weight; it counts from the next pick on.
+    pub fn set_weight(&mut self, tenant: &TenantId, weight: u32) {
+        let weight = weight.clamp(1, limits::WEIGHT_MAX);
+        if weight == 1 {
+            self.weights.remove(tenant);
+        } else {
+            self.weights.insert(tenant.clone(), weight);
         }
+        for lane in self.lanes.values_mut() {
+            if let Some(member) = lane.tenants.members.get_mut(tenant) {
+                member.weight = weight;
+            }
+        }
+    }
+
+    /// Whether a slice of the class runs or waits.
+    pub fn is_busy(&self, class: Class) -> bool {
+        self.classes.members.contains_key(&class)
     }
 
     #[cfg(test)]
-    /// How many jobs each busy tenant has, running ones included.
-    pub fn busy(&self) -> BTreeMap<TenantId, usize> {
-        let jobs = |entry: &Tenant| entry.waiting.len() + entry.running;
-        self.tenants
-            .iter()
-            .map(|(tenant, entry)| (tenant.clone(), jobs(entry)))
-            .collect()
+    /// How many tenants wait or run, in all classes.
+    pub fn busy_tenants(&self) -> usize {
+        self.lanes
+            .values()
+            .map(|lane| lane.tenants.members.len())
+            .sum()
     }
 }
+
+/// A class' part of the sink while all have work.
+fn share(class: Class) -> u32 {
+    match class {
+        Class::Interactive => 9,
+        Class::Bulk => 1,
+    }
+}
+
+/// A start-time fair queue. State is kept for busy members only: what an idle one had used beyond
+/// the others is forgotten with it; that is at most one slice.
+#[derive(Debug)]
+struct Queue<K> {
+    members: HashMap<K, Member>,
+    /// Those that wait, least served first.
+    ready: BTreeSet<(u64, K)>,
+    /// The least virtual time of the last pick: where newcomers join.
+    now: u64,
+}
+
+#[derive(Debug)]
+struct Member {
+    virtual_time: u64,
+    weight: u32,
+    is_ready: bool,
+    running: usize,
+}
+
+impl<K> Default for Queue<K> {
+    fn default() -> Self {
+        Queue {
+            members: HashMap::new(),
+            ready: BTreeSet::new(),
+            now: 0,
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord> Queue<K> {
+    fn wait(&mut self, key: &K, weight: u32) {
+        let now = self.now;
+        let member = self.members.entry(key.clone()).or_insert(Member {
+            virtual_time: now,
+            weight,
+            is_ready: false,
+            running: 0,
+        });
+        if !member.is_ready {
+            member.is_ready = true;
+            self.ready.insert((member.virtual_time, key.clone()));
+        }
+    }
+
+    /// Takes the least served member out of those that wait; it runs from now on.
+    fn take(&mut self) -> Option<K> {
+        let (virtual_time, key) = self.ready.pop_first()?;
+        self.now = self.now.max(virtual_time);
+        let member = self.members.get_mut(&key)?;
+        member.is_ready = false;
+        member.running += 1;
+        Some(key)
+    }
+
+    /// Charges `cost` in the place of what was charged `before`.
+    fn charge(&mut self, key: &K, cost: Cost, before: Cost) {
+        let Some(member) = self.members.get_mut(key) else {
+            return;
+        };
+        let was = (member.virtual_time, key.clone());
+        let over_weight = |cost: Cost| cost.0.saturating_mul(SCALE) / u64::from(member.weight);
+        let (more, less) = (over_weight(cost), over_weight(before));
+        member.virtual_time = (member.virtual_time.saturating_add(more)).saturating_sub(less);
+        if member.is_ready {
+            self.ready.remove(&was);
+            self.ready.insert((member.virtual_time, key.clone()));
+        }
+    }
+
+    /// One of its slices is over.
+    fn release(&mut self, key: &K) {
+        if let Some(member) = self.members.get_mut(key) {
+            member.running = member.running.saturating_sub(1);
+        }
+        self.forget_idle(key);
+    }
+
+    /// It waits no more.
+    fn withdraw(&mut self, key: &K) {
+        if let Some(member) = self.members.get_mut(key)
+            && member.is_ready
+        {
+            member.is_ready = false;
+            self.ready.remove(&(member.virtual_time, key.clone()));
+        }
+        self.forget_idle(key);
+    }
+
+    fn forget_idle(&mut self, key: &K) {
+        let is_idle = |member: &Member| !member.is_ready && member.running == 0;
+        if self.members.get(key).is_some_and(is_idle) {
+            self.members.remove(key);
+        }
+    }
+}
+
+/// Parts of a microsecond, so that large weights divide exactly enough.
+const SCALE: u64 = 1_000;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tenant(name: &str) -> TenantId {
-        name.parse().unwrap()
-    }
-
-    /// Runs slices on one worker; `cost` and `slices` are per job. Answers the order of jobs.
-    fn run(schedule: &mut Schedule, jobs: &[(u64, usize)], picks: usize) -> Vec<i64> {
-        let mut left: Vec<usize> = jobs.iter().map(|(_, slices)| *slices).collect();
-        let mut order = Vec::new();
-        while let Some(job) = schedule.next() {
-            let index = usize::try_from(job.0).unwrap();
-            left[index] -= 1;
-            order.push(job.0);
-            schedule.done(job, Cost(jobs[index].0), left[index] > 0);
-            if order.len() == picks {
-                break;
-            }
-        }
-        order
-    }
-
-    #[test]
-    fn tenants_take_turns_whatever_number_of_jobs_they_have() {
-        let mut schedule = Schedule::default();
-        for job in 0..3 {
-            schedule.add(&tenant("a"), JobNumber(job));
-        }
-        schedule.add(&tenant("b"), JobNumber(3));
-        let order = run(&mut schedule, &[(10, 50); 4], 40);
-        let of_b = order.iter().filter(|job| **job == 3).count();
-        assert_eq!(of_b, 20);
-        // Oldest job first within the tenant.
-        assert!(order.iter().all(|job| *job == 0 || *job == 3));
-    }
-
-    #[test]
-    fn service_is_shared_by_cost_and_not_by_slices() {
-        let mut schedule = Schedule::default();
-        schedule.add(&tenant("slow"), JobNumber(0));
-        schedule.add(&tenant("fast"), JobNumber(1));
-        let jobs = [(50, 1_000), (10, 1_000)];
-        let (mut slow, mut fast) = (0_i64, 0_i64);
-        for job in run(&mut schedule, &jobs, 600) {
-            match job {
-                0 => slow += 50,
-                _ => fast += 10,
-            }
-            assert!((slow - fast).abs() <= 110, "{slow} against {fast}");
-        }
-    }
-
-    #[test]
-    fn a_newcomer_is_served_at_once_and_gets_no_credit_for_its_absence() {
-        let mut schedule = Schedule::default();
-        schedule.add(&tenant("old"), JobNumber(0));
-        let jobs = [(10, 10_000), (10, 10_000)];
-        run(&mut schedule, &jobs, 1_000);
-        schedule.add(&tenant("new"), JobNumber(1));
-        let order = run(&mut schedule, &jobs, 100);
-        assert!(order[..2].contains(&1), "{:?}", &order[..2]);
-        let of_new = order.iter().filter(|job| **job == 1).count();
-        assert!((49..=52).contains(&of_new), "{of_new}");
-    }
-
-    #[test]
-    fn running_slices_count_so_that_two_workers_serve_two_tenants() {
-        let mut schedule = Schedule::default();
-        for job in 0..2 {
-            schedule.add(&tenant("a"), JobNumber(job));
-            schedule.add(&tenant("b"), JobNumber(job + 10));
-        }
-        // A slice of each teaches the estimate.
-        for job in [schedule.next().unwrap(), schedule.next().unwrap()] {
-            schedule.done(job, Cost(800), true);
-        }
-        let (one, two) = (schedule.next().unwrap(), schedule.next().unwrap());
-        assert_ne!(
-            one.0 < 10,
-            two.0 < 10,
-            "{one:?} and {two:?} are one tenant's"
-        );
-    }
-
-    #[test]
-    fn removed_jobs_are_not_picked_and_idle_tenants_are_forgotten() {
-        let mut schedule = Schedule::default();
-        schedule.add(&tenant("a"), JobNumber(0));
-        schedule.add(&tenant("a"), JobNumber(1));
-        schedule.remove(&tenant("a"), JobNumber(0));
-        assert_eq!(schedule.next(), Some(JobNumber(1)));
-        schedule.done(JobNumber(1), Cost(5), false);
-        assert_eq!(schedule.next(), None);
-        assert!(schedule.busy().is_empty() && schedule.ready.is_empty());
-    }
-}
+#[path = "schedule_tests.rs"]
+mod tests;

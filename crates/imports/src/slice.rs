@@ -4,12 +4,16 @@
 //! repeated after a crash is the same slice with the same records, which is what lets the store
 //! recognize it.
 
+use std::borrow::Cow;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
+use crate::error::ImportsError;
+use crate::format::{Framed, Layout};
+use crate::job::Format;
 use crate::limits;
-use crate::marc::{self, Framed};
-use crate::{Format, jsonl};
+use crate::profile::Profile;
 
 /// Where a slice starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +28,9 @@ pub(crate) struct Start {
 #[derive(Clone, Debug)]
 pub(crate) struct Reading<'a> {
     pub format: Format,
-    /// The JSONL field that holds the id; none gives each line an id of its own.
-    pub key_field: Option<&'a str>,
-    /// The prefix of such ids: the job's id, so that two files never share one.
+    pub profile: &'a Profile,
+    /// The prefix of ids that are made up where neither format nor profile has one: the job's id,
+    /// so that two files never share one.
     pub job: &'a str,
     pub records_max: u32,
 }
@@ -36,11 +40,15 @@ pub(crate) struct Reading<'a> {
 pub(crate) struct Slice {
     pub records: Vec<SliceRecord>,
     pub remarks: Vec<Remark>,
+    /// Where the slice starts.
+    pub start: u64,
     /// Where the next slice starts.
     pub end: u64,
     pub next_ordinal: i64,
     /// Nothing follows.
     pub last: bool,
+    /// The file's bytes from the slice's start.
+    bytes: Vec<u8>,
 }
 
 /// A record on its way into topic and sink.
@@ -51,25 +59,81 @@ pub(crate) struct SliceRecord {
     pub title: Option<String>,
     /// JSON text.
     pub body: String,
+    /// The value by which a record that is there already is found; by the id, where absent.
+    pub match_value: Option<String>,
+    /// A JSON object of the profile's fields.
+    pub fields: Option<String>,
+    /// Where it stands in the slice's bytes.
+    span: Range<usize>,
 }
 
 /// A journal entry about a place in the file.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Remark {
     pub ordinal: i64,
     pub offset: u64,
-    /// The record was taken nevertheless.
-    pub repaired: bool,
+    pub kind: RemarkKind,
     pub reason: String,
+    /// A rejected record's bytes, unless they are too many to keep.
+    pub raw: Option<Vec<u8>>,
+}
+
+/// What a remark says of its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RemarkKind {
+    /// It is in neither topic nor sink.
+    Rejected,
+    /// It was taken though something was wrong.
+    Repaired,
+    /// The profile's policy left it out of the sink.
+    Skipped,
+}
+
+impl RemarkKind {
+    /// The name in answers and rows.
+    pub fn name(self) -> &'static str {
+        match self {
+            RemarkKind::Rejected => "rejected",
+            RemarkKind::Repaired => "repaired",
+            RemarkKind::Skipped => "skipped",
+        }
+    }
 }
 
 impl Slice {
-    pub fn rejected(&self) -> usize {
-        self.remarks
-            .iter()
-            .filter(|remark| !remark.repaired)
-            .count()
+    /// A remark about one of the slice's records.
+    pub fn remark_on(&self, record: &SliceRecord, kind: RemarkKind, reason: String) -> Remark {
+        let raw = self.bytes.get(record.span.clone());
+        let is_kept = kind == RemarkKind::Rejected;
+        Remark {
+            ordinal: record.ordinal,
+            offset: self.start + record.span.start as u64,
+            kind,
+            reason,
+            raw: raw.filter(|_| is_kept).and_then(kept),
+        }
     }
+}
+
+/// The layout of a file of `file_len` bytes, told from its first ones.
+pub(crate) fn layout(file: &File, file_len: u64, format: Format) -> Result<Layout, ImportsError> {
+    let mut head = Vec::new();
+    if format == Format::Csv {
+        let want = usize::try_from(file_len).unwrap_or(usize::MAX);
+        head = vec![0; want.min(limits::CSV_HEADER_BYTES_MAX)];
+        file.read_exact_at(&mut head, 0)
+            .map_err(ImportsError::Read)?;
+    }
+    let last = head.len() as u64 == file_len;
+    Layout::of(format, &head, last).map_err(ImportsError::Unreadable)
+}
+
+/// What stands before the records of a file: a CSV file's header line.
+pub(crate) fn header(file: &File, file_len: u64, format: Format) -> Result<Vec<u8>, ImportsError> {
+    let mut header = vec![0; layout(file, file_len, format)?.header_bytes()];
+    file.read_exact_at(&mut header, 0)
+        .map_err(ImportsError::Read)?;
+    Ok(header)
 }
 
 /// Reads the slice of `file`, which has `file_len` bytes, that begins at `start`.
@@ -78,58 +142,70 @@ pub(crate) fn read(
     file_len: u64,
     start: Start,
     reading: &Reading<'_>,
-) -> std::io::Result<Slice> {
+) -> Result<Slice, ImportsError> {
+    let layout = layout(file, file_len, reading.format)?;
     let mut window = limits::WINDOW_BYTES;
     loop {
         let left = file_len.saturating_sub(start.offset);
         let want = usize::try_from(left).unwrap_or(usize::MAX).min(window);
         let mut buffer = vec![0; want];
-        file.read_exact_at(&mut buffer, start.offset)?;
+        file.read_exact_at(&mut buffer, start.offset)
+            .map_err(ImportsError::Read)?;
         let last = want as u64 == left;
         let mut cutter = Cutter::new(start, reading);
-        let whole = match reading.format {
-            Format::Marc => cutter.marc(&buffer, last),
-            Format::Jsonl => cutter.jsonl(&buffer, last),
-        };
+        let whole = cutter.cut(&layout, &buffer, last);
         let nothing = cutter.consumed == 0 && !whole;
         if nothing && window < limits::WINDOW_BYTES_MAX {
             window = limits::WINDOW_BYTES_MAX;
             continue;
         }
         if nothing {
-            let len = skip_oversized(file, start.offset, file_len, reading.format)?;
-            cutter.reject(
-                0,
-                format!(
-                    "the record takes {len} bytes, more than {}",
-                    limits::RECORD_BYTES_MAX
-                ),
-            );
+            let len = oversized(file, start.offset, file_len, &layout)?;
+            let most = limits::RECORD_BYTES_MAX;
+            let reason = format!("the record takes {len} bytes, more than {most}");
+            cutter.remark(0..0, RemarkKind::Rejected, reason, None);
             cutter.consumed_far = Some(len);
         }
-        return Ok(cutter.finish(file_len));
+        return Ok(cutter.finish(file_len, buffer));
     }
 }
 
-/// Finds where a record that is longer than the largest window ends.
-fn skip_oversized(file: &File, start: u64, file_len: u64, format: Format) -> std::io::Result<u64> {
-    let mark = match format {
-        Format::Marc => 0x1d,
-        Format::Jsonl => b'\n',
-    };
+/// How long a record is that is longer than the largest window.
+fn oversized(file: &File, start: u64, file_len: u64, layout: &Layout) -> Result<u64, ImportsError> {
     let mut buffer = vec![0; limits::WINDOW_BYTES];
     let mut at = start;
     while at < file_len {
         let want = usize::try_from(file_len - at)
             .unwrap_or(usize::MAX)
             .min(buffer.len());
-        file.read_exact_at(&mut buffer[..want], at)?;
-        if let Some(found) = memchr::memchr(mark, &buffer[..want]) {
-            return Ok(at + found as u64 + 1 - start);
+        file.read_exact_at(&mut buffer[..want], at)
+            .map_err(ImportsError::Read)?;
+        if let Some(found) = layout.next(&buffer[..want]) {
+            return Ok(at + found as u64 - start);
         }
-        at += want as u64;
+        if at + want as u64 == file_len {
+            break;
+        }
+        // What marks the next one may be cut by the buffer's end.
+        at += (want.saturating_sub(MARK_BYTES_MAX).max(1)) as u64;
     }
     Ok(file_len - start)
+}
+
+#[cfg(test)]
+impl SliceRecord {
+    /// A record of an id and a match value, for tests.
+    pub fn plain(id: &str, match_value: Option<&str>) -> SliceRecord {
+        SliceRecord {
+            ordinal: 1,
+            id: id.to_owned(),
+            title: None,
+            body: "{}".to_owned(),
+            match_value: match_value.map(str::to_owned),
+            fields: None,
+            span: 0..0,
+        }
+    }
 }
 
 struct Cutter<'a> {
@@ -155,22 +231,29 @@ impl<'a> Cutter<'a> {
         }
     }
 
-    /// Cuts MARC records; true when the file ended or the slice is full.
-    fn marc(&mut self, buffer: &[u8], last: bool) -> bool {
+    /// Cuts records; true when the file ended or the slice is full.
+    fn cut(&mut self, layout: &Layout, buffer: &[u8], last: bool) -> bool {
         while !self.full() {
-            match marc::frame(&buffer[self.consumed..], last) {
+            let at = self.consumed;
+            match layout.frame(&buffer[at..], self.start.offset + at as u64, last) {
                 Framed::End => {
                     self.consumed = buffer.len();
                     return true;
                 }
                 Framed::Incomplete => return false,
+                Framed::Blank { len, counts } => {
+                    self.consumed = at + len;
+                    self.ordinal += i64::from(counts);
+                }
                 Framed::Damaged {
                     before,
                     len,
                     reason,
                 } => {
-                    self.reject(self.consumed + before, reason.to_owned());
-                    self.consumed += before + len;
+                    let span = at + before..at + before + len;
+                    let raw = kept(&buffer[span.clone()]);
+                    self.consumed = span.end;
+                    self.remark(span, RemarkKind::Rejected, reason.to_owned(), raw);
                     self.ordinal += 1;
                 }
                 Framed::Record {
@@ -178,19 +261,23 @@ impl<'a> Cutter<'a> {
                     bytes,
                     note,
                 } => {
-                    let at = self.consumed + before;
-                    match marc_record(bytes, self.ordinal) {
+                    let span = at + before..at + before + bytes.len();
+                    match self.record(layout, bytes, span.clone()) {
                         Ok((record, repaired)) => {
                             if !self.take(record) {
                                 return true;
                             }
-                            if let Some(reason) = note.or(repaired) {
-                                self.remark(at, true, reason.to_owned());
+                            if let Some(reason) = note.map(Cow::Borrowed).or(repaired) {
+                                let reason = reason.into_owned();
+                                self.remark(span.clone(), RemarkKind::Repaired, reason, None);
                             }
                         }
-                        Err(reason) => self.reject(at, reason.to_owned()),
+                        Err(reason) => {
+                            let reason = reason.into_owned();
+                            self.remark(span.clone(), RemarkKind::Rejected, reason, kept(bytes));
+                        }
                     }
-                    self.consumed = at + bytes.len();
+                    self.consumed = span.end;
                     self.ordinal += 1;
                 }
             }
@@ -198,53 +285,37 @@ impl<'a> Cutter<'a> {
         true
     }
 
-    /// Cuts lines; true when the file ended or the slice is full.
-    fn jsonl(&mut self, buffer: &[u8], last: bool) -> bool {
-        while !self.full() {
-            let rest = &buffer[self.consumed..];
-            let end = match memchr::memchr(b'\n', rest) {
-                Some(end) => end,
-                None if last && rest.is_empty() => return true,
-                None if last => rest.len(),
-                None => return false,
-            };
-            let at = self.consumed;
-            let mut line = &rest[..end];
-            if self.start.offset == 0 && at == 0 {
-                line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
-            }
-            let line = line.trim_ascii();
-            // An empty line is no record, but it counts as a line, so that the ordinal is the
-            // line's number in an editor.
-            if !line.is_empty() {
-                match self.line_record(line) {
-                    Ok(record) => {
-                        if !self.take(record) {
-                            return true;
-                        }
-                    }
-                    Err(reason) => self.reject(at, reason),
-                }
-            }
-            self.consumed = (at + end + 1).min(buffer.len());
-            self.ordinal += 1;
+    /// Reads a framed record; answers a note where it was not quite right.
+    fn record(
+        &self,
+        layout: &Layout,
+        bytes: &[u8],
+        span: Range<usize>,
+    ) -> Result<(SliceRecord, Option<Cow<'static, str>>), Cow<'static, str>> {
+        let mut content = layout.read(bytes)?;
+        let note = content.take_note();
+        let mapped = self.reading.profile.map(&content)?;
+        let id = match mapped.id {
+            Some(id) => id,
+            None => format!("{}:{}", self.reading.job, self.ordinal),
+        };
+        if id.len() > limits::ID_BYTES_MAX {
+            return Err("the id is longer than 1024 bytes".into());
         }
-        true
-    }
-
-    fn line_record(&self, line: &[u8]) -> Result<SliceRecord, String> {
-        let facts = jsonl::facts(line, self.reading.key_field)?;
-        let id = facts
-            .key
-            .unwrap_or_else(|| format!("{}:{}", self.reading.job, self.ordinal));
-        let body = str::from_utf8(line).map_err(|_| "the line is not UTF-8".to_owned())?;
-        checked(SliceRecord {
+        let fields = mapped.fields.as_ref().map_or(0, String::len);
+        if mapped.body.len() + id.len() + fields > limits::RECORD_BYTES_MAX {
+            return Err("the record is larger than 768 KiB as JSON".into());
+        }
+        let record = SliceRecord {
             ordinal: self.ordinal,
             id,
-            title: facts.title.map(cut_title),
-            body: body.to_owned(),
-        })
-        .map_err(str::to_owned)
+            title: mapped.title.map(cut_title),
+            body: mapped.body,
+            match_value: mapped.match_value,
+            fields: mapped.fields,
+            span,
+        };
+        Ok((record, note))
     }
 
     /// Takes a record if the slice has room for it; an empty slice has room for any.
@@ -263,21 +334,23 @@ impl<'a> Cutter<'a> {
         seen >= usize::try_from(self.reading.records_max).unwrap_or(usize::MAX)
     }
 
-    fn reject(&mut self, at: usize, reason: String) {
-        self.remark(at, false, reason);
-    }
-
-    fn remark(&mut self, at: usize, repaired: bool, reason: String) {
-        let offset = self.start.offset + at as u64;
+    fn remark(
+        &mut self,
+        span: Range<usize>,
+        kind: RemarkKind,
+        reason: String,
+        raw: Option<Vec<u8>>,
+    ) {
         self.slice.remarks.push(Remark {
             ordinal: self.ordinal,
-            offset,
-            repaired,
+            offset: self.start.offset + span.start as u64,
+            kind,
             reason,
+            raw,
         });
     }
 
-    fn finish(mut self, file_len: u64) -> Slice {
+    fn finish(mut self, file_len: u64, bytes: Vec<u8>) -> Slice {
         let consumed = match self.consumed_far {
             Some(len) => {
                 self.ordinal += 1;
@@ -285,44 +358,18 @@ impl<'a> Cutter<'a> {
             }
             None => self.consumed as u64,
         };
+        self.slice.start = self.start.offset;
         self.slice.end = self.start.offset + consumed;
         self.slice.next_ordinal = self.ordinal;
         self.slice.last = self.slice.end >= file_len;
+        self.slice.bytes = bytes;
         self.slice
     }
 }
 
-fn marc_record(
-    bytes: &[u8],
-    ordinal: i64,
-) -> Result<(SliceRecord, Option<&'static str>), &'static str> {
-    let record = marc::parse(bytes)?;
-    let id = record
-        .id()
-        .ok_or("the record has no id: neither 001 nor 010 $a")?
-        .to_owned();
-    let mut body = String::with_capacity(bytes.len() * 2);
-    marc::write_json(&record, &mut body);
-    let title = record.title().map(cut_title);
-    Ok((
-        checked(SliceRecord {
-            ordinal,
-            id,
-            title,
-            body,
-        })?,
-        record.note,
-    ))
-}
-
-fn checked(record: SliceRecord) -> Result<SliceRecord, &'static str> {
-    if record.id.len() > limits::ID_BYTES_MAX {
-        return Err("the id is longer than 1024 bytes");
-    }
-    if record.body.len() + record.id.len() > limits::RECORD_BYTES_MAX {
-        return Err("the record is larger than 768 KiB as JSON");
-    }
-    Ok(record)
+/// A rejected record's bytes, when they are few enough to keep.
+fn kept(bytes: &[u8]) -> Option<Vec<u8>> {
+    (bytes.len() <= limits::REJECT_BYTES_MAX).then(|| bytes.to_owned())
 }
 
 fn cut_title(mut title: String) -> String {
@@ -334,5 +381,5 @@ fn cut_title(mut title: String) -> String {
     title
 }
 
-/// What some editors write before UTF-8 text.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// More bytes than any mark has that begins or ends a record, blanks in it included.
+const MARK_BYTES_MAX: usize = 256;

@@ -2,6 +2,9 @@
 //!
 //! The job's row is there before the first byte, so that a second request with the same
 //! idempotency key finds it. The file is synced before the row says that the job can run.
+//!
+//! An upload in pieces keeps what arrived, over restarts too: the caller asks how much that is and
+//! goes on from there.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,11 +16,13 @@ use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 
 use crate::error::ImportsError;
+use crate::format::Estimate;
 use crate::imports::{Core, Imports, Uploading, partition_of};
 use crate::job::{Format, Job, JobProducer, JobState, NewJob};
 use crate::limits;
 use crate::registry::Created;
 use crate::schedule::JobNumber;
+use crate::slice;
 
 impl Imports {
     /// Takes the file of a new job in and lets the job run. Answers the job, and whether it is new:
@@ -37,42 +42,102 @@ impl Imports {
                 max: limits::UPLOADS_MAX,
             })?;
         core.check_room()?;
-        let topic = core.store.topic_or_create(&new.topic).await?;
-        let number = match core.registry.create(&new, core.clock.now()).await? {
+        let made = core.store.topic_or_create(&new.topic);
+        if new.sink.has_topic() {
+            made.await?;
+        }
+        let now = core.clock.now();
+        let number = match core.registry.create(&new, &core.node, now).await? {
             Created::New(number) => number,
             Created::Before(job) => {
                 drain(body).await;
-                return Ok((*job, false));
+                let mut job = *job;
+                core.add_upload(&mut job);
+                return Ok((job, false));
             }
         };
-        let mut upload = Upload::begin(core.clone(), number, new.id.clone());
-        let written = upload.write(new.format, body).await;
-        let records = match written {
-            Ok(records) => records,
-            Err(error) => {
-                upload.reason = base::report(&error);
-                upload.give_up().await;
-                return Err(error);
-            }
-        };
-        let producer = JobProducer {
-            id: core.store.producer_id().await?,
-            partition: partition_of(&new.tenant, topic.partitions),
-        };
-        let bytes = upload.state.bytes.load(Ordering::Relaxed);
-        let now = core.clock.now();
-        if !core
-            .registry
-            .start(number, bytes, records, producer, now)
-            .await?
-        {
-            // Cancelled in its last moment.
-            upload.give_up().await;
+        if new.is_resumable {
+            let path = core.upload_path(&new.id);
+            File::create(&path)
+                .await
+                .map_err(ImportsError::file("make", &path))?;
             return Ok((core.registry.job(&new.id).await?, true));
         }
-        upload.end();
-        core.enqueue(number, &new.tenant);
-        Ok((core.registry.job(&new.id).await?, true))
+        if let Some(source) = &new.source {
+            return self.take_file(number, &new, PathBuf::from(source)).await;
+        }
+        let mut upload = Upload::begin(core.clone(), number, new.id.clone(), 0);
+        let mut estimate = Estimate::new(new.format);
+        if let Err(error) = upload.write(&mut estimate, body).await {
+            upload.reason = base::report(&error);
+            upload.give_up().await;
+            return Err(error);
+        }
+        let job = core.registry.job(&new.id).await?;
+        let job = upload.finish(&job, estimate.records()).await?;
+        Ok((job, true))
+    }
+
+    /// Lets a job run on a file that is there already.
+    async fn take_file(
+        &self,
+        number: JobNumber,
+        new: &NewJob,
+        path: PathBuf,
+    ) -> Result<(Job, bool), ImportsError> {
+        let core = &self.core;
+        let looked = tokio::fs::metadata(&path).await;
+        let bytes = looked.map_err(ImportsError::file("look at", &path))?.len();
+        let mut upload = Upload::begin(core.clone(), number, new.id.clone(), bytes);
+        upload.path.clone_from(&path);
+        let records = counted(path, new.format).await?;
+        let job = core.registry.job(&new.id).await?;
+        Ok((upload.finish(&job, records).await?, true))
+    }
+
+    /// Takes the next piece of an upload in pieces: the file's bytes from `offset` on. With the last
+    /// one the job runs. What arrives is kept, also when the piece breaks off.
+    ///
+    /// # Errors
+    /// When `offset` is not where the upload stopped, or the job takes no file any more.
+    pub async fn append(
+        &self,
+        id: &str,
+        offset: u64,
+        is_last: bool,
+        body: Body,
+    ) -> Result<Job, ImportsError> {
+        let core = &self.core;
+        let job = core.registry.job(id).await?;
+        if job.state != JobState::Uploading || !job.is_resumable {
+            return Err(job.cannot_be("added to"));
+        }
+        if core.live.lock().uploading.contains_key(id) {
+            return Err(ImportsError::Busy {
+                what: "pieces of one upload",
+                max: 1,
+            });
+        }
+        let path = core.upload_path(id);
+        let found = tokio::fs::metadata(&path).await;
+        let expected = found.map_err(ImportsError::file("look at", &path))?.len();
+        if offset != expected {
+            return Err(ImportsError::Offset {
+                expected,
+                found: offset,
+            });
+        }
+        let mut upload = Upload::begin(core.clone(), job.number, id.to_owned(), offset);
+        upload.is_kept = true;
+        upload.write(&mut Estimate::new(job.format), body).await?;
+        if is_last {
+            let records = counted(path, job.format).await?;
+            return upload.finish(&job, records).await;
+        }
+        drop(upload);
+        let mut job = core.registry.job(id).await?;
+        core.add_upload(&mut job);
+        Ok(job)
     }
 }
 
@@ -84,13 +149,15 @@ struct Upload {
     state: Arc<Uploading>,
     path: PathBuf,
     reason: String,
+    /// What arrived is kept when it breaks off.
+    is_kept: bool,
     over: bool,
 }
 
 impl Upload {
-    fn begin(core: Arc<Core>, number: JobNumber, id: String) -> Self {
+    fn begin(core: Arc<Core>, number: JobNumber, id: String, bytes: u64) -> Self {
         let state = Arc::new(Uploading {
-            bytes: AtomicU64::new(0),
+            bytes: AtomicU64::new(bytes),
             cancelled: core.shutdown.child_token(),
         });
         core.live.lock().uploading.insert(id.clone(), state.clone());
@@ -103,18 +170,24 @@ impl Upload {
             state,
             path,
             reason,
+            is_kept: false,
             over: false,
         }
     }
 
-    /// Writes the body to the file and syncs it; answers how many records it seems to hold.
-    async fn write(&self, format: Format, body: Body) -> Result<u64, ImportsError> {
+    /// Writes the body behind what the file has and syncs it.
+    async fn write(&self, estimate: &mut Estimate, body: Body) -> Result<(), ImportsError> {
         let on_write = || ImportsError::file("write", &self.path);
-        let file = File::create(&self.path).await.map_err(on_write())?;
+        let mut options = tokio::fs::OpenOptions::new();
+        let opened = options.create(true).append(true).open(&self.path).await;
+        let file = opened.map_err(on_write())?;
         let mut file = tokio::io::BufWriter::with_capacity(limits::UPLOAD_BUFFER_BYTES, file);
         let cancelled = self.state.cancelled.clone();
-        let receiving = self.receive(format, body, &mut file);
-        let records = match cancelled.run_until_cancelled(receiving).await {
+        let receiving = self.receive(estimate, body, &mut file);
+        let received = cancelled.run_until_cancelled(receiving).await;
+        file.flush().await.map_err(on_write())?;
+        file.get_ref().sync_all().await.map_err(on_write())?;
+        match received {
             Some(received) => received?,
             None if self.core.shutdown.is_cancelled() => return Err(ImportsError::Closed),
             None => {
@@ -125,28 +198,21 @@ impl Upload {
                     wanted: "uploaded",
                 });
             }
-        };
-        file.flush().await.map_err(on_write())?;
-        file.get_ref().sync_all().await.map_err(on_write())?;
-        sync_folder(&self.path).await?;
-        Ok(records)
+        }
+        sync_folder(&self.path).await
     }
 
     async fn receive(
         &self,
-        format: Format,
+        estimate: &mut Estimate,
         mut body: Body,
         file: &mut (impl AsyncWriteExt + Unpin),
-    ) -> Result<u64, ImportsError> {
+    ) -> Result<(), ImportsError> {
         let max = self.core.config.upload_bytes_max.0;
-        let mark = match format {
-            Format::Marc => 0x1d,
-            Format::Jsonl => b'\n',
-        };
-        let (mut marks, mut bytes, mut ends_with_mark) = (0_u64, 0_u64, true);
+        let mut bytes = self.state.bytes.load(Ordering::Relaxed);
         loop {
             let frame = match tokio::time::timeout(limits::UPLOAD_IDLE_MAX, body.frame()).await {
-                Ok(None) => break,
+                Ok(None) => return Ok(()),
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(_))) | Err(_) => return Err(ImportsError::Broken(bytes)),
             };
@@ -157,23 +223,46 @@ impl Upload {
             if bytes > max {
                 return Err(ImportsError::TooLarge(max));
             }
-            marks += memchr::memchr_iter(mark, &data).count() as u64;
-            if let Some(last) = data.last() {
-                ends_with_mark = *last == mark;
-            }
+            estimate.add(&data);
             file.write_all(&data)
                 .await
                 .map_err(ImportsError::file("write", &self.path))?;
             self.state.bytes.store(bytes, Ordering::Relaxed);
         }
-        // A last line may lack its newline; what follows the last MARC record is mostly filler.
-        Ok(marks + u64::from(format == Format::Jsonl && !ends_with_mark))
     }
 
-    /// The file is in; whatever happens now is the job's.
-    fn end(mut self) {
+    /// The file is in: the job can run, and whatever happens now is the job's.
+    async fn finish(mut self, job: &Job, records: u64) -> Result<Job, ImportsError> {
+        let core = self.core.clone();
+        let producer = if job.sink.has_topic() {
+            let topic = core.store.topic_or_create(&job.topic).await?;
+            JobProducer {
+                id: core.store.producer_id().await?,
+                partition: partition_of(&job.tenant, topic.partitions),
+            }
+        } else {
+            JobProducer {
+                id: -1,
+                partition: 0,
+            }
+        };
+        let bytes = self.state.bytes.load(Ordering::Relaxed);
+        let header = header(self.path.clone(), bytes, job.format).await?;
+        let now = core.clock.now();
+        let started = core
+            .registry
+            .start(job.number, bytes, records, header, producer, now)
+            .await?;
+        if !started {
+            // Cancelled in its last moment.
+            self.give_up().await;
+            return core.registry.job(&job.id).await;
+        }
         self.over = true;
-        self.core.live.lock().uploading.remove(&self.id);
+        core.live.lock().uploading.remove(&self.id);
+        let job = core.registry.job(&job.id).await?;
+        core.enqueue(&job);
+        Ok(job)
     }
 
     async fn give_up(mut self) {
@@ -190,7 +279,12 @@ impl Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        if !self.over {
+        if self.over {
+            return;
+        }
+        if self.is_kept {
+            self.core.live.lock().uploading.remove(&self.id);
+        } else {
             let (core, number) = (self.core.clone(), self.number);
             let (id, reason) = (
                 std::mem::take(&mut self.id),
@@ -216,6 +310,40 @@ async fn fail(core: Arc<Core>, number: JobNumber, id: String, reason: String) {
             "a broken upload was not recorded"
         );
     }
+}
+
+/// What stands before the records of a file of `bytes` bytes.
+async fn header(path: PathBuf, bytes: u64, format: Format) -> Result<Vec<u8>, ImportsError> {
+    let read = move || {
+        let on_error = ImportsError::file("read", &path);
+        let file = std::fs::File::open(&path).map_err(on_error)?;
+        slice::header(&file, bytes, format)
+    };
+    tokio::task::spawn_blocking(read)
+        .await
+        .map_err(|_| ImportsError::Read(std::io::Error::other("the reader broke off")))
+        .flatten()
+}
+
+/// How many records a file seems to hold.
+async fn counted(path: PathBuf, format: Format) -> Result<u64, ImportsError> {
+    let count = move || {
+        let mut estimate = Estimate::new(format);
+        let mut file = std::fs::File::open(&path)?;
+        let mut buffer = vec![0; limits::UPLOAD_BUFFER_BYTES];
+        loop {
+            let read = std::io::Read::read(&mut file, &mut buffer)?;
+            if read == 0 {
+                return Ok(estimate.records());
+            }
+            estimate.add(&buffer[..read]);
+        }
+    };
+    tokio::task::spawn_blocking(count)
+        .await
+        .map_err(|_| std::io::Error::other("the reader broke off"))
+        .flatten()
+        .map_err(ImportsError::Read)
 }
 
 /// Syncs the folder of `path`, without which the file's name may not survive the machine.

@@ -1,10 +1,14 @@
 //! What links and the process share: subscriptions, sessions, retained messages, counters.
 //!
-//! Lock order: `sessions`, then `retained`, then one session or one backlog, then the journal's
-//! own. `subscriptions` is taken alone.
+//! Lock order: `sessions`, then `shares`, then `retained`, then one share's members, then one
+//! session or one backlog, then the journal's own. `subscriptions` is taken alone.
+
+mod members;
+
+pub(crate) use members::{Claim, Leave};
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use base::{Clock, UnixMillis};
@@ -15,23 +19,31 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::MqttConfig;
+use crate::deadlines::Deadlines;
 use crate::error::MqttError;
-use crate::message::{Message, MessageSink, Qos};
+use crate::gate::Gate;
+use crate::message::{Message, MessageSink, RetainedMessage};
+use crate::records::Recovered;
 use crate::retained::RetainedMessages;
-use crate::route::{Route, RouteCache, Subscriber, Target};
-use crate::session::{Delivered, LinkRef, Session, Terms};
+use crate::route::{Picks, Route, RouteCache, Subscriber, Target};
+use crate::seats::Seats;
+use crate::session::{Delivered, Session, Terms};
+use crate::share::Share;
 use crate::sink::SinkSlot;
 use crate::stats::{Counters, ServerStats};
-use crate::store::{Change, Recovered, Store, Stored};
+use crate::store::Store;
+use crate::stored::Stored;
 use crate::topic::TopicFilter;
 use crate::trie::Trie;
 
 pub(crate) struct Core {
     pub(crate) config: MqttConfig,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) gate: Arc<dyn Gate>,
     pub(crate) store: Store,
     pub(crate) counters: Counters,
     pub(crate) opened: UnixMillis,
+    pub(crate) seats: Seats,
     /// Cancelled by `close`: every link ends.
     pub(crate) closed: CancellationToken,
     /// Told when someone subscribes to `$SYS`.
@@ -41,13 +53,17 @@ pub(crate) struct Core {
     /// Grows with every change of the subscriptions, after it.
     generation: AtomicU64,
     sinks: Mutex<HashMap<u64, (TopicFilter, Arc<SinkSlot>)>>,
-    sessions: Mutex<HashMap<Arc<str>, Arc<Session>>>,
+    sessions: Mutex<members::Sessions>,
+    /// Shared subscriptions by their whole filter.
+    shares: Mutex<HashMap<TopicFilter, Arc<Share>>>,
     retained: Mutex<RetainedMessages>,
+    deadlines: Mutex<Deadlines>,
+    /// Told when an earlier deadline came.
+    pub(crate) deadline_wanted: Notify,
     /// Routes of what the process publishes.
     routes: Mutex<RouteCache>,
     runtime: OnceLock<Handle>,
     next_link: AtomicU64,
-    expired_at_ms: AtomicI64,
     upkeep_started: AtomicBool,
 }
 
@@ -55,39 +71,51 @@ impl Core {
     pub(crate) fn new(
         config: MqttConfig,
         clock: Arc<dyn Clock>,
+        gate: Arc<dyn Gate>,
         store: Store,
         recovered: Recovered,
     ) -> Self {
-        let mut trie = Trie::new();
-        let mut sessions = HashMap::new();
-        for (key, session) in recovered.sessions {
-            let session = Arc::new(Session::recovered(key, session));
-            for (filter, qos) in session.subscriptions() {
-                let target = Target::Session(session.clone(), qos);
-                trie.insert(&filter, Subscriber::Session(key), target);
-            }
-            sessions.insert(session.client_id.clone(), session);
-        }
+        let now = clock.now();
+        let default_expiry_s = config.session_expiry_s();
+        let recovered_sessions: Vec<Arc<Session>> = recovered
+            .sessions
+            .into_iter()
+            .map(|(key, from)| Arc::new(Session::recovered(key, from, default_expiry_s, now)))
+            .collect();
         let core = Core {
-            opened: clock.now(),
+            opened: now,
+            seats: Seats::default(),
             config,
             clock,
+            gate,
             store,
             counters: Counters::new(),
             closed: CancellationToken::new(),
             sys_wanted: Notify::new(),
             sys_subscriptions: AtomicUsize::new(0),
-            subscriptions: RwLock::new(trie),
+            subscriptions: RwLock::new(Trie::new()),
             generation: AtomicU64::new(1),
             sinks: Mutex::default(),
-            sessions: Mutex::new(sessions),
+            sessions: Mutex::default(),
+            shares: Mutex::default(),
             retained: Mutex::new(RetainedMessages::new(recovered.retained)),
+            deadlines: Mutex::default(),
+            deadline_wanted: Notify::new(),
             routes: Mutex::default(),
             runtime: OnceLock::new(),
             next_link: AtomicU64::new(1),
-            expired_at_ms: AtomicI64::new(0),
             upkeep_started: AtomicBool::new(false),
         };
+        for session in recovered_sessions {
+            for (filter, subscription) in session.subscriptions() {
+                core.enter(&session, &filter, subscription);
+            }
+            let (_, _, look_at) = session.due(UnixMillis(i64::MIN));
+            core.look_again(&session, look_at);
+            core.sessions
+                .lock()
+                .insert(session.client_id.clone(), session);
+        }
         core.note_runtime();
         core
     }
@@ -122,6 +150,9 @@ impl Core {
             .read()
             .matches(topic, &mut |_, target| route.add(target));
         route
+            .sessions
+            .retain(|(session, _)| session.may_receive(topic));
+        route
     }
 
     pub(crate) fn terms(&self, now: UnixMillis) -> Terms<'_> {
@@ -130,6 +161,8 @@ impl Core {
             config,
             store,
             now,
+            publisher: 0,
+            retained: &[],
             force: false,
             sent: 0,
             dropped: 0,
@@ -150,8 +183,10 @@ impl Core {
         let slot = Arc::new(SinkSlot::new(id, sink));
         self.sinks.lock().insert(id, (filter.clone(), slot.clone()));
         self.add(&filter, Subscriber::Sink(id), Target::Sink(slot.clone()));
-        let retained = self.retained.lock();
-        let found = retained.matching(&filter);
+        let found = self
+            .retained
+            .lock()
+            .matching(&self.store, &filter, self.clock.now());
         if let (Some(runtime), false) = (self.note_runtime(), found.is_empty()) {
             slot.queue(runtime, found.into_iter().map(|message| (message, true)));
         }
@@ -166,159 +201,11 @@ impl Core {
         slot.removed.cancel();
     }
 
-    // Sessions.
+    // Subscriptions.
 
-    /// Gives a link its session: a kept one, or a new one. The link that the client had before
-    /// is cut off. Tells whether a kept session was found.
-    pub(crate) fn attach(
-        &self,
-        client_id: &str,
-        clean: bool,
-        link: LinkRef,
-        connack: impl FnOnce(bool) -> Vec<u8>,
-    ) -> Result<Arc<Session>, JournalError> {
-        let now = self.clock.now();
-        let mut sessions = self.sessions.lock();
-        if let Some(old) = sessions.get(client_id).cloned() {
-            if old.persistent && !clean {
-                old.attach(link, &connack(true), now);
-                return Ok(old);
-            }
-            self.end_locked(&mut sessions, &old)?;
-        }
-        let key = self.store.next_number();
-        if !clean {
-            self.store.put(Change::Session {
-                session: key,
-                last_seen: now,
-                client_id,
-            })?;
-        }
-        let session = Arc::new(Session::new(key, client_id.into(), !clean, now));
-        session.attach(link, &connack(false), now);
-        sessions.insert(session.client_id.clone(), session.clone());
-        Ok(session)
-    }
-
-    /// Whether a new persistent session may be made.
-    pub(crate) fn has_room_for_session(&self, client_id: &str) -> bool {
-        let sessions = self.sessions.lock();
-        sessions.len() < self.config.sessions_max || sessions.contains_key(client_id)
-    }
-
-    /// Takes the link from its session, and ends the session if it is not to be kept.
-    pub(crate) fn detach(&self, session: &Arc<Session>, link: u64) {
-        let now = self.clock.now();
-        if session.detach(link, now) || !session.persistent {
-            let mut sessions = self.sessions.lock();
-            // A client that is back already has its own session or link; leave those alone.
-            if session.persistent {
-                let (session, client_id) = (session.key, &*session.client_id);
-                let change = Change::Session {
-                    session,
-                    last_seen: now,
-                    client_id,
-                };
-                if let Err(error) = self.store.put(change) {
-                    tracing::debug!(client_id, %error, "last seen not journaled");
-                }
-            } else if let Err(error) = self.end_locked(&mut sessions, session) {
-                tracing::warn!(client = %session.client_id, %error, "session not ended");
-            }
-        }
-    }
-
-    /// Ends persistent sessions whose clients are away for too long. Called when clients come,
-    /// and works at most once a minute: an idle server wakes for nothing.
-    pub(crate) fn expire_sessions_by_the_minute(&self) {
-        let (now, expiry) = (self.clock.now(), self.config.session_expiry.0);
-        let last = self.expired_at_ms.load(Ordering::Relaxed);
-        if expiry.is_zero() || now.0 - last < 60_000 {
-            return;
-        }
-        self.expired_at_ms.store(now.0, Ordering::Relaxed);
-        let before = now - expiry;
-        let mut sessions = self.sessions.lock();
-        let expired: Vec<Arc<Session>> = sessions
-            .values()
-            .filter(|session| session.persistent && session.away_since_before(before))
-            .cloned()
-            .collect();
-        for session in expired {
-            tracing::info!(client = %session.client_id, "session expired");
-            if let Err(error) = self.end_locked(&mut sessions, &session) {
-                tracing::warn!(client = %session.client_id, %error, "session not ended");
-            }
-        }
-    }
-
-    fn end_locked(
-        &self,
-        sessions: &mut HashMap<Arc<str>, Arc<Session>>,
-        session: &Arc<Session>,
-    ) -> Result<(), JournalError> {
-        session.end(&self.store)?;
-        for (filter, _) in session.subscriptions() {
-            self.remove(&filter, Subscriber::Session(session.key));
-        }
-        if sessions
-            .get(&session.client_id)
-            .is_some_and(|s| s.key == session.key)
-        {
-            sessions.remove(&session.client_id);
-        }
-        Ok(())
-    }
-
-    /// Subscribes a client; the quality granted, or `None` when it has as many as it may.
-    pub(crate) fn subscribe_client(
-        &self,
-        session: &Arc<Session>,
-        filter: &TopicFilter,
-        asked: Qos,
-    ) -> Result<Option<Qos>, JournalError> {
-        let qos = asked.min(Qos::AtLeastOnce);
-        if !session.subscribe(&self.config, &self.store, filter, qos)? {
-            return Ok(None);
-        }
-        self.add(
-            filter,
-            Subscriber::Session(session.key),
-            Target::Session(session.clone(), qos),
-        );
-        Ok(Some(qos))
-    }
-
-    /// Queues the retained messages of a filter; false when too many wait for the client already.
-    pub(crate) fn replay_retained(
-        &self,
-        session: &Arc<Session>,
-        filter: &TopicFilter,
-        qos: Qos,
-    ) -> bool {
-        // Under the lock, so that a message retained now is queued behind the one it replaces.
-        let retained = self.retained.lock();
-        let found = retained.matching(filter);
-        if session.retained_waiting() + found.len() > self.config.retained_messages_max {
-            return false;
-        }
-        let with_qos = |message: Arc<Stored>| {
-            let qos = message.qos.min(qos);
-            (message, qos)
-        };
-        session.queue_retained(found.into_iter().map(with_qos).collect());
-        true
-    }
-
-    pub(crate) fn unsubscribe_client(
-        &self,
-        session: &Arc<Session>,
-        filter: &TopicFilter,
-    ) -> Result<(), JournalError> {
-        if session.unsubscribe(&self.store, filter)? {
-            self.remove(filter, Subscriber::Session(session.key));
-        }
-        Ok(())
+    /// Makes links look up anew who gets what.
+    pub(crate) fn subscriptions_changed(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
     }
 
     fn add(&self, filter: &TopicFilter, subscriber: Subscriber, target: Target) {
@@ -326,7 +213,7 @@ impl Core {
             .subscriptions
             .write()
             .insert(filter, subscriber, target);
-        self.generation.fetch_add(1, Ordering::Release);
+        self.subscriptions_changed();
         if is_sys(filter) {
             if old.is_none() {
                 self.sys_subscriptions.fetch_add(1, Ordering::Relaxed);
@@ -337,7 +224,7 @@ impl Core {
 
     fn remove(&self, filter: &TopicFilter, subscriber: Subscriber) {
         let old = self.subscriptions.write().remove(filter, &subscriber);
-        self.generation.fetch_add(1, Ordering::Release);
+        self.subscriptions_changed();
         if is_sys(filter) && old.is_some() {
             self.sys_subscriptions.fetch_sub(1, Ordering::Relaxed);
         }
@@ -380,12 +267,19 @@ impl Core {
         self.counters
             .messages_to_sinks
             .add(route.sinks.len() as u64);
+        let retained: &[u32] = if retain { &[0] } else { &[] };
         let mut terms = Terms {
             force: true,
+            retained,
             ..self.terms(message.received)
         };
-        for (session, granted) in &route.sessions {
-            let (messages, picks) = (std::slice::from_ref(message), [(0, *granted)]);
+        let chosen = route
+            .shares
+            .iter()
+            .filter_map(|share| self.choose(share, message));
+        let own = route.sessions.iter().cloned();
+        for (session, grant) in own.chain(chosen) {
+            let (messages, picks) = (std::slice::from_ref(message), Picks::all(&grant, 1));
             let outcome = session.deliver(&mut terms, messages, &picks, &mut stored);
             if let Delivered::Refused(_, error) = outcome {
                 // The others have it already, so the caller must not publish it again.
@@ -446,6 +340,22 @@ impl Core {
                 .sessions
                 .iter()
                 .any(|(s, _)| s.holds_back(&self.config, now))
+    }
+
+    pub(crate) fn retained_messages(
+        &self,
+        filter: &TopicFilter,
+        count: usize,
+    ) -> Vec<RetainedMessage> {
+        let now = self.clock.now();
+        let found = self.retained.lock().matching(&self.store, filter, now);
+        let told = |message: Arc<Stored>| RetainedMessage {
+            topic: message.topic.to_string(),
+            payload: message.payload.to_vec(),
+            qos: message.qos,
+            received: message.received,
+        };
+        found.into_iter().take(count).map(told).collect()
     }
 
     // Upkeep.
@@ -509,6 +419,11 @@ impl Core {
             retained_bytes,
             subscriptions: self.subscriptions.read().len() as u64,
             held_total: c.held.total(),
+            sessions_expired_total: c.expired.total(),
+            refused_total: c.refused.total(),
+            handshakes_failed_total: c.handshakes_failed.total(),
+            connections_total: self.seats.total(),
+            clients_maximum: self.seats.most(),
             uptime_ms: u64::try_from(self.clock.now().since(self.opened).as_millis())
                 .unwrap_or(u64::MAX),
         }

@@ -7,6 +7,7 @@
 //! of a link are looked up once per change of the subscriptions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::UnixMillis;
 use tokio_util::sync::CancellationToken;
@@ -14,12 +15,15 @@ use tokio_util::sync::CancellationToken;
 use crate::codec::{self, PUBACK, PUBREC, Publish};
 use crate::core::Core;
 use crate::error::MqttError;
+use crate::gate::Pass;
 use crate::link::LinkEnd;
 use crate::message::{Message, Qos};
-use crate::route::{Route, RouteCache};
-use crate::session::{Delivered, Session};
+use crate::reason::ReasonCode;
+use crate::route::{Grant, Picks, Route, RouteCache};
+use crate::session::{Delivered, Session, Terms};
+use crate::share::Share;
 use crate::sink::SinkSlot;
-use crate::store::Stored;
+use crate::stored::Stored;
 
 /// What one link needs to hand on messages.
 pub(crate) struct Ingest {
@@ -27,6 +31,9 @@ pub(crate) struct Ingest {
     session: Arc<Session>,
     link: u64,
     cancel: CancellationToken,
+    pass: Arc<dyn Pass>,
+    /// Whether the pass need not be asked for each topic.
+    is_free: bool,
     routes: RouteCache,
 }
 
@@ -35,13 +42,10 @@ pub(crate) struct Batch<'a> {
     messages: Vec<Message<'a>>,
     /// Which of the messages asked to be retained.
     retain: Vec<u32>,
-    /// Kind and packet identifier, in the order of the publishes.
-    acks: Vec<(u8, u16)>,
+    /// Kind, packet identifier and reason, in the order of the publishes.
+    acks: Vec<(u8, u16, ReasonCode)>,
     received: UnixMillis,
 }
-
-/// Messages of the batch by index, each with the quality that is granted for it.
-type Picks = Vec<(u32, Qos)>;
 
 /// A subscriber that did not take all, and the messages that it has to be offered still.
 enum Waiting<'a> {
@@ -69,14 +73,21 @@ impl<'a> Batch<'a> {
         self.acks.is_empty() && self.messages.is_empty()
     }
 
-    /// Adds a publish. `known`: its QoS 2 identifier is taken, so it was handed on before.
-    pub(crate) fn push(&mut self, publish: &Publish<'a>, known: bool) {
+    /// Acknowledgements that the batch owes.
+    pub(crate) fn owed(&self) -> usize {
+        self.acks.len()
+    }
+
+    /// Adds a publish to `topic`, which an alias may have stood for. `known`: its QoS 2
+    /// identifier is taken, so it was handed on before.
+    pub(crate) fn push(&mut self, publish: &Publish<'a>, topic: &'a str, known: bool) {
         match publish.qos {
             Qos::AtMostOnce => {}
-            Qos::AtLeastOnce => self.acks.push((PUBACK, publish.id)),
+            Qos::AtLeastOnce => self.acks.push((PUBACK, publish.id, ReasonCode::Success)),
             Qos::ExactlyOnce => {
-                let again = known || self.acks.contains(&(PUBREC, publish.id));
-                self.acks.push((PUBREC, publish.id));
+                let ack = (PUBREC, publish.id, ReasonCode::Success);
+                let again = known || self.acks.contains(&ack);
+                self.acks.push(ack);
                 if again {
                     return;
                 }
@@ -86,15 +97,28 @@ impl<'a> Batch<'a> {
             self.retain
                 .push(u32::try_from(self.messages.len()).unwrap_or(u32::MAX));
         }
-        let (topic, payload, qos) = (publish.topic, publish.payload, publish.qos);
+        let (payload, qos, properties) = (publish.payload, publish.qos, publish.properties);
         let received = self.received;
+        let expiry_s = properties.message_expiry_s();
         self.messages.push(Message {
             topic,
             payload,
             qos,
             retain: false,
+            retain_asked: publish.retain,
             received,
+            expires: expiry_s.map(|s| received + Duration::from_secs(u64::from(s))),
+            properties,
         });
+    }
+
+    /// Adds a publish that goes to nobody.
+    pub(crate) fn refuse(&mut self, publish: &Publish<'a>, reason: ReasonCode) {
+        match publish.qos {
+            Qos::AtMostOnce => {}
+            Qos::AtLeastOnce => self.acks.push((PUBACK, publish.id, reason)),
+            Qos::ExactlyOnce => self.acks.push((PUBREC, publish.id, reason)),
+        }
     }
 }
 
@@ -104,14 +128,37 @@ impl Ingest {
         session: Arc<Session>,
         link: u64,
         cancel: CancellationToken,
+        pass: Arc<dyn Pass>,
     ) -> Self {
         Ingest {
+            is_free: pass.publishes_anything(),
             core,
             session,
             link,
             cancel,
+            pass,
             routes: RouteCache::default(),
         }
+    }
+
+    /// What the client may do.
+    pub(crate) fn pass(&self) -> &Arc<dyn Pass> {
+        &self.pass
+    }
+
+    /// Replaces what the client may do, after it logged in again.
+    pub(crate) fn renew_pass(&mut self, pass: Arc<dyn Pass>) {
+        self.is_free = pass.publishes_anything();
+        self.session.renew_pass(self.link, &pass);
+        self.pass = pass;
+    }
+
+    /// Whether the client may publish this.
+    pub(crate) fn may_publish(&self, topic: &str, publish: &Publish<'_>) -> Result<(), ReasonCode> {
+        if self.is_free {
+            return Ok(());
+        }
+        self.pass.may_publish(topic, publish.qos, publish.retain)
     }
 
     /// Hands on a batch and acknowledges it.
@@ -126,7 +173,10 @@ impl Ingest {
             journaled |= message.qos != Qos::AtMostOnce;
         }
         journaled |= self.hand_on(&batch).await?;
-        for (_, id) in batch.acks.iter().filter(|(kind, _)| *kind == PUBREC) {
+        let is_new = |(kind, _, reason): &&(u8, u16, ReasonCode)| {
+            *kind == PUBREC && *reason == ReasonCode::Success
+        };
+        for (_, id, _) in batch.acks.iter().filter(is_new) {
             journaled |= self.session.persistent;
             while let Err(error) = self.session.take_exactly_once(&self.core.store, *id) {
                 self.journal_room(error).await?;
@@ -137,10 +187,9 @@ impl Ingest {
         }
         if !batch.acks.is_empty() {
             self.session.write(self.link, |out, version| {
-                batch
-                    .acks
-                    .iter()
-                    .for_each(|(kind, id)| codec::ack(out, version, *kind, *id));
+                for (kind, id, reason) in &batch.acks {
+                    codec::ack(out, version, *kind, *id, *reason);
+                }
             });
         }
         Ok(())
@@ -198,10 +247,11 @@ impl Ingest {
         stored.resize(messages.len(), None);
         let mut waiting = Vec::new();
         let mut journaled = false;
+        let choose = |share: &Share, message: &Message<'_>| core.choose(share, message);
         let route = route_of(first.topic);
-        if messages.iter().all(|m| m.topic == first.topic) {
+        if route.shares.is_empty() && messages.iter().all(|m| m.topic == first.topic) {
             let same = Spread::of_one(&route, messages);
-            journaled |= self.offer(same, messages, &mut stored, batch.received, &mut waiting)?;
+            journaled |= self.offer(same, batch, &mut stored, &mut waiting)?;
         } else {
             let mut spread = Spread::default();
             let (mut last_topic, mut last) = (first.topic, route);
@@ -210,14 +260,14 @@ impl Ingest {
                     last = route_of(message.topic);
                     last_topic = message.topic;
                 }
-                spread.add(&last, index as u32, message);
+                spread.add(&last, index as u32, message, &choose);
             }
-            journaled |= self.offer(spread, messages, &mut stored, batch.received, &mut waiting)?;
+            journaled |= self.offer(spread, batch, &mut stored, &mut waiting)?;
         }
         if !waiting.is_empty() {
             self.core.counters.held.add(1);
             for subscriber in waiting {
-                journaled |= self.wait_for(subscriber, messages, &mut stored).await?;
+                journaled |= self.wait_for(subscriber, batch, &mut stored).await?;
             }
         }
         Ok(journaled)
@@ -227,9 +277,8 @@ impl Ingest {
     fn offer<'m>(
         &self,
         spread: Spread<'_, 'm>,
-        messages: &[Message<'m>],
+        batch: &Batch<'m>,
         stored: &mut [Option<Arc<Stored>>],
-        now: UnixMillis,
         waiting: &mut Vec<Waiting<'m>>,
     ) -> Result<bool, LinkEnd> {
         let mut to_sinks = 0;
@@ -244,7 +293,8 @@ impl Ingest {
         self.core.counters.messages_to_sinks.add(to_sinks);
         let mut journaled = false;
         for (session, picks) in spread.sessions {
-            let rest = self.deliver(&session, picks, messages, stored, now, &mut journaled)?;
+            let now = batch.received;
+            let rest = self.deliver(&session, picks, batch, stored, now, &mut journaled)?;
             if let Some((picks, why)) = rest {
                 waiting.push(Waiting::Session(session, picks, why));
             }
@@ -257,23 +307,27 @@ impl Ingest {
         &self,
         session: &Arc<Session>,
         mut picks: Picks,
-        messages: &[Message<'_>],
+        batch: &Batch<'_>,
         stored: &mut [Option<Arc<Stored>>],
         now: UnixMillis,
         journaled: &mut bool,
     ) -> Result<Option<(Picks, Why)>, LinkEnd> {
-        let mut terms = self.core.terms(now);
-        let outcome = session.deliver(&mut terms, messages, &picks, stored);
+        let mut terms = Terms {
+            publisher: self.session.key,
+            retained: &batch.retain,
+            ..self.core.terms(now)
+        };
+        let outcome = session.deliver(&mut terms, &batch.messages, &picks, stored);
         *journaled |= terms.journaled;
         self.core.count(&terms);
         match outcome {
             Delivered::All => Ok(None),
             Delivered::Full(taken) => {
-                picks.drain(..taken);
+                picks.done(taken);
                 Ok(Some((picks, Why::Full)))
             }
             Delivered::Refused(taken, journal::JournalError::Busy) => {
-                picks.drain(..taken);
+                picks.done(taken);
                 Ok(Some((picks, Why::JournalBusy)))
             }
             Delivered::Refused(_, error) => Err(LinkEnd::Journal(error)),
@@ -283,7 +337,7 @@ impl Ingest {
     async fn wait_for(
         &self,
         subscriber: Waiting<'_>,
-        messages: &[Message<'_>],
+        batch: &Batch<'_>,
         stored: &mut [Option<Arc<Stored>>],
     ) -> Result<bool, LinkEnd> {
         match subscriber {
@@ -326,8 +380,7 @@ impl Ingest {
                         Why::Full => {}
                     }
                     let now = self.core.clock.now();
-                    let rest =
-                        self.deliver(&session, picks, messages, stored, now, &mut journaled)?;
+                    let rest = self.deliver(&session, picks, batch, stored, now, &mut journaled)?;
                     match rest {
                         None => return Ok(journaled),
                         Some((rest, reason)) => (picks, why) = (rest, reason),
@@ -337,6 +390,9 @@ impl Ingest {
         }
     }
 }
+
+/// Whose turn it is in a group, and on what terms.
+type Chosen = (Arc<Session>, Arc<Grant>);
 
 /// A batch parted by subscriber. Order within a subscriber is that of the batch.
 #[derive(Default)]
@@ -350,10 +406,8 @@ struct Spread<'b, 'm> {
 impl<'b, 'm> Spread<'b, 'm> {
     /// All messages have one topic: sinks get the batch as it lies.
     fn of_one(route: &Route, messages: &'b [Message<'m>]) -> Self {
-        let picks = |qos: Qos| -> Picks {
-            (0..messages.len() as u32)
-                .map(|index| (index, qos))
-                .collect()
+        let own = |(session, grant): &(Arc<Session>, Arc<Grant>)| {
+            (session.clone(), Picks::all(grant, messages.len()))
         };
         Spread {
             all: messages,
@@ -362,26 +416,42 @@ impl<'b, 'm> Spread<'b, 'm> {
                 .iter()
                 .map(|slot| (slot.clone(), None))
                 .collect(),
-            sessions: route
-                .sessions
-                .iter()
-                .map(|(s, q)| (s.clone(), picks(*q)))
-                .collect(),
+            sessions: route.sessions.iter().map(own).collect(),
         }
     }
 
-    fn add(&mut self, route: &Route, index: u32, message: &Message<'m>) {
+    /// Adds a message for all subscribers of its topic; `choose` says whose turn it is in a group.
+    fn add(
+        &mut self,
+        route: &Route,
+        index: u32,
+        message: &Message<'m>,
+        choose: &dyn Fn(&Share, &Message<'m>) -> Option<Chosen>,
+    ) {
         for slot in &route.sinks {
             match self.sinks.iter_mut().find(|(s, _)| s.id == slot.id) {
                 Some((_, own)) => own.get_or_insert_default().push(*message),
                 None => self.sinks.push((slot.clone(), Some(vec![*message]))),
             }
         }
-        for (session, qos) in &route.sessions {
-            match self.sessions.iter_mut().find(|(s, _)| s.key == session.key) {
-                Some((_, picks)) => picks.push((index, *qos)),
-                None => self.sessions.push((session.clone(), vec![(index, *qos)])),
+        for (session, grant) in &route.sessions {
+            self.pick(session, index, grant);
+        }
+        for share in &route.shares {
+            if let Some((session, grant)) = choose(share, message) {
+                self.pick(&session, index, &grant);
             }
         }
+    }
+
+    fn pick(&mut self, session: &Arc<Session>, index: u32, grant: &Arc<Grant>) {
+        let known = self.sessions.iter_mut().find(|(s, _)| s.key == session.key);
+        if let Some((_, picks)) = known {
+            picks.push(index, grant);
+            return;
+        }
+        let mut picks = Picks::default();
+        picks.push(index, grant);
+        self.sessions.push((session.clone(), picks));
     }
 }

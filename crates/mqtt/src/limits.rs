@@ -1,5 +1,7 @@
 //! Every bound of this crate, with its unit and reason; configuration may tighten most of them.
 
+use std::time::Duration;
+
 /// Bytes: the largest topic or filter that MQTT's two-byte length can carry.
 pub const TOPIC_BYTES_MAX: usize = 65_535;
 
@@ -25,6 +27,16 @@ pub const WRITE_BYTES_KEPT: usize = 16 * 1024;
 
 /// Bytes: how far the writer fills its buffer from the queue before it writes.
 pub const WRITE_BYTES_FILL: usize = 64 * 1024;
+
+/// Topics that one link may give a number to, in each direction: what is kept for them is a
+/// name each, for as long as the link lasts.
+pub const TOPIC_ALIASES_MAX: u16 = 1_024;
+
+/// Milliseconds that a link which is ended may take to read why, and what was owed to it.
+pub const FAREWELL_MS_MAX: u64 = 1_000;
+
+/// Bytes of authentication data in one packet: what its two-byte length can carry.
+pub const AUTH_DATA_BYTES_MAX: usize = 65_535;
 
 /// Topics whose subscribers one link remembers; beyond, it forgets all and starts anew.
 pub const ROUTES_CACHED: usize = 4_096;
@@ -52,3 +64,71 @@ pub const JOURNAL_PREALLOCATE_BYTES: u64 = 1024 * 1024;
 
 /// Bytes: appended since the last snapshot before the next one is worth its writing.
 pub const SNAPSHOT_AFTER_BYTES: u64 = 2 * JOURNAL_SEGMENT_BYTES;
+
+/// Bytes: the largest frame sent over WebSocket. Small enough that a client of 1 kB/s takes one
+/// within `mqtt.stalled_subscriber_timeout`.
+pub const WEBSOCKET_WRITE_BYTES: usize = 16 * 1024;
+
+/// Bytes: a WebSocket's own read buffer, held while it idles.
+pub const WEBSOCKET_BUFFER_BYTES: usize = 2 * 1024;
+
+/// Bytes beyond `mqtt.packet_bytes_max` that a WebSocket frame may have: clients send a packet a
+/// frame, with its header, or several small packets. Larger packets have to be parted.
+pub const WEBSOCKET_FRAME_SLACK_BYTES: usize = 16 * 1024;
+
+/// Passwords that are hashed for MQTT logins at one time: each holds a thread.
+pub const LOGINS_AT_ONCE_MAX: usize = 4;
+
+/// Clients whose password is being checked or waits for it; those beyond are told to come later.
+pub const LOGINS_WAITING_MAX: usize = 1_000;
+
+/// How long a wrong password waits for its answer, so that passwords cannot be tried fast.
+pub const LOGIN_REFUSED_WAIT: Duration = Duration::from_millis(100);
+
+/// Refusals kept for whoever asks, some 300 bytes each.
+pub const REFUSALS_KEPT: usize = 1_000;
+
+/// Refusals logged in a minute; all of them are counted.
+pub const REFUSALS_LOGGED_PER_MINUTE: usize = 60;
+
+/// What a quota of a user gives in this time may come at once: as at the Kafka listener.
+pub const RATE_WINDOW: Duration = Duration::from_secs(10);
+
+/// The same of one client's own rates.
+pub const CLIENT_RATE_WINDOW: Duration = Duration::from_secs(1);
+
+/// Bytes of a bridge's name, which is also a folder's.
+pub const BRIDGE_NAME_BYTES_MAX: usize = 64;
+
+/// Bridges: each is a connection, a journal and two tasks.
+pub const BRIDGES_MAX: usize = 100;
+
+/// Topics of one bridge: each is a subscription on either side.
+pub const BRIDGE_TOPICS_MAX: usize = 1_000;
+
+/// Messages that went over a bridge between two notes in its journal that they did: so many may
+/// go again after a crash.
+pub const BRIDGE_DONE_EVERY: usize = 64;
+
+/// Messages that a bridge has sent and that are not acknowledged.
+pub const BRIDGE_IN_FLIGHT_MAX: u16 = 256;
+
+/// Events of a bridge's link that wait to be looked at; the other server is not read beyond.
+pub const BRIDGE_EVENTS_MAX: usize = 1_024;
+
+/// Messages from the other server that share one sync.
+pub const BRIDGE_BATCH: usize = 128;
+
+/// Between two tries of a bridge to connect: the first pause, doubled up to the last.
+pub const BRIDGE_PAUSE_MIN: Duration = Duration::from_millis(500);
+/// See [`BRIDGE_PAUSE_MIN`].
+pub const BRIDGE_PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Installations that a message may have come through before a bridge drops it.
+pub const BRIDGE_HOPS_MAX: usize = 16;
+
+/// Clients that are named in `$SYS` for what was dropped for them.
+pub const SYS_CLIENTS_MAX: usize = 1_000;
+
+/// Clients that the metrics name for what was dropped for them: a collector keeps every series.
+pub const METRICS_CLIENTS_MAX: usize = 100;

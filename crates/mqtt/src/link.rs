@@ -4,32 +4,37 @@
 //! ends the other through the link's token.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use journal::JournalError;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::codec::{self, Connect, ConnectCode, DecodeError, Packet};
-use crate::core::Core;
+use crate::codec::{self, DecodeError, Version};
+use crate::core::{Core, Leave};
 use crate::error::MqttError;
-use crate::ingest::{Batch, Ingest};
-use crate::limits::{ACKNOWLEDGEMENT_BYTES_MAX, CLIENT_ID_BYTES_MAX, READ_BYTES, READ_BYTES_IDLE};
-use crate::message::{Message, Qos};
-use crate::session::{LinkRef, Session};
-use crate::store::Stored;
-use crate::topic::{TopicError, TopicFilter};
+use crate::gate::Origin;
+use crate::ingest::Ingest;
+use crate::limits::{ACKNOWLEDGEMENT_BYTES_MAX, FAREWELL_MS_MAX, READ_BYTES, READ_BYTES_IDLE};
+use crate::opening::{Opening, open};
+use crate::packets::{Talk, process};
+use crate::reason::ReasonCode;
+use crate::session::Session;
+use crate::topic::TopicError;
+use crate::wire::{ReadHalf, WriteHalf};
 use crate::writer::write_link;
 
 /// Why a link ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkEnd {
     #[error("the client disconnected")]
-    Disconnected,
+    Disconnected {
+        with_will: bool,
+        /// What the DISCONNECT made of the session's life.
+        expiry_s: Option<u32>,
+    },
     #[error("the connection was closed without DISCONNECT")]
     Closed(#[source] Option<std::io::Error>),
     #[error("cut off: taken over, too slow, or the server stops")]
@@ -40,6 +45,8 @@ pub(crate) enum LinkEnd {
     Decode(#[from] DecodeError),
     #[error("protocol error: {0}")]
     Protocol(&'static str),
+    #[error("ended with reason code {:#04x}", .0.byte())]
+    Told(ReasonCode),
     #[error("invalid filter")]
     Filter(#[source] TopicError),
     #[error("refused")]
@@ -48,46 +55,37 @@ pub(crate) enum LinkEnd {
     Journal(#[source] JournalError),
 }
 
-/// What a CONNECT leaves behind for the time of the link.
-struct Opening {
-    session: Arc<Session>,
-    link: u64,
-    cancel: CancellationToken,
-    keep_alive: Option<Duration>,
-    will: Option<(Arc<Stored>, bool)>,
-}
-
-struct Reader {
+/// The reading half of a link.
+pub(crate) struct Reader {
     core: Arc<Core>,
-    stream: OwnedReadHalf,
+    wire: ReadHalf,
+    origin: Origin,
     buffer: BytesMut,
     /// Bytes to make room for in the next read.
     read_bytes: usize,
     links: CancellationToken,
 }
 
-/// Serves one accepted connection until it ends. `allowed`: the peer may connect at all.
-/// `links` ends it, as it ends all links of its listener.
+/// Serves one connection until it ends. `allowed`: the peer may connect at all. `links` ends it,
+/// as it ends all links of its listener.
 pub(crate) async fn serve_link(
     core: Arc<Core>,
-    stream: TcpStream,
-    allowed: Result<(), ConnectCode>,
+    (read, mut write): (ReadHalf, WriteHalf),
+    origin: Origin,
+    allowed: Result<(), ReasonCode>,
     links: CancellationToken,
 ) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "cannot set TCP_NODELAY");
-    }
-    let (read, mut write) = stream.into_split();
     let mut reader = Reader {
         core: core.clone(),
-        stream: read,
+        wire: read,
+        origin: origin.clone(),
         buffer: BytesMut::new(),
         read_bytes: READ_BYTES_IDLE,
         links: links.clone(),
     };
     let deadline = Instant::now() + core.config.connect_timeout.0;
     let opening = tokio::select! {
-        opened = timeout_at(deadline, reader.open(&mut write, allowed)) => opened,
+        opened = timeout_at(deadline, open(&mut reader, &mut write, allowed)) => opened,
         () = links.cancelled() => return,
     };
     let opening = match opening {
@@ -101,16 +99,23 @@ pub(crate) async fn serve_link(
             return;
         }
     };
+    serve_session(core, reader, write, opening).await;
+}
+
+async fn serve_session(core: Arc<Core>, mut reader: Reader, write: WriteHalf, opening: Opening) {
     let Opening {
         session,
         link,
+        version,
+        pass,
+        login,
         cancel,
+        cut,
         keep_alive,
-        will,
+        expiry_s,
     } = opening;
-    core.counters
-        .clients_connected
-        .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let connected = &core.counters.clients_connected;
+    connected.fetch_add(1, Ordering::Relaxed);
     let writer = tokio::spawn(write_link(
         core.clone(),
         session.clone(),
@@ -118,192 +123,145 @@ pub(crate) async fn serve_link(
         cancel.clone(),
         write,
     ));
-    let mut ingest = Ingest::new(core.clone(), session.clone(), link, cancel.clone());
+    let mut ingest = Ingest::new(core.clone(), session.clone(), link, cancel.clone(), pass);
+    let mut talk = Talk::new(
+        &core,
+        &session,
+        link,
+        version,
+        login,
+        expiry_s,
+        &reader.origin,
+    );
     let end = reader
-        .run(&mut ingest, &session, link, &cancel, keep_alive)
+        .run(&mut ingest, &mut talk, &cancel, keep_alive)
         .await;
-    core.counters
-        .clients_connected
-        .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-    core.detach(&session, link);
+    connected.fetch_sub(1, Ordering::Relaxed);
+    let is_stopped = reader.links.is_cancelled();
+    let leave = match end {
+        LinkEnd::Disconnected {
+            with_will,
+            expiry_s,
+        } => Leave {
+            is_goodbye: !with_will,
+            expiry_s,
+        },
+        // Nobody died: the server stops.
+        _ => Leave {
+            is_goodbye: is_stopped,
+            expiry_s: None,
+        },
+    };
+    let rest = core.detach(&session, link, leave);
     cancel.cancel();
     log_end(&session, &end);
-    if let (Some((will, retain)), false) = (will, matches!(end, LinkEnd::Disconnected))
-        && !links.is_cancelled()
-    {
-        publish_will(&core, &will, retain).await;
+    let reason = match end {
+        LinkEnd::CutOff if is_stopped => Some(ReasonCode::ServerShuttingDown),
+        LinkEnd::CutOff => cut.get().copied(),
+        ref end => end.reason(),
+    };
+    match writer.await {
+        Ok(Some(wire)) => say_goodbye(wire, rest, version, reason).await,
+        Ok(None) => {}
+        Err(error) => tracing::error!(%error, "the writer of a link failed"),
     }
-    if let Err(error) = writer.await {
-        tracing::error!(%error, "the writer of a link failed");
+}
+
+/// Writes what was owed, and to a client of 5.0 why its link ends.
+async fn say_goodbye(
+    mut wire: WriteHalf,
+    mut out: Vec<u8>,
+    version: Version,
+    reason: Option<ReasonCode>,
+) {
+    if let (Version::V5, Some(reason)) = (version, reason) {
+        codec::disconnect(&mut out, reason, None);
     }
+    let written = async {
+        if !out.is_empty() {
+            wire.write_all(&out).await?;
+        }
+        wire.shutdown().await
+    };
+    // The client may be gone or not read: it is not waited for long.
+    let _ = timeout(Duration::from_millis(FAREWELL_MS_MAX), written).await;
 }
 
 fn log_end(session: &Session, end: &LinkEnd) {
     let client = &*session.client_id;
     match end {
-        LinkEnd::Disconnected | LinkEnd::Closed(_) | LinkEnd::CutOff => {
+        LinkEnd::Disconnected { .. } | LinkEnd::Closed(_) | LinkEnd::CutOff => {
             tracing::debug!(client, reason = %base::report(end), "link ended");
         }
         _ => tracing::warn!(client, reason = %base::report(end), "link ended by the server"),
     }
 }
 
-/// A will that finds a subscriber behind waits as a publisher would.
-async fn publish_will(core: &Core, will: &Stored, retain: bool) {
-    let message = Message {
-        received: core.clock.now(),
-        ..will.message(false)
-    };
-    loop {
-        match core.publish(&message, retain) {
-            Ok(()) => return,
-            Err(MqttError::Busy) => core.room(message.topic).await,
-            Err(error) => {
-                tracing::warn!(topic = message.topic, error = %base::report(&error), "will lost");
-                return;
-            }
+impl LinkEnd {
+    /// What a client of 5.0 is told; `None` when it ended the link itself.
+    pub(crate) fn reason(&self) -> Option<ReasonCode> {
+        match self {
+            LinkEnd::Disconnected { .. } | LinkEnd::Closed(_) | LinkEnd::CutOff => None,
+            LinkEnd::KeepAlive => Some(ReasonCode::KeepAliveTimeout),
+            LinkEnd::Decode(error) => Some(error.reason()),
+            LinkEnd::Protocol(_) => Some(ReasonCode::ProtocolError),
+            LinkEnd::Told(reason) => Some(*reason),
+            LinkEnd::Filter(_) => Some(ReasonCode::TopicFilterInvalid),
+            LinkEnd::Refused(MqttError::RetainedFull { .. }) => Some(ReasonCode::QuotaExceeded),
+            LinkEnd::Refused(_) => Some(ReasonCode::ImplementationSpecificError),
+            LinkEnd::Journal(_) => Some(ReasonCode::UnspecifiedError),
         }
     }
 }
 
 impl Reader {
-    /// Reads the CONNECT and answers it.
-    async fn open(
-        &mut self,
-        write: &mut OwnedWriteHalf,
-        allowed: Result<(), ConnectCode>,
-    ) -> Result<Opening, LinkEnd> {
-        loop {
-            let bytes_max =
-                usize::try_from(self.core.config.packet_bytes_max.0).unwrap_or(usize::MAX);
-            if self
-                .buffer
-                .first()
-                .is_some_and(|first| *first != codec::CONNECT << 4)
-            {
-                return Err(LinkEnd::Protocol("the first packet is no CONNECT"));
-            }
-            let Ok(frame) = codec::frame(&self.buffer, bytes_max)? else {
-                self.stream
-                    .readable()
-                    .await
-                    .map_err(|e| LinkEnd::Closed(Some(e)))?;
-                self.read(0)?;
-                continue;
-            };
-            let len = frame.len;
-            let opened = match codec::decode(frame) {
-                Ok(Packet::Connect(connect)) => self.admit(&connect, allowed),
-                Ok(_) => return Err(LinkEnd::Protocol("the first packet is no CONNECT")),
-                Err(error @ DecodeError::UnsupportedVersion(_)) => {
-                    Err((ConnectCode::UnacceptableProtocol, LinkEnd::Decode(error)))
-                }
-                Err(error) => return Err(LinkEnd::Decode(error)),
-            };
-            match opened {
-                Ok(opening) => {
-                    self.buffer.advance(len);
-                    return Ok(opening);
-                }
-                Err((code, end)) => {
-                    let mut out = Vec::new();
-                    codec::connack(&mut out, false, code);
-                    // The peer may be gone already; the link ends either way.
-                    let _ = write.write_all(&out).await;
-                    let _ = write.shutdown().await;
-                    return Err(end);
-                }
-            }
-        }
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
-    fn admit(
-        &self,
-        connect: &Connect<'_>,
-        allowed: Result<(), ConnectCode>,
-    ) -> Result<Opening, (ConnectCode, LinkEnd)> {
-        let core = &self.core;
-        if let Err(code) = allowed {
-            let reason = match code {
-                ConnectCode::NotAuthorized => "clients must be on this machine: there are no users",
-                _ => "as many clients as mqtt.clients_max allows are connected",
-            };
-            return Err((code, LinkEnd::Protocol(reason)));
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    pub(crate) fn links(&self) -> &CancellationToken {
+        &self.links
+    }
+
+    pub(crate) fn buffer(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// Takes the packet at the front of the buffer; reads more and gives `None` when there is no
+    /// whole one yet.
+    pub(crate) async fn next_packet(&mut self) -> Result<Option<Bytes>, LinkEnd> {
+        let bytes_max = usize::try_from(self.core.config.packet_bytes_max.0).unwrap_or(usize::MAX);
+        match codec::frame(&self.buffer, bytes_max)? {
+            Ok(frame) => {
+                let len = frame.len;
+                Ok(Some(self.buffer.split_to(len).freeze()))
+            }
+            Err(needed) => {
+                self.read(needed).await?;
+                Ok(None)
+            }
         }
-        if connect
-            .will
-            .as_ref()
-            .is_some_and(|will| will.topic.starts_with("$SYS"))
-        {
-            let end = LinkEnd::Protocol("$SYS topics are the server's own");
-            return Err((ConnectCode::NotAuthorized, end));
-        }
-        let (clean, mut client_id) = (connect.clean_session, connect.client_id.to_owned());
-        if client_id.is_empty() && clean {
-            client_id = format!("auto-{:016x}{:016x}", core.opened.0, core.next_link());
-        }
-        if client_id.is_empty() || client_id.len() > CLIENT_ID_BYTES_MAX {
-            let end = LinkEnd::Protocol("a client id is needed, of at most 1024 bytes");
-            return Err((ConnectCode::IdentifierRejected, end));
-        }
-        core.expire_sessions_by_the_minute();
-        if !clean && !core.has_room_for_session(&client_id) {
-            let end = LinkEnd::Protocol("as many sessions as mqtt.sessions_max allows are kept");
-            return Err((ConnectCode::ServerUnavailable, end));
-        }
-        let (link, cancel) = (core.next_link(), self.links.child_token());
-        let link_ref = LinkRef {
-            number: link,
-            version: connect.version,
-            cancel: cancel.clone(),
-        };
-        let connack = |present| {
-            let mut out = Vec::new();
-            codec::connack(&mut out, present, ConnectCode::Accepted);
-            out
-        };
-        let session = core
-            .attach(&client_id, clean, link_ref, connack)
-            .map_err(|error| (ConnectCode::ServerUnavailable, LinkEnd::Journal(error)))?;
-        let will = connect.will.as_ref().map(|will| {
-            let (topic, payload, qos) = (will.topic, will.payload, will.qos);
-            let received = core.clock.now();
-            let message = Message {
-                topic,
-                payload,
-                qos,
-                retain: false,
-                received,
-            };
-            (Stored::of(&message), will.retain)
-        });
-        let keep_alive = match connect.keep_alive_s {
-            0 => None,
-            seconds => Some(Duration::from_millis(u64::from(seconds) * 1_500)),
-        };
-        Ok(Opening {
-            session,
-            link,
-            cancel,
-            keep_alive,
-            will,
-        })
     }
 
     async fn run(
         &mut self,
         ingest: &mut Ingest,
-        session: &Arc<Session>,
-        link: u64,
+        talk: &mut Talk,
         cancel: &CancellationToken,
         keep_alive: Option<Duration>,
     ) -> LinkEnd {
+        let session = talk.session().clone();
         let mut heard = Instant::now();
         let silence = sleep_until(heard + keep_alive.unwrap_or(FOR_EVER));
         tokio::pin!(silence);
         loop {
             let buffer = std::mem::take(&mut self.buffer);
-            let processed = self.process(&buffer, ingest, session, link).await;
+            let before = buffer.len();
+            let processed = process(talk, ingest, &buffer).await;
             self.buffer = buffer;
             let needed = match processed {
                 Ok((used, needed)) => {
@@ -312,7 +270,19 @@ impl Reader {
                 }
                 Err(end) => return end,
             };
-            if let Err(end) = wait_for_acks(session, cancel).await {
+            let used = (before - self.buffer.len()) as u64;
+            let hold = ingest
+                .pass()
+                .charge(self.core.clock.now(), talk.take_published(), used);
+            if !hold.is_zero() {
+                // Who sends more than it may is not read meanwhile.
+                self.core.counters.held.add(1);
+                tokio::select! {
+                    () = sleep(hold) => {}
+                    () = cancel.cancelled() => return LinkEnd::CutOff,
+                }
+            }
+            if let Err(end) = wait_for_acks(&session, cancel).await {
                 return end;
             }
             // A link that was held back was not silent: it was not listened to.
@@ -321,16 +291,10 @@ impl Reader {
                 tokio::select! {
                     biased;
                     () = cancel.cancelled() => return LinkEnd::CutOff,
-                    ready = self.stream.readable() => {
-                        if let Err(error) = ready {
-                            return LinkEnd::Closed(Some(error));
-                        }
-                        match self.read(needed) {
-                            Ok(0) => {}
-                            Ok(_) => break,
-                            Err(end) => return end,
-                        }
-                    }
+                    read = self.read(needed) => match read {
+                        Ok(()) => break,
+                        Err(end) => return end,
+                    },
                     () = &mut silence => {
                         let Some(keep_alive) = keep_alive else { continue };
                         if heard.elapsed() >= keep_alive {
@@ -345,16 +309,12 @@ impl Reader {
         }
     }
 
-    /// Takes what is there; 0 when nothing was after all. `needed`: bytes that the packet at the
-    /// front of the buffer needs in all.
-    fn read(&mut self, needed: usize) -> Result<usize, LinkEnd> {
+    /// Waits for bytes. `needed`: bytes that the packet at the front of the buffer needs in all.
+    async fn read(&mut self, needed: usize) -> Result<(), LinkEnd> {
         // Grows as bytes come, not as a header claims.
         let missing = needed.saturating_sub(self.buffer.len());
         let room = self.read_bytes.max(missing.min(self.buffer.len()));
-        if self.buffer.capacity() - self.buffer.len() < room {
-            self.buffer.reserve(room);
-        }
-        match self.stream.try_read_buf(&mut self.buffer) {
+        match self.wire.read(&mut self.buffer, room).await {
             Ok(0) => Err(LinkEnd::Closed(None)),
             Ok(n) => {
                 self.core.counters.bytes_received.add(n as u64);
@@ -363,156 +323,11 @@ impl Reader {
                     n if n < self.read_bytes / 16 => (self.read_bytes / 2).max(READ_BYTES_IDLE),
                     _ => self.read_bytes,
                 };
-                Ok(n)
+                Ok(())
             }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(0),
             Err(error) => Err(LinkEnd::Closed(Some(error))),
         }
     }
-
-    /// Handles all whole packets of the buffer; gives the bytes used and the bytes that the next
-    /// packet needs in all.
-    async fn process(
-        &self,
-        buffer: &[u8],
-        ingest: &mut Ingest,
-        session: &Arc<Session>,
-        link: u64,
-    ) -> Result<(usize, usize), LinkEnd> {
-        let bytes_max = usize::try_from(self.core.config.packet_bytes_max.0).unwrap_or(usize::MAX);
-        let received = self.core.clock.now();
-        let mut batch = Batch::new(received);
-        let (mut used, mut known) = (0, "");
-        loop {
-            let frame = match codec::frame(&buffer[used..], bytes_max) {
-                Ok(Ok(frame)) => frame,
-                Ok(Err(needed)) => {
-                    ingest.take(batch).await?;
-                    return Ok((used, needed));
-                }
-                Err(error) => {
-                    ingest.take(batch).await?;
-                    return Err(error.into());
-                }
-            };
-            used += frame.len;
-            if frame.first >> 4 == codec::PUBLISH {
-                match codec::decode_publish(frame.first, frame.body, known) {
-                    // `$` topics are the server's own (section 4.7.2).
-                    Ok(publish) if publish.topic.starts_with("$SYS") => {
-                        ingest
-                            .take(std::mem::replace(&mut batch, Batch::new(received)))
-                            .await?;
-                        return Err(LinkEnd::Protocol("$SYS topics are the server's own"));
-                    }
-                    Ok(publish) => {
-                        known = publish.topic;
-                        let taken = publish.qos == Qos::ExactlyOnce
-                            && session.exactly_once_taken(publish.id);
-                        batch.push(&publish, taken);
-                    }
-                    Err(error) => {
-                        ingest.take(batch).await?;
-                        return Err(error.into());
-                    }
-                }
-                continue;
-            }
-            ingest
-                .take(std::mem::replace(&mut batch, Batch::new(received)))
-                .await?;
-            handle(&self.core, codec::decode(frame)?, ingest, session, link).await?;
-        }
-    }
-}
-
-/// Handles a packet that is no PUBLISH.
-async fn handle(
-    core: &Arc<Core>,
-    packet: Packet<'_>,
-    ingest: &Ingest,
-    session: &Arc<Session>,
-    link: u64,
-) -> Result<(), LinkEnd> {
-    match packet {
-        Packet::Puback(id) => session.acknowledged(&core.store, id),
-        Packet::Pubrel(id) => {
-            while let Err(error) = session.release_exactly_once(&core.store, id) {
-                ingest.journal_room(error).await?;
-            }
-            session.write(link, |out, version| {
-                codec::ack(out, version, codec::PUBCOMP, id)
-            });
-        }
-        Packet::Subscribe { id, filters } => {
-            subscribe(core, id, filters, ingest, session, link).await?
-        }
-        Packet::Unsubscribe { id, filters } => {
-            for (text, _) in filters {
-                let filter: TopicFilter = text.parse().map_err(LinkEnd::Filter)?;
-                while let Err(error) = core.unsubscribe_client(session, &filter) {
-                    ingest.journal_room(error).await?;
-                }
-            }
-            session.write(link, |out, version| codec::unsuback(out, version, id));
-        }
-        Packet::Pingreq => {
-            session.write(link, |out, _| codec::pingresp(out));
-        }
-        Packet::Disconnect => return Err(LinkEnd::Disconnected),
-        Packet::Connect(_) => return Err(LinkEnd::Protocol("a second CONNECT")),
-        // We never send QoS 2, so nobody can acknowledge it; harmless.
-        Packet::Pubrec(_) | Packet::Pubcomp(_) => {}
-        Packet::Publish(_) => unreachable!("publishes are batched by the caller"),
-    }
-    Ok(())
-}
-
-async fn subscribe(
-    core: &Arc<Core>,
-    id: u16,
-    filters: codec::Filters<'_>,
-    ingest: &Ingest,
-    session: &Arc<Session>,
-    link: u64,
-) -> Result<(), LinkEnd> {
-    let mut parsed = Vec::new();
-    for (text, qos) in filters {
-        match text.parse::<TopicFilter>() {
-            Ok(filter) => parsed.push((Some(filter), qos)),
-            // A limit of ours, not an error of the protocol.
-            Err(TopicError::TooDeep(_)) => parsed.push((None, qos)),
-            Err(error) => return Err(LinkEnd::Filter(error)),
-        }
-    }
-    let mut codes = Vec::with_capacity(parsed.len());
-    let mut granted = Vec::new();
-    for (filter, asked) in &parsed {
-        let Some(filter) = filter else {
-            codes.push(codec::SUBSCRIBE_FAILED);
-            continue;
-        };
-        let qos = loop {
-            match core.subscribe_client(session, filter, *asked) {
-                Ok(qos) => break qos,
-                Err(error) => ingest.journal_room(error).await?,
-            }
-        };
-        codes.push(qos.map_or(codec::SUBSCRIBE_FAILED, Qos::bits));
-        granted.extend(qos.map(|qos| (filter, qos)));
-    }
-    if session.persistent {
-        ingest.durable().await?;
-    }
-    session.write(link, |out, version| codec::suback(out, version, id, &codes));
-    for (filter, qos) in granted {
-        if !core.replay_retained(session, filter, qos) {
-            return Err(LinkEnd::Protocol(
-                "subscribes faster than it reads retained messages",
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// Waits while the peer does not read its acknowledgements.

@@ -5,6 +5,8 @@ use std::pin::Pin;
 
 use base::UnixMillis;
 
+use crate::codec::Properties;
+
 /// How hard delivery is tried (MQTT 3.1.1 section 4.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Qos {
@@ -18,7 +20,7 @@ pub enum Qos {
 }
 
 /// One message, borrowed from the read buffer of the connection that brought it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Message<'a> {
     /// The topic it was published to; always a valid name.
     pub topic: &'a str,
@@ -30,7 +32,26 @@ pub struct Message<'a> {
     /// for a message that flows now, whether or not its publisher asked to retain it
     /// (MQTT-3.3.1-8, -9).
     pub retain: bool,
+    /// Whether its publisher asked to retain it, of a message that flows now.
+    pub retain_asked: bool,
     /// When the server read it from its publisher.
+    pub received: UnixMillis,
+    /// From when on it is worth nothing and goes to nobody; `None`: always worth something.
+    pub expires: Option<UnixMillis>,
+    /// What its publisher said about it in MQTT 5.0.
+    pub properties: Properties<'a>,
+}
+
+/// A retained message, for whoever looks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetainedMessage {
+    /// Its topic.
+    pub topic: String,
+    /// Its payload.
+    pub payload: Vec<u8>,
+    /// The quality with which it was published.
+    pub qos: Qos,
+    /// When it was published.
     pub received: UnixMillis,
 }
 
@@ -75,6 +96,16 @@ pub enum Delivery {
         /// Messages taken from the front of the batch.
         taken: usize,
     },
+}
+
+impl Message<'_> {
+    /// Whole seconds that are left of its life.
+    pub(crate) fn expiry_s(&self, now: UnixMillis) -> Option<u32> {
+        self.expires.map(|at| {
+            let left_ms = at.since(now).as_millis();
+            u32::try_from(left_ms.div_ceil(1_000)).unwrap_or(u32::MAX)
+        })
+    }
 }
 
 impl Qos {

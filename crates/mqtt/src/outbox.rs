@@ -7,20 +7,33 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use base::UnixMillis;
+use journal::JournalError;
 
-use crate::codec::{self, Version};
+use crate::codec::{self, Outgoing, PUBREL, Properties};
 use crate::config::MqttConfig;
 use crate::limits::WRITE_BYTES_FILL;
 use crate::message::Qos;
+use crate::reason::ReasonCode;
+use crate::records::{Change, Subscription};
+use crate::route::Grant;
 use crate::session::LinkRef;
-use crate::store::Stored;
+use crate::store::Store;
+use crate::stored::Stored;
 use crate::topic::TopicFilter;
+use crate::will::Will;
 
 /// A session's state: what it subscribes to, what waits for it, what it has not acknowledged.
 pub(crate) struct Outbox {
     pub(crate) link: Option<LinkRef>,
-    pub(crate) subscriptions: HashMap<TopicFilter, Qos>,
+    /// Seconds that the session outlives its link; `u32::MAX` for ever.
+    pub(crate) expiry_s: u32,
+    pub(crate) will: Option<Will>,
+    /// When the will of a link that has ended is due.
+    pub(crate) will_at: Option<UnixMillis>,
+    pub(crate) subscriptions: HashMap<TopicFilter, Subscription>,
     pub(crate) out: Vec<u8>,
+    /// The output may leave only when what was journaled so far is durable.
+    pub(crate) out_after_journal: bool,
     /// Of the output, what answers the client's own packets.
     pub(crate) acknowledgement_bytes: usize,
     pub(crate) queue: VecDeque<Queued>,
@@ -38,29 +51,51 @@ pub(crate) struct Outbox {
     pub(crate) sent: u64,
     pub(crate) dropped: u64,
     pub(crate) ended: bool,
+    /// The numbers that stand for topics on this link.
+    aliases: HashMap<Box<str>, u16>,
 }
 
 /// A message in the queue or in flight.
 pub(crate) struct Queued {
     pub(crate) message: Arc<Stored>,
     pub(crate) qos: Qos,
+    /// The flag as it is sent.
     pub(crate) retain: bool,
+    /// A retained message that a new subscription brought.
+    pub(crate) is_replay: bool,
     /// Its number in the journal; 0 when it is not there.
     pub(crate) number: u64,
+    pub(crate) grant: Arc<Grant>,
 }
 
-/// A QoS 1 message that was sent and is not acknowledged.
+/// A QoS 1 or 2 message that was sent and is not acknowledged to the end.
 pub(crate) struct Inflight {
     pub(crate) id: u16,
     pub(crate) queued: Queued,
+    /// PUBREC came: only PUBREL may follow.
+    pub(crate) received: bool,
+}
+
+/// What filling the output came to.
+#[derive(Debug, Default)]
+pub(crate) struct Filled {
+    pub(crate) sent: u64,
+    /// Too large for the client, or worth nothing any more.
+    pub(crate) dropped: u64,
+    /// Why it stopped before its time.
+    pub(crate) refused: Option<JournalError>,
 }
 
 impl Outbox {
     pub(crate) fn new(now: UnixMillis) -> Self {
         Outbox {
             link: None,
+            expiry_s: 0,
+            will: None,
+            will_at: None,
             subscriptions: HashMap::new(),
             out: Vec::new(),
+            out_after_journal: false,
             acknowledgement_bytes: 0,
             queue: VecDeque::new(),
             queue_retained: 0,
@@ -75,11 +110,28 @@ impl Outbox {
             sent: 0,
             dropped: 0,
             ended: false,
+            aliases: HashMap::new(),
         }
     }
 
     pub(crate) fn is_link(&self, number: u64) -> bool {
         self.link.as_ref().is_some_and(|l| l.number == number)
+    }
+
+    /// Whether it has a link that is not cut off already.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.link.as_ref().is_some_and(|l| !l.cancel.is_cancelled())
+    }
+
+    /// Forgets what belonged to the link before.
+    pub(crate) fn reset_link(&mut self) {
+        self.out = Vec::new();
+        self.out_after_journal = false;
+        self.acknowledgement_bytes = 0;
+        self.resend_at = 0;
+        self.full_since = None;
+        self.lagging = false;
+        self.aliases = HashMap::new();
     }
 
     pub(crate) fn waiting_bytes(&self) -> usize {
@@ -101,7 +153,7 @@ impl Outbox {
     }
 
     pub(crate) fn enqueue(&mut self, queued: Queued) {
-        if queued.retain {
+        if queued.is_replay {
             self.queue_retained += 1;
         } else {
             self.queue_bytes += queued.message.bytes();
@@ -109,20 +161,28 @@ impl Outbox {
         self.queue.push_back(queued);
     }
 
-    /// Moves messages from the queue to the output, as far as both have room; tells how many.
-    pub(crate) fn fill(&mut self, config: &MqttConfig) -> u64 {
-        let Some(version) = self.link.as_ref().map(|l| l.version) else {
-            return 0;
+    /// Moves messages from the queue to the output, as far as both have room.
+    pub(crate) fn fill(
+        &mut self,
+        config: &MqttConfig,
+        store: &Store,
+        session: u64,
+        now: UnixMillis,
+    ) -> Filled {
+        let mut filled = Filled::default();
+        let Some(link) = &self.link else {
+            return filled;
         };
-        let mut sent = 0;
+        let window = usize::from(config.inflight_max.min(link.receive_maximum));
         while self.out.len() < WRITE_BYTES_FILL {
-            if let Some(again) = self.inflight.get(self.resend_at) {
-                again.queued.encode(&mut self.out, version, true, again.id);
-                self.resend_at += 1;
-                sent += 1;
+            if self.resend_at < self.inflight.len() {
+                if self.resend_at >= window {
+                    break;
+                }
+                self.send_again(store, session, now, &mut filled);
                 continue;
             }
-            let window_full = self.inflight.len() >= usize::from(config.inflight_max);
+            let window_full = self.inflight.len() >= window;
             match self.queue.front() {
                 Some(next) if next.qos == Qos::AtMostOnce || !window_full => {}
                 _ => break,
@@ -130,22 +190,139 @@ impl Outbox {
             let Some(next) = self.queue.pop_front() else {
                 break;
             };
-            self.queue_retained -= usize::from(next.retain);
-            sent += 1;
-            if next.qos == Qos::AtMostOnce {
-                next.encode(&mut self.out, version, false, 0);
-                if !next.retain {
-                    self.queue_bytes -= next.message.bytes();
-                }
-                continue;
+            if let Err((next, error)) = self.send_next(next, store, session, now, &mut filled) {
+                self.queue.push_front(next);
+                filled.refused = Some(error);
+                break;
             }
-            let id = self.free_id();
-            next.encode(&mut self.out, version, false, id);
-            self.inflight.push_back(Inflight { id, queued: next });
-            self.resend_at += 1;
         }
-        self.sent += sent;
-        sent
+        self.sent += filled.sent;
+        self.dropped += filled.dropped;
+        filled
+    }
+
+    /// Writes a PUBLISH to this link, as its version and its limits have it; false when it is too
+    /// large for the client, and then nothing was written.
+    pub(crate) fn write(&mut self, mut message: Outgoing<'_>) -> bool {
+        let Some(link) = &self.link else {
+            return false;
+        };
+        let before = self.out.len();
+        let mut new_alias = None;
+        let topic = message.topic;
+        if link.topic_alias_maximum > 0 {
+            let known = self.aliases.get(topic).copied();
+            let next = self.aliases.len() + 1;
+            if let Some(alias) = known {
+                (message.alias, message.topic) = (alias, "");
+            } else if next <= usize::from(link.topic_alias_maximum) {
+                message.alias = next as u16;
+                new_alias = Some(next as u16);
+            }
+        }
+        codec::publish(&mut self.out, link.version, &message);
+        if self.out.len() - before > link.packet_bytes_max as usize {
+            self.out.truncate(before);
+            return false;
+        }
+        if let Some(alias) = new_alias {
+            self.aliases.insert(topic.into(), alias);
+        }
+        true
+    }
+
+    /// Sends `inflight[resend_at]`, which an earlier link had. Once it was sent it is sent until
+    /// it is acknowledged, also past its expiry, since the client may know its identifier.
+    fn send_again(&mut self, store: &Store, session: u64, now: UnixMillis, filled: &mut Filled) {
+        let Some(again) = self.inflight.get(self.resend_at) else {
+            return;
+        };
+        let (id, received) = (again.id, again.received);
+        let (message, grant) = (again.queued.message.clone(), again.queued.grant.clone());
+        let (qos, retain) = (again.queued.qos, again.queued.retain);
+        if received {
+            self.resend_at += 1;
+            self.acknowledge(PUBREL, id, ReasonCode::Success);
+            return;
+        }
+        if self.write(outgoing(&message, &grant, qos, retain, true, id, now)) {
+            self.resend_at += 1;
+            filled.sent += 1;
+            return;
+        }
+        filled.dropped += 1;
+        if let Some(done) = self.inflight.remove(self.resend_at) {
+            self.forget(&done.queued, store, session);
+        }
+    }
+
+    /// Is done with a message: its room and its place in the journal are free.
+    pub(crate) fn forget(&mut self, queued: &Queued, store: &Store, session: u64) {
+        if !queued.is_replay {
+            self.queue_bytes -= queued.message.bytes();
+        }
+        let number = queued.number;
+        if number != 0
+            && let Err(error) = store.put(Change::Delivered { session, number })
+        {
+            // Without it the message comes again after a restart.
+            tracing::debug!(%error, "the end of a delivery is not journaled");
+        }
+    }
+
+    /// Sends what was the front of the queue, or drops it for good.
+    fn send_next(
+        &mut self,
+        next: Queued,
+        store: &Store,
+        session: u64,
+        now: UnixMillis,
+        filled: &mut Filled,
+    ) -> Result<(), (Queued, JournalError)> {
+        let (message, grant) = (next.message.clone(), next.grant.clone());
+        let (qos, retain) = (next.qos, next.retain);
+        let id = match qos {
+            Qos::AtMostOnce => 0,
+            _ => self.free_id(),
+        };
+        let is_expired = message.expires.is_some_and(|at| at <= now);
+        if !is_expired && qos != Qos::AtMostOnce && next.number != 0 {
+            let number = next.number;
+            if let Err(error) = store.put(Change::Sent {
+                session,
+                number,
+                id,
+            }) {
+                return Err((next, error));
+            }
+            // A QoS 1 message that comes again under another identifier does no harm.
+            self.out_after_journal |= qos == Qos::ExactlyOnce;
+        }
+        let went =
+            !is_expired && self.write(outgoing(&message, &grant, qos, retain, false, id, now));
+        self.queue_retained -= usize::from(next.is_replay);
+        filled.sent += u64::from(went);
+        filled.dropped += u64::from(!went);
+        if went && qos != Qos::AtMostOnce {
+            self.inflight.push_back(Inflight {
+                id,
+                queued: next,
+                received: false,
+            });
+            self.resend_at += 1;
+            return Ok(());
+        }
+        self.forget(&next, store, session);
+        Ok(())
+    }
+
+    /// Writes an acknowledgement to this link.
+    pub(crate) fn acknowledge(&mut self, kind: u8, id: u16, reason: ReasonCode) {
+        if let Some(link) = &self.link {
+            let before = self.out.len();
+            codec::ack(&mut self.out, link.version, kind, id, reason);
+            self.acknowledgement_bytes += self.out.len() - before;
+        }
     }
 
     /// The next packet identifier that is not in flight; there is one, since fewer than 65,535
@@ -161,10 +338,26 @@ impl Outbox {
     }
 }
 
-impl Queued {
-    fn encode(&self, out: &mut Vec<u8>, version: Version, dup: bool, id: u16) {
-        let Stored { topic, payload, .. } = &*self.message;
-        codec::publish(out, version, topic, payload, self.qos, self.retain, dup, id);
+fn outgoing<'a>(
+    message: &'a Stored,
+    grant: &'a Grant,
+    qos: Qos,
+    retain: bool,
+    dup: bool,
+    id: u16,
+    now: UnixMillis,
+) -> Outgoing<'a> {
+    Outgoing {
+        topic: &message.topic,
+        payload: &message.payload,
+        qos,
+        retain,
+        dup,
+        id,
+        properties: Properties::stored(&message.properties),
+        expiry_s: message.message(false).expiry_s(now),
+        identifiers: &grant.identifiers,
+        alias: 0,
     }
 }
 

@@ -1,27 +1,40 @@
 //! Retained messages: the last one of each topic that asked for it, in memory and journaled.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use base::UnixMillis;
 use journal::JournalError;
 
 use crate::config::MqttConfig;
 use crate::error::MqttError;
 use crate::message::Message;
-use crate::store::{Change, Store, Stored};
+use crate::records::Change;
+use crate::store::Store;
+use crate::stored::Stored;
 use crate::topic::TopicFilter;
 
 /// The retained messages, in the order of their topics: a filter's literal front is a range.
 pub(crate) struct RetainedMessages {
     by_topic: BTreeMap<Box<str>, Arc<Stored>>,
+    /// Those that expire, in the order in which they do.
+    expiring: BTreeSet<(UnixMillis, Box<str>)>,
     bytes: usize,
 }
 
 impl RetainedMessages {
     pub(crate) fn new(by_topic: BTreeMap<Box<str>, Arc<Stored>>) -> Self {
         let bytes = by_topic.values().map(|message| message.bytes()).sum();
-        RetainedMessages { by_topic, bytes }
+        let expiring = by_topic
+            .iter()
+            .filter_map(|(topic, message)| Some((message.expires?, topic.clone())))
+            .collect();
+        RetainedMessages {
+            by_topic,
+            expiring,
+            bytes,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -49,14 +62,14 @@ impl RetainedMessages {
                 source,
             },
         };
+        self.sweep(store, message.received);
         let old_bytes = self.by_topic.get(message.topic).map(|m| m.bytes());
         if message.payload.is_empty() {
-            if let Some(old_bytes) = old_bytes {
+            if old_bytes.is_some() {
                 store
                     .put(Change::RetainedCleared(message.topic))
                     .map_err(journal)?;
-                self.by_topic.remove(message.topic);
-                self.bytes -= old_bytes;
+                self.remove(message.topic);
             }
             return Ok(());
         }
@@ -73,12 +86,23 @@ impl RetainedMessages {
             });
         }
         store.put(Change::Retained(&stored)).map_err(journal)?;
+        self.remove(message.topic);
+        if let Some(expires) = stored.expires {
+            self.expiring.insert((expires, message.topic.into()));
+        }
         self.by_topic.insert(message.topic.into(), stored);
         self.bytes = bytes;
         Ok(())
     }
 
-    pub(crate) fn matching(&self, filter: &TopicFilter) -> Vec<Arc<Stored>> {
+    /// The messages of the topics that a filter matches, in the order of their topics.
+    pub(crate) fn matching(
+        &mut self,
+        store: &Store,
+        filter: &TopicFilter,
+        now: UnixMillis,
+    ) -> Vec<Arc<Stored>> {
+        self.sweep(store, now);
         if !filter.has_wildcard() {
             return self
                 .by_topic
@@ -94,6 +118,31 @@ impl RetainedMessages {
             .filter(|(topic, _)| filter.matches(topic))
             .map(|(_, message)| message.clone())
             .collect()
+    }
+
+    /// Forgets what has expired.
+    fn sweep(&mut self, store: &Store, now: UnixMillis) {
+        while let Some((at, topic)) = self.expiring.first() {
+            if *at > now {
+                return;
+            }
+            let topic = topic.clone();
+            self.remove(&topic);
+            if let Err(error) = store.put(Change::RetainedCleared(&topic)) {
+                // It has expired after a restart as well.
+                tracing::debug!(%error, "an expired retained message is not cleared in the journal");
+            }
+        }
+    }
+
+    fn remove(&mut self, topic: &str) {
+        let Some(old) = self.by_topic.remove(topic) else {
+            return;
+        };
+        self.bytes -= old.bytes();
+        if let Some(expires) = old.expires {
+            self.expiring.remove(&(expires, topic.into()));
+        }
     }
 
     /// Puts a few messages behind `after` again; gives the last topic put, `None` at the end.

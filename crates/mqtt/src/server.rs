@@ -1,25 +1,24 @@
 //! The server as the process sees it: open, serve, subscribe, publish, close.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::Clock;
-use journal::{Disk, RealDisk};
+use journal::{Disk, JournalError, RealDisk};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use crate::codec::{ConnectCode, publish_bytes};
+use crate::accept;
+use crate::codec::publish_bytes;
 use crate::config::MqttConfig;
 use crate::core::Core;
+use crate::door::Door;
 use crate::error::MqttError;
-use crate::link::serve_link;
-use crate::message::{Message, MessageSink, Qos};
+use crate::gate::{Gate, OpenGate};
+use crate::message::{Message, MessageSink, Qos, RetainedMessage};
 use crate::stats::{ClientStats, ServerStats};
 use crate::store::Store;
-use crate::topic::{TopicFilter, TopicName};
+use crate::topic::{TopicFilter, TopicName, check_name};
 use crate::upkeep;
 
 /// The MQTT server; clones are the same server.
@@ -46,10 +45,23 @@ impl Server {
         config: MqttConfig,
         clock: Arc<dyn Clock>,
     ) -> Result<Server, MqttError> {
-        Server::open_on(Arc::new(RealDisk), dir, config, clock)
+        Server::open_on(Arc::new(RealDisk), dir, config, clock, Arc::new(OpenGate))
     }
 
-    /// As [`Server::open`], on a disk of the caller's choice.
+    /// As [`Server::open`], with a gate that decides about clients.
+    ///
+    /// # Errors
+    /// As [`Server::open`].
+    pub fn open_guarded(
+        dir: &Path,
+        config: MqttConfig,
+        clock: Arc<dyn Clock>,
+        gate: Arc<dyn Gate>,
+    ) -> Result<Server, MqttError> {
+        Server::open_on(Arc::new(RealDisk), dir, config, clock, gate)
+    }
+
+    /// As [`Server::open_guarded`], on a disk of the caller's choice.
     ///
     /// # Errors
     /// As [`Server::open`].
@@ -58,50 +70,40 @@ impl Server {
         dir: &Path,
         config: MqttConfig,
         clock: Arc<dyn Clock>,
+        gate: Arc<dyn Gate>,
     ) -> Result<Server, MqttError> {
         config.check()?;
         let (store, recovered) = Store::open(disk, dir, &config)?;
         Ok(Server {
-            core: Arc::new(Core::new(config, clock, store, recovered)),
+            core: Arc::new(Core::new(config, clock, gate, store, recovered)),
         })
     }
 
-    /// Serves clients on `listener` until `shutdown` or [`Server::close`]; returns when the last
-    /// of its links is closed. May be called for several listeners.
+    /// Serves clients on `listener` that speak MQTT over plain TCP, see [`Server::serve_behind`].
     pub async fn serve(&self, listener: TcpListener, shutdown: CancellationToken) {
+        self.serve_behind(Door::default(), listener, shutdown).await;
+    }
+
+    /// Serves clients that come to `listener` through `door` until `shutdown` or
+    /// [`Server::close`]; returns when the last of its links is closed. May be called for several
+    /// listeners.
+    pub async fn serve_behind(
+        &self,
+        door: Door,
+        listener: TcpListener,
+        shutdown: CancellationToken,
+    ) {
         let core = &self.core;
         core.note_runtime();
         if core.claim_upkeep() {
             tokio::spawn(upkeep::run(core.clone()));
         }
-        let links = core.closed.child_token();
-        let tracker = TaskTracker::new();
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                () = shutdown.cancelled() => break,
-                () = core.closed.cancelled() => break,
-            };
-            match accepted {
-                Ok((stream, peer)) => {
-                    let open = tracker.len();
-                    if open >= 2 * core.config.clients_max {
-                        // So many that not even a refusal is affordable.
-                        continue;
-                    }
-                    let allowed = self.allowed(peer, open);
-                    tracker.spawn(serve_link(core.clone(), stream, allowed, links.clone()));
-                }
-                Err(error) => {
-                    // Out of descriptors, most likely: give links the time to end.
-                    tracing::warn!(%error, "cannot accept an MQTT connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-        links.cancel();
-        tracker.close();
-        tracker.wait().await;
+        accept::serve(core, door, listener, shutdown).await;
+    }
+
+    /// Resolves when the server is closed.
+    pub async fn closed(&self) {
+        self.core.closed.cancelled().await;
     }
 
     /// Adds an in-process subscriber. It gets the retained messages that match (with
@@ -130,20 +132,15 @@ impl Server {
         qos: Qos,
         retain: bool,
     ) -> Result<(), MqttError> {
-        let bytes = publish_bytes(topic.as_str().len(), payload.len());
-        let bytes_max = usize::try_from(self.core.config.packet_bytes_max.0).unwrap_or(usize::MAX);
-        if bytes > bytes_max {
-            return Err(MqttError::TooLarge { bytes, bytes_max });
-        }
         let received = self.core.clock.now();
         let message = Message {
             topic: topic.as_str(),
             payload,
             qos,
-            retain: false,
             received,
+            ..Message::default()
         };
-        self.core.publish(&message, retain)
+        self.publish_message(&message, retain)
     }
 
     /// Resolves when a publish to `topic` that was [`MqttError::Busy`] is worth another try.
@@ -151,9 +148,52 @@ impl Server {
         self.core.room(topic.as_str()).await;
     }
 
+    /// Publishes a message with all that MQTT 5.0 says of one, as [`Server::publish`] does.
+    ///
+    /// # Errors
+    /// As [`Server::publish`], and [`MqttError::Topic`] for a topic that is no name.
+    pub fn publish_message(&self, message: &Message<'_>, retain: bool) -> Result<(), MqttError> {
+        check_name(message.topic)?;
+        let properties = message.properties.bytes().len();
+        let bytes = publish_bytes(message.topic.len(), message.payload.len(), properties);
+        let bytes_max = usize::try_from(self.core.config.packet_bytes_max.0).unwrap_or(usize::MAX);
+        if bytes > bytes_max {
+            return Err(MqttError::TooLarge { bytes, bytes_max });
+        }
+        self.core.publish(message, retain)
+    }
+
+    /// Makes passes be asked again who may receive what; call it when they may answer otherwise.
+    pub fn permissions_changed(&self) {
+        self.core.subscriptions_changed();
+    }
+
     /// The server's figures now.
     pub fn stats(&self) -> ServerStats {
         self.core.stats()
+    }
+
+    /// The retained messages of a filter, in the order of their topics, at most `count`.
+    pub fn retained(&self, filter: &TopicFilter, count: usize) -> Vec<RetainedMessage> {
+        self.core.retained_messages(filter, count)
+    }
+
+    /// Waits until all that was published so far and has to be kept has the configured durability.
+    ///
+    /// # Errors
+    /// [`MqttError::Journal`] when the journal does not work.
+    pub async fn all_stored(&self) -> Result<(), MqttError> {
+        let journal = |source| MqttError::Journal {
+            doing: "write",
+            source,
+        };
+        loop {
+            match self.core.store.mark() {
+                Ok(wait) => return wait.await.map_err(journal),
+                Err(JournalError::Busy) => self.core.store.room(0).await,
+                Err(error) => return Err(journal(error)),
+            }
+        }
     }
 
     /// The figures of every session, in the order of client ids.
@@ -189,21 +229,7 @@ impl Server {
             Err(error) => tracing::error!(%error, "closing the MQTT journal failed"),
         }
     }
-
-    /// There are no users yet, so only this machine's own clients are let in.
-    fn allowed(&self, peer: SocketAddr, open: usize) -> Result<(), ConnectCode> {
-        if !peer.ip().to_canonical().is_loopback() {
-            return Err(ConnectCode::NotAuthorized);
-        }
-        if open >= self.core.config.clients_max {
-            return Err(ConnectCode::ServerUnavailable);
-        }
-        Ok(())
-    }
 }
-
-/// Between two tries to accept when the system refuses.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests;

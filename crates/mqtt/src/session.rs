@@ -7,42 +7,57 @@
 //!
 //! While its bytes or messages are at their bound, its publishers are held back. If it does not
 //! get below half of the bound within the grace time it is *lagging*: publishers no longer wait,
-//! QoS 0 messages that find no room are dropped and counted, and a QoS 1 message that finds none
-//! ends its link (a persistent session keeps what is queued). Once its queue was empty it may
-//! hold publishers again. For a client that is away QoS 1 messages queue up to the bounds and
-//! newer ones are dropped and counted.
+//! QoS 0 messages that find no room are dropped and counted, and a message of QoS 1 or 2 that
+//! finds none ends its link (a persistent session keeps what is queued). Once its queue was empty
+//! it may hold publishers again. For a client that is away messages of QoS 1 and 2 queue up to
+//! the bounds and newer ones are dropped and counted.
 //!
 //! # Order
 //!
-//! Messages of QoS 1 leave in the order in which they came. `inflight[..resend_at]` was sent on
-//! this link, the rest of it on an earlier one and is to be sent again (with DUP) before the
-//! queue goes on. While retained messages of a new subscription wait in the queue, newer QoS 0
-//! messages queue behind them, so that an old value never follows a new one.
+//! Messages of QoS 1 and 2 leave in the order in which they came. `inflight[..resend_at]` was
+//! sent on this link, the rest of it on an earlier one and is to be sent again (with DUP) before
+//! the queue goes on. While retained messages of a new subscription wait in the queue, newer
+//! QoS 0 messages queue behind them, so that an old value never follows a new one.
+//!
+//! # Exactly once
+//!
+//! For a persistent session a QoS 2 PUBLISH leaves only when its packet identifier is journaled,
+//! and PUBREL only when it is journaled that PUBREC came; so after a restart the same message
+//! goes out under the same identifier, or none.
 
-use std::sync::Arc;
+mod answers;
+mod deliver;
+
+use std::sync::{Arc, OnceLock};
 
 use base::UnixMillis;
 use journal::JournalError;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::codec::{self, Version};
+use crate::codec::Version;
 use crate::config::MqttConfig;
-use crate::message::{Message, Qos};
-use crate::outbox::{Outbox, Queued, bytes_max};
+use crate::gate::Pass;
+use crate::outbox::{Inflight, Outbox, Queued};
+use crate::reason::ReasonCode;
+use crate::records::{Change, RecoveredSession, Subscription};
+use crate::route::Grant;
 use crate::stats::ClientStats;
-use crate::store::{Change, RecoveredSession, Store, Stored};
+use crate::store::Store;
 use crate::topic::TopicFilter;
+use crate::will::Will;
 
 /// A session, shared by its link, its publishers and the map of sessions.
 pub(crate) struct Session {
     /// Unique for ever; the session's name in the journal.
     pub(crate) key: u64,
     pub(crate) client_id: Arc<str>,
-    /// Kept when its link ends, and journaled.
+    /// May outlive its link, and is journaled.
     pub(crate) persistent: bool,
     state: Mutex<Outbox>,
+    /// The user whose clients alone may have it, once one had it.
+    owner: Mutex<Option<Box<str>>>,
     /// Told when there is something to write.
     pub(crate) wake: Notify,
     /// Told when bytes were taken or the link ended.
@@ -54,7 +69,16 @@ pub(crate) struct Session {
 pub(crate) struct LinkRef {
     pub(crate) number: u64,
     pub(crate) version: Version,
+    pub(crate) pass: Arc<dyn Pass>,
+    /// Messages of QoS 1 and 2 that the client takes at once.
+    pub(crate) receive_maximum: u16,
+    /// Bytes of the largest packet that the client takes.
+    pub(crate) packet_bytes_max: u32,
+    /// Numbers for topics that the client remembers, and we use.
+    pub(crate) topic_alias_maximum: u16,
     pub(crate) cancel: CancellationToken,
+    /// Why it was cut off, for its client to be told.
+    pub(crate) cut: Arc<OnceLock<ReasonCode>>,
 }
 
 /// How a delivery to a session ended.
@@ -69,13 +93,24 @@ pub(crate) enum Delivered {
 }
 
 /// What a session's writer gets.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(crate) enum Output {
-    /// Bytes to write.
-    Bytes,
+    /// Bytes to write; `after_journal`: once what was journaled so far is durable.
+    Bytes { after_journal: bool },
     /// Nothing now.
     Idle,
+    /// Nothing until the journal takes more.
+    Refused(JournalError),
     /// The link is no longer the session's.
+    Gone,
+}
+
+/// How able a session is to take a message, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Standing {
+    Ready,
+    Behind,
+    Away,
     Gone,
 }
 
@@ -84,12 +119,29 @@ pub(crate) struct Terms<'a> {
     pub(crate) config: &'a MqttConfig,
     pub(crate) store: &'a Store,
     pub(crate) now: UnixMillis,
+    /// The session whose client published; 0 for the process itself.
+    pub(crate) publisher: u64,
+    /// Indexes, ascending, of the messages that asked to be retained.
+    pub(crate) retained: &'a [u32],
     /// Take messages beyond the bound: the caller cannot wait and has asked before.
     pub(crate) force: bool,
     pub(crate) sent: u64,
     pub(crate) dropped: u64,
     /// Something was journaled that acknowledgements have to wait for.
     pub(crate) journaled: bool,
+}
+
+/// What is left of a link when it is taken from its session.
+#[derive(Debug, Default)]
+pub(crate) struct Remains {
+    /// Output that its writer had not taken and that may leave.
+    pub(crate) out: Vec<u8>,
+    /// The will, if it is due at once.
+    pub(crate) will: Option<Will>,
+    /// When to look at the session again.
+    pub(crate) look_at: Option<UnixMillis>,
+    /// The session ends with the link.
+    pub(crate) is_over: bool,
 }
 
 impl Session {
@@ -100,24 +152,49 @@ impl Session {
             client_id,
             persistent,
             state: Mutex::new(Outbox::new(now)),
+            owner: Mutex::default(),
             wake,
             room,
         }
     }
 
     /// The session as the journal held it, with no link.
-    pub(crate) fn recovered(key: u64, from: RecoveredSession) -> Self {
-        let session = Session::new(key, from.client_id.into(), true, from.last_seen);
+    pub(crate) fn recovered(
+        key: u64,
+        from: RecoveredSession,
+        default_expiry_s: u32,
+        now: UnixMillis,
+    ) -> Self {
+        let last_seen = from.last_seen.unwrap_or(now);
+        let session = Session::new(key, from.client_id.into(), true, last_seen);
         {
             let mut state = session.state.lock();
+            state.expiry_s = from.expiry_s.unwrap_or(default_expiry_s);
             state.subscriptions = from.subscriptions;
             state.exactly_once = from.exactly_once;
-            for (number, (message, retain)) in from.queue {
-                state.enqueue(Queued {
-                    message,
-                    qos: Qos::AtLeastOnce,
-                    retain,
+            for (number, known) in from.queue {
+                let grant = Grant {
+                    identifiers: known.identifiers,
+                    ..Grant::default()
+                };
+                let queued = Queued {
+                    message: known.message,
+                    qos: known.qos,
+                    retain: known.retain,
+                    is_replay: false,
                     number,
+                    grant: Arc::new(grant),
+                };
+                let Some(id) = known.sent else {
+                    state.enqueue(queued);
+                    continue;
+                };
+                state.queue_bytes += queued.message.bytes();
+                let received = known.received;
+                state.inflight.push_back(Inflight {
+                    id,
+                    queued,
+                    received,
                 });
             }
         }
@@ -125,254 +202,184 @@ impl Session {
     }
 
     /// Gives the session a new link; the one it had is cut off. `first` (its CONNACK) goes out
-    /// before everything else.
-    pub(crate) fn attach(&self, link: LinkRef, first: &[u8], now: UnixMillis) {
+    /// before everything else. Gives the will of the link before, if it is to be published.
+    pub(crate) fn attach(
+        &self,
+        store: &Store,
+        link: LinkRef,
+        will: Option<Will>,
+        expiry_s: u32,
+        first: &[u8],
+    ) -> Result<Option<Will>, JournalError> {
         let mut state = self.state.lock();
+        if self.persistent {
+            store.put(Change::Session {
+                session: self.key,
+                last_seen: None,
+                expiry_s,
+                client_id: &self.client_id,
+            })?;
+        }
         if let Some(old) = state.link.replace(link) {
-            old.cancel.cancel();
+            old.cut_off(ReasonCode::SessionTakenOver);
         }
-        state.out.clear();
-        state.acknowledgement_bytes = 0;
+        // A will with a delay is not published when its client is back in time (MQTT-3.1.3-9).
+        let old_will = std::mem::replace(&mut state.will, will).filter(|will| will.delay_s == 0);
+        state.will_at = None;
+        state.expiry_s = expiry_s;
+        state.reset_link();
         state.out.extend_from_slice(first);
-        state.resend_at = 0;
-        state.full_since = None;
-        state.lagging = false;
-        state.last_seen = now;
         drop(state);
         self.wake.notify_one();
         self.room.notify_waiters();
+        Ok(old_will)
     }
 
-    /// Takes the link away if it is still this one; tells whether it was.
-    pub(crate) fn detach(&self, link: u64, now: UnixMillis) -> bool {
+    /// Takes the link away if it is still this one. `expiry_s`: what a DISCONNECT changed;
+    /// `is_goodbye`: the will is void.
+    pub(crate) fn detach(
+        &self,
+        link: u64,
+        now: UnixMillis,
+        expiry_s: Option<u32>,
+        is_goodbye: bool,
+    ) -> Option<Remains> {
         let mut state = self.state.lock();
-        let own = state.is_link(link);
-        if own {
-            state.link = None;
-            state.out = Vec::new();
-            state.last_seen = now;
+        if !state.is_link(link) {
+            return None;
         }
+        let mut remains = Remains::default();
+        state.link = None;
+        state.last_seen = now;
+        state.expiry_s = expiry_s.unwrap_or(state.expiry_s);
+        let out = std::mem::take(&mut state.out);
+        if !state.out_after_journal {
+            remains.out = out;
+        }
+        state.reset_link();
+        if is_goodbye {
+            state.will = None;
+        }
+        remains.is_over = state.expiry_s == 0;
+        let delay_s = state.will.as_ref().map(|will| will.delay_s);
+        let ends = remains.is_over || delay_s == Some(0);
+        if ends {
+            remains.will = state.will.take();
+        }
+        let after = |s: u32| now + std::time::Duration::from_secs(u64::from(s));
+        if let (Some(delay_s), false) = (delay_s, ends) {
+            state.will_at = Some(after(delay_s));
+        }
+        let expires = (state.expiry_s != u32::MAX).then(|| after(state.expiry_s));
+        remains.look_at = match (expires, state.will_at) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
         drop(state);
         self.wake.notify_one();
         self.room.notify_waiters();
-        own
+        Some(remains)
     }
 
-    /// Ends the session for good, with whatever link it has.
-    pub(crate) fn end(&self, store: &Store) -> Result<(), JournalError> {
+    /// Ends the session for good, with whatever link it has; gives its will, which is then due.
+    pub(crate) fn end(
+        &self,
+        store: &Store,
+        reason: ReasonCode,
+    ) -> Result<Option<Will>, JournalError> {
         let mut state = self.state.lock();
         if self.persistent && !state.ended {
             store.put(Change::SessionEnded { session: self.key })?;
         }
         state.ended = true;
         if let Some(link) = state.link.take() {
-            link.cancel.cancel();
+            link.cut_off(reason);
         }
         state.out = Vec::new();
+        let will = state.will.take();
         drop(state);
         self.wake.notify_one();
         self.room.notify_waiters();
-        Ok(())
+        Ok(will)
     }
 
-    /// Offers the picked messages, each with the quality that the subscription grants; `stored`
-    /// keeps the owned copies that several sessions share, one place per message. Wakes the
-    /// writer.
-    pub(crate) fn deliver(
-        &self,
-        terms: &mut Terms<'_>,
-        messages: &[Message<'_>],
-        picks: &[(u32, Qos)],
-        stored: &mut [Option<Arc<Stored>>],
-    ) -> Delivered {
+    /// What is due now for a session that is away: its will, and whether it expired. Gives when
+    /// to look again.
+    pub(crate) fn due(&self, now: UnixMillis) -> (Option<Will>, bool, Option<UnixMillis>) {
         let mut state = self.state.lock();
-        let mut outcome = Delivered::All;
-        for (taken, (index, granted)) in picks.iter().enumerate() {
-            let (message, stored) = (&messages[*index as usize], &mut stored[*index as usize]);
-            let qos = message.qos.min(*granted).min(Qos::AtLeastOnce);
-            match self.deliver_one(&mut state, terms, message, qos, stored) {
-                Ok(true) => {}
-                Ok(false) => {
-                    outcome = Delivered::Full(taken);
-                    break;
-                }
-                Err(error) => {
-                    outcome = Delivered::Refused(taken, error);
-                    break;
-                }
+        if state.link.is_some() || state.ended {
+            return (None, false, None);
+        }
+        let will = match state.will_at {
+            Some(at) if at <= now => {
+                state.will_at = None;
+                state.will.take()
             }
-        }
-        drop(state);
-        self.wake.notify_one();
-        outcome
-    }
-
-    /// Whether a publisher would have to wait now. Starts the grace time if so.
-    pub(crate) fn holds_back(&self, config: &MqttConfig, now: UnixMillis) -> bool {
-        let mut state = self.state.lock();
-        state.link.is_some() && state.is_full(config) && !state.is_lagging(config, now)
-    }
-
-    /// Queues retained messages for a new subscription, each with the quality to send it with.
-    pub(crate) fn queue_retained(&self, messages: Vec<(Arc<Stored>, Qos)>) {
-        if messages.is_empty() {
-            return;
-        }
-        let mut state = self.state.lock();
-        for (message, qos) in messages {
-            state.enqueue(Queued {
-                message,
-                qos,
-                retain: true,
-                number: 0,
-            });
-        }
-        drop(state);
-        self.wake.notify_one();
-    }
-
-    /// Retained messages that still wait in the queue.
-    pub(crate) fn retained_waiting(&self) -> usize {
-        self.state.lock().queue_retained
-    }
-
-    /// Appends to the output of this link; false when the link is no longer the session's.
-    pub(crate) fn write(&self, link: u64, encode: impl FnOnce(&mut Vec<u8>, Version)) -> bool {
-        let mut state = self.state.lock();
-        let Some(version) = state
-            .link
-            .as_ref()
-            .filter(|l| l.number == link)
-            .map(|l| l.version)
-        else {
-            return false;
+            _ => None,
         };
-        let before = state.out.len();
-        encode(&mut state.out, version);
-        state.acknowledgement_bytes += state.out.len() - before;
-        drop(state);
-        self.wake.notify_one();
-        true
-    }
-
-    /// Bytes of acknowledgements and answers that the writer has not taken yet.
-    pub(crate) fn acknowledgement_bytes(&self) -> usize {
-        self.state.lock().acknowledgement_bytes
-    }
-
-    /// Swaps the waiting output into `spare`, which must be empty, after filling it up from the
-    /// queue. Returns how many PUBLISH packets came from the queue.
-    pub(crate) fn take_output(
-        &self,
-        link: u64,
-        config: &MqttConfig,
-        spare: &mut Vec<u8>,
-    ) -> (Output, u64) {
-        let mut state = self.state.lock();
-        if !state.is_link(link) {
-            return (Output::Gone, 0);
+        let life = std::time::Duration::from_secs(u64::from(state.expiry_s));
+        let expires = (state.expiry_s != u32::MAX).then(|| state.last_seen + life);
+        if expires.is_some_and(|at| at <= now) {
+            return (will, true, None);
         }
-        let sent = state.fill(config);
-        if state.out.is_empty() {
-            state.lagging &= !state.queue.is_empty();
-            return (Output::Idle, sent);
-        }
-        std::mem::swap(&mut state.out, spare);
-        state.acknowledgement_bytes = 0;
-        if state.waiting_bytes() < bytes_max(config) / 2 {
-            state.full_since = None;
-        }
-        drop(state);
-        self.room.notify_waiters();
-        (Output::Bytes, sent)
-    }
-
-    /// The client acknowledged a QoS 1 message; an unknown identifier is ignored.
-    pub(crate) fn acknowledged(&self, store: &Store, id: u16) {
-        let mut state = self.state.lock();
-        let Some(at) = state.inflight.iter().position(|i| i.id == id) else {
-            return;
+        let again = match (expires, state.will_at) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
         };
-        let Some(done) = state.inflight.remove(at) else {
-            return;
-        };
-        state.resend_at -= usize::from(at < state.resend_at);
-        if !done.queued.retain {
-            state.queue_bytes -= done.queued.message.bytes();
-        }
-        if done.queued.number != 0 {
-            let change = Change::Delivered {
-                session: self.key,
-                number: done.queued.number,
-            };
-            // Without it the message comes again after a restart, which QoS 1 allows.
-            if let Err(error) = store.put(change) {
-                tracing::debug!(client = %self.client_id, %error, "acknowledgement not journaled");
-            }
-        }
-        let more = !state.queue.is_empty();
-        drop(state);
-        if more {
-            self.wake.notify_one();
-        }
-        self.room.notify_waiters();
+        (will, false, again)
     }
 
-    /// Whether a QoS 2 packet identifier of the client is taken.
-    pub(crate) fn exactly_once_taken(&self, id: u16) -> bool {
-        self.state.lock().exactly_once.contains(&id)
+    /// Whether it has a link.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.state.lock().is_connected()
     }
 
-    /// Takes a QoS 2 packet identifier: the message was handed on.
-    pub(crate) fn take_exactly_once(&self, store: &Store, id: u16) -> Result<(), JournalError> {
+    /// Whether it is another user's.
+    pub(crate) fn is_foreign(&self, user: Option<&str>) -> bool {
+        let owner = self.owner.lock();
+        owner.as_deref().is_some_and(|owner| user != Some(owner))
+    }
+
+    /// Makes it the user's.
+    pub(crate) fn own(&self, user: Option<&str>) {
+        *self.owner.lock() = user.map(Box::from);
+    }
+
+    /// Seconds that it outlives its link.
+    pub(crate) fn expiry_s(&self) -> u32 {
+        self.state.lock().expiry_s
+    }
+
+    /// Gives the link another pass, after its client logged in again.
+    pub(crate) fn renew_pass(&self, link: u64, pass: &Arc<dyn Pass>) {
         let mut state = self.state.lock();
-        if self.persistent {
-            store.put(Change::ExactlyOnceTaken {
-                session: self.key,
-                id,
-            })?;
+        if let Some(own) = state.link.as_mut().filter(|l| l.number == link) {
+            own.pass = pass.clone();
         }
-        state.exactly_once.insert(id);
-        Ok(())
     }
 
-    /// Releases a QoS 2 packet identifier (PUBREL).
-    pub(crate) fn release_exactly_once(&self, store: &Store, id: u16) -> Result<(), JournalError> {
-        let mut state = self.state.lock();
-        if state.exactly_once.contains(&id) {
-            if self.persistent {
-                store.put(Change::ExactlyOnceReleased {
-                    session: self.key,
-                    id,
-                })?;
-            }
-            state.exactly_once.remove(&id);
-        }
-        Ok(())
-    }
-
-    /// Notes a subscription; false when the client has as many as it may.
+    /// Notes a subscription; `None` when the client has as many as it may, else whether it is new.
     pub(crate) fn subscribe(
         &self,
         config: &MqttConfig,
         store: &Store,
         filter: &TopicFilter,
-        qos: Qos,
-    ) -> Result<bool, JournalError> {
+        subscription: Subscription,
+    ) -> Result<Option<bool>, JournalError> {
         let mut state = self.state.lock();
-        let known = state.subscriptions.contains_key(filter);
-        if !known && state.subscriptions.len() >= config.subscriptions_per_client_max {
-            return Ok(false);
+        let known = state.subscriptions.get(filter).copied();
+        if known.is_none() && state.subscriptions.len() >= config.subscriptions_per_client_max {
+            return Ok(None);
         }
-        if self.persistent && state.subscriptions.get(filter) != Some(&qos) {
+        if self.persistent && known != Some(subscription) {
             store.put(Change::Subscribed {
                 session: self.key,
-                qos,
+                subscription,
                 filter,
             })?;
         }
-        state.subscriptions.insert(filter.clone(), qos);
-        Ok(true)
+        state.subscriptions.insert(filter.clone(), subscription);
+        Ok(Some(known.is_none()))
     }
 
     /// Forgets a subscription; false when there was none.
@@ -396,19 +403,10 @@ impl Session {
     }
 
     /// Its filters.
-    pub(crate) fn subscriptions(&self) -> Vec<(TopicFilter, Qos)> {
-        self.state
-            .lock()
-            .subscriptions
-            .iter()
-            .map(|(f, q)| (f.clone(), *q))
-            .collect()
-    }
-
-    /// Whether it is away since before `instant`.
-    pub(crate) fn away_since_before(&self, instant: UnixMillis) -> bool {
+    pub(crate) fn subscriptions(&self) -> Vec<(TopicFilter, Subscription)> {
         let state = self.state.lock();
-        state.link.is_none() && state.last_seen < instant
+        let own = state.subscriptions.iter();
+        own.map(|(filter, s)| (filter.clone(), *s)).collect()
     }
 
     /// Puts everything that lives into the journal once more; `visit` appends. The session is
@@ -421,38 +419,47 @@ impl Session {
         if state.ended {
             return Ok(());
         }
-        let (session, last_seen) = (self.key, state.last_seen);
+        let session = self.key;
         visit(Change::Session {
             session,
-            last_seen,
+            last_seen: state.link.is_none().then_some(state.last_seen),
+            expiry_s: state.expiry_s,
             client_id: &self.client_id,
         })?;
-        for (filter, qos) in &state.subscriptions {
+        for (filter, subscription) in &state.subscriptions {
             visit(Change::Subscribed {
                 session,
-                qos: *qos,
+                subscription: *subscription,
                 filter,
             })?;
         }
         for id in &state.exactly_once {
             visit(Change::ExactlyOnceTaken { session, id: *id })?;
         }
-        let queued = state.inflight.iter().map(|i| &i.queued).chain(&state.queue);
-        for queued in queued.filter(|q| q.number != 0) {
-            let (number, retain, message) = (queued.number, queued.retain, &*queued.message);
-            visit(Change::Queued {
+        for own in state.inflight.iter().filter(|i| i.queued.number != 0) {
+            let number = own.queued.number;
+            visit(own.queued.change(session))?;
+            let id = own.id;
+            visit(Change::Sent {
                 session,
                 number,
-                retain,
-                message,
+                id,
             })?;
+            if own.received {
+                visit(Change::Received { session, number })?;
+            }
+        }
+        for queued in state.queue.iter().filter(|q| q.number != 0) {
+            visit(queued.change(session))?;
         }
         Ok(())
     }
 
     pub(crate) fn stats(&self) -> ClientStats {
         let state = self.state.lock();
+        let link = state.link.as_ref();
         ClientStats {
+            user: link.and_then(|link| link.pass.user().map(str::to_owned)),
             client_id: self.client_id.to_string(),
             connected: state.link.is_some(),
             persistent: self.persistent,
@@ -464,80 +471,26 @@ impl Session {
             dropped_total: state.dropped,
         }
     }
+}
 
-    /// `Ok(true)`: taken or dropped; `Ok(false)`: wait.
-    fn deliver_one(
-        &self,
-        state: &mut MutexGuard<'_, Outbox>,
-        terms: &mut Terms<'_>,
-        message: &Message<'_>,
-        qos: Qos,
-        stored: &mut Option<Arc<Stored>>,
-    ) -> Result<bool, JournalError> {
-        if state.link.is_some() && state.is_full(terms.config) {
-            let lagging = state.is_lagging(terms.config, terms.now);
-            if !lagging && !terms.force {
-                return Ok(false);
-            }
-            if lagging && qos == Qos::AtMostOnce {
-                state.dropped += 1;
-                terms.dropped += 1;
-                return Ok(true);
-            }
-            if lagging && let Some(link) = state.link.take() {
-                tracing::warn!(client = %self.client_id, "disconnected: too slow for its QoS 1 \
-                    messages");
-                link.cancel.cancel();
-                state.out = Vec::new();
-            }
+impl LinkRef {
+    /// Ends the link; its client is told why if it can be.
+    pub(crate) fn cut_off(&self, reason: ReasonCode) {
+        // The first reason is the one that counts.
+        let _ = self.cut.set(reason);
+        self.cancel.cancel();
+    }
+}
+
+impl Queued {
+    pub(crate) fn change(&self, session: u64) -> Change<'_> {
+        Change::Queued {
+            session,
+            number: self.number,
+            qos: self.qos,
+            retain: self.retain,
+            identifiers: &self.grant.identifiers,
+            message: &self.message,
         }
-        if state.link.is_none() {
-            if qos == Qos::AtMostOnce || !self.persistent {
-                return Ok(true);
-            }
-            if state.is_full(terms.config) {
-                state.dropped += 1;
-                terms.dropped += 1;
-                return Ok(true);
-            }
-        }
-        if qos == Qos::AtMostOnce && state.queue_retained == 0 {
-            let version = state.link.as_ref().map_or(Version::V311, |l| l.version);
-            let out = &mut state.out;
-            codec::publish(
-                out,
-                version,
-                message.topic,
-                message.payload,
-                qos,
-                false,
-                false,
-                0,
-            );
-            state.sent += 1;
-            terms.sent += 1;
-            return Ok(true);
-        }
-        let stored = stored.get_or_insert_with(|| Stored::of(message)).clone();
-        let mut number = 0;
-        if qos != Qos::AtMostOnce && self.persistent {
-            number = terms.store.next_number();
-            let (session, message) = (self.key, &*stored);
-            terms.store.put(Change::Queued {
-                session,
-                number,
-                retain: false,
-                message,
-            })?;
-            terms.journaled = true;
-        }
-        state.enqueue(Queued {
-            message: stored,
-            qos,
-            retain: false,
-            number,
-        });
-        terms.sent += state.fill(terms.config);
-        Ok(true)
     }
 }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::limits::{BACKLOG_BATCH, BACKLOG_BYTES_MAX, BACKLOG_MESSAGES_MAX};
 use crate::message::{Delivery, Message, MessageSink};
-use crate::store::Stored;
+use crate::stored::Stored;
 
 /// One in-process subscription.
 pub(crate) struct SinkSlot {

@@ -32,6 +32,16 @@ pub struct ServerStats {
     pub subscriptions: u64,
     /// How often a publisher was held back for a sink or a client.
     pub held_total: u64,
+    /// Sessions that ended because their clients were away for too long.
+    pub sessions_expired_total: u64,
+    /// PUBLISH packets that were acknowledged with a failure and went to nobody.
+    pub refused_total: u64,
+    /// Connections that ended before their CONNECT: TLS or WebSocket failed, or took too long.
+    pub handshakes_failed_total: u64,
+    /// Connections that came, the failed ones included.
+    pub connections_total: u64,
+    /// The most connections at one time.
+    pub clients_maximum: u64,
     /// Milliseconds since the server was opened.
     pub uptime_ms: u64,
 }
@@ -42,17 +52,19 @@ pub struct ServerStats {
 pub struct ClientStats {
     /// The client's id.
     pub client_id: String,
+    /// The user that it is; none when it is nobody in particular.
+    pub user: Option<String>,
     /// Whether a link is open.
     pub connected: bool,
     /// Whether the session is kept when the link ends.
     pub persistent: bool,
     /// Its filters.
     pub subscriptions: u64,
-    /// QoS 1 messages (and retained ones) waiting for it.
+    /// Messages of QoS 1 and 2 (and retained ones) waiting for it.
     pub queued: u64,
     /// Bytes waiting for it.
     pub queued_bytes: u64,
-    /// QoS 1 messages sent and not acknowledged.
+    /// Messages of QoS 1 and 2 sent and not acknowledged to the end.
     pub inflight: u64,
     /// Messages sent to it.
     pub sent_total: u64,
@@ -71,6 +83,9 @@ pub(crate) struct Counters {
     pub(crate) bytes_received: Counter,
     pub(crate) bytes_sent: Counter,
     pub(crate) held: Counter,
+    pub(crate) expired: Counter,
+    pub(crate) refused: Counter,
+    pub(crate) handshakes_failed: Counter,
 }
 
 /// A number that only grows, readable here and exported as a metric.
@@ -95,6 +110,9 @@ impl Counters {
             bytes_received: counter(metrics::counter!("thalweg_mqtt_received_bytes_total")),
             bytes_sent: counter(metrics::counter!("thalweg_mqtt_sent_bytes_total")),
             held: counter(metrics::counter!("thalweg_mqtt_publishers_held_total")),
+            expired: counter(metrics::counter!("thalweg_mqtt_sessions_expired_total")),
+            handshakes_failed: counter(metrics::counter!("thalweg_mqtt_handshakes_failed_total")),
+            refused: counter(metrics::counter!("thalweg_mqtt_messages_refused_total")),
         }
     }
 }

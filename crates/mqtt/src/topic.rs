@@ -41,6 +41,9 @@ pub enum TopicError {
     /// A wildcard beside other characters, or `#` before the end.
     #[error("'{0}' misplaces a wildcard: '+' fills a whole level, '#' the whole last one")]
     MisplacedWildcard(String),
+    /// A shared subscription without a group or without a filter.
+    #[error("'{0}' is no shared subscription: write $share/GROUP/FILTER")]
+    Share(String),
 }
 
 impl TopicName {
@@ -73,6 +76,13 @@ impl TopicFilter {
         }
     }
 
+    /// Parts a shared subscription, `$share/group/filter`, into group and filter; `None` for any
+    /// other filter.
+    pub(crate) fn shared(&self) -> Option<(&str, TopicFilter)> {
+        let (group, inner) = self.0.strip_prefix(SHARE)?.split_once('/')?;
+        Some((group, TopicFilter(Arc::from(inner))))
+    }
+
     /// The part before the first wildcard: every topic that matches starts with it, but for the
     /// `/` that `a/#` does not need to match `a`.
     pub(crate) fn literal_prefix(&self) -> &str {
@@ -102,6 +112,16 @@ impl FromStr for TopicFilter {
 
     fn from_str(text: &str) -> Result<Self, TopicError> {
         check_text(text)?;
+        if let Some(shared) = text.strip_prefix(SHARE) {
+            // 5.0 section 4.8.2: a group of at least one character, and a filter of its own.
+            let parts = shared.split_once('/');
+            let fits = |(group, inner): (&str, &str)| {
+                !group.is_empty() && !inner.is_empty() && !group.contains(['+', '#'])
+            };
+            if !parts.is_some_and(fits) {
+                return Err(TopicError::Share(text.to_owned()));
+            }
+        }
         let levels = text.bytes().filter(|b| *b == b'/').count() + 1;
         for (index, level) in text.split('/').enumerate() {
             let last = index + 1 == levels;
@@ -152,8 +172,11 @@ fn check_text(text: &str) -> Result<(), TopicError> {
     Ok(())
 }
 
+/// What a shared subscription begins with.
+const SHARE: &str = "$share/";
+
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[track_caller]
@@ -169,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_match_as_section_4_7_says() {
+    pub(crate) fn filters_match_as_section_4_7_says() {
         for (filter, topic, expected) in [
             ("sport/tennis/player1/#", "sport/tennis/player1", true),
             (
@@ -202,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn misplaced_wildcards_are_refused() {
+    pub(crate) fn misplaced_wildcards_are_refused() {
         for bad in [
             "sport/tennis#",
             "sport/tennis/#/ranking",
@@ -211,6 +234,10 @@ mod tests {
             "#/",
             "",
             "a\0",
+            "$share/g",
+            "$share//a",
+            "$share/g/",
+            "$share/+/a",
         ] {
             assert!(bad.parse::<TopicFilter>().is_err(), "{bad:?} was taken");
         }

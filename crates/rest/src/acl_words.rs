@@ -89,6 +89,7 @@ impl AclWords {
             host: self.host.clone(),
             operation,
             permission: word(&self.permission)?,
+            only_kafkas: false,
         })
     }
 

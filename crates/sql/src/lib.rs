@@ -22,6 +22,7 @@ mod error;
 mod limits;
 mod migration;
 mod place;
+mod secret_url;
 mod sqlite;
 mod statement;
 #[cfg(any(test, feature = "test-servers"))]
@@ -33,5 +34,6 @@ pub use error::SqlError;
 pub use limits::ROWS_PER_STATEMENT_MAX;
 pub use migration::{Migration, Schema};
 pub use place::{Place, without_password};
+pub use secret_url::SecretUrl;
 pub use sqlite::{Options, Sqlite, SqliteTransaction};
 pub use statement::{Conflict, Insert, Row, Statement, Value};

@@ -11,6 +11,7 @@ mod endpoints;
 mod folder;
 mod forward;
 mod http;
+mod mqtt_role;
 mod telemetry;
 mod up;
 

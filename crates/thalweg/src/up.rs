@@ -27,6 +27,7 @@ use crate::endpoints::{DEFAULT_FOLDER, Endpoints};
 use crate::folder::DataFolder;
 use crate::forward;
 use crate::http::{self, Ports, Process};
+use crate::mqtt_role::{MqttListeners, MqttRole, further_listeners, listen_key};
 use crate::telemetry;
 
 /// Runs the roles in one process; everything they keep lies under one folder.
@@ -120,7 +121,8 @@ async fn serve(
         endpoints: endpoints.clone(),
         started: Instant::now(),
         metrics,
-        mqtt: parts.mqtt.clone(),
+        mqtt: parts.mqtt.as_ref().map(|role| role.server.clone()),
+        bridges: parts.mqtt.as_ref().map(|role| role.bridges.clone()),
         fleet: parts.fleet.clone(),
         fusion: parts.fusion.as_ref().map(|node| node.fusion().clone()),
         streams: parts.streams.clone(),
@@ -171,7 +173,7 @@ struct Listeners {
     streams_local: Option<TcpListener>,
     rest: Option<TcpListener>,
     schemas: Option<TcpListener>,
-    mqtt: Option<TcpListener>,
+    mqtt: MqttListeners,
     management: TcpListener,
     endpoints: Endpoints,
 }
@@ -220,17 +222,43 @@ impl Listeners {
                 &mut endpoints,
             )
             .await?,
-            mqtt: optional(
-                guard(Role::Mqtt),
-                "mqtt",
-                &config.mqtt.listen,
-                &mut endpoints,
-            )
-            .await?,
+            mqtt: mqtt_listeners(config, guard(Role::Mqtt), &mut endpoints).await?,
             management: management(config, roles, &mut endpoints).await?,
             endpoints,
         })
     }
+}
+
+/// The ports of the MQTT role.
+async fn mqtt_listeners(
+    config: &Config,
+    (wanted, allow_remote): (bool, bool),
+    endpoints: &mut Endpoints,
+) -> Result<MqttListeners, Failure> {
+    let mqtt = &config.mqtt;
+    let tcp = optional((wanted, allow_remote), "mqtt", &mqtt.listen, endpoints).await?;
+    let mut further = Vec::new();
+    for (name, address, is_tls) in further_listeners(mqtt) {
+        let known = allow_remote || mqtt.knows_every_client(is_tls);
+        let wanted = wanted && address.is_some();
+        further.push(
+            optional(
+                (wanted, known),
+                name,
+                address.unwrap_or_default(),
+                endpoints,
+            )
+            .await?,
+        );
+    }
+    let mut further = further.into_iter();
+    let mut next = || further.next().flatten();
+    Ok(MqttListeners {
+        tcp,
+        tls: next(),
+        ws: next(),
+        wss: next(),
+    })
 }
 
 /// The port of health, metrics and the roles' management APIs, whatever the roles; agents find the
@@ -271,6 +299,7 @@ async fn listen(
     let key = match role {
         "streams.local" => "streams.local_listen".to_owned(),
         MANAGEMENT => "fleet.listen".to_owned(),
+        role if listen_key(role).is_some() => listen_key(role).unwrap_or_default().to_owned(),
         role => format!("{role}.listen"),
     };
     let parsed: SocketAddr = address.parse().map_err(|_| {
@@ -310,7 +339,7 @@ struct Parts {
     security: Option<Arc<streams::kafka::Security>>,
     store: Option<Arc<dyn EventStore>>,
     registry: Option<Arc<rest::SchemaRegistry>>,
-    mqtt: Option<mqtt::Server>,
+    mqtt: Option<MqttRole>,
     fusion: Option<Arc<fusion::deploy::Node>>,
     fleet: Option<Arc<fleet::Fleet>>,
     imports: Option<Arc<imports::Imports>>,
@@ -411,15 +440,24 @@ impl Parts {
             None => store.clone(),
         };
         let mqtt = if runs(Role::Mqtt) {
-            let (dir, config, clock) = (folder.join("mqtt"), config.mqtt.clone(), clock.clone());
-            Some(
-                blocking(move || mqtt::Server::open(&dir, config, clock))
-                    .await?
-                    .map_err(cannot_open("the MQTT server"))?,
-            )
+            let of_listener = security.as_ref().and_then(|s| s.access.clone());
+            let known = of_listener.or(management.as_ref().map(|(access, _)| access.clone()));
+            let access = match known {
+                Some(access) => access,
+                None => {
+                    let dir = folder.join("access");
+                    let opened = blocking(move || access::Access::open(&dir)).await?;
+                    Arc::new(opened.map_err(cannot_open("users and ACLs"))?)
+                }
+            };
+            let jwts = ports.jwts.clone();
+            let (dir, config, clock) = (folder.to_owned(), config.mqtt.clone(), clock.clone());
+            let open = move || MqttRole::open(&dir, &config, access, jwts, &clock);
+            Some(blocking(open).await??)
         } else {
             None
         };
+        let server = mqtt.as_ref().map(|role| role.server.clone());
         let fleet = if runs(Role::Fleet) {
             let dir = folder.join("fleet");
             let settings = fleet::FleetConfig {
@@ -456,12 +494,12 @@ impl Parts {
                     &dir,
                     config.fusion.clone(),
                     as_service(store, "statements"),
-                    mqtt.clone(),
+                    server.clone(),
                     clock.clone(),
                 );
                 let opened = opened.await.map_err(cannot_open("the statements"))?;
                 let marks = folder.join("fusion-desired.json");
-                let node = fusion::deploy::Node::open(opened, mqtt.clone(), &marks);
+                let node = fusion::deploy::Node::open(opened, server, &marks);
                 fusion = Some(node.map_err(cannot_open("the statements"))?);
             }
             if runs(Role::Imports) {
@@ -519,18 +557,21 @@ impl Parts {
         }
         let of_listener = self.security.as_ref().and_then(|of| of.access.as_ref());
         let of_port = self.management.as_ref().map(|(access, _)| access);
-        if let Some(access) = of_listener.or(of_port) {
+        let of_mqtt = self.mqtt.as_ref().and_then(|mqtt| mqtt.access.as_ref());
+        if let Some(access) = of_listener.or(of_port).or(of_mqtt) {
             management = management.merge(rest::access_management(access.clone()));
         } else if self.cluster.is_some() {
             management = management.merge(rest::access_elsewhere());
         }
-        if let (Some(listener), Some(mqtt)) = (listeners.mqtt, &self.mqtt) {
-            let (mqtt, shutdown) = (mqtt.clone(), shutdown.clone());
-            tasks.spawn(async move { mqtt.serve(listener, shutdown).await });
+        if let Some(mqtt) = &self.mqtt {
+            mqtt.serve(listeners.mqtt, tasks, shutdown);
+            management = management.merge(mqtt.routes());
         }
         let kafka_tls = self.security.as_ref().and_then(|s| s.tls.clone());
-        if kafka_tls.is_some() || self.ports.has_files() {
-            let reload = reload_on_hangup(kafka_tls, self.ports.clone(), shutdown.clone());
+        let mqtt_tls = self.mqtt.as_ref().and_then(|mqtt| mqtt.tls.clone());
+        let listeners_tls: Vec<_> = kafka_tls.into_iter().chain(mqtt_tls).collect();
+        if !listeners_tls.is_empty() || self.ports.has_files() {
+            let reload = reload_on_hangup(listeners_tls, self.ports.clone(), shutdown.clone());
             tasks.spawn(reload);
         }
         if let Some(jwts) = &self.ports.jwts {
@@ -773,7 +814,7 @@ async fn management_of(
 
 /// Reads certificates and keys again whenever the process gets SIGHUP.
 async fn reload_on_hangup(
-    kafka: Option<Arc<access::Tls>>,
+    listeners: Vec<Arc<access::Tls>>,
     ports: Arc<Ports>,
     shutdown: CancellationToken,
 ) {
@@ -790,10 +831,13 @@ async fn reload_on_hangup(
             () = shutdown.cancelled() => return,
             _ = hangup.recv() => {}
         }
-        let (kafka, ports) = (kafka.clone(), ports.clone());
+        let (listeners, ports) = (listeners.clone(), ports.clone());
         let reload = move || {
-            let of_kafka = kafka.map_or(Ok(()), |tls| tls.reload());
-            ports.reload().and(of_kafka)
+            // All are read, whichever fails.
+            let reloaded: Vec<_> = listeners.iter().map(|tls| tls.reload()).collect();
+            ports
+                .reload()
+                .and(reloaded.into_iter().collect::<Result<(), _>>())
         };
         match tokio::task::spawn_blocking(reload).await {
             Ok(Ok(())) => tracing::info!("certificates were read again"),
@@ -858,6 +902,9 @@ fn announce(
             "rest" => format!("{rest}://{address:<15} Kafka REST proxy"),
             "schemas" => format!("{schemas}://{address:<15} schema registry"),
             "mqtt" => format!("{address:<22} MQTT"),
+            "mqtt.tls" => format!("{address:<22} MQTT over TLS"),
+            "mqtt.ws" => format!("ws://{address:<17} MQTT over WebSocket"),
+            "mqtt.wss" => format!("wss://{address:<16} MQTT over WebSocket and TLS"),
             "fleet" => format!("{fleet}://{address:<15} C2 for agents"),
             _ => format!("{fleet}://{address:<15} console, management API, /metrics, /health"),
         };

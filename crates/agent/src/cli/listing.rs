@@ -2,14 +2,14 @@
 
 use super::print;
 use crate::AgentError;
-use crate::processors::{Dynamic, Input, PROCESSORS, ProcessorKind, PropertyKind};
+use crate::processors::{self, Dynamic, Input, ProcessorKind, PropertyKind};
 use crate::services::{SERVICES, ServiceKind};
 
 /// Prints all of them, or the one of this name.
 pub(super) fn list(name: Option<&str>) -> Result<(), AgentError> {
     let is_wanted = |known: &str| name.is_none_or(|name| known == name);
     let mut out = String::new();
-    for kind in PROCESSORS.iter().filter(|kind| is_wanted(kind.name)) {
+    for kind in processors::all().filter(|kind| is_wanted(kind.name)) {
         processor(&mut out, kind);
     }
     for kind in SERVICES.iter().filter(|kind| is_wanted(kind.name)) {
@@ -69,6 +69,13 @@ fn properties(out: &mut String, properties: &[PropertyKind], dynamic: Dynamic) {
     match dynamic {
         Dynamic::None => {}
         Dynamic::Attributes => out.push_str("    any other name: an attribute to set\n"),
+        Dynamic::Named { prefix, meaning } => {
+            let names = match prefix {
+                "" => "any other name".to_owned(),
+                prefix => format!("{prefix}..."),
+            };
+            out.push_str(&format!("    {names}: {meaning}\n"));
+        }
         Dynamic::Relationships | Dynamic::RelationshipsIf { .. } => {
             out.push_str("    any other name: a relationship with its condition\n");
         }

@@ -20,6 +20,7 @@
 //! refused with its file and line, and so is a value that cannot be; all at once.
 
 mod files;
+mod key;
 mod options;
 mod table;
 

@@ -1,7 +1,7 @@
 //! Every key, in the order in which people should read them.
 
-use super::{Effect, Key};
-use crate::processors::{PropertyKind, Shape};
+use super::Key;
+use super::key::{duration, every, flag, kind, number, secret, size, text};
 
 /// Every key of a properties file; each is honoured, or it is said why not.
 pub const KEYS: &[Key] = &[
@@ -341,10 +341,16 @@ pub const KEYS: &[Key] = &[
         "Port on which site-to-site peers reach the ports of the root group; 0 listens on none.",
         "0",
     ),
+    number(
+        "nifi.remote.input.http.port",
+        "site_to_site.http_port",
+        "Port on which peers reach them over HTTP; 0 listens on none.",
+        "0",
+    ),
     flag(
         "nifi.remote.input.secure",
         "security.remote_input_secure",
-        "Whether that port speaks TLS with the agent's own certificate; with a CA certificate \
+        "Whether these ports speak TLS with the agent's own certificate; with a CA certificate \
          peers must show theirs.",
         "false",
     ),
@@ -629,6 +635,13 @@ pub const KEYS: &[Key] = &[
         "nifi.log.",
         "Where log lines go and which; also in minifi-log.properties.",
     ),
+    // Extensions.
+    text(
+        "nifi.extensions.directory",
+        "extensions.directory",
+        "Folder of extensions, each in a folder of its own with an extension.json; they are \
+         programs that the agent runs.",
+    ),
     // What C++ has of its own.
     every("nifi.extension.path", "Libraries of MiNiFi C++.").ignored(NO_EXTENSIONS),
     every("nifi.python.", "Python processors.").ignored(NO_EXTENSIONS),
@@ -639,89 +652,6 @@ pub const KEYS: &[Key] = &[
     every("nifi.https.", "TLS by an old name.")
         .refused_always("use nifi.security.client.*, whose names are the same otherwise"),
 ];
-
-const fn kind(name: &'static str, about: &'static str) -> PropertyKind {
-    PropertyKind::new(name, about)
-}
-
-const fn text(name: &'static str, toml: &'static str, about: &'static str) -> Key {
-    Key::new(kind(name, about), toml)
-}
-
-const fn secret(name: &'static str, toml: &'static str, about: &'static str) -> Key {
-    Key::new(kind(name, about).sensitive(), toml)
-}
-
-const fn flag(
-    name: &'static str,
-    toml: &'static str,
-    about: &'static str,
-    default: &'static str,
-) -> Key {
-    Key::new(kind(name, about).default(default).shape(Shape::Flag), toml)
-}
-
-const fn number(
-    name: &'static str,
-    toml: &'static str,
-    about: &'static str,
-    default: &'static str,
-) -> Key {
-    let kind = kind(name, about).default(default).shape(Shape::Integer(0));
-    Key::new(kind, toml)
-}
-
-const fn duration(
-    name: &'static str,
-    toml: &'static str,
-    about: &'static str,
-    default: &'static str,
-) -> Key {
-    let kind = kind(name, about).default(default).shape(Shape::Duration);
-    Key::new(kind, toml)
-}
-
-const fn size(
-    name: &'static str,
-    toml: &'static str,
-    about: &'static str,
-    default: &'static str,
-) -> Key {
-    Key::new(kind(name, about).default(default).shape(Shape::Size), toml)
-}
-
-/// All keys that begin so.
-const fn every(prefix: &'static str, about: &'static str) -> Key {
-    let mut key = Key::new(kind(prefix, about), "");
-    key.is_prefix = true;
-    key
-}
-
-impl Key {
-    const fn new(kind: PropertyKind, toml: &'static str) -> Key {
-        Key {
-            kind,
-            toml,
-            effect: Effect::Honoured,
-            is_prefix: false,
-        }
-    }
-
-    const fn ignored(mut self, why: &'static str) -> Key {
-        self.effect = Effect::Ignored(why);
-        self
-    }
-
-    const fn refused(mut self, value: &'static str, instead: &'static str) -> Key {
-        self.effect = Effect::Refused(Some(value), instead);
-        self
-    }
-
-    const fn refused_always(mut self, instead: &'static str) -> Key {
-        self.effect = Effect::Refused(None, instead);
-        self
-    }
-}
 
 const TOGETHER: &str =
     "everything of a session is committed together, in the FlowFile repository's folder";

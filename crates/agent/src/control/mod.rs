@@ -93,6 +93,9 @@ impl Control {
         loop {
             let beat = self.beat().await;
             self.is_heard = beat.is_ok();
+            if let Some(trial) = &self.told.trial {
+                trial.is_up(self.is_heard);
+            }
             let then = match beat {
                 Ok(then) => {
                     if failures > 0 {

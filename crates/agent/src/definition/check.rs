@@ -234,6 +234,9 @@ pub(super) fn check_properties(
                         known.join(", ")
                     ))
                 }
+                Dynamic::Named { prefix, .. } if !name.starts_with(prefix) => Err(format!(
+                    "{kind} has no such property; further ones begin with {prefix}"
+                )),
                 _ if name.is_empty() => Err("a property needs a name".to_owned()),
                 _ => crate::expression::Expression::parse(value)
                     .map(drop)

@@ -115,7 +115,7 @@ enum Start {
 struct Call {
     function: &'static Function,
     arguments: Vec<Node>,
-    pattern: Option<regex::Regex>,
+    pattern: Option<crate::patterns::Pattern>,
 }
 
 /// Several values, the functions applied to each, and how they become one.
@@ -124,7 +124,7 @@ struct Several {
     source: functions::Source,
     arguments: Vec<Node>,
     /// The arguments that are patterns, where they are literals.
-    patterns: Vec<Option<regex::Regex>>,
+    patterns: Vec<Option<crate::patterns::Pattern>>,
     each: Vec<Call>,
     end: functions::End,
     delimiter: Option<Node>,

@@ -3,7 +3,7 @@
 use super::functions::{self, End, Function, Kind, Subject};
 use super::{Call, Chain, ExpressionError, Node, Part, Several, Start, Value};
 use crate::limits::EXPRESSION_DEPTH_MAX;
-use crate::patterns;
+use crate::patterns::Pattern;
 
 /// Parses a text with `${…}` in it.
 pub(super) fn parse(text: &str) -> Result<Vec<Part>, ExpressionError> {
@@ -110,7 +110,7 @@ impl Parser<'_> {
         for argument in &arguments {
             compiled.push(match (source.kind, argument) {
                 (Kind::Patterns, Node::Literal(Value::Text(text))) => {
-                    Some(patterns::whole_text(text).map_err(|why| self.error(&why))?)
+                    Some(Pattern::whole(text).map_err(|why| self.error(&why))?)
                 }
                 _ => None,
             });

@@ -1,6 +1,8 @@
 //! The life of an agent: what it is made of, how it starts, what ends it.
 
 mod settings;
+#[cfg(test)]
+mod tests;
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -17,17 +19,19 @@ use tokio::sync::Notify;
 use self::settings::Plan;
 use crate::AgentError;
 use crate::assets::Assets;
-use crate::bulletins::Bulletins;
+use crate::bulletins::{Bulletins, Level, Source};
 use crate::cli::RunArgs;
 use crate::configuration::Configuration;
 use crate::control::{Control, ControlConfig, Means};
 use crate::engine::{Failure, Ground};
+use crate::extensions;
 use crate::host;
+use crate::limits::CHANGE_TRIAL_WAIT;
 use crate::local::{Served, Server};
 use crate::logs::Logs;
 use crate::metrics::Publisher;
 use crate::parameters::Outside;
-use crate::properties::Told;
+use crate::properties::{Told, Trial};
 use crate::repository::{Repository, RepositoryLimits, RepositoryOptions};
 use crate::s2s::Ports;
 use crate::service::Service;
@@ -51,24 +55,51 @@ struct Beside {
     restart: Arc<Notify>,
 }
 
-/// Runs an agent until it is stopped.
+/// Runs an agent until it is stopped. When changed settings on trial keep it from that, they are
+/// taken back and it starts anew.
 pub(crate) fn run(args: &RunArgs, logs: &Logs) -> Result<Ended, AgentError> {
     let dir = args.folder();
     create(&dir)?;
     let (configuration, told) = settings::settle(args, &dir, logs)?;
-    let plan = Plan::of(args, &dir, &configuration)?;
+    let trial = told.trial.clone();
+    let outcome = run_with(args, logs, &dir, configuration, told);
+    match (outcome, trial) {
+        (Err(error), Some(trial)) if trial.withdraw()? => {
+            tracing::error!("{}: {}", settings::WITHDRAWN, base::report(&error));
+            Ok(Ended::Restarts)
+        }
+        (Ok(ended), Some(trial)) => {
+            trial.is_put_off();
+            Ok(ended)
+        }
+        (outcome, _) => outcome,
+    }
+}
+
+fn run_with(
+    args: &RunArgs,
+    logs: &Logs,
+    dir: &Path,
+    configuration: Configuration,
+    told: Arc<Told>,
+) -> Result<Ended, AgentError> {
+    let plan = Plan::of(args, dir, &configuration)?;
     if let Some(config) = &plan.logs {
         logs.configure(config)?;
     }
     for note in &configuration.notes {
         tracing::info!("{note}");
     }
+    if let Some(folder) = configuration.path(EXTENSIONS_DIRECTORY) {
+        let count = extensions::load(&folder)?;
+        tracing::info!(count, folder = %folder.display(), "processors of extensions");
+    }
     let runtime = runtime()?;
     let folder = configuration
         .path(REPOSITORY_DIRECTORY)
         .unwrap_or_else(|| dir.join("repository"));
     let options = RepositoryOptions {
-        limits: limits(&dir),
+        limits: limits(dir),
         ..configuration.repository()?
     };
     let repository = Repository::open(Arc::new(RealDisk), &folder, options)?;
@@ -78,7 +109,7 @@ pub(crate) fn run(args: &RunArgs, logs: &Logs) -> Result<Ended, AgentError> {
     let failure = Arc::new(Failure::default());
     let ports = Ports::default();
     // Peers are served as long as it is here.
-    let _site_to_site = site_to_site(&configuration, &ports)?;
+    let _site_to_site = site_to_site(&configuration, &ports, runtime.handle())?;
     let ground = Ground {
         repository: Arc::clone(&repository),
         bulletins: Arc::new(Bulletins::default()),
@@ -92,10 +123,22 @@ pub(crate) fn run(args: &RunArgs, logs: &Logs) -> Result<Ended, AgentError> {
             key: configuration.key(),
         },
     };
-    let supervisor = Arc::new(Supervisor::new(ground, &dir, plan.times));
+    if told.is_withdrawn {
+        let agent = Source {
+            id: "agent",
+            name: "agent",
+            group_id: "",
+        };
+        let now = ground.clock.now();
+        ground
+            .bulletins
+            .post(now, Level::Error, agent, settings::WITHDRAWN);
+    }
+    let supervisor = Arc::new(Supervisor::new(ground, dir, plan.times));
     if let Err(error) = supervisor.start(plan.flow_file.as_deref()) {
-        // With a control plane there is a way to a better flow.
-        if control.is_none() {
+        // With a control plane there is a way to a better flow, unless it was its change of settings
+        // that keeps this one from running.
+        if control.is_none() || told.trial.is_some() {
             return Err(error);
         }
         tracing::error!("{}", base::report(&error));
@@ -113,17 +156,31 @@ pub(crate) fn run(args: &RunArgs, logs: &Logs) -> Result<Ended, AgentError> {
     closed.map(|()| ended)
 }
 
-/// The listener for site-to-site peers, where one is wanted.
+/// Listeners for site-to-site peers, raw and over HTTP, where they are wanted.
+type Listeners = (Option<crate::s2s::Server>, Option<crate::s2s::HttpServer>);
+
 fn site_to_site(
     configuration: &Configuration,
     ports: &Ports,
-) -> Result<Option<crate::s2s::Server>, AgentError> {
-    let port = configuration.get(SITE_TO_SITE_PORT).unwrap_or_default();
-    let no_port = || AgentError::Setting(format!("{SITE_TO_SITE_PORT}: '{port}' is no port"));
-    let port = match port.as_str() {
-        "" | "0" => return Ok(None),
-        port => port.parse::<u16>().map_err(|_| no_port())?,
+    runtime: &tokio::runtime::Handle,
+) -> Result<Listeners, AgentError> {
+    let port_of = |key: &str| {
+        let port = configuration.get(key).unwrap_or_default();
+        match port.as_str() {
+            "" | "0" => Ok(None),
+            text => text
+                .parse::<u16>()
+                .map(Some)
+                .map_err(|_| AgentError::Setting(format!("{key}: '{port}' is no port"))),
+        }
     };
+    let (raw, http) = (
+        port_of(SITE_TO_SITE_PORT)?,
+        port_of(SITE_TO_SITE_HTTP_PORT)?,
+    );
+    if raw.is_none() && http.is_none() {
+        return Ok((None, None));
+    }
     let tls = match configuration.get(SITE_TO_SITE_SECURE).as_deref() {
         Some("true") => {
             let files = SslFiles {
@@ -144,13 +201,25 @@ fn site_to_site(
         }
         _ => None,
     };
-    let server = crate::s2s::Server::start(port, tls, ports.clone());
-    let server = server.map_err(|source| AgentError::System {
+    let failed = |source| AgentError::System {
         action: "listen for site-to-site peers",
         source,
-    })?;
-    tracing::info!(address = %server.address(), "listening for site-to-site peers");
-    Ok(Some(server))
+    };
+    let raw_server = raw
+        .map(|port| crate::s2s::Server::start(port, tls.clone(), ports.clone()))
+        .transpose()
+        .map_err(failed)?;
+    let http_server = http
+        .map(|port| crate::s2s::HttpServer::start(runtime, port, tls, ports.clone(), raw))
+        .transpose()
+        .map_err(failed)?;
+    if let Some(server) = &raw_server {
+        tracing::info!(address = %server.address(), "listening for site-to-site peers");
+    }
+    if let Some(server) = &http_server {
+        tracing::info!(address = %server.address(), "listening for site-to-site peers over HTTP");
+    }
+    Ok((raw_server, http_server))
 }
 
 /// Lives until a signal, a failure or a restart, and ends the flow.
@@ -227,6 +296,11 @@ impl Beside {
             // The flow matters more than looking at it.
             Err(error) => tracing::warn!("no status: {}", base::report(&error)),
         }
+        if let Some(trial) = told.trial.clone() {
+            // Without a control plane nothing is to be reached.
+            trial.is_up(control.is_none());
+            tasks.push(tokio::spawn(prove(trial, Arc::clone(&restart))));
+        }
         if let Some(config) = control {
             tracing::info!(
                 url = config.heartbeat_url,
@@ -263,6 +337,19 @@ impl Beside {
         for task in self.tasks {
             task.abort();
         }
+    }
+}
+
+/// Takes changed settings back by which the control plane is out of reach for too long.
+async fn prove(trial: Arc<Trial>, restart: Arc<Notify>) {
+    tokio::time::sleep(CHANGE_TRIAL_WAIT).await;
+    match trial.withdraw() {
+        Ok(true) => {
+            tracing::error!("{}", settings::WITHDRAWN);
+            restart.notify_one();
+        }
+        Ok(false) => {}
+        Err(error) => tracing::error!("{}", base::report(&error)),
     }
 }
 
@@ -312,8 +399,10 @@ fn runtime() -> Result<Runtime, AgentError> {
 
 /// Where site-to-site peers call, and whether by TLS.
 const SITE_TO_SITE_PORT: &str = "nifi.remote.input.socket.port";
+const SITE_TO_SITE_HTTP_PORT: &str = "nifi.remote.input.http.port";
 const SITE_TO_SITE_SECURE: &str = "nifi.remote.input.secure";
 
+const EXTENSIONS_DIRECTORY: &str = "nifi.extensions.directory";
 const REPOSITORY_DIRECTORY: &str = "nifi.flowfile.repository.directory.default";
 
 /// Threads for flow updates, answers and name lookups; they end when idle.

@@ -52,25 +52,31 @@ impl Plan {
 }
 
 /// The operator's settings with those of the control plane over them, and both as they are told.
-/// If the agent could not start with the latter, it starts without them.
+/// If the agent could not start with a change of the latter, it starts without that.
 pub(super) fn settle(
     args: &RunArgs,
     dir: &Path,
     logs: &Logs,
 ) -> Result<(Configuration, Arc<Told>), AgentError> {
-    let overlay = properties::overlay(dir)?;
-    let (configuration, overlay) = match checked(args, dir, &overlay) {
-        Ok(configuration) => (configuration, overlay),
-        Err(error) if !overlay.is_empty() => {
-            // If it is the operator's own that are wrong, that is said.
-            let configuration = checked(args, dir, &Overlay::new())?;
-            let error = base::report(&error);
-            tracing::error!(error, "settings of the control plane are withdrawn");
-            properties::withdraw(dir)?;
-            (configuration, Overlay::new())
-        }
-        Err(error) => return Err(error),
+    let mut beginning = properties::begin(dir)?;
+    let configuration = match checked(args, dir, &beginning.overlay) {
+        Ok(configuration) => configuration,
+        Err(error) => match beginning.trial.take() {
+            Some(trial) => {
+                tracing::error!(error = base::report(&error), "changed settings cannot be");
+                trial.withdraw()?;
+                beginning = properties::begin(dir)?;
+                beginning.is_withdrawn = true;
+                // If it is the operator's own that are wrong, that is said.
+                checked(args, dir, &beginning.overlay)?
+            }
+            None => return Err(error),
+        },
     };
+    if beginning.is_withdrawn {
+        tracing::error!("{WITHDRAWN}");
+    }
+    let overlay = beginning.overlay;
     let mut sources = configuration.files.clone();
     sources.extend(properties::lasting(dir));
     let (args, folder) = (args.clone(), dir.to_owned());
@@ -85,6 +91,8 @@ pub(super) fn settle(
             all.extend(changes.clone());
             checked(&args, &folder, &all).map(drop)
         })),
+        trial: beginning.trial.map(Arc::new),
+        is_withdrawn: beginning.is_withdrawn,
     };
     Ok((configuration, Arc::new(told)))
 }
@@ -126,6 +134,10 @@ pub(super) fn identifier(
     repository.save_state(IDENTIFIER_STATE, fresh.clone().into())?;
     Ok(fresh)
 }
+
+/// What is said of a change that was taken back.
+pub(super) const WITHDRAWN: &str = "the control plane's last change of settings was taken back: \
+                                    the agent did not come up with it, or did not reach the control plane";
 
 const FLOW_FILE: &str = "nifi.flow.configuration.file";
 const ASSET_DIRECTORY: &str = "nifi.asset.directory";

@@ -209,6 +209,46 @@ impl Progress {
     }
 }
 
+/// Writes a body of [`PieceBody::channel`] from outside of the runtime.
+pub(crate) struct PieceWriter {
+    pieces: mpsc::Sender<io::Result<Bytes>>,
+    buffer: Vec<u8>,
+}
+
+impl PieceWriter {
+    pub(crate) fn new(pieces: mpsc::Sender<io::Result<Bytes>>) -> Self {
+        PieceWriter {
+            pieces,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Breaks the body off; whether that was heard.
+    pub(crate) fn break_off(&mut self) -> bool {
+        let broken = Err(io::ErrorKind::BrokenPipe.into());
+        self.pieces.try_send(broken).is_ok()
+    }
+}
+
+impl io::Write for PieceWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= PIECE_BYTES {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let piece = Bytes::from(std::mem::take(&mut self.buffer));
+        let sent = self.pieces.blocking_send(Ok(piece));
+        sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
+    }
+}
+
 fn proxy(settings: &ProxyConfiguration) -> Result<Option<reqwest::Proxy>, String> {
     let Some(url) = settings.url() else {
         return Ok(None);

@@ -5,13 +5,15 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
@@ -85,6 +87,89 @@ pub(crate) fn answer(status: u16, text: impl Into<bytes::Bytes>) -> Response<Pie
     *answer.status_mut() =
         hyper::StatusCode::from_u16(status).unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
     answer
+}
+
+/// The next piece of a body; trailers are left out.
+pub(crate) async fn piece(body: &mut Incoming) -> Option<Result<Bytes, hyper::Error>> {
+    loop {
+        let frame = std::future::poll_fn(|cx| std::pin::Pin::new(&mut *body).poll_frame(cx));
+        match frame.await? {
+            Ok(frame) => {
+                if let Ok(bytes) = frame.into_data() {
+                    return Some(Ok(bytes));
+                }
+            }
+            Err(error) => return Some(Err(error)),
+        }
+    }
+}
+
+/// Hands on a body of at most `bytes_max` until it ends or nobody takes it; an empty piece is the end.
+pub(crate) async fn pump(
+    mut body: Incoming,
+    feed: mpsc::Sender<io::Result<Bytes>>,
+    bytes_max: u64,
+) {
+    let mut total = 0;
+    while let Some(read) = piece(&mut body).await {
+        let read = match read {
+            Ok(bytes) if bytes.is_empty() => continue,
+            Ok(bytes) => {
+                total += bytes.len() as u64;
+                match total > bytes_max {
+                    true => Err(io::Error::other("the body is too large")),
+                    false => Ok(bytes),
+                }
+            }
+            Err(error) => Err(io::Error::other(error)),
+        };
+        let is_last = read.is_err();
+        if feed.send(read).await.is_err() || is_last {
+            return;
+        }
+    }
+    if feed.send(Ok(Bytes::new())).await.is_err() {
+        tracing::debug!("a body was not waited for");
+    }
+}
+
+/// What [`pump`] hands on, to be read outside of the runtime.
+pub(crate) struct PieceReader {
+    pieces: mpsc::Receiver<io::Result<Bytes>>,
+    piece: Bytes,
+    is_over: bool,
+}
+
+impl PieceReader {
+    pub(crate) fn new(pieces: mpsc::Receiver<io::Result<Bytes>>) -> Self {
+        PieceReader {
+            pieces,
+            piece: Bytes::new(),
+            is_over: false,
+        }
+    }
+
+    /// Waits for what comes next; false at the end.
+    pub(crate) fn has_more(&mut self) -> io::Result<bool> {
+        if self.piece.is_empty() && !self.is_over {
+            // A feed that only stops is a connection that broke.
+            let next = self.pieces.blocking_recv();
+            self.piece = next.unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()))?;
+            self.is_over = self.piece.is_empty();
+        }
+        Ok(!self.is_over)
+    }
+}
+
+impl io::Read for PieceReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() || !self.has_more()? {
+            return Ok(0);
+        }
+        let len = buffer.len().min(self.piece.len());
+        buffer[..len].copy_from_slice(&self.piece.split_to(len));
+        Ok(len)
+    }
 }
 
 async fn accept(

@@ -79,6 +79,12 @@ fn describe(out: &mut String, kind: &ProcessorKind) {
         Dynamic::None => {}
         Dynamic::Attributes => out.push_str("\nFurther properties are attributes.\n"),
         Dynamic::Relationships => out.push_str("\nFurther properties are relationships.\n"),
+        Dynamic::Named { prefix, meaning } => {
+            let _ = match prefix {
+                "" => writeln!(out, "\nA further property is {meaning}."),
+                prefix => writeln!(out, "\n`{prefix}…` is {meaning}."),
+            };
+        }
         Dynamic::RelationshipsIf {
             property, single, ..
         } => {

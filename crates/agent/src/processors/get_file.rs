@@ -21,7 +21,7 @@ use super::files::{
 };
 use super::{
     AttributeKind, Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind,
-    PropertyKind, RelationshipKind, Settings, Shape,
+    PropertyKind, RelationshipKind, Settings, Shape, joined,
 };
 use crate::bulletins::Level;
 use crate::engine::Context;
@@ -57,32 +57,17 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
     make: |settings| GetFile::new(settings).map(|made| Box::new(made) as _),
 };
 
-const PROPERTIES: [PropertyKind; 11] = {
-    let [
-        recurse,
-        hidden,
-        age_min,
-        age_max,
-        size_min,
-        size_max,
-        filter,
-    ] = FOLDER_PROPERTIES;
+const PROPERTIES: [PropertyKind; 11] = joined(
     [
         PropertyKind::new("Input Directory", "The folder to take files from.")
             .required()
             .expressions(Expressions::Once),
-        recurse,
         PropertyKind::new(
             "Keep Source File",
             "Whether files stay where they are; then they are taken again each time.",
         )
         .default("false")
         .shape(Shape::Flag),
-        age_min,
-        age_max,
-        size_min,
-        size_max,
-        hidden,
         PropertyKind::new(
             "Polling Interval",
             "Shortest time between two readings of the folder.",
@@ -95,9 +80,9 @@ const PROPERTIES: [PropertyKind; 11] = {
         )
         .default("10")
         .shape(Shape::Integer(0)),
-        filter,
-    ]
-};
+    ],
+    FOLDER_PROPERTIES,
+);
 
 struct GetFile {
     directory: PathBuf,

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use super::files::{Entry, FOLDER_PROPERTIES, Filter};
 use super::{
     AttributeKind, Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind,
-    PropertyKind, RelationshipKind, Settings,
+    PropertyKind, RelationshipKind, Settings, joined,
 };
 use crate::bulletins::Level;
 use crate::engine::Context;
@@ -68,34 +68,19 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
     make: |settings| ListFile::new(settings).map(|made| Box::new(made) as _),
 };
 
-const PROPERTIES: [PropertyKind; 9] = {
-    let [
-        recurse,
-        hidden,
-        age_min,
-        age_max,
-        size_min,
-        size_max,
-        filter,
-    ] = FOLDER_PROPERTIES;
+const PROPERTIES: [PropertyKind; 9] = joined(
     [
         PropertyKind::new("Input Directory", "The folder to tell of.")
             .required()
             .expressions(Expressions::Once),
-        recurse,
-        filter,
         PropertyKind::new(
             "Path Filter",
             "A regular expression; of folders in the folder, only those whose whole path below it \
              matches are told of.",
         ),
-        age_min,
-        age_max,
-        size_min,
-        size_max,
-        hidden,
-    ]
-};
+    ],
+    FOLDER_PROPERTIES,
+);
 
 struct ListFile {
     directory: PathBuf,

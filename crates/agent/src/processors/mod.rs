@@ -17,6 +17,7 @@ mod evaluate_json_path;
 mod execute_process;
 mod extract_text;
 mod fetch_file;
+mod fetch_modbus_tcp;
 mod files;
 mod flow_file_stream;
 mod fragments;
@@ -59,6 +60,8 @@ mod split_content;
 mod split_json;
 mod split_record;
 mod split_text;
+#[cfg(feature = "sql")]
+mod sql;
 mod tail_file;
 mod unpack_content;
 mod update_attribute;
@@ -106,7 +109,7 @@ pub struct ProcessorKind {
 }
 
 /// What a property is.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct PropertyKind {
     /// As flows write it.
     pub name: &'static str,
@@ -163,6 +166,13 @@ pub enum Dynamic {
     Attributes,
     /// Each is a relationship with its condition.
     Relationships,
+    /// Each is a setting whose name begins with `prefix`; others are mistakes.
+    Named {
+        /// What names begin with.
+        prefix: &'static str,
+        /// What such a setting is, for people.
+        meaning: &'static str,
+    },
     /// Each is a relationship with its condition when `property` has the value `value`; with any
     /// other value each is a condition for the one relationship `single`.
     RelationshipsIf {
@@ -262,7 +272,7 @@ pub enum ProcessorError {
     Repository(#[from] crate::AgentError),
 }
 
-/// Every processor, in the order in which they are listed.
+/// Every processor that is built in, in the order in which they are listed.
 pub const PROCESSORS: &[&ProcessorKind] = &[
     &tail_file::KIND,
     &get_file::KIND,
@@ -307,6 +317,13 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &get_tcp::KIND,
     &put_tcp::KIND,
     &put_udp::KIND,
+    &fetch_modbus_tcp::KIND,
+    #[cfg(feature = "sql")]
+    &sql::EXECUTE,
+    #[cfg(feature = "sql")]
+    &sql::QUERY_TABLE,
+    #[cfg(feature = "sql")]
+    &sql::PUT,
     &s3::PUT,
     &s3::LIST,
     &s3::FETCH,
@@ -337,9 +354,18 @@ pub const FUNNEL_KIND: ProcessorKind = ProcessorKind {
     make: |_| Ok(Box::new(Funnel)),
 };
 
-/// The processor of this name.
+/// The processor of this name, built in or of an extension.
 pub fn find(name: &str) -> Option<&'static ProcessorKind> {
-    PROCESSORS.iter().copied().find(|kind| kind.name == name)
+    all().find(|kind| kind.name == name)
+}
+
+/// Every processor, those of extensions last.
+pub fn all() -> impl Iterator<Item = &'static ProcessorKind> {
+    let external = crate::extensions::loaded().iter();
+    PROCESSORS
+        .iter()
+        .copied()
+        .chain(external.map(|external| external.kind))
 }
 
 impl ProcessorKind {
@@ -349,7 +375,7 @@ impl ProcessorKind {
         let own = self.relationships.iter().map(|r| r.name.to_owned());
         let mut names: Vec<String> = own.collect();
         let are_relationships = match self.dynamic {
-            Dynamic::None | Dynamic::Attributes => return names,
+            Dynamic::None | Dynamic::Attributes | Dynamic::Named { .. } => return names,
             Dynamic::Relationships => true,
             Dynamic::RelationshipsIf {
                 property,
@@ -371,6 +397,25 @@ impl ProcessorKind {
         }
         names
     }
+}
+
+/// A list of properties and another one behind it; `ALL` is how many that are.
+pub(crate) const fn joined<const FIRST: usize, const MORE: usize, const ALL: usize>(
+    first: [PropertyKind; FIRST],
+    more: [PropertyKind; MORE],
+) -> [PropertyKind; ALL] {
+    assert!(FIRST + MORE == ALL, "that are not so many properties");
+    let mut all = [first[0]; ALL];
+    let mut at = 1;
+    while at < ALL {
+        all[at] = if at < FIRST {
+            first[at]
+        } else {
+            more[at - FIRST]
+        };
+        at += 1;
+    }
+    all
 }
 
 impl Dynamic {

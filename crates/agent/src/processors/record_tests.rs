@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use crate::testing::{Out, Rig};
 
-/// A rig with every kind of reader and writer: `json`, `csv` and `xml`, and `lines` to write.
+/// A rig with every kind of reader and writer: `json`, `csv`, `xml` and `avro`, and `lines` to
+/// write.
 fn rig(kind: &str, properties: &[(&str, &str)]) -> Rig {
     Rig::try_new(kind, properties, services()).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -17,6 +18,8 @@ fn services() -> Value {
         service("lines out", "JsonRecordSetWriter", json!({ "Output Grouping": "One Line Per Object" })),
         service("csv in", "CSVReader", json!({})),
         service("csv out", "CSVRecordSetWriter", json!({ "Value Separator": ";" })),
+        service("avro in", "AvroReader", json!({})),
+        service("avro out", "AvroRecordSetWriter", json!({ "Compression Format": "SNAPPY" })),
         service("xml in", "XMLReader", json!({ "Expect Records as Array": "true" })),
         service("xml out", "XMLRecordSetWriter", json!({
             "Name of Root Tag": "all",
@@ -57,6 +60,46 @@ fn records_are_converted_between_all_formats() {
             }
         }
     }
+}
+
+/// The records of `content`, through a processor `kind` between Avro and `writer`.
+fn through(kind: &str, more: &[(&str, &str)], reader: &str, writer: &str, content: &[u8]) -> Out {
+    let own = [("Record Reader", reader), ("Record Writer", writer)];
+    let mut rig = rig(kind, &[&own[..], more].concat());
+    rig.put(&[], content);
+    rig.run();
+    rig.one(if kind == "QueryRecord" {
+        "q"
+    } else {
+        "success"
+    })
+}
+
+#[test]
+fn avro_is_converted_and_queried_like_any_other_format() {
+    let file = through("ConvertRecord", &[], "csv in", "avro out", CSV.as_bytes());
+    assert!(file.content.starts_with(b"Obj\x01"));
+    assert_eq!(file.attribute("mime.type"), "application/avro-binary");
+    let back = through("ConvertRecord", &[], "avro in", "lines out", &file.content);
+    let lines = "{\"id\":1,\"name\":\"pump\"}\n{\"id\":2,\"name\":\"valve, red\"}\n";
+    assert_eq!(back.text(), lines);
+    let sql = [("q", "SELECT count(*) AS n, max(id) AS m FROM FLOWFILE")];
+    let answer = through("QueryRecord", &sql, "avro in", "avro out", &file.content);
+    let answer = through(
+        "ConvertRecord",
+        &[],
+        "avro in",
+        "lines out",
+        &answer.content,
+    );
+    assert_eq!(answer.text(), "{\"n\":2,\"m\":2}\n");
+    let own = [("Record Reader", "avro in"), ("Record Writer", "json out")];
+    let mut rig = rig("ConvertRecord", &own);
+    rig.put(&[], "Object");
+    rig.run();
+    let refused = rig.one("failure");
+    let why = refused.attribute("record.error.message");
+    assert!(why.contains("no Avro file"), "{why}");
 }
 
 #[test]

@@ -149,6 +149,11 @@ impl<'a> Settings<'a> {
         Ok(found)
     }
 
+    /// The name of the processor's kind; a service has none here.
+    pub(crate) fn processor_kind(&self) -> Option<&'static str> {
+        self.processor.map(|processor| processor.kind.name)
+    }
+
     /// The names of the processor's relationships, by their index; a service has none.
     pub fn relationships(&self) -> Vec<String> {
         self.processor

@@ -1,10 +1,11 @@
-//! Records as JSON, CSV and XML: readers and writers that hold one record at a time, and the
+//! Records as JSON, CSV, XML and Avro: readers and writers that hold one record at a time, and the
 //! controller services that flows configure them by.
 //!
-//! A record is named values in order; there are no schemas. What a format says of types is kept:
+//! A record is named values in order; only Avro has schemas. What a format says of types is kept:
 //! JSON's kinds are as they are, texts of CSV and XML that write numbers, true or false become
 //! these unless the reader is told to leave them texts.
 
+mod avro;
 mod csv;
 mod infer;
 mod json;
@@ -22,8 +23,8 @@ use crate::json::Fields;
 
 pub(crate) use query::Query;
 pub(crate) use services::{
-    CSV_READER, CSV_WRITER, JSON_READER, JSON_WRITER, READER_ROLE, WRITER_ROLE, XML_READER,
-    XML_WRITER,
+    AVRO_READER, AVRO_WRITER, CSV_READER, CSV_WRITER, JSON_READER, JSON_WRITER, READER_ROLE,
+    WRITER_ROLE, XML_READER, XML_WRITER,
 };
 
 /// Reads records one after the other.
@@ -74,6 +75,14 @@ impl Readers {
 }
 
 impl Writers {
+    /// Those of JSON: a list of objects, indented where `is_pretty`.
+    pub(crate) fn json(is_pretty: bool) -> Self {
+        Writers(Box::new(json::JsonWriters {
+            by_lines: false,
+            is_pretty,
+        }))
+    }
+
     /// Writes records to `output`.
     pub(crate) fn create<'w>(&self, output: impl Write + 'w) -> Box<dyn RecordWriter + 'w> {
         self.0.create(Box::new(output))
@@ -84,6 +93,55 @@ impl Writers {
         self.0.mime_type()
     }
 }
+
+/// Reads bytes as records of one format, for the fuzz targets: an answer or an error, and no more.
+pub(crate) fn read_anything(kind: u8, bytes: &[u8]) {
+    let readers: Box<dyn Open> = match kind {
+        0 => Box::new(avro::AvroReaders { schema: None }),
+        1 => {
+            let split = bytes.iter().position(|byte| *byte == 0);
+            let (text, datums) = bytes.split_at(split.unwrap_or(bytes.len()));
+            let schema = std::str::from_utf8(text).ok().map(avro::AvroSchema::parse);
+            let Some(Ok(schema)) = schema else {
+                return;
+            };
+            let readers = avro::AvroReaders {
+                schema: Some(std::sync::Arc::new(schema)),
+            };
+            drain(&readers, datums.get(1..).unwrap_or_default());
+            return;
+        }
+        2 => Box::new(json::JsonReaders),
+        3 => Box::new(csv::CsvReaders {
+            separator: b',',
+            quote: Some(b'"'),
+            escape: Some(b'\\'),
+            comment: None,
+            null: None,
+            trims: true,
+            has_header: true,
+            infers: true,
+        }),
+        _ => Box::new(xml::XmlReaders {
+            content_field: "value".to_owned(),
+            attribute_prefix: Some(String::new()),
+            is_wrapped: true,
+        }),
+    };
+    drain(readers.as_ref(), bytes);
+}
+
+fn drain(readers: &dyn Open, bytes: &[u8]) {
+    let mut reader = readers.open(Box::new(bytes));
+    for _ in 0..RECORDS_FUZZED_MAX {
+        if !matches!(reader.next(), Ok(Some(_))) {
+            return;
+        }
+    }
+}
+
+/// Records that one input of a fuzz target is read to.
+const RECORDS_FUZZED_MAX: usize = 1_000;
 
 impl RecordError {
     fn format(reason: impl fmt::Display) -> Self {

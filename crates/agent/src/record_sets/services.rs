@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::avro::{AvroReaders, AvroSchema, AvroWriters, Packing};
 use super::csv::{CsvReaders, CsvWriters};
 use super::json::{JsonReaders, JsonWriters};
 use super::xml::{ArrayTags, XmlReaders, XmlWriters};
@@ -243,6 +244,89 @@ pub(crate) const XML_WRITER: ServiceKind = ServiceKind {
     },
 };
 
+pub(crate) const AVRO_READER: ServiceKind = ServiceKind {
+    name: "AvroReader",
+    provides: READER_ROLE,
+    description: "Reads records of Avro: object container files with blocks that are plain, \
+                  deflate, snappy, zstandard or bzip2, or datums of a given schema one after the \
+                  other. Bytes become texts of one character for each; dates and times stay \
+                  numbers; decimals are numbers, or texts where these would not be exact.",
+    properties: &[
+        PropertyKind::new(
+            "Schema Access Strategy",
+            "Whether content is files that bring their schema, or datums of the Schema Text.",
+        )
+        .default("embedded-avro-schema")
+        .allowed(&["embedded-avro-schema", "schema-text-property"]),
+        SCHEMA_TEXT,
+    ],
+    dynamic: Dynamic::None,
+    make: |settings| {
+        let schema = schema(settings)?;
+        let is_given = settings.needed("Schema Access Strategy")? == "schema-text-property";
+        Ok(reader(AvroReaders {
+            schema: match (is_given, schema) {
+                (false, _) => None,
+                (true, None) => return Err(format!("{} is needed", SCHEMA_TEXT.name)),
+                (true, given) => given,
+            },
+        }))
+    },
+};
+
+pub(crate) const AVRO_WRITER: ServiceKind = ServiceKind {
+    name: "AvroRecordSetWriter",
+    provides: WRITER_ROLE,
+    description: "Writes records as an Avro object container file, or as datums one after the \
+                  other. Without a schema one is found from the first thousand records, all of \
+                  its fields nullable; later records are of it or are refused.",
+    properties: &[
+        PropertyKind::new(
+            "Schema Write Strategy",
+            "Whether there is a file around the records, with its schema, or none.",
+        )
+        .default("avro-embedded")
+        .allowed(&["avro-embedded", "no-schema"]),
+        PropertyKind::new(
+            "Schema Access Strategy",
+            "What is written by: a schema found from the records, or the Schema Text. Fields \
+             that this has not are left out.",
+        )
+        .default("inherit-record-schema")
+        .allowed(&["inherit-record-schema", "schema-text-property"]),
+        SCHEMA_TEXT,
+        PropertyKind::new("Compression Format", "How blocks of a file are packed.")
+            .default("NONE")
+            .allowed(&["NONE", "DEFLATE", "SNAPPY", "ZSTANDARD", "BZIP2"]),
+    ],
+    dynamic: Dynamic::None,
+    make: |settings| {
+        let schema = schema(settings)?;
+        let is_given = settings.needed("Schema Access Strategy")? == "schema-text-property";
+        let is_bare = settings.needed("Schema Write Strategy")? == "no-schema";
+        if (is_given && schema.is_none()) || (is_bare && !is_given) {
+            return Err(format!(
+                "{} is needed, with the Schema Access Strategy schema-text-property",
+                SCHEMA_TEXT.name
+            ));
+        }
+        Ok(writer(AvroWriters {
+            schema: schema.filter(|_| is_given),
+            packing: match settings.needed("Compression Format")?.as_str() {
+                "DEFLATE" => Packing::Deflate,
+                "SNAPPY" => Packing::Snappy,
+                "ZSTANDARD" => Packing::Zstandard,
+                "BZIP2" => Packing::Bzip2,
+                _ => Packing::None,
+            },
+            is_bare,
+        }))
+    },
+};
+
+const SCHEMA_TEXT: PropertyKind =
+    PropertyKind::new("Schema Text", "An Avro schema whose outermost is a record.");
+
 const VALUE_SEPARATOR: PropertyKind = PropertyKind::new(
     "Value Separator",
     "What stands between values; \\t is a tab.",
@@ -255,6 +339,16 @@ fn reader(open: impl Open + 'static) -> Service {
 
 fn writer(create: impl Create + 'static) -> Service {
     Arc::new(Writers(Box::new(create)))
+}
+
+/// The Schema Text, read.
+fn schema(settings: &Settings<'_>) -> Result<Option<Arc<AvroSchema>>, String> {
+    let Some(text) = settings.text(SCHEMA_TEXT.name)? else {
+        return Ok(None);
+    };
+    let schema = AvroSchema::parse(&text);
+    let schema = schema.map_err(|why| format!("{}: {why}", SCHEMA_TEXT.name))?;
+    Ok(Some(Arc::new(schema)))
 }
 
 /// A property that is one ASCII character, or none.

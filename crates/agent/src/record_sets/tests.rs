@@ -8,8 +8,8 @@ use super::xml::{ArrayTags, XmlReaders, XmlWriters};
 use super::{Create, Open, RecordError};
 use crate::json::{Fields, Json};
 
-fn read(readers: &impl Open, input: &str) -> Result<Vec<Fields>, String> {
-    let mut reader = readers.open(Box::new(Trickle(input.as_bytes())));
+pub(super) fn read(readers: &impl Open, input: impl AsRef<[u8]>) -> Result<Vec<Fields>, String> {
+    let mut reader = readers.open(Box::new(Trickle(input.as_ref())));
     let mut all = Vec::new();
     loop {
         match reader.next() {
@@ -33,12 +33,16 @@ impl std::io::Read for Trickle<'_> {
     }
 }
 
-fn read_text(readers: &impl Open, input: &str) -> Result<String, String> {
+pub(super) fn read_text(readers: &impl Open, input: impl AsRef<[u8]>) -> Result<String, String> {
     let records = read(readers, input)?.into_iter().map(Json::Object);
     Ok(Json::List(records.collect()).to_text())
 }
 
 fn written(writers: &impl Create, records: &str) -> Result<String, String> {
+    Ok(String::from_utf8(written_bytes(writers, records)?).unwrap())
+}
+
+pub(super) fn written_bytes(writers: &impl Create, records: &str) -> Result<Vec<u8>, String> {
     let records = read(&JsonReaders, records).unwrap();
     let mut out = Vec::new();
     {
@@ -52,7 +56,7 @@ fn written(writers: &impl Create, records: &str) -> Result<String, String> {
         }
         writer.finish().map_err(refused)?;
     }
-    Ok(String::from_utf8(out).unwrap())
+    Ok(out)
 }
 
 #[test]

@@ -8,14 +8,17 @@
 //! they are durable. When the line breaks between the two, the sender sends again: nothing is
 //! lost, and that one transaction may be there twice.
 //!
-//! Over HTTP the agent is a client only (`processors/site/http.rs`). Leaves out peers of a cluster.
+//! Over HTTP the agent is a client (`processors/site/http.rs`) and a server ([`http`]) too. Leaves
+//! out peers of a cluster.
 
 pub(crate) mod client;
 pub(crate) mod codec;
+pub(crate) mod http;
 pub(crate) mod server;
 pub(crate) mod transaction;
 pub(crate) mod wire;
 
+pub use http::HttpServer;
 pub use server::{Ports, Server};
 
 /// What a client asks for.

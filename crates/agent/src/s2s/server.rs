@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -56,6 +57,8 @@ pub(crate) struct Turn {
 pub(crate) enum Stream {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
+    /// Within the process: a peer that speaks HTTP.
+    Local(UnixStream),
 }
 
 /// A raw listener; dropping it ends it.
@@ -92,6 +95,13 @@ impl Ports {
     /// Makes a port unknown.
     pub(crate) fn close(&self, id: &str) {
         self.0.lock().remove(id);
+    }
+
+    /// All of them, by their names.
+    pub(crate) fn all(&self) -> Vec<Port> {
+        let mut all: Vec<Port> = self.0.lock().values().cloned().collect();
+        all.sort_by(|left, right| left.name.cmp(&right.name));
+        all
     }
 
     /// The port of this id, or of this name.
@@ -256,26 +266,40 @@ fn lend(
     batch: (u64, u64),
     peer: &str,
 ) -> io::Result<Wire<Stream>> {
-    let (back, returned) = sync_channel(1);
-    let turn = Turn {
-        wire,
-        is_packed,
-        batch,
-        peer: peer.to_owned(),
-        back,
-    };
-    match port.turns.try_send(turn) {
-        Ok(()) => {}
-        Err(TrySendError::Full(_)) => return Err(invalid("too many peers wait for the port")),
-        Err(TrySendError::Disconnected(_)) => return Err(invalid("the port is gone")),
-    }
-    port.waker.wake();
+    let returned = port.lend(wire, is_packed, batch, peer)?;
     match returned.recv_timeout(TURN_WAIT) {
         Ok(wire) => Ok(wire),
         // Dropped with the turn: the transaction broke.
         Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => {
             Err(invalid("the transaction did not come to its end"))
         }
+    }
+}
+
+impl Port {
+    /// Lends a connection to the port for one transaction; what is returned gets it back.
+    pub(crate) fn lend(
+        &self,
+        wire: Wire<Stream>,
+        is_packed: bool,
+        batch: (u64, u64),
+        peer: &str,
+    ) -> io::Result<Receiver<Wire<Stream>>> {
+        let (back, returned) = sync_channel(1);
+        let turn = Turn {
+            wire,
+            is_packed,
+            batch,
+            peer: peer.to_owned(),
+            back,
+        };
+        match self.turns.try_send(turn) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => return Err(invalid("too many peers wait for the port")),
+            Err(TrySendError::Disconnected(_)) => return Err(invalid("the port is gone")),
+        }
+        self.waker.wake();
+        Ok(returned)
     }
 }
 
@@ -345,6 +369,7 @@ impl Read for Stream {
         match self {
             Stream::Plain(stream) => stream.read(buffer),
             Stream::Tls(stream) => stream.read(buffer),
+            Stream::Local(stream) => stream.read(buffer),
         }
     }
 }
@@ -354,6 +379,7 @@ impl Write for Stream {
         match self {
             Stream::Plain(stream) => stream.write(bytes),
             Stream::Tls(stream) => stream.write(bytes),
+            Stream::Local(stream) => stream.write(bytes),
         }
     }
 
@@ -361,6 +387,7 @@ impl Write for Stream {
         match self {
             Stream::Plain(stream) => stream.flush(),
             Stream::Tls(stream) => stream.flush(),
+            Stream::Local(stream) => stream.flush(),
         }
     }
 }

@@ -112,7 +112,13 @@ impl<'w, W: Read + Write> Sending<'w, W> {
     }
 
     /// Ends the transaction; after that the receiver has all of it.
-    pub(crate) fn finish(self) -> io::Result<End> {
+    pub(crate) fn finish(mut self) -> io::Result<End> {
+        self.check()?;
+        self.confirm()
+    }
+
+    /// Says that there is no more, and compares the receiver's checksum with ours.
+    pub(crate) fn check(&mut self) -> io::Result<()> {
         write_response(self.wire, Code::Finish, "")?;
         let confirmed = read_response(self.wire)?;
         if confirmed.code != Code::Confirm {
@@ -124,6 +130,11 @@ impl<'w, W: Read + Write> Sending<'w, W> {
             self.wire.flush()?;
             return Err(invalid("the checksums differ"));
         }
+        Ok(())
+    }
+
+    /// Confirms what was checked; after that the receiver has all of it.
+    pub(crate) fn confirm(self) -> io::Result<End> {
         write_response(self.wire, Code::Confirm, "")?;
         let end = read_response(self.wire)?;
         match end.code {

@@ -24,6 +24,8 @@
 //! cannot be made keeps the whole flow from starting.
 
 mod aws_credentials;
+#[cfg(feature = "sql")]
+mod database;
 mod proxy_configuration;
 mod ssl_context;
 mod state_storage;
@@ -41,6 +43,8 @@ use crate::processors::{Dynamic, PropertyKind, Settings, Shape};
 use crate::record_sets;
 
 pub use aws_credentials::AwsCredentials;
+#[cfg(feature = "sql")]
+pub(crate) use database::ROLE as DATABASE_ROLE;
 pub use proxy_configuration::{ProxyConfiguration, ProxyType};
 pub use ssl_context::{ClientAuthentication, SslContext, SslFiles};
 
@@ -68,6 +72,8 @@ pub const SERVICES: &[&ServiceKind] = &[
     &ssl_context::KIND,
     &proxy_configuration::KIND,
     &aws_credentials::KIND,
+    #[cfg(feature = "sql")]
+    &database::ODBC,
     &state_storage::PERSISTENT,
     &state_storage::ROCKS_DB,
     &state_storage::VOLATILE,
@@ -77,6 +83,8 @@ pub const SERVICES: &[&ServiceKind] = &[
     &record_sets::CSV_WRITER,
     &record_sets::XML_READER,
     &record_sets::XML_WRITER,
+    &record_sets::AVRO_READER,
+    &record_sets::AVRO_WRITER,
 ];
 
 /// The services of a running flow, by id.

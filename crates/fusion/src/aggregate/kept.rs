@@ -192,7 +192,13 @@ impl Numbers {
         }
         let count = self.0.len() as f64;
         let mean = self.0.iter().sum::<f64>() / count;
-        Value::float(self.0.iter().map(|number| (number - mean).abs()).sum::<f64>() / count)
+        Value::float(
+            self.0
+                .iter()
+                .map(|number| (number - mean).abs())
+                .sum::<f64>()
+                / count,
+        )
     }
 
     /// Bytes kept.
@@ -255,7 +261,9 @@ impl Listed {
 
     /// The n-th from the front.
     pub fn from_front(&self, index: usize) -> Value<'_> {
-        self.values.get(index).map_or(Value::Null, OwnedValue::as_value)
+        self.values
+            .get(index)
+            .map_or(Value::Null, OwnedValue::as_value)
     }
 
     /// The n-th from the back.
@@ -288,7 +296,9 @@ impl Listed {
     /// Writes the values.
     pub fn encode(&self, out: &mut Encoder) {
         out.count(self.values.len());
-        self.values.iter().for_each(|value| encode_value(value, out));
+        self.values
+            .iter()
+            .for_each(|value| encode_value(value, out));
     }
 
     /// Reads them back.
@@ -323,7 +333,11 @@ impl Ordered {
             return;
         };
         let same = |own: &OwnedValue| rank_order(&own.as_value(), value).is_eq();
-        if let Some(gone) = values.iter().position(same).and_then(|place| values.remove(place)) {
+        if let Some(gone) = values
+            .iter()
+            .position(same)
+            .and_then(|place| values.remove(place))
+        {
             self.text_bytes = self.text_bytes.saturating_sub(gone.text_bytes());
             self.count -= 1;
         }

@@ -23,13 +23,22 @@ enum State {
     Count(u64),
     Sum(Total),
     Avg(Total),
-    Spread { count: u64, mean: f64, squares: f64, is_whole: bool },
+    Spread {
+        count: u64,
+        mean: f64,
+        squares: f64,
+        is_whole: bool,
+    },
     Sorted(Box<Sorted>, bool),
     Numbers(Box<Numbers>, Middle),
     Listed(Box<Listed>, Which),
     Ordered(Box<Ordered>, bool),
     Ever(AggregateFunction, Accumulator),
-    Rate { times: VecDeque<i64>, length_ms: i64, has_left: bool },
+    Rate {
+        times: VecDeque<i64>,
+        length_ms: i64,
+        has_left: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -170,10 +179,12 @@ impl Windowed {
             State::Listed(listed, Which::Nth(nth)) => listed.from_back(*nth),
             State::Ordered(ordered, is_greatest) => ordered.value(*is_greatest),
             State::Ever(_, accumulator) => accumulator.value(),
-            State::Rate { has_left: false, .. } => Value::Null,
-            State::Rate { times, length_ms, .. } => {
-                Value::float(times.len() as f64 * 1_000.0 / *length_ms as f64)
-            }
+            State::Rate {
+                has_left: false, ..
+            } => Value::Null,
+            State::Rate {
+                times, length_ms, ..
+            } => Value::float(times.len() as f64 * 1_000.0 / *length_ms as f64),
         }
     }
 
@@ -188,7 +199,11 @@ impl Windowed {
             State::Rate { times, .. } => times.capacity() * size_of::<i64>(),
             State::Count(_) | State::Sum(_) | State::Avg(_) | State::Spread { .. } => 0,
         };
-        state + self.distinct.as_ref().map_or(0, |distinct| distinct.bytes())
+        state
+            + self
+                .distinct
+                .as_ref()
+                .map_or(0, |distinct| distinct.bytes())
     }
 
     /// Writes the state.
@@ -307,8 +322,10 @@ impl State {
         };
         let keeps_nulls = matches!(
             self,
-            State::Listed(_, Which::FirstValue | Which::LastValue | Which::All | Which::Nth(_))
-                | State::Rate { .. }
+            State::Listed(
+                _,
+                Which::FirstValue | Which::LastValue | Which::All | Which::Nth(_)
+            ) | State::Rate { .. }
                 | State::Ordered(..)
         );
         if value.is_null() && !keeps_nulls {
@@ -374,7 +391,10 @@ impl State {
                         _ => 1_000,
                     };
                     times.push_back(given.now);
-                    while times.front().is_some_and(|time| *time <= given.now - *length_ms) {
+                    while times
+                        .front()
+                        .is_some_and(|time| *time <= given.now - *length_ms)
+                    {
                         times.pop_front();
                         *has_left = true;
                     }

@@ -14,6 +14,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::plan::Source;
 use crate::sinks::OutputForm;
 use crate::statement::{Definition, Language, NewStatement, Origin, Start};
 
@@ -74,7 +75,7 @@ pub fn operation(topic: &str) -> Option<Operation> {
 ///
 /// # Errors
 /// What is wrong with it, and where that may be said.
-pub fn request(payload: &[u8], node: &str) -> Result<Request, (String, Request)> {
+pub fn request(payload: &[u8], node: &str) -> Result<Request, Box<(String, Request)>> {
     let nowhere = || Request {
         is_meant: true,
         ..Request::default()
@@ -86,9 +87,12 @@ pub fn request(payload: &[u8], node: &str) -> Result<Request, (String, Request)>
         });
     }
     let message: Value = serde_json::from_slice(payload)
-        .map_err(|error| (format!("the message is no JSON: {error}"), nowhere()))?;
+        .map_err(|error| Box::new((format!("the message is no JSON: {error}"), nowhere())))?;
     let Value::Object(message) = message else {
-        return Err(("the message is no JSON object".to_owned(), nowhere()));
+        return Err(Box::new((
+            "the message is no JSON object".to_owned(),
+            nowhere(),
+        )));
     };
     let message = lowered(message);
     if message.contains_key("statement") {
@@ -118,7 +122,7 @@ pub fn request(payload: &[u8], node: &str) -> Result<Request, (String, Request)>
         }
         None => {
             let why = "the resource is no statement: write the JSON of one in base64".to_owned();
-            Err((why, request))
+            Err(Box::new((why, request)))
         }
     }
 }
@@ -210,6 +214,7 @@ pub fn asked(
         format: None,
         output: OutputForm::Observations,
         targets,
+        policies: None,
     };
     Ok(Asked {
         new,
@@ -369,8 +374,9 @@ fn made_id(name: &str, text: &str) -> String {
 
 /// The language of a text that does not say: SQL where it is that alone, else the DFM's own, EPL.
 fn language(text: &str) -> Language {
-    let is_epl = crate::epl::compile(text, &crate::epl::Catalog::default()).is_ok();
-    match !is_epl && crate::sql::compile(text).is_ok() {
+    let epl = crate::epl::compile(text, &crate::epl::Catalog::default());
+    let is_surely_epl = epl.is_ok_and(|plan| !matches!(plan.source, Source::Stream(_)));
+    match !is_surely_epl && crate::sql::compile(text).is_ok() {
         true => Language::Sql,
         false => Language::Epl,
     }

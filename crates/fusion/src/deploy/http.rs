@@ -156,7 +156,7 @@ async fn event(node: Shared, Path(topic): Path<String>, body: Bytes) -> Response
 }
 
 async fn run(node: &Node, operation: Operation, body: Option<Bytes>) -> Response {
-    let resource = match body.as_deref().map(|body| dfm::resource(body)) {
+    let resource = match body.as_deref().map(dfm::resource) {
         None => None,
         Some(Ok(resource)) => Some(resource),
         Some(Err(why)) => return answer(node, &Outcome::new(None, 400, why)),

@@ -169,7 +169,10 @@ impl Node {
         };
         let (request, outcome) = match dfm::request(&payload, id) {
             Ok(request) => (request, None),
-            Err((why, request)) => (request, Some(Outcome::new(None, 400, why))),
+            Err(wrong) => {
+                let (why, request) = *wrong;
+                (request, Some(Outcome::new(None, 400, why)))
+            }
         };
         if !request.is_meant {
             return;

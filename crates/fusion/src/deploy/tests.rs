@@ -508,7 +508,11 @@ impl Yard {
     }
 
     async fn node(&self, index: usize, allow_unsigned: bool) -> Arc<Node> {
-        let side = if index % 2 == 0 { "even" } else { "odd" };
+        let side = if index.is_multiple_of(2) {
+            "even"
+        } else {
+            "odd"
+        };
         let mut config = FusionConfig {
             node: NodeConfig {
                 id: format!("node-{index}"),

@@ -99,7 +99,10 @@ impl Machine {
         if query.state.is_event_time() {
             let idle = self.options.idle_ms;
             let waits = idle > 0 && query.state.waiting() > 0;
-            return query.seen.filter(|_| waits).map(|seen| UnixMillis(seen + idle));
+            return query
+                .seen
+                .filter(|_| waits)
+                .map(|seen| UnixMillis(seen + idle));
         }
         if query.state.now().is_none() {
             // Where arrival is the clock, time begins with the statement; records bring their own.
@@ -163,6 +166,8 @@ impl Machine {
 
     fn reads_clock(&self) -> bool {
         let sources = self.plan.sources();
-        !sources.iter().any(|source| matches!(source, Source::Kafka(_)))
+        !sources
+            .iter()
+            .any(|source| matches!(source, Source::Kafka(_)))
     }
 }

@@ -115,7 +115,11 @@ impl Chain {
                     entered += own.new.len();
                     all.old.append(&mut own.old);
                 }
-                let is_in = if views.is_union { entered > 0 } else { entered == several.len() };
+                let is_in = if views.is_union {
+                    entered > 0
+                } else {
+                    entered == several.len()
+                };
                 if is_in {
                     all.new.push(tuple);
                 } else {
@@ -225,9 +229,11 @@ impl Chain {
 
     /// True when a batch is held for its removal only, or something is held.
     pub fn holds_any(&self) -> bool {
-        self.sets
-            .values()
-            .any(|set| set.windows.iter().any(|window| window.len() > 0 || !window.last_batch().is_empty()))
+        self.sets.values().any(|set| {
+            set.windows
+                .iter()
+                .any(|window| window.len() > 0 || !window.last_batch().is_empty())
+        })
     }
 
     /// What a history function finds from an event.

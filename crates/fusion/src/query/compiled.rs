@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::aggregate::Windowed;
 use crate::expression::Expression;
 use crate::plan::{
-    Aggregate, Column, OUTPUT_COUNT_FIRST, OutputEvery, OutputKind, Plan, Query, Shape, Slot, SlotField, Stage,
-    WindowShape,
+    Aggregate, Column, OUTPUT_COUNT_FIRST, OutputEvery, OutputKind, Plan, Query, Shape, Slot,
+    SlotField, Stage, WindowShape,
 };
 use crate::query::layout::Layout;
 use crate::row::prefixes;
@@ -71,9 +71,10 @@ impl Compiled {
                     .collect()
             })
             .collect();
-        let keeps_latest = query.output.as_ref().is_some_and(|output| {
-            matches!(output.kind, OutputKind::All | OutputKind::Snapshot)
-        });
+        let keeps_latest = query
+            .output
+            .as_ref()
+            .is_some_and(|output| matches!(output.kind, OutputKind::All | OutputKind::Snapshot));
         Some(Compiled {
             layout: Layout::new(query),
             prefixes: prefixes(&plan.columns),

@@ -170,7 +170,11 @@ impl Parts {
     pub fn pattern_states(&self) -> usize {
         match self.parts.len() {
             count if count > PARTS_COUNTED_MAX => count,
-            _ => self.parts.values().map(|open| open.part.pattern_states()).sum(),
+            _ => self
+                .parts
+                .values()
+                .map(|open| open.part.pattern_states())
+                .sum(),
         }
     }
 
@@ -221,13 +225,7 @@ impl Parts {
         Some(parts)
     }
 
-    fn give(
-        &mut self,
-        work: &mut Work<'_>,
-        id: u64,
-        inputs: &[usize],
-        source: &Scope<'_>,
-    ) -> bool {
+    fn give(&mut self, work: &mut Work<'_>, id: u64, inputs: &[usize], source: &Scope<'_>) -> bool {
         let Some(open) = self.parts.get_mut(&id) else {
             return false;
         };
@@ -322,12 +320,7 @@ fn next_start(start: &Boundary, now: i64) -> Option<i64> {
     }
 }
 
-fn is_boundary(
-    work: &Work<'_>,
-    boundary: &Boundary,
-    inputs: &[usize],
-    source: &Scope<'_>,
-) -> bool {
+fn is_boundary(work: &Work<'_>, boundary: &Boundary, inputs: &[usize], source: &Scope<'_>) -> bool {
     let Boundary::Event { input, condition } = boundary else {
         return false;
     };

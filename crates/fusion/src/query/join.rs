@@ -61,7 +61,11 @@ fn with(
     let inputs = contents.len();
     let single = std::slice::from_ref(event);
     let of = |input: usize| -> &[Arc<Tuple>] {
-        if input == driver { single } else { &contents[input] }
+        if input == driver {
+            single
+        } else {
+            &contents[input]
+        }
     };
     let mut left: Vec<Parts> = of(0)
         .iter()
@@ -82,7 +86,8 @@ fn with(
             for tuple in of(input) {
                 let mut pair = parts.clone();
                 pair[input] = Captured::One(tuple.clone());
-                if join.on.is_none() || step.passes(join.on.as_ref(), &Row::Parts(pair.clone().into()))
+                if join.on.is_none()
+                    || step.passes(join.on.as_ref(), &Row::Parts(pair.clone().into()))
                 {
                     is_matched = true;
                     joined.push(pair);

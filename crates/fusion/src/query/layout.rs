@@ -160,8 +160,15 @@ impl Layout {
 
     /// The most steps that `prior` goes back over an alias's events.
     pub fn prior_steps(&self, alias: usize) -> usize {
-        let priors = self.aliases.get(alias).map_or(&[][..], |alias| &alias.priors);
-        priors.iter().map(|(steps, _)| *steps as usize).max().unwrap_or(0)
+        let priors = self
+            .aliases
+            .get(alias)
+            .map_or(&[][..], |alias| &alias.priors);
+        priors
+            .iter()
+            .map(|(steps, _)| *steps as usize)
+            .max()
+            .unwrap_or(0)
     }
 
     /// The slots' values of an event that is not kept yet, by an alias; other slots are null.
@@ -193,7 +200,10 @@ impl Layout {
         let Some(alias) = self.aliases.get(alias) else {
             return Box::default();
         };
-        let fields = alias.fields.iter().map(|field| owned(&field_of(field, source)));
+        let fields = alias
+            .fields
+            .iter()
+            .map(|field| owned(&field_of(field, source)));
         let priors = alias.priors.iter().map(|(steps, index)| match steps {
             0 => owned(&field_of(&alias.fields[*index], source)),
             _ => recent(*steps as usize - 1)
@@ -206,49 +216,56 @@ impl Layout {
     /// The slots' values of a row.
     pub fn of_row<'a>(&self, row: &'a Row, around: &Around<'a>, values: &mut Vec<Value<'a>>) {
         values.clear();
-        values.extend(self.places.iter().map(|place| match place {
-            Place::Event { .. } => place.of_row(row),
-            Place::History {
-                input,
-                kind: History::Prior,
-                index,
-                ..
-            } => row.last(*input).map_or(Value::Null, |tuple| value_at(tuple, *index)),
-            Place::History {
-                input,
-                kind,
-                steps,
-                index,
-            } => {
-                let (Some((compiled, chains)), Some(tuple)) = (around.history, row.last(*input))
-                else {
-                    return Value::Null;
-                };
-                let (Some(views), Some(chain)) =
-                    (compiled.query().inputs.get(*input), chains.get(*input))
-                else {
-                    return Value::Null;
-                };
-                let reading = Reading {
-                    layout: self,
-                    alias: *input,
-                };
-                match chain.history(Views::of(views), reading, *kind, *steps, tuple) {
-                    Found::Event(found) => {
-                        found.map_or(Value::Null, |tuple| value_at(tuple, *index))
+        values.extend(self.places.iter().map(|place| {
+            match place {
+                Place::Event { .. } => place.of_row(row),
+                Place::History {
+                    input,
+                    kind: History::Prior,
+                    index,
+                    ..
+                } => row
+                    .last(*input)
+                    .map_or(Value::Null, |tuple| value_at(tuple, *index)),
+                Place::History {
+                    input,
+                    kind,
+                    steps,
+                    index,
+                } => {
+                    let (Some((compiled, chains)), Some(tuple)) =
+                        (around.history, row.last(*input))
+                    else {
+                        return Value::Null;
+                    };
+                    let (Some(views), Some(chain)) =
+                        (compiled.query().inputs.get(*input), chains.get(*input))
+                    else {
+                        return Value::Null;
+                    };
+                    let reading = Reading {
+                        layout: self,
+                        alias: *input,
+                    };
+                    match chain.history(Views::of(views), reading, *kind, *steps, tuple) {
+                        Found::Event(found) => {
+                            found.map_or(Value::Null, |tuple| value_at(tuple, *index))
+                        }
+                        Found::Count(count) => i64::try_from(count).map_or(Value::Null, Value::Int),
                     }
-                    Found::Count(count) => i64::try_from(count).map_or(Value::Null, Value::Int),
                 }
+                Place::ContextKey(key) => around
+                    .keys
+                    .get(*key)
+                    .map_or(Value::Null, OwnedValue::as_value),
+                Place::ContextStart => around
+                    .span
+                    .map_or(Value::Null, |(start, _)| Value::Int(start)),
+                Place::ContextEnd => around
+                    .span
+                    .and_then(|(_, end)| end)
+                    .map_or(Value::Null, Value::Int),
             }
-            Place::ContextKey(key) => around
-                .keys
-                .get(*key)
-                .map_or(Value::Null, OwnedValue::as_value),
-            Place::ContextStart => around.span.map_or(Value::Null, |(start, _)| Value::Int(start)),
-            Place::ContextEnd => around
-                .span
-                .and_then(|(_, end)| end)
-                .map_or(Value::Null, Value::Int),
         }));
     }
 
@@ -275,7 +292,11 @@ impl Alias {
     }
 
     fn prior(&mut self, steps: u32, field: usize) -> usize {
-        if let Some(place) = self.priors.iter().position(|known| *known == (steps, field)) {
+        if let Some(place) = self
+            .priors
+            .iter()
+            .position(|known| *known == (steps, field))
+        {
             return place;
         }
         self.priors.push((steps, field));

@@ -63,7 +63,10 @@ impl Order {
         values: impl Iterator<Item = OwnedValue>,
     ) -> bool {
         let partition = usize::try_from(event.partition).unwrap_or(0);
-        let mark = self.marks.entry((source, partition)).or_insert((time, true));
+        let mark = self
+            .marks
+            .entry((source, partition))
+            .or_insert((time, true));
         *mark = (mark.0.max(time), true);
         let is_late = self.floor.is_some_and(|floor| time < floor);
         if !is_late {
@@ -103,7 +106,10 @@ impl Order {
 
     /// Lets everything that waits pass: nothing more is expected soon.
     pub fn flush(&mut self) {
-        let last = self.waiting.last_key_value().map(|((time, ..), _)| *time + 1);
+        let last = self
+            .waiting
+            .last_key_value()
+            .map(|((time, ..), _)| *time + 1);
         self.floor = self.floor.max(last);
     }
 
@@ -163,7 +169,10 @@ impl Order {
             out.u32(waiting.partition.cast_unsigned());
             out.i64(waiting.timestamp.0);
             out.count(waiting.values.len());
-            waiting.values.iter().for_each(|value| encode_value(value, out));
+            waiting
+                .values
+                .iter()
+                .for_each(|value| encode_value(value, out));
         }
     }
 

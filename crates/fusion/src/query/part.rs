@@ -198,7 +198,9 @@ impl Part {
         let span = self.span.map(|(start, _)| start);
         crate::query::window::encode_time(span, out);
         crate::query::window::encode_time(self.span.and_then(|(_, end)| end), out);
-        self.chains.iter().for_each(|chain| chain.encode(tuples, out));
+        self.chains
+            .iter()
+            .for_each(|chain| chain.encode(tuples, out));
         for recent in &self.recent {
             tuples.tuples(recent.iter(), out);
         }
@@ -296,9 +298,8 @@ impl Part {
                 .iter()
                 .zip(deltas)
                 .map(|(contents, delta)| {
-                    let is_new = |tuple: &Arc<Tuple>| {
-                        delta.new.iter().any(|new| new.number == tuple.number)
-                    };
+                    let is_new =
+                        |tuple: &Arc<Tuple>| delta.new.iter().any(|new| new.number == tuple.number);
                     let left = delta.old.iter().filter(|tuple| !is_new(tuple));
                     let stays = contents.iter().filter(|tuple| !is_new(tuple));
                     left.chain(stays).cloned().collect()
@@ -311,7 +312,9 @@ impl Part {
         }
         let mut seen = HashSet::new();
         for (place, delta) in deltas.iter().enumerate().filter(|(place, _)| leads(*place)) {
-            join::rows(step, joins, &contents, place, &delta.new, &mut seen, &mut new);
+            join::rows(
+                step, joins, &contents, place, &delta.new, &mut seen, &mut new,
+            );
         }
         (new, old)
     }
@@ -326,7 +329,9 @@ impl Part {
                 None => rows,
                 Some(_) => {
                     let step = self.step(work);
-                    rows.into_iter().filter(|row| step.passes(condition, row)).collect()
+                    rows.into_iter()
+                        .filter(|row| step.passes(condition, row))
+                        .collect()
                 }
             }
         };
@@ -390,7 +395,11 @@ impl Part {
                 let told: HashSet<_> = made.iter().filter_map(|row| row.group.clone()).collect();
                 let mut all = Vec::new();
                 self.groups.all(step, &mut all, work.faults);
-                all.retain(|row| row.group.as_ref().is_some_and(|group| !told.contains(group)));
+                all.retain(|row| {
+                    row.group
+                        .as_ref()
+                        .is_some_and(|group| !told.contains(group))
+                });
                 made.append(&mut all);
             }
             _ => {}
@@ -519,7 +528,12 @@ impl Matcher for Env<'_> {
         if let Some(filter) = filter {
             let before = Row::Parts(begin.clone());
             let mut values = Vec::new();
-            layout.of_event(alias.unwrap_or(usize::MAX), source, Some(&before), &mut values);
+            layout.of_event(
+                alias.unwrap_or(usize::MAX),
+                source,
+                Some(&before),
+                &mut values,
+            );
             if filter.truth(&layout.scope(&values)) != Some(true) {
                 return None;
             }
@@ -535,7 +549,8 @@ impl Matcher for Env<'_> {
     }
 
     fn is_true(&self, condition: &Expression, tags: &Bindings) -> bool {
-        self.step().passes(Some(condition), &Row::Parts(tags.clone()))
+        self.step()
+            .passes(Some(condition), &Row::Parts(tags.clone()))
     }
 
     fn key(&self, keys: &[Expression], tags: &Bindings) -> Vec<u8> {
@@ -565,7 +580,11 @@ fn leave(work: &mut Work<'_>, mut made: Vec<Made>) {
             let keys = query.order_by.iter().zip(a.order.iter().zip(&b.order));
             for (key, (a, b)) in keys {
                 let order = crate::aggregate::kept::rank_order(&a.as_value(), &b.as_value());
-                let order = if key.is_descending { order.reverse() } else { order };
+                let order = if key.is_descending {
+                    order.reverse()
+                } else {
+                    order
+                };
                 if order.is_ne() {
                     return order;
                 }

@@ -35,11 +35,18 @@ pub enum State {
     /// Waits for an event.
     Event(Bindings),
     /// The children that were started.
-    Every { begin: Bindings, children: Vec<State>, seen: Vec<(Vec<u8>, Option<i64>)> },
+    Every {
+        begin: Bindings,
+        children: Vec<State>,
+        seen: Vec<(Vec<u8>, Option<i64>)>,
+    },
     /// The place and state of each branch.
     FollowedBy(Vec<(usize, State)>),
     /// The children, and what each has matched.
-    And { children: Vec<Option<State>>, matched: Vec<Vec<Bindings>> },
+    And {
+        children: Vec<Option<State>>,
+        matched: Vec<Vec<Bindings>>,
+    },
     /// The children.
     Or(Vec<Option<State>>),
     /// The child; none when it can match no more.
@@ -53,7 +60,11 @@ pub enum State {
         count: u32,
     },
     /// The child, until when, and how many matches more.
-    Within { child: Box<State>, until: i64, left: Option<u32> },
+    Within {
+        child: Box<State>,
+        until: i64,
+        left: Option<u32>,
+    },
     /// The child.
     While(Box<State>),
     /// When it is true.
@@ -127,7 +138,15 @@ pub fn start(node: &PatternNode, begin: &Bindings, env: &dyn Matcher) -> (State,
                 for (place, part) in parts.iter().enumerate() {
                     let (child, own) = start(part, begin, env);
                     children[place] = Some(child);
-                    if !all_of(parts, children, matched, place, own, begin, &mut stepped.matches) {
+                    if !all_of(
+                        parts,
+                        children,
+                        matched,
+                        place,
+                        own,
+                        begin,
+                        &mut stepped.matches,
+                    ) {
                         stepped.end = End::Failed;
                         return (state, stepped);
                     }
@@ -280,7 +299,15 @@ pub fn step(node: &PatternNode, state: &mut State, env: &dyn Matcher) -> Stepped
                 };
                 let own = step(part, child, env);
                 let begin: Bindings = Arc::new([]);
-                if !all_of(parts, children, matched, place, own, &begin, &mut stepped.matches) {
+                if !all_of(
+                    parts,
+                    children,
+                    matched,
+                    place,
+                    own,
+                    &begin,
+                    &mut stepped.matches,
+                ) {
                     return Stepped::failed();
                 }
             }
@@ -481,7 +508,11 @@ fn and_end(parts: &[PatternNode], children: &[Option<State>], matches: &[Binding
         .iter()
         .zip(children)
         .any(|(part, child)| child.is_some() && !matches!(part, PatternNode::Not(_)));
-    if waits { End::Open } else { ended(true, matches) }
+    if waits {
+        End::Open
+    } else {
+        ended(true, matches)
+    }
 }
 
 /// Both sides' tags.

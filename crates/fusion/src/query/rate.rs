@@ -245,7 +245,13 @@ impl Rate {
         }
     }
 
-    fn first(&mut self, step: Step<'_>, rate: &OutputRate, entered: i64, made: &mut Vec<Made>) -> Now {
+    fn first(
+        &mut self,
+        step: Step<'_>,
+        rate: &OutputRate,
+        entered: i64,
+        made: &mut Vec<Made>,
+    ) -> Now {
         let by_group = matches!(step.compiled.kind, RowKind::Group | RowKind::EventOfGroup);
         if by_group {
             made.retain(|made| {
@@ -327,7 +333,11 @@ pub fn next_time(schedule: &Schedule, now: i64) -> Option<i64> {
     let has = |values: &[u8], value: i64| {
         values.is_empty() || u8::try_from(value).is_ok_and(|value| values.contains(&value))
     };
-    let seconds: &[u8] = if schedule.seconds.is_empty() { &[0] } else { &schedule.seconds };
+    let seconds: &[u8] = if schedule.seconds.is_empty() {
+        &[0]
+    } else {
+        &schedule.seconds
+    };
     let mut second = now.div_euclid(1_000) + 1;
     let end = second + YEARS_AHEAD * 366 * 86_400;
     while second < end {
@@ -361,7 +371,11 @@ fn civil(day: i64) -> (i64, i64) {
     let of_year = of_era - (365 * year + year / 4 - year / 100);
     let shifted = (5 * of_year + 2) / 153;
     let month_day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let month = if shifted < 10 {
+        shifted + 3
+    } else {
+        shifted - 9
+    };
     (month, month_day)
 }
 

@@ -135,11 +135,13 @@ impl Groups {
             }
             RowKind::All => {
                 if wants_old {
-                    self.of(step, &[]).make(step, None, is_old, None, made, faults);
+                    self.of(step, &[])
+                        .make(step, None, is_old, None, made, faults);
                 }
                 self.count(step, new, old, faults);
                 if wants_new {
-                    self.of(step, &[]).make(step, None, false, None, made, faults);
+                    self.of(step, &[])
+                        .make(step, None, false, None, made, faults);
                 }
             }
             RowKind::EventOfAll | RowKind::EventOfGroup => {
@@ -169,13 +171,15 @@ impl Groups {
                 }
                 if wants_old {
                     for (key, row) in &changed {
-                        self.of(step, key).make(step, Some(row), is_old, Some(key), made, faults);
+                        self.of(step, key)
+                            .make(step, Some(row), is_old, Some(key), made, faults);
                     }
                 }
                 let keys = self.count(step, new, old, faults);
                 if wants_new {
                     for (key, row) in &changed {
-                        self.of(step, key).make(step, Some(row), false, Some(key), made, faults);
+                        self.of(step, key)
+                            .make(step, Some(row), false, Some(key), made, faults);
                     }
                 }
                 self.forget_empty(step, &keys);
@@ -198,11 +202,14 @@ impl Groups {
                     nothing.make(step, Some(row), false, None, made, faults);
                 }
             }
-            RowKind::All => self.of(step, &[]).make(step, None, false, None, made, faults),
+            RowKind::All => self
+                .of(step, &[])
+                .make(step, None, false, None, made, faults),
             RowKind::EventOfAll | RowKind::EventOfGroup => {
                 for row in rows {
                     let key: GroupKey = step.key(&step.compiled.query().group_by, row).into();
-                    self.of(step, &key).make(step, Some(row), false, Some(&key), made, faults);
+                    self.of(step, &key)
+                        .make(step, Some(row), false, Some(&key), made, faults);
                 }
             }
             RowKind::Group => self.all(step, made, faults),
@@ -241,7 +248,10 @@ impl Groups {
         for (key, group) in groups {
             out.bytes(key);
             out.i64(group.events);
-            group.accumulators.iter().for_each(|accumulator| accumulator.encode(out));
+            group
+                .accumulators
+                .iter()
+                .for_each(|accumulator| accumulator.encode(out));
             out.u8(u8::from(group.latest.is_some()));
             if let Some(row) = &group.latest {
                 tuples.row(row, out);
@@ -400,8 +410,7 @@ impl Group {
         compiled
             .layout
             .of_row(row.unwrap_or(&empty), &step.around, &mut values);
-        let aggregates: Vec<Value<'_>> =
-            self.accumulators.iter().map(Windowed::value).collect();
+        let aggregates: Vec<Value<'_>> = self.accumulators.iter().map(Windowed::value).collect();
         let scope = Scope {
             aggregates: &aggregates,
             ..compiled.layout.scope(&values)
@@ -414,7 +423,12 @@ impl Group {
             return;
         }
         let mut text = Vec::new();
-        if !write_row(&compiled.plan.columns, &compiled.prefixes, &scope, &mut text) {
+        if !write_row(
+            &compiled.plan.columns,
+            &compiled.prefixes,
+            &scope,
+            &mut text,
+        ) {
             faults.too_large += 1;
             return;
         }
@@ -446,10 +460,11 @@ fn change(
     {
         return;
     }
-    let too_long = |value: &Value<'_>| {
-        matches!(value, Value::Text(text) | Value::Json(text) if text.len() > KEPT_VALUE_BYTES_MAX)
-    };
-    let value = aggregate.argument.as_ref().map(|argument| argument.evaluate(scope));
+    let too_long = |value: &Value<'_>| matches!(value, Value::Text(text) | Value::Json(text) if text.len() > KEPT_VALUE_BYTES_MAX);
+    let value = aggregate
+        .argument
+        .as_ref()
+        .map(|argument| argument.evaluate(scope));
     if value.as_ref().is_some_and(too_long) {
         return;
     }

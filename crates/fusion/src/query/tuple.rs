@@ -50,7 +50,12 @@ pub enum Row {
 
 impl Tuple {
     /// An event with its fields.
-    pub fn new(values: Box<[OwnedValue]>, time: i64, number: u64, meter: &Arc<Meter>) -> Arc<Tuple> {
+    pub fn new(
+        values: Box<[OwnedValue]>,
+        time: i64,
+        number: u64,
+        meter: &Arc<Meter>,
+    ) -> Arc<Tuple> {
         let texts: usize = values.iter().map(OwnedValue::text_bytes).sum();
         let bytes = size_of::<Tuple>() + TUPLE_OVERHEAD_BYTES + size_of_val(&*values) + texts;
         meter.0.fetch_add(bytes, Ordering::Relaxed);

@@ -119,7 +119,11 @@ impl<'a> Reading<'a> {
             let of = |tuple| self.with(tuple, |value| value(&key.expression));
             let (a, b) = (of(a), of(b));
             let order = rank_order(&a.as_value(), &b.as_value());
-            let order = if key.is_descending { order.reverse() } else { order };
+            let order = if key.is_descending {
+                order.reverse()
+            } else {
+                order
+            };
             if order.is_ne() {
                 return order;
             }
@@ -219,7 +223,9 @@ impl Window {
                 self.enter(tuple, delta);
                 self.due = Some(now + millis(*length));
             }
-            View::ExtTimed { time, length } => self.insert_timed(reading, time, millis(*length), tuple, delta),
+            View::ExtTimed { time, length } => {
+                self.insert_timed(reading, time, millis(*length), tuple, delta)
+            }
             View::ExtTimedBatch {
                 time,
                 length,
@@ -249,9 +255,9 @@ impl Window {
                     delta.old.push(tuple);
                     return;
                 }
-                let place = self
-                    .kept
-                    .partition_point(|kept| reading.time(kept, time).is_some_and(|known| known <= at));
+                let place = self.kept.partition_point(|kept| {
+                    reading.time(kept, time).is_some_and(|known| known <= at)
+                });
                 self.kept.insert(place, tuple.clone());
                 delta.new.push(tuple);
                 self.due = self.order_due(reading, time, millis(*length));
@@ -285,7 +291,9 @@ impl Window {
                     .kept
                     .iter()
                     .position(|kept| reading.key(kept, unique) == key);
-                delta.old.extend(before.and_then(|place| self.kept.remove(place)));
+                delta
+                    .old
+                    .extend(before.and_then(|place| self.kept.remove(place)));
                 delta.new.push(tuple.clone());
                 self.insert_sorted(reading, keys, tuple);
                 if self.kept.len() > *count as usize {
@@ -492,7 +500,9 @@ impl Window {
         };
         self.enter(tuple, delta);
         while let Some(first) = self.kept.front()
-            && reading.time(first, time).is_none_or(|known| known <= at - length)
+            && reading
+                .time(first, time)
+                .is_none_or(|known| known <= at - length)
         {
             delta.old.extend(self.kept.pop_front());
         }
@@ -529,7 +539,10 @@ impl Window {
             view,
             View::Sort { .. } | View::Rank { .. } | View::TimeOrder { .. }
         ) {
-            return self.kept.iter().position(|kept| kept.number == tuple.number);
+            return self
+                .kept
+                .iter()
+                .position(|kept| kept.number == tuple.number);
         }
         let place = self.kept.partition_point(|kept| kept.number < tuple.number);
         let kept = self.kept.get(place)?;
@@ -539,7 +552,9 @@ impl Window {
 
 /// A length in whole milliseconds, at least one.
 pub fn millis(length: std::time::Duration) -> i64 {
-    i64::try_from(length.as_millis()).unwrap_or(i64::MAX / 4).clamp(1, i64::MAX / 4)
+    i64::try_from(length.as_millis())
+        .unwrap_or(i64::MAX / 4)
+        .clamp(1, i64::MAX / 4)
 }
 
 /// Writes a time that may be absent.
@@ -559,4 +574,3 @@ pub fn decode_time(from: &mut Decoder<'_>) -> Option<Option<i64>> {
 fn batch_end(now: i64, reference: i64, length: i64) -> i64 {
     now.saturating_add(length - now.saturating_sub(reference).rem_euclid(length))
 }
-

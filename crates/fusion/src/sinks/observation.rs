@@ -38,8 +38,8 @@ pub fn observations(output: &Output, statement: &str, is_grouped: bool) -> Outpu
             end: formed.bytes.len(),
             timestamp: row.timestamp,
             key: row.key.clone(),
-            events: taken.iter().map(|row| row.events).sum(),
             is_old: row.is_old,
+            events: taken.iter().map(|row| row.events).sum(),
         });
         first += together;
     }
@@ -164,8 +164,8 @@ mod tests {
                 end: output.bytes.len(),
                 timestamp: UnixMillis(*at),
                 key: None,
-                events: 2,
                 is_old: false,
+                events: 2,
             });
         }
         let formed = observations(&output, "s", is_grouped);

@@ -74,6 +74,7 @@ fn run(batches: &[usize]) -> (String, [crate::machine::Books; 2]) {
             qos: Qos::AtMostOnce,
             retain: false,
             received: UnixMillis(7),
+            ..Message::default()
         })
         .collect();
     let mut rest = messages.as_slice();
@@ -126,6 +127,7 @@ fn who_left_a_stream_gets_nothing_more_of_it() {
         qos: Qos::AtMostOnce,
         retain: false,
         received: UnixMillis(0),
+        ..Message::default()
     };
     feed.deliver(&[message]);
     chains.leave(&second);

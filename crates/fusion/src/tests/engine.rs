@@ -348,8 +348,8 @@ async fn a_full_sink_holds_the_source_back_and_loses_nothing() {
         topic: "t",
         payload: payload.as_bytes(),
         qos: Qos::AtLeastOnce,
-        retain: false,
         received: base::UnixMillis(0),
+        ..Message::default()
     };
     let batch = vec![message; 1_000];
     let Delivery::HoldBack { taken } = feed.deliver(&batch) else {
@@ -465,21 +465,7 @@ async fn the_journal_of_statements_stays_small() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Arc::new(journal::RealDisk);
     let (store, _) = crate::store::StatementStore::open(disk.clone(), folder.path()).unwrap();
-    let definition = crate::Definition {
-        id: "a".to_owned(),
-        name: "a".to_owned(),
-        text: "SELECT x FROM mqtt.\"t\"".to_owned(),
-        language: crate::Language::Sql,
-        start: crate::Start::Latest,
-        lateness_ms: 0,
-        created_ms: base::UnixMillis(1),
-        format: None,
-        output: crate::sinks::OutputForm::Rows,
-        targets: Vec::new(),
-        generation: 0,
-        is_paused: false,
-        origin: crate::statement::Origin::Api,
-    };
+    let definition = definition();
     let idle = crate::Definition {
         id: "idle".to_owned(),
         ..definition.clone()
@@ -510,4 +496,24 @@ async fn the_journal_of_statements_stays_small() {
     assert_eq!(recovered[1].checkpoint.as_deref(), Some(&b"idle state"[..]));
     store.remove("a").await.unwrap();
     store.close().await;
+}
+
+/// A statement as it is kept, without anything special.
+pub fn definition() -> crate::Definition {
+    crate::Definition {
+        id: "a".to_owned(),
+        name: "a".to_owned(),
+        text: "SELECT x FROM mqtt.\"t\"".to_owned(),
+        language: crate::Language::Sql,
+        start: crate::Start::Latest,
+        lateness_ms: 0,
+        created_ms: base::UnixMillis(1),
+        format: None,
+        output: crate::sinks::OutputForm::Rows,
+        targets: Vec::new(),
+        policies: None,
+        generation: 0,
+        is_paused: false,
+        origin: crate::statement::Origin::Api,
+    }
 }

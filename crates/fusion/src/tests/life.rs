@@ -352,3 +352,99 @@ async fn a_statement_that_computes_tells_what_that_costs() {
     .await;
     house.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_journal_holds_the_form_that_took_the_place_and_its_state_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || {
+        let disk = std::sync::Arc::new(journal::RealDisk);
+        crate::store::StatementStore::open(disk, folder.path()).unwrap()
+    };
+    let old = super::engine::definition();
+    let changed = crate::Definition {
+        text: "SELECT y FROM mqtt.\"t\"".to_owned(),
+        generation: 1,
+        ..old.clone()
+    };
+    let (store, _) = open();
+    store.add(&old, b"one").await.unwrap();
+    store
+        .checkpoint("a", b"two", journal::Durability::Os)
+        .await
+        .unwrap();
+    store.replace(&changed, b"two, kept", false).await.unwrap();
+    store.close().await;
+    drop(store);
+    let (store, recovered) = open();
+    assert_eq!(recovered[0].definition, changed);
+    assert_eq!(recovered[0].checkpoint.as_deref(), Some(&b"two, kept"[..]));
+    let reset = crate::Definition {
+        generation: 2,
+        ..changed.clone()
+    };
+    store.replace(&reset, b"", true).await.unwrap();
+    let paused = crate::Definition {
+        is_paused: true,
+        ..reset.clone()
+    };
+    store.change(&paused).await.unwrap();
+    store.close().await;
+    drop(store);
+    let (store, recovered) = open();
+    assert_eq!(recovered[0].definition, paused);
+    assert_eq!(
+        recovered[0].checkpoint.as_deref(),
+        Some(&b""[..]),
+        "earlier states are gone"
+    );
+    store
+        .checkpoint("a", b"three", journal::Durability::Os)
+        .await
+        .unwrap();
+    store.close().await;
+    drop(store);
+    let (store, recovered) = open();
+    assert_eq!(recovered[0].checkpoint.as_deref(), Some(&b"three"[..]));
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_statements_come_and_go_while_others_run_undisturbed() {
+    let house = House::open().await;
+    house.add("INSERT INTO kafka.sums SELECT count(*) AS n FROM TUMBLE(mqtt.\"in\", ts, INTERVAL '1 hour')").await;
+    let total = 2_000;
+    let sending = async {
+        for index in 0..total {
+            send(&house, json!({"v": index, "ts": 1_000 + index})).await;
+            tokio::task::yield_now().await;
+        }
+    };
+    let living = async {
+        for round in 0..40 {
+            let name = format!("passing-{round}");
+            house
+                .add_named(&name, "INSERT INTO mqtt.\"out\" SELECT v FROM mqtt.\"in\"")
+                .await;
+            house.fusion.pause(&name).await.unwrap();
+            house.fusion.resume(&name).await.unwrap();
+            let form = Replacement {
+                new: new(
+                    &name,
+                    "INSERT INTO mqtt.\"out\" SELECT v + 1 AS v FROM mqtt.\"in\"",
+                ),
+                state: ReplacedState::Keep,
+                origin: None,
+            };
+            house.fusion.replace(&name, form).await.unwrap();
+            check_books(&house.fusion.statement(&name).unwrap());
+            house.fusion.remove(&name).await.unwrap();
+        }
+    };
+    tokio::join!(sending, living);
+    let info = house.until("m", |info| info.received_total == total).await;
+    assert_eq!(
+        (info.in_flight, house.fusion.statements().len()),
+        (total, 1)
+    );
+    house.close().await;
+}

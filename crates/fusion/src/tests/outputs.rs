@@ -317,3 +317,47 @@ async fn types_set_at_run_time_count_first_and_stay() {
     );
     house.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_says_what_becomes_of_bad_events() {
+    let house = House::open().await;
+    let letters = heard(&house, "errors/statements/+");
+    let add = |name: &'static str, on_error: &'static str| {
+        let text = format!("INSERT INTO kafka.{name} SELECT v FROM mqtt.\"in\"");
+        let form = json!({"name": name, "text": text, "policies": {"on_error": on_error}});
+        house.fusion.add(serde_json::from_value(form).unwrap())
+    };
+    add("silent", "drop").await.unwrap();
+    let told = add("told", "dead_letter").await.unwrap();
+    add("empty", "null").await.unwrap();
+    house.publish("in", "no json");
+    assert_eq!(house.rows("empty", 1).await, [json!({"v": null})]);
+    wait("the letter", || letters.0.lock().len() == 1).await;
+    assert_eq!(letters.0.lock()[0]["statement"], told.id);
+    let info = house.until("silent", |info| info.errored_total == 1).await;
+    assert_eq!(info.in_flight, 0);
+    let form = json!({"text": "SELECT v FROM mqtt.\"in\"", "policies": {"align": "first"}});
+    let refused = house
+        .fusion
+        .add(serde_json::from_value(form).unwrap())
+        .await;
+    assert!(refused.unwrap_err().to_string().contains("policies.align"));
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn epl_reads_from_the_types_by_their_names() {
+    let house = House::open().await;
+    let form = json!({"name": "m", "language": "epl", "targets": ["kafka.out"],
+        "text": "select n, v from SenML(v > 1)"});
+    let info = house
+        .fusion
+        .add(serde_json::from_value(form).unwrap())
+        .await
+        .unwrap();
+    assert_eq!(info.format, Format::Senml);
+    let pack = json!([{"n": "a", "v": 1}, {"n": "b", "v": 2}]).to_string();
+    house.publish("LS/x/y/SenML/10/Event/z", &pack);
+    assert_eq!(house.rows("out", 1).await, [json!({"n": "b", "v": 2})]);
+    house.close().await;
+}

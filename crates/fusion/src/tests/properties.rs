@@ -239,6 +239,7 @@ fn lane(text: &str) -> Arc<Lane> {
         format: None,
         output: crate::sinks::OutputForm::Rows,
         targets: Vec::new(),
+        policies: None,
         generation: 0,
         is_paused: false,
         origin: crate::statement::Origin::Api,

@@ -61,8 +61,8 @@ fn measure(text: &str) -> f64 {
                 topic: "t",
                 payload: payload.as_bytes(),
                 qos: Qos::AtMostOnce,
-                retain: false,
                 received: UnixMillis(round),
+                ..Message::default()
             })
             .collect();
         for part in batch.chunks(64) {
@@ -108,6 +108,7 @@ pub fn lane_of(plan: Arc<Plan>) -> Arc<Lane> {
             format: None,
             output: crate::sinks::OutputForm::Rows,
             targets: Vec::new(),
+            policies: None,
             generation: 0,
             is_paused: false,
             origin: crate::statement::Origin::Api,

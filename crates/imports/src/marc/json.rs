@@ -7,17 +7,17 @@ use super::MarcRecord;
 /// Appends the record as compact JSON text.
 pub(crate) fn write_json(record: &MarcRecord<'_>, out: &mut String) {
     out.push_str("{\"leader\":");
-    quote(record.leader, out);
+    quote(&record.leader, out);
     out.push_str(",\"fields\":[");
     for (index, field) in record.fields.iter().enumerate() {
         if index > 0 {
             out.push(',');
         }
         out.push('{');
-        quote(field.tag, out);
+        quote(&field.tag, out);
         out.push(':');
         if field.is_control() {
-            quote(field.data, out);
+            quote(&field.data, out);
         } else {
             out.push_str("{\"subfields\":[");
             for (index, (code, text)) in field.subfields().enumerate() {
@@ -43,7 +43,7 @@ pub(crate) fn write_json(record: &MarcRecord<'_>, out: &mut String) {
 }
 
 /// Appends `text` as a JSON string; whole runs of plain characters are copied at once.
-fn quote(text: &str, out: &mut String) {
+pub(crate) fn quote(text: &str, out: &mut String) {
     out.push('"');
     let mut plain = 0;
     for (at, byte) in text.bytes().enumerate() {

@@ -9,48 +9,39 @@
 //! record and never its neighbours. A record whose directory or lengths are off but whose fields
 //! still match its directory one to one is taken, with a note.
 //!
-//! Left out: conversion of MARC-8 text; such a record is refused unless its bytes are ASCII or are
-//! UTF-8 after all, which many writers forget to say in the leader.
+//! MARC-8 text becomes Unicode (`marc8.rs`), and the leader then says so. Many writers forget to
+//! say that a text is UTF-8 already; it is taken as what it is. The same records in MARCXML
+//! (`xml.rs`) and in JSON (`from_json.rs`) are read into the same form.
 
+mod from_json;
 mod json;
+mod marc8;
+mod xml;
 
-pub(crate) use json::write_json;
+use std::borrow::Cow;
 
-/// What lies at the start of a buffer.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Framed<'a> {
-    /// A record and the bytes that it takes, stray bytes before it included.
-    Record {
-        before: usize,
-        bytes: &'a [u8],
-        note: Option<&'static str>,
-    },
-    /// Bytes that are no record: where the damaged one starts, and how far it goes.
-    Damaged {
-        before: usize,
-        len: usize,
-        reason: &'static str,
-    },
-    /// The record may go on behind the buffer.
-    Incomplete,
-    /// Nothing but filler up to the end of the file.
-    End,
-}
+pub(crate) use from_json::{frame_json, next_json, parse_json};
+pub(crate) use json::{quote, write_json};
+pub(crate) use xml::{frame_xml, next_xml, parse_xml};
 
-/// A record's leader and fields, as slices of its bytes.
+use crate::format::Framed;
+
+/// A record's leader and fields, as slices of its bytes where these are text already.
 #[derive(Debug)]
 pub(crate) struct MarcRecord<'a> {
-    pub leader: &'a str,
+    pub leader: Cow<'a, str>,
     pub fields: Vec<Field<'a>>,
     /// Why it is not quite right, though all of it was read.
-    pub note: Option<&'static str>,
+    pub note: Option<Cow<'static, str>>,
 }
 
 /// A field without its terminator.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Field<'a> {
-    pub tag: &'a str,
-    pub data: &'a str,
+    pub tag: Cow<'a, str>,
+    /// As in ISO 2709: a control field's text, or two indicators and subfields, each after a 0x1F
+    /// and its code.
+    pub data: Cow<'a, str>,
 }
 
 /// Finds the first record of `buffer`; `last` says that the file ends with the buffer.
@@ -152,47 +143,57 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<MarcRecord<'_>, &'static str> {
     }
     let base_is_right = digits(&leader.as_bytes()[12..17]) == Some(directory_end + 1);
     let data = &body[directory_end + 1..];
-    let utf8 = check_text(data, leader)?;
+    let (charset, mut note) = charset(data, leader)?;
     let strict = if base_is_right {
         by_directory(directory, data)
     } else {
         None
     };
-    let (fields, repaired) = match strict {
-        Some(fields) => (fields, None),
-        None => (
-            by_order(directory, data).ok_or("the directory does not fit the fields")?,
-            Some("the directory's offsets are wrong; fields taken in their order"),
-        ),
+    let tagged = match strict {
+        Some(fields) => fields,
+        None => {
+            note = Some("the directory's offsets are wrong; fields taken in their order");
+            by_order(directory, data).ok_or("the directory does not fit the fields")?
+        }
     };
-    let fields = fields
-        .into_iter()
-        .map(|(tag, field)| {
-            let tag = str::from_utf8(tag).ok().filter(|tag| tag.is_ascii());
-            let tag = tag.ok_or("a tag is not ASCII")?;
+    let mut unknown = 0;
+    let mut fields = Vec::with_capacity(tagged.len());
+    for (tag, field) in tagged {
+        let tag = str::from_utf8(tag).ok().filter(|tag| tag.is_ascii());
+        let tag = Cow::Borrowed(tag.ok_or("a tag is not ASCII")?);
+        let data = match charset {
             // Checked as a whole above; a directory may still cut a character in two.
-            let data = str::from_utf8(field).map_err(|_| "a field's text is cut")?;
-            Ok(Field { tag, data })
-        })
-        .collect::<Result<Vec<_>, &'static str>>()?;
+            Charset::Utf8 => {
+                Cow::Borrowed(str::from_utf8(field).map_err(|_| "a field's text is cut")?)
+            }
+            Charset::Marc8 => Cow::Owned(from_marc8(field, &mut unknown)),
+        };
+        fields.push(Field { tag, data });
+    }
+    let mut leader = Cow::Borrowed(leader);
+    if charset == Charset::Marc8 {
+        leader.to_mut().replace_range(9..10, "a");
+    }
+    let note = match unknown {
+        0 => note.map(Cow::Borrowed),
+        _ => Some(Cow::Owned(format!(
+            "{unknown} MARC-8 codes are not in the code tables"
+        ))),
+    };
     Ok(MarcRecord {
         leader,
         fields,
-        note: repaired.or(utf8),
+        note,
     })
 }
 
-impl<'a> MarcRecord<'a> {
+impl MarcRecord<'_> {
     /// The record's id: its control number (001), or else the Library of Congress's (010 $a).
-    pub fn id(&self) -> Option<&'a str> {
-        let control = self
-            .fields
-            .iter()
-            .find(|field| field.tag == "001")
-            .map(|field| field.data);
-        let library = || self.subfield("010", 'a');
+    pub fn id(&self) -> Option<&str> {
+        let control = self.fields.iter().find(|field| field.tag == "001");
+        let library = || self.subfields("010", "a").next();
         control
-            .map(str::trim)
+            .map(|field| field.data.trim())
             .filter(|id| !id.is_empty())
             .or_else(|| library().map(str::trim).filter(|id| !id.is_empty()))
     }
@@ -214,16 +215,33 @@ impl<'a> MarcRecord<'a> {
         (!title.is_empty()).then_some(title)
     }
 
-    fn subfield(&self, tag: &str, code: char) -> Option<&'a str> {
-        let field = self.fields.iter().find(|field| field.tag == tag)?;
-        field
-            .subfields()
-            .find(|(found, _)| *found == code)
+    /// The texts of a tag's subfields whose code is one of `codes`, in the record's order.
+    pub fn subfields<'s>(&'s self, tag: &'s str, codes: &'s str) -> impl Iterator<Item = &'s str> {
+        let fields = self.fields.iter().filter(move |field| field.tag == tag);
+        fields
+            .flat_map(Field::subfields)
+            .filter(|(code, _)| codes.contains(*code))
             .map(|(_, text)| text)
+    }
+
+    /// Checks what ISO 2709 checks by its structure: for records of other containers.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong.
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        if self.leader.len() != LEADER_BYTES || !self.leader.is_ascii() {
+            return Err("the leader is not 24 ASCII characters");
+        }
+        for field in &self.fields {
+            if field.tag.len() != 3 || !field.tag.bytes().all(|b| b.is_ascii_alphanumeric()) {
+                return Err("a tag is not three letters or digits");
+            }
+        }
+        Ok(())
     }
 }
 
-impl<'a> Field<'a> {
+impl Field<'_> {
     /// Whether it is a control field (001 to 009), which has neither indicators nor subfields.
     pub fn is_control(&self) -> bool {
         self.tag.starts_with("00")
@@ -237,7 +255,7 @@ impl<'a> Field<'a> {
     }
 
     /// The subfields: code and text.
-    pub fn subfields(&self) -> impl Iterator<Item = (char, &'a str)> {
+    pub fn subfields(&self) -> impl Iterator<Item = (char, &str)> {
         self.data.split(SUBFIELD).skip(1).filter_map(|piece| {
             let code = piece.chars().next()?;
             Some((code, &piece[code.len_utf8()..]))
@@ -245,20 +263,49 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Checks the encoding that leader/09 names; answers a note where it is not what it says.
-fn check_text(data: &[u8], leader: &str) -> Result<Option<&'static str>, &'static str> {
+/// In what a record's text is written.
+#[derive(Clone, Copy, PartialEq)]
+enum Charset {
+    Utf8,
+    Marc8,
+}
+
+/// The text's encoding: what leader/09 names, but for text that is plainly UTF-8, with a note.
+fn charset(data: &[u8], leader: &str) -> Result<(Charset, Option<&'static str>), &'static str> {
     let is_utf8 = str::from_utf8(data).is_ok();
-    if leader.as_bytes()[9] == b'a' {
-        return if is_utf8 {
-            Ok(None)
-        } else {
-            Err("text is not UTF-8, though the leader says so")
-        };
+    match (leader.as_bytes()[9] == b'a', is_utf8) {
+        (true, true) => Ok((Charset::Utf8, None)),
+        (true, false) => Err("text is not UTF-8, though the leader says so"),
+        (false, _) if data.contains(&ESCAPE) || !is_utf8 => Ok((Charset::Marc8, None)),
+        (false, _) => {
+            let note = "text is UTF-8, though the leader says MARC-8";
+            Ok((Charset::Utf8, (!data.is_ascii()).then_some(note)))
+        }
     }
-    if data.contains(&ESCAPE) || !is_utf8 {
-        return Err("MARC-8 text is not read; convert the file to UTF-8");
+}
+
+/// A field's MARC-8 in Unicode. Sets that escapes chose end with their subfield.
+fn from_marc8(field: &[u8], unknown: &mut usize) -> String {
+    let mut text = String::with_capacity(field.len());
+    for (index, piece) in field.split(|byte| *byte == SUBFIELD as u8).enumerate() {
+        let mut piece = piece;
+        if index > 0 {
+            text.push(SUBFIELD);
+            // The subfield's code is not part of its text.
+            if let Some((code, rest)) = piece.split_first() {
+                text.push(if code.is_ascii() {
+                    char::from(*code)
+                } else {
+                    '?'
+                });
+                piece = rest;
+            }
+        }
+        let converted = marc8::convert(piece);
+        *unknown += converted.unknown;
+        text.push_str(&converted.text);
     }
-    Ok((!data.is_ascii()).then_some("text is UTF-8, though the leader says MARC-8"))
+    text
 }
 
 type TaggedFields<'a> = Vec<(&'a [u8], &'a [u8])>;

@@ -40,13 +40,45 @@ pub(crate) fn book(n: usize) -> Vec<u8> {
     )
 }
 
+/// A record in MARCXML, its elements' names behind `prefix`.
+pub(crate) fn to_xml(record: &MarcRecord<'_>, prefix: &str) -> String {
+    let escaped = |text: &str| quick_xml::escape::escape(text).into_owned();
+    let mut xml = format!(
+        "<{prefix}record><{prefix}leader>{}</{prefix}leader>",
+        record.leader
+    );
+    for field in &record.fields {
+        let tag = &field.tag;
+        if field.is_control() {
+            let data = escaped(&field.data);
+            xml.push_str(&format!(
+                "<{prefix}controlfield tag=\"{tag}\">{data}</{prefix}controlfield>"
+            ));
+            continue;
+        }
+        let [one, two] = field.indicators();
+        xml.push_str(&format!(
+            "<{prefix}datafield tag=\"{tag}\" ind1=\"{one}\" ind2=\"{two}\">"
+        ));
+        for (code, text) in field.subfields() {
+            let text = escaped(text);
+            xml.push_str(&format!(
+                "<{prefix}subfield code=\"{code}\">{text}</{prefix}subfield>"
+            ));
+        }
+        xml.push_str(&format!("</{prefix}datafield>"));
+    }
+    xml.push_str(&format!("</{prefix}record>"));
+    xml
+}
+
 /// Cuts a whole buffer up: `Ok(id)` for records, `Err(reason)` for the others.
 fn cut(buffer: &[u8]) -> Vec<Result<String, &'static str>> {
     let (mut found, mut at) = (Vec::new(), 0);
     loop {
         match frame(&buffer[at..], true) {
             Framed::End => return found,
-            Framed::Incomplete => panic!("nothing is incomplete at the end of a file"),
+            Framed::Incomplete | Framed::Blank { .. } => panic!("not at the end of a file"),
             Framed::Damaged {
                 before,
                 len,
@@ -86,7 +118,7 @@ fn around(damage: impl FnOnce(&mut Vec<u8>)) -> Result<String, &'static str> {
 fn a_whole_record_is_read_field_by_field() {
     let bytes = book(7);
     let record = parse(&bytes).unwrap();
-    assert_eq!((record.id(), record.note), (Some("00000007"), None));
+    assert_eq!((record.id(), &record.note), (Some("00000007"), &None));
     assert_eq!(
         record.title().unwrap(),
         "The book number 7 : its \"use\" \\ la litte\u{301}rature"
@@ -168,7 +200,7 @@ fn a_missing_terminator_costs_its_record_only() {
 }
 
 #[test]
-fn text_in_another_encoding_is_refused() {
+fn text_that_is_not_what_the_leader_says_is_refused_or_taken_as_what_it_is() {
     let at = book(2).iter().position(|byte| *byte == 0xcc).unwrap();
     let reason = around(|record| record[at] = 0xff).unwrap_err();
     assert!(reason.contains("not UTF-8"), "{reason}");
@@ -179,7 +211,25 @@ fn text_in_another_encoding_is_refused() {
         record[at] = 0xe2;
         record[at + 1] = b'e';
     });
-    assert!(reason.unwrap_err().contains("MARC-8"));
+    assert_eq!(reason.as_deref(), Ok("00000002"), "MARC-8 is converted");
+}
+
+#[test]
+fn marc_8_becomes_unicode_and_the_leader_says_so() {
+    let mut record = built(
+        " ",
+        &[("001", "x1"), ("245", "00\u{1f}aM?nchen\u{1f}bT?st")],
+    );
+    let marks: Vec<usize> = (0..record.len()).filter(|at| record[*at] == b'?').collect();
+    // The umlaut of ANSEL stands before its letter; the other is in no table.
+    record.splice(marks[1]..=marks[1], [0xff]);
+    record.splice(marks[0]..=marks[0], [0xe8]);
+    record.splice(marks[0] + 1..=marks[0] + 1, [b'u']);
+    let parsed = parse(&record).unwrap();
+    assert_eq!(&parsed.leader[9..10], "a");
+    let texts: Vec<(char, &str)> = parsed.fields[1].subfields().collect();
+    assert_eq!(texts, [('a', "Mu\u{308}chen"), ('b', "T\u{fffd}st")]);
+    assert!(parsed.note.unwrap().contains("1 MARC-8 code"));
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod fleet;
 mod line;
 mod repositories;
 mod rest_proxy;
+mod shared_topics;
 mod store_restart;
 mod store_topics;
 mod store_vs_kafka;
@@ -22,6 +23,7 @@ pub const ALL: &[Experiment] = &[
     store_topics::EXPERIMENT,
     store_restart::EXPERIMENT,
     rest_proxy::EXPERIMENT,
+    shared_topics::EXPERIMENT,
     fleet::register::EXPERIMENT,
     fleet::heartbeat::EXPERIMENT,
     tail::EXPERIMENT,

@@ -1,8 +1,13 @@
 //! Bytes to packets.
 
+use super::connect::connect;
+use super::properties::{
+    AUTH_DATA, AUTH_METHOD, Carrier, Properties, SESSION_EXPIRY, SUBSCRIPTION_IDENTIFIER,
+};
+use super::reader::{NOT_UTF8, Reader};
 use super::{
-    CONNECT, Connect, DISCONNECT, DecodeError, PINGREQ, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL,
-    Packet, Publish, SUBSCRIBE, UNSUBSCRIBE, Version, Will,
+    AUTH, CONNECT, DISCONNECT, DecodeError, Options, PINGREQ, PUBACK, PUBCOMP, PUBLISH, PUBREC,
+    PUBREL, Packet, Publish, SUBSCRIBE, UNSUBSCRIBE, Version,
 };
 use crate::message::Qos;
 use crate::topic::check_name;
@@ -16,12 +21,12 @@ pub(crate) struct Frame<'a> {
     pub(crate) len: usize,
 }
 
-/// The filters of a SUBSCRIBE or UNSUBSCRIBE, checked when the packet was decoded: the quality
-/// asked for stands beside each filter (QoS 0 in UNSUBSCRIBE).
+/// The filters of a SUBSCRIBE or UNSUBSCRIBE, checked when the packet was decoded: what is asked
+/// for stands beside each filter (nothing in UNSUBSCRIBE).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Filters<'a> {
     bytes: &'a [u8],
-    with_qos: bool,
+    with_options: bool,
 }
 
 /// Finds the packet at the front of `buffer`: `Ok(Err(n))` when at least `n` bytes in all are
@@ -70,38 +75,43 @@ pub(crate) fn frame(
 ///
 /// # Errors
 /// [`DecodeError`]: the link cannot go on.
-pub(crate) fn decode(frame: Frame<'_>) -> Result<Packet<'_>, DecodeError> {
+pub(crate) fn decode(version: Version, frame: Frame<'_>) -> Result<Packet<'_>, DecodeError> {
     let (kind, flags) = (frame.first >> 4, frame.first & 0x0f);
     if kind == PUBLISH {
-        return decode_publish(frame.first, frame.body, "").map(Packet::Publish);
+        return decode_publish(version, frame.first, frame.body, "").map(Packet::Publish);
     }
-    let flags_expected = match kind {
-        PUBREL | SUBSCRIBE | UNSUBSCRIBE => 0b0010,
-        _ => 0,
-    };
-    if flags != flags_expected {
-        return Err(DecodeError::Malformed("reserved flags of the fixed header"));
-    }
+    check_flags(version, kind, flags)?;
     let mut body = Reader(frame.body);
     let packet = match kind {
-        CONNECT => Packet::Connect(connect(&mut body)?),
-        PUBACK => Packet::Puback(body.packet_id()?),
-        PUBREC => Packet::Pubrec(body.packet_id()?),
-        PUBREL => Packet::Pubrel(body.packet_id()?),
-        PUBCOMP => Packet::Pubcomp(body.packet_id()?),
-        SUBSCRIBE => Packet::Subscribe {
-            id: body.packet_id()?,
-            filters: filters(&mut body, true)?,
-        },
-        UNSUBSCRIBE => Packet::Unsubscribe {
-            id: body.packet_id()?,
-            filters: filters(&mut body, false)?,
-        },
+        CONNECT => Packet::Connect(Box::new(connect(&mut body)?)),
+        PUBACK | PUBREC | PUBREL | PUBCOMP => {
+            let id = body.packet_id()?;
+            let reason = reason(version, kind, &mut body)?;
+            Packet::Ack { kind, id, reason }
+        }
+        SUBSCRIBE => {
+            let id = body.packet_id()?;
+            let properties = properties(version, &mut body, Carrier::Subscribe)?;
+            Packet::Subscribe {
+                id,
+                identifier: properties.variable(SUBSCRIPTION_IDENTIFIER),
+                filters: filters(version, &mut body, true)?,
+            }
+        }
+        UNSUBSCRIBE => {
+            let id = body.packet_id()?;
+            properties(version, &mut body, Carrier::Unsubscribe)?;
+            Packet::Unsubscribe {
+                id,
+                filters: filters(version, &mut body, false)?,
+            }
+        }
         PINGREQ => Packet::Pingreq,
-        DISCONNECT => Packet::Disconnect,
+        DISCONNECT => disconnect(version, &mut body)?,
+        AUTH if version == Version::V5 => auth(&mut body)?,
         other => return Err(DecodeError::UnexpectedType(other)),
     };
-    if !body.0.is_empty() {
+    if !body.is_empty() {
         return Err(DecodeError::Malformed("bytes after the end of the packet"));
     }
     Ok(packet)
@@ -113,6 +123,7 @@ pub(crate) fn decode(frame: Frame<'_>) -> Result<Packet<'_>, DecodeError> {
 /// # Errors
 /// [`DecodeError`]: the link cannot go on.
 pub(crate) fn decode_publish<'a>(
+    version: Version,
     first: u8,
     body: &'a [u8],
     known: &'a str,
@@ -126,10 +137,12 @@ pub(crate) fn decode_publish<'a>(
     let bytes = body.bytes()?;
     let topic = if bytes == known.as_bytes() && !known.is_empty() {
         known
+    } else if bytes.is_empty() && version == Version::V5 {
+        ""
     } else {
         let topic = std::str::from_utf8(bytes).map_err(|_| NOT_UTF8)?;
         // Which also finds U+0000.
-        check_name(topic).map_err(|_| DecodeError::Malformed("topic of a PUBLISH"))?;
+        check_name(topic).map_err(|_| DecodeError::Topic)?;
         topic
     };
     let id = if qos == Qos::AtMostOnce {
@@ -137,6 +150,10 @@ pub(crate) fn decode_publish<'a>(
     } else {
         body.packet_id()?
     };
+    let properties = properties(version, &mut body, Carrier::Publish)?;
+    if topic.is_empty() && properties.two(super::TOPIC_ALIAS).is_none() {
+        return Err(DecodeError::Protocol("neither a topic nor an alias"));
+    }
     Ok(Publish {
         topic,
         payload: body.0,
@@ -144,130 +161,147 @@ pub(crate) fn decode_publish<'a>(
         retain,
         dup,
         id,
+        properties,
     })
 }
 
 impl<'a> Iterator for Filters<'a> {
-    type Item = (&'a str, Qos);
+    type Item = (&'a str, Options);
 
-    fn next(&mut self) -> Option<(&'a str, Qos)> {
+    fn next(&mut self) -> Option<(&'a str, Options)> {
         let mut reader = Reader(self.bytes);
         let filter = reader.text().ok()?;
-        let bits = if self.with_qos {
+        let byte = if self.with_options {
             reader.byte().ok()?
         } else {
             0
         };
         self.bytes = reader.0;
-        Qos::from_bits(bits).map(|qos| (filter, qos))
+        Options::from_byte(byte).map(|options| (filter, options))
     }
 }
 
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn byte(&mut self) -> Result<u8, DecodeError> {
-        let (&byte, rest) = self.0.split_first().ok_or(SHORT)?;
-        self.0 = rest;
-        Ok(byte)
+/// The low four bits, which say nothing but in a PUBLISH. In 3.1 the retry of a packet set DUP.
+fn check_flags(version: Version, kind: u8, flags: u8) -> Result<(), DecodeError> {
+    let asks = matches!(kind, PUBREL | SUBSCRIBE | UNSUBSCRIBE);
+    let expected = if asks { 0b0010 } else { 0 };
+    let again = asks && version == Version::V31 && flags == 0b1010;
+    if flags != expected && !again {
+        return Err(DecodeError::Malformed("reserved flags of the fixed header"));
     }
+    Ok(())
+}
 
-    fn number(&mut self) -> Result<u16, DecodeError> {
-        let (bytes, rest) = self.0.split_first_chunk::<2>().ok_or(SHORT)?;
-        self.0 = rest;
-        Ok(u16::from_be_bytes(*bytes))
-    }
-
-    fn packet_id(&mut self) -> Result<u16, DecodeError> {
-        match self.number()? {
-            0 => Err(DecodeError::Malformed("packet identifier 0")),
-            id => Ok(id),
-        }
-    }
-
-    fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
-        let length = usize::from(self.number()?);
-        let (bytes, rest) = self.0.split_at_checked(length).ok_or(SHORT)?;
-        self.0 = rest;
-        Ok(bytes)
-    }
-
-    /// Text as section 1.5.3 allows it: UTF-8 without surrogates and without U+0000.
-    fn text(&mut self) -> Result<&'a str, DecodeError> {
-        let bytes = self.bytes()?;
-        let text = std::str::from_utf8(bytes).map_err(|_| NOT_UTF8)?;
-        if memchr::memchr(0, bytes).is_some() {
-            return Err(DecodeError::Malformed("U+0000 in a text"));
-        }
-        Ok(text)
+fn properties<'a>(
+    version: Version,
+    body: &mut Reader<'a>,
+    carrier: Carrier,
+) -> Result<Properties<'a>, DecodeError> {
+    match version {
+        Version::V5 => Properties::read(body, carrier),
+        Version::V31 | Version::V311 => Ok(Properties::default()),
     }
 }
 
-fn connect<'a>(body: &mut Reader<'a>) -> Result<Connect<'a>, DecodeError> {
-    let name = body.bytes()?;
-    let level = body.byte()?;
-    let version = match (name, level) {
-        (b"MQTT", 4) => Version::V311,
-        (b"MQIsdp", 3) => Version::V31,
-        (b"MQTT" | b"MQIsdp", other) => return Err(DecodeError::UnsupportedVersion(other)),
-        _ => return Err(DecodeError::Malformed("protocol name")),
+/// The reason code of an acknowledgement, and its properties; both may be left out in 5.0.
+fn reason(version: Version, kind: u8, body: &mut Reader<'_>) -> Result<u8, DecodeError> {
+    if version != Version::V5 || body.is_empty() {
+        return Ok(0);
+    }
+    let reason = body.byte()?;
+    let known = match kind {
+        PUBACK | PUBREC => matches!(
+            reason,
+            0 | 0x10 | 0x80 | 0x83 | 0x87 | 0x90 | 0x91 | 0x97 | 0x99
+        ),
+        _ => matches!(reason, 0 | 0x92),
     };
-    let flags = body.byte()?;
-    let keep_alive_s = body.number()?;
-    let bit = |n: u8| flags & (1 << n) != 0;
-    if bit(0) {
-        return Err(DecodeError::Malformed("reserved flag of CONNECT"));
+    if !known {
+        return Err(DecodeError::Protocol(
+            "a reason code that the packet may not have",
+        ));
     }
-    let client_id = body.text()?;
-    let will_qos = Qos::from_bits((flags >> 3) & 0b11);
-    let will = if bit(2) {
-        let qos = will_qos.ok_or(DecodeError::Malformed("will of QoS 3"))?;
-        let topic = body.text()?;
-        if check_name(topic).is_err() {
-            return Err(DecodeError::Malformed("topic of the will"));
+    if !body.is_empty() {
+        Properties::read(body, Carrier::Acknowledgement)?;
+    }
+    Ok(reason)
+}
+
+fn disconnect<'a>(version: Version, body: &mut Reader<'a>) -> Result<Packet<'a>, DecodeError> {
+    let (mut reason, mut session_expiry_s) = (0, None);
+    if version == Version::V5 && !body.is_empty() {
+        reason = body.byte()?;
+        let known = matches!(
+            reason,
+            0 | 0x04 | 0x80..=0x83 | 0x90 | 0x93..=0x99
+        );
+        if !known {
+            return Err(DecodeError::Protocol(
+                "a reason code that the packet may not have",
+            ));
         }
-        Some(Will {
-            topic,
-            payload: body.bytes()?,
-            qos,
-            retain: bit(5),
-        })
-    } else if will_qos != Some(Qos::AtMostOnce) || bit(5) {
-        return Err(DecodeError::Malformed("will flags without a will"));
+        if !body.is_empty() {
+            session_expiry_s = Properties::read(body, Carrier::Disconnect)?.four(SESSION_EXPIRY);
+        }
+    }
+    Ok(Packet::Disconnect {
+        reason,
+        session_expiry_s,
+    })
+}
+
+fn auth<'a>(body: &mut Reader<'a>) -> Result<Packet<'a>, DecodeError> {
+    if body.is_empty() {
+        // Reason code and properties may be left out together, and then mean success, which only
+        // a server says.
+        return Err(DecodeError::Protocol("an AUTH of success from a client"));
+    }
+    let reason = body.byte()?;
+    if !matches!(reason, 0x18 | 0x19) {
+        return Err(DecodeError::Protocol(
+            "a reason code that the packet may not have",
+        ));
+    }
+    let properties = if body.is_empty() {
+        Properties::default()
     } else {
-        None
+        Properties::read(body, Carrier::Auth)?
     };
-    if bit(6) && !bit(7) && version == Version::V311 {
-        return Err(DecodeError::Malformed("password without user name"));
-    }
-    let username = if bit(7) { Some(body.text()?) } else { None };
-    let password = if bit(6) { Some(body.bytes()?) } else { None };
-    let clean_session = bit(1);
-    Ok(Connect {
-        version,
-        clean_session,
-        keep_alive_s,
-        client_id,
-        will,
-        username,
-        password,
+    Ok(Packet::Auth {
+        reason,
+        method: properties.text(AUTH_METHOD),
+        data: properties.data(AUTH_DATA).unwrap_or_default(),
     })
 }
 
 /// Checks all filters now, so that a packet is taken whole or not at all.
-fn filters<'a>(body: &mut Reader<'a>, with_qos: bool) -> Result<Filters<'a>, DecodeError> {
+fn filters<'a>(
+    version: Version,
+    body: &mut Reader<'a>,
+    with_options: bool,
+) -> Result<Filters<'a>, DecodeError> {
     let bytes = body.0;
     if bytes.is_empty() {
-        return Err(DecodeError::Malformed("no filter"));
+        return Err(DecodeError::Protocol("no filter"));
     }
-    while !body.0.is_empty() {
-        body.text()?;
-        if with_qos && Qos::from_bits(body.byte()?).is_none() {
-            return Err(DecodeError::Malformed("QoS of a filter"));
+    while !body.is_empty() {
+        let filter = body.text()?;
+        if !with_options {
+            continue;
+        }
+        let byte = body.byte()?;
+        let options = Options::from_byte(byte).ok_or(OPTIONS)?;
+        if version != Version::V5 && byte > 2 {
+            return Err(OPTIONS);
+        }
+        if options.no_local && filter.starts_with("$share/") {
+            return Err(DecodeError::Protocol("no-local on a shared subscription"));
         }
     }
-    Ok(Filters { bytes, with_qos })
+    Ok(Filters {
+        bytes,
+        with_options,
+    })
 }
 
-const SHORT: DecodeError = DecodeError::Malformed("a field reaches past the end");
-const NOT_UTF8: DecodeError = DecodeError::Malformed("not UTF-8");
+const OPTIONS: DecodeError = DecodeError::Malformed("QoS of a filter, or its reserved bits");

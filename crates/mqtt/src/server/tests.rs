@@ -1,11 +1,17 @@
 //! The server over real sockets, with a client that knows no more than bytes.
 
 mod client;
+mod conformance;
+mod doors;
+mod five;
 mod flood;
+mod guarded;
 mod held;
 mod kept;
+mod rumqttc_client;
 mod sinks;
 mod talk;
+mod three;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Server;
 use crate::config::MqttConfig;
+use crate::door::Door;
+use crate::gate::Gate;
 use client::Client;
 
 /// A server on a folder of its own, or on one that a server before it left.
@@ -35,14 +43,31 @@ impl Running {
         Running::start_on(Arc::new(dir), config).await
     }
 
+    /// A server whose clients a gate decides about.
+    async fn start_guarded(gate: Arc<dyn Gate>) -> Running {
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        let (config, clock) = (MqttConfig::default(), Arc::new(SystemClock));
+        let server = Server::open_guarded(dir.path(), config, clock, gate).unwrap();
+        Running::of(dir, server).await
+    }
+
     async fn start_on(dir: Arc<TempDir>, config: MqttConfig) -> Running {
         let server = Server::open(dir.path(), config, Arc::new(SystemClock)).unwrap();
+        Running::of(dir, server).await
+    }
+
+    async fn of(dir: Arc<TempDir>, server: Server) -> Running {
+        Running::serve(dir, server, Door::default()).await
+    }
+
+    /// Serves `server` behind a door.
+    async fn serve(dir: Arc<TempDir>, server: Server, door: Door) -> Running {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let shutdown = CancellationToken::new();
         let serving = tokio::spawn({
             let (server, shutdown) = (server.clone(), shutdown.clone());
-            async move { server.serve(listener, shutdown).await }
+            async move { server.serve_behind(door, listener, shutdown).await }
         });
         Running {
             server,

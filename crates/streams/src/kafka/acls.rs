@@ -162,8 +162,9 @@ fn acl_asked(asked: &AclCreation) -> Result<Acl, Refusal> {
         let reason = format!("the {what} is not one that an ACL can have");
         Refusal::of(ResponseError::InvalidRequest, reason)
     };
-    let resource_type =
-        ResourceType::of_code(asked.resource_type).ok_or_else(|| unknown("resource type"))?;
+    let resource_type = ResourceType::of_code(asked.resource_type)
+        .filter(|kind| kind.is_kafkas())
+        .ok_or_else(|| unknown("resource type"))?;
     let acl = Acl {
         resource_type,
         resource_name: kept_name(resource_type, &asked.resource_name),
@@ -245,6 +246,7 @@ impl Wanted {
             host: self.host.map(|host| host.to_string()),
             operation: word(self.operation, Operation::of_code)?,
             permission: word(self.permission, Permission::of_code)?,
+            only_kafkas: true,
         })
     }
 }

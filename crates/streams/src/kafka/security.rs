@@ -334,6 +334,8 @@ fn operations_of(kind: ResourceType) -> &'static [Operation] {
         ResourceType::TransactionalId => &[Write, Describe, TwoPhaseCommit],
         ResourceType::DelegationToken => &[Describe],
         ResourceType::User => &[CreateTokens, DescribeTokens],
+        // Not of this protocol.
+        ResourceType::MqttTopic => &[],
     }
 }
 

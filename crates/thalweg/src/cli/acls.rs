@@ -35,6 +35,15 @@ pub struct Fields {
     /// To this transactional id; * is every one.
     #[arg(long, value_name = "ID", group = "resource")]
     transactional_id: Option<String>,
+    /// To the MQTT topics of this filter, in which %c and %u as whole levels are the client's id and
+    /// the user's name; read is to receive, write to publish, describe to subscribe.
+    #[arg(
+        long,
+        value_name = "FILTER",
+        group = "resource",
+        conflicts_with = "prefixed"
+    )]
+    mqtt_topic: Option<String>,
     /// To the cluster.
     #[arg(long, group = "resource")]
     cluster: bool,
@@ -82,6 +91,7 @@ impl Fields {
             ("TOPIC", self.topic.clone()),
             ("GROUP", self.group.clone()),
             ("TRANSACTIONAL_ID", self.transactional_id.clone()),
+            ("MQTT_TOPIC", self.mqtt_topic.clone()),
             ("CLUSTER", self.cluster.then(|| access::CLUSTER.to_owned())),
         ];
         if let Some((kind, name)) = resources.into_iter().find(|(_, name)| name.is_some()) {

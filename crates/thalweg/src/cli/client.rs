@@ -1,10 +1,12 @@
 //! The client commands' way to the HTTP API: where it is, and one shape of error.
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base::{Clock, SystemClock, UnixMillis};
 use reqwest::{Method, RequestBuilder, Response};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 
 use super::{Failure, Output, table};
@@ -16,6 +18,7 @@ pub struct Client {
     management: String,
     output: Output,
     login: Option<Login>,
+    ca: Option<PathBuf>,
 }
 
 /// How somebody shows who they are.
@@ -77,7 +80,47 @@ impl Client {
             management,
             output,
             login,
+            ca: ca.map(Path::to_owned),
         })
+    }
+
+    /// The name and the password, or token, that this client logs in with.
+    pub fn credentials(&self) -> Option<(String, String)> {
+        match &self.login {
+            Some(Login::Password { name, password }) => Some((name.clone(), password.clone())),
+            Some(Login::Token(token)) => Some((String::new(), token.clone())),
+            None => None,
+        }
+    }
+
+    /// What this client believes where it speaks TLS without HTTP.
+    ///
+    /// # Errors
+    /// Certificates that cannot be used.
+    pub fn tls_config(&self) -> Result<rustls::ClientConfig, Failure> {
+        let unusable = |error: &dyn std::fmt::Display| {
+            Failure(format!("cannot use the certificates of --ca: {error}"))
+        };
+        let mut roots = rustls::RootCertStore::empty();
+        match &self.ca {
+            Some(path) => {
+                let read = CertificateDer::pem_file_iter(path).map_err(|error| unusable(&error))?;
+                for certificate in read {
+                    let certificate = certificate.map_err(|error| unusable(&error))?;
+                    roots.add(certificate).map_err(|error| unusable(&error))?;
+                }
+            }
+            None => {
+                let found = rustls_native_certs::load_native_certs();
+                roots.add_parsable_certificates(found.certs);
+            }
+        }
+        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider);
+        let builder = builder
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unusable(&error))?;
+        Ok(builder.with_root_certificates(roots).with_no_client_auth())
     }
 
     /// True when the caller asked for JSON.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 use tokio_util::io::ReaderStream;
 
 use super::client::segment;
@@ -15,20 +16,32 @@ use super::{Client, Failure};
 /// The file is sent to the server, which runs the job; stopping this command leaves it running.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The file: JSON lines, or MARC 21 (ISO 2709).
+    /// The file: JSON lines, CSV, or MARC 21 (ISO 2709, MARCXML, MARC-in-JSON).
     file: PathBuf,
     /// The tenant whose records these are.
     #[arg(long, default_value = "default")]
     tenant: String,
-    /// jsonl or marc; told from the file's ending if not given.
+    /// jsonl, csv, marc, marcxml or marcjson; told from the file's ending if not given.
     #[arg(long)]
     format: Option<String>,
     /// Topic that receives each record; by default the server's name for the tenant's imports.
     #[arg(long)]
     topic: Option<String>,
-    /// JSON field that identifies a record (jsonl).
+    /// Field that identifies a record (jsonl, csv).
     #[arg(long, value_name = "FIELD")]
     key: Option<String>,
+    /// The tenant's profile by which records are mapped and matched.
+    #[arg(long)]
+    profile: Option<String>,
+    /// What gets the records: both, records (the table) or topic.
+    #[arg(long)]
+    sink: Option<String>,
+    /// interactive for work that somebody waits for, or bulk.
+    #[arg(long)]
+    class: Option<String>,
+    /// A word of your own: the same one again is answered with the job that it made.
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
     /// Return when the job is queued instead of watching it to its end.
     #[arg(long)]
     no_wait: bool,
@@ -53,6 +66,39 @@ pub enum JobsCommand {
         /// The job's id.
         id: String,
     },
+    /// Stop a job for a while.
+    Pause {
+        /// The job's id.
+        id: String,
+    },
+    /// Let a paused job go on.
+    Resume {
+        /// The job's id.
+        id: String,
+    },
+    /// Watch a job to its end.
+    Watch {
+        /// The job's id.
+        id: String,
+    },
+    /// Write the rejected records to a file, as they stood in theirs.
+    Rejects {
+        /// The job's id.
+        id: String,
+        /// The file that is written.
+        file: PathBuf,
+    },
+    /// Import a job's rejected records again: as they are, or repaired.
+    Retry {
+        /// The job's id.
+        id: String,
+        /// The repaired file.
+        #[arg(long)]
+        file: Option<PathBuf>,
+        /// Return when the job is queued instead of watching it to its end.
+        #[arg(long)]
+        no_wait: bool,
+    },
 }
 
 pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
@@ -60,13 +106,14 @@ pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
         Some(format) => format.clone(),
         None => format_of(&args.file)?,
     };
-    let cannot_read = |error: std::io::Error| {
-        Failure::because(&format!("cannot read {}", args.file.display()), &error)
-    };
     let file = tokio::fs::File::open(&args.file)
         .await
-        .map_err(cannot_read)?;
-    let bytes = file.metadata().await.map_err(cannot_read)?.len();
+        .map_err(cannot_read(&args.file))?;
+    let bytes = file
+        .metadata()
+        .await
+        .map_err(cannot_read(&args.file))?
+        .len();
     let name = args
         .file
         .file_name()
@@ -76,11 +123,18 @@ pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
         ("format", &format),
         ("name", &name),
     ];
-    if let Some(topic) = &args.topic {
-        query.push(("topic", topic));
-    }
-    if let Some(key) = &args.key {
-        query.push(("key", key));
+    let options = [
+        ("topic", &args.topic),
+        ("key", &args.key),
+        ("profile", &args.profile),
+        ("sink", &args.sink),
+        ("class", &args.class),
+        ("idempotency_key", &args.idempotency_key),
+    ];
+    for (name, value) in options {
+        if let Some(value) = value {
+            query.push((name, value));
+        }
     }
     let request = client
         .request(Method::POST, "/api/v1/imports")
@@ -92,14 +146,19 @@ pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
             UPLOAD_CHUNK_BYTES,
         )));
     let job = client.send(request).await?;
-    if args.no_wait {
+    finish(&client, job, args.no_wait).await
+}
+
+/// Watches a job to its end unless that is not wanted, and prints it.
+async fn finish(client: &Client, job: Value, no_wait: bool) -> Result<(), Failure> {
+    if no_wait {
         client.print_object(&job);
         return Ok(());
     }
     let Some(id) = job["id"].as_str() else {
         return Err(Failure("the server named no job".to_owned()));
     };
-    let ended = watch(&client, id).await?;
+    let ended = watch(client, id).await?;
     client.print_object(&ended);
     match ended["state"].as_str() {
         Some("completed" | "completed_with_rejects") => Ok(()),
@@ -125,8 +184,53 @@ pub async fn jobs(client: Client, command: JobsCommand) -> Result<(), Failure> {
                 .send(client.request(Method::DELETE, &path(&id)))
                 .await?;
         }
+        JobsCommand::Pause { id } => steer(&client, &id, "pause").await?,
+        JobsCommand::Resume { id } => steer(&client, &id, "resume").await?,
+        JobsCommand::Watch { id } => client.print_object(&watch(&client, &id).await?),
+        JobsCommand::Rejects { id, file } => rejects(&client, &id, &file).await?,
+        JobsCommand::Retry { id, file, no_wait } => {
+            let mut request = client.request(Method::POST, &format!("{}/retry", path(&id)));
+            if let Some(file) = &file {
+                request = request.body(tokio::fs::read(file).await.map_err(cannot_read(file))?);
+            }
+            let job = client.send(request).await?;
+            finish(&client, job, no_wait).await?;
+        }
     }
     Ok(())
+}
+
+async fn steer(client: &Client, id: &str, what: &str) -> Result<(), Failure> {
+    let request = client.request(Method::POST, &format!("{}/{what}", path(id)));
+    client.print_object(&client.send(request).await?);
+    Ok(())
+}
+
+async fn rejects(client: &Client, id: &str, file: &Path) -> Result<(), Failure> {
+    let cannot_write = |error: std::io::Error| {
+        Failure::because(&format!("cannot write {}", file.display()), &error)
+    };
+    let request = client.request(Method::GET, &format!("{}/rejects", path(id)));
+    let mut answer = client.raw(request).await?;
+    let mut out = tokio::fs::File::create(file).await.map_err(cannot_write)?;
+    let mut bytes = 0;
+    loop {
+        let chunk = answer.chunk().await;
+        let chunk = chunk.map_err(|error| Failure::because("the answer broke off", &error))?;
+        let Some(chunk) = chunk else {
+            break;
+        };
+        bytes += chunk.len();
+        out.write_all(&chunk).await.map_err(cannot_write)?;
+    }
+    out.flush().await.map_err(cannot_write)?;
+    client.print_object(&json!({"file": file.display().to_string(), "bytes": bytes}));
+    Ok(())
+}
+
+fn cannot_read(file: &Path) -> impl Fn(std::io::Error) -> Failure + use<> {
+    let what = format!("cannot read {}", file.display());
+    move |error| Failure::because(&what, &error)
 }
 
 async fn watch(client: &Client, id: &str) -> Result<Value, Failure> {
@@ -143,7 +247,7 @@ async fn watch(client: &Client, id: &str) -> Result<Value, Failure> {
         ));
         if !matches!(
             job["state"].as_str(),
-            Some("uploading" | "queued" | "running")
+            Some("uploading" | "running" | "paused")
         ) {
             bar.finish();
             return Ok(job);
@@ -156,8 +260,10 @@ fn format_of(file: &Path) -> Result<String, Failure> {
     match file.extension().and_then(|ending| ending.to_str()) {
         Some("jsonl" | "ndjson" | "json") => Ok("jsonl".to_owned()),
         Some("mrc" | "marc" | "utf8") => Ok("marc".to_owned()),
+        Some("xml") => Ok("marcxml".to_owned()),
+        Some("csv" | "tsv") => Ok("csv".to_owned()),
         _ => Err(Failure(format!(
-            "the ending of {} tells no format; add --format jsonl or --format marc",
+            "the ending of {} tells no format; add --format jsonl, csv, marc, marcxml or marcjson",
             file.display()
         ))),
     }

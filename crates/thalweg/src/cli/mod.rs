@@ -10,6 +10,7 @@ mod groups;
 mod import;
 mod json_lines;
 mod lab;
+mod mqtt;
 mod produce;
 mod resources;
 mod roles;
@@ -138,6 +139,9 @@ enum Command {
     Produce(produce::Args),
     /// Print the records of topics as they come.
     Consume(consume::Args),
+    /// Publish and subscribe over MQTT; list clients, retained messages, refusals and bridges.
+    #[command(subcommand)]
+    Mqtt(mqtt::Command),
     /// List the fleet's agents, or show one.
     #[command(subcommand)]
     Agents(fleet::AgentsCommand),
@@ -163,7 +167,7 @@ enum Command {
     Tenants(tenants::Command),
     /// Load a file of records for a tenant and watch it to its end.
     Import(import::Args),
-    /// List, show and cancel import jobs.
+    /// List, show, steer and retry import jobs.
     #[command(subcommand)]
     Imports(import::JobsCommand),
     /// Check or print the event store of a data folder that no process has open.
@@ -225,6 +229,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Schemas(command) => block_on(schemas::run(client()?, *command)),
         Command::Produce(args) => block_on(produce::run(client()?, args)),
         Command::Consume(args) => block_on(consume::run(client()?, args)),
+        Command::Mqtt(command) => block_on(mqtt::run(client()?, command)),
         Command::Agents(command) => block_on(fleet::agents(client()?, command)),
         Command::Classes(command) => block_on(fleet::classes(client()?, command)),
         Command::Flows(command) => block_on(flows::run(client()?, command)),

@@ -1,6 +1,7 @@
 //! `thalweg tenants`: who uses the installation, and how much.
 
 use clap::Subcommand;
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::client::segment;
@@ -16,6 +17,13 @@ pub enum Command {
         /// The tenant's name.
         tenant: String,
     },
+    /// Set how much of the imports' sink a tenant gets beside others.
+    SetWeight {
+        /// The tenant's name.
+        tenant: String,
+        /// From 1, which all have at first, to 1000.
+        weight: u32,
+    },
 }
 
 pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
@@ -27,6 +35,13 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
         Command::Show { tenant } => {
             let path = format!("/api/v1/imports?tenant={}", segment(&tenant));
             client.print_list(&client.get(&path).await?, "jobs", &JOB_COLUMNS);
+        }
+        Command::SetWeight { tenant, weight } => {
+            let path = format!("/api/v1/tenants/{}", segment(&tenant));
+            let request = client
+                .request(Method::PUT, &path)
+                .json(&json!({"weight": weight}));
+            client.print_object(&client.send(request).await?);
         }
     }
     Ok(())
@@ -48,8 +63,9 @@ async fn all(client: &Client) -> Result<Vec<Value>, Failure> {
     }
 }
 
-const COLUMNS: [(&str, &str); 6] = [
+const COLUMNS: [(&str, &str); 7] = [
     ("TENANT", "tenant"),
+    ("WEIGHT", "weight"),
     ("JOBS", "jobs"),
     ("ACTIVE", "jobs_active"),
     ("DONE", "records_done"),

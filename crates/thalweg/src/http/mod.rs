@@ -13,6 +13,7 @@ mod gzip;
 mod issuer;
 mod limits;
 mod link;
+mod mqtt;
 mod ports;
 mod serve;
 mod sign_in;
@@ -35,6 +36,7 @@ use serde_json::{Value, json};
 use crate::endpoints::Endpoints;
 use crate::telemetry;
 
+pub use self::mqtt::{MqttParts, mqtt_routes};
 pub use certificate::with_certificates;
 pub use config::{HttpConfig, Section};
 pub use door::{Routes, Straight};
@@ -52,7 +54,9 @@ pub struct Process {
     /// Renders the metrics.
     pub metrics: PrometheusHandle,
     /// The MQTT server, if that role runs here.
-    pub mqtt: Option<mqtt::Server>,
+    pub mqtt: Option<::mqtt::Server>,
+    /// Its bridges.
+    pub bridges: Option<Arc<::mqtt::Bridges>>,
     /// The fleet, if that role runs here.
     pub fleet: Option<Arc<fleet::Fleet>>,
     /// The statements, if that role runs here.
@@ -92,6 +96,7 @@ async fn metrics(State(process): State<Arc<Process>>) -> impl IntoResponse {
     process.metrics.run_upkeep();
     let mut text = process.metrics.render() + &telemetry::process_metrics();
     let (streams, fleet) = (process.streams.clone(), process.fleet.clone());
+    let (mqtt, bridges) = (process.mqtt.clone(), process.bridges.clone());
     let fusion = process.fusion.clone();
     // A hundred thousand topics, or agents, take a moment to look through.
     let observed = tokio::task::spawn_blocking(move || {
@@ -101,6 +106,12 @@ async fn metrics(State(process): State<Arc<Process>>) -> impl IntoResponse {
         }
         if let Some(fleet) = fleet {
             fleet.observe(&mut out);
+        }
+        if let Some(mqtt) = mqtt {
+            mqtt.observe(&mut out);
+        }
+        if let Some(bridges) = bridges {
+            bridges.observe(&mut out);
         }
         if let Some(fusion) = fusion {
             fusion.observe(&mut out);

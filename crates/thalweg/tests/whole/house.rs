@@ -13,7 +13,7 @@ const EDGES: [(&str, &[&str]); 15] = [
     ("sql", &["base"]),
     ("c2", &["base"]),
     ("streams", &["base", "journal", "access"]),
-    ("mqtt", &["base", "journal"]),
+    ("mqtt", &["base", "journal", "access"]),
     ("rest", &["base", "access", "streams"]),
     ("fusion", &["base", "journal", "streams", "mqtt"]),
     ("fleet", &["base", "access", "sql", "c2", "streams"]),

@@ -14,7 +14,12 @@ fn scrape(up: &Up) -> String {
 
 /// Whether a metric is one of those that `docs/metrics.md` has to tell.
 fn is_documented(name: &str) -> bool {
-    let ours = ["thalweg_streams_", "thalweg_fleet_", "efm_"];
+    let ours = [
+        "thalweg_streams_",
+        "thalweg_fleet_",
+        "thalweg_mqtt_",
+        "efm_",
+    ];
     ours.iter().any(|head| name.starts_with(head))
 }
 

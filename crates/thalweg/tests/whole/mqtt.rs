@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::harness::{Running, Up, eventually, folder, python, succeed};
+use crate::harness::{Running, Up, eventually, folder, interop, python, succeed, test_env};
 
 #[test]
 fn mosquitto_clients_publish_and_subscribe() {
@@ -43,6 +43,65 @@ fn paho_finds_sessions_wills_and_retained_messages_as_the_standard_has_them() {
     let dir = folder();
     let up = Up::start(&dir.path().join("data"));
     succeed(python("mqtt_paho.py").arg(up.port("mqtt")));
+}
+
+/// Clients that others wrote, each by steps of its own; rumqttc's stand in the crate `mqtt`.
+fn check(client: &mut Command) {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let told = succeed(client.arg(up.port("mqtt")));
+    assert!(
+        told.contains("\"checked\": true") || told.contains("\"checked\":true"),
+        "{told}"
+    );
+}
+
+fn java_client(name: &str) -> Command {
+    let classpath = format!("{}/*", test_env().join("mqtt").display());
+    let mut command = Command::new("java");
+    command
+        .args([
+            "-Xmx128m",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+            "-cp",
+        ])
+        .arg(classpath)
+        .arg(interop("mqtt/MqttClients.java"))
+        .arg(name);
+    command
+}
+
+#[test]
+fn paho_for_python_does_its_steps_in_5_0() {
+    check(&mut python("mqtt_paho5.py"));
+}
+
+#[test]
+fn paho_for_java_does_its_steps_in_3_1_1() {
+    check(&mut java_client("paho3"));
+}
+
+#[test]
+fn paho_for_java_does_its_steps_in_5_0() {
+    check(&mut java_client("paho5"));
+}
+
+#[test]
+fn hivemqs_client_does_its_steps() {
+    check(&mut java_client("hivemq"));
+}
+
+#[test]
+fn paho_for_go_does_its_steps() {
+    check(&mut Command::new(test_env().join("go-mqtt")));
+}
+
+#[test]
+fn mqtt_js_does_its_steps_in_3_1_1_and_5_0() {
+    let mut node = Command::new("node");
+    node.env("NODE_PATH", test_env().join("mqtt-js/node_modules"))
+        .arg(interop("mqtt/js/client.js"));
+    check(&mut node);
 }
 
 #[test]

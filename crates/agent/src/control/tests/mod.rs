@@ -343,7 +343,7 @@ fn properties_are_checked_kept_and_applied_by_a_start() {
     assert_eq!(state, "PARTIALLY_APPLIED");
     // The start comes after the acknowledgement.
     runtime.block_on(client.restart.notified());
-    let overlay = crate::properties::overlay(dir.path()).unwrap();
+    let overlay = crate::properties::begin(dir.path()).unwrap().overlay;
     assert_eq!(
         (overlay["same"].as_str(), overlay["once"].as_str()),
         ("2", "3")
@@ -354,7 +354,10 @@ fn properties_are_checked_kept_and_applied_by_a_start() {
     let client = plane.client(&supervisor, &runtime);
     plane.with(|state| state.acknowledgements.clear());
     assert_eq!(update("p4", json!({ "same": "9" })).0, "PARTIALLY_APPLIED");
-    assert_eq!(crate::properties::overlay(dir.path()).unwrap()["same"], "2");
+    assert_eq!(
+        crate::properties::begin(dir.path()).unwrap().overlay["same"],
+        "2"
+    );
     client.end();
 }
 

@@ -59,11 +59,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
     with_pattern("matches", 1, |mut given| {
         let text = given.text();
-        flag(given.subject != Value::Null && given.pattern("matches")?.is_match(&text))
+        flag(given.subject != Value::Null && given.pattern("matches")?.is_match(&text)?)
     }),
     with_pattern("find", 1, |mut given| {
         let text = given.text();
-        flag(given.subject != Value::Null && given.pattern("find")?.is_match(&text))
+        flag(given.subject != Value::Null && given.pattern("find")?.is_match(&text)?)
     }),
 ];
 

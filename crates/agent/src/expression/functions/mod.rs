@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use super::{Frame, Value};
 use crate::limits::EXPRESSION_RESULT_BYTES_MAX;
-use crate::patterns;
+use crate::patterns::Pattern;
 
 pub(super) use several::{End, Kind, Source, end, source};
 
@@ -49,7 +49,7 @@ pub enum Subject {
 pub(super) struct Given<'a> {
     pub(super) subject: Value,
     pub(super) arguments: Vec<Value>,
-    pub(super) pattern: Option<&'a regex::Regex>,
+    pub(super) pattern: Option<&'a Pattern>,
     pub(super) frame: Frame<'a>,
 }
 
@@ -82,10 +82,10 @@ pub(super) fn literal(word: &str) -> Option<Value> {
 }
 
 /// Compiles the pattern of `function`; `matches` is about the whole text.
-pub(super) fn pattern(function: &str, text: &str) -> Result<regex::Regex, String> {
+pub(super) fn pattern(function: &str, text: &str) -> Result<Pattern, String> {
     match function {
-        "matches" => patterns::whole_text(text),
-        _ => patterns::text(text),
+        "matches" => Pattern::whole(text),
+        _ => Pattern::new(text),
     }
 }
 
@@ -104,7 +104,7 @@ impl Given<'_> {
     }
 
     /// The pattern: compiled at load where it is a literal, now where it is computed.
-    fn pattern(&mut self, function: &str) -> Result<Cow<'_, regex::Regex>, String> {
+    fn pattern(&mut self, function: &str) -> Result<Cow<'_, Pattern>, String> {
         match self.pattern {
             Some(compiled) => Ok(Cow::Borrowed(compiled)),
             None => pattern(function, &self.argument(0)).map(Cow::Owned),

@@ -6,7 +6,7 @@
 
 use super::is_true;
 use crate::expression::{Frame, Value};
-use crate::patterns;
+use crate::patterns::Pattern;
 
 /// Where the values come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Source {
     pub(in crate::expression) fn values(
         self,
         arguments: Vec<Value>,
-        compiled: &[Option<regex::Regex>],
+        compiled: &[Option<crate::patterns::Pattern>],
         frame: Frame<'_>,
     ) -> Result<Vec<Value>, String> {
         match self.kind {
@@ -82,18 +82,23 @@ impl Source {
                 let mut fresh = Vec::new();
                 for (argument, compiled) in arguments.into_iter().zip(compiled) {
                     if compiled.is_none() {
-                        fresh.push(patterns::whole_text(&argument.into_text())?);
+                        fresh.push(Pattern::whole(&argument.into_text())?);
                     }
                 }
                 let all = || compiled.iter().flatten().chain(&fresh);
                 let Some(attributes) = frame.scope.attributes else {
                     return Ok(Vec::new());
                 };
-                Ok(attributes
-                    .iter()
-                    .filter(|(name, _)| all().any(|pattern| pattern.is_match(name)))
-                    .map(|(_, value)| Value::Text(value.to_owned()))
-                    .collect())
+                let mut values = Vec::new();
+                for (name, value) in attributes.iter() {
+                    for pattern in all() {
+                        if pattern.is_match(name)? {
+                            values.push(Value::Text(value.to_owned()));
+                            break;
+                        }
+                    }
+                }
+                Ok(values)
             }
             Kind::Delineated => {
                 let mut arguments = arguments.into_iter();

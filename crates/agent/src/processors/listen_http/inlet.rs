@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::engine::Waker;
 use crate::flowfile::Attributes;
 use crate::net::http_client::PieceBody;
-use crate::net::http_server::{Handler, Peer, answer};
+use crate::net::http_server::{Handler, Peer, answer, piece, pump};
 use crate::net::limits::{HTTP_BODY_BYTES_MAX, HTTP_BODY_IN_MEMORY_BYTES_MAX};
 
 /// What requests are checked by.
@@ -184,7 +184,7 @@ impl Handler for Inlet {
         self.waker.wake();
         let feeding = async {
             if let Some((feed, body)) = feed {
-                pump(body, feed).await;
+                pump(body, feed, HTTP_BODY_BYTES_MAX).await;
             }
         };
         let given = async {
@@ -233,21 +233,6 @@ impl Answer {
     }
 }
 
-/// The next piece of a body; trailers are left out.
-async fn piece(body: &mut Incoming) -> Option<Result<Bytes, hyper::Error>> {
-    loop {
-        let frame = std::future::poll_fn(|cx| std::pin::Pin::new(&mut *body).poll_frame(cx));
-        match frame.await? {
-            Ok(frame) => {
-                if let Ok(bytes) = frame.into_data() {
-                    return Some(Ok(bytes));
-                }
-            }
-            Err(error) => return Some(Err(error)),
-        }
-    }
-}
-
 /// The beginning of a body, and whether that is all of it.
 async fn beginning(body: &mut Incoming) -> Result<(Bytes, bool), String> {
     let mut first = BytesMut::new();
@@ -260,31 +245,6 @@ async fn beginning(body: &mut Incoming) -> Result<(Bytes, bool), String> {
         }
     }
     Ok((first.freeze(), false))
-}
-
-/// Hands on the rest of a body until it ends or nobody takes it.
-async fn pump(mut body: Incoming, feed: mpsc::Sender<io::Result<Bytes>>) {
-    let mut total = 0;
-    while let Some(read) = piece(&mut body).await {
-        let read = match read {
-            Ok(bytes) if bytes.is_empty() => continue,
-            Ok(bytes) => {
-                total += bytes.len() as u64;
-                match total > HTTP_BODY_BYTES_MAX {
-                    true => Err(io::Error::other("the body is too large")),
-                    false => Ok(bytes),
-                }
-            }
-            Err(error) => Err(io::Error::other(error)),
-        };
-        let is_last = read.is_err();
-        if feed.send(read).await.is_err() || is_last {
-            return;
-        }
-    }
-    if feed.send(Ok(Bytes::new())).await.is_err() {
-        tracing::debug!("a body was not waited for");
-    }
 }
 
 const WAITS: u8 = 0;

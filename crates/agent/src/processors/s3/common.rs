@@ -21,61 +21,83 @@ pub(super) const BUCKET: PropertyKind = PropertyKind::new("Bucket", "The bucket.
     .required()
     .expressions(Expressions::FlowFile);
 
-pub(super) const ACCESS_KEY: PropertyKind =
+const ACCESS_KEY: PropertyKind =
     PropertyKind::new("Access Key", "The account's access key.").expressions(Expressions::Once);
 
-pub(super) const SECRET_KEY: PropertyKind =
-    PropertyKind::new("Secret Key", "The account's secret key.")
-        .expressions(Expressions::Once)
-        .sensitive();
+const SECRET_KEY: PropertyKind = PropertyKind::new("Secret Key", "The account's secret key.")
+    .expressions(Expressions::Once)
+    .sensitive();
 
-pub(super) const CREDENTIALS_FILE: PropertyKind = PropertyKind::new(
+const CREDENTIALS_FILE: PropertyKind = PropertyKind::new(
     "Credentials File",
     "File with lines `accessKey=…` and `secretKey=…`, instead of the keys.",
 );
 
-pub(super) const CREDENTIALS_SERVICE: PropertyKind = PropertyKind::new(
+const CREDENTIALS_SERVICE: PropertyKind = PropertyKind::new(
     "AWS Credentials Provider service",
     "The account, instead of all that.",
 )
 .shape(Shape::Service("AWSCredentialsService"));
 
-pub(super) const REGION: PropertyKind = PropertyKind::new("Region", "The region of the bucket.")
+const REGION: PropertyKind = PropertyKind::new("Region", "The region of the bucket.")
     .default("us-west-2")
     .required();
 
-pub(super) const TIMEOUT: PropertyKind =
+const TIMEOUT: PropertyKind =
     PropertyKind::new("Communications Timeout", "Longest wait for the server.")
         .default("30 sec")
         .shape(Shape::Duration);
 
-pub(super) const ENDPOINT: PropertyKind = PropertyKind::new(
+const ENDPOINT: PropertyKind = PropertyKind::new(
     "Endpoint Override URL",
     "Address of another server than AWS's: scheme, host, port and path.",
 )
 .expressions(Expressions::Once);
 
-pub(super) const VIRTUAL: PropertyKind = PropertyKind::new(
+const VIRTUAL: PropertyKind = PropertyKind::new(
     "Use Virtual Addressing",
     "Whether the bucket stands in the host's name; never with an address or localhost.",
 )
 .default("true")
 .shape(Shape::Flag);
 
-pub(super) const PROXY_HOST: PropertyKind =
+const PROXY_HOST: PropertyKind =
     PropertyKind::new("Proxy Host", "The proxy's host.").expressions(Expressions::Once);
 
-pub(super) const PROXY_PORT: PropertyKind =
+const PROXY_PORT: PropertyKind =
     PropertyKind::new("Proxy Port", "The proxy's port.").expressions(Expressions::Once);
 
-pub(super) const PROXY_USER: PropertyKind =
+const PROXY_USER: PropertyKind =
     PropertyKind::new("Proxy Username", "Who the agent is to the proxy.")
         .expressions(Expressions::Once);
 
-pub(super) const PROXY_PASSWORD: PropertyKind =
-    PropertyKind::new("Proxy Password", "That user's password.")
-        .expressions(Expressions::Once)
-        .sensitive();
+const PROXY_PASSWORD: PropertyKind = PropertyKind::new("Proxy Password", "That user's password.")
+    .expressions(Expressions::Once)
+    .sensitive();
+
+/// Who asks, where and by which way: properties that every processor of object storage has last.
+pub(super) const ACCOUNT: [PropertyKind; 12] = [
+    ACCESS_KEY,
+    SECRET_KEY,
+    CREDENTIALS_FILE,
+    CREDENTIALS_SERVICE,
+    REGION,
+    TIMEOUT,
+    ENDPOINT,
+    VIRTUAL,
+    PROXY_HOST,
+    PROXY_PORT,
+    PROXY_USER,
+    PROXY_PASSWORD,
+];
+
+/// Whether the account pays.
+pub(super) const REQUESTER_PAYS: PropertyKind = PropertyKind::new(
+    "Requester Pays",
+    "Whether the account pays for what it reads.",
+)
+.default("false")
+.shape(Shape::Flag);
 
 /// The way to object storage.
 pub(super) struct Way {

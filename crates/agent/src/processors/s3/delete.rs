@@ -2,10 +2,7 @@
 
 use reqwest::Method;
 
-use super::common::{
-    ACCESS_KEY, BUCKET, CREDENTIALS_FILE, CREDENTIALS_SERVICE, ENDPOINT, FAILURE, KEY, PROXY_HOST,
-    PROXY_PASSWORD, PROXY_PORT, PROXY_USER, REGION, SECRET_KEY, SUCCESS, TIMEOUT, VIRTUAL, Way,
-};
+use super::common::{ACCOUNT, BUCKET, FAILURE, KEY, SUCCESS, Way};
 use crate::bulletins::Level;
 use crate::engine::Context;
 use crate::expression::Expression;
@@ -13,7 +10,7 @@ use crate::flowfile::FlowFile;
 use crate::net::run_until_stop;
 use crate::processors::{
     Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
-    RelationshipKind, Settings,
+    RelationshipKind, Settings, joined,
 };
 use crate::s3::Ask;
 use crate::session::ProcessSession;
@@ -22,24 +19,15 @@ use crate::session::ProcessSession;
 pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
     name: "DeleteS3Object",
     description: "Deletes the object that each FlowFile names; one that is not there is fine.",
-    properties: &[
-        KEY,
-        BUCKET,
-        PropertyKind::new("Version", "The object's version; the newest when empty.")
-            .expressions(Expressions::FlowFile),
-        ACCESS_KEY,
-        SECRET_KEY,
-        CREDENTIALS_FILE,
-        CREDENTIALS_SERVICE,
-        REGION,
-        TIMEOUT,
-        ENDPOINT,
-        VIRTUAL,
-        PROXY_HOST,
-        PROXY_PORT,
-        PROXY_USER,
-        PROXY_PASSWORD,
-    ],
+    properties: &joined::<3, 12, 15>(
+        [
+            KEY,
+            BUCKET,
+            PropertyKind::new("Version", "The object's version; the newest when empty.")
+                .expressions(Expressions::FlowFile),
+        ],
+        ACCOUNT,
+    ),
     dynamic: Dynamic::None,
     relationships: &[
         RelationshipKind {

@@ -4,10 +4,7 @@ use std::io::Write;
 
 use reqwest::Method;
 
-use super::common::{
-    ACCESS_KEY, BUCKET, CREDENTIALS_FILE, CREDENTIALS_SERVICE, ENDPOINT, FAILURE, KEY, PROXY_HOST,
-    PROXY_PASSWORD, PROXY_PORT, PROXY_USER, REGION, SECRET_KEY, SUCCESS, TIMEOUT, VIRTUAL, Way,
-};
+use super::common::{ACCOUNT, BUCKET, FAILURE, KEY, REQUESTER_PAYS, SUCCESS, Way};
 use crate::bulletins::Level;
 use crate::content::Content;
 use crate::engine::Context;
@@ -16,7 +13,7 @@ use crate::flowfile::Attributes;
 use crate::net::run_until_stop;
 use crate::processors::{
     AttributeKind, Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind,
-    PropertyKind, RelationshipKind, Settings, Shape,
+    PropertyKind, RelationshipKind, Settings, joined,
 };
 use crate::provenance::EventKind;
 use crate::s3::{Ask, Bucket};
@@ -26,30 +23,16 @@ use crate::session::ProcessSession;
 pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
     name: "FetchS3Object",
     description: "Gives each FlowFile the content of the object that it names.",
-    properties: &[
-        KEY,
-        BUCKET,
-        PropertyKind::new("Version", "The object's version; the newest when empty.")
-            .expressions(Expressions::FlowFile),
-        PropertyKind::new(
-            "Requester Pays",
-            "Whether the account pays for what it reads.",
-        )
-        .default("false")
-        .shape(Shape::Flag),
-        ACCESS_KEY,
-        SECRET_KEY,
-        CREDENTIALS_FILE,
-        CREDENTIALS_SERVICE,
-        REGION,
-        TIMEOUT,
-        ENDPOINT,
-        VIRTUAL,
-        PROXY_HOST,
-        PROXY_PORT,
-        PROXY_USER,
-        PROXY_PASSWORD,
-    ],
+    properties: &joined::<4, 12, 16>(
+        [
+            KEY,
+            BUCKET,
+            PropertyKind::new("Version", "The object's version; the newest when empty.")
+                .expressions(Expressions::FlowFile),
+            REQUESTER_PAYS,
+        ],
+        ACCOUNT,
+    ),
     dynamic: Dynamic::None,
     relationships: &[
         RelationshipKind {

@@ -8,10 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::common::{
-    ACCESS_KEY, BUCKET, CREDENTIALS_FILE, CREDENTIALS_SERVICE, ENDPOINT, PROXY_HOST,
-    PROXY_PASSWORD, PROXY_PORT, PROXY_USER, REGION, SECRET_KEY, TIMEOUT, VIRTUAL, Way,
-};
+use super::common::{ACCOUNT, BUCKET, REQUESTER_PAYS, Way};
 use crate::engine::Context;
 use crate::flowfile::Attributes;
 use crate::limits::SESSION_FLOW_FILES_MAX;
@@ -19,7 +16,7 @@ use crate::net::limits::S3_LISTED_KEYS_MAX;
 use crate::net::run_until_stop;
 use crate::processors::{
     AttributeKind, Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind,
-    PropertyKind, RelationshipKind, Settings, Shape,
+    PropertyKind, RelationshipKind, Settings, Shape, joined,
 };
 use crate::s3::{Bucket, Object};
 use crate::session::ProcessSession;
@@ -29,39 +26,25 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
     name: "ListS3",
     description: "Makes a FlowFile without content for each object of a bucket that is new or \
                   changed.",
-    properties: &[
-        BUCKET,
-        PropertyKind::new("Prefix", "What keys begin with.").expressions(Expressions::Once),
-        PropertyKind::new(
-            "Delimiter",
-            "Keys with this behind the prefix are left out.",
-        )
-        .expressions(Expressions::Once),
-        PropertyKind::new(
-            "Minimum Object Age",
-            "Younger objects wait for a later listing.",
-        )
-        .default("0 sec")
-        .shape(Shape::Duration),
-        PropertyKind::new(
-            "Requester Pays",
-            "Whether the account pays for what it reads.",
-        )
-        .default("false")
-        .shape(Shape::Flag),
-        ACCESS_KEY,
-        SECRET_KEY,
-        CREDENTIALS_FILE,
-        CREDENTIALS_SERVICE,
-        REGION,
-        TIMEOUT,
-        ENDPOINT,
-        VIRTUAL,
-        PROXY_HOST,
-        PROXY_PORT,
-        PROXY_USER,
-        PROXY_PASSWORD,
-    ],
+    properties: &joined::<5, 12, 17>(
+        [
+            BUCKET,
+            PropertyKind::new("Prefix", "What keys begin with.").expressions(Expressions::Once),
+            PropertyKind::new(
+                "Delimiter",
+                "Keys with this behind the prefix are left out.",
+            )
+            .expressions(Expressions::Once),
+            PropertyKind::new(
+                "Minimum Object Age",
+                "Younger objects wait for a later listing.",
+            )
+            .default("0 sec")
+            .shape(Shape::Duration),
+            REQUESTER_PAYS,
+        ],
+        ACCOUNT,
+    ),
     dynamic: Dynamic::None,
     relationships: &[RelationshipKind {
         name: "success",

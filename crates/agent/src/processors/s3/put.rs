@@ -4,10 +4,7 @@ use std::io::{Read, Seek, SeekFrom};
 
 use reqwest::Method;
 
-use super::common::{
-    ACCESS_KEY, BUCKET, CREDENTIALS_FILE, CREDENTIALS_SERVICE, ENDPOINT, FAILURE, KEY, PROXY_HOST,
-    PROXY_PASSWORD, PROXY_PORT, PROXY_USER, REGION, SECRET_KEY, SUCCESS, TIMEOUT, VIRTUAL, Way,
-};
+use super::common::{ACCOUNT, BUCKET, FAILURE, KEY, SUCCESS, Way};
 use crate::bulletins::Level;
 use crate::engine::Context;
 use crate::expression::Expression;
@@ -16,7 +13,7 @@ use crate::net::http_client::{self, Progress};
 use crate::net::run_until_stop;
 use crate::processors::{
     AttributeKind, Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind,
-    PropertyKind, RelationshipKind, Settings, Shape,
+    PropertyKind, RelationshipKind, Settings, Shape, joined,
 };
 use crate::provenance::EventKind;
 use crate::s3::{self, Ask, Bucket};
@@ -26,47 +23,38 @@ use crate::session::ProcessSession;
 pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
     name: "PutS3Object",
     description: "Puts each FlowFile's content into a bucket, in parts when it is large.",
-    properties: &[
-        KEY,
-        BUCKET,
-        PropertyKind::new("Content Type", "What the object is.")
-            .default("application/octet-stream")
-            .expressions(Expressions::FlowFile),
-        ACCESS_KEY,
-        SECRET_KEY,
-        CREDENTIALS_FILE,
-        CREDENTIALS_SERVICE,
-        PropertyKind::new("Storage Class", "How the object is stored.")
-            .default("Standard")
-            .allowed(&[
-                "Standard",
-                "ReducedRedundancy",
-                "StandardIA",
-                "OnezoneIA",
-                "IntelligentTiering",
-                "Glacier",
-                "DeepArchive",
-            ]),
-        PropertyKind::new("Server Side Encryption", "Whether the server encrypts it.")
-            .default("None")
-            .allowed(&["None", "AES256", "aws_kms"]),
-        PropertyKind::new("Canned ACL", "Who may read it, as `public-read`.")
-            .expressions(Expressions::FlowFile),
-        REGION,
-        TIMEOUT,
-        ENDPOINT,
-        VIRTUAL,
-        PropertyKind::new("Multipart Threshold", "What is larger goes in parts.")
-            .default("5 GB")
-            .shape(Shape::Size),
-        PropertyKind::new("Multipart Part Size", "Bytes of one part; 5 MB to 5 GB.")
-            .default("5 GB")
-            .shape(Shape::Size),
-        PROXY_HOST,
-        PROXY_PORT,
-        PROXY_USER,
-        PROXY_PASSWORD,
-    ],
+    properties: &joined::<8, 12, 20>(
+        [
+            KEY,
+            BUCKET,
+            PropertyKind::new("Content Type", "What the object is.")
+                .default("application/octet-stream")
+                .expressions(Expressions::FlowFile),
+            PropertyKind::new("Storage Class", "How the object is stored.")
+                .default("Standard")
+                .allowed(&[
+                    "Standard",
+                    "ReducedRedundancy",
+                    "StandardIA",
+                    "OnezoneIA",
+                    "IntelligentTiering",
+                    "Glacier",
+                    "DeepArchive",
+                ]),
+            PropertyKind::new("Server Side Encryption", "Whether the server encrypts it.")
+                .default("None")
+                .allowed(&["None", "AES256", "aws_kms"]),
+            PropertyKind::new("Canned ACL", "Who may read it, as `public-read`.")
+                .expressions(Expressions::FlowFile),
+            PropertyKind::new("Multipart Threshold", "What is larger goes in parts.")
+                .default("5 GB")
+                .shape(Shape::Size),
+            PropertyKind::new("Multipart Part Size", "Bytes of one part; 5 MB to 5 GB.")
+                .default("5 GB")
+                .shape(Shape::Size),
+        ],
+        ACCOUNT,
+    ),
     dynamic: Dynamic::None,
     relationships: &[
         RelationshipKind {

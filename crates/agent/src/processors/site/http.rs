@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::common::Broken;
-use crate::net::http_client::{PIECE_BYTES, PieceBody};
+use crate::net::http_client::{PieceBody, PieceWriter};
 use crate::net::limits::S2S_DETAILS_BYTES_MAX;
 use crate::s2s::client::PortRequest;
 use crate::s2s::codec::invalid;
@@ -29,12 +29,6 @@ pub(super) struct Transaction {
     url: Url,
     request: PortRequest,
     wait: Duration,
-}
-
-/// Writes what is sent by a request that runs meanwhile.
-pub(super) struct Upload {
-    pieces: mpsc::Sender<io::Result<Bytes>>,
-    buffer: Vec<u8>,
 }
 
 /// Reads an answer's body.
@@ -87,7 +81,7 @@ impl Transaction {
     /// Sends what `write` writes, and compares the checksum that it returns.
     pub(super) fn send(
         &self,
-        write: impl FnOnce(&mut Upload) -> Result<Crc, Broken>,
+        write: impl FnOnce(&mut PieceWriter) -> Result<Crc, Broken>,
     ) -> Result<End, Broken> {
         let (pieces, body) = mpsc::channel(PIECES_AHEAD);
         let body = reqwest::Body::wrap(PieceBody::channel(body, None));
@@ -96,15 +90,11 @@ impl Transaction {
             .headed(asked)
             .header("Content-Type", "application/octet-stream");
         let sending = self.runtime.spawn(asked.send());
-        let mut upload = Upload {
-            pieces,
-            buffer: Vec::new(),
-        };
+        let mut upload = PieceWriter::new(pieces);
         let written = write(&mut upload).and_then(|crc| Ok(upload.flush().map(|()| crc)?));
         if written.is_err() {
             // A body that only stops would look whole.
-            let broken = Err(io::ErrorKind::BrokenPipe.into());
-            if upload.pieces.try_send(broken).is_err() {
+            if !upload.break_off() {
                 sending.abort();
             }
         }
@@ -222,25 +212,6 @@ impl Transaction {
             .take(S2S_DETAILS_BYTES_MAX as u64)
             .read_to_string(&mut text)?;
         Ok(text)
-    }
-}
-
-impl Write for Upload {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= PIECE_BYTES {
-            self.flush()?;
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if self.buffer.is_empty() {
-            return Ok(());
-        }
-        let piece = Bytes::from(std::mem::take(&mut self.buffer));
-        let sent = self.pieces.blocking_send(Ok(piece));
-        sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::engine::{Engine, Ground};
-use crate::s2s::Server;
+use crate::s2s::{HttpServer, Server};
 use crate::services::ClientAuthentication;
 use crate::testing::{Answer, Certificates, HttpPeer, Seen, ground, runtime, start, wait_or_tell};
 
@@ -346,6 +346,149 @@ fn a_full_port_holds_the_sender_back() {
     assert!(came <= 15, "{came} came to a port that takes 10");
     calling.stop();
     called.stop();
+}
+
+#[test]
+fn agents_send_and_receive_over_http() {
+    for is_packed in [false, true] {
+        let two = Two::new();
+        let here = two.path("files");
+        let (gives, sends) = (folder(&here, "-give"), folder(&here, "-send"));
+        let (kept, came) = (folder(&here, ""), folder(&here, "-came"));
+        let ground_b = two.ground("b");
+        let runtime = two.runtime.handle();
+        let server = HttpServer::start(runtime, 0, None, ground_b.ports.clone(), None).unwrap();
+        let called = start(&ground_b, &called(&here));
+        let big: Vec<u8> = (0..300_000u32).flat_map(u32::to_le_bytes).collect();
+        lay(&sends, "big", &big);
+        lay(&gives, "big", &big);
+        for number in 0..40 {
+            lay(&sends, format!("s{number}"), format!("sent {number}"));
+            lay(&gives, format!("g{number}"), format!("given {number}"));
+        }
+        let url = format!("http://127.0.0.1:{}/nifi", server.address().port());
+        let ports = if is_packed {
+            ", use compression: true"
+        } else {
+            ""
+        };
+        let text = caller(&here, &url, ports, "")
+            .replace("timeout: 5 s", "timeout: 5 s\n  transport protocol: HTTP");
+        let ground_a = two.ground("a");
+        let calling = start(&ground_a, &text);
+        wait_or_tell(&ground_a, "all was sent and received", || {
+            names(&kept).len() == 41 && names(&came).len() == 41
+        });
+        calling.stop();
+        called.stop();
+        for (folder, letter, word) in [(&kept, "s", "sent"), (&came, "g", "given")] {
+            assert!(
+                std::fs::read(folder.join("big")).unwrap() == big,
+                "it changed"
+            );
+            for number in 0..40 {
+                let text = std::fs::read_to_string(folder.join(format!("{letter}{number}")));
+                assert_eq!(text.unwrap(), format!("{word} {number}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn over_http_only_what_is_confirmed_counts() {
+    let two = Two::new();
+    let here = two.path("files");
+    let (gives, kept) = (folder(&here, "-give"), folder(&here, ""));
+    let ground_b = two.ground("b");
+    let handle = two.runtime.handle().clone();
+    let server = HttpServer::start(&handle, 0, None, ground_b.ports.clone(), Some(7)).unwrap();
+    let called = start(&ground_b, &called(&here));
+    wait_or_tell(&ground_b, "the ports are open", || {
+        ground_b.ports.all().len() == 2
+    });
+    let api = format!("http://127.0.0.1:{}/nifi-api", server.address().port());
+    let client = reqwest::Client::new();
+    let ask = |method: &str, url: String, body: Vec<u8>| {
+        let method = reqwest::Method::from_bytes(method.as_bytes()).unwrap();
+        handle.block_on(async {
+            let asked = client.request(method, url).body(body).send().await.unwrap();
+            let place = asked.headers().get("location").cloned();
+            let place = place.map(|place| place.to_str().unwrap().to_owned());
+            (asked.status().as_u16(), place, asked.bytes().await.unwrap())
+        })
+    };
+    let (_, _, told) = ask("GET", format!("{api}/site-to-site"), vec![]);
+    let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
+    assert_eq!(told["controller"]["inputPorts"][0]["id"], "in-port");
+    assert_eq!(told["controller"]["remoteSiteListeningPort"], 7);
+    let begin = |port: &str| {
+        let (status, place, _) = ask(
+            "POST",
+            format!("{api}/data-transfer/{port}/transactions"),
+            vec![],
+        );
+        assert_eq!(status, 201);
+        api.replace("/nifi-api", &place.unwrap())
+    };
+    let packet = |name: &str| {
+        let (mut bytes, mut crc) = (Vec::new(), flate2::Crc::new());
+        let pairs = [("filename", name)].into_iter();
+        crate::s2s::transaction::put_packet(&mut bytes, false, &mut crc, pairs, &mut &b"x"[..], 1)
+            .unwrap();
+        (bytes, crc.sum())
+    };
+    for (name, code, is_kept) in [("a", "15", false), ("b", "19", false), ("c", "12", true)] {
+        let place = begin("input-ports/in-port");
+        let (bytes, crc) = packet(name);
+        let (status, _, told) = ask("POST", format!("{place}/flow-files"), bytes.clone());
+        assert_eq!((status, told), (202, crc.to_string().into()));
+        assert_eq!(
+            ask("POST", format!("{place}/flow-files"), bytes).0,
+            409,
+            "once only"
+        );
+        let (status, _, _) = ask("DELETE", format!("{place}?responseCode={code}"), vec![]);
+        assert_eq!(status, 200);
+        assert_eq!(
+            ask("DELETE", format!("{place}?responseCode=12"), vec![]).0,
+            404,
+            "over"
+        );
+        if is_kept {
+            wait_or_tell(&ground_b, "it is kept", || names(&kept) == [name]);
+        }
+    }
+    // What is cut short, or nothing, is no transaction.
+    for body in [packet("d").0[..10].to_vec(), vec![]] {
+        let place = begin("input-ports/in-port");
+        assert_eq!(ask("POST", format!("{place}/flow-files"), body).0, 400);
+    }
+    let unknown = format!("{api}/data-transfer/input-ports/nowhere/transactions");
+    assert_eq!(ask("POST", unknown, vec![]).0, 404);
+    // What is given and not confirmed is given again.
+    let place = begin("output-ports/out-port");
+    assert_eq!(ask("GET", format!("{place}/flow-files"), vec![]).0, 204);
+    lay(&gives, "given", "x");
+    wait_or_tell(&ground_b, "it waits", || queued(&called, "goes") == 1);
+    for (is_right, left) in [(false, 1), (true, 0)] {
+        let place = begin("output-ports/out-port");
+        let (status, _, bytes) = ask("GET", format!("{place}/flow-files"), vec![]);
+        assert_eq!(status, 202);
+        let mut crc = flate2::Crc::new();
+        crc.update(&bytes);
+        let sum = u64::from(crc.sum()) + u64::from(!is_right);
+        let (status, _, _) = ask(
+            "DELETE",
+            format!("{place}?responseCode=12&checksum={sum}"),
+            vec![],
+        );
+        assert_eq!(status, if is_right { 200 } else { 400 });
+        wait_or_tell(&ground_b, "it is decided", || {
+            queued(&called, "goes") == left
+        });
+    }
+    called.stop();
+    assert_eq!(names(&kept), ["c"]);
 }
 
 /// A NiFi's HTTP interface, as far as transactions need it.

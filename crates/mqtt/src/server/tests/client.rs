@@ -5,7 +5,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::DEADLINE;
-use crate::codec::{self, Version};
+use crate::codec::{self, Outgoing, Version};
 use crate::message::Qos;
 
 pub(super) struct Client {
@@ -28,16 +28,8 @@ pub(super) fn connect(id: &str, clean: bool, keep_alive_s: u16, will: Option<&st
 pub(super) fn publish(topic: &str, payload: &[u8], qos: u8, retain: bool, id: u16) -> Vec<u8> {
     let mut out = Vec::new();
     let qos = Qos::from_bits(qos).unwrap();
-    codec::publish(
-        &mut out,
-        Version::V311,
-        topic,
-        payload,
-        qos,
-        retain,
-        false,
-        id,
-    );
+    let plain = Outgoing::plain(topic, payload, qos, retain, id);
+    codec::publish(&mut out, Version::V311, &plain);
     out
 }
 
@@ -93,7 +85,7 @@ impl Client {
     /// Subscribes to one filter and takes the SUBACK.
     pub(super) async fn subscribe(&mut self, filter: &str, qos: u8) {
         self.send(&subscribe(9, &[(filter, qos)])).await;
-        let granted = qos.min(1);
+        let granted = qos;
         assert_eq!(
             self.packet().await,
             (0x90, vec![0, 9, granted]),
@@ -119,7 +111,8 @@ impl Client {
     pub(super) async fn message(&mut self) -> (String, Vec<u8>, u8, u16) {
         let (first, body) = self.packet().await;
         assert_eq!(first >> 4, 3, "not a PUBLISH: {first:#x} {body:?}");
-        let publish = codec::decode_publish(first, &body, "").expect("a malformed PUBLISH");
+        let publish =
+            codec::decode_publish(Version::V311, first, &body, "").expect("a malformed PUBLISH");
         (
             publish.topic.to_owned(),
             publish.payload.to_vec(),
@@ -148,6 +141,15 @@ impl Client {
         let _ = timeout(DEADLINE, self.stream.read_to_end(&mut rest))
             .await
             .expect("still open");
+    }
+
+    /// The server must end the link and say nothing.
+    pub(super) async fn ends_without_a_word(&mut self) {
+        let mut rest = Vec::new();
+        let _ = timeout(DEADLINE, self.stream.read_to_end(&mut rest))
+            .await
+            .expect("still open");
+        assert!(rest.is_empty(), "it said {rest:?}");
     }
 
     pub(super) async fn read_packet(&mut self) -> std::io::Result<(u8, Vec<u8>)> {

@@ -41,7 +41,7 @@ fn flood(mut client: Client, topic: &'static str, count: u32) -> tokio::task::Jo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_reader_holds_back_its_publisher_and_loses_nothing() {
+pub(super) async fn a_slow_reader_holds_back_its_publisher_and_loses_nothing() {
     let grace = HumanDuration(Duration::from_secs(60));
     let running = Running::start(MqttConfig {
         slow_subscriber_grace: grace,
@@ -68,7 +68,7 @@ async fn a_slow_reader_holds_back_its_publisher_and_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subscriber_that_stops_reading_loses_counted_messages_and_others_none() {
+pub(super) async fn a_subscriber_that_stops_reading_loses_counted_messages_and_others_none() {
     let running = Running::start(small()).await;
     let mut dead = running.client("dead").await;
     dead.subscribe("a", 0).await;
@@ -95,7 +95,7 @@ async fn a_subscriber_that_stops_reading_loses_counted_messages_and_others_none(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_qos_1_subscriber_that_acknowledges_nothing_is_cut_off_and_keeps_its_queue() {
+pub(super) async fn a_qos_1_subscriber_that_acknowledges_nothing_is_cut_off_and_keeps_its_queue() {
     let running = Running::start(small()).await;
     let mut dead = Client::connect(running.port, "dead", false).await;
     dead.subscribe("a", 1).await;
@@ -126,7 +126,7 @@ async fn a_qos_1_subscriber_that_acknowledges_nothing_is_cut_off_and_keeps_its_q
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_takes_no_byte_for_too_long_is_disconnected() {
+pub(super) async fn a_client_that_takes_no_byte_for_too_long_is_disconnected() {
     let patience = HumanDuration(Duration::from_millis(400));
     let running = Running::start(MqttConfig {
         stalled_subscriber_timeout: patience,
@@ -145,7 +145,7 @@ async fn a_client_that_takes_no_byte_for_too_long_is_disconnected() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn retained_messages_beyond_the_queues_bound_all_arrive() {
+pub(super) async fn retained_messages_beyond_the_queues_bound_all_arrive() {
     let running = Running::start(small()).await;
     let mut publisher = running.client("p").await;
     for n in 0..2_000u32 {

@@ -11,7 +11,7 @@ fn puback(id: u16) -> [u8; 4] {
 }
 
 #[tokio::test]
-async fn a_kept_session_gets_what_came_meanwhile_also_after_a_restart() {
+pub(super) async fn a_kept_session_gets_what_came_meanwhile_also_after_a_restart() {
     let running = Running::start(MqttConfig::default()).await;
     let mut keeper = Client::connect(running.port, "keeper", false).await;
     keeper.subscribe("k/#", 1).await;
@@ -63,7 +63,7 @@ async fn a_kept_session_gets_what_came_meanwhile_also_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_away_keeps_up_to_its_bound_and_the_rest_is_counted() {
+pub(super) async fn a_client_that_is_away_keeps_up_to_its_bound_and_the_rest_is_counted() {
     let config = MqttConfig {
         queue_messages_max: 10,
         ..MqttConfig::default()
@@ -95,7 +95,7 @@ async fn a_client_that_is_away_keeps_up_to_its_bound_and_the_rest_is_counted() {
 }
 
 #[tokio::test]
-async fn a_qos_2_identifier_is_known_after_reconnect_and_restart() {
+pub(super) async fn a_qos_2_identifier_is_known_after_reconnect_and_restart() {
     let running = Running::start(MqttConfig::default()).await;
     let mut publisher = Client::connect(running.port, "p", false).await;
     publisher.send(&publish("x", b"once", 2, true, 3)).await;
@@ -121,7 +121,7 @@ async fn a_qos_2_identifier_is_known_after_reconnect_and_restart() {
 }
 
 #[tokio::test]
-async fn condensing_keeps_what_lives_and_gives_back_the_rest() {
+pub(super) async fn condensing_keeps_what_lives_and_gives_back_the_rest() {
     let running = Running::start(MqttConfig::default()).await;
     let mut keeper = Client::connect(running.port, "keeper", false).await;
     keeper.subscribe("k", 1).await;
@@ -160,7 +160,7 @@ async fn condensing_keeps_what_lives_and_gives_back_the_rest() {
 }
 
 #[tokio::test]
-async fn retained_messages_beyond_the_bound_end_the_link_unacknowledged() {
+pub(super) async fn retained_messages_beyond_the_bound_end_the_link_unacknowledged() {
     let config = MqttConfig {
         retained_bytes_max: ByteSize(500),
         ..MqttConfig::default()

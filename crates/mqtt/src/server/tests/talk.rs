@@ -1,6 +1,5 @@
 //! What clients may rely on from packet to packet.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use base::{HumanDuration, Rng};
@@ -8,16 +7,15 @@ use tokio::io::AsyncWriteExt;
 
 use super::client::{Client, connect, packet, publish, subscribe};
 use super::{Running, until};
-use crate::codec::ConnectCode;
 use crate::config::MqttConfig;
 
 #[tokio::test]
-async fn messages_of_all_qualities_reach_a_subscriber_once() {
+pub(super) async fn messages_of_all_qualities_reach_a_subscriber_once() {
     let running = Running::start(MqttConfig::default()).await;
     let mut subscriber = running.client("s").await;
     let filters = [("a/#", 2), ("a/+", 0), ("a/b", 1)];
     subscriber.send(&subscribe(5, &filters)).await;
-    assert_eq!(subscriber.packet().await, (0x90, vec![0, 5, 1, 0, 1]));
+    assert_eq!(subscriber.packet().await, (0x90, vec![0, 5, 2, 0, 1]));
     let mut publisher = running.client("p").await;
     publisher.send(&publish("a/b", b"zero", 0, false, 0)).await;
     publisher.send(&publish("a/b", b"one", 1, false, 7)).await;
@@ -31,9 +29,9 @@ async fn messages_of_all_qualities_reach_a_subscriber_once() {
     assert_eq!(publisher.packet().await, (0x70, vec![0, 8]));
     // Overlapping filters: one copy, with the highest quality.
     subscriber.expect("a/b", "zero").await;
-    for (payload, id) in [(b"one", 1), (b"two", 2)] {
+    for (payload, first, id) in [(b"one", 0x32, 1), (b"two", 0x34, 2)] {
         let got = subscriber.message().await;
-        assert_eq!(got, ("a/b".to_owned(), payload.to_vec(), 0x32, id));
+        assert_eq!(got, ("a/b".to_owned(), payload.to_vec(), first, id));
     }
     subscriber.expect_nothing().await;
     subscriber
@@ -47,7 +45,7 @@ async fn messages_of_all_qualities_reach_a_subscriber_once() {
 }
 
 #[tokio::test]
-async fn retained_messages_are_set_replaced_and_deleted() {
+pub(super) async fn retained_messages_are_set_replaced_and_deleted() {
     let running = Running::start(MqttConfig::default()).await;
     let mut publisher = running.client("p").await;
     for payload in ["old", "new"] {
@@ -85,7 +83,7 @@ async fn retained_messages_are_set_replaced_and_deleted() {
 }
 
 #[tokio::test]
-async fn a_will_is_published_unless_the_client_says_goodbye() {
+pub(super) async fn a_will_is_published_unless_the_client_says_goodbye() {
     let running = Running::start(MqttConfig::default()).await;
     let mut watcher = running.client("watcher").await;
     watcher.subscribe("w/#", 0).await;
@@ -111,7 +109,7 @@ async fn a_will_is_published_unless_the_client_says_goodbye() {
 }
 
 #[tokio::test]
-async fn a_silent_client_is_cut_off_after_one_and_a_half_keep_alives() {
+pub(super) async fn a_silent_client_is_cut_off_after_one_and_a_half_keep_alives() {
     let running = Running::start(MqttConfig::default()).await;
     let mut client = Client::open(running.port).await;
     let begun = std::time::Instant::now();
@@ -124,7 +122,7 @@ async fn a_silent_client_is_cut_off_after_one_and_a_half_keep_alives() {
 }
 
 #[tokio::test]
-async fn connects_that_cannot_be_are_refused_in_the_protocols_words() {
+pub(super) async fn connects_that_cannot_be_are_refused_in_the_protocols_words() {
     let timeout = HumanDuration(Duration::from_millis(400));
     let config = MqttConfig {
         connect_timeout: timeout,
@@ -134,7 +132,7 @@ async fn connects_that_cannot_be_are_refused_in_the_protocols_words() {
     let running = Running::start(config).await;
     let mut client = Client::open(running.port).await;
     client
-        .send(b"\x10\x10\0\x04MQTT\x05\x02\0\x3c\0\0\x03v5c")
+        .send(b"\x10\x0f\0\x04MQTT\x03\x02\0\x3c\0\x03odd")
         .await;
     assert_eq!(client.packet().await, (0x20, vec![0, 1]));
     client.expect_end().await;
@@ -149,18 +147,11 @@ async fn connects_that_cannot_be_are_refused_in_the_protocols_words() {
     let mut client = Client::open(running.port).await;
     client.send(&connect("third", true, 0, None)).await;
     assert_eq!(client.packet().await, (0x20, vec![0, 3]));
-    let far: SocketAddr = "192.0.2.7:5".parse().unwrap();
-    assert_eq!(
-        running.server.allowed(far, 0),
-        Err(ConnectCode::NotAuthorized)
-    );
-    let mapped: SocketAddr = "[::ffff:127.0.0.1]:5".parse().unwrap();
-    assert_eq!(running.server.allowed(mapped, 0), Ok(()));
     running.stop().await;
 }
 
 #[tokio::test]
-async fn more_subscriptions_than_allowed_fail_in_the_suback() {
+pub(super) async fn more_subscriptions_than_allowed_fail_in_the_suback() {
     let config = MqttConfig {
         subscriptions_per_client_max: 2,
         ..MqttConfig::default()
@@ -182,7 +173,7 @@ async fn more_subscriptions_than_allowed_fail_in_the_suback() {
 }
 
 #[tokio::test]
-async fn hostile_bytes_end_their_link_and_nothing_else() {
+pub(super) async fn hostile_bytes_end_their_link_and_nothing_else() {
     let running = Running::start(MqttConfig::default()).await;
     let mut witness = running.client("witness").await;
     witness.subscribe("safe", 0).await;
@@ -219,7 +210,7 @@ async fn hostile_bytes_end_their_link_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn figures_come_while_someone_subscribes_to_them() {
+pub(super) async fn figures_come_while_someone_subscribes_to_them() {
     let running = Running::start(MqttConfig::default()).await;
     let mut client = running.client("curious").await;
     client.subscribe("$SYS/broker/subscriptions/count", 0).await;

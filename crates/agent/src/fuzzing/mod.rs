@@ -1,0 +1,144 @@
+//! What the fuzz targets throw bytes at, and what must hold whatever the bytes are.
+
+use base::UnixMillis;
+use bytes::Bytes;
+
+use crate::cron::Cron;
+use crate::definition::{Flow, seal};
+use crate::expression::{Expression, Scope};
+use crate::extensions;
+use crate::flowfile::Attributes;
+use crate::kafka;
+use crate::modbus;
+use crate::net::frames::{Frames, Framing};
+use crate::parameters::{SecretKey, Surroundings};
+use crate::record_sets;
+use crate::s2s::codec;
+use crate::syslog;
+
+/// Flow definitions: read and checked, sealed, read again to an equal flow.
+pub fn flow_definition(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    let key = SecretKey::parse(&"07".repeat(32)).expect("the key is one");
+    let surroundings = Surroundings {
+        key: Some(key.clone()),
+        ..Surroundings::default()
+    };
+    if let Ok(flow) = Flow::load(text, &surroundings) {
+        let sealed = seal(text, &key).expect("what was read as a flow can be sealed");
+        if let Some(sealed) = sealed {
+            let again = Flow::load(&sealed, &surroundings);
+            assert_eq!(again.as_ref(), Ok(&flow), "sealing changed the flow");
+        }
+    }
+    if let Ok(cron) = Cron::parse(text) {
+        let start = jiff::civil::date(2026, 1, 1).at(0, 0, 0, 0);
+        if let Some(due) = cron.next(start) {
+            assert!(due > start, "it is due before it was asked for");
+        }
+    }
+}
+
+/// Expressions: parsed, and evaluated unless that would ask the network.
+pub fn expression(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    let Ok(expression) = Expression::parse(text) else {
+        return;
+    };
+    if text.contains("reverseDnsLookup") {
+        return;
+    }
+    let attributes = Attributes::new([("a", text), ("b", "1,2;\"3\""), ("c", "{\"d\":[1]}")]);
+    let scope = Scope {
+        attributes: Some(&attributes),
+        flow_file: None,
+        now: UnixMillis(1_453_843_201_123),
+    };
+    // An error is an answer too.
+    let _ = expression.evaluate(scope);
+}
+
+/// Reads `input` by one of the network decoders, as its first byte says.
+pub fn network(input: &[u8]) {
+    let Some((kind, rest)) = input.split_first() else {
+        return;
+    };
+    match kind % 4 {
+        0 => codec::read_anything(rest),
+        1 => {
+            let read = kafka::read_records(Bytes::copy_from_slice(rest), 0, vec![(1, 0)], 1_000);
+            drop(read);
+        }
+        2 => {
+            if let Ok(text) = std::str::from_utf8(rest) {
+                let _ = syslog::parse(text);
+            }
+        }
+        _ => {
+            let mut frames = Frames::new(Framing::Syslog, 100);
+            for piece in rest.chunks(7) {
+                frames.buffer().extend_from_slice(piece);
+                while frames.next().is_some() {}
+            }
+            drop(frames.rest());
+        }
+    }
+}
+
+/// Reads `input` as records, as a device's answer, as an extension's frames or as a statement with
+/// places for arguments, as its first byte says.
+pub fn records(input: &[u8]) {
+    let Some((kind, rest)) = input.split_first() else {
+        return;
+    };
+    match kind % 9 {
+        kind @ 0..=4 => record_sets::read_anything(kind, rest),
+        5 => modbus::read_anything(rest),
+        6 => extensions::read_anything(rest),
+        #[cfg(feature = "sql")]
+        7 => crate::database::read_anything(rest),
+        _ => {
+            if let Ok(text) = std::str::from_utf8(rest)
+                && let Ok(tag) = modbus::Tag::parse(text)
+            {
+                // A device that says too little is told before this, but costs nothing here.
+                drop(tag.value(rest));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod mutation;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_corpus_of_flow_definitions_holds() {
+        let folder = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../fuzz/corpus/flow_definition"
+        );
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            super::flow_definition(&std::fs::read(entry.unwrap().path()).unwrap());
+            count += 1;
+        }
+        assert!(count >= 8, "{count} files are no corpus");
+    }
+
+    #[test]
+    fn the_corpus_of_expressions_holds() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/expression");
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            super::expression(&std::fs::read(entry.unwrap().path()).unwrap());
+            count += 1;
+        }
+        assert!(count >= 11, "{count} files are no corpus");
+    }
+}

@@ -1,0 +1,469 @@
+//! What a slice did, as one transaction: records, journal, progress, and the job's end with its last
+//! slice. So a job that is complete is complete, and its counts can be counted again.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use base::UnixMillis;
+use sql::{Conflict, Insert, Statement, Transaction, Value};
+use streams::Placed;
+
+use crate::error::ImportsError;
+use crate::job::{Job, JobState};
+use crate::limits;
+use crate::profile::{OnMatch, OnNoMatch, Profile};
+use crate::registry::{Registry, signed};
+use crate::slice::{Remark, RemarkKind, Slice, SliceRecord};
+
+/// What came of a slice's commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Committed {
+    /// It is in, and this is the job's state now.
+    State(JobState),
+    /// Nothing was written: the job was stopped, or another process has taken it over.
+    Fenced,
+}
+
+/// Who commits: the lease's token, and how long the lease lasts from now on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lease {
+    pub token: i64,
+    pub lasts: Duration,
+}
+
+/// What the profile's policy made of a slice's records.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Decided {
+    /// Rows to write: the index of the record, and the id under which it is stored.
+    rows: Vec<(usize, String)>,
+    created: u64,
+    updated: u64,
+    remarks: Vec<(usize, RemarkKind, String)>,
+}
+
+impl Registry {
+    /// Commits what a slice of a running job did. `to_topic` is where its records went first.
+    pub async fn commit_slice(
+        &self,
+        job: &Job,
+        slice: Slice,
+        to_topic: Option<Placed>,
+        lease: Lease,
+        now: UnixMillis,
+    ) -> Result<Committed, ImportsError> {
+        let mut tx = self.database.begin().await?;
+        if self.is_shared() {
+            // One slice of a tenant at a time, so that what is found below stays so.
+            let lock = "UPDATE import_tenants SET slices = slices + 1 WHERE tenant = ?";
+            let lock = Statement::new(lock).bind(job.tenant.as_str());
+            tx.run("lock the tenant", &lock).await?;
+        }
+        let decided = if job.sink.has_records() {
+            let there = there(&mut tx, job, &slice.records).await?;
+            decide(&job.profile, &slice.records, &there)
+        } else {
+            let created = slice.records.len() as u64;
+            Decided {
+                created,
+                ..Decided::default()
+            }
+        };
+        let remarks = remarks(&slice, &decided);
+        let count = |kind| remarks.iter().filter(|remark| remark.kind == kind).count() as u64;
+        let (rejected, skipped) = (count(RemarkKind::Rejected), count(RemarkKind::Skipped));
+        let done = decided.created + decided.updated + skipped;
+        let state = match (slice.last, job.records_rejected + rejected) {
+            (false, _) => JobState::Running,
+            (true, 0) => JobState::Completed,
+            (true, _) => JobState::CompletedWithRejects,
+        };
+        let seen = job.records_done + job.records_rejected + done + rejected;
+        let total = if slice.last {
+            seen
+        } else {
+            job.records_total.max(seen)
+        };
+        let sent = to_topic.map_or(0, |_| slice.records.len() as u64);
+        let progress = Statement::new(
+            "UPDATE import_jobs SET records_done = records_done + ?,
+             records_created = records_created + ?, records_updated = records_updated + ?,
+             records_skipped = records_skipped + ?, records_rejected = records_rejected + ?,
+             records_sent = records_sent + ?, records_total = ?, bytes_done = ?, next_ordinal = ?,
+             slices_done = slices_done + 1, state = ?, updated_ms = ?, lease_until_ms = ?,
+             error = NULL
+             WHERE number = ? AND state = 'running' AND bytes_done = ? AND token = ?",
+        );
+        let counts = [
+            done,
+            decided.created,
+            decided.updated,
+            skipped,
+            rejected,
+            sent,
+            total,
+        ];
+        let progress = counts
+            .into_iter()
+            .fold(progress, |statement, count| statement.bind(signed(count)))
+            .bind(signed(slice.end))
+            .bind(slice.next_ordinal)
+            .bind(state.name())
+            .bind(now.0)
+            .bind(now.0 + i64::try_from(lease.lasts.as_millis()).unwrap_or(0))
+            .bind(job.number.0)
+            .bind(signed(job.bytes_done))
+            .bind(lease.token);
+        if tx.run("count a slice", &progress).await? == 0 {
+            return Ok(Committed::Fenced);
+        }
+        let tenant = Statement::new(
+            "UPDATE import_tenants SET records_done = records_done + ?,
+             records_rejected = records_rejected + ?, bytes_done = bytes_done + ?, updated_ms = ?
+             WHERE tenant = ?",
+        )
+        .bind(signed(done))
+        .bind(signed(rejected))
+        .bind(signed(slice.end - slice.start))
+        .bind(now.0)
+        .bind(job.tenant.as_str());
+        tx.run("count for the tenant", &tenant).await?;
+        let place = vec![
+            Value::from(job.number.0),
+            signed(slice.start).into(),
+            signed(slice.end).into(),
+            job.next_ordinal.into(),
+            signed(done).into(),
+            signed(rejected).into(),
+            to_topic.map(|placed| i64::from(placed.partition)).into(),
+            to_topic.map(|placed| placed.base_offset).into(),
+            now.0.into(),
+        ];
+        let remarks = remarks.into_iter().map(|r| remark_row(job, r)).collect();
+        if !decided.rows.is_empty() {
+            let queued = vec![
+                Value::from(job.tenant.as_str()),
+                job.number.0.into(),
+                job.next_ordinal.into(),
+                (slice.next_ordinal - 1).into(),
+                now.0.into(),
+            ];
+            tx.insert(
+                "queue a slice for the search index",
+                &INSERT_QUEUED,
+                vec![queued],
+            )
+            .await?;
+        }
+        let rows = rows(job, slice.records, decided.rows);
+        tx.insert("store records", &INSERT_RECORD, rows).await?;
+        tx.insert("write the journal", &INSERT_REMARK, remarks)
+            .await?;
+        tx.insert("write the slice", &INSERT_SLICE, vec![place])
+            .await?;
+        tx.commit("commit a slice").await?;
+        Ok(Committed::State(state))
+    }
+}
+
+/// What is in the sink already of a slice's records.
+#[derive(Debug, Default)]
+struct There {
+    ids: HashSet<String>,
+    /// The id of the record that has a match value.
+    matches: HashMap<String, String>,
+}
+
+async fn there(
+    tx: &mut Transaction,
+    job: &Job,
+    records: &[SliceRecord],
+) -> Result<There, ImportsError> {
+    let what = "look for records that are there";
+    let mut there = There::default();
+    for chunk in records.chunks(limits::IDS_PER_STATEMENT) {
+        let select = Statement::new("SELECT id FROM import_records WHERE tenant = ? AND id IN ")
+            .bind(job.tenant.as_str())
+            .list(chunk.iter().map(|record| record.id.as_str()));
+        for row in tx.rows(what, &select).await? {
+            there
+                .ids
+                .insert(row.text("id").map_err(|e| tx.error(what, e))?);
+        }
+    }
+    let values: Vec<&str> = records
+        .iter()
+        .filter_map(|record| record.match_value.as_deref())
+        .collect();
+    for chunk in values.chunks(limits::IDS_PER_STATEMENT) {
+        let select = Statement::new(
+            "SELECT id, match_value FROM import_records WHERE tenant = ? AND match_value IN ",
+        )
+        .bind(job.tenant.as_str())
+        .list(chunk.iter().copied())
+        // Of several that have the value the least is found, every time.
+        .push(" ORDER BY id DESC");
+        for row in tx.rows(what, &select).await? {
+            let read = || Ok((row.text("match_value")?, row.text("id")?));
+            let (value, id): (String, String) = read().map_err(|e| tx.error(what, e))?;
+            there.matches.insert(value, id);
+        }
+    }
+    Ok(there)
+}
+
+/// Applies the policy to a slice's records in the file's order; one record may match another one
+/// before it.
+fn decide(profile: &Profile, records: &[SliceRecord], there: &There) -> Decided {
+    let mut decided = Decided::default();
+    // By the id under which it is stored: its place in `rows`.
+    let mut row_of: HashMap<String, usize> = HashMap::new();
+    let mut matched: HashMap<&str, String> = HashMap::new();
+    for (index, record) in records.iter().enumerate() {
+        let by_id = |id: &str| there.ids.contains(id) || row_of.contains_key(id);
+        let found = match (&profile.match_on, &record.match_value) {
+            (None, _) => by_id(&record.id).then(|| record.id.clone()),
+            (Some(_), None) => None,
+            (Some(_), Some(value)) => matched
+                .get(value.as_str())
+                .or_else(|| there.matches.get(value))
+                .cloned(),
+        };
+        let by = profile.match_on.as_deref().unwrap_or("its id");
+        let mut remark = |kind, reason| decided.remarks.push((index, kind, reason));
+        let id = match (found, profile.on_match, profile.on_no_match) {
+            (Some(id), OnMatch::Update, _) => {
+                decided.updated += 1;
+                id
+            }
+            (Some(id), OnMatch::Skip, _) => {
+                remark(
+                    RemarkKind::Skipped,
+                    format!("'{id}' is there already, by {by}"),
+                );
+                continue;
+            }
+            (Some(id), OnMatch::Fail, _) => {
+                remark(
+                    RemarkKind::Rejected,
+                    format!("'{id}' is there already, by {by}"),
+                );
+                continue;
+            }
+            (None, _, OnNoMatch::Skip) => {
+                remark(RemarkKind::Skipped, format!("no record is there, by {by}"));
+                continue;
+            }
+            (None, _, OnNoMatch::Fail) => {
+                remark(RemarkKind::Rejected, format!("no record is there, by {by}"));
+                continue;
+            }
+            (None, _, OnNoMatch::Create) if by_id(&record.id) => {
+                let reason = format!("'{}' is there already, but not by {by}", record.id);
+                remark(RemarkKind::Rejected, reason);
+                continue;
+            }
+            (None, _, OnNoMatch::Create) => {
+                decided.created += 1;
+                record.id.clone()
+            }
+        };
+        if let Some(value) = &record.match_value {
+            matched.insert(value, id.clone());
+        }
+        // Of several of one id the last one stays.
+        match row_of.get(&id) {
+            Some(row) => decided.rows[*row].0 = index,
+            None => {
+                row_of.insert(id.clone(), decided.rows.len());
+                decided.rows.push((index, id));
+            }
+        }
+    }
+    decided
+}
+
+fn remarks(slice: &Slice, decided: &Decided) -> Vec<Remark> {
+    let of_policy = decided.remarks.iter().filter_map(|(index, kind, reason)| {
+        let record = slice.records.get(*index)?;
+        Some(slice.remark_on(record, *kind, reason.clone()))
+    });
+    slice.remarks.iter().cloned().chain(of_policy).collect()
+}
+
+fn rows(job: &Job, records: Vec<SliceRecord>, wanted: Vec<(usize, String)>) -> Vec<Vec<Value>> {
+    let mut records: Vec<Option<SliceRecord>> = records.into_iter().map(Some).collect();
+    let row = |(index, id): (usize, String)| {
+        let record = records.get_mut(index)?.take()?;
+        Some(vec![
+            Value::from(job.tenant.as_str()),
+            id.into(),
+            Value::Text(record.match_value),
+            job.format.name().into(),
+            Value::Text(record.title),
+            Value::Text(record.fields),
+            record.body.into(),
+            job.number.0.into(),
+            record.ordinal.into(),
+            1.into(),
+        ])
+    };
+    wanted.into_iter().filter_map(row).collect()
+}
+
+fn remark_row(job: &Job, remark: Remark) -> Vec<Value> {
+    vec![
+        Value::from(job.number.0),
+        remark.ordinal.into(),
+        remark.kind.name().into(),
+        signed(remark.offset).into(),
+        remark.reason.into(),
+        Value::Bytes(remark.raw),
+    ]
+}
+
+/// A record that is replaced keeps who holds it, and its version.
+const INSERT_RECORD: Insert = Insert {
+    table: "import_records",
+    columns: &[
+        "tenant",
+        "id",
+        "match_value",
+        "format",
+        "title",
+        "fields",
+        "body",
+        "job",
+        "ordinal",
+        "version",
+    ],
+    conflict: Conflict::Replace {
+        key: &["tenant", "id"],
+        columns: &[
+            "match_value",
+            "format",
+            "title",
+            "fields",
+            "body",
+            "job",
+            "ordinal",
+        ],
+    },
+};
+
+const INSERT_REMARK: Insert = Insert {
+    table: "import_journal",
+    columns: &["job", "ordinal", "kind", "position", "reason", "raw"],
+    conflict: Conflict::Fail,
+};
+
+const INSERT_SLICE: Insert = Insert {
+    table: "import_slices",
+    columns: &[
+        "job",
+        "start",
+        "finish",
+        "first_ordinal",
+        "records",
+        "rejected",
+        "partition_number",
+        "base_offset",
+        "committed_ms",
+    ],
+    conflict: Conflict::Fail,
+};
+
+const INSERT_QUEUED: Insert = Insert {
+    table: "import_index_queue",
+    columns: &[
+        "tenant",
+        "job",
+        "first_ordinal",
+        "last_ordinal",
+        "queued_ms",
+    ],
+    conflict: Conflict::Keep {
+        key: &["tenant", "job", "first_ordinal"],
+    },
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(id: &str, value: Option<&str>) -> SliceRecord {
+        SliceRecord::plain(id, value)
+    }
+
+    fn profile(text: &str) -> Profile {
+        serde_json::from_str(text).unwrap()
+    }
+
+    fn there(ids: &[&str], matches: &[(&str, &str)]) -> There {
+        There {
+            ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+            matches: matches
+                .iter()
+                .map(|(value, id)| ((*value).to_owned(), (*id).to_owned()))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn the_last_of_one_id_stays_and_all_are_counted() {
+        let records = [record("a", None), record("b", None), record("a", None)];
+        let decided = decide(&Profile::default(), &records, &there(&["b"], &[]));
+        assert_eq!(decided.rows, [(2, "a".to_owned()), (1, "b".to_owned())]);
+        assert_eq!((decided.created, decided.updated), (1, 2));
+    }
+
+    #[test]
+    fn a_match_updates_the_record_that_has_the_value() {
+        let by_isbn = profile(r#"{"match": "isbn"}"#);
+        let records = [
+            record("new", Some("1")),
+            record("own", Some("2")),
+            record("again", Some("2")),
+            record("bare", None),
+            record("taken", Some("3")),
+        ];
+        let decided = decide(
+            &by_isbn,
+            &records,
+            &there(&["old", "taken"], &[("1", "old")]),
+        );
+        let rows = [(0, "old"), (2, "own"), (3, "bare")].map(|(n, id)| (n, id.to_owned()));
+        assert_eq!(decided.rows, rows);
+        assert_eq!((decided.created, decided.updated), (2, 2));
+        assert_eq!(decided.remarks.len(), 1, "{:?}", decided.remarks);
+        assert_eq!(decided.remarks[0].1, RemarkKind::Rejected);
+    }
+
+    #[test]
+    fn each_policy_does_what_its_name_says() {
+        let records = [record("old", None), record("new", None)];
+        let there = there(&["old"], &[]);
+        let kinds = |text: &str| {
+            let decided = decide(&profile(text), &records, &there);
+            let kinds: Vec<_> = decided
+                .remarks
+                .iter()
+                .map(|(n, kind, _)| (*n, *kind))
+                .collect();
+            (decided.created, decided.updated, kinds)
+        };
+        let (skipped, rejected) = (RemarkKind::Skipped, RemarkKind::Rejected);
+        assert_eq!(kinds(r#"{"on_match": "skip"}"#), (1, 0, vec![(0, skipped)]));
+        assert_eq!(
+            kinds(r#"{"on_match": "fail"}"#),
+            (1, 0, vec![(0, rejected)])
+        );
+        assert_eq!(
+            kinds(r#"{"on_no_match": "skip"}"#),
+            (0, 1, vec![(1, skipped)])
+        );
+        assert_eq!(
+            kinds(r#"{"on_no_match": "fail"}"#),
+            (0, 1, vec![(1, rejected)])
+        );
+    }
+}

@@ -1,0 +1,294 @@
+//! Jobs: created, watched, steered, and what was wrong with their records.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use streams::TopicName;
+use uuid::Uuid;
+
+use super::{Parameters, answer, parameters, tenant, tenant_or_default};
+use crate::error::ImportsError;
+use crate::imports::Imports;
+use crate::job::{Class, Format, NewJob, Sink};
+use crate::limits;
+use crate::profile::{OnMatch, OnNoMatch, Profile};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewImport {
+    tenant: Option<String>,
+    format: Option<String>,
+    topic: Option<String>,
+    sink: Option<String>,
+    class: Option<String>,
+    profile: Option<String>,
+    name: Option<String>,
+    key: Option<String>,
+    path: Option<String>,
+    resumable: Option<bool>,
+    idempotency_key: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Listing {
+    tenant: Option<String>,
+    limit: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct JournalPage {
+    after: Option<i64>,
+    limit: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Piece {
+    offset: u64,
+    last: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Retry {
+    idempotency_key: Option<String>,
+}
+
+type Service = State<Arc<Imports>>;
+
+pub(super) async fn create(
+    State(imports): Service,
+    asked: Parameters<NewImport>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ImportsError> {
+    let new = new_job(&imports, parameters(asked)?, &headers).await?;
+    let (job, is_new) = imports.create(new, body).await?;
+    Ok(answer(created(is_new), &job.to_json()))
+}
+
+pub(super) async fn append(
+    State(imports): Service,
+    Path(id): Path<String>,
+    asked: Parameters<Piece>,
+    body: Body,
+) -> Result<Response, ImportsError> {
+    let piece = parameters(asked)?;
+    let is_last = piece.last.unwrap_or(false);
+    let job = imports.append(&id, piece.offset, is_last, body).await?;
+    Ok(answer(StatusCode::OK, &job.to_json()))
+}
+
+pub(super) async fn list(
+    State(imports): Service,
+    asked: Parameters<Listing>,
+) -> Result<Response, ImportsError> {
+    let asked = parameters(asked)?;
+    let tenant = asked.tenant.as_deref().map(tenant).transpose()?;
+    let count = asked.limit.unwrap_or(limits::LISTED_JOBS_MAX);
+    let jobs = imports.jobs(tenant.as_ref(), count).await?;
+    let jobs: Vec<Value> = jobs.iter().map(crate::Job::to_json).collect();
+    Ok(answer(StatusCode::OK, &json!({"jobs": jobs})))
+}
+
+pub(super) async fn job(
+    State(imports): Service,
+    Path(id): Path<String>,
+) -> Result<Response, ImportsError> {
+    Ok(answer(StatusCode::OK, &imports.job(&id).await?.to_json()))
+}
+
+pub(super) async fn cancel(
+    State(imports): Service,
+    Path(id): Path<String>,
+) -> Result<Response, ImportsError> {
+    let job = imports.cancel(&id).await?;
+    Ok(answer(StatusCode::OK, &job.to_json()))
+}
+
+pub(super) async fn pause(
+    State(imports): Service,
+    Path(id): Path<String>,
+) -> Result<Response, ImportsError> {
+    let job = imports.pause(&id).await?;
+    Ok(answer(StatusCode::OK, &job.to_json()))
+}
+
+pub(super) async fn resume(
+    State(imports): Service,
+    Path(id): Path<String>,
+) -> Result<Response, ImportsError> {
+    let job = imports.resume(&id).await?;
+    Ok(answer(StatusCode::OK, &job.to_json()))
+}
+
+pub(super) async fn journal(
+    State(imports): Service,
+    Path(id): Path<String>,
+    asked: Parameters<JournalPage>,
+) -> Result<Response, ImportsError> {
+    let asked = parameters(asked)?;
+    let count = asked.limit.unwrap_or(1_000).min(limits::LISTED_ENTRIES_MAX);
+    let entries = imports
+        .journal(&id, asked.after.unwrap_or(0), count)
+        .await?;
+    let full = entries.len() == usize::try_from(count).unwrap_or(usize::MAX);
+    let next = entries.last().filter(|_| full).map(|entry| entry.ordinal);
+    Ok(answer(
+        StatusCode::OK,
+        &json!({"entries": entries, "next": next}),
+    ))
+}
+
+pub(super) async fn rejects(
+    State(imports): Service,
+    Path(id): Path<String>,
+) -> Result<Response, ImportsError> {
+    let (job, body) = imports.rejects(&id).await?;
+    let (content_type, ending) = match job.format {
+        Format::Marc => ("application/marc", "mrc"),
+        Format::MarcXml => ("application/marcxml+xml", "xml"),
+        Format::MarcJson => ("application/marc-in-json", "json"),
+        Format::Jsonl => ("application/jsonl", "jsonl"),
+        Format::Csv => ("text/csv", "csv"),
+    };
+    let name = format!("attachment; filename=\"rejects-{}.{ending}\"", job.id);
+    let headers = [
+        (header::CONTENT_TYPE, content_type.to_owned()),
+        (header::CONTENT_DISPOSITION, name),
+    ];
+    Ok((StatusCode::OK, headers, body).into_response())
+}
+
+pub(super) async fn retry(
+    State(imports): Service,
+    Path(id): Path<String>,
+    asked: Parameters<Retry>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ImportsError> {
+    let key = key_of(parameters(asked)?.idempotency_key, &headers)?;
+    // A body is the repaired file; without one the rejected records are tried as they are.
+    let repaired = (!http_body::Body::is_end_stream(&body)).then_some(body);
+    let new_id = Uuid::new_v4().to_string();
+    let (job, is_new) = imports.retry(&id, new_id, repaired, key).await?;
+    Ok(answer(created(is_new), &job.to_json()))
+}
+
+fn created(is_new: bool) -> StatusCode {
+    if is_new {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    }
+}
+
+async fn new_job(
+    imports: &Imports,
+    asked: NewImport,
+    headers: &HeaderMap,
+) -> Result<NewJob, ImportsError> {
+    let invalid = |text: String| ImportsError::Invalid(text);
+    let tenant = tenant_or_default(asked.tenant.as_deref())?;
+    let format = asked.format.as_deref().unwrap_or_default();
+    let format = Format::named(format).ok_or_else(|| {
+        let names = Format::ALL.map(Format::name).join(", ");
+        invalid(format!("format '{format}' is not read; use one of {names}"))
+    })?;
+    let sink = asked.sink.as_deref().unwrap_or(Sink::default().name());
+    let sink = Sink::named(sink)
+        .ok_or_else(|| invalid(format!("'{sink}' is no sink; use both, records or topic")))?;
+    let class = asked.class.as_deref().unwrap_or(Class::default().name());
+    let class = Class::named(class)
+        .ok_or_else(|| invalid(format!("'{class}' is no class; use interactive or bulk")))?;
+    let topic = asked.topic.unwrap_or_else(|| format!("imports-{tenant}"));
+    let topic: TopicName = topic
+        .parse()
+        .map_err(|error| invalid(base::report(&error)))?;
+    if asked.key.is_some() && format.is_marc() {
+        return Err(invalid(
+            "key names a field of JSON lines and CSV; MARC has its own ids".to_owned(),
+        ));
+    }
+    let source = match &asked.path {
+        Some(path) => {
+            let path = imports.core.allowed_path(path)?;
+            let text = path.into_os_string().into_string();
+            Some(text.map_err(|_| invalid("the path is not UTF-8".to_owned()))?)
+        }
+        None => None,
+    };
+    let idempotency_key = key_of(asked.idempotency_key, headers)?;
+    for text in [&asked.name, &asked.key].into_iter().flatten() {
+        check_length(text)?;
+    }
+    let mut profile = match &asked.profile {
+        Some(name) => imports.core.registry.profile(&tenant, name).await?,
+        None => Profile::default(),
+    };
+    if asked.key.is_some() {
+        profile.id = asked.key;
+    }
+    profile.check(format).map_err(invalid)?;
+    let has_policy = profile.match_on.is_some()
+        || profile.on_match != OnMatch::Update
+        || profile.on_no_match != OnNoMatch::Create;
+    if has_policy && !sink.has_records() {
+        return Err(invalid(
+            "a profile's policy needs the table of records; use sink=both or sink=records"
+                .to_owned(),
+        ));
+    }
+    Ok(NewJob {
+        name: asked
+            .name
+            .unwrap_or_else(|| format!("{} import", format.name())),
+        id: Uuid::new_v4().to_string(),
+        tenant,
+        format,
+        class,
+        sink,
+        topic,
+        profile,
+        retry_of: None,
+        source,
+        is_resumable: asked.resumable.unwrap_or(false),
+        slice_records: imports
+            .core
+            .config
+            .slice_records
+            .clamp(1, SLICE_RECORDS_TOP),
+        idempotency_key,
+    })
+}
+
+/// The idempotency key, of the parameter or else of the header.
+fn key_of(asked: Option<String>, headers: &HeaderMap) -> Result<Option<String>, ImportsError> {
+    let header = headers.get("idempotency-key").map(HeaderValue::to_str);
+    let header = header
+        .transpose()
+        .map_err(|_| ImportsError::Invalid("the idempotency key is not ASCII text".to_owned()))?;
+    let key = asked.or_else(|| header.map(str::to_owned));
+    key.as_deref().map(check_length).transpose()?;
+    Ok(key)
+}
+
+fn check_length(text: &str) -> Result<(), ImportsError> {
+    if text.is_empty() || text.len() > limits::NAME_BYTES_MAX {
+        return Err(ImportsError::Invalid(format!(
+            "name, key and idempotency key are 1 to {} bytes long",
+            limits::NAME_BYTES_MAX
+        )));
+    }
+    Ok(())
+}
+
+/// Above this a slice is ended by its bytes anyway.
+const SLICE_RECORDS_TOP: u32 = 10_000;

@@ -1,0 +1,368 @@
+//! Profiles: which of a record's values are its id, title and fields, by which value it is found
+//! again, and what becomes of it then.
+//!
+//! A selector names values. In MARC it is a tag (`001`) or a tag and subfield codes (`245$ab`); in
+//! objects (JSON lines, CSV) a field's name, with dots into inner ones (`author.name`).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::format::{Content, facts};
+use crate::job::Format;
+use crate::limits;
+use crate::marc::{MarcRecord, quote, write_json};
+
+/// How a file's records are read and stored. Everything may be left out: MARC has its own id and
+/// title, and a record that is there already is replaced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Profile {
+    /// The record's id within its tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Its title.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// The value by which a record is found that is there already; by its id, where absent.
+    #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
+    pub match_on: Option<String>,
+    /// Values that are stored beside the record, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub fields: BTreeMap<String, String>,
+    /// What becomes of a record that is there already.
+    pub on_match: OnMatch,
+    /// What becomes of one that is not.
+    pub on_no_match: OnNoMatch,
+}
+
+/// What becomes of a record that is there already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnMatch {
+    /// It replaces what is there.
+    #[default]
+    Update,
+    /// What is there stays, and the journal says so.
+    Skip,
+    /// It is rejected.
+    Fail,
+}
+
+/// What becomes of a record that is not there yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnNoMatch {
+    /// It is added.
+    #[default]
+    Create,
+    /// It is left out, and the journal says so.
+    Skip,
+    /// It is rejected.
+    Fail,
+}
+
+/// What a profile made of a record.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Mapped {
+    /// None where neither profile nor format has one.
+    pub id: Option<String>,
+    pub title: Option<String>,
+    pub match_value: Option<String>,
+    /// A JSON object's text.
+    pub fields: Option<String>,
+    /// The record's JSON.
+    pub body: String,
+}
+
+impl Profile {
+    /// Checks the selectors against the format that they are for.
+    ///
+    /// # Errors
+    /// A sentence that names the selector.
+    pub fn check(&self, format: Format) -> Result<(), String> {
+        if self.fields.len() > limits::PROFILE_FIELDS_MAX {
+            let most = limits::PROFILE_FIELDS_MAX;
+            return Err(format!("a profile has at most {most} fields"));
+        }
+        let named = self
+            .fields
+            .iter()
+            .map(|(name, selector)| (name.as_str(), selector));
+        let own = [
+            ("id", &self.id),
+            ("title", &self.title),
+            ("match", &self.match_on),
+        ];
+        let own = own
+            .into_iter()
+            .filter_map(|(name, selector)| Some((name, selector.as_ref()?)));
+        for (name, selector) in own.chain(named) {
+            if selector.is_empty() || selector.len() > limits::NAME_BYTES_MAX {
+                let most = limits::NAME_BYTES_MAX;
+                return Err(format!(
+                    "the selector of '{name}' is 1 to {most} bytes long"
+                ));
+            }
+            if format.is_marc() && marc_selector(selector).is_none() {
+                return Err(format!(
+                    "'{selector}' of '{name}' selects nothing of MARC; use a tag as 001, or a tag \
+                     and subfields as 245$ab"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies the profile to a record.
+    ///
+    /// # Errors
+    /// A sentence that says what of it is missing or cannot be read.
+    pub(crate) fn map(&self, content: &Content<'_>) -> Result<Mapped, Cow<'static, str>> {
+        match content {
+            Content::Marc(record) => self.map_marc(record),
+            Content::Object(text) if self.needs_value() => self.map_object(text),
+            Content::Object(text) => {
+                let facts = facts(text, self.id.as_deref())?;
+                Ok(Mapped {
+                    id: facts.key,
+                    title: facts.title,
+                    match_value: None,
+                    fields: None,
+                    body: text.to_string(),
+                })
+            }
+        }
+    }
+
+    /// Whether more than top-level fields is asked for, so that the object must be taken apart.
+    fn needs_value(&self) -> bool {
+        let is_deep = self.id.as_ref().is_some_and(|id| id.contains('.'));
+        is_deep || self.title.is_some() || self.match_on.is_some() || !self.fields.is_empty()
+    }
+
+    fn map_marc(&self, record: &MarcRecord<'_>) -> Result<Mapped, Cow<'static, str>> {
+        let select = |selector: &str| -> Vec<Cow<'_, str>> {
+            let Some((tag, codes)) = marc_selector(selector) else {
+                return Vec::new();
+            };
+            let fields = record.fields.iter().filter(|field| field.tag == tag);
+            let values: Vec<String> = fields
+                .filter_map(|field| match codes {
+                    None if field.is_control() => Some(field.data.trim().to_owned()),
+                    None => joined(field.subfields().map(|(_, text)| text)),
+                    Some(codes) => {
+                        let wanted = field.subfields().filter(|(code, _)| codes.contains(*code));
+                        joined(wanted.map(|(_, text)| text))
+                    }
+                })
+                .collect();
+            values.into_iter().map(Cow::Owned).collect()
+        };
+        let id = match &self.id {
+            Some(selector) => select(selector).first().map(|id| id.to_string()),
+            None => record.id().map(str::to_owned),
+        };
+        let id = id
+            .filter(|id| !id.is_empty())
+            .ok_or_else(|| match &self.id {
+                Some(selector) => Cow::Owned(format!("the record has no {selector}")),
+                None => Cow::Borrowed("the record has no id: neither 001 nor 010 $a"),
+            })?;
+        let title = match &self.title {
+            Some(selector) => select(selector).first().map(|title| title.to_string()),
+            None => record.title(),
+        };
+        let mut body = String::with_capacity(2_048);
+        write_json(record, &mut body);
+        Ok(Mapped {
+            id: Some(id),
+            title,
+            match_value: self.match_of(&select)?,
+            fields: self.fields_of(&select),
+            body,
+        })
+    }
+
+    fn map_object(&self, text: &str) -> Result<Mapped, Cow<'static, str>> {
+        let value: Value =
+            serde_json::from_str(text).map_err(|error| format!("the line is not JSON: {error}"))?;
+        if !value.is_object() {
+            return Err("the line is not a JSON object".into());
+        }
+        let select = |selector: &str| -> Vec<Cow<'_, str>> {
+            let mut at = &value;
+            for name in selector.split('.') {
+                at = &at[name];
+            }
+            match at {
+                Value::Array(items) => items.iter().filter_map(scalar).collect(),
+                one => scalar(one).into_iter().collect(),
+            }
+        };
+        let id = match &self.id {
+            Some(selector) => {
+                let id = select(selector).first().map(|id| id.to_string());
+                Some(id.filter(|id| !id.is_empty()).ok_or_else(|| {
+                    format!("the line has no field '{selector}' with text or a number in it")
+                })?)
+            }
+            None => None,
+        };
+        let title = select(self.title.as_deref().unwrap_or("title"));
+        Ok(Mapped {
+            id,
+            title: title.first().map(|title| title.to_string()),
+            match_value: self.match_of(&select)?,
+            fields: self.fields_of(&select),
+            body: text.to_owned(),
+        })
+    }
+
+    fn match_of<'v>(
+        &self,
+        select: &impl Fn(&str) -> Vec<Cow<'v, str>>,
+    ) -> Result<Option<String>, Cow<'static, str>> {
+        let Some(selector) = &self.match_on else {
+            return Ok(None);
+        };
+        let values = select(selector);
+        let value = values.first().map(|value| value.trim());
+        match value.filter(|value| !value.is_empty()) {
+            Some(value) if value.len() > limits::ID_BYTES_MAX => {
+                Err("the value to match is longer than 1024 bytes".into())
+            }
+            found => Ok(found.map(str::to_owned)),
+        }
+    }
+
+    fn fields_of<'v>(&self, select: &impl Fn(&str) -> Vec<Cow<'v, str>>) -> Option<String> {
+        if self.fields.is_empty() {
+            return None;
+        }
+        let mut text = String::from("{");
+        for (name, selector) in &self.fields {
+            let values = select(selector);
+            let Some(first) = values.first() else {
+                continue;
+            };
+            if text.len() > 1 {
+                text.push(',');
+            }
+            quote(name, &mut text);
+            text.push(':');
+            if values.len() == 1 {
+                quote(first, &mut text);
+                continue;
+            }
+            for (index, value) in values.iter().enumerate() {
+                text.push(if index == 0 { '[' } else { ',' });
+                quote(value, &mut text);
+            }
+            text.push(']');
+        }
+        text.push('}');
+        Some(text)
+    }
+}
+
+/// A tag, and the subfield codes behind a `$`.
+fn marc_selector(selector: &str) -> Option<(&str, Option<&str>)> {
+    let (tag, codes) = match selector.split_once('$') {
+        Some((_, "")) => return None,
+        Some((tag, codes)) => (tag, Some(codes)),
+        None => (selector, None),
+    };
+    let is_tag = tag.len() == 3 && tag.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_tag.then_some((tag, codes))
+}
+
+fn joined<'t>(texts: impl Iterator<Item = &'t str>) -> Option<String> {
+    let texts: Vec<&str> = texts
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
+        .collect();
+    (!texts.is_empty()).then(|| texts.join(" "))
+}
+
+/// Text, or a number's or truth value's text.
+fn scalar(value: &Value) -> Option<Cow<'_, str>> {
+    match value {
+        Value::String(text) => Some(Cow::Borrowed(text)),
+        Value::Number(number) => Some(Cow::Owned(number.to_string())),
+        Value::Bool(truth) => Some(Cow::Owned(truth.to_string())),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Layout;
+    use crate::marc::tests::book;
+
+    fn profile(text: &str) -> Profile {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_marc_record_is_mapped_by_tags_and_subfields() {
+        let profile = profile(
+            r#"{"id": "001", "title": "245$a", "match": "008",
+                "fields": {"who": "245$c", "all": "245", "none": "020$a", "notes": "500$a"},
+                "on_match": "skip"}"#,
+        );
+        profile.check(Format::Marc).unwrap();
+        let bytes = book(7);
+        let content = Layout::Marc.read(&bytes).unwrap();
+        let mapped = profile.map(&content).unwrap();
+        assert_eq!(mapped.id.as_deref(), Some("00000007"));
+        assert_eq!(mapped.title.as_deref(), Some("The book number 7 :"));
+        assert_eq!(mapped.match_value.as_deref(), Some("980410s1997    fr"));
+        let fields: Value = serde_json::from_str(&mapped.fields.unwrap()).unwrap();
+        assert_eq!(fields["who"], "A. N. Other.");
+        assert!(fields["all"].as_str().unwrap().ends_with("A. N. Other."));
+        assert!(fields.get("none").is_none());
+    }
+
+    #[test]
+    fn an_object_is_mapped_by_paths() {
+        let profile = profile(
+            r#"{"id": "ids.own", "match": "isbn",
+                "fields": {"by": "author.name", "tags": "tags"}}"#,
+        );
+        let text =
+            r#"{"ids":{"own":12},"title":"T","isbn":" 9 ","author":{"name":"A"},"tags":["x",1]}"#;
+        let mapped = profile.map(&Content::Object(text.into())).unwrap();
+        assert_eq!(mapped.id.as_deref(), Some("12"));
+        assert_eq!(
+            (mapped.title.as_deref(), mapped.match_value.as_deref()),
+            (Some("T"), Some("9"))
+        );
+        assert_eq!(
+            mapped.fields.as_deref(),
+            Some(r#"{"by":"A","tags":["x","1"]}"#)
+        );
+        assert_eq!(mapped.body, text);
+        let missing = profile.map(&Content::Object("{}".into())).unwrap_err();
+        assert!(missing.contains("no field 'ids.own'"), "{missing}");
+    }
+
+    #[test]
+    fn selectors_that_select_nothing_are_refused_by_name() {
+        let wrong = profile(r#"{"fields": {"x": "24$a"}}"#)
+            .check(Format::Marc)
+            .unwrap_err();
+        assert!(wrong.contains("24$a") && wrong.contains("'x'"), "{wrong}");
+        assert!(
+            profile(r#"{"match": "245$"}"#)
+                .check(Format::MarcXml)
+                .is_err()
+        );
+        assert!(profile(r#"{"match": ""}"#).check(Format::Jsonl).is_err());
+        assert!(profile(r#"{"match": "a.b"}"#).check(Format::Csv).is_ok());
+        assert!(serde_json::from_str::<Profile>(r#"{"on_match": "shrug"}"#).is_err());
+    }
+}

@@ -1,0 +1,326 @@
+//! Jobs steered from outside: paused, retried, uploaded in pieces, taken over.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_job_stands_still_and_goes_on_where_it_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(5)).await;
+    let id = service
+        .import("format=marc&tenant=t&topic=t", books(0..5_000))
+        .await;
+    let path = format!("/api/v1/imports/{id}");
+    for _ in 0..10 {
+        let (status, paused) = service.post(&format!("{path}/pause")).await;
+        if status == 409 {
+            assert_eq!(paused["error_code"], 409, "{paused}");
+            break;
+        }
+        assert_eq!(paused["state"], "paused", "{paused}");
+        let done = paused["records_done"].as_u64().unwrap();
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        assert_eq!(service.get(&path).await["records_done"], done);
+        let rows = sink(folder.path(), "t").await.len();
+        assert_eq!(rows as u64, done, "the count is that of the rows");
+        let (status, job) = service.post(&format!("{path}/resume")).await;
+        assert_eq!((status, &job["state"]), (200, &"running".into()), "{job}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(service.ended(&id).await["records_done"], 5_000);
+    let topic = service.topic("t").await;
+    assert!(topic.len() == 5_000 && topic.values().all(|n| *n == 1));
+    let (status, error) = service.post(&format!("{path}/resume")).await;
+    assert_eq!(status, 409, "{error}");
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_lasts_over_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(5)).await;
+    let id = service.import("format=marc", books(0..3_000)).await;
+    let path = format!("/api/v1/imports/{id}");
+    let (status, paused) = service.post(&format!("{path}/pause")).await;
+    assert_eq!(status, 200, "{paused}");
+    service.close().await;
+    let service = Service::open(folder.path(), small_slices(5)).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let job = service.get(&path).await;
+    assert_eq!(
+        (&job["state"], &job["records_done"]),
+        (&"paused".into(), &paused["records_done"])
+    );
+    service.post(&format!("{path}/resume")).await;
+    assert_eq!(service.ended(&id).await["records_done"], 3_000);
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rejects_are_downloaded_repaired_and_sent_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(2)).await;
+    let lines = "{\"id\":1}\n{\"id\":2\n{\"id\":3}\nnothing\n{\"id\":4}";
+    let id = service
+        .import("format=jsonl&key=id&topic=r&tenant=t", lines)
+        .await;
+    let job = service.ended(&id).await;
+    assert_eq!(job["records_rejected"], 2, "{job}");
+    let path = format!("/api/v1/imports/{id}");
+    let rejects = service.text(&format!("{path}/rejects")).await;
+    assert_eq!(rejects, "{\"id\":2\nnothing\n");
+    // As they are they are rejected again, and the first job stays as it was.
+    let (status, again) = service.post(&format!("{path}/retry")).await;
+    assert_eq!(
+        (status, &again["retry_of"]),
+        (201, &id.as_str().into()),
+        "{again}"
+    );
+    let again = service.ended(again["id"].as_str().unwrap()).await;
+    assert_eq!(
+        (&again["records_done"], &again["records_rejected"]),
+        (&0.into(), &2.into())
+    );
+    let repaired = rejects
+        .replace("2\n", "2}\n")
+        .replace("nothing", "{\"id\":9}");
+    let retry = format!("{path}/retry?idempotency_key=k");
+    let (status, job) = service.call("POST", &retry, repaired.clone()).await;
+    assert_eq!(status, 201, "{job}");
+    let (status, same) = service.call("POST", &retry, repaired).await;
+    assert_eq!((status, &same["id"]), (200, &job["id"]), "{same}");
+    let job = service.ended(job["id"].as_str().unwrap()).await;
+    assert_eq!(job["state"], "completed", "{job}");
+    let ids: Vec<String> = sink(folder.path(), "t").await.into_keys().collect();
+    assert_eq!(ids, ["1", "2", "3", "4", "9"]);
+    let whole = service.import("format=jsonl", "{}\n").await;
+    service.ended(&whole).await;
+    let (status, error) = service
+        .post(&format!("/api/v1/imports/{whole}/retry"))
+        .await;
+    assert_eq!(status, 409, "{error}");
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_reject_file_of_every_format_is_of_that_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(2)).await;
+    let csv = "id,title\n1,One\n2\n3,Three\n4,Four,more\n";
+    let id = service.import("format=csv&key=id&tenant=c", csv).await;
+    let job = service.ended(&id).await;
+    assert_eq!(
+        (&job["records_done"], &job["records_rejected"]),
+        (&2.into(), &2.into())
+    );
+    let rejects = service.text(&format!("/api/v1/imports/{id}/rejects")).await;
+    assert_eq!(rejects, "id,title\n2\n4,Four,more\n");
+    let bytes = book(1);
+    let xml = crate::marc::tests::to_xml(&crate::marc::parse(&bytes).unwrap(), "");
+    let bad = xml.replace("tag=\"245\"", "tag=\"2\"");
+    let file = format!("<collection>{bad}{xml}</collection>");
+    let id = service.import("format=marcxml&tenant=x", file).await;
+    assert_eq!(service.ended(&id).await["records_rejected"], 1);
+    let rejects = service.text(&format!("/api/v1/imports/{id}/rejects")).await;
+    let (status, job) = service
+        .call(
+            "POST",
+            &format!("/api/v1/imports/{id}/retry"),
+            rejects.replace("tag=\"2\"", "tag=\"245\""),
+        )
+        .await;
+    assert_eq!(status, 201, "{job}");
+    let job = service.ended(job["id"].as_str().unwrap()).await;
+    assert_eq!(
+        (&job["state"], &job["records_updated"]),
+        (&"completed".into(), &1.into())
+    );
+    let mut damaged = book(3);
+    damaged.remove(30);
+    let id = service
+        .import("format=marc&tenant=m", damaged.clone())
+        .await;
+    assert_eq!(service.ended(&id).await["records_rejected"], 1);
+    let rejects = service
+        .bytes(&format!("/api/v1/imports/{id}/rejects"))
+        .await;
+    assert_eq!(rejects, damaged);
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_in_pieces_goes_on_where_it_broke_off_also_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), ImportsConfig::default()).await;
+    let file = books(0..300);
+    let id = service
+        .import("format=marc&tenant=t&resumable=true&idempotency_key=u", "")
+        .await;
+    let path = format!("/api/v1/imports/{id}");
+    let piece = |offset: usize, last: bool| format!("{path}/file?offset={offset}&last={last}");
+    let (status, job) = service
+        .call("PATCH", &piece(0, false), file[..1_000].to_vec())
+        .await;
+    assert_eq!((status, &job["bytes_total"]), (200, &1_000.into()), "{job}");
+    let (status, error) = service.call("PATCH", &piece(900, false), "x").await;
+    assert_eq!(status, 409, "{error}");
+    assert!(
+        error["message"]
+            .as_str()
+            .unwrap()
+            .contains("goes on at byte 1000"),
+        "{error}"
+    );
+    // A piece that breaks off leaves what arrived of it.
+    let broken = Body::new(http_body_util::StreamBody::new(Breaking(false)));
+    let (status, _) = service.call("PATCH", &piece(1_000, false), broken).await;
+    assert_eq!(status, 400);
+    assert_eq!(service.get(&path).await["bytes_total"], 1_003);
+    service.close().await;
+    let service = Service::open(folder.path(), ImportsConfig::default()).await;
+    let job = service.get(&path).await;
+    assert_eq!(
+        (&job["state"], &job["bytes_total"]),
+        (&"uploading".into(), &1_003.into())
+    );
+    // What the broken piece brought is no part of the file: begin anew under another key.
+    let (status, _) = service.call("DELETE", &path, Body::empty()).await;
+    assert_eq!(status, 200);
+    let id = service
+        .import("format=marc&tenant=t&resumable=true", "")
+        .await;
+    let path = format!("/api/v1/imports/{id}");
+    let piece = |offset: usize, last: bool| format!("{path}/file?offset={offset}&last={last}");
+    let half = file.len() / 2;
+    service
+        .call("PATCH", &piece(0, false), file[..half].to_vec())
+        .await;
+    let (status, job) = service
+        .call("PATCH", &piece(half, true), file[half..].to_vec())
+        .await;
+    assert_eq!((status, &job["state"]), (200, &"running".into()), "{job}");
+    assert_eq!(job["records_total"], 300);
+    assert_eq!(service.ended(&id).await["records_done"], 300);
+    let (status, error) = service.call("PATCH", &piece(file.len(), true), "x").await;
+    assert_eq!(status, 409, "{error}");
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_lost_its_lease_commits_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(10)).await;
+    let id = service
+        .import("format=marc&sink=records", books(0..3_000))
+        .await;
+    let path = format!("/api/v1/imports/{id}");
+    let (_, paused) = service.post(&format!("{path}/pause")).await;
+    service.post(&format!("{path}/resume")).await;
+    // What a worker knew before the pause: its token is of no use any more.
+    let registry = &service.imports.core.registry;
+    let job = registry.job(&id).await.unwrap();
+    let mut slice = crate::slice::Slice::default();
+    slice.start = job.bytes_done;
+    slice.end = job.bytes_done + 1;
+    let lease = crate::commit::Lease {
+        token: 1,
+        lasts: Duration::from_secs(1),
+    };
+    let now = base::UnixMillis(0);
+    let committed = registry.commit_slice(&job, slice, None, lease, now).await;
+    assert_eq!(
+        committed.unwrap(),
+        crate::commit::Committed::Fenced,
+        "{paused}"
+    );
+    assert_eq!(service.ended(&id).await["records_done"], 3_000);
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_the_server_is_read_where_it_lies_if_its_folder_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (open, closed) = (folder.path().join("open"), folder.path().join("closed"));
+    for folder in [&open, &closed] {
+        std::fs::create_dir(folder).unwrap();
+        std::fs::write(folder.join("books.mrc"), books(0..300)).unwrap();
+    }
+    std::os::unix::fs::symlink(closed.join("books.mrc"), open.join("link.mrc")).unwrap();
+    let config = ImportsConfig {
+        paths: vec![open.clone()],
+        ..small_slices(20)
+    };
+    let service = Service::open(folder.path(), config).await;
+    let query = |path: &Path| format!("/api/v1/imports?format=marc&path={}", path.display());
+    for path in [
+        closed.join("books.mrc"),
+        open.join("link.mrc"),
+        open.join("../closed/books.mrc"),
+        open.join("none.mrc"),
+        open.clone(),
+    ] {
+        let (status, error) = service.post(&query(&path)).await;
+        assert_eq!(status, 400, "{}: {error}", path.display());
+    }
+    let (status, job) = service.post(&query(&open.join("books.mrc"))).await;
+    assert_eq!((status, &job["records_total"]), (201, &300.into()), "{job}");
+    let job = service.ended(job["id"].as_str().unwrap()).await;
+    assert_eq!(job["records_done"], 300, "{job}");
+    assert!(
+        open.join("books.mrc").exists(),
+        "the file is the operator's"
+    );
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_of_weight_four_gets_on_four_times_as_fast() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(10)).await;
+    let weigh = |weight: &str| {
+        let body = format!("{{\"weight\":{weight}}}");
+        service.call("PUT", "/api/v1/tenants/heavy", body)
+    };
+    for wrong in ["0", "1001", "-1", "\"4\""] {
+        assert_eq!(weigh(wrong).await.0, 400, "{wrong}");
+    }
+    assert_eq!(weigh("4").await.0, 200);
+    let query = |tenant: &str| format!("format=marc&sink=records&tenant={tenant}");
+    // The light one first, so that both wait from the heavy one's first slice on.
+    let light = service.import(&query("light"), books(0..6_000)).await;
+    let heavy = service.import(&query("heavy"), books(0..3_000)).await;
+    let path = format!("/api/v1/imports/{light}");
+    let before = service.get(&path).await["records_done"].as_f64().unwrap();
+    service.ended(&heavy).await;
+    let done = service.get(&path).await["records_done"].as_f64().unwrap() - before;
+    let ratio = 3_000.0 / done;
+    assert!((2.8..6.0).contains(&ratio), "{ratio}");
+    let tenants = service.get("/api/v1/tenants").await;
+    assert_eq!(tenants["tenants"][0]["weight"], 4, "{tenants}");
+    service.call("DELETE", &path, Body::empty()).await;
+    service.close().await;
+    // The weight is still there after a restart.
+    let service = Service::open(folder.path(), small_slices(10)).await;
+    assert_eq!(
+        service.get("/api/v1/tenants").await["tenants"][0]["weight"],
+        4
+    );
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interactive_work_passes_a_backlog_of_the_same_tenant() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(10)).await;
+    let load = service
+        .import("format=marc&tenant=t", books(0..6_000))
+        .await;
+    let edit = service
+        .import("format=marc&tenant=t&class=interactive", books(0..50))
+        .await;
+    assert_eq!(service.ended(&edit).await["class"], "interactive");
+    let path = format!("/api/v1/imports/{load}");
+    let job = service.get(&path).await;
+    assert_eq!(job["state"], "running", "it waited for the load: {job}");
+    service.call("DELETE", &path, Body::empty()).await;
+    service.close().await;
+}

@@ -1,0 +1,275 @@
+//! Two servers and a bridge between them, over sockets.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::SystemClock;
+use parking_lot::Mutex;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::{BridgeConfig, Bridges};
+use crate::config::MqttConfig;
+use crate::message::{Delivery, Message, MessageSink, Qos};
+use crate::server::Server;
+
+struct Node {
+    server: Server,
+    port: u16,
+    _dir: TempDir,
+}
+
+impl Node {
+    async fn start() -> Node {
+        Node::start_on(0).await
+    }
+
+    /// A server on this port, which was given up a moment ago.
+    async fn start_on(port: u16) -> Node {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(SystemClock);
+        let server = Server::open(dir.path(), MqttConfig::default(), clock).unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn({
+            let server = server.clone();
+            async move { server.serve(listener, CancellationToken::new()).await }
+        });
+        Node {
+            server,
+            port,
+            _dir: dir,
+        }
+    }
+
+    fn bridges(&self, dir: &Path) -> Arc<Bridges> {
+        let config = MqttConfig::default();
+        Bridges::open(dir, self.server.clone(), &config, Arc::new(SystemClock)).unwrap()
+    }
+
+    fn hear(&self, filter: &str) -> Heard {
+        let heard = Heard::default();
+        let sink = Arc::new(heard.clone());
+        self.server.subscribe(filter.parse().unwrap(), sink);
+        heard
+    }
+
+    async fn say(&self, topic: &str, payload: &str, retain: bool) {
+        let topic = topic.parse().unwrap();
+        let (payload, qos) = (payload.as_bytes(), Qos::AtLeastOnce);
+        while let Err(error) = self.server.publish(&topic, payload, qos, retain) {
+            assert!(matches!(error, crate::MqttError::Busy), "{error}");
+            self.server.room(&topic).await;
+        }
+    }
+}
+
+/// Topics and payloads, in the order in which they came.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<(String, String)>>>);
+
+impl MessageSink for Heard {
+    fn deliver(&self, batch: &[Message<'_>]) -> Delivery {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let heard = batch.iter().map(|m| (m.topic.to_owned(), text(m.payload)));
+        self.0.lock().extend(heard);
+        Delivery::Taken
+    }
+}
+
+impl Heard {
+    fn all(&self) -> Vec<(String, String)> {
+        self.0.lock().clone()
+    }
+
+    fn count(&self) -> usize {
+        self.0.lock().len()
+    }
+}
+
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
+    while !holds() {
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "waited in vain until {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn config(name: &str, port: u16, topics: &str) -> BridgeConfig {
+    let text = format!(
+        r#"{{"name": "{name}", "address": "mqtt://127.0.0.1:{port}", "keep_alive": "5s", "topics": {topics}}}"#
+    );
+    serde_json::from_str(&text).unwrap()
+}
+
+fn pair(topic: &str, payload: &str) -> (String, String) {
+    (topic.to_owned(), payload.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_go_both_ways_with_prefixes_and_never_back() {
+    let (here, there) = (Node::start().await, Node::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let bridges = here.bridges(dir.path());
+    let topics = r##"[
+        {"filter": "t/#", "direction": "both", "local_prefix": "plant/", "remote_prefix": "site1/"},
+        {"filter": "commands/+", "direction": "in"}
+    ]"##;
+    let added = bridges
+        .add(config("cloud", there.port, topics))
+        .await
+        .unwrap();
+    assert!(!added.configured);
+    let (heard_here, heard_there) = (here.hear("#"), there.hear("#"));
+    until("it is connected", || bridges.list()[0].connected).await;
+    until("it has subscribed", || {
+        there.server.stats().subscriptions == 3
+    })
+    .await;
+    here.say("plant/t/a", "out", false).await;
+    until("it arrives there", || heard_there.count() == 1).await;
+    there.say("site1/t/b", "in", false).await;
+    there.say("commands/x", "stop", false).await;
+    there.say("commands/x/y", "not meant", false).await;
+    until("both arrive here", || heard_here.count() == 3).await;
+    // What came in is not sent out again, and what went out did not come back.
+    here.say("plant/t/end", "end", false).await;
+    until("the last one arrives", || {
+        heard_there.all().contains(&pair("site1/t/end", "end"))
+    })
+    .await;
+    let here_all = [
+        pair("plant/t/a", "out"),
+        pair("plant/t/b", "in"),
+        pair("commands/x", "stop"),
+        pair("plant/t/end", "end"),
+    ];
+    assert_eq!(heard_here.all(), here_all);
+    assert_eq!(heard_there.count(), 5, "{:?}", heard_there.all());
+    until("both are acknowledged", || {
+        bridges.list()[0].sent_total == 2
+    })
+    .await;
+    let status = &bridges.list()[0];
+    assert_eq!((status.received_total, status.dropped_total), (2, 0));
+    bridges.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_said_while_the_other_is_away_arrives_in_order_after_a_restart() {
+    let here = Node::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    // A port that nobody has: the other server is away.
+    let port = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap().port()
+    };
+    let topics = r##"[{"filter": "t/#"}]"##;
+    let bridges = here.bridges(dir.path());
+    bridges.add(config("cloud", port, topics)).await.unwrap();
+    for n in 0..500 {
+        here.say("t/n", &n.to_string(), n == 499).await;
+    }
+    until("all wait", || bridges.list()[0].queued == 500).await;
+    assert!(!bridges.list()[0].connected);
+    // The process ends and comes again: the bridge is kept with what waits.
+    bridges.close().await;
+    assert_eq!(bridges.list().len(), 0);
+    let bridges = here.bridges(dir.path());
+    // A retained message is told to every new subscriber, so to the bridge too.
+    until("the retained one is told again", || {
+        bridges.list()[0].queued == 501
+    })
+    .await;
+    let there = Node::start_on(port).await;
+    let heard = there.hear("t/#");
+    until("nothing waits", || bridges.list()[0].queued == 0).await;
+    until("all are heard", || heard.count() >= 501).await;
+    let expected: Vec<_> = (0..500)
+        .chain([499])
+        .map(|n| pair("t/n", &n.to_string()))
+        .collect();
+    assert_eq!(heard.all(), expected);
+    // Retained there as it is here.
+    let retained = there.server.retained(&"#".parse().unwrap(), 10);
+    assert_eq!(retained.len(), 1);
+    assert_eq!(retained[0].payload, b"499");
+    bridges.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_ring_of_bridges_a_message_comes_to_rest() {
+    let nodes = [
+        Node::start().await,
+        Node::start().await,
+        Node::start().await,
+    ];
+    let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let topics = r##"[{"filter": "r/#", "direction": "both"}]"##;
+    let mut rings = Vec::new();
+    for at in 0..3 {
+        let bridges = nodes[at].bridges(dirs[at].path());
+        let next = nodes[(at + 1) % 3].port;
+        bridges.add(config("next", next, topics)).await.unwrap();
+        rings.push(bridges);
+    }
+    until("all are connected", || {
+        rings.iter().all(|ring| ring.list()[0].connected)
+    })
+    .await;
+    until("all have subscribed", || {
+        nodes
+            .iter()
+            .all(|node| node.server.stats().subscriptions == 2)
+    })
+    .await;
+    let heard: Vec<Heard> = nodes.iter().map(|node| node.hear("r/#")).collect();
+    nodes[0].say("r/x", "once", false).await;
+    until("all hear it", || {
+        heard.iter().all(|heard| heard.count() >= 1)
+    })
+    .await;
+    let looped = || {
+        rings
+            .iter()
+            .map(|ring| ring.list()[0].looped_total)
+            .sum::<u64>()
+    };
+    until("it comes back and is dropped", || looped() >= 1).await;
+    // Around both ways, and then no further: nothing is under way for a while.
+    let counts = || heard.iter().map(Heard::count).collect::<Vec<_>>();
+    let mut before = counts();
+    loop {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let now = counts();
+        assert!(now.iter().all(|count| *count <= 4), "{now:?}");
+        if now == before {
+            break;
+        }
+        before = now;
+    }
+    for ring in rings {
+        ring.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bridges_are_added_and_removed_and_names_are_taken_once() {
+    let here = Node::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let bridges = here.bridges(dir.path());
+    let topics = r##"[{"filter": "t/#"}]"##;
+    bridges.add(config("a", 1, topics)).await.unwrap();
+    let again = bridges.add(config("a", 1, topics)).await.unwrap_err();
+    assert!(again.to_string().contains("already"), "{again}");
+    assert!(bridges.remove("b").await.is_err());
+    bridges.remove("a").await.unwrap();
+    assert!(!dir.path().join("a").exists());
+    bridges.close().await;
+    assert_eq!(here.bridges(dir.path()).list().len(), 0);
+}

@@ -1,0 +1,193 @@
+//! What one client may do, and how much of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use access::{Bound, Meters, Principal};
+use base::UnixMillis;
+use parking_lot::Mutex;
+
+use crate::gate::Pass;
+use crate::guard::refusals::{Refusal, Refused};
+use crate::guard::rules::{Rules, Whose};
+use crate::guard::{No, Shared, Sharer};
+use crate::limits::{CLIENT_RATE_WINDOW, RATE_WINDOW};
+use crate::message::Qos;
+use crate::reason::ReasonCode;
+use crate::topic::TopicFilter;
+
+/// The pass of one client; the rules that hold for it are laid out when they change.
+pub(super) struct ClientPass {
+    shared: Arc<Shared>,
+    principal: Principal,
+    client_id: Arc<str>,
+    host: String,
+    /// By which state of the ACLs, and the rules.
+    rules: Mutex<Option<(u64, Arc<Rules>)>>,
+    own: Mutex<Own>,
+    /// Whether it counts among its user's clients.
+    is_seated: AtomicBool,
+}
+
+/// What the client has sent of what it alone may.
+struct Own {
+    messages: Meters<()>,
+    bytes: Meters<()>,
+}
+
+impl ClientPass {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        principal: Principal,
+        client_id: &str,
+        host: String,
+    ) -> Self {
+        let meters = || Meters::new(CLIENT_RATE_WINDOW, |()| ());
+        ClientPass {
+            shared,
+            principal,
+            client_id: client_id.into(),
+            host,
+            rules: Mutex::default(),
+            own: Mutex::new(Own {
+                messages: meters(),
+                bytes: meters(),
+            }),
+            is_seated: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes one of the connections that the user may have, until the pass is dropped.
+    pub(super) fn take_seat(&self) -> Result<(), No> {
+        self.shared.seat(&self.principal)?;
+        self.is_seated.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The rules, where ACLs are followed for this client.
+    fn rules(&self) -> Option<Arc<Rules>> {
+        let policy = self.shared.settings.policy.as_ref()?;
+        if policy.super_users.contains(&self.principal) {
+            return None;
+        }
+        // Before the ACLs are looked at: a change meanwhile must not be slept through.
+        let revision = self.shared.access.revision();
+        let mut known = self.rules.lock();
+        if let Some((of, rules)) = &*known
+            && *of == revision
+        {
+            return Some(Arc::clone(rules));
+        }
+        let whose = Whose {
+            principal: &self.principal,
+            client_id: &self.client_id,
+            host: &self.host,
+        };
+        let rules = Arc::new(Rules::of(&self.shared.access.snapshot(), policy, whose));
+        *known = Some((revision, Arc::clone(&rules)));
+        Some(rules)
+    }
+
+    fn judge(
+        &self,
+        what: Refused,
+        topic: &str,
+        may: impl FnOnce(&Rules) -> bool,
+    ) -> Result<(), ReasonCode> {
+        if self.rules().is_none_or(|rules| may(&rules)) {
+            return Ok(());
+        }
+        let code = ReasonCode::NotAuthorized;
+        self.shared.refusals.note(Refusal {
+            at_ms: self.shared.clock.now().0,
+            client_id: self.client_id.to_string(),
+            user: self.principal.name().to_owned(),
+            host: self.host.clone(),
+            what,
+            topic: topic.to_owned(),
+            code: code.byte(),
+            reason: "an ACL on MQTT topics has to allow it",
+        });
+        Err(code)
+    }
+}
+
+impl Pass for ClientPass {
+    fn may_publish(&self, topic: &str, _qos: Qos, _retain: bool) -> Result<(), ReasonCode> {
+        self.judge(Refused::Publish, topic, |rules| rules.may_publish(topic))
+    }
+
+    fn may_subscribe(&self, filter: &TopicFilter, qos: Qos) -> Result<Qos, ReasonCode> {
+        let filter = filter.as_str();
+        self.judge(Refused::Subscribe, filter, |rules| {
+            rules.may_subscribe(filter)
+        })
+        .map(|()| qos)
+    }
+
+    fn may_receive(&self, topic: &str) -> bool {
+        self.rules().is_none_or(|rules| rules.may_receive(topic))
+    }
+
+    fn publishes_anything(&self) -> bool {
+        // Who may publish everything now may not for ever: only where nobody is judged.
+        self.shared.settings.policy.is_none()
+    }
+
+    fn user(&self) -> Option<&str> {
+        let is_known = self.principal != Principal::anonymous();
+        is_known.then(|| self.principal.name())
+    }
+
+    fn charge(&self, now: UnixMillis, messages: u64, bytes: u64) -> Duration {
+        let settings = &self.shared.settings;
+        let mut wait = Duration::ZERO;
+        if settings.client_message_rate > 0 || settings.client_byte_rate > 0 {
+            let mut own = self.own.lock();
+            let (message_rate, byte_rate) = (
+                settings.client_message_rate as f64,
+                settings.client_byte_rate as f64,
+            );
+            if message_rate > 0.0 {
+                wait = own.messages.charge(now, (), message_rate, messages as f64);
+            }
+            if byte_rate > 0.0 {
+                wait = wait.max(own.bytes.charge(now, (), byte_rate, bytes as f64));
+            }
+        }
+        wait.max(self.charge_quota(now, bytes))
+    }
+}
+
+impl ClientPass {
+    /// What the user's quota makes the client wait.
+    fn charge_quota(&self, now: UnixMillis, bytes: u64) -> Duration {
+        let snapshot = self.shared.access.snapshot();
+        if !snapshot.has_quotas() {
+            return Duration::ZERO;
+        }
+        let bound = Bound::ProducerByteRate;
+        let (user, client_id) = (self.principal.name(), &*self.client_id);
+        let Some((sharing, rate)) = snapshot.bound_of_client(bound, user, client_id) else {
+            return Duration::ZERO;
+        };
+        let sharer = Sharer {
+            user: sharing.by_user.then(|| self.principal.clone()),
+            client_id: sharing.by_client.then(|| Arc::clone(&self.client_id)),
+        };
+        let mut meters = self.shared.bytes.lock();
+        meters.charge(now, sharer, rate, bytes as f64)
+    }
+}
+
+impl Drop for ClientPass {
+    fn drop(&mut self) {
+        if self.is_seated.load(Ordering::Relaxed) {
+            self.shared.unseat(&self.principal);
+        }
+    }
+}
+
+// A client's window is short beside that of users, whose clients share one.
+const _: () = assert!(CLIENT_RATE_WINDOW.as_millis() <= RATE_WINDOW.as_millis());

@@ -1,0 +1,205 @@
+//! A server with a guard, over sockets.
+
+use std::sync::Arc;
+
+use access::{
+    Access, Acl, EVERY_HOST, Operation, PasswordForm, PatternType, Permission, Principal,
+    ResourceType,
+};
+use base::SystemClock;
+use tempfile::TempDir;
+
+use super::client::{Client, packet, publish, subscribe};
+use super::{Running, until};
+use crate::config::MqttConfig;
+use crate::door::Door;
+use crate::guard::Guard;
+use crate::server::Server;
+
+struct House {
+    access: Arc<Access>,
+    running: Running,
+    _dir: TempDir,
+}
+
+async fn house(settings: &str) -> House {
+    let dir = tempfile::tempdir().unwrap();
+    let access = Arc::new(Access::open(dir.path()).unwrap());
+    for user in ["ann", "bob"] {
+        let forms = [PasswordForm::Argon2id];
+        let changes = PasswordForm::changes(&forms, user, "pencil", 4_096).unwrap();
+        access.alter_users(&changes).unwrap();
+    }
+    let config: MqttConfig = serde_json::from_str(settings).unwrap();
+    let clock = Arc::new(SystemClock);
+    let settings = config.guard().unwrap();
+    let guard = Arc::new(Guard::new(access.clone(), None, settings, clock.clone()));
+    let data = Arc::new(tempfile::tempdir().unwrap());
+    let server = Server::open_guarded(data.path(), config, clock, guard.clone()).unwrap();
+    tokio::spawn({
+        let server = server.clone();
+        async move { guard.keep_told(server).await }
+    });
+    let running = Running::serve(data, server, Door::default()).await;
+    House {
+        access,
+        running,
+        _dir: dir,
+    }
+}
+
+impl House {
+    fn allow(&self, user: &str, operation: Operation, name: &str) {
+        self.acl(Permission::Allow, user, operation, name);
+    }
+
+    fn acl(&self, permission: Permission, user: &str, operation: Operation, name: &str) {
+        let acl = Acl {
+            resource_type: ResourceType::MqttTopic,
+            resource_name: name.to_owned(),
+            pattern_type: PatternType::Literal,
+            principal: Principal::user(user),
+            host: EVERY_HOST.to_owned(),
+            operation,
+            permission,
+        };
+        self.access.add_acls(vec![acl]).unwrap();
+    }
+
+    /// A client of this id; the second byte of its CONNACK.
+    async fn enter(&self, id: &str, user: &str, password: &str) -> (Client, u8) {
+        let mut client = Client::open(self.running.port).await;
+        client.send(&login(id, user, password)).await;
+        let (kind, body) = client.packet().await;
+        assert_eq!(kind, 0x20);
+        (client, body[1])
+    }
+}
+
+/// A CONNECT of 3.1.1 with a name and a password.
+fn login(id: &str, user: &str, password: &str) -> Vec<u8> {
+    let mut body = b"\0\x04MQTT\x04\xc2\0\0".to_vec();
+    for text in [id, user, password] {
+        body.extend_from_slice(&(text.len() as u16).to_be_bytes());
+        body.extend_from_slice(text.as_bytes());
+    }
+    packet(0x10, &body)
+}
+
+const JUDGED: &str = r#"{"security": {"logins": true, "authorization": "acl"}}"#;
+
+#[tokio::test]
+async fn clients_log_in_or_are_told_why_not() {
+    let house = house(JUDGED).await;
+    assert_eq!(house.enter("a", "ann", "pencil").await.1, 0);
+    // Bad user name or password; not authorized.
+    assert_eq!(house.enter("b", "ann", "pencils").await.1, 4);
+    assert_eq!(house.enter("c", "eve", "pencil").await.1, 4);
+    let mut client = Client::open(house.running.port).await;
+    client
+        .send(&super::client::connect("d", true, 0, None))
+        .await;
+    assert_eq!(client.packet().await, (0x20, vec![0, 5]));
+    client.expect_end().await;
+    house.running.stop().await;
+}
+
+#[tokio::test]
+async fn topics_are_open_as_the_acls_say_and_changes_hold_at_once() {
+    let house = house(JUDGED).await;
+    house.allow("ann", Operation::Write, "up/%c");
+    house.allow("bob", Operation::Read, "up/#");
+    let (mut ann, _) = house.enter("dev1", "ann", "pencil").await;
+    let (mut bob, _) = house.enter("desk", "bob", "pencil").await;
+    bob.send(&subscribe(1, &[("up/#", 1), ("#", 1), ("down", 1)]))
+        .await;
+    assert_eq!(bob.packet().await, (0x90, vec![0, 1, 1, 0x80, 0x80]));
+    // Acknowledged, and only the one that is allowed goes on.
+    ann.send(&publish("up/dev2", b"no", 1, false, 7)).await;
+    assert_eq!(ann.packet().await, (0x40, vec![0, 7]));
+    ann.send(&publish("up/dev1", b"yes", 1, false, 8)).await;
+    assert_eq!(ann.packet().await, (0x40, vec![0, 8]));
+    bob.expect("up/dev1", "yes").await;
+    assert_eq!(house.running.server.stats().refused_total, 1);
+    // A denial holds for the subscription that stands, and nobody is cut off.
+    let generation = house.running.server.core.generation();
+    house.acl(Permission::Deny, "bob", Operation::Read, "up/dev1");
+    until("the server is told", || {
+        house.running.server.core.generation() != generation
+    })
+    .await;
+    ann.send(&publish("up/dev1", b"hidden", 1, false, 9)).await;
+    assert_eq!(ann.packet().await, (0x40, vec![0, 9]));
+    house.allow("ann", Operation::Write, "up/free");
+    ann.send(&publish("up/free", b"seen", 1, false, 10)).await;
+    assert_eq!(ann.packet().await, (0x40, vec![0, 10]));
+    bob.expect("up/free", "seen").await;
+    house.running.stop().await;
+}
+
+#[tokio::test]
+async fn retained_messages_are_kept_from_who_may_not_read_them() {
+    let house = house(JUDGED).await;
+    house.allow("ann", Operation::All, "#");
+    house.allow("bob", Operation::Read, "r/#");
+    house.acl(Permission::Deny, "bob", Operation::Read, "r/secret");
+    let (mut ann, _) = house.enter("a", "ann", "pencil").await;
+    for (id, topic) in [(1, "r/open"), (2, "r/secret")] {
+        ann.send(&publish(topic, b"kept", 1, true, id)).await;
+        assert_eq!(ann.packet().await.0, 0x40);
+    }
+    let (mut bob, _) = house.enter("b", "bob", "pencil").await;
+    bob.send(&subscribe(1, &[("r/#", 0)])).await;
+    assert_eq!(bob.packet().await, (0x90, vec![0, 1, 0]));
+    bob.expect("r/open", "kept").await;
+    ann.send(&publish("r/open", b"next", 0, false, 0)).await;
+    bob.expect("r/open", "next").await;
+    house.running.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_sends_too_much_is_held_back_and_loses_nothing() {
+    let house = house(r#"{"rates": {"client_messages_per_second": 200}}"#).await;
+    let mut client = house.running.client("flood").await;
+    let began = std::time::Instant::now();
+    let mut bytes = Vec::new();
+    for id in 1..=500 {
+        bytes.extend_from_slice(&publish("t", b"x", 1, false, id));
+    }
+    client.send(&bytes).await;
+    for id in 1..=501_u16 {
+        if id == 501 {
+            client.send(&publish("t", b"x", 1, false, id)).await;
+        }
+        let [high, low] = id.to_be_bytes();
+        assert_eq!(client.packet().await, (0x40, vec![high, low]));
+    }
+    // 200 at once, and the other 300 were paid for before the last one was read.
+    assert!(
+        began.elapsed().as_millis() >= 1_000,
+        "{:?}",
+        began.elapsed()
+    );
+    house.running.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_id_is_its_users_while_the_session_lives() {
+    let house = house(r#"{"security": {"logins": true}}"#).await;
+    let (ann, code) = house.enter("dev1", "ann", "pencil").await;
+    assert_eq!(code, 0);
+    // Identifier rejected: neither the link nor what waits for ann is bob's.
+    assert_eq!(house.enter("dev1", "bob", "pencil").await.1, 2);
+    assert_eq!(house.running.server.stats().clients_connected, 1);
+    // Ann herself takes over, and after her anybody may.
+    let (again, code) = house.enter("dev1", "ann", "pencil").await;
+    assert_eq!(code, 0);
+    drop(ann);
+    again.leave().await;
+    until("the session is gone", || {
+        house.running.server.clients().is_empty()
+    })
+    .await;
+    assert_eq!(house.enter("dev1", "bob", "pencil").await.1, 0);
+    house.running.stop().await;
+}

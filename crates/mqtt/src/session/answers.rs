@@ -1,0 +1,159 @@
+//! What a client says of messages: that it has them, and under which identifiers it sends its own.
+
+use journal::JournalError;
+use parking_lot::MutexGuard;
+
+use super::Session;
+use crate::codec::{PUBCOMP, PUBREL, Version};
+use crate::message::Qos;
+use crate::outbox::{Inflight, Outbox};
+use crate::reason::ReasonCode;
+use crate::records::Change;
+use crate::store::Store;
+
+impl Session {
+    /// Appends to the output of this link; false when the link is no longer the session's.
+    pub(crate) fn write(&self, link: u64, encode: impl FnOnce(&mut Vec<u8>, Version)) -> bool {
+        let mut state = self.state.lock();
+        let Some(version) = state
+            .link
+            .as_ref()
+            .filter(|l| l.number == link)
+            .map(|l| l.version)
+        else {
+            return false;
+        };
+        let before = state.out.len();
+        encode(&mut state.out, version);
+        state.acknowledgement_bytes += state.out.len() - before;
+        drop(state);
+        self.wake.notify_one();
+        true
+    }
+
+    /// Bytes of acknowledgements and answers that the writer has not taken yet.
+    pub(crate) fn acknowledgement_bytes(&self) -> usize {
+        self.state.lock().acknowledgement_bytes
+    }
+
+    /// The client acknowledged a message to the end (PUBACK, or PUBCOMP when `received`), or
+    /// refused it; an identifier that is not in flight is ignored.
+    pub(crate) fn acknowledged(&self, store: &Store, id: u16, received: bool) {
+        let state = self.state.lock();
+        let fits = |i: &Inflight| {
+            let exactly_once = i.queued.qos == Qos::ExactlyOnce;
+            i.id == id && i.received == received && exactly_once == received
+        };
+        if let Some(at) = state.inflight.iter().position(fits) {
+            self.done(state, store, at);
+        }
+    }
+
+    /// The client has a QoS 2 message (PUBREC), or refuses it: answers with PUBREL if it has it,
+    /// or if nothing is known of the identifier.
+    ///
+    /// # Errors
+    /// The journal does not take it now; nothing was changed.
+    pub(crate) fn received(
+        &self,
+        store: &Store,
+        link: u64,
+        id: u16,
+        is_refusal: bool,
+    ) -> Result<(), JournalError> {
+        let mut state = self.state.lock();
+        if !state.is_link(link) {
+            return Ok(());
+        }
+        let fits = |i: &Inflight| i.id == id && i.queued.qos == Qos::ExactlyOnce;
+        let Some(at) = state.inflight.iter().position(fits) else {
+            if !is_refusal {
+                state.acknowledge(PUBREL, id, ReasonCode::PacketIdentifierNotFound);
+            }
+            drop(state);
+            self.wake.notify_one();
+            return Ok(());
+        };
+        if is_refusal {
+            self.done(state, store, at);
+            return Ok(());
+        }
+        let number = state.inflight[at].queued.number;
+        if number != 0 && !state.inflight[at].received {
+            let session = self.key;
+            store.put(Change::Received { session, number })?;
+            state.out_after_journal = true;
+        }
+        state.inflight[at].received = true;
+        state.acknowledge(PUBREL, id, ReasonCode::Success);
+        drop(state);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// Whether a QoS 2 packet identifier of the client is taken.
+    pub(crate) fn exactly_once_taken(&self, id: u16) -> bool {
+        self.state.lock().exactly_once.contains(&id)
+    }
+
+    /// QoS 2 packet identifiers of the client that are taken.
+    pub(crate) fn exactly_once_count(&self) -> usize {
+        self.state.lock().exactly_once.len()
+    }
+
+    /// Takes a QoS 2 packet identifier: the message was handed on.
+    pub(crate) fn take_exactly_once(&self, store: &Store, id: u16) -> Result<(), JournalError> {
+        let mut state = self.state.lock();
+        if self.persistent {
+            store.put(Change::ExactlyOnceTaken {
+                session: self.key,
+                id,
+            })?;
+        }
+        state.exactly_once.insert(id);
+        Ok(())
+    }
+
+    /// Releases a QoS 2 packet identifier (PUBREL) and answers with PUBCOMP, which leaves only
+    /// when the release is durable: else the next message under it could be taken for this one.
+    ///
+    /// # Errors
+    /// The journal does not take it now; nothing was changed.
+    pub(crate) fn released(&self, store: &Store, link: u64, id: u16) -> Result<(), JournalError> {
+        let mut state = self.state.lock();
+        if !state.is_link(link) {
+            return Ok(());
+        }
+        let mut reason = ReasonCode::PacketIdentifierNotFound;
+        if state.exactly_once.contains(&id) {
+            if self.persistent {
+                store.put(Change::ExactlyOnceReleased {
+                    session: self.key,
+                    id,
+                })?;
+                state.out_after_journal = true;
+            }
+            state.exactly_once.remove(&id);
+            reason = ReasonCode::Success;
+        }
+        state.acknowledge(PUBCOMP, id, reason);
+        drop(state);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// `inflight[at]` is delivered.
+    fn done(&self, mut state: MutexGuard<'_, Outbox>, store: &Store, at: usize) {
+        let Some(done) = state.inflight.remove(at) else {
+            return;
+        };
+        state.resend_at -= usize::from(at < state.resend_at);
+        state.forget(&done.queued, store, self.key);
+        let more = !state.queue.is_empty() || state.resend_at < state.inflight.len();
+        drop(state);
+        if more {
+            self.wake.notify_one();
+        }
+        self.room.notify_waiters();
+    }
+}
