@@ -67,7 +67,9 @@ impl Chains {
         let mut streams = self.streams.write();
         streams.retain(|_, stream| {
             let before = stream.readers.len();
-            stream.readers.retain(|(known, _)| !Arc::ptr_eq(known, lane));
+            stream
+                .readers
+                .retain(|(known, _)| !Arc::ptr_eq(known, lane));
             if stream.readers.len() != before {
                 stream.bind();
             }
@@ -109,7 +111,9 @@ impl Chains {
                 let unused = state.machine.unused_events();
                 state.is_dirty = true;
                 let output = &mut state.output;
-                state.machine.on_source_event(*number, &event, scanned, output);
+                state
+                    .machine
+                    .on_source_event(*number, &event, scanned, output);
                 if state.machine.unused_events() != unused {
                     letter(lane, state, &event, unused, now);
                 }
@@ -149,7 +153,13 @@ fn take(lane: &Arc<Lane>, passing: &mut VecDeque<Passing>) {
     let mut guard = lane.state.lock();
     let state = &mut *guard;
     let mut given_up = 0;
-    for (row, text) in state.output.rows.iter().zip(state.output.texts()).skip(state.routed) {
+    for (row, text) in state
+        .output
+        .rows
+        .iter()
+        .zip(state.output.texts())
+        .skip(state.routed)
+    {
         if row.is_old {
             continue;
         }
@@ -172,7 +182,9 @@ fn take(lane: &Arc<Lane>, passing: &mut VecDeque<Passing>) {
             tap.show(state.output.texts().map(bytes::Bytes::copy_from_slice));
         }
         let output = std::mem::take(&mut state.output);
-        state.machine.delivered(output.rows.len() as u64, output.events());
+        state
+            .machine
+            .delivered(output.rows.len() as u64, output.events());
         state.waiting_since = None;
         state.routed = 0;
     } else {
@@ -189,7 +201,11 @@ fn take(lane: &Arc<Lane>, passing: &mut VecDeque<Passing>) {
 
 /// True when rows would come back to the statement that made them: `edges` are the streams that
 /// each other statement reads and writes.
-pub fn closes_loop(reads: &[String], writes: &[String], edges: &[(Vec<String>, Vec<String>)]) -> bool {
+pub fn closes_loop(
+    reads: &[String],
+    writes: &[String],
+    edges: &[(Vec<String>, Vec<String>)],
+) -> bool {
     let mut reached: HashSet<&String> = HashSet::new();
     let mut next: Vec<&String> = writes.iter().collect();
     while let Some(stream) = next.pop() {
@@ -228,7 +244,10 @@ mod tests {
         let names = |names: &[&str]| -> Vec<String> {
             names.iter().map(|name| (*name).to_owned()).collect()
         };
-        let edges = vec![(names(&["a"]), names(&["b"])), (names(&["b"]), names(&["c"]))];
+        let edges = vec![
+            (names(&["a"]), names(&["b"])),
+            (names(&["b"]), names(&["c"])),
+        ];
         assert!(closes_loop(&names(&["c"]), &names(&["a"]), &edges));
         assert!(closes_loop(&names(&["x"]), &names(&["x"]), &[]));
         assert!(!closes_loop(&names(&["c"]), &names(&["d"]), &edges));

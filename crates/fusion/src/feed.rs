@@ -17,8 +17,8 @@ use crate::json::{BadPayload, FieldPath, Scanner};
 use crate::lane::{Lane, LaneState};
 use crate::limits::EVENTS_PER_TURN_MAX;
 use crate::machine::Books;
-use crate::sinks::{Kind, Letter};
 use crate::plan::Source;
+use crate::sinks::{Kind, Letter};
 use crate::value::Value;
 
 /// A source that statements share.
@@ -419,7 +419,9 @@ fn apply_one<'e>(
         state.is_dirty = true;
         let unused = state.machine.unused_events();
         let began = is_timed.then(Instant::now);
-        state.machine.on_source_event(*number, event, scanned, &mut state.output);
+        state
+            .machine
+            .on_source_event(*number, event, scanned, &mut state.output);
         if let Some(began) = began {
             let spent = began.elapsed() * TIMED_EVERY;
             state.meter.spent(now, spent);

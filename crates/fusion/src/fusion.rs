@@ -858,28 +858,28 @@ fn check_inputs(plan: &Plan) -> Result<(), FusionError> {
 fn check_loop(definition: &Definition, plan: &Plan) -> Result<(), FusionError> {
     for sink in effective_sinks(definition, plan)? {
         for source in plan.sources() {
-        let feeds_itself = match (source, &sink) {
-            (Source::Mqtt(filter), Sink::Mqtt(topic)) => filter
-                .parse::<mqtt::TopicFilter>()
-                .is_ok_and(|filter| filter.matches(topic)),
-            (Source::Kafka(from), Sink::Kafka(to)) => kafka_name(from)? == kafka_name(to)?,
-            _ => false,
-        };
-        if !feeds_itself {
-            continue;
-        }
-        let is_own = plan.sink.is_none() && definition.targets.is_empty();
-        return Err(FusionError::Refused(match is_own {
-            false => format!(
-                "the statement would read its own rows: {sink} is part of {}; choose another target",
-                source
-            ),
-            true => format!(
-                "the statement would read its own rows, which go to mqtt.\"{OWN_TOPIC}…\" without \
+            let feeds_itself = match (source, &sink) {
+                (Source::Mqtt(filter), Sink::Mqtt(topic)) => filter
+                    .parse::<mqtt::TopicFilter>()
+                    .is_ok_and(|filter| filter.matches(topic)),
+                (Source::Kafka(from), Sink::Kafka(to)) => kafka_name(from)? == kafka_name(to)?,
+                _ => false,
+            };
+            if !feeds_itself {
+                continue;
+            }
+            let is_own = plan.sink.is_none() && definition.targets.is_empty();
+            return Err(FusionError::Refused(match is_own {
+                false => format!(
+                    "the statement would read its own rows: {sink} is part of {}; choose another target",
+                    source
+                ),
+                true => format!(
+                    "the statement would read its own rows, which go to mqtt.\"{OWN_TOPIC}…\" without \
                  an INSERT INTO: that is part of {}; name a target",
-                source
-            ),
-        }));
+                    source
+                ),
+            }));
         }
     }
     Ok(())

@@ -225,10 +225,12 @@ pub const AGGREGATE_FUNCTIONS: &[(&str, AggregateFunction)] = &[
 impl Plan {
     /// The Kafka topics among its sources.
     pub fn kafka_topics(&self) -> impl Iterator<Item = &str> {
-        self.sources().into_iter().filter_map(|source| match source {
-            Source::Kafka(topic) => Some(topic.as_str()),
-            _ => None,
-        })
+        self.sources()
+            .into_iter()
+            .filter_map(|source| match source {
+                Source::Kafka(topic) => Some(topic.as_str()),
+                _ => None,
+            })
     }
 
     /// Every source that the statement reads, each once, in the order of the inputs.

@@ -13,6 +13,7 @@ pub mod order;
 mod part;
 mod pattern;
 mod rate;
+mod recognize;
 mod select;
 pub mod tuple;
 pub mod window;
@@ -267,7 +268,8 @@ impl QueryState {
     pub fn encode(&self, out: &mut Encoder) {
         window::encode_time(self.now, out);
         out.u64(self.number);
-        self.parts.encode(&mut TupleWriter::default(), out);
+        let tuples = &mut TupleWriter::default();
+        self.parts.encode(&self.compiled, tuples, out);
         if let Some(order) = &self.order {
             order.encode(out);
         }

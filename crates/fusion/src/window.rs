@@ -172,7 +172,9 @@ impl Windows {
 
     /// True when all windows of `time` are closed.
     pub fn is_late(&self, time: i64) -> bool {
-        self.starts(time).last().is_some_and(|start| self.is_closed(start))
+        self.starts(time)
+            .last()
+            .is_some_and(|start| self.is_closed(start))
     }
 
     /// Takes the next window that time has closed.

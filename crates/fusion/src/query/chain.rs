@@ -164,26 +164,6 @@ impl Chain {
         }
     }
 
-    /// Takes one event away wherever it is; false when it is not here.
-    pub fn remove(&mut self, views: Views<'_>, reading: Reading<'_>, tuple: &Arc<Tuple>) -> bool {
-        let id = match views.keys {
-            [] => 0,
-            keys => match self.keys.get(&reading.key(tuple, keys)) {
-                Some(id) => *id,
-                None => return false,
-            },
-        };
-        let Some(set) = self.sets.get_mut(&id) else {
-            return false;
-        };
-        let mut is_gone = false;
-        for (view, window) in views.views.iter().zip(&mut set.windows) {
-            is_gone |= window.remove(view, reading, tuple);
-        }
-        self.register(views, id);
-        is_gone
-    }
-
     /// What is held; of several windows what all (or any) hold, in the order of the first.
     pub fn contents(&self, views: Views<'_>) -> Vec<Arc<Tuple>> {
         let mut ids: Vec<&u64> = self.sets.keys().collect();
@@ -213,13 +193,6 @@ impl Chain {
             }
         }
         contents
-    }
-
-    /// How many events are held.
-    pub fn len(&self) -> usize {
-        let sets = self.sets.values();
-        sets.map(|set| set.windows.iter().map(Window::len).max().unwrap_or(0))
-            .sum()
     }
 
     /// How many sets there are.
@@ -339,11 +312,12 @@ impl Chain {
         }
         let id = self.next;
         self.next += 1;
-        let windows = views
+        let windows: Vec<Window> = views
             .views
             .iter()
             .map(|view| Window::start(view, now))
             .collect();
+        let is_idle = windows.iter().all(Window::is_idle);
         self.keys.insert(key.into(), id);
         self.sets.insert(
             id,
@@ -353,7 +327,10 @@ impl Chain {
                 due: None,
             },
         );
-        self.register(views, id);
+        // An idle set would be forgotten before its first event is in.
+        if !is_idle {
+            self.register(views, id);
+        }
         id
     }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use crate::aggregate::Windowed;
 use crate::expression::Expression;
 use crate::plan::{
-    Aggregate, Column, OUTPUT_COUNT_FIRST, OutputEvery, OutputKind, Plan, Query, Shape, Slot,
-    SlotField, Stage, WindowShape,
+    Aggregate, Column, OUTPUT_COUNT_FIRST, OutputEvery, OutputKind, Plan, Query, Recognize, Shape,
+    Slot, SlotField, Stage, WindowShape,
 };
 use crate::query::layout::Layout;
+use crate::query::recognize::{PROGRAM_MAX, Program};
 use crate::row::prefixes;
 
 /// The static side of a query.
@@ -30,6 +31,8 @@ pub struct Compiled {
     pub keeps_latest: bool,
     /// Groups whose events have all left are told on.
     pub keeps_groups: bool,
+    /// The program of a row pattern; empty for others.
+    pub program: Program,
     /// Nothing that enters ever leaves.
     pub is_forever: bool,
 }
@@ -79,6 +82,10 @@ impl Compiled {
             layout: Layout::new(query),
             prefixes: prefixes(&plan.columns),
             kind,
+            program: match &query.shape {
+                Shape::Recognize(recognize) => Program::new(&recognize.pattern)?,
+                _ => Program::default(),
+            },
             keeps_groups: query
                 .output
                 .as_ref()
@@ -128,9 +135,7 @@ pub fn check(plan: &Plan) -> Result<(), String> {
     };
     match &query.shape {
         Shape::On(_) => return Err(NO_TABLES.to_owned()),
-        Shape::Recognize(_) => {
-            return Err("row patterns are not run: write a pattern of events".to_owned());
-        }
+        Shape::Recognize(recognize) => check_recognize(recognize)?,
         Shape::Events { .. } | Shape::Pattern(_) => {}
     }
     let fields = plan.fields.len();
@@ -160,6 +165,20 @@ pub fn check(plan: &Plan) -> Result<(), String> {
                     .to_owned(),
             );
         }
+    }
+    Ok(())
+}
+
+fn check_recognize(recognize: &Recognize) -> Result<(), String> {
+    if recognize.interval.is_some() {
+        return Err(
+            "a row pattern has no INTERVAL here: write a condition on the rows' times".to_owned(),
+        );
+    }
+    if Program::new(&recognize.pattern).is_none() {
+        return Err(format!(
+            "the row pattern has more than {PROGRAM_MAX} parts: repeat fewer times"
+        ));
     }
     Ok(())
 }

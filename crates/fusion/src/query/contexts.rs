@@ -184,7 +184,7 @@ impl Parts {
     }
 
     /// Writes the states.
-    pub fn encode(&self, tuples: &mut TupleWriter, out: &mut Encoder) {
+    pub fn encode(&self, compiled: &Compiled, tuples: &mut TupleWriter, out: &mut Encoder) {
         encode_time(self.start, out);
         out.u64(self.next);
         out.count(self.parts.len());
@@ -192,7 +192,7 @@ impl Parts {
             out.u64(*id);
             out.bytes(&open.key);
             encode_time(open.end, out);
-            open.part.encode(tuples, out);
+            open.part.encode(compiled, tuples, out);
         }
     }
 

@@ -1,5 +1,7 @@
 //! Where each slot of a query finds its value.
 
+use std::sync::Arc;
+
 use crate::expression::Scope;
 use crate::plan::{History, Pick, Query, Shape, Slot, SlotField};
 use crate::query::chain::{Chain, Views};
@@ -50,6 +52,8 @@ pub struct Around<'a> {
     pub keys: &'a [OwnedValue],
     /// Start and end of the context's span.
     pub span: Option<(i64, Option<i64>)>,
+    /// The row that a condition of a row pattern is asked about.
+    pub current: Option<&'a Arc<Tuple>>,
     /// For `prev`: the query and what its inputs hold.
     pub history: Option<(&'a Compiled, &'a [Chain])>,
 }
@@ -67,6 +71,7 @@ impl Around<'_> {
     pub const NONE: Around<'static> = Around {
         keys: &[],
         span: None,
+        current: None,
         history: None,
     };
 }
@@ -101,12 +106,13 @@ impl Layout {
                     index,
                 }
             }
+            // Over the rows of a row pattern's partition both count alike.
             Slot::History {
                 input,
-                kind: History::Prior,
+                kind,
                 steps,
                 field,
-            } => {
+            } if *kind == History::Prior || is_recognize => {
                 let alias = usize::from(*input);
                 let prior = aliases.get_mut(alias).map_or(0, |known| {
                     let field = known.place(field);
@@ -224,8 +230,9 @@ impl Layout {
                     kind: History::Prior,
                     index,
                     ..
-                } => row
-                    .last(*input)
+                } => around
+                    .current
+                    .or_else(|| row.last(*input))
                     .map_or(Value::Null, |tuple| value_at(tuple, *index)),
                 Place::History {
                     input,

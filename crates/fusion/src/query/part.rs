@@ -10,13 +10,14 @@ use base::UnixMillis;
 use crate::codec::{Decoder, Encoder};
 use crate::expression::{Expression, Scope};
 use crate::output::{self, Output};
-use crate::plan::{OutputKind, PatternNode, Shape};
+use crate::plan::{OutputKind, PatternNode, Recognize, Shape};
 use crate::query::chain::{Chain, Views};
 use crate::query::compiled::{Compiled, RowKind};
 use crate::query::join;
 use crate::query::layout::Around;
 use crate::query::pattern::{self, Bindings, End, Matcher, State};
 use crate::query::rate::{Now, Rate};
+use crate::query::recognize::Recognizer;
 use crate::query::select::{Faults, Groups, Made, Step};
 use crate::query::tuple::{Captured, Meter, Row, Tuple, TupleReader, TupleWriter};
 use crate::query::window::{Delta, Reading};
@@ -49,6 +50,7 @@ pub struct Part {
     /// Of each input, the latest events that `prior` may ask for, newest first.
     recent: Vec<VecDeque<Arc<Tuple>>>,
     pattern: Option<State>,
+    recognizer: Recognizer,
     groups: Groups,
     rate: Rate,
 }
@@ -73,6 +75,7 @@ impl Part {
                 .collect(),
             recent: vec![VecDeque::new(); query.inputs.len()],
             pattern: None,
+            recognizer: Recognizer::default(),
             groups: Groups::default(),
             rate: Rate::start(query.output.as_ref(), now),
         };
@@ -93,16 +96,15 @@ impl Part {
         if matches!(query.shape, Shape::Pattern(_)) {
             return self.on_pattern(work, Some((inputs, source)));
         }
+        if let Shape::Recognize(plan) = &query.shape {
+            return self.on_row(work, plan, source);
+        }
         let mut deltas: Vec<Delta> = query.inputs.iter().map(|_| Delta::default()).collect();
         let mut is_taken = false;
         for &place in inputs {
             let input = &query.inputs[place];
-            if let Some(filter) = &input.filter {
-                let mut values = Vec::new();
-                compiled.layout.of_event(place, source, None, &mut values);
-                if filter.truth(&compiled.layout.scope(&values)) != Some(true) {
-                    continue;
-                }
+            if !enters(work, place, source) {
+                continue;
             }
             is_taken = true;
             let recent = &self.recent[place];
@@ -169,19 +171,20 @@ impl Part {
 
     /// Bytes beside the kept events, about.
     pub fn bytes(&self) -> usize {
-        let states = self.pattern.as_ref().map_or(0, pattern::count);
+        let states = self.pattern_states();
         let sets: usize = self.chains.iter().map(Chain::sets).sum();
         self.groups.bytes() + self.rate.bytes() + states * STATE_BYTES + sets * SET_BYTES
     }
 
     /// Groups and keyed windows.
     pub fn groups(&self) -> usize {
-        self.groups.len() + self.chains.iter().map(Chain::sets).max().unwrap_or(0)
+        let sets = self.chains.iter().map(Chain::sets).max().unwrap_or(0);
+        self.groups.len() + sets + self.recognizer.partitions()
     }
 
     /// How many states of a pattern wait.
     pub fn pattern_states(&self) -> usize {
-        self.pattern.as_ref().map_or(0, pattern::count)
+        self.pattern.as_ref().map_or(0, pattern::count) + self.recognizer.runs()
     }
 
     /// True when events are held that no row has stood for yet, or may stand for again.
@@ -190,7 +193,8 @@ impl Part {
     }
 
     /// Writes the state.
-    pub fn encode(&self, tuples: &mut TupleWriter, out: &mut Encoder) {
+    pub fn encode(&self, compiled: &Compiled, tuples: &mut TupleWriter, out: &mut Encoder) {
+        let shape = &compiled.query().shape;
         out.count(self.keys.len());
         for key in &self.keys {
             crate::aggregate::encode_value(key, out);
@@ -207,6 +211,9 @@ impl Part {
         out.u8(u8::from(self.pattern.is_some()));
         if let Some(state) = &self.pattern {
             pattern::encode(state, tuples, out);
+        }
+        if matches!(shape, Shape::Recognize(_)) {
+            self.recognizer.encode(tuples, out);
         }
         self.groups.encode(tuples, out);
         self.rate.encode(out);
@@ -241,6 +248,10 @@ impl Part {
             }
             _ => return None,
         };
+        let recognizer = match &query.shape {
+            Shape::Recognize(plan) => Recognizer::decode(plan, tuples, from)?,
+            _ => Recognizer::default(),
+        };
         let is_last = query
             .output
             .as_ref()
@@ -251,6 +262,7 @@ impl Part {
             chains,
             recent,
             pattern,
+            recognizer,
             groups: Groups::decode(compiled, tuples, from)?,
             rate: Rate::decode(is_last, from)?,
         })
@@ -343,6 +355,7 @@ impl Part {
         let around = Around {
             keys: &self.keys,
             span: self.span,
+            current: None,
             history: Some((compiled, &self.chains)),
         };
         let step = Step {
@@ -380,6 +393,7 @@ impl Part {
             around: Around {
                 keys: &self.keys,
                 span: self.span,
+                current: None,
                 history: Some((compiled, &self.chains)),
             },
         };
@@ -434,6 +448,7 @@ impl Part {
             around: Around {
                 keys: &self.keys,
                 span: self.span,
+                current: None,
                 history: None,
             },
         }
@@ -455,6 +470,45 @@ impl Part {
         self.pattern = (stepped.end == End::Open).then_some(state);
         self.matched(work, stepped.matches);
         is_taken
+    }
+
+    /// Gives an event to the row pattern; true when its filter lets it pass.
+    fn on_row(&mut self, work: &mut Work<'_>, plan: &Recognize, source: &Scope<'_>) -> bool {
+        if !enters(work, 0, source) {
+            return false;
+        }
+        let layout = &work.compiled.layout;
+        let looks_back = layout.prior_steps(0);
+        let variables = usize::from(plan.variables).max(1);
+        let mut tuple = new_tuple(work, layout.keep(0, source, |_| None));
+        let as_all = Row::Parts(vec![Captured::One(tuple.clone()); variables].into());
+        let key = self.step(work).key(&plan.partition_by, &as_all);
+        drop(as_all);
+        if looks_back > 0 {
+            let recent = self.recognizer.recent(&key);
+            let values = layout.keep(0, source, |steps| {
+                recent.and_then(|recent| recent.get(steps)).map(Arc::as_ref)
+            });
+            tuple = new_tuple(work, values);
+        }
+        let step = Step {
+            compiled: work.compiled,
+            now: work.now,
+            around: Around {
+                keys: &self.keys,
+                span: self.span,
+                current: None,
+                history: None,
+            },
+        };
+        let key_bytes = key.clone();
+        let rows = self.recognizer.on_row(step, plan, key, &tuple, looks_back);
+        self.recognizer.forget_idle(&key_bytes);
+        drop(tuple);
+        for row in rows {
+            self.select(work, vec![row], Vec::new(), false);
+        }
+        true
     }
 
     fn matched(&mut self, work: &mut Work<'_>, matches: Vec<Bindings>) {
@@ -502,6 +556,7 @@ impl<'e> Env<'e> {
             around: Around {
                 keys: self.keys,
                 span: self.span,
+                current: None,
                 history: None,
             },
         }
@@ -564,6 +619,17 @@ impl Matcher for Env<'_> {
     fn is_event(&self) -> bool {
         self.event.is_some()
     }
+}
+
+/// Whether an input's filter lets an event pass.
+fn enters(work: &Work<'_>, place: usize, source: &Scope<'_>) -> bool {
+    let Some(filter) = &work.compiled.query().inputs[place].filter else {
+        return true;
+    };
+    let layout = &work.compiled.layout;
+    let mut values = Vec::new();
+    layout.of_event(place, source, None, &mut values);
+    filter.truth(&layout.scope(&values)) == Some(true)
 }
 
 fn new_tuple(work: &Work<'_>, values: Box<[OwnedValue]>) -> Arc<Tuple> {

@@ -138,15 +138,7 @@ pub fn start(node: &PatternNode, begin: &Bindings, env: &dyn Matcher) -> (State,
                 for (place, part) in parts.iter().enumerate() {
                     let (child, own) = start(part, begin, env);
                     children[place] = Some(child);
-                    if !all_of(
-                        parts,
-                        children,
-                        matched,
-                        place,
-                        own,
-                        begin,
-                        &mut stepped.matches,
-                    ) {
+                    if !all_of(parts, children, matched, place, own, &mut stepped.matches) {
                         stepped.end = End::Failed;
                         return (state, stepped);
                     }
@@ -298,16 +290,7 @@ pub fn step(node: &PatternNode, state: &mut State, env: &dyn Matcher) -> Stepped
                     continue;
                 };
                 let own = step(part, child, env);
-                let begin: Bindings = Arc::new([]);
-                if !all_of(
-                    parts,
-                    children,
-                    matched,
-                    place,
-                    own,
-                    &begin,
-                    &mut stepped.matches,
-                ) {
+                if !all_of(parts, children, matched, place, own, &mut stepped.matches) {
                     return Stepped::failed();
                 }
             }
@@ -476,7 +459,6 @@ fn all_of(
     matched: &mut [Vec<Bindings>],
     place: usize,
     own: Stepped,
-    _begin: &Bindings,
     matches: &mut Vec<Bindings>,
 ) -> bool {
     if own.end == End::Failed {

@@ -83,13 +83,6 @@ impl Step<'_> {
         condition.truth(&scope) == Some(true)
     }
 
-    /// The value of an expression over a row.
-    pub fn value(&self, expression: &Expression, row: &Row) -> OwnedValue {
-        let mut values = Vec::new();
-        self.compiled.layout.of_row(row, &self.around, &mut values);
-        owned(&expression.evaluate(&self.compiled.layout.scope(&values)))
-    }
-
     /// The encoded keys of a row.
     pub fn key(&self, keys: &[Expression], row: &Row) -> Vec<u8> {
         let mut key = Vec::new();

@@ -62,13 +62,6 @@ impl Delta {
     pub fn is_empty(&self) -> bool {
         self.new.is_empty() && self.old.is_empty() && !self.is_forced
     }
-
-    /// Takes over what another adds.
-    pub fn append(&mut self, other: &mut Delta) {
-        self.new.append(&mut other.new);
-        self.old.append(&mut other.old);
-        self.is_forced |= other.is_forced;
-    }
 }
 
 impl<'a> Reading<'a> {
@@ -83,10 +76,7 @@ impl<'a> Reading<'a> {
         self.layout
             .of_row(&row, &crate::query::layout::Around::NONE, &mut values);
         let scope = self.layout.scope(&values);
-        with(&|expression| {
-            let value = crate::query::layout::owned(&expression.evaluate(&scope));
-            value
-        })
+        with(&|expression| crate::query::layout::owned(&expression.evaluate(&scope)))
     }
 
     /// The row in which only this alias stands for something.

@@ -4,6 +4,7 @@ mod hops;
 mod joins;
 mod outputs;
 mod patterns;
+mod recognize;
 mod state;
 mod windows;
 
@@ -17,8 +18,8 @@ use crate::json::{FieldPath, Scanner};
 use crate::machine::{Machine, MachineOptions};
 use crate::output::Output;
 use crate::plan::{
-    Aggregate, AggregateFunction, Column, Input, OnError, Pick, Plan, Query, QueryTime, Shape, Slot,
-    SlotField, Source, Stage, StreamSelect, View,
+    Aggregate, AggregateFunction, Column, Input, OnError, Pick, Plan, Query, QueryTime, Shape,
+    Slot, SlotField, Source, Stage, StreamSelect, View,
 };
 use crate::value::{OwnedValue, Value};
 
@@ -190,7 +191,11 @@ pub fn machine(plan: Plan, lateness_ms: i64) -> Machine {
 /// checked after each line.
 pub fn run(machine: &mut Machine, script: &str) -> String {
     let mut text = String::new();
-    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+    for line in script
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+    {
         let mut out = Output::default();
         give(machine, line, &mut out);
         for (row, json) in out.rows.iter().zip(out.texts()) {

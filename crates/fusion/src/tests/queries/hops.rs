@@ -30,10 +30,7 @@ fn hopping(length: u64, step: u64) -> Machine {
 #[test]
 fn an_event_is_in_every_window_over_its_time_and_in_the_books_once() {
     let mut own = hopping(10, 5);
-    let rows = run(
-        &mut own,
-        "0 a 1 3000\n0 a 2 7000\n0 a 4 12000\n0 a 0 40000",
-    );
+    let rows = run(&mut own, "0 a 1 3000\n0 a 2 7000\n0 a 4 12000\n0 a 0 40000");
     check(
         &rows,
         r#"4999 {"s":1,"n":1,"w":-5000}
@@ -51,10 +48,7 @@ fn an_event_is_in_every_window_over_its_time_and_in_the_books_once() {
 #[test]
 fn what_lies_between_two_windows_is_filtered() {
     let mut own = hopping(2, 5);
-    let rows = run(
-        &mut own,
-        "0 a 1 1000\n0 a 2 3000\n0 a 4 6000\n0 a 0 50000",
-    );
+    let rows = run(&mut own, "0 a 1 1000\n0 a 2 3000\n0 a 4 6000\n0 a 0 50000");
     check(
         &rows,
         "1999 {\"s\":1,\"n\":1,\"w\":0}\n6999 {\"s\":4,\"n\":1,\"w\":5000}",

@@ -50,7 +50,9 @@ fn outer_joins_bring_events_alone() {
 #[test]
 fn what_leaves_leaves_with_its_pairs() {
     check(
-        &joined(JoinKind::Inner).both().rows("0@0 x 1\n1@1 x 2\n5000\n5001"),
+        &joined(JoinKind::Inner)
+            .both()
+            .rows("0@0 x 1\n1@1 x 2\n5000\n5001"),
         "1 {\"a\":1,\"b\":2}\n5000 -{\"a\":1,\"b\":2}",
     );
 }

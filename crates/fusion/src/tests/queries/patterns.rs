@@ -46,7 +46,8 @@ fn then(parts: Vec<P>) -> P {
 
 #[test]
 fn one_match_without_every() {
-    let rows = pattern(then(vec![event(0), event(1)])).rows("0@1 x 9\n1@0 x 1\n2@0 x 2\n3@1 x 3\n4@0 x 4\n5@1 x 5");
+    let rows = pattern(then(vec![event(0), event(1)]))
+        .rows("0@1 x 9\n1@0 x 1\n2@0 x 2\n3@1 x 3\n4@0 x 4\n5@1 x 5");
     check(&rows, r#"3 {"a":1,"b":3}"#);
 }
 
@@ -88,7 +89,10 @@ fn absence_is_told_at_its_instant() {
 #[test]
 fn and_takes_any_order_and_or_the_first() {
     let both = pattern(P::And(vec![event(0), event(1)]));
-    check(&both.rows("0@1 x 1\n1@0 x 2\n2@1 x 3"), r#"1 {"a":2,"b":1}"#);
+    check(
+        &both.rows("0@1 x 1\n1@0 x 2\n2@1 x 3"),
+        r#"1 {"a":2,"b":1}"#,
+    );
     let either = pattern(every(P::Or(vec![event(0), event(1)])));
     check(
         &either.rows("0@1 x 1\n1@0 x 2"),
@@ -98,8 +102,8 @@ fn and_takes_any_order_and_or_the_first() {
 
 #[test]
 fn and_not_fails_when_the_forbidden_comes() {
-    let rows = pattern(every(P::And(vec![event(0), not(event(1))])))
-        .rows("0@0 x 1\n1@1 x 2\n2@0 x 3");
+    let rows =
+        pattern(every(P::And(vec![event(0), not(event(1))]))).rows("0@0 x 1\n1@1 x 2\n2@0 x 3");
     check(&rows, "0 {\"a\":1,\"b\":null}\n2 {\"a\":3,\"b\":null}");
     let once = pattern(P::And(vec![event(0), not(event(1))]));
     check(&once.rows("0@1 x 2\n1@0 x 3"), "");

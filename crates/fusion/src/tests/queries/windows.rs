@@ -274,18 +274,12 @@ fn of_several_windows_all_keep_or_any_keeps() {
     let rows = from(&[&views])
         .aggregate("s", F::Sum, of(0, V))
         .rows("0 a 1\n1 a 2\n2 b 4\n3 c 8");
-    check(
-        &rows,
-        "0 {\"s\":1}\n1 {\"s\":2}\n2 {\"s\":6}\n3 {\"s\":12}",
-    );
+    check(&rows, "0 {\"s\":1}\n1 {\"s\":2}\n2 {\"s\":6}\n3 {\"s\":12}");
     let rows = from(&[&views])
         .aggregate("s", F::Sum, of(0, V))
         .with(|query| query.inputs[0].is_union = true)
         .rows("0 a 1\n1 a 2\n2 b 4\n3 c 8");
-    check(
-        &rows,
-        "0 {\"s\":1}\n1 {\"s\":3}\n2 {\"s\":6}\n3 {\"s\":14}",
-    );
+    check(&rows, "0 {\"s\":1}\n1 {\"s\":3}\n2 {\"s\":6}\n3 {\"s\":14}");
 }
 
 #[test]
@@ -330,44 +324,6 @@ fn without_a_window_totals_run_on() {
         r#"0 {"s":5,"lo":5}
            1 {"s":8,"lo":3}
            2 {"s":8,"lo":3}"#,
-    );
-}
-
-#[test]
-fn every_aggregate_lets_go_of_what_leaves() {
-    let rows = from(&[&[View::Length(3)]])
-        .aggregate("n", F::Count, of(0, V))
-        .aggregate("a", F::Avg, of(0, V))
-        .aggregate("lo", F::Min, of(0, V))
-        .aggregate("hi", F::Max, of(0, V))
-        .aggregate("sd", F::Stddev, of(0, V))
-        .aggregate("sp", F::StddevPop, of(0, V))
-        .aggregate("ad", F::Avedev, of(0, V))
-        .aggregate("md", F::Median, of(0, V))
-        .aggregate_of(
-            "p",
-            F::Percentile,
-            Some(of(0, V)),
-            Some(crate::expression::Expression::Literal(
-                crate::value::OwnedValue::Float(0.5),
-            )),
-            false,
-        )
-        .aggregate("f", F::First, of(0, V))
-        .aggregate("l", F::Last, of(0, V))
-        .aggregate("w", F::Window, of(0, V))
-        .aggregate_of("nth", F::Nth, Some(of(0, V)), Some(int(1)), false)
-        .aggregate_of("d", F::Count, Some(of(0, V)), None, true)
-        .aggregate_of("sum1", F::Sum, Some(of(0, V)), None, true)
-        .aggregate_of("by", F::MaxBy, Some(of(0, K)), Some(of(0, V)), false)
-        .aggregate_of("bm", F::MinBy, Some(of(0, K)), Some(of(0, V)), false)
-        .aggregate("ever", F::MaxEver, of(0, V))
-        .rows("0 a 9\n1 b 2\n2 c 4\n3 d 2\n4 e -");
-    let last: Vec<&str> = rows.lines().skip(3).collect();
-    check(
-        &last.join("\n"),
-        r#"3 {"n":3,"a":2.6666666666666665,"lo":2,"hi":4,"sd":1.1547005383792515,"sp":0.9428090415820632,"ad":0.888888888888889,"md":2.0,"p":2.0,"f":2,"l":2,"w":[2,4,2],"nth":4,"d":2,"sum1":6,"by":"c","bm":"b","ever":9}
-           4 {"n":2,"a":3.0,"lo":2,"hi":4,"sd":1.4142135623730951,"sp":1.0,"ad":1.0,"md":3.0,"p":3.0,"f":4,"l":2,"w":[4,2,null],"nth":2,"d":2,"sum1":6,"by":"c","bm":"d","ever":9}"#,
     );
 }
 
