@@ -258,11 +258,11 @@ pub struct RowPattern {
 pub enum Skip {
     /// After the match's last row.
     #[default]
-    PastLastRow,
+    PastLast,
     /// With the row after the match's first.
-    ToNextRow,
+    ToNext,
     /// With the match's own last row.
-    ToCurrentRow,
+    ToCurrent,
 }
 
 /// A pattern of rows.

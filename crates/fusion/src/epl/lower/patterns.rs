@@ -278,9 +278,9 @@ pub fn rows(
         partition_by,
         all_matches: rows.all_matches,
         skip: match rows.skip {
-            ast::Skip::PastLastRow => Skip::PastLastRow,
-            ast::Skip::ToNextRow => Skip::ToNextRow,
-            ast::Skip::ToCurrentRow => Skip::ToCurrentRow,
+            ast::Skip::PastLast => Skip::PastLastRow,
+            ast::Skip::ToNext => Skip::ToNextRow,
+            ast::Skip::ToCurrent => Skip::ToCurrentRow,
         },
         variables: variables.len() as u16,
         define,

@@ -23,7 +23,7 @@ impl Parser {
         let all_matches = self.words("all", "matches");
         let skip = match self.words("after", "match") {
             true => self.after_match()?,
-            false => Skip::PastLastRow,
+            false => Skip::PastLast,
         };
         self.expect_word("pattern")?;
         self.expect_sign("(")?;
@@ -61,13 +61,13 @@ impl Parser {
         if self.word("past") {
             self.expect_word("last")?;
             self.expect_word("row")?;
-            return Ok(Skip::PastLastRow);
+            return Ok(Skip::PastLast);
         }
         self.expect_word("to")?;
         let skip = if self.word("next") {
-            Skip::ToNextRow
+            Skip::ToNext
         } else if self.word("current") {
-            Skip::ToCurrentRow
+            Skip::ToCurrent
         } else {
             return Err(self.unexpected(
                 "write after match skip past last row, to next row or to current row",
