@@ -39,6 +39,7 @@ pub fn observations(output: &Output, statement: &str, is_grouped: bool) -> Outpu
             timestamp: row.timestamp,
             key: row.key.clone(),
             events: taken.iter().map(|row| row.events).sum(),
+            is_old: row.is_old,
         });
         first += together;
     }
@@ -164,6 +165,7 @@ mod tests {
                 timestamp: UnixMillis(*at),
                 key: None,
                 events: 2,
+                is_old: false,
             });
         }
         let formed = observations(&output, "s", is_grouped);

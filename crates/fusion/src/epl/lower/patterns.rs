@@ -278,15 +278,9 @@ pub fn rows(
         partition_by,
         all_matches: rows.all_matches,
         skip: match rows.skip {
-<<<<<<< HEAD
             ast::Skip::PastLast => Skip::PastLast,
             ast::Skip::ToNext => Skip::ToNext,
             ast::Skip::ToCurrent => Skip::ToCurrent,
-=======
-            ast::Skip::PastLast => Skip::PastLastRow,
-            ast::Skip::ToNext => Skip::ToNextRow,
-            ast::Skip::ToCurrent => Skip::ToCurrentRow,
->>>>>>> w-epl
         },
         variables: variables.len() as u16,
         define,
