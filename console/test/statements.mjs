@@ -8,7 +8,7 @@ import assert from "node:assert/strict";
 import { withPage } from "./browser.mjs";
 
 const [url, screenshot] = process.argv.slice(2);
-const text = page => page.getByLabel("Statement", { exact: true });
+const text = (page) => page.locator("#editor textarea");
 const button = (page, name) => page.getByRole("button", { name, exact: true });
 
 await withPage(async (page, troubles) => {
@@ -50,7 +50,14 @@ await withPage(async (page, troubles) => {
 
   await text(page).fill('SELECT v * 2 AS twice FROM mqtt."in/x"');
   await button(page, "Replace").click();
-  await page.waitForFunction(() => document.querySelector("#editor textarea")?.value.includes("twice"));
+  const replaced = async () => {
+    const answer = await fetch(new URL("api/v1/statements", url));
+    return (await answer.json()).statements[0].text.includes("twice");
+  };
+  for (let looks = 0; !(await replaced()); looks += 1) {
+    assert.ok(looks < 100, "it is not replaced");
+    await page.waitForTimeout(100);
+  }
   await inject(21);
   await page.waitForFunction(() => document.querySelector("#rows pre")?.textContent.includes('{"twice":42}'));
   await page.screenshot({ path: screenshot, fullPage: true });

@@ -51,7 +51,7 @@ pub struct Lane {
     /// Where events go that could not be used.
     pub letters: Option<Arc<Letters>>,
     /// Who looks at the rows.
-    pub tap: OnceLock<Tap>,
+    pub tap: OnceLock<Arc<Tap>>,
     /// What changes.
     pub state: Mutex<LaneState>,
     /// Wakes the writer.

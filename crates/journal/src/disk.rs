@@ -134,7 +134,7 @@ impl Disk for RealDisk {
         }
         file.set_len(0).map_err(LockError::Io)?;
         writeln!(file, "{}", std::process::id()).map_err(LockError::Io)?;
-        Ok(Box::new(RealLock { _file: file }))
+        Ok(Box::new(RealLock { file }))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -301,10 +301,20 @@ fn fill_with_zeros(file: &fs::File, offset: u64, len: u64) -> io::Result<()> {
 
 #[derive(Debug)]
 struct RealLock {
-    _file: fs::File,
+    file: fs::File,
 }
 
 impl DiskLock for RealLock {}
+
+impl Drop for RealLock {
+    /// Lets go by word, not by closing: a process that is being started at this moment has the
+    /// file open too until it runs its own program.
+    fn drop(&mut self) {
+        if let Err(error) = rustix::fs::flock(&self.file, FlockOperation::Unlock) {
+            tracing::debug!(%error, "a lock is left to the end of its file");
+        }
+    }
+}
 
 /// A process number and a line end fit many times over.
 const LOCK_TEXT_BYTES_MAX: u64 = 32;
@@ -324,6 +334,19 @@ mod tests {
         }
         drop(held);
         RealDisk.lock(&path).unwrap();
+    }
+
+    #[test]
+    fn a_lock_goes_although_a_copy_of_its_file_is_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal.lock");
+        let file = fs::File::create(&path).unwrap();
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let copy = file.try_clone().unwrap();
+        assert!(RealDisk.lock(&path).is_err());
+        drop(RealLock { file });
+        RealDisk.lock(&path).unwrap();
+        drop(copy);
     }
 
     #[test]

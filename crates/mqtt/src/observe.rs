@@ -44,9 +44,6 @@ impl Server {
         let mut losing = self.clients();
         losing.retain(|client| client.dropped_total > 0);
         losing.sort_by_key(|client| std::cmp::Reverse(client.dropped_total));
-        if losing.is_empty() {
-            return;
-        }
         let name = "thalweg_mqtt_client_dropped_total";
         let help = "messages dropped for a client; the ones that lost most";
         let mut family = out.family(MetricKind::Counter, name, help);
@@ -61,9 +58,6 @@ impl Bridges {
     /// Tells how each bridge is.
     pub fn observe(&self, out: &mut Exposition) {
         let bridges = self.list();
-        if bridges.is_empty() {
-            return;
-        }
         type Of = fn(&crate::bridge::BridgeStatus) -> u64;
         let families: [(MetricKind, &str, &str, Of); 7] = [
             (

@@ -96,23 +96,58 @@ pub(crate) struct Counter {
 
 impl Counters {
     pub(crate) fn new() -> Self {
-        let counter = |metric| Counter {
-            total: AtomicU64::new(0),
-            metric,
+        let counter = |name: &'static str, help: &'static str| {
+            metrics::describe_counter!(name, help);
+            Counter {
+                total: AtomicU64::new(0),
+                metric: metrics::counter!(name),
+            }
         };
+        let refused = "thalweg_mqtt_refused_total";
+        metrics::describe_counter!(refused, "refusals of the guard");
+        for what in ["connect", "publish", "subscribe"] {
+            metrics::counter!(refused, "what" => what).increment(0);
+        }
         Counters {
             clients_connected: AtomicU64::new(0),
-            messages_received: counter(metrics::counter!("thalweg_mqtt_messages_received_total")),
-            messages_sent: counter(metrics::counter!("thalweg_mqtt_messages_sent_total")),
-            messages_to_sinks: counter(metrics::counter!("thalweg_mqtt_messages_to_sinks_total")),
-            messages_published: counter(metrics::counter!("thalweg_mqtt_messages_published_total")),
-            dropped: counter(metrics::counter!("thalweg_mqtt_messages_dropped_total")),
-            bytes_received: counter(metrics::counter!("thalweg_mqtt_received_bytes_total")),
-            bytes_sent: counter(metrics::counter!("thalweg_mqtt_sent_bytes_total")),
-            held: counter(metrics::counter!("thalweg_mqtt_publishers_held_total")),
-            expired: counter(metrics::counter!("thalweg_mqtt_sessions_expired_total")),
-            handshakes_failed: counter(metrics::counter!("thalweg_mqtt_handshakes_failed_total")),
-            refused: counter(metrics::counter!("thalweg_mqtt_messages_refused_total")),
+            messages_received: counter(
+                "thalweg_mqtt_messages_received_total",
+                "PUBLISH packets from clients",
+            ),
+            messages_sent: counter(
+                "thalweg_mqtt_messages_sent_total",
+                "PUBLISH packets to clients",
+            ),
+            messages_to_sinks: counter(
+                "thalweg_mqtt_messages_to_sinks_total",
+                "messages to subscribers in the process",
+            ),
+            messages_published: counter(
+                "thalweg_mqtt_messages_published_total",
+                "messages that the process published",
+            ),
+            dropped: counter(
+                "thalweg_mqtt_messages_dropped_total",
+                "messages dropped for clients that were too slow or away too long",
+            ),
+            bytes_received: counter("thalweg_mqtt_received_bytes_total", "bytes from clients"),
+            bytes_sent: counter("thalweg_mqtt_sent_bytes_total", "bytes to clients"),
+            held: counter(
+                "thalweg_mqtt_publishers_held_total",
+                "how often a publisher was held back",
+            ),
+            expired: counter(
+                "thalweg_mqtt_sessions_expired_total",
+                "sessions whose clients were away for too long",
+            ),
+            handshakes_failed: counter(
+                "thalweg_mqtt_handshakes_failed_total",
+                "connections whose TLS or WebSocket failed or took too long",
+            ),
+            refused: counter(
+                "thalweg_mqtt_messages_refused_total",
+                "PUBLISH packets that were acknowledged with a failure",
+            ),
         }
     }
 }

@@ -1,3 +1,5 @@
+//! Every function by name: what it gives, and null where it cannot.
+
 use super::*;
 
 #[track_caller]

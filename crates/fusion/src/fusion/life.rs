@@ -119,6 +119,10 @@ impl Fusion {
             return Err(error);
         }
         old.lane.removed.cancel();
+        // Who looks goes on looking.
+        if let Some(tap) = old.lane.tap.get() {
+            prepared.lane.tap.get_or_init(|| tap.clone());
+        }
         // The new form joins before the old one leaves: the source stays open between.
         let started = self.start(&mut sources, vec![prepared]);
         self.leave(&mut sources, old);
@@ -148,7 +152,7 @@ impl Fusion {
         let running = statement.run.as_ref().map_err(|why| {
             FusionError::Refused(format!("the statement could not be started: {why}"))
         })?;
-        let tap = running.lane.tap.get_or_init(Tap::new);
+        let tap = running.lane.tap.get_or_init(|| Arc::new(Tap::new()));
         Ok(tap.tail(after, wait.min(TAIL_WAIT_MAX)).await)
     }
 

@@ -121,6 +121,8 @@ for member in members:
     member.close()
 
 subscriber.close()
+# The server reads the two connections at the same time: the farewell first.
+time.sleep(0.5)
 publisher.publish("five/away", b"brief", 1, MessageExpiryInterval=1)
 publisher.publish("five/away", b"long", 2)
 time.sleep(1.2)
