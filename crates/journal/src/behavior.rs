@@ -20,6 +20,8 @@ const SMALL: JournalOptions = JournalOptions {
     pending_bytes_max: 8192,
     reserve_bytes: 0,
     spares_max: 0,
+    unasked_rest: Duration::ZERO,
+    unasked_bytes: 0,
 };
 const SIM_DIR: &str = "/sim";
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use crate::done::{Done, OnDone};
 use crate::error::JournalError;
@@ -22,6 +23,12 @@ pub(crate) struct Commit {
     pub poisoned: bool,
     /// Unsynced bytes from which on the syncing is left to the syncer.
     handed_bytes_min: u64,
+    /// Something is to be synced that nobody waits for.
+    is_owed: bool,
+    /// Bytes that were written since something was last synced, or handed over for it.
+    owed_bytes: u64,
+    /// When something was last synced, or handed over for it.
+    synced_at: Option<Instant>,
     syncer: Hands,
 }
 
@@ -42,6 +49,9 @@ impl Commit {
             dirty: None,
             poisoned: false,
             handed_bytes_min: limits::HANDED_BYTES_MIN,
+            is_owed: false,
+            owed_bytes: 0,
+            synced_at: None,
             syncer: Hands::Stepped,
         }
     }
@@ -97,7 +107,15 @@ impl Commit {
         self.disk_waiters
             .extend(batch.done.drain(..).filter_map(|done| done.disk));
         let crowd = self.disk_waiters.len() > limits::DISK_WAITERS_MAX;
-        let needs_sync = batch.need.0 == Durability::Disk || crowd;
+        self.owed_bytes += bytes;
+        let is_wanted = batch.need.0 == Durability::Disk || self.is_owed;
+        let is_asked = crowd || !self.disk_waiters.is_empty();
+        let needs_sync = crowd || (is_wanted && (is_asked || self.is_rested()));
+        self.is_owed = is_wanted && !needs_sync;
+        if needs_sync {
+            self.synced_at = Some(Instant::now());
+            self.owed_bytes = 0;
+        }
         let sealed = batch.runs.iter().filter(|run| run.seals);
         let sealed: Vec<Tail> = sealed.map(|run| run.tail.clone()).collect();
         if (needs_sync || !sealed.is_empty()) && self.is_behind() {
@@ -123,6 +141,21 @@ impl Commit {
         let written = self.dirty.as_ref();
         let written = written.map_or(0, |tail| tail.segment.written.load(Ordering::Acquire));
         written.saturating_sub(self.shared.state.lock().durable) >= self.handed_bytes_min
+    }
+
+    /// When what is owed is to be synced, if anything is.
+    pub(crate) fn owed_until(&self) -> Option<Instant> {
+        let synced_at = self.synced_at.filter(|_| self.is_owed);
+        synced_at.map(|at| at + self.shared.options.unasked_rest)
+    }
+
+    /// Whether what nobody waits for is to be synced now.
+    fn is_rested(&self) -> bool {
+        let rest = self.shared.options.unasked_rest;
+        let until = self.synced_at.map(|at| at + rest);
+        rest.is_zero()
+            || until.is_none_or(|until| Instant::now() >= until)
+            || self.owed_bytes >= self.shared.options.unasked_bytes
     }
 
     /// Leaves it to the syncer to make durable what was written; `needs_sync` where somebody waits.

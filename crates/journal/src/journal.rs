@@ -8,11 +8,13 @@ use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
+use crate::checksum::Checksum;
 use crate::disk::{Disk, DiskLock, LockError};
 use crate::done::Done;
 use crate::error::JournalError;
@@ -56,6 +58,11 @@ pub struct JournalOptions {
     /// Reclaimed segments whose files are kept for new ones, which a disk overwrites faster than it
     /// takes new space. Only for journals of which no [`Stretch`] is held: it would show new bytes.
     pub spares_max: u32,
+    /// What nobody waits for is synced no sooner than so long after the sync before it, which leaves
+    /// the disk and the processor to others; zero syncs at once. What is waited for never rests.
+    pub unasked_rest: Duration,
+    /// Bytes that nobody waits for after which they are synced all the same.
+    pub unasked_bytes: u64,
 }
 
 impl Default for JournalOptions {
@@ -66,6 +73,8 @@ impl Default for JournalOptions {
             pending_bytes_max: limits::PENDING_BYTES_MAX,
             reserve_bytes: 0,
             spares_max: 0,
+            unasked_rest: Duration::ZERO,
+            unasked_bytes: limits::UNASKED_BYTES,
         }
     }
 }
@@ -230,6 +239,27 @@ impl Journal {
         self.append_as(true, frames, need, done)
     }
 
+    /// As [`Journal::append`], of one frame whose payload has this checksum: who knows those of its
+    /// parts spares counting them again, and once more after `Busy`.
+    pub fn append_summed(
+        &self,
+        frame: Frame<'_>,
+        checksum: Checksum,
+        need: Durability,
+        done: Done,
+    ) -> Result<Placed, JournalError> {
+        debug_assert_eq!(
+            PayloadCrcs::of(&[frame]).as_slice(),
+            [checksum.value()],
+            "a frame whose checksum is wrong would be lost"
+        );
+        self.handle
+            .shared
+            .options
+            .check_append(frame.framed_len())?;
+        self.append_with(false, &[frame], &checksum.into(), need, done)
+    }
+
     fn append_as(
         &self,
         is_vital: bool,
@@ -237,10 +267,23 @@ impl Journal {
         need: Durability,
         done: Done,
     ) -> Result<Placed, JournalError> {
+        let bytes = frames.iter().map(Frame::framed_len).sum();
+        self.handle.shared.options.check_append(bytes)?;
+        let crcs = PayloadCrcs::of(frames);
+        self.append_with(is_vital, frames, &crcs, need, done)
+    }
+
+    /// Appends frames whose checksums are known and whose size was checked.
+    fn append_with(
+        &self,
+        is_vital: bool,
+        frames: &[Frame<'_>],
+        crcs: &PayloadCrcs,
+        need: Durability,
+        done: Done,
+    ) -> Result<Placed, JournalError> {
         let shared = &self.handle.shared;
         let bytes: u64 = frames.iter().map(Frame::framed_len).sum();
-        shared.options.check_append(bytes)?;
-        let crcs = PayloadCrcs::of(frames);
         let mut state = shared.state.lock();
         state.check_open()?;
         let reserve = if is_vital { 0 } else { state.reserve };
@@ -260,7 +303,7 @@ impl Journal {
             }
         }
         let first = Position(state.end);
-        state.place(frames, &crcs, bytes);
+        state.place(frames, crcs, bytes);
         let end = Position(state.end);
         state.pending.need = state.pending.need.max(need);
         if done.os.is_some() || done.disk.is_some() {

@@ -21,6 +21,8 @@ const OPTIONS: JournalOptions = JournalOptions {
     pending_bytes_max: 32 << 10,
     reserve_bytes: 0,
     spares_max: 2,
+    unasked_rest: Duration::from_millis(1),
+    unasked_bytes: 8 << 10,
 };
 const DIR_VARIABLE: &str = "JOURNAL_KILL_TEST_DIR";
 const ROUNDS: u32 = 20;

@@ -69,6 +69,7 @@
 
 #[cfg(test)]
 mod behavior;
+mod checksum;
 mod commit;
 mod direct;
 mod disk;
@@ -93,8 +94,11 @@ mod spares;
 mod state;
 mod syncer;
 mod telemetry;
+#[cfg(test)]
+mod unasked_tests;
 mod writer;
 
+pub use checksum::Checksum;
 pub use disk::{Disk, DiskLock, File, LockError, RealDisk};
 pub use done::{Done, DurableWait, OnDone};
 pub use error::JournalError;

@@ -33,6 +33,10 @@ pub const HANDED_BYTES_MIN: u64 = 256 << 10;
 /// that a slow one holds appends back instead of making them wait long.
 pub const SYNC_BEHIND_BYTES_MAX: u64 = 64 << 20;
 
+/// Default bytes that nobody waits for after which they are synced all the same: a disk that is
+/// synced after so many is as fast as one that is not.
+pub const UNASKED_BYTES: u64 = 16 << 20;
+
 /// Segments that got their seals and wait for a sync, each with an open file: at the default size
 /// as many bytes as a kernel lets one process leave unwritten.
 pub const SEALED_BEHIND_MAX: usize = 64;

@@ -6,6 +6,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::Rng;
 use parking_lot::Mutex;
@@ -158,6 +159,12 @@ impl World {
                 1 + rng.below(2_000)
             },
             spares_max: rng.below(4) as u32,
+            unasked_rest: if rng.one_in(2) {
+                Duration::ZERO
+            } else {
+                Duration::from_secs(3_600)
+            },
+            unasked_bytes: rng.below(20_000),
         };
         let disk = SimDisk::new(seed);
         let one_size = rng.one_in(3).then_some(60);

@@ -9,6 +9,7 @@ use std::thread::ThreadId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
+use crate::checksum::Checksum;
 use crate::disk::{Disk, DiskLock, File};
 use crate::done::Done;
 use crate::error::JournalError;
@@ -372,11 +373,19 @@ impl PayloadCrcs {
         PayloadCrcs::Few(crcs, frames.len())
     }
 
-    fn as_slice(&self) -> &[u32] {
+    pub(crate) fn as_slice(&self) -> &[u32] {
         match self {
             PayloadCrcs::Few(crcs, count) => &crcs[..*count],
             PayloadCrcs::Many(crcs) => crcs,
         }
+    }
+}
+
+impl From<Checksum> for PayloadCrcs {
+    fn from(checksum: Checksum) -> Self {
+        let mut crcs = [0; CRCS_INLINE];
+        crcs[0] = checksum.value();
+        PayloadCrcs::Few(crcs, 1)
     }
 }
 

@@ -63,6 +63,15 @@ impl Writer {
             if !matches!(state.condition, Condition::Open) {
                 return false;
             }
+            if let Some(until) = self.commit.owed_until() {
+                state.parked = true;
+                let rested = self.shared.work.wait_until(&mut state, until);
+                state.parked = false;
+                if rested.timed_out() {
+                    return true;
+                }
+                continue;
+            }
             let held = self
                 .batch
                 .bytes

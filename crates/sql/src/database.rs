@@ -10,13 +10,14 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySql, Postgres};
 
-use crate::dialect::Dialect;
+use crate::arrays;
+use crate::dialect::{Dialect, storable};
 use crate::error::SqlError;
 use crate::limits;
 use crate::migration::{self, Schema};
 use crate::place::Place;
 use crate::sqlite::{Options, Sqlite, SqliteTransaction};
-use crate::statement::{Insert, Row, Statement, Value, tuple};
+use crate::statement::{Insert, Lookup, Row, Statement, Value, tuple};
 
 /// An open database: cheap to clone.
 #[derive(Clone)]
@@ -87,11 +88,7 @@ macro_rules! query {
         for value in &$statement.values {
             query = match value.clone() {
                 Value::Number(number) => query.bind(number),
-                // PostgreSQL's texts hold every character but this one.
-                Value::Text(Some(text)) if text.contains('\0') => {
-                    query.bind(Some(text.replace('\0', "\u{fffd}")))
-                }
-                Value::Text(text) => query.bind(text),
+                Value::Text(text) => query.bind(text.map(storable)),
                 Value::Bytes(bytes) => query.bind(bytes),
             };
         }
@@ -322,6 +319,34 @@ impl Transaction {
         Ok(self.rows(what, statement).await?.into_iter().next())
     }
 
+    /// Reads the rows that have any of `among`, as many texts as a statement may hold; those of
+    /// `of` where the lookup asks for that.
+    pub async fn look_up(
+        &mut self,
+        what: &'static str,
+        wanted: &Lookup,
+        of: &str,
+        among: Vec<String>,
+    ) -> Result<Vec<Row>, SqlError> {
+        if let Open::Postgres(tx) = &mut self.open {
+            let among: Vec<String> = among.into_iter().map(storable).collect();
+            let mut query = sqlx::query(AssertSqlSafe(arrays::lookup(wanted))).bind(among);
+            if wanted.of.is_some() {
+                query = query.bind(of);
+            }
+            let rows = timely(&self.place, what, query.fetch_all(&mut **tx)).await?;
+            return Ok(rows.into_iter().map(Row::Postgres).collect());
+        }
+        let (columns, table) = (wanted.columns.join(", "), wanted.table);
+        let select = Statement::new(format!("SELECT {columns} FROM {table} WHERE "));
+        let select = match wanted.of {
+            Some(one) => select.push(&format!("{one} = ? AND ")).bind(of),
+            None => select,
+        };
+        let select = select.push(wanted.among).push(" IN ").list(among);
+        self.rows(what, &select).await
+    }
+
     /// Runs a statement; returns how many rows it found.
     pub async fn run(
         &mut self,
@@ -369,6 +394,9 @@ impl Transaction {
         into: &Insert,
         rows: Vec<Vec<Value>>,
     ) -> Result<(), SqlError> {
+        if self.dialect() == Dialect::Postgres {
+            return self.insert_columns(what, into, rows).await;
+        }
         let width = into.columns.len().max(1);
         let rows_max = limits::ROWS_PER_STATEMENT_MAX.min(limits::VALUES_PER_STATEMENT_MAX / width);
         let one = tuple(width);
@@ -389,6 +417,33 @@ impl Transaction {
                 self.dialect().on_conflict(&into.conflict)
             );
             self.run(what, &Statement { text, values }).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes rows as columns, in PostgreSQL's own way.
+    async fn insert_columns(
+        &mut self,
+        what: &'static str,
+        into: &Insert,
+        mut rows: Vec<Vec<Value>>,
+    ) -> Result<(), SqlError> {
+        let rows_max = limits::VALUES_PER_STATEMENT_MAX / into.columns.len().max(1);
+        while !rows.is_empty() {
+            let later = rows.split_off(rows.len().min(rows_max));
+            let Some(columns) = arrays::columns(std::mem::replace(&mut rows, later)) else {
+                let mixed = sqlx::Error::Encode("a column's fields differ in type".into());
+                return Err(SqlError::sort(&self.place, what, mixed));
+            };
+            let Open::Postgres(tx) = &mut self.open else {
+                return Ok(());
+            };
+            let query = sqlx::query(AssertSqlSafe(arrays::insert(into, &columns)));
+            let query = columns
+                .into_iter()
+                .fold(query, |query, column| column.bind(query));
+            let done = query.execute(&mut **tx);
+            timely(&self.place, what, done).await?;
         }
         Ok(())
     }

@@ -102,6 +102,103 @@ async fn rows_go_in_and_come_back_alike_on_every_database() {
     }
 }
 
+const INDEXED: Schema = Schema {
+    name: "indexed",
+    oldest: 1,
+    migrations: &[Migration {
+        number: 1,
+        name: "records",
+        text: "
+CREATE TABLE records (
+    tenant VARCHAR(63) NOT NULL,
+    id VARCHAR(255) NOT NULL,
+    other VARCHAR(255),
+    PRIMARY KEY (tenant, id)
+);
+CREATE INDEX records_other ON records (other);
+",
+    }],
+};
+
+const RECORDS: Insert = Insert {
+    table: "records",
+    columns: &["tenant", "id", "other"],
+    conflict: Conflict::Fail,
+};
+
+const BY_ID: Lookup = Lookup {
+    table: "records",
+    columns: &["id", "other"],
+    among: "id",
+    of: Some("tenant"),
+};
+
+const BY_OTHER: Lookup = Lookup {
+    among: "other",
+    of: None,
+    ..BY_ID
+};
+
+#[tokio::test]
+async fn a_lookup_finds_the_same_on_every_database() {
+    let folder = tempfile::tempdir().unwrap();
+    for place in places(folder.path()).await {
+        let database = Database::open(&place, Options::default(), &INDEXED)
+            .await
+            .unwrap();
+        let mut tx = database.begin().await.unwrap();
+        let record = |tenant: &str, n: i64| {
+            let (id, other) = (format!("{n:05}"), format!("{}", n % 1_000));
+            vec![Value::from(tenant), id.into(), other.into()]
+        };
+        let records = (0..5_000).map(|n| record("t", n));
+        let records = records.chain((0..10).map(|n| record("u", n)));
+        tx.insert("add", &RECORDS, records.collect()).await.unwrap();
+        let wanted = ["00003", "04999", "0000", "5", "T", "\0", "00007"];
+        let wanted = wanted.map(str::to_owned).to_vec();
+        let mut found = async |by: &Lookup, of: &str| {
+            let found = tx.look_up("find", by, of, wanted.clone()).await.unwrap();
+            let mut found: Vec<_> = found.iter().map(|row| row.text("id").unwrap()).collect();
+            found.sort();
+            found
+        };
+        assert_eq!(
+            found(&BY_ID, "t").await,
+            ["00003", "00007", "04999"],
+            "{place}"
+        );
+        assert_eq!(found(&BY_ID, "u").await, ["00003", "00007"], "{place}");
+        let fives = ["00005", "00005", "01005", "02005", "03005", "04005"];
+        assert_eq!(found(&BY_OTHER, "").await, fives, "{place}");
+        if tx.dialect() == Dialect::Postgres {
+            is_by_the_index(&mut tx, &BY_ID, "l ('{a,b}', 't')").await;
+            is_by_the_index(&mut tx, &BY_OTHER, "l ('{a,b}')").await;
+        }
+        drop(tx);
+        database.close().await;
+    }
+}
+
+/// The server knows nothing of the table yet, and plans once for all values.
+async fn is_by_the_index(tx: &mut Transaction, by: &Lookup, call: &str) {
+    let prepare = format!("PREPARE l AS {}", arrays::lookup(by));
+    for text in ["SET LOCAL plan_cache_mode = force_generic_plan", &prepare] {
+        tx.run("plan", &Statement::new(text)).await.unwrap();
+    }
+    let explain = Statement::new(format!("EXPLAIN EXECUTE {call}"));
+    let plan = tx.rows("plan", &explain).await.unwrap();
+    let plan: Vec<String> = plan
+        .iter()
+        .map(|row| row.text("QUERY PLAN").unwrap())
+        .collect();
+    let index = plan.iter().find(|line| line.contains("Index Cond"));
+    assert!(index.is_some_and(|line| line.contains("value")), "{plan:?}");
+    assert!(!plan.join(" ").contains("Filter"), "{plan:?}");
+    tx.run("plan", &Statement::new("DEALLOCATE l"))
+        .await
+        .unwrap();
+}
+
 #[tokio::test]
 async fn many_nodes_start_on_one_empty_database_at_once() {
     let folder = tempfile::tempdir().unwrap();

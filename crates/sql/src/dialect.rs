@@ -4,7 +4,16 @@
 //! written in SQLite's types; names (`VARCHAR`) compare byte by byte everywhere, as in SQLite, so
 //! that `Edge` and `edge` are two classes on every database and a list has one order.
 
+use crate::json_rows::JsonInsert;
 use crate::statement::Conflict;
+
+/// A text as every database can store it: PostgreSQL's hold all characters but this one.
+pub(crate) fn storable(text: String) -> String {
+    if text.contains('\0') {
+        return text.replace('\0', "\u{fffd}");
+    }
+    text
+}
 
 /// Which database it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +94,55 @@ impl Dialect {
                 format!(" ON CONFLICT ({}) DO UPDATE SET {set}", key.join(", "))
             }
         }
+    }
+
+    /// Puts JSON rows into a table: with one value, the array of all, or on MySQL with each field of
+    /// `rows` rows.
+    pub(crate) fn insert_json(self, into: &JsonInsert, rows: usize) -> String {
+        let quote = |name: &String| match self {
+            Dialect::MySql => format!("`{name}`"),
+            _ => format!("\"{name}\""),
+        };
+        let list = |names: &[String]| names.iter().map(quote).collect::<Vec<_>>().join(", ");
+        let table: Vec<String> = into.table.iter().map(quote).collect();
+        let (table, columns) = (table.join("."), list(&into.columns));
+        let source = match self {
+            Dialect::Postgres => format!(
+                "SELECT {columns} FROM json_populate_recordset(NULL::{table}, CAST(? AS json))"
+            ),
+            Dialect::Sqlite => {
+                let field = |name: &String| format!("json_extract(value, '$.\"{name}\"')");
+                let fields: Vec<String> = into.columns.iter().map(field).collect();
+                // A condition tells the conflict's ON from a join's.
+                format!("SELECT {} FROM json_each(?) WHERE true", fields.join(", "))
+            }
+            Dialect::MySql => {
+                let row = crate::statement::tuple(into.columns.len());
+                format!("VALUES {}", vec![row; rows].join(", "))
+            }
+        };
+        let others = into.columns.iter().filter(|name| !into.key.contains(name));
+        let set = |spell: &dyn Fn(String) -> String| -> String {
+            let set = others.clone().map(|name| spell(quote(name)));
+            set.collect::<Vec<_>>().join(", ")
+        };
+        let conflict = match (self, into.key.is_empty(), others.clone().next().is_none()) {
+            (_, true, _) => String::new(),
+            (Dialect::MySql, _, true) => {
+                format!(" ON DUPLICATE KEY UPDATE {0} = {0}", quote(&into.key[0]))
+            }
+            (Dialect::MySql, _, false) => format!(
+                " ON DUPLICATE KEY UPDATE {}",
+                set(&|name| format!("{name} = VALUES({name})"))
+            ),
+            (_, _, true) => format!(" ON CONFLICT ({}) DO NOTHING", list(&into.key)),
+            (_, _, false) => format!(
+                " ON CONFLICT ({}) DO UPDATE SET {}",
+                list(&into.key),
+                set(&|name| format!("{name} = excluded.{name}"))
+            ),
+        };
+        format!("INSERT INTO {table} ({columns}) {source}{conflict}")
     }
 
     /// The database's own clock, in milliseconds since 1970: the one that all nodes share.

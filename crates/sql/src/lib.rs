@@ -16,9 +16,11 @@
 //!
 //! Leaves out business rules.
 
+mod arrays;
 mod database;
 mod dialect;
 mod error;
+mod json_rows;
 mod limits;
 mod migration;
 mod place;
@@ -31,9 +33,10 @@ pub mod test_servers;
 pub use database::{Database, Transaction};
 pub use dialect::Dialect;
 pub use error::SqlError;
+pub use json_rows::JsonInsert;
 pub use limits::ROWS_PER_STATEMENT_MAX;
 pub use migration::{Migration, Schema};
 pub use place::{Place, without_password};
 pub use secret_url::SecretUrl;
 pub use sqlite::{Options, Sqlite, SqliteTransaction};
-pub use statement::{Conflict, Insert, Row, Statement, Value};
+pub use statement::{Conflict, Insert, Lookup, Row, Statement, Value};

@@ -53,6 +53,20 @@ pub enum Conflict {
     },
 }
 
+/// Rows that have any of many values in a column.
+#[derive(Clone, Copy, Debug)]
+pub struct Lookup {
+    /// The table.
+    pub table: &'static str,
+    /// The columns that are read.
+    pub columns: &'static [&'static str],
+    /// The column, of texts. An index begins with it, or with `of` and it; none of the others
+    /// begins with `of`, or PostgreSQL may take that one.
+    pub among: &'static str,
+    /// A column that has to have one value.
+    pub of: Option<&'static str>,
+}
+
 /// A row of an answer.
 #[derive(Debug)]
 pub enum Row {
