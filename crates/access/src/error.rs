@@ -21,6 +21,9 @@ pub enum AccessError {
     /// There is no API token of this id.
     #[error("there is no token '{0}'")]
     UnknownToken(String),
+    /// There is no tenant of this name.
+    #[error("there is no tenant '{0}'")]
+    UnknownTenant(base::TenantId),
     /// Somebody was never granted this role.
     #[error("{principal} has no role '{grant}' of their own")]
     UnknownGrant {

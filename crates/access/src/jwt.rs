@@ -58,6 +58,15 @@ pub struct Bearer {
     pub groups: Arc<[String]>,
 }
 
+/// What an ID token of a login says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedIn {
+    /// Whom the issuer signed in, by the claim `sub`.
+    pub subject: String,
+    /// Until when the token is good.
+    pub until: UnixMillis,
+}
+
 /// Checks JSON Web Tokens.
 pub struct Jwts {
     config: JwtConfig,
@@ -192,8 +201,8 @@ impl Jwts {
         Ok(bearer)
     }
 
-    /// Until when an ID token is good that an issuer gave for a login (OpenID Connect Core 1.0,
-    /// section 3.1.3.7): one that is good at all, and was made for this login alone.
+    /// What an ID token says that an issuer gave for a login (OpenID Connect Core 1.0, section
+    /// 3.1.3.7): one that is good at all, and was made for this login alone.
     ///
     /// # Errors
     /// As [`Jwts::check`].
@@ -202,17 +211,49 @@ impl Jwts {
         now: UnixMillis,
         token: &str,
         nonce: &str,
-    ) -> Result<UnixMillis, &'static str> {
+    ) -> Result<SignedIn, &'static str> {
+        let (claims, signed_in) = self.check_id_token(now, token)?;
+        match claims["nonce"].as_str() == Some(nonce) {
+            true => Ok(signed_in),
+            false => Err("the token was made for another login"),
+        }
+    }
+
+    /// What an ID token says that an issuer gave in the place of an older one of the same login
+    /// (section 12.2): it is for the same subject, and has no nonce or the login's own.
+    ///
+    /// # Errors
+    /// As [`Jwts::check`].
+    pub fn check_renewed(
+        &self,
+        now: UnixMillis,
+        token: &str,
+        nonce: &str,
+        subject: &str,
+    ) -> Result<SignedIn, &'static str> {
+        let (claims, signed_in) = self.check_id_token(now, token)?;
+        let is_same_login = claims["nonce"].is_null() || claims["nonce"].as_str() == Some(nonce);
+        match is_same_login && signed_in.subject == subject {
+            true => Ok(signed_in),
+            false => Err("the token was made for another login"),
+        }
+    }
+
+    /// The claims of a good token, which names a subject.
+    fn check_id_token(
+        &self,
+        now: UnixMillis,
+        token: &str,
+    ) -> Result<(Value, SignedIn), &'static str> {
         if token.len() > JWT_BYTES_MAX {
             return Err("the token is too long");
         }
         let keys = Arc::clone(&self.keys.read());
         let claims = self.verify(&keys, token)?;
         let (_, until) = self.judge(now, &claims)?;
-        match claims["nonce"].as_str() == Some(nonce) {
-            true => Ok(until),
-            false => Err("the token was made for another login"),
-        }
+        let subject = claims["sub"].as_str().ok_or("the token names no subject")?;
+        let subject = subject.to_owned();
+        Ok((claims, SignedIn { subject, until }))
     }
 
     /// The claims of a token whose signature is right.

@@ -86,3 +86,36 @@ pub const JWKS_KEYS_MAX: usize = 100;
 /// JSON Web Tokens remembered as good, about 200 bytes each: checking a signature takes some 50
 /// microseconds.
 pub const JWTS_VERIFIED_MAX: usize = 10_000;
+
+/// Tenants: the file is written whole at each change, about 200 bytes each.
+pub const TENANTS_MAX: usize = 10_000;
+
+/// Members of one tenant; more are told by the tenant's name before theirs.
+pub const TENANT_MEMBERS_MAX: usize = 1_000;
+
+/// Largest weight of a tenant; the smallest is 1.
+pub const TENANT_WEIGHT_MAX: u32 = 1_000;
+
+/// Shortest time for which a tenant's records are kept, in ms: it is looked once a second.
+pub const TENANT_RETENTION_MS_MIN: u64 = 1_000;
+
+/// Largest quota: what a number in JSON holds exactly in every language, 2^53 - 1.
+pub const TENANT_QUOTA_MAX: u64 = (1 << 53) - 1;
+
+/// What a tenant's rate gives in this time may be used at once: short, so that quotas hold within
+/// five per cent over ten seconds, and long beside the time of a request.
+pub const TENANT_WINDOW: Duration = Duration::from_millis(200);
+
+/// Seconds that a tenant's rates are the means of, and the one under way.
+pub const TENANT_RATE_SLOTS: usize = 11;
+
+/// Refusals kept of each tenant, about 300 bytes each.
+pub const TENANT_REFUSALS_MAX: usize = 50;
+
+/// Refusals of one tenant that are logged in a minute: a client that tries over and over must not
+/// fill the disk.
+pub const TENANT_REFUSALS_LOGGED_PER_MINUTE: usize = 60;
+
+/// Collections of topics that tenants share, about 10 bytes each; a producer's sequence is looked
+/// for in each of them after a switch.
+pub const COLLECTIONS_MAX: usize = 100;

@@ -28,6 +28,11 @@ impl Principal {
         (name.len() <= NAME_BYTES_MAX).then(|| Principal::user(&name))
     }
 
+    /// What stands before its name where a tenant may.
+    pub(crate) fn tenant(&self) -> Option<&str> {
+        self.name().split_once(TENANT_END).map(|(tenant, _)| tenant)
+    }
+
     /// Somebody who was not asked who they are.
     pub fn anonymous() -> Self {
         Principal::user("ANONYMOUS")

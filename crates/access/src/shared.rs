@@ -3,7 +3,7 @@
 //!
 //! Each process keeps what it read last, answers from that, and looks now and then whether the number
 //! is another one. A change is made on the newest text and put back only while that still is the
-//! newest; else it is made again. ACLs and quotas belong to one event store and stay in its folder.
+//! newest; else it is made again. ACLs, quotas and tenants belong to one event store and stay in its folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -139,6 +139,8 @@ impl Stored {
         Stored {
             acls: BTreeSet::new(),
             quotas: BTreeMap::new(),
+            tenants: BTreeMap::new(),
+            collections: BTreeSet::new(),
             ..self.clone()
         }
     }
@@ -148,14 +150,18 @@ impl Stored {
         Stored {
             acls: self.acls.clone(),
             quotas: self.quotas.clone(),
+            tenants: self.tenants.clone(),
+            collections: self.collections.clone(),
             ..Stored::default()
         }
     }
 
-    /// Takes the ACLs and quotas of `own`.
+    /// Takes the ACLs, quotas and tenants of `own`.
     pub(crate) fn take_own(&mut self, own: &Stored) {
         self.acls.clone_from(&own.acls);
         self.quotas.clone_from(&own.quotas);
+        self.tenants.clone_from(&own.tenants);
+        self.collections.clone_from(&own.collections);
     }
 
     /// Whether there is anything to share.

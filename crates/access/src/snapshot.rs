@@ -6,10 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::acl::EVERY_NAME;
+use base::TenantId;
+
 use crate::quota::QuotaIndex;
-use crate::{Acl, AclFilter, Credential, Grant, Operation, PasswordHash, PatternType, Permission};
+use crate::tenant::TenantIndex;
 use crate::{
-    Bound, Principal, Quota, QuotaEntity, ResourceType, ScramHash, Sharing, Token, TokenHash,
+    Acl, AclFilter, Collection, Credential, Grant, Operation, PasswordHash, PatternType, Permission,
+};
+use crate::{
+    Bound, OfTopic, Principal, Quota, QuotaEntity, ResourceType, ScramHash, Sharing, Tenant, Token,
+    TokenHash,
 };
 
 /// Everything known at one moment.
@@ -26,6 +32,7 @@ pub struct Snapshot {
     ids: HashMap<TokenHash, String>,
     by_type: HashMap<ResourceType, OfType>,
     bounds: QuotaIndex,
+    pub(crate) tenants: TenantIndex,
 }
 
 /// The ACLs of one type of resource.
@@ -102,6 +109,76 @@ impl Snapshot {
         self
     }
 
+    pub(crate) fn with_tenants(
+        mut self,
+        tenants: BTreeMap<TenantId, Tenant>,
+        collections: BTreeSet<Collection>,
+    ) -> Self {
+        self.tenants = TenantIndex::new(tenants, collections);
+        self
+    }
+
+    /// Every collection that any tenant was ever to be in.
+    pub fn collections(&self) -> impl Iterator<Item = &Collection> {
+        self.tenants.collections.iter()
+    }
+
+    /// Whether any tenant is kept; without one nothing is asked of anybody.
+    pub fn has_tenants(&self) -> bool {
+        !self.tenants.tenants.is_empty()
+    }
+
+    /// The kept tenants, by name.
+    pub fn tenants(&self) -> &BTreeMap<TenantId, Tenant> {
+        &self.tenants.tenants
+    }
+
+    /// The tenant that a caller belongs to.
+    pub fn tenant_of(&self, caller: &Principal) -> Option<(&TenantId, &Tenant)> {
+        self.tenants.of(caller)
+    }
+
+    /// Whose a topic is by its name.
+    pub fn owner_of_topic<'t>(&'t self, topic: &'t str) -> Option<OfTopic<'t>> {
+        self.tenants.of_topic(topic)
+    }
+
+    /// Whether a topic is kept from a caller because it is of another tenant than the caller's, or
+    /// shared by tenants of whom the caller may hear nothing. Of a topic that it shares it may be
+    /// shown its own tenant's records, see [`Snapshot::only_of`].
+    pub fn is_foreign_topic(&self, caller: &Principal, operation: Operation, topic: &str) -> bool {
+        let Some((name, tenant)) = self.tenant_of(caller) else {
+            return false;
+        };
+        match self.owner_of_topic(topic) {
+            None => false,
+            Some(OfTopic::Tenant(owner)) => owner != name,
+            Some(OfTopic::Shared(shared)) => {
+                let is_own = tenant
+                    .collection
+                    .as_ref()
+                    .is_some_and(|own| own.as_str() == shared);
+                let may = [
+                    Operation::Read,
+                    Operation::Write,
+                    Operation::Describe,
+                    Operation::Create,
+                ];
+                !is_own || !may.contains(&operation)
+            }
+        }
+    }
+
+    /// The tenant whose records alone a caller may be shown of a topic, where several tenants share
+    /// the topic and the caller belongs to one and is no super user.
+    pub fn only_of(&self, policy: &Policy, caller: &Principal, topic: &str) -> Option<&TenantId> {
+        let (name, _) = self.tenant_of(caller)?;
+        if policy.super_users.contains(caller) {
+            return None;
+        }
+        matches!(self.owner_of_topic(topic), Some(OfTopic::Shared(_))).then_some(name)
+    }
+
     /// The roles that were granted, by whom they are for.
     pub fn grants(&self) -> impl Iterator<Item = (&Principal, &BTreeSet<Grant>)> {
         self.grants.iter()
@@ -116,7 +193,7 @@ impl Snapshot {
 
     /// Whether the caller may do `operation` to the resource of this type and name.
     ///
-    /// Super users may; else one fitting denial is enough to refuse, and one fitting permission
+    /// Super users may; a tenant's caller may nothing to another tenant's topics; else one fitting denial is enough to refuse, and one fitting permission
     /// to allow; what no ACL names follows the policy.
     pub fn may(
         &self,
@@ -130,6 +207,10 @@ impl Snapshot {
             return true;
         }
         let Asking { principal, host } = asking;
+        if resource_type == ResourceType::Topic && self.is_foreign_topic(principal, operation, name)
+        {
+            return false;
+        }
         let denies = |on: Operation| on == operation || on == Operation::All;
         let allows = |on: Operation| denies(on) || operation.implied_by().contains(&on);
         let (mut is_named, mut is_allowed) = (false, false);

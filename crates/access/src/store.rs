@@ -1,8 +1,8 @@
 //! The file that holds users, ACLs and quotas: `access.json` in the data folder's `access/`.
 //!
 //! A JSON object `{"version": 1, "users": {…}, "password_hashes": {…}, "acls": […], "quotas": […],
-//! "tokens": […], "roles": {…}}`, readable by its owner only; `password_hashes`, `tokens` and
-//! `roles` are left out while there are none. It is written whole into `access.json.new`, synced and
+//! "tokens": […], "roles": {…}, "tenants": {…}, "collections": […]}`, readable by its owner only; `password_hashes`, `tokens`,
+//! `roles`, `tenants` and `collections` are left out while there are none. It is written whole into `access.json.new`, synced and
 //! renamed over the old one, and the folder is synced: whatever moment the machine stops at, one of the two is there whole. A left
 //! over `.new` file is overwritten by the next change.
 
@@ -12,11 +12,13 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use base::TenantId;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::FILE_BYTES_MAX;
 use crate::{
-    AccessError, Acl, Credential, Grant, PasswordHash, Principal, Quota, QuotaEntity, Token,
+    AccessError, Acl, Collection, Credential, Grant, PasswordHash, Principal, Quota, QuotaEntity,
+    Tenant, Token,
 };
 
 /// What the file holds.
@@ -30,6 +32,9 @@ pub(crate) struct Stored {
     /// By their ids.
     pub(crate) tokens: BTreeMap<String, Token>,
     pub(crate) grants: BTreeMap<Principal, BTreeSet<Grant>>,
+    pub(crate) tenants: BTreeMap<TenantId, Tenant>,
+    /// Every collection that any tenant was ever to be in: what lies there stays several tenants'.
+    pub(crate) collections: BTreeSet<Collection>,
 }
 
 /// Reads the file of `folder`; no file holds nothing.
@@ -97,6 +102,8 @@ pub(crate) fn understand(bytes: &[u8]) -> Result<Stored, String> {
             .map(|token| (token.id.clone(), token))
             .collect(),
         grants: whole.roles,
+        tenants: whole.tenants,
+        collections: whole.collections,
     })
 }
 
@@ -117,6 +124,8 @@ pub(crate) fn text(stored: &Stored) -> io::Result<Vec<u8>> {
             .collect(),
         tokens: stored.tokens.values().cloned().collect(),
         roles: stored.grants.clone(),
+        tenants: stored.tenants.clone(),
+        collections: stored.collections.clone(),
     };
     Ok(serde_json::to_vec_pretty(&whole)?)
 }
@@ -154,6 +163,10 @@ struct Whole {
     tokens: Vec<Token>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     roles: BTreeMap<Principal, BTreeSet<Grant>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    tenants: BTreeMap<TenantId, Tenant>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    collections: BTreeSet<Collection>,
 }
 
 #[derive(Serialize, Deserialize)]

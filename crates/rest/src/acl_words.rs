@@ -109,6 +109,7 @@ pub(crate) fn refusal(error: AccessError) -> RestError {
     match error {
         AccessError::UnknownUser(name) => RestError::UserNotFound(name),
         AccessError::UnknownToken(id) => RestError::TokenNotFound(id),
+        AccessError::UnknownTenant(name) => RestError::TenantNotFound(name.to_string()),
         AccessError::UnknownGrant { .. } => RestError::RoleNotFound(error.to_string()),
         AccessError::Invalid { .. } | AccessError::Limit { .. } => {
             RestError::InvalidEntity(error.to_string())

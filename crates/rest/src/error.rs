@@ -156,6 +156,15 @@ pub enum RestError {
     /// No such API token.
     #[error("there is no token '{0}'; GET /api/v1/tokens lists them")]
     TokenNotFound(String),
+    /// No such tenant.
+    #[error("tenant '{0}' not found; GET /api/v1/tenants lists them")]
+    TenantNotFound(String),
+    /// A tenant's caller asks for what is not that tenant's alone.
+    #[error(
+        "a caller of tenant '{0}' may ask for that tenant's only: name it in the path, or by \
+         ?tenant={0}"
+    )]
+    OfTenant(String),
     /// Somebody was never granted a role.
     #[error("{0}; GET /api/v1/roles lists them")]
     RoleNotFound(String),
@@ -216,8 +225,9 @@ impl RestError {
             RestError::NotFound
             | RestError::UserNotFound(_)
             | RestError::TokenNotFound(_)
+            | RestError::TenantNotFound(_)
             | RestError::RoleNotFound(_) => 404,
-            RestError::RoleMissing { .. } => NOT_ALLOWED,
+            RestError::RoleMissing { .. } | RestError::OfTenant(_) => NOT_ALLOWED,
             RestError::GroupNotFound(_) => 40405,
             RestError::GroupActive { .. } => 409,
             RestError::Access(_) => 500,
@@ -252,7 +262,12 @@ impl IntoResponse for RestError {
             tracing::warn!(code, message, "a REST call failed");
         }
         let mut response = response(code, status, &message);
-        if let RestError::RateLimited(wait) = self {
+        let wait = match &self {
+            RestError::RateLimited(wait) => Some(*wait),
+            RestError::Store(StreamsError::Throttled { wait, .. }) => Some(*wait),
+            _ => None,
+        };
+        if let Some(wait) = wait {
             let seconds = HeaderValue::from(seconds(wait));
             response.headers_mut().insert(header::RETRY_AFTER, seconds);
         }
@@ -306,7 +321,8 @@ pub(crate) fn response(code: u32, status: StatusCode, message: &str) -> Response
 /// The code of a record that the store did not take: final failures and those worth a retry.
 pub(crate) fn record_code(error: &StreamsError) -> u32 {
     match error {
-        StreamsError::NotAllowed { .. } => NOT_ALLOWED,
+        StreamsError::NotAllowed { .. } | StreamsError::ForeignTenant { .. } => NOT_ALLOWED,
+        StreamsError::TenantFull(_) => TENANT_FULL,
         error if retriable(error) => RECORD_RETRIABLE,
         _ => RECORD_FAILED,
     }
@@ -320,7 +336,9 @@ fn store_code(error: &StreamsError) -> u32 {
         | StreamsError::AutoCreateOff(_) => 40401,
         StreamsError::UnknownPartition { .. } => 40402,
         StreamsError::UnknownBroker(_) => 404,
-        StreamsError::NotAllowed { .. } => NOT_ALLOWED,
+        StreamsError::NotAllowed { .. } | StreamsError::ForeignTenant { .. } => NOT_ALLOWED,
+        StreamsError::Throttled { .. } => 429,
+        StreamsError::TenantFull(_) => TENANT_FULL,
         StreamsError::TopicExists(_) => 409,
         StreamsError::InvalidTopic(_)
         | StreamsError::InternalTopic(_)
@@ -356,6 +374,8 @@ fn retriable(error: &StreamsError) -> bool {
             | StreamsError::Busy
             | StreamsError::Full
             | StreamsError::Unavailable(_)
+            | StreamsError::Throttled { .. }
+            | StreamsError::Switching(_)
             | StreamsError::Limit { .. }
             | StreamsError::Group { .. }
     )
@@ -363,6 +383,8 @@ fn retriable(error: &StreamsError) -> bool {
 
 /// The caller may not do this.
 pub(crate) const NOT_ALLOWED: u32 = 40301;
+/// A tenant keeps as much as it may.
+const TENANT_FULL: u32 = 50701;
 /// A Kafka error that a retry will not mend (kafka-rest's per-record code).
 const RECORD_FAILED: u32 = 50002;
 /// A Kafka error that a retry may mend.

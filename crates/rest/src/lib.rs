@@ -41,12 +41,14 @@ mod scan;
 mod schemas;
 mod storing;
 mod straight;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod tokens;
 mod topics;
 mod turns;
 mod v3;
+mod wall;
 
 pub use access::{access_elsewhere, access_management};
 pub use config::RestConfig;
@@ -54,13 +56,14 @@ pub use consumers::PeersError;
 pub use error::RestError;
 pub use login::{Logins, Peer};
 pub use management::management;
-pub use partitioner::of_key as partition_of_key;
 pub use rate::{RateLimit, RateLimitConfig, rate_limited};
 pub use rights::{Openings, callers_known, rights_asked};
 pub use routes::{RestHandle, routes};
 pub use schemas::routes as schema_routes;
 pub use schemas::{Level, SchemaError, SchemaRegistry, SchemasConfig};
 pub use straight::Straight;
+pub use tenants::tenant_management;
+pub use wall::OwnerOfJob;
 
 /// What fuzz targets drive.
 pub mod fuzzing {

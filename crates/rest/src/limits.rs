@@ -248,3 +248,6 @@ pub(crate) const ANSWER_GROWTH: usize = 3;
 
 /// How long a read waits for room before it answers with what it has.
 pub(crate) const ANSWER_ROOM_WAIT: Duration = Duration::from_millis(500);
+
+/// Tenants in one answer: each takes some 300 bytes.
+pub(crate) const LISTED_TENANTS_MAX: usize = 1_000;

@@ -75,6 +75,7 @@ impl Doors {
             prefixes: vec!["/c2/"],
             pages: vec!["/page"],
             judges: |path| path.starts_with("/own/"),
+            owner_of_job: None,
         };
         let open = Router::new().route("/health", get(async || "UP"));
         let open = open.route("/c2/heartbeat", get(async || "UP"));

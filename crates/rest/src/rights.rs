@@ -21,6 +21,7 @@ use crate::access::JSON;
 use crate::answer;
 use crate::error::RestError;
 use crate::login::{Logins, Peer};
+use crate::wall::{self, OwnerOfJob};
 
 /// Which requests to a management port are not judged here.
 #[derive(Clone)]
@@ -33,6 +34,8 @@ pub struct Openings {
     pub pages: Vec<&'static str>,
     /// Whether whoever answers a path judges its callers by their roles.
     pub judges: fn(&str) -> bool,
+    /// Tells whose an import job is, for callers of a tenant.
+    pub owner_of_job: Option<OwnerOfJob>,
 }
 
 impl Openings {
@@ -105,8 +108,19 @@ async fn ask_rights(
         false => Role::Administrator,
     };
     let may_page = is_page && granted.roles.may_somewhere(Role::Viewer);
-    if may_page || granted.roles.may_everywhere(needed) {
+    if may_page {
         return next.run(request).await;
+    }
+    if granted.roles.may_everywhere(needed) {
+        let Some(caller) = extensions.get::<Caller>().cloned() else {
+            return next.run(request).await;
+        };
+        let (mut parts, body) = request.into_parts();
+        let owner_of_job = openings.owner_of_job.as_ref();
+        return match wall::check_management(&caller, &mut parts, owner_of_job).await {
+            Ok(()) => next.run(Request::from_parts(parts, body)).await,
+            Err(refused) => refused.into_response(),
+        };
     }
     // Where ACLs decide, the refusal names the one that is missing.
     let caller = extensions.get::<Caller>();

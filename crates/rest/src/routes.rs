@@ -27,6 +27,7 @@ use crate::media::ApiVersion;
 use crate::rate::{RateLimit, rate_limited};
 use crate::schemas::SchemaRegistry;
 use crate::straight::Straight;
+use crate::wall::walled;
 use crate::{limits, openapi, partition_reads, produce, topics, v3};
 
 /// What the handlers of one proxy share.
@@ -133,7 +134,11 @@ pub fn routes(
         None => router,
         Some(_) => router.layer(middleware::from_fn_with_state(shared, consumers::located)),
     };
-    // Within the logins, as it asks who calls.
+    // Within the logins, as they ask who calls.
+    let router = match &logins {
+        Some(_) => walled(router),
+        None => router,
+    };
     let router = match rates {
         Some(rates) => rate_limited(router, rates),
         None => router,

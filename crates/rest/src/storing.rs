@@ -188,7 +188,7 @@ fn place(
     for (index, Asked { record, partition }) in asked.into_iter().enumerate() {
         let partition = match (partition, &record.key) {
             (Some(partition), _) => partition,
-            (None, Some(key)) => partitioner::of_key(key, partitions),
+            (None, Some(key)) => streams::partition_of_key(key, partitions),
             (None, None) => sticky,
         };
         if (0..partitions).contains(&partition) {

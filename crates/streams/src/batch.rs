@@ -277,6 +277,13 @@ pub(crate) fn rewrite_head(batch: &mut [u8], record_count: i32, delete_horizon: 
     seal(batch);
 }
 
+/// Makes the header alone a batch without records, which is packed by no codec.
+pub(crate) fn rewrite_head_unpacked(batch: &mut [u8]) {
+    let attributes = i16_at(batch, ATTRIBUTES_AT) & !CODEC_MASK;
+    batch[ATTRIBUTES_AT..ATTRIBUTES_AT + 2].copy_from_slice(&attributes.to_be_bytes());
+    rewrite_head(batch, 0, None);
+}
+
 /// The sequence `delta` records after `first`; after 2^31-1 comes 0.
 pub fn sequence_after(first: i32, delta: i32) -> i32 {
     i32::try_from((i64::from(first) + i64::from(delta)) & i64::from(i32::MAX)).unwrap_or(0)

@@ -5,13 +5,14 @@
 //! the same thing.
 
 mod administration;
+mod tenancy;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Access, Asking, CLUSTER, Operation, Policy, Principal, ResourceType};
 use async_trait::async_trait;
-use base::UnixMillis;
+use base::{TenantId, UnixMillis};
 
 use crate::backup::{BackupHead, TopicBackup, TopicRestore};
 use crate::error::StreamsError;
@@ -21,6 +22,7 @@ use crate::event_store::{
 };
 use crate::once::{ProduceOnce, StoredOnce};
 use crate::record::ConsumedRecord;
+use crate::tenants::Run;
 use crate::topic::TopicName;
 use crate::topic_config::ConfigChange;
 
@@ -66,6 +68,17 @@ impl Caller {
         &self.principal
     }
 
+    /// The tenant that it belongs to.
+    pub fn tenant(&self) -> Option<TenantId> {
+        if !self.access.has_tenants() {
+            return None;
+        }
+        let snapshot = self.access.snapshot();
+        snapshot
+            .tenant_of(&self.principal)
+            .map(|(tenant, _)| tenant.clone())
+    }
+
     /// Whether the caller may do `operation` to the resource.
     pub fn may(&self, operation: Operation, kind: ResourceType, name: &str) -> bool {
         let snapshot = self.access.snapshot();
@@ -86,15 +99,19 @@ impl Caller {
         kind: ResourceType,
         name: &str,
     ) -> Result<(), StreamsError> {
-        if self.may(operation, kind, name) {
-            return Ok(());
+        match self.may(operation, kind, name) {
+            true => Ok(()),
+            false => Err(self.not_allowed(operation, kind, name)),
         }
-        Err(StreamsError::NotAllowed {
+    }
+
+    fn not_allowed(&self, operation: Operation, kind: ResourceType, name: &str) -> StreamsError {
+        StreamsError::NotAllowed {
             principal: self.principal.clone(),
             operation,
             kind,
             name: name.to_owned(),
-        })
+        }
     }
 
     fn asking(&self) -> Asking<'_> {
@@ -105,7 +122,12 @@ impl Caller {
     }
 
     fn check_topic(&self, operation: Operation, topic: &TopicName) -> Result<(), StreamsError> {
-        self.check(operation, ResourceType::Topic, topic.wire_name())
+        let name = topic.wire_name();
+        let checked = self.check(operation, ResourceType::Topic, name);
+        if checked.is_err() {
+            self.note_foreign(operation, name);
+        }
+        checked
     }
 
     fn check_group(&self, operation: Operation, group: &str) -> Result<(), StreamsError> {
@@ -222,14 +244,20 @@ impl EventStore for AsCaller {
 
     async fn produce(&self, batch: ProduceBatch) -> Result<Placed, StreamsError> {
         self.caller.check_topic(Operation::Write, &batch.topic)?;
-        self.store.produce(batch).await
+        let admitted = self.caller.admit(std::slice::from_ref(&batch)).await?;
+        let placed = self.store.produce(batch).await?;
+        admitted.stored();
+        Ok(placed)
     }
 
     async fn produce_once(&self, asked: ProduceOnce) -> Result<StoredOnce, StreamsError> {
         for batch in &asked.batches {
             self.caller.check_topic(Operation::Write, &batch.topic)?;
         }
-        self.store.produce_once(asked).await
+        let admitted = self.caller.admit(&asked.batches).await?;
+        let stored = self.store.produce_once(asked).await?;
+        admitted.stored();
+        Ok(stored)
     }
 
     fn is_shared(&self) -> bool {
@@ -311,6 +339,11 @@ impl EventStore for AsCaller {
     ) -> Result<Box<dyn TopicBackup>, StreamsError> {
         self.caller.check_topic(Operation::Read, topic)?;
         self.caller.check_topic(Operation::DescribeConfigs, topic)?;
+        if self.caller.only_of(topic).is_some() {
+            // A backup has everybody's records.
+            let (kind, name) = (ResourceType::Topic, topic.wire_name());
+            return Err(self.caller.not_allowed(Operation::Read, kind, name));
+        }
         if with_groups {
             // It tells of every group that reads the topic.
             self.caller.check_cluster(Operation::Describe)?;
@@ -338,6 +371,35 @@ impl EventStore for AsCaller {
     ) -> Result<Option<i64>, StreamsError> {
         self.caller.check_topic(Operation::Describe, topic)?;
         self.store.offset_for_time(topic, partition, at).await
+    }
+
+    async fn tenant_runs(
+        &self,
+        topic: &TopicName,
+        tenant: &TenantId,
+    ) -> Result<Option<Vec<Vec<Run>>>, StreamsError> {
+        self.caller.check_topic(Operation::Describe, topic)?;
+        self.store.tenant_runs(topic, tenant).await
+    }
+
+    async fn purge_tenant(
+        &self,
+        topic: &TopicName,
+        tenant: &TenantId,
+        before: Option<UnixMillis>,
+    ) -> Result<Option<u64>, StreamsError> {
+        self.caller.check_topic(Operation::Delete, topic)?;
+        self.store.purge_tenant(topic, tenant, before).await
+    }
+
+    async fn time_at(
+        &self,
+        topic: &TopicName,
+        partition: i32,
+        offset: i64,
+    ) -> Result<Option<UnixMillis>, StreamsError> {
+        self.caller.check_topic(Operation::Describe, topic)?;
+        self.store.time_at(topic, partition, offset).await
     }
 }
 
@@ -384,7 +446,11 @@ impl Consumer for ConsumerAsCaller {
     ) -> Result<Vec<ConsumedRecord>, StreamsError> {
         let held = self.consumer.assignment();
         self.check_read(held.iter().map(|(topic, _)| topic))?;
-        self.consumer.poll(max_wait, max_bytes).await
+        self.caller.hold_reads().await?;
+        let mut records = self.consumer.poll(max_wait, max_bytes).await?;
+        self.caller.leave_out_others(&mut records);
+        self.caller.charge_reads(&records);
+        Ok(records)
     }
 
     async fn commit(

@@ -14,6 +14,7 @@
 //! A pass changes no frame: rewritten batches are appended, the index follows, and the next
 //! snapshot makes that durable. A crash before it loses the work and nothing else.
 
+mod purge;
 mod rewrite;
 
 use std::collections::{HashMap, HashSet};
@@ -32,7 +33,7 @@ use crate::marker;
 use crate::partition::{Partition, storage};
 use crate::store::Streams;
 use crate::topic_config::TopicSettings;
-use rewrite::Rewritten;
+pub(crate) use rewrite::{Rewritten, emptied, rewrite as rewritten};
 
 /// How a topic is compacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use access::Operation;
 use async_trait::async_trait;
-use base::UnixMillis;
+use base::{TenantId, UnixMillis};
 
 use crate::administration::{
     Administration, BrokerSetting, PartitionReplicas, SettingSource, TOPIC_OPERATIONS,
@@ -17,12 +17,13 @@ use crate::consumer::EmbeddedConsumer;
 use crate::error::StreamsError;
 use crate::event_store::{
     BrokerInfo, ClusterInfo, CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail,
-    GroupInfo, GroupMember, Placed, ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
+    GroupInfo, GroupMember, Isolation, Placed, ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
 };
 use crate::groups::GroupDescription;
 use crate::once::{ProduceOnce, StoredOnce};
-use crate::partition::Ack;
+use crate::partition::{Ack, Partition};
 use crate::store::Streams;
+use crate::tenants::Run;
 use crate::topic::TopicName;
 use crate::topic_config::ConfigChange;
 
@@ -136,8 +137,12 @@ impl EventStore for Embedded {
         let batch = batch::build(&records, self.streams.clock().now(), sequence)?;
         drop(records);
         let append = loop {
-            match found.append_built(batch.clone(), Ack::All) {
+            let append = |at: &Arc<Partition>, batch| at.append_built(batch, Ack::All);
+            match self.streams.append_at_home(&found, batch.clone(), append) {
                 Err(StreamsError::Busy) => self.streams.room(batch.len() as u64).await,
+                Err(StreamsError::Switching(tenant)) => {
+                    self.streams.tenant_opened(&tenant, &topic).await;
+                }
                 outcome => break outcome?,
             }
         };
@@ -149,6 +154,9 @@ impl EventStore for Embedded {
     }
 
     async fn produce_once(&self, asked: ProduceOnce) -> Result<StoredOnce, StreamsError> {
+        for batch in &asked.batches {
+            self.streams.check_own_home(&batch.topic)?;
+        }
         self.streams.produce_once(asked).await
     }
 
@@ -237,6 +245,57 @@ impl EventStore for Embedded {
         at: UnixMillis,
     ) -> Result<Option<i64>, StreamsError> {
         self.streams.offset_at(topic, partition, at)
+    }
+
+    async fn tenant_runs(
+        &self,
+        topic: &TopicName,
+        tenant: &TenantId,
+    ) -> Result<Option<Vec<Vec<Run>>>, StreamsError> {
+        let Some(topic) = self.streams.topic_by_name(topic) else {
+            return Ok(None);
+        };
+        let (streams, tenant) = (Arc::clone(&self.streams), tenant.clone());
+        let counted = tokio::task::spawn_blocking(move || {
+            let each = topic.partitions().iter();
+            let each = each.map(|partition| streams.tenant_runs(partition, &tenant));
+            each.collect::<Result<Vec<_>, StreamsError>>()
+        });
+        let counted = counted.await.map_err(|_| StreamsError::Closed)?;
+        counted.map(Some)
+    }
+
+    async fn purge_tenant(
+        &self,
+        topic: &TopicName,
+        tenant: &TenantId,
+        before: Option<UnixMillis>,
+    ) -> Result<Option<u64>, StreamsError> {
+        let Some(topic) = self.streams.topic_by_name(topic) else {
+            return Ok(Some(0));
+        };
+        let (streams, tenant) = (Arc::clone(&self.streams), tenant.clone());
+        let purged =
+            tokio::task::spawn_blocking(move || streams.purge_shared(&topic, &tenant, before));
+        purged.await.map_err(|_| StreamsError::Closed)?.map(Some)
+    }
+
+    async fn time_at(
+        &self,
+        topic: &TopicName,
+        partition: i32,
+        offset: i64,
+    ) -> Result<Option<UnixMillis>, StreamsError> {
+        let found = self.streams.topic_by_name(topic);
+        let Some(found) = found.as_ref().and_then(|topic| topic.partition(partition)) else {
+            return Ok(None);
+        };
+        match found.find(Isolation::Uncommitted, offset, 1, 1, true) {
+            Ok(batches) => Ok(batches.first().map(|batch| UnixMillis(batch.max_timestamp))),
+            // It has expired meanwhile.
+            Err(StreamsError::OffsetOutOfRange { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 

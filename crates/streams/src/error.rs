@@ -5,8 +5,10 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use access::{AccessError, Operation, Principal, ResourceType};
+use base::TenantId;
 use uuid::Uuid;
 
 use crate::groups::GroupError;
@@ -85,6 +87,31 @@ pub enum StreamsError {
     /// The batch is whole but says what cannot be.
     #[error("record batch is not valid: {0}")]
     InvalidRecord(&'static str),
+    /// A caller of a tenant speaks for another one; its fault.
+    #[error("a caller of tenant '{tenant}' may not speak for '{claimed}'")]
+    ForeignTenant {
+        /// The caller's tenant.
+        tenant: TenantId,
+        /// Whom it named.
+        claimed: String,
+    },
+    /// A tenant has used up what its quotas give; worth a retry after the time.
+    #[error("tenant '{tenant}' is over its quota: send again in {} ms", wait.as_millis())]
+    Throttled {
+        /// The tenant.
+        tenant: TenantId,
+        /// How long to wait.
+        wait: Duration,
+    },
+    /// A tenant's records are about to go elsewhere; worth a retry at once.
+    #[error("the records of tenant '{0}' are about to go elsewhere: send again")]
+    Switching(TenantId),
+    /// A tenant keeps as many bytes as its quota allows.
+    #[error(
+        "tenant '{0}' keeps as many bytes as its quota stored_bytes allows: have records expire or \
+         deleted, or raise it"
+    )]
+    TenantFull(TenantId),
     /// A setting of a broker that cannot be changed while it runs.
     #[error("{0} cannot be changed while the broker runs: it stands in its configuration file")]
     ReadOnlySetting(String),

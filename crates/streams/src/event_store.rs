@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use base::UnixMillis;
+use base::{TenantId, UnixMillis};
 use uuid::Uuid;
 
 use crate::administration::Administration;
@@ -17,6 +17,7 @@ use crate::offsets::GroupOffset;
 use crate::once::{ProduceOnce, StoredOnce};
 use crate::record::{ConsumedRecord, Record};
 use crate::replication::Replication;
+use crate::tenants::Run;
 use crate::topic::TopicName;
 use crate::topic_config::{ConfigChange, TopicConfig};
 
@@ -168,6 +169,41 @@ pub trait EventStore: Administration {
     ) -> Result<Option<i64>, StreamsError> {
         let _ = (topic, partition, at);
         Err(StreamsError::Unsupported("finding offsets by time"))
+    }
+
+    /// A tenant's runs of records in each partition of a topic that several share; none where the
+    /// store does not tell.
+    async fn tenant_runs(
+        &self,
+        topic: &TopicName,
+        tenant: &TenantId,
+    ) -> Result<Option<Vec<Vec<Run>>>, StreamsError> {
+        let _ = (topic, tenant);
+        Ok(None)
+    }
+
+    /// Takes what a tenant wrote before `before`, or all of it, out of a topic that several share;
+    /// answers how many records that were, none where the store cannot.
+    async fn purge_tenant(
+        &self,
+        topic: &TopicName,
+        tenant: &TenantId,
+        before: Option<UnixMillis>,
+    ) -> Result<Option<u64>, StreamsError> {
+        let _ = (topic, tenant, before);
+        Ok(None)
+    }
+
+    /// The time of the batch that holds `offset`; none where there is no such batch, or the store
+    /// does not tell.
+    async fn time_at(
+        &self,
+        topic: &TopicName,
+        partition: i32,
+        offset: i64,
+    ) -> Result<Option<UnixMillis>, StreamsError> {
+        let _ = (topic, partition, offset);
+        Ok(None)
     }
 }
 

@@ -219,7 +219,9 @@ impl Streams {
         let offsets = self.expire_offsets()?;
         let offsets = offsets.map(|next| next.max(EXPIRY_PAUSE_MIN));
         let producers = self.expire_producers();
-        Ok(records.into_iter().chain(offsets).chain(producers).min())
+        let tenants = self.expire_tenants()?;
+        let all = records.into_iter().chain(offsets).chain(producers);
+        Ok(all.chain(tenants).min())
     }
 
     /// Forgets idempotent producers that have been silent for too long; tells how long from now
@@ -300,6 +302,12 @@ impl Streams {
     }
 
     /// Writes a snapshot now.
+    pub(crate) fn snapshot_now(&self) -> Result<(), StreamsError> {
+        let _alone = self.reclaiming().lock();
+        self.write_snapshot(CHUNK_BATCHES_MIN)
+    }
+
+    /// Writes a snapshot with chunks of this size.
     #[cfg(test)]
     pub(crate) fn snapshot(&self, chunk_batches: usize) -> Result<(), StreamsError> {
         let _alone = self.reclaiming().lock();

@@ -42,6 +42,7 @@ mod observe;
 mod offsets;
 mod once;
 mod partition;
+mod partitioner;
 mod producers;
 mod record;
 mod recovery;
@@ -49,6 +50,7 @@ mod replication;
 mod signal;
 mod store;
 mod telemetry;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod topic;
@@ -79,11 +81,13 @@ pub use observe::MetricsConfig;
 pub use offsets::{GroupOffset, OffsetCommit};
 pub use once::{OnceKey, ProduceOnce, Run, StoredOnce};
 pub use partition::{Ack, AckWait, Append, Partition, Watch};
+pub use partitioner::partition_of_key;
 pub use record::{ConsumedRecord, Record};
 pub use recovery::Recovery;
 pub use replication::Replication;
 pub use signal::Signal;
 pub use store::{DurableWait, Streams};
+pub use tenants::{GroupBacklog, Purge, Run as TenantRun, TenantUse, TopicUse, stored_bytes};
 pub use topic::{TopicName, TopicNameError};
 pub use topic_config::{
     ConfigChange, SETTINGS, Setting, TopicConfig, TopicConfigError, TopicSettings, ValueKind,

@@ -154,3 +154,16 @@ pub const BACKUP_PIECE_BYTES: usize = 1 << 20;
 
 /// Restorings at the same time in one process: each holds a few blocks.
 pub const RESTORES_MAX: usize = 4;
+
+/// How long a call is held back whose tenant is over its quotas before it is told to come again: a
+/// client that waits longer for an answer may give up.
+pub const TENANT_HOLD_MAX: Duration = Duration::from_secs(1);
+
+/// How long a call waits before it looks again whether its tenant may have another one under way.
+pub const TENANT_LOOK: Duration = Duration::from_millis(5);
+
+/// Runs of tenants' records that are counted in one shared partition, 40 bytes each.
+pub const CENSUS_RUNS_MAX: usize = 1_000_000;
+
+/// Records of one run: the age of what a group has yet to read is told by the run's first.
+pub const CENSUS_RUN_RECORDS_MAX: i64 = 500;

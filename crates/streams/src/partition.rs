@@ -25,7 +25,7 @@ use crate::event_store::{Isolation, OffsetRange};
 use crate::index::{BatchIndex, Located};
 use crate::keeper::Keeper;
 use crate::limits::{READ_BYTES_MAX, WATCHERS_PER_PARTITION_MAX};
-use crate::producers::Producers;
+use crate::producers::{Producer, Producers};
 use crate::signal::Signal;
 use crate::telemetry::Telemetry;
 use crate::topic::TopicName;
@@ -216,6 +216,21 @@ impl Partition {
             partition: Arc::clone(self),
             signal: Arc::clone(signal),
         })
+    }
+
+    /// The offset that the next batch gets.
+    pub(crate) fn next_offset(&self) -> i64 {
+        self.state.lock().next
+    }
+
+    /// What is remembered of a producer.
+    pub(crate) fn producer(&self, id: i64) -> Option<Producer> {
+        self.state.lock().producers.of(id).cloned()
+    }
+
+    /// Takes in what another partition remembers of a producer.
+    pub(crate) fn adopt(&self, id: i64, producer: Producer) {
+        self.state.lock().producers.adopt(id, producer);
     }
 
     /// Bytes of record batches that it holds.

@@ -124,6 +124,23 @@ impl Producers {
         });
     }
 
+    /// What is remembered of a producer.
+    pub(crate) fn of(&self, id: i64) -> Option<&Producer> {
+        self.by_id.get(&id)
+    }
+
+    /// Takes in what another partition remembers of a producer, as if all had been written here.
+    pub(crate) fn adopt(&mut self, id: i64, other: Producer) {
+        let by_id = &mut self.by_id;
+        if by_id.len() >= PRODUCERS_PER_PARTITION_MAX && !by_id.contains_key(&id) {
+            forget_silent(by_id);
+        }
+        match by_id.get_mut(&id) {
+            Some(known) => known.merge(other),
+            None => drop(by_id.insert(id, other)),
+        }
+    }
+
     /// Takes in a marker: it may carry a newer epoch, which fences the older.
     pub(crate) fn note_marker(&mut self, marker: Marker, timestamp: i64) {
         let Some(producer) = self.by_id.get_mut(&marker.producer_id) else {
@@ -199,6 +216,36 @@ impl Producer {
             .map_or(0, |batch| sequence_after(batch.last, 1))
     }
 
+    /// Takes in what is remembered of the same producer elsewhere. Sequences go round from 2^31-1 to
+    /// 0, so the newest batch is the one that all others are less than half of that behind.
+    fn merge(&mut self, other: Producer) {
+        if other.epoch != self.epoch {
+            if other.epoch > self.epoch {
+                *self = other;
+            }
+            return;
+        }
+        self.last_timestamp = self.last_timestamp.max(other.last_timestamp);
+        self.heard_at = self.heard_at.max(other.heard_at);
+        let behind = |from: i32, to: i32| from.wrapping_sub(to) & i32::MAX;
+        let ends = [self.batches.back(), other.batches.back()];
+        let newest = ends.into_iter().flatten().map(|batch| batch.last);
+        let newest = newest.reduce(|a, b| if behind(a, b) < i32::MAX / 2 { a } else { b });
+        let Some(newest) = newest else {
+            return;
+        };
+        for batch in other.batches {
+            if !self.batches.iter().any(|known| known.last == batch.last) {
+                self.batches.push_back(batch);
+            }
+        }
+        let batches = self.batches.make_contiguous();
+        batches.sort_by_key(|batch| std::cmp::Reverse(behind(newest, batch.last)));
+        while self.batches.len() > PRODUCER_BATCHES_REMEMBERED {
+            self.batches.pop_front();
+        }
+    }
+
     fn last_offset(&self) -> i64 {
         self.batches.back().map_or(-1, |batch| batch.base_offset)
     }
@@ -257,6 +304,42 @@ mod tests {
             offset += i64::from(*count);
         }
         producers
+    }
+
+    #[test]
+    fn what_two_partitions_remember_of_a_producer_is_one_history() {
+        let of = |epoch, firsts: &[i32]| Producer {
+            epoch,
+            last_timestamp: 1,
+            heard_at: 1,
+            batches: firsts
+                .iter()
+                .map(|first| Sequenced {
+                    first: *first,
+                    last: *first,
+                    base_offset: 0,
+                    last_delta: 0,
+                })
+                .collect(),
+        };
+        for (here, there, expected) in [
+            (of(0, &[0, 2]), of(0, &[1, 3]), vec![0, 1, 2, 3]),
+            (of(0, &[4]), of(0, &[1, 2, 3, 4]), vec![1, 2, 3, 4]),
+            (of(0, &[5, 6, 7]), of(0, &[1, 2, 3, 4]), vec![3, 4, 5, 6, 7]),
+            (
+                of(0, &[i32::MAX]),
+                of(0, &[i32::MAX - 1, 0]),
+                vec![i32::MAX - 1, i32::MAX, 0],
+            ),
+            (of(1, &[0]), of(0, &[7]), vec![0]),
+            (of(0, &[7]), of(1, &[0]), vec![0]),
+        ] {
+            let mut producers = Producers::restored(vec![(9, here)]);
+            producers.adopt(9, there);
+            let merged = producers.of(9).unwrap();
+            let firsts: Vec<i32> = merged.batches.iter().map(|batch| batch.first).collect();
+            assert_eq!(firsts, expected);
+        }
     }
 
     #[test]

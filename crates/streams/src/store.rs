@@ -14,6 +14,7 @@ mod producer_ids;
 mod snapshot;
 mod topics;
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -42,6 +43,7 @@ use crate::once::embedded::Keys;
 use crate::partition::{Shared, storage};
 use crate::recovery::{Recovery, Replay};
 use crate::telemetry::Telemetry;
+use crate::tenants::{Census, Collections};
 use crate::topics::Topics;
 use crate::transactions::{self, Transactions};
 use producer_ids::ProducerIds;
@@ -71,6 +73,9 @@ pub struct Streams {
     snapshot_began: AtomicU64,
     snapshot_bytes: AtomicU64,
     moved_until: AtomicU64,
+    collections: Collections,
+    /// By the numbers of shared partitions.
+    censuses: Mutex<HashMap<u32, Census>>,
 }
 
 /// Resolves when a change survives the machine.
@@ -86,6 +91,14 @@ impl Streams {
         clock: Arc<dyn Clock>,
     ) -> Result<(Arc<Streams>, Recovery), StreamsError> {
         Streams::open_on(Arc::new(RealDisk), dir, config, clock)
+    }
+
+    pub(crate) fn collections(&self) -> &Collections {
+        &self.collections
+    }
+
+    pub(crate) fn censuses(&self) -> &Mutex<HashMap<u32, Census>> {
+        &self.censuses
     }
 
     /// Opens or creates the store on any disk; for tests on a simulated one.
@@ -146,6 +159,8 @@ impl Streams {
             snapshot_began: AtomicU64::new(replay.snapshot_began),
             snapshot_bytes: AtomicU64::new(0),
             moved_until: AtomicU64::new(0),
+            collections: Collections::default(),
+            censuses: Mutex::default(),
         });
         keeper::start(&streams)?;
         // What was decided is carried out before anybody looks.

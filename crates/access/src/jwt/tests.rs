@@ -259,7 +259,9 @@ fn a_login_takes_the_token_that_was_made_for_it() {
         issuer.sign(&json!({"alg": "ES256"}), &claims)
     };
     let check = |token: &str| issuer.jwts.check_login(NOW, token, "this one");
-    assert!(check(&token(json!("this one"))).is_ok_and(|until| until > NOW));
+    let signed_in = check(&token(json!("this one"))).unwrap();
+    assert!(signed_in.until > NOW);
+    assert_eq!(Some(&*signed_in.subject), good()["sub"].as_str());
     for other in [json!("another"), Value::Null, json!(["this one"])] {
         let refused = check(&token(other));
         assert_eq!(refused, Err("the token was made for another login"));
@@ -269,6 +271,31 @@ fn a_login_takes_the_token_that_was_made_for_it() {
     expired["exp"] = json!(1);
     let expired = issuer.sign(&json!({"alg": "ES256"}), &expired);
     assert_eq!(check(&expired), Err("the token has expired"));
+    let mut nobody = good();
+    nobody["nonce"] = json!("this one");
+    nobody["sub"] = Value::Null;
+    let nobody = issuer.sign(&json!({"alg": "ES256"}), &nobody);
+    assert!(check(&nobody).is_err());
+}
+
+#[test]
+fn a_renewed_token_is_of_the_same_login() {
+    let issuer = Issuer::new();
+    let renewed = |nonce: Value, subject: &str| {
+        let mut claims = good();
+        claims["nonce"] = nonce;
+        let token = issuer.sign(&json!({"alg": "ES256"}), &claims);
+        issuer.jwts.check_renewed(NOW, &token, "this one", subject)
+    };
+    let good = good();
+    let subject = good["sub"].as_str().unwrap();
+    for nonce in [Value::Null, json!("this one")] {
+        assert!(renewed(nonce.clone(), subject).is_ok_and(|token| token.subject == subject));
+        let other = renewed(nonce, "somebody else");
+        assert_eq!(other, Err("the token was made for another login"));
+    }
+    let other = renewed(json!("another"), subject);
+    assert_eq!(other, Err("the token was made for another login"));
 }
 
 #[test]

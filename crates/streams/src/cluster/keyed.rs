@@ -258,7 +258,7 @@ impl KeyedWriter {
             .set("transactional.id", format!("thalweg.keys.{}", self.slot))
             .set("transaction.timeout.ms", transaction_ms.to_string());
         let deliveries = Deliveries::new(self.calls.trouble().clone());
-        let producer = RoundProducer::from_config_and_context(&client, deliveries.clone());
+        let producer = RoundProducer::new(&client, deliveries.clone());
         let producer = producer.map_err(|error| self.told(&error))?;
         let taken = producer.init_transactions(config.flush_timeout());
         taken.map_err(|error| self.told(&error))?;

@@ -279,7 +279,7 @@ impl OnceWriter {
             .set("transaction.timeout.ms", transaction_ms.to_string());
         let deliveries = Deliveries::new(self.calls.trouble().clone());
         let told = |error| self.told(&error);
-        let producer = RoundProducer::from_config_and_context(&client, deliveries.clone());
+        let producer = RoundProducer::new(&client, deliveries.clone());
         let producer = producer.map_err(told)?;
         producer
             .init_transactions(config.flush_timeout())

@@ -5,18 +5,21 @@
 //! record batch of Kafka's: stored whole or not at all, its records at consecutive offsets.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::UnixMillis;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rdkafka::ClientContext;
-use rdkafka::Message;
-use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer};
+use rdkafka::producer::{
+    BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext, PurgeConfig,
+};
+use rdkafka::{ClientConfig, ClientContext, Message};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::calls::{self, Trouble};
@@ -62,7 +65,13 @@ struct Delivery {
 }
 
 /// A producer whose deliveries are read round by round; a thread of its own runs the callbacks.
-pub(super) type RoundProducer = ThreadedProducer<Deliveries>;
+///
+/// The wrapper's producer with a thread asks ten times a second, and spins for the last millisecond
+/// of each time: half a percent of a core for each producer that does nothing.
+pub(super) struct RoundProducer {
+    producer: Arc<BaseProducer<Deliveries>>,
+    is_over: Arc<AtomicBool>,
+}
 
 impl Round {
     /// Takes a job in, or gives it back when it has to wait for the next round.
@@ -79,6 +88,43 @@ impl Round {
         self.bytes += job.bytes;
         self.jobs.push(job);
         None
+    }
+}
+
+impl RoundProducer {
+    /// Makes the producer and starts its thread, which ends some time after the producer is dropped.
+    pub(super) fn new(client: &ClientConfig, deliveries: Deliveries) -> Result<Self, KafkaError> {
+        let producer = BaseProducer::from_config_and_context(client, deliveries)?;
+        let producer = Arc::new(producer);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (polled, ends) = (producer.clone(), is_over.clone());
+        let polls = move || {
+            while !ends.load(Ordering::Acquire) {
+                polled.poll(POLL);
+            }
+        };
+        let started = std::thread::Builder::new().name("kafka-deliveries".to_owned());
+        let started = started.spawn(polls).map_err(|error| {
+            KafkaError::ClientCreation(format!("no thread for its deliveries: {error}"))
+        });
+        started.map(|_| RoundProducer { producer, is_over })
+    }
+}
+
+impl Deref for RoundProducer {
+    type Target = BaseProducer<Deliveries>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.producer
+    }
+}
+
+impl Drop for RoundProducer {
+    /// What it has not sent goes nowhere any more.
+    fn drop(&mut self) {
+        self.producer
+            .purge(PurgeConfig::default().queue().inflight());
+        self.is_over.store(true, Ordering::Release);
     }
 }
 
@@ -234,6 +280,9 @@ pub(super) fn batch_bytes(records: &[Record]) -> u64 {
     };
     BATCH_OVERHEAD_BYTES + records.iter().map(record).sum::<u64>()
 }
+
+/// How long the thread of a producer waits for callbacks before it looks whether it is over.
+const POLL: Duration = Duration::from_secs(1);
 
 fn enqueue(
     producer: &RoundProducer,

@@ -10,7 +10,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use base::{Clock, SystemClock};
-use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::error::KafkaError;
 use rdkafka::producer::Producer;
 
@@ -85,7 +84,7 @@ impl Writer {
         let together = together_bytes(self.partition_bytes_max);
         client.set("message.max.bytes", &together);
         client.set("batch.size", &together);
-        let made = RoundProducer::from_config_and_context(&client, deliveries.clone());
+        let made = RoundProducer::new(&client, deliveries.clone());
         let made = made.map_err(|error| self.told(&error))?;
         self.producer = Some((made, deliveries));
         Ok(())

@@ -13,7 +13,7 @@ use crate::error::StreamsError;
 
 /// What became of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Rewritten {
+pub(crate) enum Rewritten {
     /// It stays the bytes that it is.
     Unchanged,
     /// Nothing of it is left.
@@ -24,8 +24,8 @@ pub(super) enum Rewritten {
 
 /// A record as far as compaction looks into it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry<'a> {
-    pub(super) offset: i64,
+pub(crate) struct Entry<'a> {
+    pub(crate) offset: i64,
     pub(super) key: Option<&'a [u8]>,
     pub(super) is_tombstone: bool,
     time_delta: i64,
@@ -53,7 +53,7 @@ pub(super) fn visit(
 
 /// Leaves out the records that `keep` does not want. With `horizon` a batch that keeps a tombstone
 /// says that it may go then, unless the batch says so already.
-pub(super) fn rewrite(
+pub(crate) fn rewrite(
     batch: &Bytes,
     horizon: Option<i64>,
     mut keep: impl FnMut(&Entry<'_>) -> bool,
@@ -81,6 +81,14 @@ pub(super) fn rewrite(
 pub(super) fn with_horizon(batch: &Bytes, horizon: i64) -> Result<Bytes, StreamsError> {
     let header = BatchHeader::read(batch)?;
     rebuilt(batch, &header, header.record_count, Some(horizon), |_| true)
+}
+
+/// The same batch without any record, which tells readers where to go on.
+pub(crate) fn emptied(batch: &Bytes) -> Result<Bytes, StreamsError> {
+    BatchHeader::read(batch)?;
+    let mut out = BytesMut::from(&batch[..HEADER_BYTES]);
+    batch::rewrite_head_unpacked(&mut out);
+    Ok(out.freeze())
 }
 
 fn rebuilt(

@@ -47,6 +47,7 @@ pub(super) async fn run(socket: Socket, context: Arc<Context>, seat: Seat) {
         is_ending: false,
         login_until: Instant::now() + LOGIN_WAIT,
         stopped: Box::pin(context.shared.shutdown.clone().cancelled_owned()),
+        parked: None,
         muted_until: None,
         held: context.shared.room.enter(),
         seat: &seat,
@@ -87,6 +88,8 @@ struct Link<'a> {
     login_until: Instant,
     /// Over when the listener stops.
     stopped: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// A request that waits until its client's tenant may have it begun.
+    parked: Option<Bytes>,
     /// Until when the client is held back for what it has used: nothing is read or begun.
     muted_until: Option<Instant>,
     /// The memory that this connection holds beyond what is free.
@@ -153,9 +156,20 @@ impl Link<'_> {
                 true => REQUEST_BYTES_MAX,
                 false => LOGIN_REQUEST_BYTES_MAX,
             };
-            let Some(frame) = self.received.next()? else {
+            let arrived = match self.parked.take() {
+                Some(frame) => Some(frame),
+                None => self.received.next()?,
+            };
+            let Some(frame) = arrived else {
                 break;
             };
+            let wait = self.context.gate(&frame);
+            if !wait.is_zero() {
+                self.parked = Some(frame);
+                self.mute(wait);
+                self.hold();
+                break;
+            }
             self.seat.note_busy();
             self.held.renew();
             self.hold();
@@ -238,8 +252,10 @@ impl Link<'_> {
 
     /// Counts what has arrived and is no request yet, and what is to be sent.
     fn hold(&mut self) {
+        let parked = self.parked.as_ref().map_or(0, Bytes::len);
+        let received = self.received.buffer.len() + parked;
         self.held
-            .set(self.received.buffer.len() + self.queued_bytes + self.unsent.held_bytes());
+            .set(received + self.queued_bytes + self.unsent.held_bytes());
     }
 
     /// Moves the answers at the front of the queue that need no waiting to those to be sent.

@@ -37,7 +37,7 @@ pub fn streams_error_code(error: &StreamsError) -> i16 {
         StreamsError::InvalidProducerEpoch { .. } => Code::InvalidProducerEpoch,
         StreamsError::UnknownProducerId(_) => Code::UnknownProducerId,
         StreamsError::Limit { .. } => Code::PolicyViolation,
-        StreamsError::Busy => Code::RequestTimedOut,
+        StreamsError::Busy | StreamsError::Switching(_) => Code::RequestTimedOut,
         StreamsError::Full | StreamsError::Storage(_) | StreamsError::Unreadable(_) => {
             Code::KafkaStorageError
         }
@@ -47,6 +47,9 @@ pub fn streams_error_code(error: &StreamsError) -> i16 {
             ResourceType::TransactionalId => Code::TransactionalIdAuthorizationFailed,
             _ => Code::ClusterAuthorizationFailed,
         },
+        StreamsError::ForeignTenant { .. } => Code::TopicAuthorizationFailed,
+        StreamsError::Throttled { .. } => Code::ThrottlingQuotaExceeded,
+        StreamsError::TenantFull(_) => Code::PolicyViolation,
         StreamsError::Unavailable(_) => Code::BrokerNotAvailable,
         StreamsError::Denied(_) => Code::ClusterAuthorizationFailed,
         // Another process will lead what this one gives up; clients look again.

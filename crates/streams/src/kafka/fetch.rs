@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::Operation;
-use bytes::{BufMut, BytesMut};
+use base::TenantId;
+use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{FetchRequest, TopicName as WireName};
 use tokio::time::Instant;
@@ -23,6 +24,7 @@ use super::sessions::{Asked, Refusal, Said, TopicKey, Wanted};
 use super::standby::Standby;
 use super::unsent::{Piece, Stored};
 use crate::index::Located;
+use crate::tenants::only as only_of;
 use crate::{Isolation, Partition, Topic};
 
 /// Reads record batches.
@@ -116,6 +118,8 @@ struct Target {
     max_bytes: usize,
     /// The partition, or the code that says why there is none.
     partition: Result<Arc<Partition>, i16>,
+    /// The tenant whose records alone are shown.
+    only: Option<TenantId>,
 }
 
 /// What a partition's part of an answer says.
@@ -128,6 +132,8 @@ struct Read {
     /// Producer and first offset of aborted transactions among the batches.
     aborted: Vec<(i64, i64)>,
     batches: Vec<Located>,
+    /// What is shown in the place of the batches.
+    shown: Option<Vec<Bytes>>,
 }
 
 impl Fetching {
@@ -281,9 +287,22 @@ impl Target {
             let batches = left.batches;
             partition.find(isolation, self.offset, max_bytes, batches, left.is_first)
         };
+        let shown = |batches: &[Located]| {
+            let only = self.only.as_ref()?;
+            let stored: Result<Vec<Bytes>, _> = batches
+                .iter()
+                .map(|batch| partition.fetch(*batch))
+                .collect();
+            Some(stored.and_then(|stored| only_of(only, stored)))
+        };
+        let batches = batches.and_then(|batches| match shown(&batches) {
+            Some(shown) => Ok((batches, Some(shown?))),
+            None => Ok((batches, None)),
+        });
         match batches {
-            Ok(batches) => Read {
+            Ok((batches, shown)) => Read {
                 code: 0,
+                shown,
                 high_watermark: partition.high_watermark(),
                 last_stable_offset: partition.end_offset(Isolation::Committed),
                 log_start_offset: partition.log_start_offset(),
@@ -307,7 +326,10 @@ impl Read {
     }
 
     fn bytes(&self) -> usize {
-        self.batches.iter().map(|batch| batch.bytes as usize).sum()
+        match &self.shown {
+            Some(shown) => shown.iter().map(Bytes::len).sum(),
+            None => self.batches.iter().map(|batch| batch.bytes as usize).sum(),
+        }
     }
 }
 
@@ -381,7 +403,10 @@ fn targets(call: &Call, wanted: Vec<Wanted>) -> Vec<Target> {
                 .ok_or(ResponseError::UnknownTopicOrPartition.code()),
             Err(code) => Err(*code),
         };
+        let only = partition.as_ref().ok();
+        let only = only.and_then(|partition| call.only_of(partition.topic()));
         targets.push(Target {
+            only,
             topic: wanted.topic,
             index: wanted.index,
             offset: wanted.offset,
@@ -399,6 +424,8 @@ fn find(call: &Call, topic: &TopicKey) -> Result<Arc<Topic>, i16> {
             let found = call.context.streams().topic_by_id(*id);
             let topic = found.ok_or(ResponseError::UnknownTopicId.code())?;
             if !call.may_topic(Operation::Read, topic.name()) {
+                call.context
+                    .note_foreign(Operation::Read, topic.name().wire_name());
                 return Err(ResponseError::TopicAuthorizationFailed.code());
             }
             Ok(topic)
@@ -484,12 +511,15 @@ impl Writer {
         if !read.batches.is_empty() {
             self.flush();
             self.bytes += bytes;
-            self.pieces.extend(read.batches.iter().map(|batch| {
-                Piece::Stored(Stored {
-                    position: batch.position,
-                    bytes: batch.bytes as usize,
-                })
-            }));
+            match &read.shown {
+                Some(shown) => self.pieces.extend(shown.iter().cloned().map(Piece::Bytes)),
+                None => self.pieces.extend(read.batches.iter().map(|batch| {
+                    Piece::Stored(Stored {
+                        position: batch.position,
+                        bytes: batch.bytes as usize,
+                    })
+                })),
+            }
         }
         self.no_tags();
     }

@@ -109,6 +109,14 @@ pub(super) const DESCRIBED_PARTITIONS_MAX: usize = 2_000;
 /// second.
 pub(super) const QUOTA_WINDOW: Duration = Duration::from_secs(10);
 
+/// How long a request waits before it looks again whether its tenant may have another one under
+/// way: short beside a sync of the disk.
+pub(super) const IN_FLIGHT_WAIT: Duration = Duration::from_millis(2);
+
+/// What one fetch may bring of a tenant's rate: small, so that those of many connections stay within
+/// the quota together.
+pub(super) const TENANT_FETCH_SHARE: Duration = Duration::from_millis(100);
+
 /// Bytes that all connections together may hold of requests that have not arrived whole, of
 /// requests that wait and of answers that nobody has read; two requests of the largest size fit.
 pub(super) const ROOM_BYTES_MAX: usize = 256 << 20;

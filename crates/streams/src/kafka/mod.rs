@@ -38,7 +38,10 @@ mod sasl;
 mod seats;
 mod security;
 mod sessions;
+mod shapes;
 mod standby;
+mod table;
+mod tenancy;
 #[cfg(test)]
 mod tests;
 mod throttle;
@@ -55,7 +58,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use access::Socket;
+use access::{InFlight, Socket};
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
@@ -66,6 +69,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::Streams;
 use crate::telemetry::{ListenerFigures, Telemetry};
+use crate::tenants::Payer;
 use arrivals::Refused;
 use seats::{Seat, Seats};
 use security::Session;
@@ -79,7 +83,7 @@ pub use error::{group_error_code, streams_error_code, transaction_error_code};
 
 /// The APIs' names, in the order of their table.
 pub(crate) fn api_names() -> impl Iterator<Item = &'static str> {
-    api::APIS.iter().map(|api| api.name)
+    table::APIS.iter().map(|api| api.name)
 }
 
 /// Serves Kafka clients on `listener` until `shutdown`; returns when all connections have ended,
@@ -102,6 +106,9 @@ pub async fn serve_secured(
     security: Arc<Security>,
     shutdown: CancellationToken,
 ) {
+    if let Some(access) = &security.access {
+        streams.follow_tenants(access);
+    }
     let figures = streams.telemetry().listener(match security.is_local {
         true => "streams.local",
         false => "streams",
@@ -262,8 +269,10 @@ struct Context {
     client_host: String,
     sessions: Mutex<sessions::Sessions>,
     session: Session,
-    /// How long the client is to be held back for what it created and deleted.
-    mutation_wait_ms: AtomicU64,
+    /// How long the client is to be held back for what it created, deleted and wrote.
+    wait_ms: AtomicU64,
+    /// The request that passed the gate of its client's tenant and is not begun yet.
+    flight: Mutex<Option<(Payer, InFlight)>>,
 }
 
 impl Context {
@@ -279,7 +288,8 @@ impl Context {
             client_host: format!("/{}", peer.ip()),
             sessions: Mutex::new(sessions::Sessions::new(Arc::clone(&shared.session_room))),
             session: Session::new(&shared.security),
-            mutation_wait_ms: AtomicU64::new(0),
+            wait_ms: AtomicU64::new(0),
+            flight: Mutex::default(),
         }))
     }
 

@@ -25,14 +25,14 @@ use uuid::Uuid;
 
 use super::error::{code_of, group_code_of, group_error_code, streams_error_code};
 use super::reply::{Call, Ending, Reply, once, owned};
-use super::{guard, metadata};
+use super::{guard, metadata, shapes};
 use crate::groups::{GroupError, MemberRef};
 use crate::limits::OFFSET_METADATA_BYTES_MAX;
 use crate::{CommittedOffset, OffsetCommit, Topic, TopicName};
 
 /// Commits offsets; they are durable when the answer says so.
 pub(super) fn offset_commit(call: Call) -> Result<Reply, Ending> {
-    let request: OffsetCommitRequest = decode(&call, "OffsetCommit", guard::OFFSET_COMMIT)?;
+    let request: OffsetCommitRequest = decode(&call, "OffsetCommit", shapes::OFFSET_COMMIT)?;
     let streams = call.context.streams();
     let member = MemberRef {
         group: &request.group_id,
@@ -150,7 +150,7 @@ pub(super) fn take_offsets(
 
 /// Tells committed offsets: those asked for, or all of a group.
 pub(super) fn offset_fetch(call: Call) -> Result<Reply, Ending> {
-    let request: OffsetFetchRequest = decode(&call, "OffsetFetch", guard::OFFSET_FETCH)?;
+    let request: OffsetFetchRequest = decode(&call, "OffsetFetch", shapes::OFFSET_FETCH)?;
     if call.version >= 8 {
         let groups = once(request.groups, |group| group.group_id.clone());
         let groups = groups.into_iter().map(|group| {

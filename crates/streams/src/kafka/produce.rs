@@ -3,7 +3,10 @@
 //! A batch is appended when its request is begun, so batches of one connection reach the journal
 //! in the order of the requests; only the acknowledgement is waited for.
 
+use std::sync::Arc;
+
 use access::Operation;
+use base::TenantId;
 use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::produce_response::{
@@ -16,9 +19,11 @@ use uuid::Uuid;
 
 use super::error::streams_error_code;
 use super::reply::{Answer, Call, Ending, Reply, owned};
+use super::tenancy::Tenancy;
 use super::transactions::{fenced_code, protocol_of};
+use crate::batch::BatchHeader;
 use crate::transactions::TransactionError;
-use crate::{Ack, AckWait, Append, StreamsError};
+use crate::{Ack, AckWait, Append, Partition, StreamsError, Topic};
 
 /// Takes record batches.
 pub(super) fn produce(mut call: Call) -> Result<Reply, Ending> {
@@ -58,6 +63,7 @@ pub(super) fn produce(mut call: Call) -> Result<Reply, Ending> {
         }
     }
     Production {
+        tenancy: Tenancy::of(&call),
         call,
         transactional_id: request
             .transactional_id
@@ -72,6 +78,8 @@ pub(super) fn produce(mut call: Call) -> Result<Reply, Ending> {
 /// A produce request on its way.
 struct Production {
     call: Call,
+    /// Whose the batches are, where tenants are kept.
+    tenancy: Option<Tenancy>,
     transactional_id: Option<TransactionalId>,
     ack: Ack,
     entries: Vec<Entry>,
@@ -105,13 +113,15 @@ impl Production {
             if entry.outcome.is_none() {
                 let bytes = entry.records.as_ref().map_or(0, Bytes::len) as u64;
                 if !may_write(&self.call, entry) {
+                    note_foreign(&self.call, entry);
                     let code = ResponseError::TopicAuthorizationFailed.code();
                     entry.outcome = Some(Outcome::Refused(code, None));
                     continue;
                 }
                 let id = self.transactional_id.as_ref().map(|id| id.as_str());
-                match append(&self.call, id, self.ack, entry) {
+                match append(&self.call, id, self.ack, entry, self.tenancy.as_mut()) {
                     Err(StreamsError::Busy) => return Ok(self.hold_back(bytes)),
+                    Err(StreamsError::Switching(tenant)) => return Ok(self.hold_until(tenant)),
                     outcome => entry.outcome = Some(Outcome::of(self.call.version, outcome)),
                 }
                 entry.records = None;
@@ -127,6 +137,19 @@ impl Production {
     fn hold_back(self, bytes: u64) -> Reply {
         Reply::HeldBack(Box::pin(async move {
             self.call.context.streams().room(bytes).await;
+            self.begin()
+        }))
+    }
+
+    /// Waits while the tenant's records get another home.
+    fn hold_until(self, tenant: TenantId) -> Reply {
+        Reply::HeldBack(Box::pin(async move {
+            if let Some(entry) = self.entries.get(self.next)
+                && let Some(topic) = topic_of(&self.call, entry)
+            {
+                let streams = self.call.context.streams();
+                streams.tenant_opened(&tenant, topic.name()).await;
+            }
             self.begin()
         }))
     }
@@ -244,6 +267,7 @@ fn append(
     transactional_id: Option<&str>,
     ack: Ack,
     entry: &Entry,
+    tenancy: Option<&mut Tenancy>,
 ) -> Result<Append, StreamsError> {
     let streams = call.context.streams();
     let topic = if call.version >= TOPIC_ID_FROM {
@@ -267,11 +291,50 @@ fn append(
         .records
         .clone()
         .ok_or(StreamsError::InvalidRecord("no record batch"))?;
-    let Some(id) = transactional_id else {
-        return partition.append(records, ack);
+    let Some(tenancy) = tenancy else {
+        return stored(call, transactional_id, ack, partition, records);
     };
+    let header = BatchHeader::check(&records)?;
+    tenancy.admit(&call.context, topic.name(), &records)?;
+    let append = stored(call, transactional_id, ack, partition, records)?;
+    tenancy.stored(&call.context, topic.name(), &header);
+    Ok(append)
+}
+
+fn stored(
+    call: &Call,
+    transactional_id: Option<&str>,
+    ack: Ack,
+    partition: &Arc<Partition>,
+    records: Bytes,
+) -> Result<Append, StreamsError> {
+    let streams = call.context.streams();
+    let Some(id) = transactional_id else {
+        return streams.append_at_home(partition, records, |at, batch| at.append(batch, ack));
+    };
+    streams.check_own_home(partition.topic())?;
     let protocol = protocol_of(call.version >= IMPLICIT_FROM);
     streams.append_in_transaction(protocol, id, partition, records, ack)
+}
+
+/// Keeps that a client was refused a topic of another tenant.
+fn note_foreign(call: &Call, entry: &Entry) {
+    if !call.context.has_tenants() {
+        return;
+    }
+    let found = topic_of(call, entry);
+    let name = found
+        .as_ref()
+        .map_or(entry.topic.as_str(), |topic| topic.name().wire_name());
+    call.context.note_foreign(Operation::Write, name);
+}
+
+fn topic_of(call: &Call, entry: &Entry) -> Option<Arc<Topic>> {
+    let streams = call.context.streams();
+    match call.version >= TOPIC_ID_FROM {
+        true => streams.topic_by_id(entry.topic_id),
+        false => streams.topic_by_name(&entry.topic.parse().ok()?),
+    }
 }
 
 /// The first version that knows the error of a transaction that has to be aborted.

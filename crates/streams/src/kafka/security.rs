@@ -11,6 +11,7 @@ use access::{
     Access, AccessError, Asking, CLUSTER, Login, Mechanism, Operation, Policy, Principal,
     ResourceType, Snapshot, Tls,
 };
+use base::TenantId;
 use kafka_protocol::ResponseError;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -186,7 +187,7 @@ impl Session {
 
 impl Context {
     /// The client's address as ACLs write it.
-    fn host(&self) -> &str {
+    pub(super) fn host(&self) -> &str {
         self.client_host.trim_start_matches('/')
     }
 
@@ -206,7 +207,7 @@ impl Context {
 impl Call {
     /// Whether callers are judged at all.
     pub(super) fn is_judged(&self) -> bool {
-        self.context.shared.security.authorization.is_some()
+        self.context.shared.security.authorization.is_some() || self.context.has_tenants()
     }
 
     /// What callers are judged by; none when they are not.
@@ -221,9 +222,27 @@ impl Call {
     /// Whether the caller may do `operation` to a group, a transactional id or a user.
     pub(super) fn may(&self, operation: Operation, kind: ResourceType, name: &str) -> bool {
         self.expect_told(operation, kind);
+        if self.context.shared.security.authorization.is_none() {
+            return !self.context.is_foreign(operation, kind, name);
+        }
         self.context.asked(true, |access, policy, asking| {
             access.snapshot().may(policy, asking, operation, kind, name)
         })
+    }
+
+    /// The tenant whose records alone the caller is shown of a topic.
+    pub(super) fn only_of(&self, topic: &TopicName) -> Option<TenantId> {
+        let context = &self.context;
+        let security = &context.shared.security;
+        let access = security
+            .access
+            .as_ref()
+            .filter(|access| access.has_tenants())?;
+        let none = Policy::default();
+        let policy = security.authorization.as_ref().unwrap_or(&none);
+        let snapshot = access.snapshot();
+        let only = snapshot.only_of(policy, context.session.principal(), topic.wire_name());
+        only.cloned()
     }
 
     /// Whether the caller may do `operation` to a topic.
@@ -279,7 +298,8 @@ impl Call {
     pub(super) fn sight(&self) -> Sight {
         self.expect_told(Operation::Describe, ResourceType::Topic);
         let security = Arc::clone(&self.context.shared.security);
-        let (Some(_), Some(access)) = (&security.authorization, &security.access) else {
+        let access = security.access.as_ref().filter(|_| self.is_judged());
+        let Some(access) = access else {
             return Sight::default();
         };
         let (revision, access) = (access.revision(), Arc::clone(access));
@@ -291,8 +311,11 @@ impl Call {
                 host: &host,
             };
             let (operation, topic) = (Operation::Describe, ResourceType::Topic);
-            let policy = security.authorization.as_ref();
-            policy.is_none_or(|p| access.snapshot().may(p, asking, operation, topic, name))
+            let snapshot = access.snapshot();
+            match &security.authorization {
+                Some(policy) => snapshot.may(policy, asking, operation, topic, name),
+                None => !snapshot.is_foreign_topic(&principal, operation, name),
+            }
         })
     }
 

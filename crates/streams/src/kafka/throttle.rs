@@ -84,7 +84,7 @@ pub(super) struct Toll {
 impl Toll {
     /// Begins to count a request of `bytes`; none when nobody has a quota.
     pub(super) fn of(call: &Call, api: &super::api::Api, bytes: usize) -> Option<Self> {
-        if matches!(api.told, Told::Never) || !call.context.has_quotas() {
+        if matches!(api.told, Told::Never) || !call.context.counts() {
             return None;
         }
         let mut toll = Toll {
@@ -111,6 +111,7 @@ impl Toll {
     pub(super) fn settle(mut self, context: &Context, answer: Answer) -> (Answer, Duration) {
         if let Some(bound) = self.answer {
             self.add(context, bound, answer.len() as f64);
+            self.wait = self.wait.max(context.charge_read(answer.len()));
         }
         let wait = self.wait(context);
         if wait.is_zero() {
@@ -122,7 +123,7 @@ impl Toll {
 
     /// How long the client of a request without an answer is held back.
     pub(super) fn wait(&self, context: &Context) -> Duration {
-        let mutations = context.mutation_wait_ms.swap(0, Ordering::Relaxed);
+        let mutations = context.wait_ms.swap(0, Ordering::Relaxed);
         self.wait.max(Duration::from_millis(mutations))
     }
 
@@ -168,6 +169,12 @@ impl Toll {
 }
 
 impl Context {
+    /// Whether anything is counted at all.
+    fn counts(&self) -> bool {
+        let access = self.shared.security.access.as_ref();
+        access.is_some_and(|access| access.has_tenants() || access.snapshot().has_quotas())
+    }
+
     fn has_quotas(&self) -> bool {
         let access = self.shared.security.access.as_ref();
         access.is_some_and(|access| access.snapshot().has_quotas())
@@ -233,22 +240,21 @@ impl Call {
             return true;
         };
         let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        self.context
-            .mutation_wait_ms
-            .fetch_max(ms, Ordering::Relaxed);
+        self.context.wait_ms.fetch_max(ms, Ordering::Relaxed);
         may
     }
 
     /// The most bytes that one fetch may bring: what the client's rate gives in one window.
     pub(super) fn fetch_bytes_max(&self) -> usize {
         let bound = Bound::ConsumerByteRate;
+        let of_tenant = self.context.tenant_fetch_bytes_max();
         if !self.context.has_quotas() {
-            return usize::MAX;
+            return of_tenant;
         }
         let window = QUOTA_WINDOW.as_secs_f64();
         let of_rate = |_: &mut Meters, _, _, rate: f64| (rate * window) as usize;
         let bounded = self.context.metered(bound, &self.client_id, of_rate);
-        bounded.unwrap_or(usize::MAX)
+        bounded.unwrap_or(usize::MAX).min(of_tenant)
     }
 }
 
@@ -260,7 +266,7 @@ mod tests {
     use kafka_protocol::messages::*;
     use kafka_protocol::protocol::{Encodable, HeaderVersion};
 
-    use super::super::api::APIS;
+    use super::super::table::APIS;
     use super::*;
 
     fn encoded<T: Encodable + HeaderVersion>(body: &T, version: i16) -> Bytes {

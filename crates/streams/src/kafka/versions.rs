@@ -73,15 +73,15 @@ fn refusal(call: &Call) -> Result<Option<i16>, Ending> {
             node: -1,
         }
     } else {
-        Routed::read(&body).ok_or_else(|| undecodable("a text is not UTF-8".to_owned()))?
+        Routed::read(&body).map_err(|reason| undecodable(reason.to_owned()))?
     };
     let streams = call.context.streams();
     Ok(request.refusal(streams.cluster_id(), streams.node_id()))
 }
 
-/// Reads a body of version 5; answers whether it could.
-pub(super) fn reads_routed(body: &[u8]) -> bool {
-    Routed::read(body).is_some()
+/// Whether a body of version 5 ends before its fields do.
+pub(super) fn is_cut(body: &[u8]) -> bool {
+    Routed::read(body) == Err(CUT)
 }
 
 /// What a client says of itself, and where it believes to be.
@@ -96,15 +96,15 @@ struct Routed {
 }
 
 impl Routed {
-    /// Reads a body of version 5, which the guard has walked.
-    fn read(body: &[u8]) -> Option<Self> {
+    /// Reads a body of version 5, which the guard has walked; else says what is wrong with it.
+    fn read(body: &[u8]) -> Result<Self, &'static str> {
         let mut rest = body;
-        Some(Routed {
+        Ok(Routed {
             // Null is no name either, and is refused like one.
             name: compact_text(&mut rest)?.unwrap_or_default(),
             version: compact_text(&mut rest)?.unwrap_or_default(),
             cluster: compact_text(&mut rest)?,
-            node: i32::from_be_bytes(*rest.first_chunk()?),
+            node: i32::from_be_bytes(*rest.first_chunk().ok_or(CUT)?),
         })
     }
 
@@ -129,11 +129,11 @@ fn is_software(text: &str) -> bool {
     is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(|b| is_inner(*b))
 }
 
-/// A compact text, which may be null; none when it is cut off or no UTF-8.
-fn compact_text(rest: &mut &[u8]) -> Option<Option<String>> {
+/// A compact text, which may be null.
+fn compact_text(rest: &mut &[u8]) -> Result<Option<String>, &'static str> {
     let mut length = 0_usize;
     for shift in (0..35).step_by(7) {
-        let (byte, tail) = rest.split_first()?;
+        let (byte, tail) = rest.split_first().ok_or(CUT)?;
         *rest = tail;
         length |= usize::from(byte & 0x7f) << shift;
         if byte & 0x80 == 0 {
@@ -141,12 +141,16 @@ fn compact_text(rest: &mut &[u8]) -> Option<Option<String>> {
         }
     }
     let Some(length) = length.checked_sub(1) else {
-        return Some(None);
+        return Ok(None);
     };
-    let (text, tail) = rest.split_at_checked(length)?;
+    let (text, tail) = rest.split_at_checked(length).ok_or(CUT)?;
     *rest = tail;
-    String::from_utf8(text.to_vec()).ok().map(Some)
+    let text = String::from_utf8(text.to_vec());
+    text.map(Some).map_err(|_| "a text is not UTF-8")
 }
+
+/// What is wrong with a body that the guard should not have passed.
+const CUT: &str = "it is cut off";
 
 /// Protocols that clients use as a whole or not at all, with the level served.
 const FEATURES: [(&str, i16); 2] = [("group.version", 1), ("transaction.version", 2)];
@@ -186,8 +190,11 @@ mod tests {
         assert_eq!((routed.name.as_str(), routed.version.as_str()), ("a", "12"));
         assert_eq!((routed.cluster.as_deref(), routed.node), (Some("here"), 1));
         for end in 0..body.len() - 1 {
-            assert_eq!(Routed::read(&body[..end]), None, "cut at {end}");
+            assert_eq!(Routed::read(&body[..end]), Err(CUT), "cut at {end}");
         }
+        // The letter's first byte ends the name, and the next length looks like its second.
+        let halved = [2, 0xc6, 0x81, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(Routed::read(&halved), Err("a text is not UTF-8"));
         let bootstrapping = [2, b'a', 2, b'1', 0, 0xff, 0xff, 0xff, 0xff, 0];
         let routed = Routed::read(&bootstrapping).unwrap();
         assert_eq!((routed.cluster, routed.node), (None, -1));

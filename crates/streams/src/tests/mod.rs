@@ -3,6 +3,7 @@
 mod admin;
 mod backup;
 mod behavior;
+mod collections;
 mod compaction;
 mod consumer;
 mod corpus;
@@ -13,6 +14,7 @@ mod seeds;
 mod simulation;
 mod store;
 mod stored;
+mod tenant_records;
 mod transactions;
 mod unsettled;
 
@@ -91,11 +93,8 @@ fn all_records(partition: &Partition) -> Vec<BatchRecord> {
             .read(Isolation::Uncommitted, offset, 10_000, true)
             .unwrap()
         {
-            for record in BatchRecords::of(&batch).unwrap() {
-                let record = record.unwrap();
-                offset = record.offset + 1;
-                records.push(record);
-            }
+            records.extend(BatchRecords::of(&batch).unwrap().map(Result::unwrap));
+            offset = batch::BatchHeader::read(&batch).unwrap().last_offset() + 1;
         }
     }
     records

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use base::Rng;
 use bytes::Bytes;
 
-use super::super::api::APIS;
 use super::super::connection::Frames;
 use super::super::fuzzing::{Scribe, round_trip};
 use super::super::guard::{self, Field, Refused};
+use super::super::shapes;
+use super::super::table::APIS;
 
 /// Whether the codec knows the version; what it does not, we read ourselves.
 fn is_in_codec(key: i16, version: i16) -> bool {
@@ -60,7 +61,7 @@ fn tags_that_only_followers_send_are_refused_in_a_fetch() {
     for (tag, expected) in [(0, false), (1, false), (2, true), (9, true)] {
         // One tagged field of two bytes.
         let tagged = [&body[..], &[1, tag, 2, 0, 0]].concat();
-        let walked = guard::check(guard::FETCH, 17, true, &tagged);
+        let walked = guard::check(shapes::FETCH, 17, true, &tagged);
         assert_eq!(walked.is_ok(), expected, "tag {tag}: {walked:?}");
     }
 }
@@ -107,13 +108,13 @@ fn many_empty_elements_do_not_become_much_memory() {
     let count = guard::REQUEST_ELEMENTS_MAX + 1;
     let mut body = i32::try_from(count).unwrap().to_be_bytes().to_vec();
     body.extend(std::iter::repeat_n(0, 2 * count));
-    let walked = guard::check(guard::DELETE_GROUPS, 0, false, &body);
+    let walked = guard::check(shapes::DELETE_GROUPS, 0, false, &body);
     assert_eq!(walked, Err(Refused::Elements));
     // A structure with more tagged fields than Kafka has ever defined.
     let mut tags = vec![0, 33];
     tags.extend(std::iter::repeat_n(0, 66));
     assert_eq!(
-        guard::check(guard::LIST_GROUPS, 4, true, &tags),
+        guard::check(shapes::LIST_GROUPS, 4, true, &tags),
         Err(Refused::Elements)
     );
 }

@@ -9,6 +9,7 @@ mod groups;
 mod login;
 mod permissions;
 mod quotas;
+mod tenants;
 mod transactions;
 mod versions;
 mod wire;

@@ -32,8 +32,8 @@ use kafka_protocol::messages::write_txn_markers_request::{
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::Request;
 
-use super::super::api::APIS;
 use super::super::permissions::Asks;
+use super::super::table::APIS;
 use super::access::{allow, any_acl, any_filter, client, group, removal, server, text};
 use super::client::{Client, batch, fetch, fetched, metadata, produce, wire};
 

@@ -22,6 +22,8 @@ use super::world;
 mod consumers;
 #[path = "cases/once.rs"]
 mod once;
+#[path = "cases/tenants.rs"]
+mod tenants;
 
 /// A store, and names in it that no other test uses.
 pub struct World {

@@ -1,0 +1,225 @@
+//! Reads that wait, go on, are interrupted and are bounded.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_records_read_in_bounded_answers_arrive_once_and_in_order() {
+    let proxy = Proxy::open(RestConfig::default());
+    proxy.create("t", 1).await;
+    let record = |n: usize| {
+        format!(
+            "{{\"value\":{{\"n\":{n},\"pad\":\"{}\"}}}}",
+            "x".repeat(1_000)
+        )
+    };
+    let records: Vec<String> = (0..1_000).map(record).collect();
+    let body = format!("{{\"records\":[{}]}}", records.join(","));
+    let (status, receipts) = proxy.post("/topics/t", body).await;
+    assert_eq!(
+        (status, receipts.matches("\"error_code\":null").count()),
+        (200, 1_000)
+    );
+    let consumer = r#"{"name":"c","format":"json","auto.offset.reset":"earliest"}"#;
+    proxy.post("/consumers/g", consumer).await;
+    proxy
+        .post(
+            "/consumers/g/instances/c/subscription",
+            r#"{"topics":["t"]}"#,
+        )
+        .await;
+    let mut seen = Vec::new();
+    while seen.len() < 1_000 {
+        let path = "/consumers/g/instances/c/records?timeout=5000&max_bytes=200000";
+        let (status, body) = proxy.get(path).await;
+        assert_eq!(status, 200, "{body}");
+        let records: Vec<serde_json::Value> = serde_json::from_str(&body).unwrap();
+        assert!(
+            !records.is_empty() && body.len() < 240_000,
+            "{} bytes",
+            body.len()
+        );
+        seen.extend(
+            records
+                .iter()
+                .map(|record| record["value"]["n"].as_u64().unwrap()),
+        );
+    }
+    assert_eq!(seen, (0..1_000).collect::<Vec<u64>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_read_answers_when_a_record_comes() {
+    let proxy = Arc::new(Proxy::open(RestConfig::default()));
+    proxy.create("t", 1).await;
+    proxy
+        .post("/consumers/g", r#"{"name":"c","format":"json"}"#)
+        .await;
+    let assigned = r#"{"partitions":[{"topic":"t","partition":0}]}"#;
+    proxy
+        .post("/consumers/g/instances/c/assignments", assigned)
+        .await;
+    let path = "/consumers/g/instances/c/records?timeout=20000";
+    // The default of auto.offset.reset is latest: the first read finds the end.
+    proxy
+        .get("/consumers/g/instances/c/records?timeout=0")
+        .await;
+    let started = Instant::now();
+    let (read, _) = tokio::join!(proxy.get(path), async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        proxy
+            .post("/topics/t", r#"{"records":[{"value":"now"}]}"#)
+            .await
+    });
+    assert!(read.1.contains("\"now\""), "{}", read.1);
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "waited out its time"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_wait_their_time_out_where_that_is_asked_for() {
+    let proxy = Proxy::open(RestConfig {
+        read_waits_for_timeout: true,
+        ..RestConfig::default()
+    });
+    proxy.create("t", 1).await;
+    proxy.store_raw("t", 0, None, "1").await;
+    let read = async |name: &str, settings: &str, timeout: u64| {
+        let body = format!("{{\"name\":\"{name}\",\"format\":\"json\"{settings}}}");
+        proxy.post("/consumers/g", body).await;
+        let at = format!("/consumers/g/instances/{name}");
+        let assigned = r#"{"partitions":[{"topic":"t","partition":0}]}"#;
+        proxy.post(&format!("{at}/assignments"), assigned).await;
+        proxy
+            .post(&format!("{at}/positions/beginning"), assigned)
+            .await;
+        let started = Instant::now();
+        let (_, records) = proxy.get(&format!("{at}/records?timeout={timeout}")).await;
+        assert!(records.contains("\"value\":1"), "{records}");
+        started.elapsed()
+    };
+    let waited = read("old", "", 300).await;
+    assert!(waited >= Duration::from_millis(300), "{waited:?}");
+    let waited = read("bytes", ",\"fetch.min.bytes\":1", 20_000).await;
+    assert!(waited < Duration::from_secs(10), "{waited:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_of_a_partition_that_finds_no_place_is_50301() {
+    let proxy = Proxy::open(RestConfig::default());
+    proxy.create("t", 1).await;
+    let places = u32::try_from(crate::limits::PARTITION_READS_MAX).unwrap();
+    let all = proxy.handle.partition_reads.acquire_many(places).await;
+    let path = "/topics/t/partitions/0/messages?offset=0";
+    let (status, body) = proxy.get(path).await;
+    assert_eq!(status, 503, "{body}");
+    assert!(body.starts_with("{\"error_code\":50301,"), "{body}");
+    drop(all);
+    assert_eq!(proxy.get(path).await.0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleting_an_instance_interrupts_its_read() {
+    let proxy = Arc::new(Proxy::open(RestConfig::default()));
+    proxy.create("t", 1).await;
+    proxy
+        .post("/consumers/g", r#"{"name":"c","format":"json"}"#)
+        .await;
+    proxy
+        .post(
+            "/consumers/g/instances/c/subscription",
+            r#"{"topics":["t"]}"#,
+        )
+        .await;
+    let started = Instant::now();
+    let (read, ()) = tokio::join!(
+        proxy.get("/consumers/g/instances/c/records?timeout=30000"),
+        async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let path = "/consumers/g/instances/c";
+            proxy
+                .send(Request::delete(path).body(Body::empty()).unwrap())
+                .await;
+        }
+    );
+    assert!(read.1.contains("40403"), "{}", read.1);
+    assert!(
+        started.elapsed() < Duration::from_secs(15),
+        "the read was waited out"
+    );
+    assert_eq!(proxy.handle.consumer_instances(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn as_many_instances_as_there_may_be_are_made_side_by_side() {
+    const MOST: usize = 32;
+    let proxy = Arc::new(Proxy::open(RestConfig {
+        consumer_instances_max: MOST,
+        ..RestConfig::default()
+    }));
+    for _ in 0..50 {
+        let mut made = tokio::task::JoinSet::new();
+        for n in 0..MOST {
+            let proxy = proxy.clone();
+            made.spawn(async move {
+                let path = format!("/consumers/g{n}");
+                proxy.post(&path, r#"{"name":"c"}"#).await
+            });
+        }
+        for (status, body) in made.join_all().await {
+            assert_eq!(status, 200, "{body}");
+        }
+        let (status, body) = proxy.post("/consumers/more", "{}").await;
+        assert_eq!(status, 429, "{body}");
+        for n in 0..MOST {
+            let path = format!("/consumers/g{n}/instances/c");
+            proxy
+                .send(Request::delete(path).body(Body::empty()).unwrap())
+                .await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn automatic_commits_let_the_next_instance_go_on() {
+    let proxy = Proxy::open(RestConfig::default());
+    proxy.create("t", 1).await;
+    let consumer = r#"{"name":"c","format":"json","auto.offset.reset":"earliest"}"#;
+    for value in ["1", "2"] {
+        proxy.store_raw("t", 0, None, value).await;
+        proxy.post("/consumers/g", consumer).await;
+        proxy
+            .post(
+                "/consumers/g/instances/c/subscription",
+                r#"{"topics":["t"]}"#,
+            )
+            .await;
+        let (_, read) = proxy
+            .get("/consumers/g/instances/c/records?timeout=5000")
+            .await;
+        let records: Vec<serde_json::Value> = serde_json::from_str(&read).unwrap();
+        assert_eq!(records.len(), 1, "{read}");
+        assert_eq!(records[0]["value"].to_string(), value);
+        let path = "/consumers/g/instances/c";
+        proxy
+            .send(Request::delete(path).body(Body::empty()).unwrap())
+            .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_store_answers_and_harms_nothing() {
+    let proxy = Proxy::open(RestConfig::default());
+    proxy.create("t", 1).await;
+    proxy.handle.close().await;
+    proxy.streams.close().await;
+    let (status, body) = proxy
+        .post("/topics/t", r#"{"records":[{"value":1}]}"#)
+        .await;
+    // As kafka-rest does it: the call is answered, the record is not.
+    assert!(
+        status >= 500 || body.contains("\"error_code\":5000"),
+        "{status} {body}"
+    );
+}

@@ -1,0 +1,393 @@
+//! Tenants at the listener: quotas over all connections, and nobody speaks for another tenant.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use access::{Access, Credential, Mechanism, Policy, ScramHash, TenantChange, UserChange};
+use base::UnixMillis;
+use bytes::Bytes;
+use kafka_protocol::messages::{MetadataRequest, ProduceRequest};
+use serde_json::{Value, json};
+
+use super::super::{SaslSettings, Security};
+use super::access::client;
+use super::client::{Client, Server, batch, fetch, fetched, metadata, produce};
+use crate::BatchRecords;
+use crate::batch::BatchHeader;
+use crate::record::Record;
+
+/// A server where users log in, with these tenants; ACLs are followed only with a policy.
+async fn server(tenants: &[(&str, Value)], policy: Option<Policy>) -> (Server, Arc<Access>) {
+    let mut opened = None;
+    let server = Server::start_secured(|folder| {
+        let access = Arc::new(Access::open(folder).unwrap());
+        for name in ["ann", "amy", "bob", "service"] {
+            let credential = Credential::of_password(ScramHash::Sha256, "pw", 4_096).unwrap();
+            let change = UserChange::Set(name.to_owned(), credential);
+            access.alter_users(&[change]).unwrap();
+        }
+        for (name, change) in tenants {
+            set(&access, name, change.clone());
+        }
+        opened = Some(Arc::clone(&access));
+        Security {
+            access: Some(access),
+            sasl: Some(SaslSettings {
+                mechanisms: vec![Mechanism::Plain],
+                lifetime: None,
+            }),
+            authorization: policy,
+            ..Security::default()
+        }
+    })
+    .await;
+    (server, opened.unwrap())
+}
+
+fn set(access: &Access, name: &str, change: Value) {
+    let change: TenantChange = serde_json::from_value(change).unwrap();
+    access.set_tenant(&name.parse().unwrap(), &change).unwrap();
+}
+
+async fn of(server: &Server, name: &str) -> Client {
+    let (client, code) = client(server, name, "pw").await;
+    assert_eq!(code, 0, "{name} cannot log in");
+    client
+}
+
+fn two() -> [(&'static str, Value); 2] {
+    [
+        ("acme", json!({"members": ["User:ann", "User:amy"]})),
+        ("beta", json!({"members": ["User:bob"]})),
+    ]
+}
+
+async fn stored(client: &mut Client, request: &ProduceRequest) -> i16 {
+    let told = client.call(9, request).await;
+    told.responses[0].partition_responses[0].error_code
+}
+
+fn headed(name: &str, value: &str) -> Bytes {
+    let record = Record {
+        value: Some(Bytes::from_static(b"x")),
+        headers: vec![(name.to_owned(), Some(Bytes::from(value.to_owned())))],
+        ..Record::default()
+    };
+    crate::batch::build(&[record], UnixMillis(1), None).unwrap()
+}
+
+const ACME: &str = "folio.Default.acme.ORDERS";
+const BETA: &str = "folio.Default.beta.ORDERS";
+
+#[tokio::test]
+async fn nobody_speaks_for_another_tenant_or_hears_of_it() {
+    let (server, access) = server(&two(), None).await;
+    let mut service = of(&server, "service").await;
+    for topic in [ACME, BETA, "free"] {
+        service.call(9, &metadata(topic)).await;
+    }
+    let mut ann = of(&server, "ann").await;
+    assert_eq!(
+        stored(&mut ann, &produce(ACME, 0, -1, batch(&["x"]))).await,
+        0
+    );
+    assert_eq!(
+        stored(&mut ann, &produce("free", 0, -1, batch(&["x"]))).await,
+        0
+    );
+    assert_eq!(
+        stored(&mut ann, &produce(BETA, 0, -1, batch(&["x"]))).await,
+        29
+    );
+    for (name, value, code) in [
+        ("folio.tenantId", "acme", 0),
+        ("folio.tenantId", "beta", 29),
+        ("x-okapi-tenant", "beta", 29),
+        ("thalweg.tenant", "beta", 29),
+        ("tenant", "beta", 0),
+    ] {
+        let request = produce(ACME, 0, -1, headed(name, value));
+        assert_eq!(stored(&mut ann, &request).await, code, "{name}: {value}");
+    }
+    assert_eq!(fetched(&ann.call(11, &fetch(BETA, 0, 0, 1)).await).0, 29);
+    assert_eq!(fetched(&ann.call(11, &fetch(ACME, 0, 0, 1)).await).0, 0);
+    let all = MetadataRequest::default().with_topics(None);
+    let seen = ann.call(9, &all).await;
+    let mut seen: Vec<String> = seen
+        .topics
+        .iter()
+        .map(|topic| topic.name.as_ref().unwrap().to_string())
+        .filter(|name| !name.starts_with("__"))
+        .collect();
+    seen.sort();
+    assert_eq!(seen, [ACME, "free"]);
+    // A caller of no tenant works for all of them.
+    let forged = produce(BETA, 0, -1, headed("folio.tenantId", "acme"));
+    assert_eq!(stored(&mut service, &forged).await, 0);
+    let acme = access.tenants().of(&"acme".parse().unwrap());
+    let kept: Vec<_> = acme
+        .refusals()
+        .iter()
+        .map(|it| it.claimed.clone())
+        .collect();
+    assert_eq!(kept, [BETA, "beta", "beta", "beta", BETA]);
+    let first = &acme.refusals()[0];
+    assert_eq!(
+        (first.protocol, first.principal.as_str()),
+        ("kafka", "User:ann")
+    );
+    // A tenant that comes later holds for clients that are there.
+    set(&access, "late", json!({"members": ["User:service"]}));
+    assert_eq!(
+        fetched(&service.call(11, &fetch(BETA, 0, 0, 1)).await).0,
+        29
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn acls_that_allow_everything_open_no_other_tenants_topics() {
+    let policy = Policy {
+        super_users: Vec::new(),
+        allow_if_no_acl: true,
+    };
+    let (server, _) = server(&two(), Some(policy)).await;
+    let mut service = of(&server, "service").await;
+    for topic in [ACME, BETA] {
+        service.call(9, &metadata(topic)).await;
+    }
+    let mut ann = of(&server, "ann").await;
+    assert_eq!(
+        stored(&mut ann, &produce(ACME, 0, -1, batch(&["x"]))).await,
+        0
+    );
+    assert_eq!(
+        stored(&mut ann, &produce(BETA, 0, -1, batch(&["x"]))).await,
+        29
+    );
+    assert_eq!(fetched(&ann.call(11, &fetch(BETA, 0, 0, 1)).await).0, 29);
+    assert_eq!(
+        stored(&mut service, &produce(BETA, 0, -1, batch(&["x"]))).await,
+        0
+    );
+    server.stop().await;
+}
+
+/// Sends as fast as the server lets it until the time is over; answers the bytes that were taken.
+async fn flood(mut client: Client, topic: &'static str, until: Instant) -> u64 {
+    let request = produce(topic, 0, 1, batch(&[&"x".repeat(20_000)]));
+    let mut taken = 0;
+    while Instant::now() < until {
+        // What is answered behind the end was held back until then.
+        let call = client.call(9, &request);
+        let left = until.saturating_duration_since(Instant::now());
+        if tokio::time::timeout(left, call).await.is_err() {
+            break;
+        }
+        taken += 20_000;
+    }
+    taken
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenants_connections_share_its_rate_and_others_notice_nothing() {
+    let rate = 1_000_000;
+    let mut tenants = two();
+    tenants[0].1["quotas"] = json!({"bytes_in_per_second": rate});
+    let (server, _) = server(&tenants, None).await;
+    let mut service = of(&server, "service").await;
+    for topic in [ACME, BETA, "free"] {
+        service.call(9, &metadata(topic)).await;
+    }
+    let until = Instant::now() + Duration::from_secs(10);
+    let mut senders = Vec::new();
+    for (name, topic) in [
+        ("ann", ACME),
+        ("ann", "free"),
+        ("amy", ACME),
+        ("amy", "free"),
+    ] {
+        let client = of(&server, name).await;
+        senders.push(tokio::spawn(flood(client, topic, until)));
+    }
+    let mut bob = of(&server, "bob").await;
+    let mut slowest = Duration::ZERO;
+    while Instant::now() < until {
+        let asked = Instant::now();
+        assert_eq!(
+            stored(&mut bob, &produce(BETA, 0, 1, batch(&["x"]))).await,
+            0
+        );
+        slowest = slowest.max(asked.elapsed());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut taken = 0;
+    for sender in senders {
+        taken += sender.await.unwrap();
+    }
+    let share = taken as f64 / (rate * 10) as f64;
+    println!("{share:.3} of the quota over 10 s; the neighbour waited {slowest:?} at most");
+    assert!((0.95..=1.05).contains(&share), "{share} of the quota");
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_service_is_refused_for_one_tenant_and_served_for_others_on_the_same_connection() {
+    let mut tenants = two();
+    tenants[0].1["quotas"] = json!({"records_per_second": 10});
+    let (server, access) = server(&tenants, None).await;
+    let mut service = of(&server, "service").await;
+    for topic in [ACME, BETA] {
+        service.call(9, &metadata(topic)).await;
+    }
+    let values = vec!["x"; 40];
+    let of_acme = produce(ACME, 0, 1, batch(&values));
+    let of_beta = produce(BETA, 0, 1, batch(&values));
+    assert_eq!(stored(&mut service, &of_acme).await, 0);
+    let mut both = of_acme.clone();
+    both.topic_data.extend(of_beta.topic_data.clone());
+    let asked = Instant::now();
+    let told = service.call(9, &both).await;
+    let parts = told
+        .responses
+        .iter()
+        .map(|topic| &topic.partition_responses[0]);
+    let codes: Vec<i16> = parts.clone().map(|part| part.error_code).collect();
+    assert_eq!((codes, told.throttle_time_ms), (vec![89, 0], 0));
+    let reason = parts.clone().next().unwrap().error_message.clone().unwrap();
+    assert!(reason.contains("send again in"), "{reason}");
+    assert_eq!(stored(&mut service, &of_beta).await, 0);
+    assert!(
+        asked.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        asked.elapsed()
+    );
+    // A quota that is raised holds at once.
+    set(
+        &access,
+        "acme",
+        json!({"quotas": {"records_per_second": 1_000_000}}),
+    );
+    assert_eq!(stored(&mut service, &of_acme).await, 0);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_tenant_that_is_full_is_told_so() {
+    let mut tenants = two();
+    tenants[0].1["quotas"] = json!({"stored_bytes": 1_000, "in_flight": 1});
+    let (server, access) = server(&tenants, None).await;
+    let (mut ann, mut amy) = (of(&server, "ann").await, of(&server, "amy").await);
+    ann.call(9, &metadata(ACME)).await;
+    let request = produce(ACME, 0, -1, batch(&[&"x".repeat(600)]));
+    assert_eq!(stored(&mut ann, &request).await, 0);
+    assert_eq!(stored(&mut amy, &request).await, 0);
+    assert_eq!(stored(&mut ann, &request).await, 44);
+    access.tenants().of(&"acme".parse().unwrap()).note_stored(0);
+    assert_eq!(stored(&mut amy, &request).await, 0);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_tenant_that_reads_too_fast_is_held_back() {
+    let mut tenants = two();
+    tenants[0].1["quotas"] = json!({"bytes_out_per_second": 100_000});
+    let (server, _) = server(&tenants, None).await;
+    let mut ann = of(&server, "ann").await;
+    ann.call(9, &metadata(ACME)).await;
+    let value = "x".repeat(60_000);
+    assert_eq!(
+        stored(&mut ann, &produce(ACME, 0, -1, batch(&[&value]))).await,
+        0
+    );
+    let asked = fetch(ACME, 0, 0, 1 << 20);
+    // A fifth of a second's worth, 20,000 bytes, may come at once.
+    let told = ann.call(11, &asked).await.throttle_time_ms;
+    assert!((380..=430).contains(&told), "{told}");
+    // Another connection of the tenant waits too.
+    let mut amy = of(&server, "amy").await;
+    let begun = Instant::now();
+    let told = amy.call(11, &asked).await.throttle_time_ms;
+    assert!(
+        begun.elapsed() > Duration::from_millis(200),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert!((500..=630).contains(&told), "{told}");
+    server.stop().await;
+}
+
+/// What a client is shown of a shared topic from `offset` on: the values, and where to go on.
+async fn seen(client: &mut Client, offset: i64) -> (Vec<String>, i64) {
+    let (code, records) = fetched(&client.call(11, &fetch(SHARED, offset, 0, 1 << 20)).await);
+    assert_eq!(code, 0);
+    let (mut values, mut next, mut rest) = (Vec::new(), offset, records);
+    while !rest.is_empty() {
+        let header = BatchHeader::check_stored(&rest).unwrap();
+        let batch = rest.split_to(header.bytes);
+        for record in BatchRecords::of(&batch).unwrap() {
+            let value = record.unwrap().value.unwrap();
+            values.push(String::from_utf8(value.to_vec()).unwrap());
+        }
+        next = header.last_offset() + 1;
+    }
+    (values, next)
+}
+
+#[tokio::test]
+async fn a_member_is_shown_its_own_tenants_records_of_a_shared_topic() {
+    let (server, access) = server(&two(), None).await;
+    for name in ["acme", "beta"] {
+        set(&access, name, json!({"collection": "ALL"}));
+        let wanted = Some("ALL".parse().unwrap());
+        access
+            .settle_tenant(&name.parse().unwrap(), wanted)
+            .unwrap();
+    }
+    let mut service = of(&server, "service").await;
+    service.call(9, &metadata(SHARED)).await;
+    let record = |(tenant, value): &(&str, &'static str)| Record {
+        headers: vec![(
+            "folio.tenantId".to_owned(),
+            Some(Bytes::from((*tenant).to_owned())),
+        )],
+        ..Record::of_value(*value)
+    };
+    for records in [
+        &[
+            ("beta", "b1"),
+            ("acme", "a1"),
+            ("beta", "b2"),
+            ("acme", "a2"),
+        ][..],
+        &[("acme", "a3")],
+        &[("beta", "b3"), ("beta", "b4")],
+    ] {
+        let records: Vec<Record> = records.iter().map(record).collect();
+        let batch = crate::batch::build(&records, UnixMillis(1), None).unwrap();
+        assert_eq!(
+            stored(&mut service, &produce(SHARED, 0, -1, batch)).await,
+            0
+        );
+    }
+    let mut ann = of(&server, "ann").await;
+    let owned = |values: &[&str]| values.iter().map(|v| (*v).to_owned()).collect::<Vec<_>>();
+    assert_eq!(seen(&mut ann, 0).await, (owned(&["a1", "a2", "a3"]), 7));
+    assert_eq!(seen(&mut ann, 5).await, (Vec::new(), 7));
+    let mut bob = of(&server, "bob").await;
+    assert_eq!(
+        seen(&mut bob, 0).await,
+        (owned(&["b1", "b2", "b3", "b4"]), 7)
+    );
+    let all = owned(&["b1", "a1", "b2", "a2", "a3", "b3", "b4"]);
+    assert_eq!(seen(&mut service, 0).await, (all, 7));
+    // Whoever leaves the collection is shown nothing more of it.
+    set(&access, "acme", json!({"collection": null}));
+    access
+        .settle_tenant(&"acme".parse().unwrap(), None)
+        .unwrap();
+    assert_eq!(fetched(&ann.call(11, &fetch(SHARED, 0, 0, 1)).await).0, 29);
+}
+
+const SHARED: &str = "folio.Default.ALL.ORDERS";
