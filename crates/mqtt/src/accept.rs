@@ -64,8 +64,11 @@ async fn come_in(
 ) {
     let packet_bytes_max = usize::try_from(core.config.packet_bytes_max.0).unwrap_or(usize::MAX);
     let patience = core.config.connect_timeout.0;
+    // A handshake takes 11 KB, which a link that is through has no use for: a task is as large as its
+    // largest wait.
+    let entering = Box::pin(door.enter(stream, peer, packet_bytes_max));
     let entered = tokio::select! {
-        entered = timeout(patience, door.enter(stream, peer, packet_bytes_max)) => entered,
+        entered = timeout(patience, entering) => entered,
         () = links.cancelled() => return,
     };
     let problem = match entered {

@@ -22,7 +22,7 @@ use crate::config::MqttConfig;
 use crate::deadlines::Deadlines;
 use crate::error::MqttError;
 use crate::gate::Gate;
-use crate::message::{Message, MessageSink, RetainedMessage};
+use crate::message::{Message, MessageSink, RetainedMessage, Settled};
 use crate::records::Recovered;
 use crate::retained::RetainedMessages;
 use crate::route::{Picks, Route, RouteCache, Subscriber, Target};
@@ -199,6 +199,15 @@ impl Core {
         };
         self.remove(&filter, Subscriber::Sink(id));
         slot.removed.cancel();
+    }
+
+    /// What sinks have taken and not yet brought where they promise to.
+    pub(crate) fn unsettled(&self) -> Vec<Settled> {
+        let sinks = self.sinks.lock();
+        sinks
+            .values()
+            .filter_map(|(_, slot)| slot.settled())
+            .collect()
     }
 
     // Subscriptions.

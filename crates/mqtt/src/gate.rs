@@ -58,6 +58,16 @@ pub trait Pass: Send + Sync + 'static {
         false
     }
 
+    /// Whether it may publish a message with this user property; asked for every message with
+    /// properties.
+    ///
+    /// # Errors
+    /// The reason code to acknowledge the message with; it goes to nobody.
+    fn may_say(&self, name: &str, value: &str) -> Result<(), ReasonCode> {
+        let _ = (name, value);
+        Ok(())
+    }
+
     /// Counts what the client has sent; how long it is to be held back, by not reading from it.
     fn charge(&self, now: UnixMillis, messages: u64, bytes: u64) -> Duration {
         let _ = (now, messages, bytes);

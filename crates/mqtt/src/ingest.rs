@@ -17,7 +17,7 @@ use crate::core::Core;
 use crate::error::MqttError;
 use crate::gate::Pass;
 use crate::link::LinkEnd;
-use crate::message::{Message, Qos};
+use crate::message::{Message, Qos, Settled};
 use crate::reason::ReasonCode;
 use crate::route::{Grant, Picks, Route, RouteCache};
 use crate::session::{Delivered, Session, Terms};
@@ -45,6 +45,15 @@ pub(crate) struct Batch<'a> {
     /// Kind, packet identifier and reason, in the order of the publishes.
     acks: Vec<(u8, u16, ReasonCode)>,
     received: UnixMillis,
+}
+
+/// What acknowledgements of a batch wait for.
+#[derive(Default)]
+struct Owed {
+    /// Whether anything was journaled.
+    journaled: bool,
+    /// Sinks that have taken it and not yet brought it where they promise to.
+    unsettled: Vec<Settled>,
 }
 
 /// A subscriber that did not take all, and the messages that it has to be offered still.
@@ -172,7 +181,15 @@ impl Ingest {
             self.retain(message).await?;
             journaled |= message.qos != Qos::AtMostOnce;
         }
-        journaled |= self.hand_on(&batch).await?;
+        let owed = self.hand_on(&batch).await?;
+        journaled |= owed.journaled;
+        // Before a QoS 2 identifier is known: what comes again after a crash must not be passed over.
+        for settled in owed.unsettled {
+            tokio::select! {
+                () = settled => {}
+                () = self.cancel.cancelled() => return Err(LinkEnd::CutOff),
+            }
+        }
         let is_new = |(kind, _, reason): &&(u8, u16, ReasonCode)| {
             *kind == PUBREC && *reason == ReasonCode::Success
         };
@@ -229,11 +246,12 @@ impl Ingest {
         }
     }
 
-    /// Returns whether anything was journaled that acknowledgements must wait for.
-    async fn hand_on(&mut self, batch: &Batch<'_>) -> Result<bool, LinkEnd> {
+    /// Returns what acknowledgements must wait for.
+    async fn hand_on(&mut self, batch: &Batch<'_>) -> Result<Owed, LinkEnd> {
         let messages = &batch.messages;
+        let mut owed = Owed::default();
         let Some(first) = messages.first() else {
-            return Ok(false);
+            return Ok(owed);
         };
         self.core
             .counters
@@ -246,12 +264,11 @@ impl Ingest {
         let mut stored: Vec<Option<Arc<Stored>>> = Vec::new();
         stored.resize(messages.len(), None);
         let mut waiting = Vec::new();
-        let mut journaled = false;
         let choose = |share: &Share, message: &Message<'_>| core.choose(share, message);
         let route = route_of(first.topic);
         if route.shares.is_empty() && messages.iter().all(|m| m.topic == first.topic) {
             let same = Spread::of_one(&route, messages);
-            journaled |= self.offer(same, batch, &mut stored, &mut waiting)?;
+            self.offer(same, batch, &mut stored, (&mut waiting, &mut owed))?;
         } else {
             let mut spread = Spread::default();
             let (mut last_topic, mut last) = (first.topic, route);
@@ -262,15 +279,16 @@ impl Ingest {
                 }
                 spread.add(&last, index as u32, message, &choose);
             }
-            journaled |= self.offer(spread, batch, &mut stored, &mut waiting)?;
+            self.offer(spread, batch, &mut stored, (&mut waiting, &mut owed))?;
         }
         if !waiting.is_empty() {
             self.core.counters.held.add(1);
             for subscriber in waiting {
-                journaled |= self.wait_for(subscriber, batch, &mut stored).await?;
+                self.wait_for(subscriber, batch, &mut stored, &mut owed)
+                    .await?;
             }
         }
-        Ok(journaled)
+        Ok(owed)
     }
 
     /// Offers every subscriber its part once; those who did not take all come into `waiting`.
@@ -279,8 +297,8 @@ impl Ingest {
         spread: Spread<'_, 'm>,
         batch: &Batch<'m>,
         stored: &mut [Option<Arc<Stored>>],
-        waiting: &mut Vec<Waiting<'m>>,
-    ) -> Result<bool, LinkEnd> {
+        (waiting, owed): (&mut Vec<Waiting<'m>>, &mut Owed),
+    ) -> Result<(), LinkEnd> {
         let mut to_sinks = 0;
         for (slot, own) in spread.sinks {
             let own: &[Message<'m>] = own.as_deref().unwrap_or(spread.all);
@@ -288,18 +306,19 @@ impl Ingest {
             to_sinks += own.len() as u64;
             if taken < own.len() {
                 waiting.push(Waiting::Sink(slot, own[taken..].to_vec()));
+            } else if !batch.acks.is_empty() {
+                owed.unsettled.extend(slot.settled());
             }
         }
         self.core.counters.messages_to_sinks.add(to_sinks);
-        let mut journaled = false;
         for (session, picks) in spread.sessions {
             let now = batch.received;
-            let rest = self.deliver(&session, picks, batch, stored, now, &mut journaled)?;
+            let rest = self.deliver(&session, picks, batch, stored, now, &mut owed.journaled)?;
             if let Some((picks, why)) = rest {
                 waiting.push(Waiting::Session(session, picks, why));
             }
         }
-        Ok(journaled)
+        Ok(())
     }
 
     /// Gives what the session did not take.
@@ -339,7 +358,8 @@ impl Ingest {
         subscriber: Waiting<'_>,
         batch: &Batch<'_>,
         stored: &mut [Option<Arc<Stored>>],
-    ) -> Result<bool, LinkEnd> {
+        owed: &mut Owed,
+    ) -> Result<(), LinkEnd> {
         match subscriber {
             Waiting::Sink(slot, mut rest) => {
                 while !rest.is_empty() {
@@ -355,10 +375,12 @@ impl Ingest {
                     let taken = slot.offer(&rest);
                     rest.drain(..taken);
                 }
-                Ok(false)
+                if !batch.acks.is_empty() {
+                    owed.unsettled.extend(slot.settled());
+                }
+                Ok(())
             }
             Waiting::Session(session, mut picks, mut why) => {
-                let mut journaled = false;
                 loop {
                     let told = session.room.notified();
                     tokio::pin!(told);
@@ -380,9 +402,10 @@ impl Ingest {
                         Why::Full => {}
                     }
                     let now = self.core.clock.now();
-                    let rest = self.deliver(&session, picks, batch, stored, now, &mut journaled)?;
+                    let journaled = &mut owed.journaled;
+                    let rest = self.deliver(&session, picks, batch, stored, now, journaled)?;
                     match rest {
-                        None => return Ok(journaled),
+                        None => return Ok(()),
                         Some((rest, reason)) => (picks, why) = (rest, reason),
                     }
                 }

@@ -53,7 +53,7 @@ mod wire;
 mod writer;
 
 pub use bridge::{BridgeConfig, BridgeError, BridgeStatus, BridgeTopic, Bridges, Direction, PATH};
-pub use codec::Properties;
+pub use codec::{Properties, PropertyBlock};
 pub use config::{MqttConfig, StoreDurability};
 pub use door::Door;
 pub use error::MqttError;
@@ -62,7 +62,7 @@ pub use gate::{
 };
 pub use gatekeeping::{Authorization, RatesConfig, SecurityConfig, WebSocketConfig};
 pub use guard::{Guard, GuardSettings, Refusal, Refused};
-pub use message::{Delivery, Message, MessageSink, Qos, RetainedMessage, Room};
+pub use message::{Delivery, Message, MessageSink, Qos, RetainedMessage, Room, Settled};
 pub use reason::ReasonCode;
 pub use scram::{PassOf, scram};
 pub use server::{Server, SubscriptionId};

@@ -19,6 +19,10 @@ pub const CLIENT_ID_BYTES_MAX: usize = 1_024;
 /// the second-level cache beside what the sinks touch.
 pub const READ_BYTES: usize = 64 * 1024;
 
+/// Bytes that a link takes before others have their turn, and sockets are looked at again: a flood on
+/// as many links as there are threads would else keep everybody else waiting for seconds.
+pub const LINK_TURN_BYTES: u64 = 64 * 1024;
+
 /// Bytes: a link's read buffer at rest, so that ten thousand idle links stay below 100 MB.
 pub const READ_BYTES_IDLE: usize = 2 * 1024;
 

@@ -17,7 +17,9 @@ use crate::core::{Core, Leave};
 use crate::error::MqttError;
 use crate::gate::Origin;
 use crate::ingest::Ingest;
-use crate::limits::{ACKNOWLEDGEMENT_BYTES_MAX, FAREWELL_MS_MAX, READ_BYTES, READ_BYTES_IDLE};
+use crate::limits::{
+    ACKNOWLEDGEMENT_BYTES_MAX, FAREWELL_MS_MAX, LINK_TURN_BYTES, READ_BYTES, READ_BYTES_IDLE,
+};
 use crate::opening::{Opening, open};
 use crate::packets::{Talk, process};
 use crate::reason::ReasonCode;
@@ -85,7 +87,7 @@ pub(crate) async fn serve_link(
     };
     let deadline = Instant::now() + core.config.connect_timeout.0;
     let opening = tokio::select! {
-        opened = timeout_at(deadline, open(&mut reader, &mut write, allowed)) => opened,
+        opened = timeout_at(deadline, Box::pin(open(&mut reader, &mut write, allowed))) => opened,
         () = links.cancelled() => return,
     };
     let opening = match opening {
@@ -258,6 +260,7 @@ impl Reader {
         let mut heard = Instant::now();
         let silence = sleep_until(heard + keep_alive.unwrap_or(FOR_EVER));
         tokio::pin!(silence);
+        let mut turn_bytes = 0;
         loop {
             let buffer = std::mem::take(&mut self.buffer);
             let before = buffer.len();
@@ -271,6 +274,11 @@ impl Reader {
                 Err(end) => return end,
             };
             let used = (before - self.buffer.len()) as u64;
+            turn_bytes += used;
+            if turn_bytes >= LINK_TURN_BYTES {
+                turn_bytes = 0;
+                tokio::task::yield_now().await;
+            }
             let hold = ingest
                 .pass()
                 .charge(self.core.clock.now(), talk.take_published(), used);

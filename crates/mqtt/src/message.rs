@@ -75,10 +75,22 @@ pub trait MessageSink: Send + Sync + 'static {
     fn room(&self) -> Room<'_> {
         Box::pin(std::future::ready(()))
     }
+
+    /// Resolves when all that was taken so far is where the sink promises to bring it; `None` when
+    /// it is there already.
+    ///
+    /// PUBACK and PUBREC of what was taken leave after that. A sink that has nothing to wait for
+    /// keeps the default.
+    fn settled(&self) -> Option<Settled> {
+        None
+    }
 }
 
 /// What [`MessageSink::room`] gives.
 pub type Room<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// What [`MessageSink::settled`] gives; it borrows nothing, so that the sink may go away meanwhile.
+pub type Settled = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How much of a batch a sink took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -127,7 +127,9 @@ impl Talk {
                 _ => Ok(Some(ReasonCode::PayloadFormatInvalid)),
             };
         }
-        Ok(ingest.may_publish(topic, publish).err())
+        let mut said = publish.properties.user();
+        let refused = said.find_map(|(name, value)| ingest.pass().may_say(name, value).err());
+        Ok(refused.or_else(|| ingest.may_publish(topic, publish).err()))
     }
 }
 

@@ -178,7 +178,8 @@ impl Server {
         self.core.retained_messages(filter, count)
     }
 
-    /// Waits until all that was published so far and has to be kept has the configured durability.
+    /// Waits until all that was published so far and has to be kept has the configured durability,
+    /// and is where sinks promise to bring it.
     ///
     /// # Errors
     /// [`MqttError::Journal`] when the journal does not work.
@@ -187,6 +188,9 @@ impl Server {
             doing: "write",
             source,
         };
+        for settled in self.core.unsettled() {
+            settled.await;
+        }
         loop {
             match self.core.store.mark() {
                 Ok(wait) => return wait.await.map_err(journal),
@@ -201,6 +205,20 @@ impl Server {
         let mut clients: Vec<_> = self.core.sessions().iter().map(|s| s.stats()).collect();
         clients.sort_by(|a, b| a.client_id.cmp(&b.client_id));
         clients
+    }
+
+    /// Ends a client's connection, which is told of an administrative action (0x98 in 5.0), and with
+    /// `forget` its session too, with what waits for it. Nothing keeps the client from coming again.
+    /// Says whether it was connected; none when there is no such session.
+    ///
+    /// # Errors
+    /// [`MqttError::Journal`] when the end of the session cannot be kept.
+    pub fn disconnect(&self, client_id: &str, forget: bool) -> Result<Option<bool>, MqttError> {
+        let journal = |source| MqttError::Journal {
+            doing: "write",
+            source,
+        };
+        self.core.send_away(client_id, forget).map_err(journal)
     }
 
     /// Condenses the journal now: puts all that lives again and gives back what lies before.

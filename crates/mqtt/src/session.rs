@@ -281,6 +281,16 @@ impl Session {
         Some(remains)
     }
 
+    /// Cuts off the link that the client has, if any; says whether there was one.
+    pub(crate) fn cut_off(&self, reason: ReasonCode) -> bool {
+        let state = self.state.lock();
+        let Some(link) = &state.link else {
+            return false;
+        };
+        link.cut_off(reason);
+        true
+    }
+
     /// Ends the session for good, with whatever link it has; gives its will, which is then due.
     pub(crate) fn end(
         &self,

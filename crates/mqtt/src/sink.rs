@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::limits::{BACKLOG_BATCH, BACKLOG_BYTES_MAX, BACKLOG_MESSAGES_MAX};
-use crate::message::{Delivery, Message, MessageSink};
+use crate::message::{Delivery, Message, MessageSink, Settled};
 use crate::stored::Stored;
 
 /// One in-process subscription.
@@ -60,6 +60,18 @@ impl SinkSlot {
             // A sink that claims more than it was given has taken all.
             Delivery::HoldBack { taken } => taken.min(batch.len()),
         }
+    }
+
+    /// What acknowledgements of what the sink took have to wait for; it ends with the subscription.
+    pub(crate) fn settled(&self) -> Option<Settled> {
+        let settled = self.sink.settled()?;
+        let removed = self.removed.clone();
+        Some(Box::pin(async move {
+            tokio::select! {
+                () = settled => {}
+                () = removed.cancelled() => {}
+            }
+        }))
     }
 
     /// Waits until the sink has room or is removed.

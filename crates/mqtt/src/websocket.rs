@@ -179,7 +179,7 @@ fn io_error(error: Error) -> io::Error {
 const PROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use futures_util::{SinkExt, StreamExt};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio_tungstenite::client_async;
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_speaks_mqtt_and_a_page_is_of_this_server_or_named() {
+    pub(crate) fn a_client_speaks_mqtt_and_a_page_is_of_this_server_or_named() {
         let named = ["https://ui.example".to_owned()];
         let every = ["*".to_owned()];
         let none: &[String] = &[];
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_go_both_ways_whatever_the_frames() {
+    pub(crate) async fn bytes_go_both_ways_whatever_the_frames() {
         let (mut server, mut client) = pair().await;
         client.send(Message::binary(b"ab".to_vec())).await.unwrap();
         client.send(Message::Ping(Bytes::new())).await.unwrap();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_text_frame_and_an_endless_one_end_the_link() {
+    pub(crate) async fn a_text_frame_and_an_endless_one_end_the_link() {
         let (mut server, mut client) = pair().await;
         client.send(Message::text("hello")).await.unwrap();
         let error = server.read(&mut [0; 8]).await.unwrap_err();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_speaks_no_mqtt_is_told_by_http() {
+    pub(crate) async fn who_speaks_no_mqtt_is_told_by_http() {
         let (near, far) = tokio::io::duplex(1 << 16);
         let request = "ws://here/".into_client_request().unwrap();
         let (server, client) = tokio::join!(

@@ -30,16 +30,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::Clock;
-use journal::{Durability, JournalError, RealDisk};
+use bytes::Bytes;
+use journal::{Durability, DurableWait, JournalError, RealDisk};
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::bridge::queue::{Bounds, Queue};
-use crate::bridge::sink::Outlet;
+use crate::bridge::queue::{Bounds, Offered, Parcel, Queue};
+use crate::bridge::sink::{ASK_AGAIN, Outlet};
 use crate::config::{MqttConfig, StoreDurability};
 use crate::limits::BRIDGES_MAX;
+use crate::message::{Message, Qos};
 use crate::server::{Server, SubscriptionId};
 use crate::topic::TopicFilter;
 
@@ -61,8 +63,13 @@ pub enum BridgeError {
     #[error("there is a bridge '{0}' already: remove it first")]
     Exists(String),
     /// There is none of this name.
-    #[error("there is no bridge '{0}'")]
+    #[error("there is no bridge '{0}': thalweg mqtt bridges list names them")]
     Unknown(String),
+    /// As much waits for the other server as may; wait for [`Bridges::room`] and send again.
+    #[error(
+        "as much waits for bridge '{0}' as may: raise its queue_messages_max, or see why it is behind"
+    )]
+    Busy(String),
     /// It stands in the configuration.
     #[error("bridge '{0}' stands in the configuration (mqtt.bridges): remove it there")]
     Configured(String),
@@ -204,10 +211,74 @@ impl Bridges {
         Ok(bridges)
     }
 
+    /// This installation's name in the paths of messages ([`PATH`]).
+    pub fn installation(&self) -> &str {
+        &self.id
+    }
+
     /// Every bridge, in the order of names.
     pub fn list(&self) -> Vec<BridgeStatus> {
         let running = self.running.lock();
         running.values().map(Running::status).collect()
+    }
+
+    /// Puts a message for the other server behind what waits for it, under the topic that it is to
+    /// have there; its path begins here. The wait is for its durability.
+    ///
+    /// # Errors
+    /// [`BridgeError::Unknown`]; [`BridgeError::Busy`], nothing was taken then; `Journal` when the
+    /// bridge's journal does not work.
+    pub fn send(
+        &self,
+        bridge: &str,
+        message: &Message<'_>,
+    ) -> Result<Option<DurableWait>, BridgeError> {
+        let bridge = self.bridge(bridge)?;
+        let name = || bridge.config.name.clone();
+        if !bridge.queue.has_room() {
+            return Err(BridgeError::Busy(name()));
+        }
+        let parcel = Parcel {
+            qos: message.qos.min(Qos::AtLeastOnce),
+            retain: message.retain_asked,
+            expires: message.expires,
+            topic: message.topic.to_owned(),
+            properties: Bytes::copy_from_slice(message.properties.bytes()),
+            payload: Bytes::copy_from_slice(message.payload),
+        };
+        match bridge.queue.offer(self.clock.now(), &parcel) {
+            Ok(Offered::Taken(wait)) => Ok(wait),
+            Ok(Offered::Full) => Err(BridgeError::Busy(name())),
+            Err(source) => Err(BridgeError::Journal {
+                name: name(),
+                source,
+            }),
+        }
+    }
+
+    /// Resolves when sending by a bridge that was busy is worth another try, or when it is gone.
+    pub async fn room(&self, bridge: &str) {
+        let Ok(bridge) = self.bridge(bridge) else {
+            return;
+        };
+        let told = bridge.queue.room.notified();
+        tokio::pin!(told);
+        told.as_mut().enable();
+        if !bridge.queue.has_room() {
+            // It may be removed meanwhile, which tells nobody.
+            let _ = tokio::time::timeout(ASK_AGAIN, told).await;
+        }
+    }
+
+    /// Whether there is a bridge of this name.
+    pub fn has(&self, bridge: &str) -> bool {
+        self.running.lock().contains_key(bridge)
+    }
+
+    fn bridge(&self, name: &str) -> Result<Arc<Bridge>, BridgeError> {
+        let running = self.running.lock();
+        let found = running.get(name).map(|running| running.bridge.clone());
+        found.ok_or_else(|| BridgeError::Unknown(name.chars().take(80).collect()))
     }
 
     /// Adds a bridge and keeps it.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rumqttc::v5::mqttbytes::v5::PublishProperties;
 
 use crate::bridge::PATH;
-use crate::codec::Properties;
+use crate::codec::{Properties, PropertyBlock};
 use crate::limits::BRIDGE_HOPS_MAX;
 
 /// What a message's path says about going out by a bridge.
@@ -71,27 +71,26 @@ pub(super) fn incoming(properties: &PublishProperties, id: &str, bridge: &str) -
     if path.split(',').any(is_here) || path.split(',').count() > BRIDGE_HOPS_MAX {
         return None;
     }
-    let mut out = Vec::new();
+    let mut block = PropertyBlock::default();
     if let Some(format) = properties.payload_format_indicator {
-        out.extend_from_slice(&[0x01, format & 1]);
+        block.payload_is_text(format & 1 != 0);
     }
     if let Some(expiry) = properties.message_expiry_interval {
-        out.push(0x02);
-        out.extend_from_slice(&expiry.to_be_bytes());
+        block.message_expiry_s(expiry);
     }
     if let Some(kind) = &properties.content_type {
-        put(&mut out, 0x03, &[kind.as_bytes()]);
+        block.content_type(kind);
     }
     if let Some(topic) = &properties.response_topic {
-        put(&mut out, 0x08, &[topic.as_bytes()]);
+        block.response_topic(topic);
     }
     if let Some(data) = &properties.correlation_data {
-        put(&mut out, 0x09, &[data]);
+        block.correlation_data(data);
     }
     for (name, value) in with_path(own, &path, &format!("{id}/{bridge}")) {
-        put(&mut out, 0x26, &[name.as_bytes(), value.as_bytes()]);
+        block.user(&name, &value);
     }
-    Some(out)
+    Some(block.into_bytes())
 }
 
 /// The user properties without the path, and the path.
@@ -114,16 +113,6 @@ fn with_path(mut own: Vec<(String, String)>, path: &str, step: &str) -> Vec<(Str
     };
     own.push((PATH.to_owned(), path));
     own
-}
-
-/// Writes an identifier and values with their lengths; they came with such lengths.
-fn put(out: &mut Vec<u8>, id: u8, values: &[&[u8]]) {
-    out.push(id);
-    for value in values {
-        let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
-        out.extend_from_slice(&length.to_be_bytes());
-        out.extend_from_slice(&value[..usize::from(length)]);
-    }
 }
 
 #[cfg(test)]

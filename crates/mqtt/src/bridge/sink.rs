@@ -108,4 +108,4 @@ impl MessageSink for Outlet {
 }
 
 /// How often a publisher that is held back asks whether its grace time is over.
-const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(250);
+pub(super) const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(250);

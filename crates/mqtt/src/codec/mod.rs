@@ -11,12 +11,14 @@
 //! differ by their properties and reason codes, so whatever is read or written after CONNECT is
 //! given the [`Version`].
 
+mod block;
 mod connect;
 mod decode;
 mod encode;
 mod properties;
 mod reader;
 
+pub use block::PropertyBlock;
 pub(crate) use decode::{Filters, decode, decode_publish, frame};
 pub(crate) use encode::{
     Connack, Outgoing, ack, auth, connack, disconnect, pingresp, publish, publish_bytes, suback,

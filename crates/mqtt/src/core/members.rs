@@ -181,6 +181,27 @@ impl Core {
         }
     }
 
+    /// Cuts a client off for an operator's sake, and ends its session if it is to be forgotten; says
+    /// whether it was connected, or none when there is no such session.
+    pub(crate) fn send_away(
+        self: &Arc<Self>,
+        client_id: &str,
+        is_forgotten: bool,
+    ) -> Result<Option<bool>, JournalError> {
+        let mut sessions = self.sessions.lock();
+        let Some(session) = sessions.get(client_id).cloned() else {
+            return Ok(None);
+        };
+        let was_connected = session.cut_off(ReasonCode::AdministrativeAction);
+        if !is_forgotten {
+            return Ok(Some(was_connected));
+        }
+        let will = self.end_locked(&mut sessions, &session, ReasonCode::AdministrativeAction)?;
+        drop(sessions);
+        self.publish_wills(will.into_iter().collect());
+        Ok(Some(was_connected))
+    }
+
     /// Ends a session for good; gives its will, which is then due.
     fn end_locked(
         &self,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use access::{Bound, Meters, Principal};
+use access::{Bound, Meters, Principal, Spent, TENANT_HEADERS, TenantRefusal};
 use base::UnixMillis;
 use parking_lot::Mutex;
 
@@ -140,6 +140,28 @@ impl Pass for ClientPass {
         is_known.then(|| self.principal.name())
     }
 
+    fn may_say(&self, name: &str, value: &str) -> Result<(), ReasonCode> {
+        let access = &self.shared.access;
+        if !access.has_tenants() || !TENANT_HEADERS.contains(&name) {
+            return Ok(());
+        }
+        let Some((account, _)) = access.account_of(&self.principal) else {
+            return Ok(());
+        };
+        if account.tenant().as_str() == value {
+            return Ok(());
+        }
+        account.refuse(TenantRefusal {
+            at_ms: self.shared.clock.now().0,
+            principal: self.principal.clone(),
+            host: self.host.clone(),
+            protocol: "mqtt",
+            claimed: value.chars().take(CLAIMED_CHARS_MAX).collect(),
+            what: "a message's user property names another tenant",
+        });
+        Err(ReasonCode::NotAuthorized)
+    }
+
     fn charge(&self, now: UnixMillis, messages: u64, bytes: u64) -> Duration {
         let settings = &self.shared.settings;
         let mut wait = Duration::ZERO;
@@ -157,10 +179,27 @@ impl Pass for ClientPass {
             }
         }
         wait.max(self.charge_quota(now, bytes))
+            .max(self.charge_tenant(now, messages, bytes))
     }
 }
 
 impl ClientPass {
+    /// What its tenant's quotas make the client wait.
+    fn charge_tenant(&self, now: UnixMillis, messages: u64, bytes: u64) -> Duration {
+        let access = &self.shared.access;
+        if !access.has_tenants() {
+            return Duration::ZERO;
+        }
+        let Some((account, quotas)) = access.account_of(&self.principal) else {
+            return Duration::ZERO;
+        };
+        let wait = account.charge(now, &quotas, Spent::sent(bytes, messages));
+        if !wait.is_zero() {
+            account.note_held();
+        }
+        wait
+    }
+
     /// What the user's quota makes the client wait.
     fn charge_quota(&self, now: UnixMillis, bytes: u64) -> Duration {
         let snapshot = self.shared.access.snapshot();
@@ -188,6 +227,9 @@ impl Drop for ClientPass {
         }
     }
 }
+
+/// A tenant's name fits, and enough of anything else to be recognized.
+const CLAIMED_CHARS_MAX: usize = 100;
 
 // A client's window is short beside that of users, whose clients share one.
 const _: () = assert!(CLIENT_RATE_WINDOW.as_millis() <= RATE_WINDOW.as_millis());

@@ -258,6 +258,40 @@ async fn the_clients_of_a_user_share_the_users_quota() {
 }
 
 #[tokio::test]
+async fn the_clients_of_a_tenant_share_its_quotas_and_speak_for_it_alone() {
+    let house = House::new();
+    let change = serde_json::json!({
+        "members": ["User:ann"], "quotas": {"records_per_second": 10, "bytes_in_per_second": 1_000},
+    });
+    let change = serde_json::from_value(change).unwrap();
+    let acme = "acme".parse().unwrap();
+    let settings = || GuardSettings {
+        logins: true,
+        ..GuardSettings::default()
+    };
+    let guard = house.guard(settings());
+    let enter = || enter(&guard, Some("ann"), Some("pencil"), None);
+    let (one, other) = (enter().await.unwrap(), enter().await.unwrap());
+    assert_eq!(one.may_say("folio.tenantId", "beta"), Ok(()));
+    house.access.set_tenant(&acme, &change).unwrap();
+    let now = UnixMillis(1_000_000);
+    // A fifth of a second's worth is free: two messages, or 200 bytes.
+    assert_eq!(one.charge(now, 2, 100), Duration::ZERO);
+    assert_eq!(other.charge(now, 0, 1_100), Duration::from_secs(1));
+    assert_eq!(other.charge(now, 20, 0), Duration::from_secs(2));
+    for (name, value, expected) in [
+        ("folio.tenantId", "acme", Ok(())),
+        ("folio.tenantId", "beta", Err(ReasonCode::NotAuthorized)),
+        ("thalweg.tenant", "", Err(ReasonCode::NotAuthorized)),
+        ("colour", "beta", Ok(())),
+    ] {
+        assert_eq!(one.may_say(name, value), expected, "{name}: {value}");
+    }
+    let kept = house.access.tenants().of(&acme).refusals();
+    assert_eq!((kept.len(), kept[0].protocol), (2, "mqtt"));
+}
+
+#[tokio::test]
 async fn an_address_connects_so_often() {
     let house = House::new();
     let entity = QuotaEntity {

@@ -191,7 +191,7 @@ async fn handshakes_that_fail_or_take_too_long_end_and_are_counted() {
 }
 
 #[tokio::test]
-async fn a_client_talks_over_websocket_in_frames_of_any_size() {
+pub(super) async fn a_client_talks_over_websocket_in_frames_of_any_size() {
     let data = Arc::new(tempfile::tempdir().unwrap());
     let config = MqttConfig::default();
     let server = Server::open(data.path(), config, Arc::new(SystemClock)).unwrap();

@@ -10,7 +10,9 @@ pub(super) mod shared;
 pub(super) mod subscribe;
 pub(super) mod travel;
 pub(super) mod wills;
+pub(super) mod words;
 
+use super::Running;
 use super::client::{Client, packet};
 use crate::codec::Properties;
 
@@ -214,6 +216,20 @@ impl Client {
     pub(super) async fn ack(&mut self, kind: u8, id: u16) {
         let [high, low] = id.to_be_bytes();
         self.send(&[kind, 2, high, low]).await;
+    }
+}
+
+/// Each of these packets must end its link, for that reason.
+pub(super) async fn each_ends_its_link<const N: usize>(
+    running: &Running,
+    cases: [(&str, Vec<u8>, u8); N],
+) {
+    for (why, bytes, reason) in cases {
+        let mut client = Connect::new("c").go(running.port).await;
+        client.send(&bytes).await;
+        let (first, body) = client.packet().await;
+        assert_eq!((first, body[0]), (0xe0, reason), "{why}");
+        client.expect_end().await;
     }
 }
 

@@ -3,11 +3,11 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use super::Running;
 use super::client::{connect, publish};
+use super::{Running, until};
 use crate::config::MqttConfig;
 use crate::message::{Delivery, Message, MessageSink};
 
@@ -119,4 +119,40 @@ fn process_cpu_ms() -> u64 {
         .collect();
     let ticks = |index: usize| fields[index].parse::<u64>().unwrap();
     (ticks(11) + ticks(12)) * 10
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn links_that_flood_leave_others_their_turn() {
+    let running = Running::start(MqttConfig::default()).await;
+    let (port, stop) = (running.port, Arc::new(AtomicBool::new(false)));
+    let packets = publish("t", &[7; 100], 0, false, 0).repeat(1_000);
+    let floods: Vec<_> = (0..4)
+        .map(|n| {
+            let (stop, packets) = (stop.clone(), packets.clone());
+            std::thread::spawn(move || {
+                let mut link = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                let hello = connect(&format!("flood{n}"), true, 0, None);
+                link.write_all(&hello).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    link.write_all(&packets).unwrap();
+                }
+            })
+        })
+        .collect();
+    until("they flood", || {
+        running.server.stats().messages_received_total > 100_000
+    })
+    .await;
+    for _ in 0..3 {
+        let began = Instant::now();
+        let mut client = running.client("other").await;
+        client.expect_nothing().await;
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(3), "{took:?}");
+    }
+    stop.store(true, Ordering::Relaxed);
+    tokio::task::spawn_blocking(move || floods.into_iter().for_each(|f| f.join().unwrap()))
+        .await
+        .unwrap();
+    running.stop().await;
 }

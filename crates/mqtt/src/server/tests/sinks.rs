@@ -11,7 +11,7 @@ use super::client::{Client, publish};
 use super::{Running, until};
 use crate::config::MqttConfig;
 use crate::error::MqttError;
-use crate::message::{Delivery, Message, MessageSink, Qos, Room};
+use crate::message::{Delivery, Message, MessageSink, Qos, Room, Settled};
 use crate::server::Server;
 use crate::topic::TopicName;
 
@@ -139,6 +139,58 @@ async fn a_sink_that_holds_back_gets_the_rest_once_and_only_then_come_the_acks()
     }
     assert_eq!(bounded.payloads(), numbers(1..=10));
     assert!(running.server.stats().held_total >= 1);
+    running.stop().await;
+}
+
+/// Takes everything, and brings it to where it belongs when it is told to.
+#[derive(Default)]
+struct Bringing {
+    taken: AtomicUsize,
+    brought: tokio::sync::watch::Sender<usize>,
+}
+
+impl MessageSink for Bringing {
+    fn deliver(&self, batch: &[Message<'_>]) -> Delivery {
+        self.taken.fetch_add(batch.len(), Ordering::SeqCst);
+        Delivery::Taken
+    }
+
+    fn settled(&self) -> Option<Settled> {
+        let taken = self.taken.load(Ordering::SeqCst);
+        let mut brought = self.brought.subscribe();
+        Some(Box::pin(async move {
+            let _ = brought.wait_for(|brought| *brought >= taken).await;
+        }))
+    }
+}
+
+#[tokio::test]
+async fn acknowledgements_wait_until_a_sink_has_brought_messages_to_their_place() {
+    let running = Running::start(MqttConfig::default()).await;
+    let sink = Arc::new(Bringing::default());
+    let id = running.server.subscribe("#".parse().unwrap(), sink.clone());
+    let mut client = running.client("p").await;
+    for (qos, ack) in [(1, 0x40), (2, 0x50)] {
+        let before = sink.taken.load(Ordering::SeqCst);
+        client.send(&publish("a", b"x", qos, false, 7)).await;
+        until("it is taken", || sink.taken.load(Ordering::SeqCst) > before).await;
+        let mut one = [0];
+        let early = tokio::time::timeout(Duration::from_millis(100), client.stream.peek(&mut one));
+        assert!(early.await.is_err(), "acknowledged too early: {qos}");
+        let stored = tokio::time::timeout(Duration::from_millis(20), running.server.all_stored());
+        assert!(stored.await.is_err(), "told as stored too early");
+        sink.brought.send_replace(before + 1);
+        assert_eq!(client.packet().await, (ack, vec![0, 7]));
+        running.server.all_stored().await.unwrap();
+    }
+    // A QoS 0 message waits for nothing: the next packet is read.
+    client.send(&publish("a", b"x", 0, false, 0)).await;
+    client.expect_nothing().await;
+    // A sink that goes away lets go.
+    client.send(&publish("a", b"x", 1, false, 8)).await;
+    until("it is taken", || sink.taken.load(Ordering::SeqCst) == 4).await;
+    running.server.unsubscribe(id);
+    assert_eq!(client.packet().await, (0x40, vec![0, 8]));
     running.stop().await;
 }
 

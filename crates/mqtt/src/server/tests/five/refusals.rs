@@ -2,7 +2,7 @@
 
 use super::super::Running;
 use super::super::client::{Client, packet};
-use super::{Connect, disconnect, four, named, one, publish, two};
+use super::{Connect, disconnect, each_ends_its_link, four, named, one, publish, two};
 use crate::config::MqttConfig;
 
 #[tokio::test]
@@ -15,98 +15,96 @@ pub(in crate::server) async fn packets_that_are_wrong_end_the_link_with_their_re
         bytes
     };
     let twice = [one(1, 0), one(1, 0)].concat();
-    for (why, bytes, reason) in [
-        ("QoS 3", publish(0x36, "t", 1, &[], ""), 0x81),
-        ("DUP with QoS 0", publish(0x38, "t", 0, &[], ""), 0x81),
-        ("packet identifier 0", publish(0x32, "t", 0, &[], ""), 0x81),
-        (
-            "wildcard in a topic",
-            publish(0x30, "t/#", 0, &[], ""),
-            0x90,
-        ),
-        ("topic with U+0000", publish(0x30, "\0", 0, &[], ""), 0x90),
-        (
-            "neither topic nor alias",
-            publish(0x30, "", 0, &[], ""),
-            0x82,
-        ),
-        ("topic not UTF-8", packet(0x30, b"\0\x01\xff\0"), 0x81),
-        (
-            "surrogate in a topic",
-            packet(0x30, b"\0\x03\xed\xa0\x80\0"),
-            0x81,
-        ),
-        (
-            "subscription identifier",
-            publish(0x30, "t", 0, &[11, 1], ""),
-            0x82,
-        ),
-        (
-            "payload format 2",
-            publish(0x30, "t", 0, &one(1, 2), ""),
-            0x82,
-        ),
-        ("a property twice", publish(0x30, "t", 0, &twice, ""), 0x82),
-        (
-            "response to a wildcard",
-            publish(0x30, "t", 0, &named(8, "a/+"), ""),
-            0x82,
-        ),
-        (
-            "response not UTF-8",
-            publish(0x30, "t", 0, &not_text(named(8, "a")), ""),
-            0x81,
-        ),
-        (
-            "content not UTF-8",
-            publish(0x30, "t", 0, &not_text(named(3, "a")), ""),
-            0x81,
-        ),
-        (
-            "a property of CONNECT",
-            publish(0x30, "t", 0, &four(17, 1), ""),
-            0x82,
-        ),
-        (
-            "a property cut off",
-            publish(0x30, "t", 0, &cut(&two(35, 1)), ""),
-            0x81,
-        ),
-        (
-            "properties past the end",
-            packet(0x30, b"\0\x01t\x05"),
-            0x81,
-        ),
-        (
-            "a long form of a short length",
-            packet(0x30, b"\0\x01t\x80\0"),
-            0x81,
-        ),
-        ("flags of PUBACK", vec![0x41, 2, 0, 1], 0x81),
-        ("flags of PUBREL", vec![0x60, 2, 0, 1], 0x81),
-        ("no such reason of PUBACK", vec![0x40, 3, 0, 1, 1], 0x82),
-        ("no such reason of PUBREL", vec![0x62, 3, 0, 1, 0x80], 0x82),
-        ("flags of PINGREQ", vec![0xc1, 0], 0x81),
-        ("flags of DISCONNECT", vec![0xe1, 0], 0x81),
-        ("no such reason of DISCONNECT", disconnect(1, &[]), 0x82),
-        ("a reason that servers give", disconnect(0x8e, &[]), 0x82),
-        ("flags of AUTH", vec![0xf1, 0], 0x81),
-        ("success from a client", vec![0xf0, 0], 0x82),
-        ("a CONNACK", vec![0x20, 3, 0, 0, 0], 0x82),
-        ("a SUBACK", vec![0x90, 4, 0, 1, 0, 0], 0x82),
-        ("type 0", vec![0, 0], 0x82),
-        (
-            "a length of five bytes",
-            vec![0x30, 0x80, 0x80, 0x80, 0x80, 1],
-            0x81,
-        ),
-    ] {
-        let mut client = Connect::new("c").go(running.port).await;
-        client.send(&bytes).await;
-        let (first, body) = client.packet().await;
-        assert_eq!((first, body[0]), (0xe0, reason), "{why}");
-        client.expect_end().await;
-    }
+    each_ends_its_link(
+        &running,
+        [
+            ("QoS 3", publish(0x36, "t", 1, &[], ""), 0x81),
+            ("DUP with QoS 0", publish(0x38, "t", 0, &[], ""), 0x81),
+            ("packet identifier 0", publish(0x32, "t", 0, &[], ""), 0x81),
+            (
+                "wildcard in a topic",
+                publish(0x30, "t/#", 0, &[], ""),
+                0x90,
+            ),
+            ("topic with U+0000", publish(0x30, "\0", 0, &[], ""), 0x90),
+            (
+                "neither topic nor alias",
+                publish(0x30, "", 0, &[], ""),
+                0x82,
+            ),
+            ("topic not UTF-8", packet(0x30, b"\0\x01\xff\0"), 0x81),
+            (
+                "surrogate in a topic",
+                packet(0x30, b"\0\x03\xed\xa0\x80\0"),
+                0x81,
+            ),
+            (
+                "subscription identifier",
+                publish(0x30, "t", 0, &[11, 1], ""),
+                0x82,
+            ),
+            (
+                "payload format 2",
+                publish(0x30, "t", 0, &one(1, 2), ""),
+                0x82,
+            ),
+            ("a property twice", publish(0x30, "t", 0, &twice, ""), 0x82),
+            (
+                "response to a wildcard",
+                publish(0x30, "t", 0, &named(8, "a/+"), ""),
+                0x82,
+            ),
+            (
+                "response not UTF-8",
+                publish(0x30, "t", 0, &not_text(named(8, "a")), ""),
+                0x81,
+            ),
+            (
+                "content not UTF-8",
+                publish(0x30, "t", 0, &not_text(named(3, "a")), ""),
+                0x81,
+            ),
+            (
+                "a property of CONNECT",
+                publish(0x30, "t", 0, &four(17, 1), ""),
+                0x82,
+            ),
+            (
+                "a property cut off",
+                publish(0x30, "t", 0, &cut(&two(35, 1)), ""),
+                0x81,
+            ),
+            (
+                "properties past the end",
+                packet(0x30, b"\0\x01t\x05"),
+                0x81,
+            ),
+            (
+                "a long form of a short length",
+                packet(0x30, b"\0\x01t\x80\0"),
+                0x81,
+            ),
+            ("flags of PUBACK", vec![0x41, 2, 0, 1], 0x81),
+            ("flags of PUBREL", vec![0x60, 2, 0, 1], 0x81),
+            ("no such reason of PUBACK", vec![0x40, 3, 0, 1, 1], 0x82),
+            ("no such reason of PUBREL", vec![0x62, 3, 0, 1, 0x80], 0x82),
+            ("flags of PINGREQ", vec![0xc1, 0], 0x81),
+            ("flags of DISCONNECT", vec![0xe1, 0], 0x81),
+            ("no such reason of DISCONNECT", disconnect(1, &[]), 0x82),
+            ("a reason that servers give", disconnect(0x8e, &[]), 0x82),
+            ("flags of AUTH", vec![0xf1, 0], 0x81),
+            ("success from a client", vec![0xf0, 0], 0x82),
+            ("a CONNACK", vec![0x20, 3, 0, 0, 0], 0x82),
+            ("a SUBACK", vec![0x90, 4, 0, 1, 0, 0], 0x82),
+            ("type 0", vec![0, 0], 0x82),
+            (
+                "a length of five bytes",
+                vec![0x30, 0x80, 0x80, 0x80, 0x80, 1],
+                0x81,
+            ),
+        ],
+    )
+    .await;
     running.stop().await;
 }
 

@@ -121,6 +121,34 @@ pub(in crate::server) async fn a_client_that_comes_again_takes_its_session_over(
 }
 
 #[tokio::test]
+pub(in crate::server) async fn an_operator_sends_a_client_away() {
+    let running = Running::start(MqttConfig::default()).await;
+    assert_eq!(running.server.disconnect("c", false).unwrap(), None);
+    let mut watcher = Connect::new("w").go(running.port).await;
+    watcher.subscribe5(&[], &[("gone", 0)]).await;
+    let connect = Connect::kept("c", 60).will("gone", 0, Vec::new());
+    let mut client = connect.go(running.port).await;
+    client.subscribe5(&[], &[("t", 1)]).await;
+    assert_eq!(running.server.disconnect("c", false).unwrap(), Some(true));
+    client.told_to_go(0x98).await;
+    // It did not say goodbye, so its will is published; its session is kept.
+    assert_eq!(watcher.got().await.topic, "gone");
+    until("it is away", || {
+        running.server.stats().clients_connected == 1
+    })
+    .await;
+    assert_eq!(running.server.disconnect("c", false).unwrap(), Some(false));
+    let (mut client, connack) = Connect::kept("c", 60).told(running.port).await;
+    assert!(connack.present);
+    assert_eq!(running.server.disconnect("c", true).unwrap(), Some(true));
+    client.told_to_go(0x98).await;
+    let running = running.restart(MqttConfig::default()).await;
+    let (_, connack) = Connect::kept("c", 60).told(running.port).await;
+    assert!(!connack.present);
+    running.stop().await;
+}
+
+#[tokio::test]
 pub(in crate::server) async fn the_server_says_that_it_stops() {
     let running = Running::start(MqttConfig::default()).await;
     let mut client = Connect::new("c").go(running.port).await;

@@ -2,7 +2,7 @@
 
 use super::super::Running;
 use super::super::client::packet;
-use super::{Connect, publish, subscribe, unsubscribe};
+use super::{Connect, each_ends_its_link, publish, subscribe, unsubscribe};
 use crate::config::MqttConfig;
 
 /// Options of a filter.
@@ -184,51 +184,49 @@ pub(in crate::server) async fn what_was_sent_is_delivered_also_after_an_unsubscr
 pub(in crate::server) async fn a_subscribe_that_is_wrong_ends_the_link() {
     let running = Running::start(MqttConfig::default()).await;
     let reserved_flags = packet(0x80, b"\0\x01\0\0\x01a\0");
-    for (why, bytes, reason) in [
-        ("no filter", subscribe(1, &[], &[]), 0x82),
-        ("identifier 0", subscribe(0, &[], &[("a", 0)]), 0x81),
-        ("QoS 3", subscribe(1, &[], &[("a", 3)]), 0x81),
-        ("reserved bits", subscribe(1, &[], &[("a", 0x40)]), 0x81),
-        ("retain handling 3", subscribe(1, &[], &[("a", 0x30)]), 0x81),
-        (
-            "subscription identifier 0",
-            subscribe(1, &[11, 0], &[("a", 0)]),
-            0x82,
-        ),
-        (
-            "no-local on a share",
-            subscribe(1, &[], &[("$share/g/a", NO_LOCAL)]),
-            0x82,
-        ),
-        ("reserved flags", reserved_flags, 0x81),
-        (
-            "filter not UTF-8",
-            packet(0x82, b"\0\x01\0\0\x01\xff\0"),
-            0x81,
-        ),
-        (
-            "filter with U+0000",
-            packet(0x82, b"\0\x01\0\0\x01\0\0"),
-            0x81,
-        ),
-        ("unsubscribe of nothing", unsubscribe(1, &[]), 0x82),
-        (
-            "unsubscribe with flags",
-            packet(0xa0, b"\0\x01\0\0\x01a"),
-            0x81,
-        ),
-        (
-            "unsubscribe not UTF-8",
-            packet(0xa2, b"\0\x01\0\0\x01\xff"),
-            0x81,
-        ),
-    ] {
-        let mut client = Connect::new("c").go(running.port).await;
-        client.send(&bytes).await;
-        let (first, body) = client.packet().await;
-        assert_eq!((first, body[0]), (0xe0, reason), "{why}");
-        client.expect_end().await;
-    }
+    each_ends_its_link(
+        &running,
+        [
+            ("no filter", subscribe(1, &[], &[]), 0x82),
+            ("identifier 0", subscribe(0, &[], &[("a", 0)]), 0x81),
+            ("QoS 3", subscribe(1, &[], &[("a", 3)]), 0x81),
+            ("reserved bits", subscribe(1, &[], &[("a", 0x40)]), 0x81),
+            ("retain handling 3", subscribe(1, &[], &[("a", 0x30)]), 0x81),
+            (
+                "subscription identifier 0",
+                subscribe(1, &[11, 0], &[("a", 0)]),
+                0x82,
+            ),
+            (
+                "no-local on a share",
+                subscribe(1, &[], &[("$share/g/a", NO_LOCAL)]),
+                0x82,
+            ),
+            ("reserved flags", reserved_flags, 0x81),
+            (
+                "filter not UTF-8",
+                packet(0x82, b"\0\x01\0\0\x01\xff\0"),
+                0x81,
+            ),
+            (
+                "filter with U+0000",
+                packet(0x82, b"\0\x01\0\0\x01\0\0"),
+                0x81,
+            ),
+            ("unsubscribe of nothing", unsubscribe(1, &[]), 0x82),
+            (
+                "unsubscribe with flags",
+                packet(0xa0, b"\0\x01\0\0\x01a"),
+                0x81,
+            ),
+            (
+                "unsubscribe not UTF-8",
+                packet(0xa2, b"\0\x01\0\0\x01\xff"),
+                0x81,
+            ),
+        ],
+    )
+    .await;
     running.stop().await;
 }
 
