@@ -116,8 +116,45 @@ impl Accumulator {
                 value: Some(value.reborrow()),
                 parameter: parameter(),
                 now: 0,
+                number: 0,
             }),
             _ => self.add(value),
+        }
+    }
+
+    /// Takes over what another of the same kind has, whose values came after this one's.
+    pub fn join(&mut self, later: &Accumulator) {
+        match (self, later) {
+            (Accumulator::Count(own), Accumulator::Count(later)) => *own += later,
+            (Accumulator::Sum(own), Accumulator::Sum(later))
+            | (Accumulator::Avg(own), Accumulator::Avg(later)) => own.join(later),
+            (
+                own @ (Accumulator::Min(_) | Accumulator::Max(_) | Accumulator::First(_)),
+                Accumulator::Min(later) | Accumulator::Max(later) | Accumulator::First(later),
+            ) => own.add(&later.as_value()),
+            (Accumulator::Last(own), Accumulator::Last(later)) if *later != OwnedValue::Null => {
+                own.assign(&later.as_value());
+            }
+            (
+                Accumulator::Stddev {
+                    count,
+                    mean,
+                    squares,
+                },
+                Accumulator::Stddev {
+                    count: more,
+                    mean: other,
+                    squares: their,
+                },
+            ) if *more > 0 => {
+                let (n, m) = (*count as f64, *more as f64);
+                let apart = other - *mean;
+                *mean += apart * m / (n + m);
+                *squares += their + apart * apart * n * m / (n + m);
+                *count += more;
+            }
+            // What keeps values is of no SQL aggregate, and only SQL has sessions.
+            _ => {}
         }
     }
 
@@ -211,6 +248,13 @@ impl Total {
             _ => return,
         }
         self.count += 1;
+    }
+
+    fn join(&mut self, later: &Total) {
+        self.count += later.count;
+        self.floats += later.floats;
+        self.int = self.int.saturating_add(later.int);
+        self.float += later.float;
     }
 
     /// Takes away a value that was added.

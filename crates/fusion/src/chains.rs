@@ -4,13 +4,18 @@
 //! Statements that write or read internal streams are chained. Whoever gives events to chained
 //! statements (a source, or the clock of one of them) holds the gate, so that one event has gone
 //! through a whole chain before the next begins. Chains have no loops, so each ends.
+//!
+//! Named windows and tables are kept here by their names. What one event changed in them is told
+//! to the statements that read them when all that read the event have had it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use base::UnixMillis;
 use parking_lot::{Mutex, MutexGuard, RwLock};
+use tokio::sync::Notify;
 
 use crate::expression::Event;
 use crate::feed::{letter, tell};
@@ -18,13 +23,25 @@ use crate::json::{FieldPath, Scanner};
 use crate::lane::{Lane, Target};
 use crate::limits::CHAINED_ROWS_MAX;
 use crate::plan::{Plan, Source};
+use crate::query::kept::{Change, Kept, KeptByName};
 use crate::value::Value;
 
 /// The internal streams of one engine.
 #[derive(Default)]
 pub struct Chains {
+    /// Tells held-back sources that a statement that reads a stream has room again.
+    pub room: Notify,
+    /// Whether such a statement was full when it was last looked at.
+    is_held: AtomicBool,
     gate: Mutex<()>,
     streams: RwLock<HashMap<String, Stream>>,
+    created: RwLock<HashMap<String, Created>>,
+}
+
+/// A named window or table and the statement that creates it.
+struct Created {
+    kept: Arc<Kept>,
+    lane: Arc<Lane>,
 }
 
 /// Who reads one stream.
@@ -45,6 +62,23 @@ impl Chains {
     /// Waits until nobody else gives events to chained statements.
     pub fn enter(&self) -> MutexGuard<'_, ()> {
         self.gate.lock()
+    }
+
+    /// Whether a statement that reads a stream is full: then no source gives events to a chain.
+    pub fn is_full(&self) -> bool {
+        if !self.is_held.load(Ordering::Relaxed) {
+            return false;
+        }
+        let streams = self.streams.read();
+        let mut readers = streams.values().flat_map(|stream| &stream.readers);
+        let is_full = readers.any(|(lane, _)| lane.state.lock().holds_back());
+        self.is_held.store(is_full, Ordering::Relaxed);
+        is_full
+    }
+
+    /// Says that a statement that reads a stream has room again, or reads it no more.
+    pub fn made_room(&self) {
+        self.room.notify_waiters();
     }
 
     /// Lets a statement read its streams.
@@ -75,52 +109,218 @@ impl Chains {
             }
             !stream.readers.is_empty()
         });
+        drop(streams);
+        self.made_room();
     }
 
-    /// Passes on what these statements have inserted, and what that makes others insert. The
-    /// caller holds the gate and no statement.
-    pub fn flow(&self, lanes: &[Arc<Lane>]) {
-        let mut passing = VecDeque::new();
-        for lane in lanes {
-            take(lane, &mut passing);
+    /// Makes the named window or table of a statement known, where it creates one.
+    pub fn create(&self, lane: &Arc<Lane>) {
+        let created = lane.state.lock().machine.created().cloned();
+        if let Some(kept) = created {
+            let lane = lane.clone();
+            let name = kept.name().to_owned();
+            self.created.write().insert(name, Created { kept, lane });
         }
-        if passing.is_empty() {
+    }
+
+    /// Forgets the named window or table of a statement.
+    pub fn forget(&self, lane: &Arc<Lane>) {
+        self.created
+            .write()
+            .retain(|_, created| !Arc::ptr_eq(&created.lane, lane));
+    }
+
+    /// The named windows and tables that there are.
+    pub fn kept(&self) -> KeptByName {
+        let created = self.created.read();
+        let of = |(name, created): (&String, &Created)| (name.clone(), created.kept.clone());
+        created.iter().map(of).collect()
+    }
+
+    /// Passes on what these statements have inserted and changed, and what that makes others
+    /// insert. The caller holds the gate and no statement.
+    pub fn flow(&self, lanes: &[Arc<Lane>]) {
+        let mut flow = Flow::default();
+        for lane in lanes {
+            flow.take(lane);
+        }
+        self.run(flow);
+    }
+
+    /// Tells of what changed in a named window or table. The caller holds the gate and no statement.
+    pub fn tell_of(&self, kept: &Arc<Kept>) {
+        self.run(Flow {
+            changed: vec![kept.clone()],
+            ..Flow::default()
+        });
+    }
+
+    fn run(&self, mut flow: Flow) {
+        if flow.passing.is_empty() && flow.changed.is_empty() {
             return;
         }
-        let streams = self.streams.read();
+        let (streams, created) = (self.streams.read(), self.created.read());
         let now = Instant::now();
-        while let Some(row) = passing.pop_front() {
+        loop {
+            while let Some(kept) = flow.changed.pop() {
+                let changes = kept.take_changes();
+                let Some(created) = created.get(kept.name()) else {
+                    continue;
+                };
+                let stream = streams.get(kept.name());
+                created.touch(now);
+                for change in changes {
+                    created.tell(&change, now);
+                    if let Some(stream) = stream {
+                        stream.tell(created, &change, now, &mut flow);
+                    }
+                }
+            }
+            if std::mem::take(&mut flow.is_held) {
+                self.is_held.store(true, Ordering::Relaxed);
+            }
+            let Some(row) = flow.passing.pop_front() else {
+                return;
+            };
             let Some(stream) = streams.get(&row.stream) else {
                 continue;
             };
-            let mut values: Vec<Value<'_>> = Vec::new();
-            let scanned = stream.scanner.scan(&row.text, &mut values);
-            let scanned = scanned.as_ref().map(|()| values.as_slice());
-            let event = Event {
-                topic: &row.stream,
-                payload: Some(&row.text),
-                key: None,
-                partition: 0,
-                offset: None,
-                timestamp: row.timestamp,
-            };
-            for (lane, number) in &stream.readers {
-                let mut guard = lane.state.lock();
-                let state = &mut *guard;
-                let before = state.machine.books();
-                let unused = state.machine.unused_events();
-                state.is_dirty = true;
-                let output = &mut state.output;
-                state
-                    .machine
-                    .on_source_event(*number, &event, scanned, output);
-                if state.machine.unused_events() != unused {
-                    letter(lane, state, &event, unused, now);
-                }
-                tell(lane, state, &before, now);
-                drop(guard);
-                take(lane, &mut passing);
+            let only = created.get(&row.stream).map(|created| &created.lane);
+            let wanted = |lane: &Arc<Lane>| only.is_none_or(|only| Arc::ptr_eq(only, lane));
+            stream.give(&row, &wanted, now, &mut flow);
+        }
+    }
+}
+
+/// What is on its way.
+#[derive(Default)]
+struct Flow {
+    passing: VecDeque<Passing>,
+    changed: Vec<Arc<Kept>>,
+    /// Whether a statement on the way was full.
+    is_held: bool,
+}
+
+impl Flow {
+    /// Takes what a statement has inserted and changed.
+    fn take(&mut self, lane: &Arc<Lane>) {
+        if let Some(kept) = &lane.changes
+            && kept.has_changes()
+            && !self.changed.iter().any(|known| Arc::ptr_eq(known, kept))
+        {
+            self.changed.push(kept.clone());
+        }
+        take(lane, &mut self.passing);
+    }
+}
+
+impl Created {
+    /// Sees to it that the change is in the statement's next checkpoint.
+    fn touch(&self, now: Instant) {
+        let mut guard = self.lane.state.lock();
+        let state = &mut *guard;
+        let before = state.machine.books();
+        state.is_dirty = true;
+        tell(&self.lane, state, &before, now);
+    }
+
+    /// Lets the statement that creates it tell of a change, to whoever looks.
+    fn tell(&self, change: &Change, now: Instant) {
+        let mut guard = self.lane.state.lock();
+        let state = &mut *guard;
+        let before = state.machine.books();
+        state.machine.tell_change(change, &mut state.output);
+        let output = std::mem::take(&mut state.output);
+        if let Some(tap) = self.lane.tap.get() {
+            tap.show(output.texts().map(bytes::Bytes::copy_from_slice));
+        }
+        let rows = output.rows.len() as u64;
+        state.machine.delivered(rows, output.events());
+        tell(&self.lane, state, &before, now);
+    }
+}
+
+impl Stream {
+    /// Gives a row to those of the readers that are wanted.
+    fn give(
+        &self,
+        row: &Passing,
+        wanted: &dyn Fn(&Arc<Lane>) -> bool,
+        now: Instant,
+        flow: &mut Flow,
+    ) {
+        let mut values: Vec<Value<'_>> = Vec::new();
+        let scanned = self.scanner.scan(&row.text, &mut values);
+        let scanned = scanned.as_ref().map(|()| values.as_slice());
+        let event = Event {
+            topic: &row.stream,
+            payload: Some(&row.text),
+            key: None,
+            partition: 0,
+            offset: None,
+            timestamp: row.timestamp,
+        };
+        for (lane, number) in &self.readers {
+            if !wanted(lane) {
+                continue;
             }
+            let mut guard = lane.state.lock();
+            let state = &mut *guard;
+            let before = state.machine.books();
+            let unused = state.machine.unused_events();
+            state.is_dirty = true;
+            let output = &mut state.output;
+            state
+                .machine
+                .on_source_event(*number, &event, scanned, output);
+            if state.machine.unused_events() != unused {
+                letter(lane, state, &event, unused, now);
+            }
+            flow.is_held |= state.output.is_full() && !state.shed();
+            tell(lane, state, &before, now);
+            drop(guard);
+            flow.take(lane);
+        }
+    }
+
+    /// Tells the readers of a named window of a change: as it is, or what is new as events.
+    fn tell(&self, created: &Created, change: &Change, now: Instant, flow: &mut Flow) {
+        let takes_changes = |lane: &Arc<Lane>, number: usize| {
+            let state = lane.state.lock();
+            state.machine.takes_changes(number)
+        };
+        for (lane, number) in &self.readers {
+            if Arc::ptr_eq(lane, &created.lane) || !takes_changes(lane, *number) {
+                continue;
+            }
+            let mut guard = lane.state.lock();
+            let state = &mut *guard;
+            let before = state.machine.books();
+            state.is_dirty = true;
+            state.machine.on_change(*number, change, &mut state.output);
+            flow.is_held |= state.output.is_full() && !state.shed();
+            tell(lane, state, &before, now);
+            drop(guard);
+            flow.take(lane);
+        }
+        let wanted = |lane: &Arc<Lane>| {
+            let number = self
+                .readers
+                .iter()
+                .find(|(known, _)| Arc::ptr_eq(known, lane));
+            let takes = number.is_some_and(|(_, number)| takes_changes(lane, *number));
+            !Arc::ptr_eq(lane, &created.lane) && !takes
+        };
+        if !self.readers.iter().any(|(lane, _)| wanted(lane)) {
+            return;
+        }
+        for row in &change.new {
+            let row = Passing {
+                stream: created.kept.name().to_owned(),
+                text: created.kept.text(row),
+                timestamp: UnixMillis(change.now),
+            };
+            self.give(&row, &wanted, now, flow);
         }
     }
 }
@@ -224,9 +424,9 @@ pub fn closes_loop(
     false
 }
 
-/// The streams that a plan reads.
+/// The streams whose rows make a plan do something.
 pub fn streams_of(plan: &Plan) -> Vec<String> {
-    let sources = plan.sources().into_iter();
+    let sources = plan.triggers().into_iter();
     sources
         .filter_map(|source| match source {
             Source::Stream(name) => Some(name.clone()),

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use base::HumanDuration;
+use base::{ByteSize, HumanDuration};
 use serde::{Deserialize, Serialize};
 
 use crate::deploy::{ControlConfig, NodeConfig};
 use crate::formats::EventTypes;
-use crate::limits::{GROUPS_MAX, LETTERS_PER_SECOND_MAX, STATEMENTS_MAX};
+use crate::limits::{
+    GROUPS_MAX, KEYED_STATE_BYTES, KEYED_STATE_BYTES_MAX, LETTERS_PER_SECOND_MAX, STATEMENTS,
+    STATEMENTS_MAX,
+};
 use crate::plan::Sink;
+use crate::rules::TopicRule;
 
 /// The statement engine's part of the configuration (`fusion.…`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,6 +24,8 @@ pub struct FusionConfig {
     pub close_delay: HumanDuration,
     /// Most open groups of one statement.
     pub groups_max: usize,
+    /// Most bytes of keyed state of one statement over windows.
+    pub state_bytes_max: ByteSize,
     /// Most statements.
     pub statements_max: usize,
     /// Where events go that a statement could not use.
@@ -30,6 +36,8 @@ pub struct FusionConfig {
     pub node: NodeConfig,
     /// Whose control messages count.
     pub control: ControlConfig,
+    /// MQTT topics that are topics of the event store too, without a statement.
+    pub rules: Vec<TopicRule>,
 }
 
 /// Dead letters (`fusion.errors.…`).
@@ -61,7 +69,9 @@ impl ErrorsConfig {
             return Ok(None);
         }
         match crate::sinks::target(&self.target) {
-            Ok(Sink::Http(_)) => Err("write mqtt:a/b or kafka:t".to_owned()),
+            Ok(Sink::Http(_) | Sink::Bridge(..) | Sink::Table(_)) => {
+                Err("write mqtt:a/b or kafka:t".to_owned())
+            }
             Ok(sink) => Ok(Some(sink)),
             Err(error) => Err(error.to_string()),
         }
@@ -74,11 +84,13 @@ impl Default for FusionConfig {
             checkpoint_interval: HumanDuration(Duration::from_secs(1)),
             close_delay: HumanDuration(Duration::from_millis(500)),
             groups_max: GROUPS_MAX,
-            statements_max: STATEMENTS_MAX,
+            state_bytes_max: ByteSize(KEYED_STATE_BYTES),
+            statements_max: STATEMENTS,
             errors: ErrorsConfig::default(),
             types: EventTypes::default(),
             node: NodeConfig::default(),
             control: ControlConfig::default(),
+            rules: Vec::new(),
         }
     }
 }
@@ -96,6 +108,10 @@ impl FusionConfig {
         if self.groups_max == 0 || self.groups_max > GROUPS_MAX {
             problems.push(format!("fusion.groups_max: 1 to {GROUPS_MAX}"));
         }
+        if self.state_bytes_max.0 == 0 || self.state_bytes_max.0 > KEYED_STATE_BYTES_MAX {
+            let most = ByteSize(KEYED_STATE_BYTES_MAX);
+            problems.push(format!("fusion.state_bytes_max: 1B to {most}"));
+        }
         if self.statements_max == 0 || self.statements_max > STATEMENTS_MAX {
             problems.push(format!("fusion.statements_max: 1 to {STATEMENTS_MAX}"));
         }
@@ -108,6 +124,11 @@ impl FusionConfig {
             ));
         }
         problems.extend(crate::deploy::problems(&self.node, &self.control));
+        for rule in &self.rules {
+            if let Err(error) = rule.check() {
+                problems.push(format!("fusion.rules: {error}"));
+            }
+        }
         let wrong = self.types.problems().into_iter();
         problems.extend(wrong.map(|why| format!("fusion.types: {why}")));
         problems

@@ -133,11 +133,24 @@ impl Feed {
             let notified = self.room.notified();
             let mut notified = std::pin::pin!(notified);
             notified.as_mut().enable();
+            let (chains, nobody) = (self.chains(), Notify::new());
+            let room = chains.as_ref().map_or(&nobody, |chains| &chains.room);
+            let mut chained = std::pin::pin!(room.notified());
+            chained.as_mut().enable();
             if !self.is_full() {
                 return;
             }
-            notified.await;
+            tokio::select! {
+                () = notified => {}
+                () = chained => {}
+            }
         }
+    }
+
+    /// The internal streams, where its statements write or read one.
+    fn chains(&self) -> Option<Arc<Chains>> {
+        let inner = self.inner.lock();
+        inner.chains.clone().filter(|_| inner.is_chained)
     }
 
     /// The generation of the statements, and the least offset that one of them wants next of each
@@ -208,7 +221,10 @@ impl Feed {
     fn is_full(&self) -> bool {
         let inner = self.inner.lock();
         let mut lanes = inner.lanes.iter();
-        inner.is_held || lanes.any(|lane| lane.state.lock().output.is_full())
+        let chains = inner.chains.as_ref().filter(|_| inner.is_chained);
+        inner.is_held
+            || lanes.any(|lane| lane.state.lock().holds_back())
+            || chains.is_some_and(|chains| chains.is_full())
     }
 }
 
@@ -276,6 +292,9 @@ impl Inner {
         let _gate = chains.enter();
         let mut done = 0;
         loop {
+            if chains.is_full() {
+                return done;
+            }
             match self.apply(events.by_ref().take(1)) {
                 0 => return done,
                 applied => done += applied,
@@ -298,7 +317,9 @@ impl Inner {
         let now = Instant::now();
         let mut done = 0;
         for event in events {
-            if states.iter().any(|state| state.output.is_full()) {
+            let is_full =
+                |state: &mut MutexGuard<'_, LaneState>| state.output.is_full() && !state.shed();
+            if states.iter_mut().any(is_full) {
                 break;
             }
             done += 1;

@@ -5,6 +5,7 @@
 //! | `GET /api/v1/statements` | 200 `{"statements": [statement, …]}` |
 //! | `POST /api/v1/statements` statement form | 201 statement |
 //! | `POST /api/v1/statements/explain` statement form | 200 what it would do |
+//! | `POST /api/v1/statements/query` `{"text"}` | 200 `{"rows": […]}` of named windows and tables |
 //! | `GET /api/v1/statements/{id or name}` | 200 statement |
 //! | `PUT /api/v1/statements/{id or name}` statement form, `"state"?` | 200 statement with `"state_kept"` |
 //! | `POST /api/v1/statements/{id or name}/pause` | 200 statement |
@@ -55,6 +56,7 @@ pub fn routes(fusion: Arc<Fusion>) -> Router {
         .route("/api/v1/statements", get(list).post(add))
         .route("/api/v1/statements/openapi.json", get(document))
         .route("/api/v1/statements/explain", post(explain))
+        .route("/api/v1/statements/query", post(query))
         .route(
             "/api/v1/statements/{id}",
             get(show).put(replace).delete(remove),
@@ -110,6 +112,24 @@ async fn explain(
     };
     match fusion.explain(new) {
         Ok(explained) => Json(explained).into_response(),
+        Err(error) => of_error(&error),
+    }
+}
+
+/// What runs once over named windows and tables.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Question {
+    text: String,
+}
+
+async fn query(State(fusion): State<Arc<Fusion>>, body: Result<Bytes, BytesRejection>) -> Response {
+    let question: Question = match read(body) {
+        Ok(question) => question,
+        Err(response) => return *response,
+    };
+    match fusion.query(&question.text) {
+        Ok(rows) => Json(json!({ "rows": rows })).into_response(),
         Err(error) => of_error(&error),
     }
 }
@@ -289,7 +309,8 @@ pub(crate) fn status_of(error: &FusionError) -> StatusCode {
     }
 }
 
-fn answer(status: StatusCode, message: &str) -> Response {
+/// An error as it is told.
+pub(crate) fn answer(status: StatusCode, message: &str) -> Response {
     let body = json!({ "error_code": status.as_u16(), "message": message });
     (status, Json(body)).into_response()
 }

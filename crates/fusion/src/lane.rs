@@ -1,9 +1,9 @@
 //! One running statement between its source and its sink: the machine, the rows that wait, and the
 //! positions up to which its source was read.
 //!
-//! A checkpoint is, all integers little-endian: the next offsets (u32 count, i64 each), producer
-//! id (i64, -1 for none), next sequence (u32), the machine (see [`Machine::encode`]), and the
-//! outbox: rows that may or may not have reached the sink (see [`Output::encode`]).
+//! What is written of it stands in [`checkpoint`].
+
+pub mod checkpoint;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -13,12 +13,13 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::codec::{Decoder, Encoder};
+use crate::lane::checkpoint::Noted;
 use crate::machine::Machine;
 use crate::meter::Meter;
 use crate::output::Output;
-use crate::plan::{Plan, Source, Stage};
-use crate::sinks::{Budget, Kind, Letter, Letters};
+use crate::plan::{Backpressure, Plan, Source, Stage};
+use crate::query::kept::Kept;
+use crate::sinks::{Budget, Kind, Letter, Letters, Table};
 use crate::statement::Definition;
 use crate::tap::Tap;
 
@@ -34,8 +35,17 @@ pub enum Target {
         /// The partition.
         partition: i32,
     },
+    /// A topic of another broker.
+    Bridge {
+        /// The bridge that leads there.
+        bridge: String,
+        /// The topic there.
+        topic: mqtt::TopicName,
+    },
     /// A URL.
     Http(String),
+    /// A table of a SQL database.
+    Table(Table),
     /// An internal stream.
     Stream(String),
 }
@@ -48,6 +58,8 @@ pub struct Lane {
     pub plan: Arc<Plan>,
     /// Where its rows go: each row to every one.
     pub targets: Vec<Target>,
+    /// The named window or table that it creates or changes.
+    pub changes: Option<Arc<Kept>>,
     /// Where events go that could not be used.
     pub letters: Option<Arc<Letters>>,
     /// Who looks at the rows.
@@ -90,6 +102,12 @@ pub struct LaneState {
     pub budget: Budget,
     /// How many of the rows that wait internal streams have already.
     pub routed: usize,
+    /// What happens when the sinks take nothing more.
+    pub overflow: Backpressure,
+    /// How many rows waited when the sinks took nothing more; those behind them are dropped.
+    pub kept: Option<usize>,
+    /// What the journal holds of it, where only changes are written.
+    pub noted: Option<Noted>,
 }
 
 /// What sequenced batches continue with.
@@ -101,21 +119,9 @@ pub struct Sequence {
     pub next: i32,
 }
 
-/// What a checkpoint holds beside the machine.
-pub struct Restored {
-    /// The statement's state.
-    pub machine: Machine,
-    /// The next offset of each partition.
-    pub positions: Vec<i64>,
-    /// What sequenced batches continue with.
-    pub sequence: Sequence,
-    /// Rows that may or may not have reached the sink.
-    pub outbox: Output,
-}
-
 impl Lane {
     /// Whether rows are kept before they are produced, so that they are stored once whatever
-    /// crashes: for rows into Kafka that come from a replayed source or from state.
+    /// crashes: for rows into Kafka and tables that come from a replayed source or from state.
     pub fn keeps_outbox(&self) -> bool {
         keeps_outbox(&self.plan, &self.targets)
     }
@@ -132,10 +138,12 @@ impl Lane {
         targets.all(|target| matches!(target, Target::Stream(_)))
     }
 
-    /// Whether it writes or reads an internal stream.
+    /// Whether it writes or reads an internal stream, or has several sources: then each event goes
+    /// through all statements before another source gives one.
     pub fn is_chained(&self) -> bool {
-        let mut sources = self.plan.sources().into_iter();
-        self.inserts() || sources.any(|source| matches!(source, Source::Stream(_)))
+        let sources = self.plan.sources();
+        let is_stream = |source: &&Source| matches!(source, Source::Stream(_));
+        self.inserts() || sources.len() > 1 || sources.iter().any(is_stream)
     }
 
     /// Whether all rows that were computed are with the sinks.
@@ -162,10 +170,10 @@ impl Lane {
 pub fn keeps_outbox(plan: &Plan, targets: &[Target]) -> bool {
     let is_replayed = plan.kafka_topics().next().is_some();
     let has_state = matches!(plan.stage, Stage::Windowed { .. });
-    let has_kafka = targets
-        .iter()
-        .any(|target| matches!(target, Target::Kafka { .. }));
-    has_kafka && (is_replayed || has_state)
+    let mut targets = targets.iter();
+    // Of these it is known afterwards which rows they have.
+    let counts = targets.any(|target| matches!(target, Target::Kafka { .. } | Target::Table(_)));
+    counts && (is_replayed || has_state)
 }
 
 impl LaneState {
@@ -185,47 +193,41 @@ impl LaneState {
             meter: Meter::new(Instant::now()),
             budget: Budget::new(0),
             routed: 0,
+            overflow: Backpressure::Block,
+            kept: None,
+            noted: None,
         }
     }
 }
 
-/// Writes a checkpoint of the machine as it stands after so many more rows, which stand for so many
-/// events, were delivered.
-pub fn encode(
-    machine: &Machine,
-    sent: (u64, u64),
-    positions: &[i64],
-    sequence: Sequence,
-    outbox: &Output,
-) -> Vec<u8> {
-    let mut out = Encoder::default();
-    out.count(positions.len());
-    for position in positions {
-        out.i64(*position);
+impl LaneState {
+    /// True when its sources have to be held back until the sinks have taken what waits.
+    pub fn holds_back(&self) -> bool {
+        self.overflow == Backpressure::Block && self.output.is_full()
     }
-    out.i64(sequence.producer_id.unwrap_or(-1));
-    out.u32(sequence.next.cast_unsigned());
-    machine.encode(sent, &mut out);
-    outbox.encode(&mut out);
-    out.0
-}
 
-/// Reads a checkpoint into a fresh machine of the same statement; `None` when it does not fit.
-pub fn decode(machine: Machine, checkpoint: &[u8]) -> Option<Restored> {
-    let mut from = Decoder(checkpoint);
-    let mut positions = Vec::new();
-    for _ in 0..from.count()? {
-        positions.push(from.i64()?);
+    /// Makes room in a full output where the statement drops rows rather than hold its source back;
+    /// false where it holds it back. The oldest rows go an eighth at a time, so that a row does not
+    /// cost a move of all others.
+    #[cold]
+    pub fn shed(&mut self) -> bool {
+        let mut events = 0;
+        match self.overflow {
+            Backpressure::Block => return false,
+            Backpressure::DropOldest => {
+                while self.output.is_full() {
+                    let count = self.output.rows.len().div_ceil(8);
+                    events += self.output.give_up_first(count);
+                }
+            }
+            Backpressure::DropNewest => {
+                let kept = *self.kept.get_or_insert(self.output.rows.len());
+                events += self.output.truncate(kept);
+            }
+        }
+        if events > 0 {
+            self.machine.shed(events);
+        }
+        true
     }
-    let producer_id = Some(from.i64()?).filter(|id| *id >= 0);
-    let next = from.u32()?.cast_signed();
-    let machine = machine.decode(&mut from)?;
-    let outbox = Output::decode(&mut from)?;
-    let sequence = Sequence { producer_id, next };
-    from.0.is_empty().then_some(Restored {
-        machine,
-        positions,
-        sequence,
-        outbox,
-    })
 }

@@ -31,7 +31,8 @@
 //!   the first kind counts), `first`, `last`, `stddev` (of the sample; null below two values).
 //!   `count(*)` counts events. Of no values, counts are 0 and everything else is null. `FILTER
 //!   (WHERE …)` works on each. `min`, `max`, `first` and `last` skip texts over 64 KiB.
-//! * **Windows** tumble and are aligned to the epoch. Time is the record's timestamp (Kafka), the
+//! * **Windows** tumble, hop or are sessions, and are aligned to the epoch (sessions to their first
+//!   event). Time is the record's timestamp (Kafka), the
 //!   arrival (MQTT), or a named column in milliseconds or by RFC 3339. A window gives one row per
 //!   group, groups in the order in which they were first seen, and no row when it is empty;
 //!   `window_start` and `window_end` are in ms. It closes when the watermark (the greatest time
@@ -72,6 +73,7 @@ mod aggregate;
 mod chains;
 mod codec;
 mod config;
+mod demand;
 pub mod deploy;
 pub mod epl;
 mod error;
@@ -94,6 +96,8 @@ pub mod plan;
 mod query;
 mod reader;
 mod row;
+pub mod rules;
+mod session;
 pub mod sinks;
 pub mod sql;
 mod statement;
@@ -112,7 +116,7 @@ mod tests;
 pub use config::{ErrorsConfig, FusionConfig};
 pub use error::{FusionError, TextError};
 pub use expression::Expression;
-pub use fusion::{Explained, Fusion, ShownType};
+pub use fusion::{Around, Explained, Fusion, ShownType};
 pub use json::FieldPath;
 pub use statement::{
     Definition, Language, NewStatement, Origin, ReplacedState, Replacement, Start, StatementInfo,

@@ -42,8 +42,12 @@ pub const COLUMNS_MAX: usize = 256;
 /// Longest statement name, bytes: shown in tables and used in URLs.
 pub const NAME_BYTES_MAX: usize = 128;
 
-/// Most statements of one process, count: each has a lane, a task and a row in every listing.
-pub const STATEMENTS_MAX: usize = 10_000;
+/// Most statements of one process, count, unless configured otherwise: each has a lane, a task and a
+/// row in every listing.
+pub const STATEMENTS: usize = 10_000;
+
+/// Most statements that may be configured, count: at 10 KiB each, half a gigabyte at rest.
+pub const STATEMENTS_MAX: usize = 50_000;
 
 /// Largest request body of the HTTP API, bytes: a statement text with every character escaped.
 pub const HTTP_BODY_BYTES_MAX: usize = 128 << 10;
@@ -54,14 +58,30 @@ pub const WINDOW_MIN: Duration = Duration::from_millis(1);
 /// Longest tumbling window: 366 days; longer ones are reports, not streams.
 pub const WINDOW_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// Most open groups of one statement over all its open windows, count, unless configured lower.
-pub const GROUPS_MAX: usize = 250_000;
+/// Most windows that one event is in, count: it is added to the groups of each.
+pub const HOPS_MAX: u128 = 1_000;
+
+/// Most open groups of one statement over all its open windows, count, unless configured lower: their
+/// bytes are what bounds them, this bounds their numbers to 32 bits.
+pub const GROUPS_MAX: usize = 100_000_000;
 
 /// Most open windows of one statement, count: lateness and lagging partitions hold windows open.
 pub const WINDOWS_MAX: usize = 10_000;
 
-/// Most bytes of keyed state of one statement (keys, texts and accumulators).
+/// Most bytes of what one statement, named window or table keeps of events (EPL), and of what one of a
+/// trial does: it is checkpointed whole.
 pub const STATE_BYTES_MAX: usize = 128 << 20;
+
+/// Most bytes of keyed state of one statement over windows (keys, texts and accumulators), unless
+/// configured otherwise: a million groups of a few aggregates.
+pub const KEYED_STATE_BYTES: u64 = 512 << 20;
+
+/// Most bytes of keyed state that may be configured: a checkpoint's parts are counted.
+pub const KEYED_STATE_BYTES_MAX: u64 = 4 << 30;
+
+/// Smallest checkpoint behind which only changes are written, bytes: a smaller one is one write. The
+/// crate's own tests have small states.
+pub const CHANGES_FROM_BYTES: usize = if cfg!(test) { 64 } else { 256 << 10 };
 
 /// Longest group key and longest text kept by `min`, `max`, `first` and `last`, bytes.
 pub const KEPT_VALUE_BYTES_MAX: usize = 64 << 10;
@@ -80,6 +100,9 @@ pub const PRODUCE_BYTES_MAX: usize = 512 << 10;
 
 /// Records in one produce call, count.
 pub const PRODUCE_ROWS_MAX: usize = 10_000;
+
+/// Rows in one transaction of a SQL database, count: more gain little, and are tried again together.
+pub const TABLE_ROWS_MAX: usize = 1_000;
 
 /// Largest result row, bytes: it has to fit one record batch of the store.
 pub const ROW_BYTES_MAX: usize = 960 << 10;
@@ -124,6 +147,26 @@ pub const PATTERN_STATES_MAX: usize = 100_000;
 /// Most rows on internal streams that one event may make at once, count: statements that multiply
 /// rows stand one after another in a chain.
 pub const CHAINED_ROWS_MAX: usize = 65_536;
+
+/// Greatest distance of a time from 1970, milliseconds: arithmetic with windows cannot overflow in
+/// it, and ECMAScript's dates have the same.
+pub const TIME_MS_MAX: i64 = 8_640_000_000_000_000;
+
+/// How far ahead something of a query may be due, milliseconds: a calendar looks nine years ahead.
+pub const TIME_AHEAD_MS_MAX: i64 = 10 * 366 * 86_400_000;
+
+/// Most instants at which time stops on one way forward, count: a record that says it is from 1970
+/// would else make a statement that tells something each second do so for its whole history.
+pub const TIME_STEPS_MAX: u32 = 100_000;
+
+/// Most rows of one named window or table, count: each is looked at by who looks for one.
+pub const KEPT_ROWS_MAX: usize = 1_000_000;
+
+/// Most subqueries of one statement, count: each looks through what its input holds.
+pub const SUBQUERIES_MAX: usize = 8;
+
+/// Most rows that a query on demand answers with, count: an answer is built whole.
+pub const DEMAND_ROWS_MAX: usize = 10_000;
 
 /// Most events of one statement that wait for their time, count: the lateness times the rate.
 pub const WAITING_EVENTS_MAX: usize = 250_000;
@@ -184,3 +227,30 @@ pub const INJECT_BYTES_MAX: usize = 1 << 20;
 
 /// Most statements that metrics tell one by one, count: a collector keeps every series.
 pub const STATEMENTS_TOLD_MAX: usize = 1_000;
+
+/// Most topic rules of one process, count: each is a task and, out of the store, a group member.
+pub const RULES_MAX: usize = 256;
+
+/// Longest name of a topic rule, bytes: it stands in the path of every message.
+pub const RULE_NAME_BYTES_MAX: usize = 64;
+
+/// Longest filter, topic or template of a topic rule, bytes: longer than anybody's.
+pub const RULE_TEXT_BYTES_MAX: usize = 1 << 10;
+
+/// Most parts of one template, count: each is looked up for every message.
+pub const RULE_PLACES_MAX: usize = 32;
+
+/// Messages of one topic rule that wait for the store, count and bytes; publishers are held back
+/// beyond.
+pub const RULE_QUEUE_RECORDS_MAX: usize = 16_384;
+/// See [`RULE_QUEUE_RECORDS_MAX`].
+pub const RULE_QUEUE_BYTES_MAX: usize = 16 << 20;
+
+/// Most topics of the store that the places of one rule's target make, count: publishers choose them.
+pub const RULE_TOPICS_MAX: usize = 1_000;
+
+/// Most places that a message may have been at before a topic rule drops it, count.
+pub const RULE_HOPS_MAX: usize = 16;
+
+/// How often a topic rule out of the store commits its position: so much may come twice after a crash.
+pub const RULE_COMMIT_WAIT: Duration = Duration::from_millis(200);

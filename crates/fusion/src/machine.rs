@@ -4,26 +4,28 @@
 //! dropped + in flight, where in flight are the events of open windows and of rows that the sink
 //! has not taken yet.
 
+mod checkpoint;
+mod groups;
+mod kept;
 mod queries;
 
 use std::sync::Arc;
 
 use base::UnixMillis;
 
-use crate::codec::{Decoder, Encoder};
 use crate::expression::{Event, Expression, Scope};
 use crate::json::BadPayload;
-use crate::limits::{CLOCK_STEP_MS, ERROR_TEXT_BYTES_MAX, KEPT_VALUE_BYTES_MAX};
+use crate::limits::{ERROR_TEXT_BYTES_MAX, KEPT_VALUE_BYTES_MAX};
+use crate::machine::groups::new_windows;
 use crate::machine::queries::Queried;
 use crate::output::{Output, Row};
-use crate::plan::{
-    AggregateFunction, EventTime, OnError, Plan, Source, Stage, Tumbling, WindowShape,
-};
+use crate::plan::{AggregateFunction, EventTime, OnError, Plan, Stage, Tumbling, WindowShape};
 use crate::query::QueryState;
+use crate::query::kept::{Kept, KeptByName};
 use crate::row::{prefixes, write_row};
 use crate::time::event_time;
 use crate::value::Value;
-use crate::window::{Window, Windows, decode_key, encode_key, starts};
+use crate::window::{Choices, Windows, starts};
 
 /// What became of a statement's events, counted since the statement was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +61,8 @@ pub struct MachineOptions {
     pub lateness_ms: i64,
     /// Most open groups.
     pub groups_max: usize,
+    /// Most bytes that open groups take, about.
+    pub state_bytes_max: usize,
     /// Partitions of the source; 1 for MQTT.
     pub partitions: usize,
     /// How long after its end a window without new events is closed, milliseconds.
@@ -67,6 +71,8 @@ pub struct MachineOptions {
     pub idle_ms: i64,
     /// What becomes of events that cannot be computed with.
     pub on_error: OnError,
+    /// Where windows of the SQL forms start, and whether empty ones are told.
+    pub choices: Choices,
 }
 
 /// The state of one statement.
@@ -83,6 +89,8 @@ pub struct Machine {
     functions: Vec<AggregateFunction>,
     windows: Option<Windows>,
     query: Option<Queried>,
+    /// The named window or table that it creates.
+    created: Option<Arc<Kept>>,
     books: Books,
     last_error: Option<String>,
     suspended: Option<String>,
@@ -90,8 +98,15 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A fresh statement whose fields stand in the slots of their own order.
+    /// As [`Machine::beside`], without any named window or table.
+    #[cfg(test)]
     pub fn new(plan: Arc<Plan>, options: MachineOptions) -> Self {
+        Machine::beside(plan, options, &KeptByName::default())
+    }
+
+    /// A fresh statement whose fields stand in the slots of their own order, beside the named
+    /// windows and tables that there are.
+    pub fn beside(plan: Arc<Plan>, options: MachineOptions, kept: &KeptByName) -> Self {
         let (functions, windows) = match &plan.stage {
             Stage::PerEvent { .. } | Stage::Query(_) | Stage::Create(_) => (Vec::new(), None),
             Stage::Windowed {
@@ -110,8 +125,9 @@ impl Machine {
             prefixes: prefixes(&plan.columns),
             functions,
             windows,
-            query: QueryState::new(plan.clone(), options.lateness_ms, options.groups_max)
+            query: QueryState::new(plan.clone(), options.lateness_ms, options.groups_max, kept)
                 .map(Queried::new),
+            created: Kept::new(&plan),
             books: Books::default(),
             last_error: None,
             suspended: None,
@@ -171,7 +187,8 @@ impl Machine {
     /// Bytes of keyed state.
     pub fn state_bytes(&self) -> usize {
         let query = self.query.as_ref().map_or(0, |query| query.state.bytes());
-        query + self.windows.as_ref().map_or(0, Windows::state_bytes)
+        let created = self.created.as_ref().map_or(0, |kept| kept.bytes());
+        query + created + self.windows.as_ref().map_or(0, Windows::state_bytes)
     }
 
     /// Applies one event of the plan's source with that number; rows go to `out`.
@@ -205,7 +222,7 @@ impl Machine {
                 self.on_grouped(&plan, window, group_by, event, values, out);
             }
             Stage::Query(_) => self.on_query(number, event, values, out),
-            Stage::Create(_) => self.errored(event, &NOT_RUN),
+            Stage::Create(_) => self.on_insert(event, values),
         }
     }
 
@@ -214,6 +231,10 @@ impl Machine {
     pub fn on_clock(&mut self, now: UnixMillis, out: &mut Output) {
         if self.query.is_some() {
             return self.on_query_clock(now, out);
+        }
+        if let Some(created) = self.created.as_ref().filter(|_| self.suspended.is_none()) {
+            created.start(now.0);
+            return created.advance(now.0);
         }
         if self.follows_clock()
             && let Some(windows) = &mut self.windows
@@ -227,6 +248,12 @@ impl Machine {
     pub fn next_clock(&self) -> Option<UnixMillis> {
         if self.query.is_some() {
             return self.next_query_clock();
+        }
+        if let Some(created) = self.created.as_ref().filter(|_| self.suspended.is_none()) {
+            return match created.has_begun() {
+                true => created.deadline().map(UnixMillis),
+                false => Some(UnixMillis(0)),
+            };
         }
         if !self.follows_clock() {
             return None;
@@ -266,54 +293,12 @@ impl Machine {
         self.last_error = Some(why.to_owned());
     }
 
-    /// Writes books and windows, the books as they stand after so many more rows, which stand for
-    /// so many events, were delivered.
-    pub fn encode(&self, (rows, events): (u64, u64), out: &mut Encoder) {
-        let books = &self.books;
-        for count in [
-            books.received,
-            books.filtered,
-            books.emitted_from + events,
-            books.emitted + rows,
-            books.errored,
-            books.late,
-            books.dropped,
-        ] {
-            out.u64(count);
+    /// So many events' rows were dropped, since the sinks take fewer than the statement gives.
+    pub fn shed(&mut self, events: u64) {
+        self.books.dropped += events;
+        if self.last_error.as_deref() != Some(SHED) {
+            self.last_error = Some(SHED.to_owned());
         }
-        out.u8(u8::from(self.windows.is_some()));
-        if let Some(windows) = &self.windows {
-            windows.encode(out);
-        }
-        if let Some(query) = &self.query {
-            out.u64(query.pending);
-            query.state.encode(out);
-        }
-    }
-
-    /// Takes over what [`Machine::encode`] wrote for the same text; `None` when it does not fit.
-    pub fn decode(mut self, from: &mut Decoder<'_>) -> Option<Machine> {
-        self.books = Books {
-            received: from.u64()?,
-            filtered: from.u64()?,
-            emitted_from: from.u64()?,
-            emitted: from.u64()?,
-            errored: from.u64()?,
-            late: from.u64()?,
-            dropped: from.u64()?,
-        };
-        if (from.u8()? != 0) != self.windows.is_some() {
-            return None;
-        }
-        if let Some(windows) = self.windows {
-            self.windows = Some(windows.decode(&self.functions, from)?);
-        }
-        if let Some(mut query) = self.query {
-            query.pending = from.u64()?;
-            query.state = query.state.decode(from)?;
-            self.query = Some(query);
-        }
-        Some(self)
     }
 
     fn on_single(
@@ -354,178 +339,6 @@ impl Machine {
         self.slots = slots;
     }
 
-    fn on_grouped(
-        &mut self,
-        plan: &Plan,
-        window: &Tumbling,
-        group_by: &[Expression],
-        event: &Event<'_>,
-        values: &[Value<'_>],
-        out: &mut Output,
-    ) {
-        let slots = std::mem::take(&mut self.slots);
-        let mut scope = Scope::of_event(values, &slots, event);
-        match time_of(&window.time, &scope, event) {
-            None => self.errored(event, &NO_TIME),
-            Some(time) => {
-                let time = self.advance(window, event, time, out);
-                scope.window = bounds(window, time);
-                if !passes(plan.filter.as_ref(), &scope) {
-                    self.books.filtered += 1;
-                } else if self
-                    .windows
-                    .as_ref()
-                    .is_some_and(|windows| windows.is_late(time))
-                {
-                    self.books.late += 1;
-                } else {
-                    self.accumulate(plan, group_by, event, time, &scope);
-                }
-            }
-        }
-        self.slots = slots;
-    }
-
-    /// Moves the watermark, emits what that closes, and gives the event's own time.
-    fn advance(
-        &mut self,
-        window: &Tumbling,
-        event: &Event<'_>,
-        time: i64,
-        out: &mut Output,
-    ) -> i64 {
-        let Some(windows) = &mut self.windows else {
-            return time;
-        };
-        let mut time = time;
-        if window.time == EventTime::Source && !matches!(self.plan.source, Source::Kafka(_)) {
-            if time.saturating_add(CLOCK_STEP_MS) < windows.arrival_mark() {
-                for closed in windows.restart_time() {
-                    self.emit(closed, out);
-                }
-            }
-            let Some(windows) = &self.windows else {
-                return time;
-            };
-            time = windows.not_before_watermark(time);
-        }
-        let partition = usize::try_from(event.partition).unwrap_or(0);
-        if let Some(windows) = &mut self.windows {
-            windows.advance(partition, time);
-        }
-        self.emit_closed(out);
-        time
-    }
-
-    fn accumulate(
-        &mut self,
-        plan: &Plan,
-        group_by: &[Expression],
-        event: &Event<'_>,
-        time: i64,
-        scope: &Scope<'_>,
-    ) {
-        let (Stage::Windowed { aggregates, .. }, Some(windows)) = (&plan.stage, &mut self.windows)
-        else {
-            return;
-        };
-        self.key.clear();
-        for expression in group_by {
-            encode_key(&expression.evaluate(scope), &mut self.key);
-        }
-        if self.key.len() > KEPT_VALUE_BYTES_MAX {
-            return self.errored(event, &KEY_TOO_LARGE);
-        }
-        let starts = windows.starts(time);
-        let mut is_counted = false;
-        for start in starts {
-            if windows.is_closed(start) {
-                continue;
-            }
-            let group = match windows.group(start, &self.key, &self.functions, !is_counted) {
-                Ok(group) => group,
-                Err(full) => {
-                    self.books.dropped += u64::from(!is_counted);
-                    return self.suspend(full.to_string());
-                }
-            };
-            is_counted = true;
-            let (mut before, mut after) = (0, 0);
-            for (accumulator, aggregate) in group.accumulators.iter_mut().zip(aggregates) {
-                if !passes(aggregate.filter.as_ref(), scope) {
-                    continue;
-                }
-                let Some(argument) = &aggregate.argument else {
-                    accumulator.add_event();
-                    continue;
-                };
-                let value = argument.evaluate(scope);
-                before += accumulator.text_bytes();
-                if !is_too_long(&value, aggregate.function) {
-                    let parameter = aggregate.parameter.as_ref();
-                    accumulator.add_with(&value, || {
-                        parameter.map_or(Value::Null, |p| p.evaluate(scope))
-                    });
-                }
-                after += accumulator.text_bytes();
-            }
-            if before != after
-                && let Err(full) = windows.add_state_bytes(before, after)
-            {
-                return self.suspend(full.to_string());
-            }
-        }
-        if !is_counted {
-            // It lies between two windows.
-            self.books.filtered += 1;
-        }
-    }
-
-    fn emit_closed(&mut self, out: &mut Output) {
-        while let Some(window) = self.windows.as_mut().and_then(Windows::pop_closed) {
-            self.emit(window, out);
-        }
-    }
-
-    fn emit(&mut self, window: Window, out: &mut Output) {
-        let plan = self.plan.clone();
-        let Stage::Windowed { having, .. } = &plan.stage else {
-            return;
-        };
-        for group in &window.groups {
-            let keys = decode_key(&group.key);
-            let aggregates: Vec<Value<'_>> = group
-                .accumulators
-                .iter()
-                .map(|accumulator| accumulator.value())
-                .collect();
-            let scope = Scope {
-                values: &[],
-                slots: &[],
-                event: None,
-                window: Some((window.start, window.end)),
-                group: &keys,
-                aggregates: &aggregates,
-            };
-            if !passes(having.as_ref(), &scope) {
-                self.books.filtered += group.events;
-            } else if write_row(&plan.columns, &self.prefixes, &scope, &mut out.bytes) {
-                let timestamp = UnixMillis(window.end - 1);
-                let (end, events) = (out.bytes.len(), group.events);
-                out.rows.push(Row {
-                    end,
-                    timestamp,
-                    key: None,
-                    events,
-                    is_old: false,
-                });
-            } else {
-                self.books.errored += group.events;
-                self.last_error = Some(ROW_TOO_LARGE.0.to_owned());
-            }
-        }
-    }
-
     fn errored(&mut self, event: &Event<'_>, error: &dyn std::fmt::Display) {
         self.books.errored += 1;
         let mut text = match event.offset {
@@ -557,15 +370,6 @@ impl Machine {
             Stage::PerEvent { .. } | Stage::Query(_) | Stage::Create(_) => false,
         }
     }
-}
-
-fn new_windows(window: &Tumbling, options: &MachineOptions) -> Windows {
-    Windows::new(
-        (millis(window), step(window)),
-        options.lateness_ms,
-        options.groups_max,
-        options.partitions,
-    )
 }
 
 /// From one window's start to the next one's, ms.
@@ -628,6 +432,8 @@ const NO_TIME: Fixed = Fixed(
     "the time column is no time: it takes milliseconds since 1970 or a text by RFC 3339 such as \
      2026-01-31T12:00:00Z",
 );
-const NOT_RUN: Fixed = Fixed("this version does not run such statements");
+/// Says why rows are missing.
+const SHED: &str = "rows were dropped: the targets take fewer than the statement gives \
+                    (policies.backpressure)";
 const ROW_TOO_LARGE: Fixed = Fixed("the row is larger than a record may be: select fewer columns");
 const KEY_TOO_LARGE: Fixed = Fixed("the group's key is too long: group by a shorter value");

@@ -46,6 +46,26 @@ impl Output {
         self.rows.iter().map(|row| row.events).sum()
     }
 
+    /// Gives up all rows behind the first `count`; answers the events that they stand for.
+    pub fn truncate(&mut self, count: usize) -> u64 {
+        let kept = self.rows[..count.min(self.rows.len())].last();
+        self.bytes.truncate(kept.map_or(0, |row| row.end));
+        let given_up = self.rows.drain(count.min(self.rows.len())..);
+        given_up.map(|row| row.events).sum()
+    }
+
+    /// Gives up the first `count` rows; answers the events that they stand for.
+    pub fn give_up_first(&mut self, count: usize) -> u64 {
+        let count = count.min(self.rows.len());
+        let bytes = self.rows[..count].last().map_or(0, |row| row.end);
+        self.bytes.drain(..bytes);
+        let events = self.rows.drain(..count).map(|row| row.events).sum();
+        for row in &mut self.rows {
+            row.end -= bytes;
+        }
+        events
+    }
+
     /// The rows' texts in order.
     pub fn texts(&self) -> impl Iterator<Item = &[u8]> + '_ {
         let mut start = 0;
@@ -93,5 +113,46 @@ impl Output {
             });
         }
         Some(output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(rows: usize) -> Output {
+        let mut output = Output::default();
+        for n in 0..rows {
+            output.bytes.extend_from_slice(n.to_string().as_bytes());
+            output.rows.push(Row {
+                end: output.bytes.len(),
+                timestamp: UnixMillis(0),
+                key: None,
+                events: n as u64,
+                is_old: false,
+            });
+        }
+        output
+    }
+
+    fn texts(output: &Output) -> Vec<&str> {
+        let texts = output.texts();
+        texts
+            .map(|text| std::str::from_utf8(text).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn rows_are_given_up_at_either_end() {
+        let mut rows = output(12);
+        assert_eq!(rows.give_up_first(3), 3);
+        assert_eq!(rows.truncate(7), 10 + 11);
+        assert_eq!(texts(&rows), ["3", "4", "5", "6", "7", "8", "9"]);
+        assert_eq!(rows.truncate(9), 0);
+        assert_eq!(rows.give_up_first(99), 3 + 4 + 5 + 6 + 7 + 8 + 9);
+        assert!(rows.is_empty() && rows.bytes.is_empty());
+        let mut rows = output(2);
+        assert_eq!(rows.truncate(0), 1);
+        assert!(rows.is_empty() && rows.bytes.is_empty());
     }
 }

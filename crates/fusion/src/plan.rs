@@ -16,11 +16,12 @@ pub use query::{
     Assignment, Boundary, Context, Create, History, Input, Join, JoinKind, Limit, MergeAction,
     MergeBranch, OUTPUT_COUNT_FIRST, OnAction, OrderKey, OutputAfter, OutputCount, OutputEvery,
     OutputKind, OutputRate, Pick, Query, QueryTime, Schedule, Shape, Slot, SlotField, StreamSelect,
-    TableColumn, View,
+    Subquery, SubqueryKind, TableColumn, View,
 };
 
 use crate::expression::Expression;
 use crate::json::FieldPath;
+use crate::sinks::Table;
 
 /// What one statement does with each event.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,8 +58,12 @@ pub enum Sink {
     Mqtt(String),
     /// One record per row in a Kafka topic.
     Kafka(String),
+    /// One message per row to another broker: the bridge that leads there, and the topic there.
+    Bridge(String, String),
     /// One POST per row to a URL.
     Http(String),
+    /// One row per row in a table of a SQL database.
+    Table(Table),
     /// One event per row on an internal stream, named window or table: every statement on it has
     /// seen the row before the next event of a source is taken.
     Stream(String),
@@ -223,6 +228,15 @@ pub const AGGREGATE_FUNCTIONS: &[(&str, AggregateFunction)] = &[
 ];
 
 impl Plan {
+    /// The names of the columns; none where a row is whatever came.
+    pub fn column_names(&self) -> Option<Vec<String>> {
+        let name = |column: &Column| match column {
+            Column::All { .. } => None,
+            Column::Named { name, .. } => Some(name.clone()),
+        };
+        self.columns.iter().map(name).collect()
+    }
+
     /// The Kafka topics among its sources.
     pub fn kafka_topics(&self) -> impl Iterator<Item = &str> {
         self.sources()
@@ -231,6 +245,31 @@ impl Plan {
                 Source::Kafka(topic) => Some(topic.as_str()),
                 _ => None,
             })
+    }
+
+    /// The named window or table that it changes.
+    pub fn changes(&self) -> Option<&str> {
+        let Stage::Query(query) = &self.stage else {
+            return None;
+        };
+        match (&query.shape, query.inputs.get(1).map(|input| &input.source)) {
+            (Shape::On(OnAction::Select { delete: false }), _) => None,
+            (Shape::On(_), Some(Source::Stream(name))) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The sources whose events make it do something: not those that are only looked into.
+    pub fn triggers(&self) -> Vec<&Source> {
+        let Stage::Query(query) = &self.stage else {
+            return vec![&self.source];
+        };
+        let looked_into = match query.shape {
+            Shape::On(_) => query.inputs.len() - 1,
+            _ => query.subqueries.len(),
+        };
+        let inputs = &query.inputs[..query.inputs.len().saturating_sub(looked_into).max(1)];
+        inputs.iter().map(|input| &input.source).collect()
     }
 
     /// Every source that the statement reads, each once, in the order of the inputs.
@@ -262,7 +301,9 @@ impl std::fmt::Display for Sink {
         match self {
             Sink::Mqtt(topic) => write!(f, "mqtt.\"{topic}\""),
             Sink::Kafka(topic) => write!(f, "kafka.\"{topic}\""),
+            Sink::Bridge(bridge, topic) => write!(f, "mqtt@{bridge}.\"{topic}\""),
             Sink::Http(url) => f.write_str(url),
+            Sink::Table(table) => table.fmt(f),
             Sink::Stream(name) => write!(f, "stream.\"{name}\""),
         }
     }

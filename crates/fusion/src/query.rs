@@ -8,13 +8,17 @@ pub mod chain;
 pub mod compiled;
 mod contexts;
 mod join;
+pub mod kept;
 pub mod layout;
+mod lookup;
+mod on;
 pub mod order;
 mod part;
 mod pattern;
 mod rate;
 mod recognize;
 mod select;
+mod subquery;
 pub mod tuple;
 pub mod window;
 
@@ -23,11 +27,15 @@ use std::sync::Arc;
 
 use crate::codec::{Decoder, Encoder};
 use crate::expression::{Event, Scope};
-use crate::limits::{PATTERN_STATES_MAX, STATE_BYTES_MAX, WAITING_EVENTS_MAX};
+use crate::limits::{
+    PATTERN_STATES_MAX, STATE_BYTES_MAX, TIME_AHEAD_MS_MAX, TIME_MS_MAX, TIME_STEPS_MAX,
+    WAITING_EVENTS_MAX,
+};
 use crate::output::Output;
-use crate::plan::{Plan, QueryTime};
+use crate::plan::{Plan, QueryTime, Shape};
 use crate::query::compiled::Compiled;
 use crate::query::contexts::Parts;
+use crate::query::kept::{Change, KeptByName, KeptFull};
 use crate::query::order::Order;
 use crate::query::part::Work;
 use crate::query::select::Faults;
@@ -106,16 +114,71 @@ impl Clone for QueryState {
         self.encode(&mut out);
         let lateness = self.order.as_ref().map_or(0, Order::lateness);
         QueryState::empty(self.compiled.clone(), lateness, self.groups_max)
-            .decode(&mut Decoder(&out.0))
+            .decode(&mut Decoder::new(&out.0))
             .expect("what was just written can be read")
     }
 }
 
 impl QueryState {
     /// A query that has not started.
-    pub fn new(plan: Arc<Plan>, lateness_ms: i64, groups_max: usize) -> Option<Self> {
-        let compiled = Arc::new(Compiled::new(plan)?);
+    pub fn new(
+        plan: Arc<Plan>,
+        lateness_ms: i64,
+        groups_max: usize,
+        kept: &KeptByName,
+    ) -> Option<Self> {
+        let compiled = Arc::new(Compiled::new(plan, kept)?);
         Some(QueryState::empty(compiled, lateness_ms, groups_max))
+    }
+
+    /// Rows of what the inputs hold now, once: all that a query on demand gives, or an act of it
+    /// that no event asks for.
+    pub fn once(&mut self, now: i64, out: &mut Output) {
+        self.advance(now, out);
+        let compiled = self.compiled.clone();
+        let numbers = Cell::new(self.number);
+        let mut work = Work {
+            compiled: &compiled,
+            now: self.now.unwrap_or(now),
+            meter: &self.meter,
+            number: &numbers,
+            out,
+            faults: &mut self.faults,
+        };
+        self.parts.once(&mut work);
+    }
+
+    /// True when the source with that number is a named window whose changes are taken as they are.
+    pub fn takes_changes(&self, number: usize) -> bool {
+        let compiled = &self.compiled;
+        let mut readers = compiled.readers.get(number).into_iter().flatten();
+        match compiled.query().shape {
+            Shape::Pattern(_) | Shape::Recognize(_) => false,
+            // What triggers is an event.
+            Shape::On(_) => readers.all(|input| *input != 0),
+            Shape::Events { .. } => readers.any(|input| compiled.kept[*input].is_some()),
+        }
+    }
+
+    /// Rows entered and left the named window that is the plan's source with that number; true when
+    /// the query's rows depend on it.
+    pub fn on_change(&mut self, number: usize, change: &Change, out: &mut Output) -> bool {
+        self.advance(change.now, out);
+        let compiled = self.compiled.clone();
+        let readers = compiled.readers.get(number).map_or(&[][..], Vec::as_slice);
+        let numbers = Cell::new(self.number);
+        let mut work = Work {
+            compiled: &compiled,
+            now: self.now.unwrap_or(change.now),
+            meter: &self.meter,
+            number: &numbers,
+            out,
+            faults: &mut self.faults,
+        };
+        self.parts.on_change(&mut work, readers, change);
+        self.number = numbers.get();
+        let is_looked_into = matches!(compiled.query().shape, Shape::On(_));
+        !is_looked_into && readers.iter().any(|input| *input < compiled.own_inputs)
     }
 
     fn empty(compiled: Arc<Compiled>, lateness_ms: i64, groups_max: usize) -> Self {
@@ -220,9 +283,9 @@ impl QueryState {
     }
 
     /// Rows that could not be made since the last call.
-    pub fn take_faults(&mut self) -> (u64, u64) {
+    pub fn take_faults(&mut self) -> (u64, u64, Option<KeptFull>) {
         let faults = std::mem::take(&mut self.faults);
-        (faults.too_large, faults.long_keys)
+        (faults.too_large, faults.long_keys, faults.full)
     }
 
     /// True when events are held that rows may stand for later.
@@ -281,6 +344,15 @@ impl QueryState {
         self.number = from.u64()?;
         let mut tuples = TupleReader::new(self.meter.clone());
         self.parts = Parts::decode(&self.compiled, &mut tuples, from)?;
+        // Whoever wrote this had done all that was due, and nothing is due in a far future.
+        let due = self.parts.deadline();
+        let is_likely = |due: i64| {
+            let now = self.now.unwrap_or(due - 1);
+            (1..=TIME_AHEAD_MS_MAX).contains(&due.saturating_sub(now))
+        };
+        if !due.is_none_or(is_likely) {
+            return None;
+        }
         if let Some(order) = self.order {
             self.order = Some(order.decode(from)?);
         }
@@ -317,6 +389,7 @@ impl QueryState {
 
     fn advance(&mut self, to: i64, out: &mut Output) {
         let compiled = self.compiled.clone();
+        let to = to.clamp(-TIME_MS_MAX, TIME_MS_MAX);
         let mut now = match self.now {
             Some(now) => now,
             None => {
@@ -334,9 +407,13 @@ impl QueryState {
                 to
             }
         };
+        let mut steps = 0;
         while let Some(due) = self.parts.deadline()
             && due <= to
         {
+            steps += 1;
+            // After so many instants the rest of the way is one step: what is due, is due now.
+            let due = if steps > TIME_STEPS_MAX { to } else { due };
             now = now.max(due);
             let numbers = Cell::new(self.number);
             let mut work = Work {

@@ -4,30 +4,35 @@
 //! | --- | --- |
 //! | 1, statement added or changed | JSON of [`Definition`], and `checkpoint_after`: checkpoints up to that number belong to a form that was replaced |
 //! | 2, statement removed | its id, UTF-8 |
-//! | 3, checkpoint part | id (u32 length, UTF-8), number u64, part u32, parts u32, then bytes |
+//! | 3, part of a whole checkpoint | id (u32 length, UTF-8), number u64, part u32, parts u32, then bytes |
+//! | 4, part of changes | the same |
 //!
 //! All integers are little-endian. A checkpoint counts when all its parts are there; of several
-//! the one with the greatest number does, so a copy made later by a rewrite never wins over a
-//! newer one. What the bytes of a checkpoint are is written in `lane`.
+//! whole ones the one with the greatest number does, so a copy made later by a rewrite never wins
+//! over a newer one, and after it the changes whose numbers follow without a gap. What the bytes of
+//! a checkpoint are is written in `lane::checkpoint`.
 //!
 //! The journal holds little that is live and much that is not: when the difference passes a bound
 //! the live frames are appended once more and everything before them is reclaimed.
+
+mod found;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use journal::{
-    Disk, Done, Durability, DurableWait, Frame, FrameRef, Journal, JournalError, JournalOptions,
-    Position,
+    Disk, Done, Durability, DurableWait, Frame, Journal, JournalError, JournalOptions, Position,
 };
-use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
-use crate::codec::{Decoder, Encoder};
+use crate::codec::Encoder;
 use crate::error::FusionError;
+use crate::lane::checkpoint::{Checkpoint, KeptState};
 use crate::limits::{CHECKPOINT_PART_BYTES, JOURNAL_SEGMENT_BYTES, JOURNAL_SLACK_BYTES};
 use crate::statement::Definition;
+
+use found::{Found, Kept};
 
 /// The journal of statements.
 pub struct StatementStore {
@@ -39,18 +44,8 @@ pub struct StatementStore {
 pub struct Recovered {
     /// What it is.
     pub definition: Definition,
-    /// Its latest whole checkpoint.
-    pub checkpoint: Option<Vec<u8>>,
-}
-
-/// A definition as a frame holds it.
-#[derive(Serialize, Deserialize)]
-struct Kept {
-    #[serde(flatten)]
-    definition: Definition,
-    /// See [`Live::checkpoint_after`].
-    #[serde(default)]
-    checkpoint_after: u64,
+    /// Its latest whole checkpoint, and the changes since.
+    pub checkpoint: Option<KeptState>,
 }
 
 /// Where the frames of one statement stand.
@@ -60,7 +55,8 @@ struct Live {
     /// Checkpoints up to this number belong to a form that was replaced.
     checkpoint_after: u64,
     number: u64,
-    parts: Vec<Position>,
+    /// Of the last whole checkpoint, then of the changes since.
+    parts: Vec<(Position, u8)>,
     bytes: u64,
 }
 
@@ -106,26 +102,7 @@ impl StatementStore {
                 number: checkpoint_after,
                 ..Live::default()
             };
-            let whole = statement
-                .checkpoints
-                .into_iter()
-                .rev()
-                .find(|(number, parts)| *number > checkpoint_after && parts.is_whole());
-            let mut checkpoint = None;
-            if let Some((number, parts)) = whole {
-                let mut bytes = Vec::new();
-                for position in parts.positions.iter().flatten() {
-                    let frame = journal
-                        .read_frame(*position)
-                        .map_err(FusionError::journal("read"))?;
-                    let part = Part::decode(&frame);
-                    bytes.extend_from_slice(part.map_or(&[][..], |part| part.bytes));
-                }
-                entry.number = number;
-                entry.parts = parts.positions.into_iter().flatten().collect();
-                entry.bytes = bytes.len() as u64;
-                checkpoint = Some(bytes);
-            }
+            let checkpoint = statement.checkpoints.read(&journal, &mut entry)?;
             live.insert(id, entry);
             recovered.push(Recovered {
                 definition,
@@ -154,8 +131,13 @@ impl StatementStore {
             let mut live = self.live.lock().await;
             // The checkpoint first: a statement that is there always has its positions.
             let mut entry = Live::default();
-            self.append_parts(&definition.id, &mut entry, checkpoint, Durability::Memory)
-                .await?;
+            self.append_parts(
+                &definition.id,
+                &mut entry,
+                (WHOLE, checkpoint),
+                Durability::Memory,
+            )
+            .await?;
             let wait = self.append_definition(&mut entry, definition).await?;
             live.insert(definition.id.clone(), entry);
             wait
@@ -194,11 +176,16 @@ impl StatementStore {
             if is_reset {
                 entry.checkpoint_after = entry.number;
                 self.append_definition(entry, definition).await?;
-                self.append_parts(&definition.id, entry, checkpoint, Durability::Disk)
+                self.append_parts(&definition.id, entry, (WHOLE, checkpoint), Durability::Disk)
                     .await?
             } else {
-                self.append_parts(&definition.id, entry, checkpoint, Durability::Memory)
-                    .await?;
+                self.append_parts(
+                    &definition.id,
+                    entry,
+                    (WHOLE, checkpoint),
+                    Durability::Memory,
+                )
+                .await?;
                 self.append_definition(entry, definition).await?
             }
         };
@@ -224,20 +211,23 @@ impl StatementStore {
     /// Keeps a checkpoint of a statement that is there; returns at `durability`.
     ///
     /// # Errors
-    /// The journal failed; the earlier checkpoint counts.
+    /// The journal failed; the earlier checkpoint counts, and no changes may follow it.
     pub async fn checkpoint(
         &self,
         id: &str,
-        bytes: &[u8],
+        checkpoint: &Checkpoint,
         durability: Durability,
     ) -> Result<(), FusionError> {
+        let Checkpoint { bytes, is_whole } = checkpoint;
         let wait = {
             let mut live = self.live.lock().await;
             // A statement that was removed meanwhile needs none.
             let Some(entry) = live.get_mut(id) else {
                 return Ok(());
             };
-            self.append_parts(id, entry, bytes, durability).await?
+            let kind = if *is_whole { WHOLE } else { CHANGES };
+            self.append_parts(id, entry, (kind, bytes), durability)
+                .await?
         };
         wait.await.map_err(FusionError::journal("write"))?;
         self.rewrite_when_due(&mut *self.live.lock().await).await
@@ -271,7 +261,7 @@ impl StatementStore {
         &self,
         id: &str,
         entry: &mut Live,
-        bytes: &[u8],
+        (kind, bytes): (u8, &[u8]),
         durability: Durability,
     ) -> Result<DurableWait, FusionError> {
         let number = entry.number + 1;
@@ -287,15 +277,17 @@ impl StatementStore {
             head.u64(number);
             head.count(part);
             head.count(chunks.len());
-            let (position, wait) = self
-                .append(CHECKPOINT, &[&head.0, chunk], durability)
-                .await?;
-            positions.push(position);
+            let (position, wait) = self.append(kind, &[&head.0, chunk], durability).await?;
+            positions.push((position, kind));
             last = Some(wait);
         }
         entry.number = number;
-        entry.parts = positions;
-        entry.bytes = bytes.len() as u64;
+        if kind == WHOLE {
+            entry.parts.clear();
+            entry.bytes = 0;
+        }
+        entry.parts.extend(positions);
+        entry.bytes += bytes.len() as u64;
         Ok(last.expect("a checkpoint has at least one part"))
     }
 
@@ -338,7 +330,7 @@ impl StatementStore {
                 entry.definition = Some((moved, bytes));
                 last = Some(wait);
             }
-            for position in &mut entry.parts {
+            for (position, kind) in &mut entry.parts {
                 if *position >= start {
                     continue;
                 }
@@ -353,9 +345,7 @@ impl StatementStore {
                     }
                     Err(error) => return Err(error),
                 };
-                let (moved, wait) = self
-                    .append(CHECKPOINT, &[&payload], Durability::Disk)
-                    .await?;
+                let (moved, wait) = self.append(*kind, &[&payload], Durability::Disk).await?;
                 *position = moved;
                 last = Some(wait);
             }
@@ -386,7 +376,8 @@ impl StatementStore {
 impl Live {
     fn low(&self) -> Option<Position> {
         let definition = self.definition.map(|(position, _)| position);
-        self.parts.iter().copied().chain(definition).min()
+        let parts = self.parts.iter().map(|(position, _)| *position);
+        parts.chain(definition).min()
     }
 
     fn live_bytes(&self) -> u64 {
@@ -394,118 +385,8 @@ impl Live {
     }
 }
 
-/// What recovery sees, statement by statement.
-#[derive(Default)]
-struct Found {
-    statements: BTreeMap<String, FoundStatement>,
-    unreadable: Option<String>,
-}
-
-#[derive(Default)]
-struct FoundStatement {
-    definition: Option<(Kept, (Position, u64))>,
-    checkpoints: BTreeMap<u64, Parts>,
-}
-
-/// The parts of one checkpoint, as far as they were found.
-#[derive(Default)]
-struct Parts {
-    positions: Vec<Option<Position>>,
-}
-
-impl Parts {
-    fn is_whole(&self) -> bool {
-        !self.positions.is_empty() && self.positions.iter().all(Option::is_some)
-    }
-}
-
-impl Found {
-    fn visit(&mut self, frame: FrameRef<'_>) {
-        let known = frame.version == VERSION
-            && match frame.kind {
-                ADDED => self.added(&frame),
-                REMOVED => self.removed(&frame),
-                CHECKPOINT => self.part(&frame),
-                _ => false,
-            };
-        if !known && self.unreadable.is_none() {
-            self.unreadable = Some(format!(
-                "a frame of kind {} and version {} at {}",
-                frame.kind, frame.version, frame.position.0
-            ));
-        }
-    }
-
-    fn added(&mut self, frame: &FrameRef<'_>) -> bool {
-        let Ok(kept) = serde_json::from_slice::<Kept>(frame.payload) else {
-            return false;
-        };
-        let place = (frame.position, frame.payload.len() as u64);
-        let id = kept.definition.id.clone();
-        let statement = self.statements.entry(id).or_default();
-        statement.definition = Some((kept, place));
-        true
-    }
-
-    fn removed(&mut self, frame: &FrameRef<'_>) -> bool {
-        let Ok(id) = std::str::from_utf8(frame.payload) else {
-            return false;
-        };
-        self.statements.remove(id);
-        true
-    }
-
-    fn part(&mut self, frame: &FrameRef<'_>) -> bool {
-        let Some(part) = Part::decode(frame.payload) else {
-            return false;
-        };
-        let statement = self.statements.entry(part.id.to_owned()).or_default();
-        let parts = statement.checkpoints.entry(part.number).or_default();
-        // A count of parts is believed only as far as parts come: each is a frame.
-        if part.part >= parts.positions.len() {
-            parts.positions.resize(part.part + 1, None);
-        }
-        parts.positions[part.part] = Some(frame.position);
-        if part.part + 1 < part.parts && parts.positions.len() == part.part + 1 {
-            parts.positions.push(None);
-        }
-        if parts.is_whole() {
-            let number = part.number;
-            statement.checkpoints.retain(|other, _| *other >= number);
-        }
-        true
-    }
-}
-
-struct Part<'a> {
-    id: &'a str,
-    number: u64,
-    part: usize,
-    parts: usize,
-    bytes: &'a [u8],
-}
-
-impl<'a> Part<'a> {
-    fn decode(payload: &'a [u8]) -> Option<Part<'a>> {
-        let mut from = Decoder(payload);
-        let id = std::str::from_utf8(from.bytes()?).ok()?;
-        let number = from.u64()?;
-        let part = usize::try_from(from.u32()?).ok()?;
-        let parts = usize::try_from(from.u32()?).ok()?;
-        (part < parts && parts <= PARTS_MAX).then_some(Part {
-            id,
-            number,
-            part,
-            parts,
-            bytes: from.0,
-        })
-    }
-}
-
 const ADDED: u8 = 1;
 const REMOVED: u8 = 2;
-const CHECKPOINT: u8 = 3;
+const WHOLE: u8 = 3;
+const CHANGES: u8 = 4;
 const VERSION: u8 = 1;
-
-/// Far above what `limits::STATE_BYTES_MAX` and an outbox can need, in parts.
-const PARTS_MAX: usize = 4_096;

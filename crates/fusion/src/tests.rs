@@ -1,13 +1,17 @@
 //! Statement tests as data files, and properties over random events.
 
+mod brokers;
 mod cases;
 mod chains;
+mod changes;
 mod cookbook;
 mod engine;
 mod epl;
 pub mod house;
+mod kept;
 mod life;
 mod outputs;
+mod overflow;
 mod properties;
 mod queries;
 mod speed;

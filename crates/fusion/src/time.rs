@@ -2,6 +2,7 @@
 
 use base::parse_rfc3339;
 
+use crate::limits::TIME_MS_MAX;
 use crate::value::Value;
 
 /// The time that a column's value names, milliseconds since the epoch; none when it names none.
@@ -14,6 +15,3 @@ pub fn event_time(value: &Value<'_>) -> Option<i64> {
     };
     (-TIME_MS_MAX..=TIME_MS_MAX).contains(&time).then_some(time)
 }
-
-/// The span in which window arithmetic cannot overflow and that ECMAScript's dates have too.
-const TIME_MS_MAX: i64 = 8_640_000_000_000_000;

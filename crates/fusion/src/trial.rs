@@ -6,7 +6,8 @@
 //! ```text
 //! statement TEXT         added, in EPL, at the time that the clock shows
 //! sql TEXT               the same in SQL
-//! time MS                moves the clock, which begins at 0
+//! time MS                moves the clock, which begins at 0; it stops wherever something is due
+//! query TEXT             runs once over named windows and tables
 //! event NAME k=v …       an event of that name: k=s:text, k=i:number, k=d:double; no blanks
 //! event NAME {…}         the same as JSON
 //! ```
@@ -16,6 +17,7 @@
 //!
 //! ```text
 //! row MS STATEMENT new|old {…}   with the row's time; statements are numbered from 0
+//! row MS query new|old {…}       what a query answers
 //! error STATEMENT TEXT           it does not compile, or an event could not be computed with
 //! ```
 
@@ -25,15 +27,19 @@ use std::sync::Arc;
 
 use base::UnixMillis;
 
+use crate::demand::{once, types_of};
 use crate::epl::{self, Catalog};
 use crate::expression::Event;
 use crate::json::Scanner;
-use crate::limits::{GROUPS_MAX, TRIAL_ROWS_MAX};
+use crate::limits::{GROUPS_MAX, STATE_BYTES_MAX, TRIAL_ROWS_MAX};
 use crate::machine::{Machine, MachineOptions};
 use crate::output::Output;
-use crate::plan::{OnError, Plan, Sink, Source};
+use crate::plan::{Align, EmptyWindows, OnError, Plan, Sink, Source};
+use crate::query::compiled::check;
+use crate::query::kept::{Change, Kept, KeptByName};
 use crate::sql;
 use crate::value::Value;
+use crate::window::Choices;
 
 /// Runs every script of `scripts` and writes what comes of each.
 ///
@@ -66,6 +72,7 @@ pub fn run(scripts: impl BufRead, mut out: impl Write) -> std::io::Result<()> {
 #[derive(Default)]
 struct Trial {
     statements: Vec<Option<Tried>>,
+    kept: KeptByName,
     now: i64,
     lines: Vec<String>,
 }
@@ -81,7 +88,8 @@ impl Trial {
     fn line(&mut self, line: &str) -> Result<(), String> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
-            "statement" => self.add(epl::compile(rest, &Catalog::default())),
+            "statement" => self.add(epl::compile(rest, &self.catalog())),
+            "query" => self.query(rest),
             "sql" => self.add(sql::compile(rest)),
             "time" => self.move_clock(rest.parse().map_err(|_| "the time is in milliseconds")?),
             "event" => {
@@ -111,14 +119,28 @@ impl Trial {
         }
     }
 
+    fn catalog(&self) -> Catalog {
+        Catalog::default().with_kept(types_of(&self.kept))
+    }
+
     fn add(&mut self, compiled: Result<Plan, crate::error::TextError>) {
         let number = self.statements.len();
-        let tried = match compiled {
+        let checked = compiled
+            .map_err(|error| error.to_string())
+            .and_then(|plan| {
+                check(&plan, &self.kept)?;
+                Ok(plan)
+            });
+        let tried = match checked {
             Ok(plan) => {
                 let plan = Arc::new(plan);
+                let machine = machine_of(&plan, &self.kept);
+                if let Some(created) = machine.created() {
+                    self.kept.insert(created.name().to_owned(), created.clone());
+                }
                 Some(Tried {
                     scanner: Scanner::new(&plan.fields),
-                    machine: machine_of(&plan),
+                    machine,
                     out: Output::default(),
                     plan,
                 })
@@ -135,44 +157,136 @@ impl Trial {
         }
     }
 
-    fn move_clock(&mut self, now: i64) {
-        self.now = now;
-        let mut waiting = VecDeque::new();
-        for number in 0..self.statements.len() {
-            if let Some(tried) = &mut self.statements[number] {
-                tried.machine.on_clock(UnixMillis(now), &mut tried.out);
+    fn query(&mut self, text: &str) {
+        let answered = once(text, &self.catalog(), &self.kept, UnixMillis(self.now));
+        match answered {
+            Ok(out) => {
+                for (text, row) in out.texts().zip(&out.rows) {
+                    let kind = if row.is_old { "old" } else { "new" };
+                    let text = String::from_utf8_lossy(text).into_owned();
+                    self.say(format!("row {} query {kind} {text}", self.now));
+                }
+                self.pass_on(VecDeque::new());
             }
-            self.take_rows(number, &mut waiting);
+            Err(error) => self.say(format!("error query {}", base::report(&error))),
         }
-        self.pass_on(waiting);
+    }
+
+    /// Moves the clock, stopping at every instant at which something is due.
+    fn move_clock(&mut self, now: i64) {
+        loop {
+            let dues = self.statements.iter().flatten();
+            let due = dues.filter_map(|tried| tried.machine.next_clock()).min();
+            let stop = due.map_or(now, |due| due.0.min(now)).max(self.now);
+            let is_last = stop >= now;
+            self.now = stop;
+            for number in 0..self.statements.len() {
+                let mut waiting = VecDeque::new();
+                if let Some(tried) = &mut self.statements[number] {
+                    tried.machine.on_clock(UnixMillis(stop), &mut tried.out);
+                }
+                self.take_rows(number, &mut waiting);
+                self.pass_on(waiting);
+            }
+            if is_last {
+                return;
+            }
+            let dues = self.statements.iter().flatten();
+            let next = dues.filter_map(|tried| tried.machine.next_clock()).min();
+            if next == due {
+                // Who is due and does nothing would hold the clock.
+                self.now = self.now.max(stop + 1).min(now);
+            }
+        }
     }
 
     fn send(&mut self, name: &str, payload: String) {
         self.pass_on(VecDeque::from([(name.to_owned(), payload)]));
     }
 
-    /// One event through all statements, with what they insert, before the next.
+    /// One event through all statements, with what they insert and change, before the next.
     fn pass_on(&mut self, mut waiting: VecDeque<(String, String)>) {
-        while let Some((name, payload)) = waiting.pop_front() {
+        loop {
+            self.tell_changes(&mut waiting);
+            let Some((name, payload)) = waiting.pop_front() else {
+                return;
+            };
             if waiting.len() > TRIAL_ROWS_MAX {
                 self.say("error 0 the statements feed each other without end".to_owned());
                 return;
             }
-            let source = Source::Stream(name.clone());
+            let is_kept = self.kept.contains_key(&name);
             for number in 0..self.statements.len() {
-                let Some(tried) = &mut self.statements[number] else {
-                    continue;
-                };
-                let place = tried
-                    .plan
-                    .sources()
-                    .iter()
-                    .position(|known| **known == source);
-                if let Some(place) = place {
-                    tried.apply(place, &name, &payload, self.now);
-                    self.take_rows(number, &mut waiting);
+                self.give(
+                    number,
+                    &name,
+                    &payload,
+                    is_kept.then_some(true),
+                    &mut waiting,
+                );
+            }
+        }
+    }
+
+    /// Gives an event to a statement that reads it: to all, or to those alone that create what is
+    /// called so, or that do not.
+    fn give(
+        &mut self,
+        number: usize,
+        name: &str,
+        payload: &str,
+        creates: Option<bool>,
+        waiting: &mut VecDeque<(String, String)>,
+    ) {
+        let Some(tried) = &mut self.statements[number] else {
+            return;
+        };
+        if creates.is_some_and(|creates| creates != tried.machine.created().is_some()) {
+            return;
+        }
+        if let Some(place) = tried.reads(name) {
+            tried.apply(place, name, payload, self.now);
+            self.take_rows(number, waiting);
+        }
+    }
+
+    /// Tells of what changed in named windows.
+    fn tell_changes(&mut self, waiting: &mut VecDeque<(String, String)>) {
+        let kept: Vec<Arc<Kept>> = self.kept.values().cloned().collect();
+        for kept in kept {
+            for change in kept.take_changes() {
+                for number in 0..self.statements.len() {
+                    self.tell_change(number, &kept, &change, waiting);
                 }
             }
+        }
+    }
+
+    fn tell_change(
+        &mut self,
+        number: usize,
+        kept: &Arc<Kept>,
+        change: &Change,
+        waiting: &mut VecDeque<(String, String)>,
+    ) {
+        let Some(tried) = &mut self.statements[number] else {
+            return;
+        };
+        let created = tried.machine.created();
+        if created.is_some_and(|created| Arc::ptr_eq(created, kept)) {
+            tried.machine.tell_change(change, &mut tried.out);
+            return self.take_rows(number, waiting);
+        }
+        let Some(place) = tried.reads(kept.name()) else {
+            return;
+        };
+        if tried.machine.takes_changes(place) {
+            tried.machine.on_change(place, change, &mut tried.out);
+            return self.take_rows(number, waiting);
+        }
+        for row in &change.new {
+            let payload = String::from_utf8_lossy(&kept.text(row)).into_owned();
+            self.give(number, kept.name(), &payload, Some(false), waiting);
         }
     }
 
@@ -195,6 +309,13 @@ impl Trial {
 }
 
 impl Tried {
+    /// Which of its sources is called so.
+    fn reads(&self, name: &str) -> Option<usize> {
+        let sources = self.plan.sources();
+        let is_it = |known: &&Source| matches!(known, Source::Stream(stream) if stream == name);
+        sources.iter().position(is_it)
+    }
+
     fn apply(&mut self, place: usize, name: &str, payload: &str, now: i64) {
         let mut values: Vec<Value<'_>> = Vec::new();
         let scanned = self.scanner.scan(payload.as_bytes(), &mut values);
@@ -213,8 +334,8 @@ impl Tried {
 }
 
 /// A machine that reads the same fields of every source of its statement.
-fn machine_of(plan: &Arc<Plan>) -> Machine {
-    let mut machine = Machine::new(plan.clone(), OPTIONS);
+fn machine_of(plan: &Arc<Plan>, kept: &KeptByName) -> Machine {
+    let mut machine = Machine::beside(plan.clone(), OPTIONS, kept);
     for number in 0..plan.sources().len() {
         machine.bind_source(number, (0..plan.fields.len()).collect());
     }
@@ -250,8 +371,13 @@ fn payload_of(fields: &str) -> Result<String, String> {
 const OPTIONS: MachineOptions = MachineOptions {
     lateness_ms: 0,
     groups_max: GROUPS_MAX,
+    state_bytes_max: STATE_BYTES_MAX,
     partitions: 1,
     close_delay_ms: 0,
     idle_ms: 0,
     on_error: OnError::Drop,
+    choices: Choices {
+        align: Align::Epoch,
+        empty: EmptyWindows::Never,
+    },
 };

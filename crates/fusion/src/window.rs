@@ -1,22 +1,30 @@
-//! Tumbling and hopping windows and their groups: pure state, no clock, no IO.
+//! Windows over time and their groups: pure state, no clock, no IO.
 //!
-//! Windows are aligned to the epoch; where they hop, an event is in each that spans its time, and
+//! Windows are aligned to the epoch, or to the first event; where they hop, an event is in each that spans its time, and
 //! counts as an event of the first of them that is open. The watermark of a source is the greatest event time seen,
 //! less the allowed lateness; with several partitions it is the least over those that still have
 //! records waiting, so that reading one partition ahead of another makes nothing late. A window
 //! closes when the watermark reaches its end; an event of a closed window is late. Windows close
 //! in order of time, groups are listed in the order in which they were first seen, and so the same
-//! events in the same order give the same rows whatever batches they came in.
+//! events in the same order give the same rows whatever batches they came in. Sessions are apart for
+//! each group ([`crate::session`]), and close by the same watermark.
 
-use std::collections::{HashMap, VecDeque};
-use std::mem::size_of;
-use std::sync::Arc;
+mod groups;
+mod kept;
+mod key;
+mod starts;
 
-use crate::aggregate::Accumulator;
-use crate::codec::{Decoder, Encoder};
-use crate::limits::{STATE_BYTES_MAX, WINDOWS_MAX};
-use crate::plan::AggregateFunction;
-use crate::value::Value;
+use std::collections::VecDeque;
+
+use crate::limits::WINDOWS_MAX;
+use crate::plan::{AggregateFunction, Align, EmptyWindows};
+use crate::session::Sessions;
+
+pub use groups::{Group, Window};
+pub use key::{decode_key, encode_key};
+pub use starts::{Starts, starts};
+
+use groups::group_bytes;
 
 /// The open windows of one statement.
 #[derive(Clone, Debug)]
@@ -25,7 +33,7 @@ pub struct Windows {
     /// From one window's start to the next one's.
     step_ms: i64,
     lateness_ms: i64,
-    groups_max: usize,
+    bounds: Bounds,
     /// In order of start.
     open: VecDeque<Window>,
     marks: Vec<Mark>,
@@ -33,29 +41,40 @@ pub struct Windows {
     floor: i64,
     groups: usize,
     state_bytes: usize,
+    /// Where windows are sessions, those that are open.
+    sessions: Option<Sessions>,
+    /// Where windows lie by the first event, its time.
+    origin: Option<i64>,
+    choices: Choices,
+    /// Empty windows that are told until this many more have ended.
+    last: Option<Last>,
+    /// Whether windows note which groups change.
+    notes_changes: bool,
 }
 
-/// One open window, or one that was just closed.
-#[derive(Clone, Debug)]
-pub struct Window {
-    /// Its first millisecond.
-    pub start: i64,
-    /// The first millisecond after it.
-    pub end: i64,
-    /// Its groups as first seen.
-    pub groups: Vec<Group>,
-    index: HashMap<Arc<[u8]>, usize>,
+/// How much one statement's windows may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Groups of all open windows.
+    pub groups: usize,
+    /// Bytes of keys, texts and accumulators, about.
+    pub state_bytes: usize,
 }
 
-/// One group of a window.
-#[derive(Clone, Debug)]
-pub struct Group {
-    /// The encoded keys, see [`encode_key`].
-    pub key: Arc<[u8]>,
-    /// How many events it took.
-    pub events: u64,
-    /// One per aggregate of the plan.
-    pub accumulators: Box<[Accumulator]>,
+/// What a statement's policies choose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Choices {
+    /// Where windows start.
+    pub align: Align,
+    /// Whether empty windows are told.
+    pub empty: EmptyWindows,
+}
+
+/// The window that was told last.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    start: i64,
+    is_empty: bool,
 }
 
 /// Why an event finds no place; the statement has to be suspended.
@@ -69,10 +88,10 @@ pub enum WindowsFull {
     Groups(usize),
     /// Too much state.
     #[error(
-        "more than {STATE_BYTES_MAX} bytes of state: group by fewer or shorter keys, or \
-             shorten the window"
+        "more than {0} bytes of state: group by fewer or shorter keys, shorten the window, or \
+             raise fusion.state_bytes_max"
     )]
-    Bytes,
+    Bytes(usize),
     /// Too many windows.
     #[error("more than {WINDOWS_MAX} windows are open: lengthen the window or lessen the lateness")]
     Windows,
@@ -91,14 +110,14 @@ impl Windows {
     pub fn new(
         (length_ms, step_ms): (i64, i64),
         lateness_ms: i64,
-        groups_max: usize,
+        bounds: Bounds,
         partitions: usize,
     ) -> Self {
         Windows {
             length_ms,
             step_ms,
             lateness_ms,
-            groups_max,
+            bounds,
             open: VecDeque::new(),
             marks: vec![
                 Mark {
@@ -110,12 +129,92 @@ impl Windows {
             floor: i64::MIN,
             groups: 0,
             state_bytes: 0,
+            sessions: None,
+            origin: None,
+            choices: Choices::default(),
+            last: None,
+            notes_changes: false,
         }
+    }
+
+    /// The same as sessions: the length is the gap.
+    pub fn into_sessions(mut self) -> Self {
+        self.sessions = Some(Sessions::new(self.length_ms));
+        self
+    }
+
+    /// The same by a statement's choices.
+    pub fn with(mut self, choices: Choices) -> Self {
+        self.choices = choices;
+        self
+    }
+
+    /// True when windows are sessions.
+    pub fn are_sessions(&self) -> bool {
+        self.sessions.is_some()
     }
 
     /// The starts of the windows that `time` lies in, in order; none in a gap between two.
     pub fn starts(&self, time: i64) -> Starts {
-        starts(self.length_ms, self.step_ms, time)
+        let origin = self.origin.unwrap_or(0);
+        let mut starts = starts(self.length_ms, self.step_ms, time.saturating_sub(origin));
+        starts.next = starts.next.saturating_add(origin);
+        starts.last = starts.last.saturating_add(origin);
+        starts
+    }
+
+    /// Start and end of the first window that `time` lies in; a session's are known when it ends.
+    pub fn bounds(&self, time: i64) -> Option<(i64, i64)> {
+        if self.sessions.is_some() {
+            return None;
+        }
+        let start = self.starts(time).next()?;
+        Some((start, start.saturating_add(self.length_ms)))
+    }
+
+    /// An event of that time comes: the first one may say where windows lie.
+    pub fn see(&mut self, time: i64) {
+        if self.choices.align == Align::First && self.sessions.is_none() {
+            self.origin.get_or_insert(time);
+        }
+    }
+
+    /// The accumulators of the session of an event; see [`Windows::group`]. None for one that is
+    /// late.
+    ///
+    /// # Errors
+    /// A bound of `limits.rs` is reached; nothing was changed.
+    pub fn session(
+        &mut self,
+        time: i64,
+        key: &[u8],
+        functions: &[AggregateFunction],
+    ) -> Result<Option<&mut Group>, WindowsFull> {
+        let bytes = group_bytes(key.len(), functions.len());
+        let Some(sessions) = &mut self.sessions else {
+            return Ok(None);
+        };
+        if sessions.is_late(time, key, self.floor) {
+            return Ok(None);
+        }
+        if sessions.opens(time, key) {
+            if self.groups >= self.bounds.groups {
+                return Err(WindowsFull::Groups(self.bounds.groups));
+            }
+            if self.state_bytes + bytes > self.bounds.state_bytes {
+                return Err(WindowsFull::Bytes(self.bounds.state_bytes));
+            }
+            self.groups += 1;
+            self.state_bytes += bytes;
+        }
+        let (groups, state_bytes) = (&mut self.groups, &mut self.state_bytes);
+        let group = sessions.take(time, key, functions, |_| {
+            // Their texts are counted on, as those of the session that took them over.
+            *groups -= 1;
+            *state_bytes = state_bytes.saturating_sub(bytes);
+        });
+        group.events += 1;
+        Ok(Some(group))
     }
 
     /// True when the window that starts there is closed.
@@ -163,8 +262,13 @@ impl Windows {
 
     /// Forgets how far time had come and closes everything: the wall clock was set back.
     pub fn restart_time(&mut self) -> Vec<Window> {
-        let closed: Vec<Window> = self.open.drain(..).collect();
+        self.floor = i64::MAX;
+        let sessions: Vec<Window> = std::iter::from_fn(|| self.pop_session()).collect();
+        let mut closed: Vec<Window> = self.open.drain(..).collect();
         self.forget(&closed);
+        closed.extend(sessions);
+        self.origin = None;
+        self.last = None;
         self.marks.iter_mut().for_each(|mark| mark.time = i64::MIN);
         self.floor = i64::MIN;
         closed
@@ -179,33 +283,97 @@ impl Windows {
 
     /// Takes the next window that time has closed.
     pub fn pop_closed(&mut self) -> Option<Window> {
+        if self.sessions.is_some() {
+            return self.pop_session();
+        }
+        if let Some(empty) = self.next_empty() {
+            return Some(empty);
+        }
         if self.open.front()?.end > self.floor {
             return None;
         }
         let window = self.open.pop_front()?;
         self.forget(std::slice::from_ref(&window));
+        self.last = Some(Last {
+            start: window.start,
+            is_empty: false,
+        });
         Some(window)
+    }
+
+    fn pop_session(&mut self) -> Option<Window> {
+        let (start, end, group) = self.sessions.as_mut()?.pop_closed(self.floor)?;
+        let mut window = Window::new(start, end);
+        window.groups.push(group);
+        self.forget(std::slice::from_ref(&window));
+        Some(window)
+    }
+
+    /// The empty window that follows the last one told, where it is told and has ended.
+    fn next_empty(&mut self) -> Option<Window> {
+        let last = self.last?;
+        let start = last.start.saturating_add(self.step_ms);
+        let end = start.saturating_add(self.length_ms);
+        let is_wanted = match self.choices.empty {
+            EmptyWindows::Never => false,
+            EmptyWindows::Once => !last.is_empty,
+            EmptyWindows::Always => true,
+        };
+        let is_next_open = self
+            .open
+            .front()
+            .is_some_and(|window| window.start <= start);
+        if !is_wanted || end > self.floor || is_next_open {
+            return None;
+        }
+        self.last = Some(Last {
+            start,
+            is_empty: true,
+        });
+        Some(Window::new(start, end))
+    }
+
+    /// When the first window ends that will be told.
+    fn first_end(&self) -> Option<i64> {
+        if let Some(sessions) = &self.sessions {
+            return sessions.first_end();
+        }
+        let open = self.open.front().map(|window| window.end);
+        let empty = self.last.filter(|last| match self.choices.empty {
+            EmptyWindows::Never => false,
+            EmptyWindows::Once => !last.is_empty,
+            EmptyWindows::Always => true,
+        });
+        let empty = empty.map(|last| {
+            let start = last.start.saturating_add(self.step_ms);
+            start.saturating_add(self.length_ms)
+        });
+        open.into_iter().chain(empty).min()
     }
 
     /// Closes by the wall clock the windows that ended `delay_ms` before `now` or earlier, lateness
     /// allowed for; [`Windows::pop_closed`] then gives them.
     pub fn close_by_clock(&mut self, now: i64, delay_ms: i64) {
-        for window in &self.open {
-            if window
-                .end
-                .saturating_add(delay_ms)
-                .saturating_add(self.lateness_ms)
-                > now
-            {
-                break;
-            }
-            self.floor = self.floor.max(window.end);
+        let until = now
+            .saturating_sub(delay_ms)
+            .saturating_sub(self.lateness_ms);
+        if self.first_end().is_some_and(|end| end <= until) {
+            // Time stands at the last end that has come: what begins after it is not late.
+            let ends = self.open.iter().map(|window| window.end);
+            let last = ends.take_while(|end| *end <= until).max();
+            let is_open_ended =
+                self.sessions.is_some() || self.choices.empty == EmptyWindows::Always;
+            let end = match is_open_ended {
+                true => Some(until),
+                false => last.max(self.first_end().filter(|end| *end <= until)),
+            };
+            self.floor = self.floor.max(end.unwrap_or(self.floor));
         }
     }
 
     /// When [`Windows::close_by_clock`] has something to do next, wall-clock milliseconds.
     pub fn next_clock_close(&self, delay_ms: i64) -> Option<i64> {
-        let end = self.open.front()?.end;
+        let end = self.first_end()?;
         Some(
             end.saturating_add(delay_ms)
                 .saturating_add(self.lateness_ms),
@@ -225,11 +393,13 @@ impl Windows {
         is_counted: bool,
     ) -> Result<&mut Group, WindowsFull> {
         let window = self.window_of(start)?;
-        let found = self.open[window].index.get(key).copied();
-        let group = match found {
+        let group = match self.open[window].find(key) {
             Some(group) => group,
             None => self.insert_group(window, key, functions)?,
         };
+        if self.notes_changes {
+            self.open[window].change(group);
+        }
         let group = &mut self.open[window].groups[group];
         group.events += u64::from(is_counted);
         Ok(group)
@@ -241,8 +411,8 @@ impl Windows {
     /// The state has outgrown its bound.
     pub fn add_state_bytes(&mut self, before: usize, after: usize) -> Result<(), WindowsFull> {
         self.state_bytes = (self.state_bytes + after).saturating_sub(before);
-        if self.state_bytes > STATE_BYTES_MAX {
-            Err(WindowsFull::Bytes)
+        if self.state_bytes > self.bounds.state_bytes {
+            Err(WindowsFull::Bytes(self.bounds.state_bytes))
         } else {
             Ok(())
         }
@@ -250,72 +420,14 @@ impl Windows {
 
     /// Events in open windows.
     pub fn events(&self) -> u64 {
-        self.open
-            .iter()
-            .flat_map(|window| &window.groups)
-            .map(|group| group.events)
-            .sum()
+        let sessions = self.sessions.iter().flat_map(Sessions::groups);
+        let windows = self.open.iter().flat_map(|window| &window.groups);
+        windows.chain(sessions).map(|group| group.events).sum()
     }
 
     /// Approximate bytes of state.
     pub fn state_bytes(&self) -> usize {
         self.state_bytes
-    }
-
-    /// Writes everything.
-    pub fn encode(&self, out: &mut Encoder) {
-        out.i64(self.floor);
-        out.count(self.marks.len());
-        for mark in &self.marks {
-            out.i64(mark.time);
-        }
-        out.count(self.open.len());
-        for window in &self.open {
-            out.i64(window.start);
-            out.count(window.groups.len());
-            for group in &window.groups {
-                out.bytes(&group.key);
-                out.u64(group.events);
-                for accumulator in &group.accumulators {
-                    accumulator.encode(out);
-                }
-            }
-        }
-    }
-
-    /// Reads back what [`Windows::encode`] wrote, into windows as [`Windows::new`] made them.
-    pub fn decode(
-        mut self,
-        functions: &[AggregateFunction],
-        from: &mut Decoder<'_>,
-    ) -> Option<Windows> {
-        self.floor = from.i64()?;
-        for partition in 0..from.count()? {
-            let time = from.i64()?;
-            match self.marks.get_mut(partition) {
-                Some(mark) => mark.time = time,
-                None => self.marks.push(Mark { time, holds: true }),
-            }
-        }
-        for _ in 0..from.count()? {
-            let start = from.i64()?;
-            let end = start.saturating_add(self.length_ms);
-            self.open.push_back(Window::new(start, end));
-            let window = self.open.len() - 1;
-            for _ in 0..from.count()? {
-                let place = self.insert_group(window, from.bytes()?, functions).ok()?;
-                let events = from.u64()?;
-                let group = &mut self.open[window].groups[place];
-                group.events = events;
-                let mut text_bytes = 0;
-                for (accumulator, function) in group.accumulators.iter_mut().zip(functions) {
-                    *accumulator = Accumulator::decode(*function, from)?;
-                    text_bytes += accumulator.text_bytes();
-                }
-                self.state_bytes += text_bytes;
-            }
-        }
-        Some(self)
     }
 
     fn raise_floor(&mut self) {
@@ -366,141 +478,23 @@ impl Windows {
         functions: &[AggregateFunction],
     ) -> Result<usize, WindowsFull> {
         let bytes = group_bytes(key.len(), functions.len());
-        if self.groups >= self.groups_max {
-            return Err(WindowsFull::Groups(self.groups_max));
+        if self.groups >= self.bounds.groups {
+            return Err(WindowsFull::Groups(self.bounds.groups));
         }
-        if self.state_bytes + bytes > STATE_BYTES_MAX {
-            return Err(WindowsFull::Bytes);
+        if self.state_bytes + bytes > self.bounds.state_bytes {
+            return Err(WindowsFull::Bytes(self.bounds.state_bytes));
         }
         self.groups += 1;
         self.state_bytes += bytes;
-        let window = &mut self.open[window];
-        let key: Arc<[u8]> = key.into();
-        let accumulators = functions
-            .iter()
-            .map(|function| Accumulator::new(*function))
-            .collect();
-        window.index.insert(key.clone(), window.groups.len());
-        window.groups.push(Group {
-            key,
-            events: 0,
-            accumulators,
-        });
-        Ok(window.groups.len() - 1)
+        Ok(self.open[window].insert(key, functions))
     }
 
     fn forget(&mut self, windows: &[Window]) {
         for group in windows.iter().flat_map(|window| &window.groups) {
-            let texts: usize = group.accumulators.iter().map(Accumulator::text_bytes).sum();
-            let bytes = group_bytes(group.key.len(), group.accumulators.len()) + texts;
+            let bytes = group_bytes(group.key.len(), group.accumulators.len());
+            let bytes = bytes + group.text_bytes();
             self.groups -= 1;
             self.state_bytes = self.state_bytes.saturating_sub(bytes);
         }
     }
 }
-
-impl Window {
-    fn new(start: i64, end: i64) -> Self {
-        Window {
-            start,
-            end,
-            groups: Vec::new(),
-            index: HashMap::new(),
-        }
-    }
-}
-
-/// Starts of windows, in order.
-#[derive(Clone, Copy, Debug)]
-pub struct Starts {
-    next: i64,
-    last: i64,
-    step_ms: i64,
-}
-
-impl Iterator for Starts {
-    type Item = i64;
-
-    fn next(&mut self) -> Option<i64> {
-        if self.next > self.last {
-            return None;
-        }
-        let start = self.next;
-        self.next = start.saturating_add(self.step_ms);
-        Some(start)
-    }
-}
-
-/// The starts of the windows of that length, one every `step_ms`, that `time` lies in.
-pub fn starts(length_ms: i64, step_ms: i64, time: i64) -> Starts {
-    let last = time.div_euclid(step_ms).saturating_mul(step_ms);
-    // Of the windows that end after `time` the first.
-    let next = (time.saturating_sub(length_ms).div_euclid(step_ms) + 1).saturating_mul(step_ms);
-    Starts {
-        next,
-        last,
-        step_ms,
-    }
-}
-
-/// Appends one value to an encoded key. Numbers that are equal are one key, so a whole double is
-/// written as the integer it is.
-pub fn encode_key(value: &Value<'_>, out: &mut Vec<u8>) {
-    match value {
-        Value::Null => out.push(0),
-        Value::Bool(truth) => out.extend_from_slice(&[1, u8::from(*truth)]),
-        Value::Int(number) => {
-            out.push(2);
-            out.extend_from_slice(&number.to_le_bytes());
-        }
-        Value::Float(number) if number.trunc() == *number && number.abs() < 9e15 => {
-            encode_key(&Value::Int(*number as i64), out);
-        }
-        Value::Float(number) => {
-            out.push(3);
-            out.extend_from_slice(&number.to_bits().to_le_bytes());
-        }
-        Value::Text(text) | Value::Json(text) => {
-            out.push(if matches!(value, Value::Text(_)) {
-                4
-            } else {
-                5
-            });
-            let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
-            out.extend_from_slice(&length.to_le_bytes());
-            out.extend_from_slice(text.as_bytes());
-        }
-    }
-}
-
-/// The values of an encoded key.
-pub fn decode_key(key: &[u8]) -> Vec<Value<'_>> {
-    let mut from = Decoder(key);
-    let mut values = Vec::new();
-    while let Some(kind) = from.u8() {
-        let value = match kind {
-            1 => from.u8().map(|truth| Value::Bool(truth != 0)),
-            2 => from.i64().map(Value::Int),
-            3 => from.f64().map(Value::Float),
-            4 => from
-                .bytes()
-                .and_then(|text| std::str::from_utf8(text).ok())
-                .map(Value::text),
-            5 => from
-                .bytes()
-                .and_then(|text| std::str::from_utf8(text).ok())
-                .map(|text| Value::Json(text.into())),
-            _ => Some(Value::Null),
-        };
-        values.push(value.unwrap_or(Value::Null));
-    }
-    values
-}
-
-/// What a group costs beside its texts, bytes.
-fn group_bytes(key_bytes: usize, aggregates: usize) -> usize {
-    GROUP_OVERHEAD_BYTES + key_bytes + aggregates * size_of::<Accumulator>()
-}
-
-/// A group's share of the hash table, its record and its allocations, estimated.
-const GROUP_OVERHEAD_BYTES: usize = 120;

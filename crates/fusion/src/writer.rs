@@ -1,6 +1,6 @@
 //! Carries one statement's rows to its sink and its state to the journal; one task per statement.
 //!
-//! For rows into Kafka that come from a Kafka source or from windows, the order is: keep a
+//! For rows into Kafka and tables that come from a Kafka source or from windows, the order is: keep a
 //! checkpoint that holds positions, state *and the rows* (synced), produce the rows under the
 //! statement's producer id and the sequences that the checkpoint names, go on. After a crash the
 //! same rows are produced again in the same batches, and the store answers those it has with their
@@ -10,6 +10,8 @@
 //! the events since the last checkpoint are computed again where the source can be read again
 //! (rows over MQTT may then come twice), and are lost where it cannot (MQTT sources).
 
+mod tables;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,19 +20,20 @@ use base::{Clock, UnixMillis};
 use bytes::Bytes;
 use journal::Durability;
 use metrics::counter;
-use mqtt::{MqttError, Qos, Server};
+use mqtt::{BridgeError, Bridges, Message, MqttError, Qos, Server};
 use streams::{EventStore, ProduceBatch, ProducerSequence, Record, StreamsError};
 use tokio_util::sync::CancellationToken;
 
 use crate::chains::Chains;
 use crate::feed::Feed;
-use crate::lane::{Lane, LaneState, Sequence, Target, encode};
+use crate::lane::checkpoint::Checkpoint;
+use crate::lane::{Lane, LaneState, Sequence, Target};
 use crate::limits::{
     CHECKPOINT_BYTES_PER_SECOND, CLOSE_WAIT, PRODUCE_BYTES_MAX, PRODUCE_ROWS_MAX, RETRY_WAIT,
 };
 use crate::output::{Output, Row};
 use crate::plan::Stage;
-use crate::sinks::{Posted, Poster, formed};
+use crate::sinks::{Posted, Poster, Tables, formed};
 use crate::store::StatementStore;
 
 /// What a writer works with.
@@ -45,6 +48,10 @@ pub struct Writer {
     pub store: Arc<dyn EventStore>,
     /// The MQTT server, where there is one.
     pub mqtt: Option<Server>,
+    /// What leads to other brokers.
+    pub bridges: Option<Arc<Bridges>>,
+    /// The databases whose tables take rows.
+    pub tables: Option<Arc<dyn Tables>>,
     /// What posts rows.
     pub poster: Arc<Poster>,
     /// Where checkpoints go.
@@ -64,7 +71,7 @@ struct Turn {
     output: Output,
     /// Since when its first row waits.
     since: Instant,
-    checkpoint: Option<Vec<u8>>,
+    checkpoint: Option<Checkpoint>,
 }
 
 /// Rows as they are sent.
@@ -111,7 +118,7 @@ impl Writer {
         loop {
             match self.next_turn(checkpoint_due, false) {
                 Ok(turn) => {
-                    let kept = turn.checkpoint.as_ref().map(Vec::len);
+                    let kept = turn.checkpoint.as_ref().map(|kept| kept.bytes.len());
                     if self.work(turn, Durability::Os).await.is_err() {
                         return;
                     }
@@ -162,25 +169,26 @@ impl Writer {
         is_closing: bool,
     ) -> Result<Turn, Option<UnixMillis>> {
         let now = self.clock.now();
-        if self.lane.inserts() && !is_closing {
+        let is_chained = self.lane.is_chained();
+        if is_chained && !is_closing {
             self.insert_due(now);
         }
         let mut state = self.lane.state.lock();
         let LaneState {
             machine,
             output,
-            positions,
             is_caught_up,
             is_dirty,
             alarm,
             waiting_since,
-            is_sending,
             meter,
             routed,
+            kept,
             ..
         } = &mut *state;
         let at = Instant::now();
-        if *is_caught_up && !is_closing && machine.next_clock().is_some_and(|due| due <= now) {
+        let may_tick = *is_caught_up && !is_closing && !is_chained;
+        if may_tick && machine.next_clock().is_some_and(|due| due <= now) {
             machine.on_clock(now, output);
             meter.spent(at, at.elapsed());
         }
@@ -198,7 +206,7 @@ impl Writer {
             return Err(next);
         }
         let output = std::mem::take(output);
-        *routed = 0;
+        (*routed, *kept) = (0, None);
         let since = waiting_since.take().unwrap_or(at);
         if machine.is_suspended() && self.lane.keeps_outbox() {
             // It starts over from its last checkpoint and will compute these rows again.
@@ -210,18 +218,19 @@ impl Writer {
         let keeps_outbox = self.lane.keeps_outbox() && !output.is_empty();
         // A suspended statement starts over from before what it could not hold.
         let is_wanted = (keeps_outbox || is_due) && !machine.is_suspended();
+        let is_suspended = machine.is_suspended();
         let checkpoint = is_wanted.then(|| {
             if keeps_outbox {
-                return encode(machine, (0, 0), positions, self.sequence, &output);
+                return state.checkpoint((0, 0), self.sequence, &output);
             }
             // It is written after the rows are sent, so it says that they were.
             let sent = (output.rows.len() as u64, output.events());
-            encode(machine, sent, positions, self.sequence, &Output::default())
+            state.checkpoint(sent, self.sequence, &Output::default())
         });
-        if is_wanted || machine.is_suspended() {
-            *is_dirty = false;
+        if is_wanted || is_suspended {
+            state.is_dirty = false;
         }
-        *is_sending = !output.is_empty();
+        state.is_sending = !output.is_empty();
         Ok(Turn {
             output,
             since,
@@ -255,6 +264,9 @@ impl Writer {
 
     async fn work(&mut self, turn: Turn, durability: Durability) -> Result<(), Stopped> {
         self.feed.made_room();
+        if self.lane.is_chained() {
+            self.chains.made_room();
+        }
         let Turn {
             output,
             since,
@@ -269,8 +281,8 @@ impl Writer {
             }
             self.send(output, since).await?;
             let mut targets = self.lane.targets.iter();
-            if targets.any(|target| !matches!(target, Target::Kafka { .. })) {
-                // Only topics of the store know what they have: the next checkpoint says that the
+            if targets.any(|target| !matches!(target, Target::Kafka { .. } | Target::Table(_))) {
+                // Only topics of the store and tables know what they have: the next checkpoint says that the
                 // others have the rows too.
                 self.lane.state.lock().is_dirty = true;
             }
@@ -280,13 +292,13 @@ impl Writer {
         if let Some(checkpoint) = &checkpoint
             && !self.keep(checkpoint, durability).await
         {
-            self.lane.state.lock().is_dirty = true;
+            self.lane.state.lock().lost_checkpoint();
         }
         Ok(())
     }
 
     /// Keeps a checkpoint; false, and said on the statement, when the journal did not take it.
-    async fn keep(&self, checkpoint: &[u8], durability: Durability) -> bool {
+    async fn keep(&self, checkpoint: &Checkpoint, durability: Durability) -> bool {
         let kept = self
             .journal
             .checkpoint(&self.lane.definition.id, checkpoint, durability)
@@ -325,17 +337,22 @@ impl Writer {
             };
             match self.lane.targets[index].clone() {
                 Target::Mqtt(topic) => self.publish(&topic, &output, part).await?,
+                Target::Bridge { bridge, topic } => {
+                    self.send_over(&bridge, &topic, &output, part).await?;
+                }
                 Target::Http(url) => self.post(&url, &output, part).await?,
                 // It had them before the next event was taken.
                 Target::Stream(_) => {
                     let events = output.rows.iter().map(|row| row.events).sum();
                     self.delivered((output.rows.len() as u64, events), 0, part);
                 }
+                Target::Table(table) => {
+                    self.recount(before);
+                    self.write_rows(&table, &output, part).await?;
+                    after = self.sequence;
+                }
                 Target::Kafka { topic, partition } => {
-                    // Every topic counts the same rows by the same sequences.
-                    if self.sequence.producer_id == before.producer_id {
-                        self.sequence = before;
-                    }
+                    self.recount(before);
                     self.produce(&topic, partition, &output, part).await?;
                     after = self.sequence;
                 }
@@ -345,6 +362,14 @@ impl Writer {
         // What follows goes on after what every topic has.
         self.lane.state.lock().sequence = self.sequence;
         Ok(())
+    }
+
+    /// Every topic and table counts the same rows by the same sequences; those of a producer that was
+    /// made anew go on.
+    fn recount(&mut self, before: Sequence) {
+        if self.sequence.producer_id == before.producer_id {
+            self.sequence = before;
+        }
     }
 
     /// Shows rows to those who look; nobody is waited for.
@@ -422,6 +447,59 @@ impl Writer {
                 }
             }
         }
+        if had_trouble {
+            self.set_trouble(None);
+        }
+        Ok(())
+    }
+
+    /// Has rows wait for another broker; they are delivered when the bridge's journal has them.
+    async fn send_over(
+        &self,
+        bridge: &str,
+        topic: &mqtt::TopicName,
+        output: &Sent,
+        part: Part,
+    ) -> Result<(), Stopped> {
+        let Some(bridges) = &self.bridges else {
+            return Err(Stopped);
+        };
+        let (mut last, mut had_trouble) = (None, false);
+        for text in output.texts() {
+            let message = Message {
+                topic: topic.as_str(),
+                payload: &text,
+                qos: Qos::AtLeastOnce,
+                received: self.clock.now(),
+                ..Message::default()
+            };
+            loop {
+                match bridges.send(bridge, &message) {
+                    Ok(wait) => {
+                        last = wait.or(last);
+                        break;
+                    }
+                    Err(BridgeError::Busy(_)) => self.wait_for(bridges.room(bridge)).await?,
+                    Err(error) => {
+                        had_trouble = true;
+                        let why = base::report(&error);
+                        self.set_trouble(Some(format!("cannot send over {bridge}: {why}")));
+                        self.pause(RETRY_WAIT.1).await?;
+                    }
+                }
+            }
+        }
+        if let Some(wait) = last
+            && let Err(error) = wait.await
+        {
+            // They went into its memory; only a crash now loses them.
+            tracing::error!(bridge, error = %base::report(&error), "a bridge's journal failed");
+        }
+        let (rows, events) = (
+            output.rows.len() as u64,
+            output.rows.iter().map(|row| row.events),
+        );
+        self.delivered((rows, events.sum()), rows, part);
         if had_trouble {
             self.set_trouble(None);
         }
@@ -636,7 +714,7 @@ fn next_sequence(first: i32, count: usize) -> i32 {
 }
 
 /// True when the store that expects `expected` next has the `count` rows from `first` on.
-fn is_stored(first: i32, count: usize, expected: i32) -> bool {
+pub fn is_stored(first: i32, count: usize, expected: i32) -> bool {
     let ahead = (i64::from(expected) - i64::from(first)).rem_euclid(SEQUENCES);
     ahead >= count as i64 && ahead < SEQUENCES / 2
 }

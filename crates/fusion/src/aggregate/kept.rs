@@ -26,7 +26,7 @@ pub struct Numbers(Vec<f64>);
 /// Values in the order in which they came.
 #[derive(Clone, Debug, Default)]
 pub struct Listed {
-    values: VecDeque<OwnedValue>,
+    values: VecDeque<(u64, OwnedValue)>,
     text_bytes: usize,
 }
 
@@ -224,30 +224,25 @@ impl Numbers {
 }
 
 impl Listed {
-    /// Adds one at the end.
-    pub fn add(&mut self, value: &Value<'_>) {
+    /// Adds one at the end, by the number of its event.
+    pub fn add(&mut self, number: u64, value: &Value<'_>) {
         let mut own = OwnedValue::Null;
         own.assign(value);
         self.text_bytes += own.text_bytes();
-        self.values.push_back(own);
+        self.values.push_back((number, own));
     }
 
-    /// Takes the first of that value away.
-    pub fn remove(&mut self, value: &Value<'_>) {
+    /// Takes that of an event away; the first of its value, where the event is not known.
+    pub fn remove(&mut self, number: u64, value: &Value<'_>) {
         let same = |own: &OwnedValue| rank_order(&own.as_value(), value).is_eq();
-        let Some(place) = self.values.iter().position(same) else {
+        let mut values = self.values.iter();
+        let exact = values.position(|(known, own)| *known == number && same(own));
+        let place = exact.or_else(|| self.values.iter().position(|(_, own)| same(own)));
+        let Some(place) = place else {
             return;
         };
-        if let Some(gone) = self.values.remove(place) {
+        if let Some((_, gone)) = self.values.remove(place) {
             self.text_bytes = self.text_bytes.saturating_sub(gone.text_bytes());
-        }
-    }
-
-    /// Lets go of all but the first.
-    pub fn keep_first(&mut self) {
-        while self.values.len() > 1 {
-            let gone = self.values.pop_back();
-            self.text_bytes -= gone.map_or(0, |gone| gone.text_bytes());
         }
     }
 
@@ -255,7 +250,7 @@ impl Listed {
     pub fn keep_last(&mut self, count: usize) {
         while self.values.len() > count {
             let gone = self.values.pop_front();
-            self.text_bytes -= gone.map_or(0, |gone| gone.text_bytes());
+            self.text_bytes -= gone.map_or(0, |(_, gone)| gone.text_bytes());
         }
     }
 
@@ -263,7 +258,7 @@ impl Listed {
     pub fn nth_first(&self, index: usize) -> Value<'_> {
         self.values
             .get(index)
-            .map_or(Value::Null, OwnedValue::as_value)
+            .map_or(Value::Null, |(_, value)| value.as_value())
     }
 
     /// The n-th from the back.
@@ -278,7 +273,7 @@ impl Listed {
             return Value::Null;
         }
         let mut text = vec![b'['];
-        for (index, value) in self.values.iter().enumerate() {
+        for (index, (_, value)) in self.values.iter().enumerate() {
             if index > 0 {
                 text.push(b',');
             }
@@ -290,24 +285,26 @@ impl Listed {
 
     /// Bytes kept, about.
     pub fn bytes(&self) -> usize {
-        self.values.capacity() * size_of::<OwnedValue>() + self.text_bytes
+        self.values.capacity() * size_of::<(u64, OwnedValue)>() + self.text_bytes
     }
 
     /// Writes the values.
     pub fn encode(&self, out: &mut Encoder) {
         out.count(self.values.len());
-        self.values
-            .iter()
-            .for_each(|value| encode_value(value, out));
+        for (number, value) in &self.values {
+            out.u64(*number);
+            encode_value(value, out);
+        }
     }
 
     /// Reads them back.
     pub fn decode(from: &mut Decoder<'_>) -> Option<Self> {
         let mut listed = Listed::default();
         for _ in 0..from.count()? {
+            let number = from.u64()?;
             let value = decode_value(from)?;
             listed.text_bytes += value.text_bytes();
-            listed.values.push_back(value);
+            listed.values.push_back((number, value));
         }
         Some(listed)
     }

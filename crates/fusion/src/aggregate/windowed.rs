@@ -67,6 +67,8 @@ pub struct Given<'v> {
     pub parameter: Value<'v>,
     /// The query's time, ms.
     pub now: i64,
+    /// The event's number; 0 where it has none.
+    pub number: u64,
 }
 
 impl Windowed {
@@ -76,6 +78,9 @@ impl Windowed {
         let ever = |of| State::Ever(of, Accumulator::new(of));
         let state = match function {
             F::Min | F::Max | F::First | F::Last if is_forever => ever(function),
+            // Of what never leaves, the first and last values that are not null.
+            F::FirstValue if is_forever => ever(F::First),
+            F::LastValue if is_forever => ever(F::Last),
             F::Count => State::Count(0),
             F::Sum => State::Sum(Total::default()),
             F::Avg => State::Avg(Total::default()),
@@ -307,8 +312,6 @@ impl State {
     /// Lets go of values that can never be asked for, where none is ever taken away.
     fn trim(&mut self) {
         match self {
-            State::Listed(listed, Which::FirstValue) => listed.keep_first(),
-            State::Listed(listed, Which::LastValue) => listed.keep_last(1),
             State::Listed(listed, Which::Nth(nth)) => listed.keep_last(*nth + 1),
             State::Ordered(ordered, is_greatest) => ordered.keep_extreme(*is_greatest),
             _ => {}
@@ -366,9 +369,9 @@ impl State {
                     *nth = usize::try_from(*given).unwrap_or(0);
                 }
                 if is_add {
-                    listed.add(value);
+                    listed.add(given.number, value);
                 } else {
-                    listed.remove(value);
+                    listed.remove(given.number, value);
                 }
             }
             State::Ordered(..) if given.parameter.is_null() => {}
@@ -386,8 +389,8 @@ impl State {
             } => {
                 // Time alone lets go of its events.
                 if is_add {
-                    *length_ms = match given.value {
-                        Some(Value::Int(length)) => length.max(1),
+                    *length_ms = match given.parameter {
+                        Value::Int(length) => length.max(1),
                         _ => 1_000,
                     };
                     times.push_back(given.now);
@@ -434,6 +437,7 @@ mod tests {
             value: Some(value.as_value()),
             parameter: parameter.as_value(),
             now: 0,
+            number: 0,
         }
     }
 

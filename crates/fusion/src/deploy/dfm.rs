@@ -169,6 +169,8 @@ pub struct Surroundings<'s> {
     pub code: &'s str,
     /// HTTP servers by alias.
     pub servers: &'s std::collections::BTreeMap<String, String>,
+    /// Whether a bridge of that name leads to another broker.
+    pub has_bridge: &'s (dyn Fn(&str) -> bool + Sync),
 }
 
 /// A DFM statement as one of ours. `id` is the one that the request names.
@@ -272,21 +274,31 @@ fn targets(
         }
         return Ok(targets);
     }
-    for scope in scopes {
-        if !BROKERS.contains(&scope) {
-            return Err(format!(
-                "the scope '{scope}' is no broker of this node: {}",
-                BROKERS.join(", ")
-            ));
-        }
+    let Surroundings { node, code, .. } = around;
+    let own = format!("LS/{code}/{node}/OGC/1.0/Datastreams/{id}");
+    let outputs = if outputs.is_empty() {
+        vec![own.as_str()]
+    } else {
+        outputs
+    };
+    for scope in if scopes.is_empty() {
+        vec![BROKERS[0]]
+    } else {
+        scopes
+    } {
+        let broker = match BROKERS.contains(&scope) {
+            true => "mqtt".to_owned(),
+            false if (around.has_bridge)(scope) => format!("mqtt@{scope}"),
+            false => {
+                return Err(format!(
+                    "the scope '{scope}' is no broker of this node: {}, and the names of its bridges",
+                    BROKERS.join(", ")
+                ));
+            }
+        };
+        targets.extend(outputs.iter().map(|output| format!("{broker}:{output}")));
     }
-    for output in outputs {
-        targets.push(format!("mqtt:{output}"));
-    }
-    if targets.is_empty() {
-        let Surroundings { node, code, .. } = around;
-        targets.push(format!("mqtt:LS/{code}/{node}/OGC/1.0/Datastreams/{id}"));
-    }
+    targets.dedup();
     Ok(targets)
 }
 

@@ -7,7 +7,7 @@
 //! | `PUT /statement/{id}`, `PUT /statement/{engine}/{id}`, `PUT /statement/` (`?id=`) | 200, 201 or 304 |
 //! | `DELETE /statement/{id}` (or `?id=`) | 200 |
 //! | `GET /statement/{id}/output`, `GET /statement/output?id=` | 200 the latest row, 204 without one |
-//! | `POST /execute/` | 400: on-demand queries need named windows |
+//! | `POST /execute/` | runs a statement once over named windows and tables; the rows are its resource |
 //! | `POST /event/{topic}` | 200: published on that topic |
 //!
 //! The body of every other answer is that of [`Outcome::body`].
@@ -134,9 +134,14 @@ async fn output(node: &Node, id: &str) -> Response {
     }
 }
 
-async fn execute(node: Shared) -> Response {
-    let why = "on-demand queries need named windows or tables, which this node does not have";
-    answer(&node, &Outcome::new(None, 400, why))
+async fn execute(node: Shared, body: Bytes) -> Response {
+    let mut resource = match dfm::resource(&body) {
+        Ok(resource) => resource,
+        Err(why) => return answer(&node, &Outcome::new(None, 400, why)),
+    };
+    resource.insert("statelifecycle".to_owned(), "SYNCHRONOUS".into());
+    let outcome = node.execute(Operation::Add(None), Some(&resource)).await;
+    answer(&node, &outcome)
 }
 
 async fn event(node: Shared, Path(topic): Path<String>, body: Bytes) -> Response {

@@ -221,6 +221,7 @@ impl Node {
             node: &config.node.id,
             code: &config.node.code,
             servers: &config.control.servers,
+            has_bridge: &|name| self.fusion.has_bridge(name),
         };
         let asked = match dfm::asked(resource, id.as_deref(), &around) {
             Ok(asked) => asked,
@@ -242,11 +243,12 @@ impl Node {
                 self.fusion.remove(&id).await?;
                 Ok(Outcome::new(Some(id), 200, "the statement was removed"))
             }
-            (Life::Once, _) => Err(FusionError::Refused(
-                "ONCE and SYNCHRONOUS need named windows or tables, which this node does not have: \
-                 use RUN"
-                    .to_owned(),
-            )),
+            (Life::Once, _) => {
+                let rows = self.fusion.query(&new.text)?;
+                let mut outcome = Outcome::new(Some(id.clone()), 200, "the query was run");
+                outcome.resources.insert(id, Value::Array(rows));
+                Ok(outcome)
+            }
             (_, Some(_)) if !may_replace => Err(FusionError::NameTaken(id)),
             (life, Some(known)) => {
                 let is_same = known.text == new.text && known.targets == new.targets;

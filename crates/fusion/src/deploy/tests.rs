@@ -90,6 +90,7 @@ fn a_dfm_statement_becomes_one_of_ours() {
         node: "me",
         code: "code",
         servers: &servers,
+        has_bridge: &|name| name == "cloud",
     };
     let asked = |extra: Json| {
         let mut statement = json!({"name": "n", "statement": "SELECT v FROM mqtt.\"t\""});
@@ -106,6 +107,14 @@ fn a_dfm_statement_becomes_one_of_ours() {
     assert_eq!(
         plain.new.targets,
         [format!("mqtt:LS/code/me/OGC/1.0/Datastreams/{id}")]
+    );
+    let elsewhere = json!({"output": ["a"], "scope": ["cloud", "outgoing"], "id": "x"});
+    let elsewhere = asked(elsewhere).unwrap();
+    assert_eq!(elsewhere.new.targets, ["mqtt@cloud:a", "mqtt:a"]);
+    let own = asked(json!({"scope": ["cloud"], "id": "x"})).unwrap();
+    assert_eq!(
+        own.new.targets,
+        ["mqtt@cloud:LS/code/me/OGC/1.0/Datastreams/x"]
     );
     let several = asked(json!({"output": ["/a", "b"], "scope": ["outgoing"], "id": "x"})).unwrap();
     assert_eq!(several.new.targets, ["mqtt:/a", "mqtt:b"]);
@@ -470,6 +479,23 @@ async fn the_dfms_rest_api_works_as_it_did() {
         (400, &json!("CLIENT_ERROR"))
     );
     assert_eq!(call("POST", "/execute/", form).await.0, 400);
+    let window =
+        json!({"id": "w", "name": "w", "statement": "create window W#keepall as (k string)"});
+    assert_eq!(call("POST", "/statement/", window).await.0, 201);
+    for text in ["insert into W (k) values ('x')", "select k from W"] {
+        let once = json!({"id": "q", "name": "q", "statement": text});
+        let (status, answer) = call("POST", "/execute/", once).await;
+        let rows = match text.starts_with("select") {
+            true => json!([{"k": "x"}]),
+            false => answer["resources"]["q"].clone(),
+        };
+        assert_eq!(
+            (status, &answer["resources"]["q"]),
+            (200, &rows),
+            "{answer}"
+        );
+    }
+    assert_eq!(call("DELETE", "/statement/w", Json::Null).await.0, 200);
     assert_eq!(call("POST", "/event/a/%23", json!({})).await.0, 400);
     assert_eq!(call("DELETE", "/statement/s", Json::Null).await.0, 200);
     assert_eq!(call("GET", "/statement/s", Json::Null).await.0, 404);

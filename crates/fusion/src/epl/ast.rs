@@ -7,6 +7,8 @@ mod expression;
 
 pub use expression::{BinaryOperator, Call, Choices, Expr, ExprKind, Step, UnaryOperator, Unit};
 
+pub use crate::plan::Skip;
+
 use super::token::Place;
 
 /// One statement.
@@ -251,18 +253,6 @@ pub struct RowPattern {
     pub interval: Option<(Expr, bool)>,
     /// `define`.
     pub defines: Vec<(Ident, Expr)>,
-}
-
-/// Where matching goes on after a match.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Skip {
-    /// After the match's last row.
-    #[default]
-    PastLast,
-    /// With the row after the match's first.
-    ToNext,
-    /// With the match's own last row.
-    ToCurrent,
 }
 
 /// A pattern of rows.

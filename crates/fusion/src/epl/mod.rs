@@ -23,27 +23,64 @@ mod token;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::error::TextError;
 use crate::plan::{Plan, Source};
 
-/// The event types that statements can name without saying where they come from.
+/// The event types that statements can name without saying where they come from, and the named
+/// windows and tables that there are. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
+    inner: Arc<Inner>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Inner {
     sources: BTreeMap<String, Source>,
+    kept: BTreeMap<String, KeptType>,
+}
+
+/// What rows of a named window or table look like.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptType {
+    /// The columns; none where rows are whatever is inserted.
+    pub columns: Option<Vec<String>>,
+    /// True for a table.
+    pub is_table: bool,
 }
 
 impl Catalog {
     /// A catalog of these names and their sources.
     pub fn new(sources: impl IntoIterator<Item = (String, Source)>) -> Self {
-        Catalog {
+        let inner = Inner {
             sources: sources.into_iter().collect(),
+            kept: BTreeMap::new(),
+        };
+        Catalog {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// The same with these named windows and tables.
+    pub fn with_kept(self, kept: impl IntoIterator<Item = (String, KeptType)>) -> Self {
+        let inner = Inner {
+            sources: self.inner.sources.clone(),
+            kept: kept.into_iter().collect(),
+        };
+        Catalog {
+            inner: Arc::new(inner),
         }
     }
 
     /// The source of that name.
     pub fn source(&self, name: &str) -> Option<&Source> {
-        self.sources.get(name)
+        self.inner.sources.get(name)
+    }
+
+    /// The named window or table of that name.
+    pub fn kept(&self, name: &str) -> Option<&KeptType> {
+        self.inner.kept.get(name)
     }
 }
 
@@ -53,4 +90,14 @@ impl Catalog {
 /// The text is no statement, or one that is not supported; the error points at the place.
 pub fn compile(text: &str, catalog: &Catalog) -> Result<Plan, TextError> {
     lower::lower(&parser::parse(text)?, catalog)
+}
+
+/// Compiles a text that is run once over named windows and tables: a select, a delete, an update or
+/// an insert of values. A select's plan asks for all that is held; the others' act without a
+/// trigger.
+///
+/// # Errors
+/// As [`compile`], and what does not work on demand.
+pub fn compile_once(text: &str, catalog: &Catalog) -> Result<Plan, TextError> {
+    lower::lower_once(&parser::parse(text)?, catalog)
 }

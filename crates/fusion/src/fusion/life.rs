@@ -10,11 +10,15 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Fusion, Prepared, Running, Sources, Statement};
+use super::Fusion;
+use super::listing::{Running, Statement};
+use super::prepare::{kafka_name, shown};
+use super::sources::{OpenSource, Prepared, Sources};
 use crate::codec::{Decoder, Encoder};
 use crate::error::FusionError;
 use crate::formats::Format;
-use crate::lane::{Lane, Sequence, encode};
+use crate::lane::checkpoint::encode;
+use crate::lane::{Lane, Sequence};
 use crate::limits::{LAG_WAIT, REPLACE_WAIT, TAIL_WAIT_MAX};
 use crate::output::Output;
 use crate::plan::{Plan, Stage};
@@ -95,6 +99,14 @@ impl Fusion {
         let (definition, plan) = self.compiled(definition)?;
         let plan = Arc::new(plan);
         let old = statement.run.as_ref().ok();
+        let creates = |plan: &Plan| matches!(plan.stage, Stage::Create(_));
+        if creates(&plan) || old.is_some_and(|old| creates(&old.lane.plan)) {
+            return Err(FusionError::Refused(
+                "a named window or table is not replaced, since others read it: remove those and \
+                 it, and add it anew"
+                    .to_owned(),
+            ));
+        }
         let keeps = replacement.state != ReplacedState::Reset
             && old.is_some_and(|old| fits(&old.lane, &definition, &plan));
         if replacement.state == ReplacedState::Keep && !keeps {
@@ -163,7 +175,7 @@ impl Fusion {
     pub fn explain(&self, new: NewStatement) -> Result<Explained, FusionError> {
         let definition = self.definition("ID".to_owned(), "explained".to_owned(), new)?;
         let (definition, plan) = self.compiled(definition)?;
-        let (source, sink) = super::shown(&definition, &plan);
+        let (source, sink) = shown(&definition, &plan);
         Ok(Explained {
             source,
             sink,
@@ -193,7 +205,7 @@ impl Fusion {
                 continue;
             };
             if !ends.contains_key(topic) {
-                let Ok(name) = super::kafka_name(topic) else {
+                let Ok(name) = kafka_name(topic) else {
                     continue;
                 };
                 let asked = tokio::time::timeout_at(deadline, self.store.topic(&name)).await;
@@ -256,7 +268,7 @@ impl Fusion {
             feed.join([running.lane.clone()]);
             if !sources.open.contains_key(key) {
                 let input = self.open_source(key, &feed)?;
-                let open = super::OpenSource { feed, input };
+                let open = OpenSource { feed, input };
                 sources.open.insert(key.clone(), open);
             }
         }
@@ -319,7 +331,7 @@ fn graft(lane: &Lane, old: &Lane, sequence: Sequence, keeps: bool) -> Result<Vec
         let mut kept = Encoder::default();
         before.machine.encode((0, 0), &mut kept);
         let fresh = state.machine.clone();
-        state.machine = fresh.decode(&mut Decoder(&kept.0)).ok_or_else(|| {
+        state.machine = fresh.decode(&mut Decoder::new(&kept.0)).ok_or_else(|| {
             FusionError::Refused(
                 "the state does not fit the new text: send \"state\": \"reset\"".to_owned(),
             )
@@ -376,7 +388,13 @@ fn first_checkpoint(prepared: &Prepared) -> Vec<u8> {
 
 /// Whether the state of a lane is one that the new form could have come to.
 fn fits(old: &Lane, definition: &Definition, plan: &Plan) -> bool {
-    shape(&old.plan) == shape(plan) && old.definition.format == definition.format
+    let choices = |definition: &Definition| {
+        let policies = definition.policies.clone().unwrap_or_default();
+        (policies.align, policies.empty_windows)
+    };
+    shape(&old.plan) == shape(plan)
+        && old.definition.format == definition.format
+        && choices(&old.definition) == choices(definition)
 }
 
 /// What the state of a plan hangs on, as text: source, windows, groups and aggregates. Fields stand

@@ -5,11 +5,13 @@ use std::sync::{Arc, Weak};
 
 use streams::StreamsError;
 
-use super::{Fusion, Prepared, compile, effective_sinks};
+use super::Fusion;
+use super::prepare::{compile, effective_sinks};
+use super::sources::Prepared;
 use crate::error::FusionError;
 use crate::limits::RETRY_WAIT;
 use crate::plan::{Plan, Sink};
-use crate::statement::Definition;
+use crate::statement::{Definition, Language};
 use crate::store::Recovered;
 
 impl Fusion {
@@ -31,8 +33,30 @@ impl Fusion {
         }
         // Why the event store is away: the first to wait for it has waited for all.
         let mut reason = None;
-        let catalog = self.types.read().catalog();
+        // What others read comes first.
+        let (mut created, mut others) = (Vec::new(), Vec::new());
         for recovered in recovered {
+            match may_create(&recovered.definition) {
+                true => created.push(recovered),
+                false => others.push(recovered),
+            }
+        }
+        for recovered in created {
+            let plan = compile(&recovered.definition, &self.catalog());
+            let ready = match plan {
+                Ok(plan) => self.prepare_recovered(&recovered, plan).await,
+                Err(error) => Err(error),
+            };
+            let started = match ready {
+                Ok(ready) => self.start(&mut sources, vec![ready]),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = started {
+                self.list_failed(recovered.definition.clone(), &error);
+            }
+        }
+        let catalog = self.catalog();
+        for recovered in others {
             if again && !self.waits(&recovered) {
                 continue;
             }
@@ -69,14 +93,14 @@ impl Fusion {
         recovered: &Recovered,
         plan: Plan,
     ) -> Result<Prepared, FusionError> {
-        let checkpoint = recovered.checkpoint.clone();
+        let checkpoint = recovered.checkpoint.as_ref();
         let definition = recovered.definition.clone();
         self.prepare(definition, Arc::new(plan), checkpoint).await
     }
 
     /// Whether the event store is still away, by a statement that needs it.
     async fn is_still_away(&self, recovered: &Recovered) -> bool {
-        let Ok(plan) = compile(&recovered.definition, &self.types.read().catalog()) else {
+        let Ok(plan) = compile(&recovered.definition, &self.catalog()) else {
             return false;
         };
         // Prepared for nothing: adding and removing must not wait for a store that is away.
@@ -116,6 +140,16 @@ async fn start_later(fusion: Weak<Fusion>, mut away: Vec<Recovered>) {
             away = fusion.start_recovered(away, true).await;
         }
     }
+}
+
+/// Whether a statement may create a named window or table; its text is not read closely.
+fn may_create(definition: &Definition) -> bool {
+    let text = definition.text.to_ascii_lowercase();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let creates = |pair: &[&str]| {
+        pair[0] == "create" && (pair[1].starts_with("window") || pair[1].starts_with("table"))
+    };
+    definition.language == Language::Epl && words.windows(2).any(creates)
 }
 
 fn needs_store(definition: &Definition, plan: &Plan) -> bool {

@@ -10,6 +10,7 @@ use super::{Machine, NO_TIME, ROW_TOO_LARGE};
 use crate::expression::{Event, Scope};
 use crate::output::Output;
 use crate::plan::Source;
+use crate::query::kept::Change;
 use crate::query::{QueryState, Taken};
 use crate::value::Value;
 
@@ -128,6 +129,30 @@ impl Machine {
         self.query = Some(query);
     }
 
+    /// True when the source with that number is a named window whose changes it takes as they are.
+    pub fn takes_changes(&self, number: usize) -> bool {
+        let query = self.query.as_ref();
+        query.is_some_and(|query| query.state.takes_changes(number))
+    }
+
+    /// Rows entered and left the named window that is the plan's source with that number; what
+    /// enters counts as events.
+    pub fn on_change(&mut self, number: usize, change: &Change, out: &mut Output) {
+        let Some(mut query) = self.query.take() else {
+            return;
+        };
+        if self.suspended.is_none() {
+            let first = out.rows.len();
+            if query.state.on_change(number, change, out) {
+                let entered = change.new.len() as u64;
+                self.books.received += entered;
+                query.pending += entered;
+            }
+            self.settle(&mut query, first, out);
+        }
+        self.query = Some(query);
+    }
+
     /// Releases what waited for its time and brings the books up to date.
     fn settle(&mut self, query: &mut Queried, first: usize, out: &mut Output) {
         if query.state.is_event_time() {
@@ -135,7 +160,10 @@ impl Machine {
             self.books.filtered += released.filtered;
             query.pending += released.kept;
         }
-        let (too_large, long_keys) = query.state.take_faults();
+        let (too_large, long_keys, full) = query.state.take_faults();
+        if let Some(full) = full {
+            self.last_error = Some(format!("a row was not inserted: {full}"));
+        }
         if too_large > 0 {
             self.last_error = Some(ROW_TOO_LARGE.0.to_owned());
         }

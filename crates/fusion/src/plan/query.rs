@@ -37,6 +37,8 @@ pub struct Query {
     pub limit: Option<Limit>,
     /// When rows leave; none for at once.
     pub output: Option<OutputRate>,
+    /// The selects inside its expressions; each has an input of its own, after the query's.
+    pub subqueries: Vec<Subquery>,
     /// State apart by key or by span.
     pub context: Option<Context>,
     /// What time it is.
@@ -46,6 +48,8 @@ pub struct Query {
 /// One input of a query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Input {
+    /// Whether its filter asks what other inputs hold.
+    pub asks: bool,
     /// Where its events come from; [`Source::Stream`] may be a stream, a named window or a table.
     pub source: Source,
     /// Events for which this is not true never enter the windows. Reads slots of this input only.
@@ -89,6 +93,41 @@ pub enum Slot {
     ContextStart,
     /// End of the context's span, milliseconds; null while it is not known.
     ContextEnd,
+    /// What a subquery gives for the row, by its place in the query's list.
+    Subquery(u16),
+}
+
+/// A select inside an expression: what it gives for one row of the query around it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subquery {
+    /// Its input, among the query's.
+    pub input: u16,
+    /// The alias of its events; those of the query around it come before.
+    pub alias: u16,
+    /// What its expressions read.
+    pub slots: Vec<Slot>,
+    /// Which of the events that its input holds count.
+    pub filter: Option<Expression>,
+    /// What it accumulates over them.
+    pub aggregates: Vec<Aggregate>,
+    /// What is asked of them.
+    pub kind: SubqueryKind,
+}
+
+/// What a subquery is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SubqueryKind {
+    /// The value of the only event, or of the aggregates; null for no event or several.
+    Value(Expression),
+    /// Whether there is any.
+    Exists,
+    /// Whether a value is among theirs, by three-valued logic.
+    In {
+        /// The value, of the row around it.
+        value: Expression,
+        /// The others.
+        choice: Expression,
+    },
 }
 
 /// A field of one event.
@@ -315,7 +354,7 @@ pub enum OutputEvery {
     Always,
     /// After so many events that entered, or that left.
     Events(u32),
-    /// So often, from the statement's start.
+    /// So often, from the first event on.
     Time(Duration),
     /// At the times of a calendar.
     At(Schedule),
@@ -400,8 +439,8 @@ pub struct MergeBranch {
     pub is_matched: bool,
     /// Only when this is true.
     pub condition: Option<Expression>,
-    /// What is done.
-    pub action: MergeAction,
+    /// What is done, in order.
+    pub actions: Vec<MergeAction>,
 }
 
 /// What a branch of a merge does.
@@ -473,6 +512,9 @@ pub enum Create {
     Window {
         /// Its name.
         name: String,
+        /// Its columns, which are the plan's `fields`; none where a row is whatever is inserted,
+        /// and the first of the `fields` is the whole of it.
+        columns: Option<Vec<String>>,
         /// What keeps its rows.
         views: Vec<View>,
         /// With several views: true keeps what any keeps.

@@ -195,6 +195,43 @@ impl Chain {
         contents
     }
 
+    /// Takes one event away, as if its time were over; false when it is not here.
+    pub fn remove(
+        &mut self,
+        views: Views<'_>,
+        reading: Reading<'_>,
+        tuple: &Arc<Tuple>,
+        delta: &mut Delta,
+    ) -> bool {
+        let id = match views.keys {
+            [] => Some(0),
+            keys => self.keys.get(&reading.key(tuple, keys)).copied(),
+        };
+        let Some((id, set)) = id.and_then(|id| Some((id, self.sets.get_mut(&id)?))) else {
+            return false;
+        };
+        let mut is_gone = false;
+        for (view, window) in views.views.iter().zip(&mut set.windows) {
+            is_gone |= window.remove(view, reading, tuple);
+        }
+        if is_gone {
+            delta.old.push(tuple.clone());
+            self.register(views, id);
+        }
+        is_gone
+    }
+
+    /// The event of a key, of one window that keeps one of each.
+    pub fn by_key(&self, key: &[u8]) -> Option<&Arc<Tuple>> {
+        self.sets.get(&0)?.windows.first()?.by_key(key)
+    }
+
+    /// How many events are held.
+    pub fn len(&self) -> usize {
+        let of = |set: &Set| set.windows.first().map_or(0, Window::len);
+        self.sets.values().map(of).sum()
+    }
+
     /// How many sets there are.
     pub fn sets(&self) -> usize {
         self.sets.len()
@@ -252,6 +289,16 @@ impl Chain {
                 }
             };
         }
+        // A sorted window is counted in its own order, from its front.
+        let is_sorted = matches!(
+            views.views.first(),
+            Some(View::Sort { .. } | View::Rank { .. } | View::TimeOrder { .. })
+        );
+        let kind = match kind {
+            History::Prev if is_sorted => History::PrevTail,
+            History::PrevTail if is_sorted => History::Prev,
+            kind => kind,
+        };
         match kind {
             History::PrevCount => Found::Count(window.len()),
             History::PrevTail => Found::Event(window.nth(true, steps).map(Arc::as_ref)),

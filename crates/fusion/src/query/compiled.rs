@@ -5,11 +5,16 @@ use std::sync::Arc;
 use crate::aggregate::Windowed;
 use crate::expression::Expression;
 use crate::plan::{
-    Aggregate, Column, OUTPUT_COUNT_FIRST, OutputEvery, OutputKind, Plan, Query, Recognize, Shape,
-    Slot, SlotField, Stage, WindowShape,
+    Aggregate, Column, Create, Input, OUTPUT_COUNT_FIRST, OutputEvery, OutputKind, Plan, Query,
+    Recognize, Shape, Slot, SlotField, Source, Stage, Subquery, View, WindowShape,
 };
+use crate::query::chain::{Chain, Views};
+use crate::query::kept::{Kept, KeptByName};
 use crate::query::layout::Layout;
+use crate::query::lookup::keys_of;
 use crate::query::recognize::{PROGRAM_MAX, Program};
+use crate::query::tuple::Tuple;
+use crate::query::window::Reading;
 use crate::row::prefixes;
 
 /// The static side of a query.
@@ -19,6 +24,16 @@ pub struct Compiled {
     pub plan: Arc<Plan>,
     /// Where slots stand.
     pub layout: Layout,
+    /// The same of each subquery.
+    pub subqueries: Vec<Layout>,
+    /// The named window or table that each input reads.
+    pub kept: Vec<Option<Arc<Kept>>>,
+    /// What the key is of the row that an `on` looks for, where its condition gives it.
+    pub found_by: Option<Vec<Expression>>,
+    /// The same of each subquery.
+    pub subqueries_found_by: Vec<Option<Vec<Expression>>>,
+    /// How many of the inputs are the query's own; those of subqueries follow.
+    pub own_inputs: usize,
     /// What stands in a row before each column's value.
     pub prefixes: Vec<Vec<u8>>,
     /// What rows stand for.
@@ -54,10 +69,19 @@ pub enum RowKind {
 
 impl Compiled {
     /// Works out what is needed of a plan whose stage is a query.
-    pub fn new(plan: Arc<Plan>) -> Option<Self> {
+    pub fn new(plan: Arc<Plan>, kept: &KeptByName) -> Option<Self> {
         let Stage::Query(query) = &plan.stage else {
             return None;
         };
+        let kept: Vec<Option<Arc<Kept>>> = query
+            .inputs
+            .iter()
+            .map(|input| match &input.source {
+                Source::Stream(name) => kept.get(name).cloned(),
+                _ => None,
+            })
+            .collect();
+        let (layout, subqueries) = Layout::all(&plan, query, &kept);
         let kind = row_kind(&plan, query);
         let when = match query.output.as_ref().map(|output| &output.every) {
             Some(OutputEvery::When(condition)) => Some(rebased(condition)),
@@ -78,8 +102,27 @@ impl Compiled {
             .output
             .as_ref()
             .is_some_and(|output| matches!(output.kind, OutputKind::All | OutputKind::Snapshot));
+        let kept_at = |input: usize| kept.get(input).and_then(Option::as_ref);
+        let found_by = match query.shape {
+            Shape::On(_) => kept_at(1).and_then(|kept| {
+                let condition = plan.filter.as_ref();
+                keys_of(kept, 1, &query.slots, &plan.fields, condition)
+            }),
+            _ => None,
+        };
+        let of_subquery = |subquery: &Subquery| {
+            let kept = kept_at(usize::from(subquery.input))?;
+            let condition = subquery.filter.as_ref();
+            let slots = &subquery.slots;
+            keys_of(kept, subquery.alias, slots, &plan.fields, condition)
+        };
+        let subqueries_found_by = query.subqueries.iter().map(of_subquery).collect();
         Some(Compiled {
-            layout: Layout::new(query),
+            found_by,
+            subqueries_found_by,
+            layout,
+            subqueries,
+            own_inputs: query.inputs.len() - query.subqueries.len(),
             prefixes: prefixes(&plan.columns),
             kind,
             program: match &query.shape {
@@ -91,14 +134,55 @@ impl Compiled {
                 .as_ref()
                 .is_some_and(|output| output.kind == OutputKind::All),
             is_forever: match &query.shape {
-                Shape::Events { .. } => query.inputs.iter().all(|input| input.views.is_empty()),
+                Shape::Events { .. } => {
+                    let mut inputs = query.inputs.iter().zip(&kept);
+                    inputs.all(|(input, kept)| input.views.is_empty() && kept.is_none())
+                }
                 Shape::Pattern(_) | Shape::Recognize(_) | Shape::On(_) => true,
             },
             when,
             readers,
             keeps_latest,
+            kept,
             plan: plan.clone(),
         })
+    }
+
+    /// The layout of an input's events, and their alias there.
+    pub fn reading(&self, input: usize) -> Reading<'_> {
+        let number = input.checked_sub(self.own_inputs);
+        let of = |number: usize| {
+            let subquery = self.query().subqueries.get(number)?;
+            let layout = self.subqueries.get(number)?;
+            Some(Reading {
+                layout,
+                alias: usize::from(subquery.alias),
+            })
+        };
+        number.and_then(of).unwrap_or(Reading {
+            layout: &self.layout,
+            alias: input,
+        })
+    }
+
+    /// What an input holds: its windows, or the named window or table that it reads.
+    pub fn contents(&self, input: usize, chains: &[Chain]) -> Vec<Arc<Tuple>> {
+        let Some(plan) = self.query().inputs.get(input) else {
+            return Vec::new();
+        };
+        match self.kept.get(input) {
+            Some(Some(kept)) if plan.views.is_empty() => {
+                let mut rows = kept.told();
+                if let Some(filter) = &plan.filter {
+                    let reading = self.reading(input);
+                    rows.retain(|row| reading.passes(row, filter));
+                }
+                rows
+            }
+            _ => chains
+                .get(input)
+                .map_or_else(Vec::new, |chain| chain.contents(Views::of(plan))),
+        }
     }
 
     /// The empty state of an aggregate.
@@ -115,29 +199,28 @@ impl Compiled {
     }
 }
 
-/// What cannot be run, with what to write instead.
+/// What cannot be run, with what to write instead; `kept` are the named windows and tables that
+/// there are.
 ///
 /// # Errors
-/// The first thing that this version does not run.
-pub fn check(plan: &Plan) -> Result<(), String> {
+/// The first thing that this version does not run, or a named window or table that is not there.
+pub fn check(plan: &Plan, kept: &KeptByName) -> Result<(), String> {
     let query = match &plan.stage {
         Stage::Query(query) => query,
-        Stage::Create(_) => return Err(NO_TABLES.to_owned()),
+        Stage::Create(create) => return check_create(create, kept),
         Stage::PerEvent {
             window: Some(window),
-        }
-        | Stage::Windowed { window, .. }
-            if window.shape == WindowShape::Session =>
-        {
-            return Err("session windows are not run: write a TUMBLE or HOP window".to_owned());
+        } if window.shape != WindowShape::Tumble => {
+            return Err(
+                "rows of single events have no HOP or SESSION window: select aggregates".to_owned(),
+            );
         }
         Stage::PerEvent { .. } | Stage::Windowed { .. } => return Ok(()),
     };
-    match &query.shape {
-        Shape::On(_) => return Err(NO_TABLES.to_owned()),
-        Shape::Recognize(recognize) => check_recognize(recognize)?,
-        Shape::Events { .. } | Shape::Pattern(_) => {}
+    if let Shape::Recognize(recognize) = &query.shape {
+        check_recognize(recognize)?;
     }
+    check_kept(query, kept)?;
     let fields = plan.fields.len();
     for slot in &query.slots {
         if let Slot::Event { field, .. } | Slot::History { field, .. } = slot
@@ -152,21 +235,10 @@ pub fn check(plan: &Plan) -> Result<(), String> {
     {
         return Err("overlapping matches cannot be discarded: leave that out".to_owned());
     }
-    for input in &query.inputs {
-        let batches = input.views.iter().filter(|view| is_batch(view)).count();
-        let windows = input
-            .views
-            .iter()
-            .filter(|view| !matches!(view, crate::plan::View::Group(_)))
-            .count();
-        if batches > 0 && windows > 1 {
-            return Err(
-                "a batch window stands alone: insert into a stream and put the second window there"
-                    .to_owned(),
-            );
-        }
-    }
-    Ok(())
+    query
+        .inputs
+        .iter()
+        .try_for_each(|input| check_views(&input.views))
 }
 
 fn check_recognize(recognize: &Recognize) -> Result<(), String> {
@@ -183,12 +255,73 @@ fn check_recognize(recognize: &Recognize) -> Result<(), String> {
     Ok(())
 }
 
-/// What to do without named windows and tables.
-const NO_TABLES: &str = "named windows and tables are not run: insert into a stream, and give each \
-                         statement on it the window it needs";
+/// Whether what a query needs of named windows and tables is there.
+fn check_kept(query: &Query, kept: &KeptByName) -> Result<(), String> {
+    let find = |input: &Input| match &input.source {
+        Source::Stream(name) => kept.get(name),
+        _ => None,
+    };
+    if matches!(query.shape, Shape::On(_)) {
+        let target = query.inputs.get(1);
+        if target.is_none_or(|input| find(input).is_none()) {
+            let name = target.map_or_else(String::new, |input| input.source.to_string());
+            return Err(format!(
+                "there is no named window or table {name}: add the statement that creates it first"
+            ));
+        }
+    }
+    let reads_any = query.inputs.iter().any(|input| find(input).is_some());
+    if reads_any && query.context.is_some() {
+        return Err(
+            "a statement in a context does not read named windows or tables: keep what it needs              in a window of its own"
+                .to_owned(),
+        );
+    }
+    if query.context.is_some() && !query.subqueries.is_empty() {
+        return Err(
+            "a statement in a context has no subqueries: insert what it looks for into a stream \
+             and join that"
+                .to_owned(),
+        );
+    }
+    if let [input] = query.inputs.as_slice()
+        && matches!(query.shape, Shape::Events { .. })
+        && find(input).is_some_and(|kept| kept.is_table())
+    {
+        return Err(format!(
+            "the table {} tells nobody of its changes: read it by on E select, in a join or a              subquery, or by a query on demand",
+            input.source
+        ));
+    }
+    Ok(())
+}
 
-fn is_batch(view: &crate::plan::View) -> bool {
-    use crate::plan::View;
+fn check_create(create: &Create, kept: &KeptByName) -> Result<(), String> {
+    let (name, views) = match create {
+        Create::Window { name, views, .. } => (name, views.as_slice()),
+        Create::Table { name, .. } => (name, &[][..]),
+    };
+    if kept.contains_key(name) {
+        return Err(format!(
+            "there is a named window or table {name} already: choose another name"
+        ));
+    }
+    check_views(views)
+}
+
+fn check_views(views: &[View]) -> Result<(), String> {
+    let batches = views.iter().filter(|view| is_batch(view)).count();
+    let is_window = |view: &&View| !matches!(view, View::Group(_));
+    if batches > 0 && views.iter().filter(is_window).count() > 1 {
+        return Err(
+            "a batch window stands alone: insert into a stream and put the second window there"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+fn is_batch(view: &View) -> bool {
     matches!(
         view,
         View::LengthBatch(_)

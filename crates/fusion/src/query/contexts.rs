@@ -6,6 +6,7 @@ use crate::codec::{Decoder, Encoder};
 use crate::expression::Scope;
 use crate::plan::{Boundary, Context};
 use crate::query::compiled::Compiled;
+use crate::query::kept::Change;
 use crate::query::layout::owned;
 use crate::query::part::{Part, Work};
 use crate::query::rate::next_time;
@@ -112,6 +113,24 @@ impl Parts {
                 }
                 is_taken
             }
+        }
+    }
+
+    /// Rows entered and left the named window that these inputs read.
+    pub fn on_change(&mut self, work: &mut Work<'_>, inputs: &[usize], change: &Change) {
+        let open: Vec<u64> = self.parts.keys().copied().collect();
+        for id in open {
+            if let Some(open) = self.parts.get_mut(&id) {
+                open.part.on_change(work, inputs, change);
+                self.register(id);
+            }
+        }
+    }
+
+    /// Rows of what is held now, or what no event asks for; see [`Part::once`].
+    pub fn once(&mut self, work: &mut Work<'_>) {
+        for open in self.parts.values_mut() {
+            open.part.once(work);
         }
     }
 

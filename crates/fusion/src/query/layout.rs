@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use crate::expression::Scope;
-use crate::plan::{History, Pick, Query, Shape, Slot, SlotField};
+use crate::json::FieldPath;
+use crate::plan::{History, Pick, Plan, Query, Shape, Slot, SlotField};
 use crate::query::chain::{Chain, Views};
 use crate::query::compiled::Compiled;
+use crate::query::kept::{Kept, KeptField, write_columns};
+use crate::query::subquery;
 use crate::query::tuple::{Row, Tuple};
 use crate::query::window::Reading;
 use crate::value::{OwnedValue, Value};
@@ -13,8 +16,8 @@ use crate::value::{OwnedValue, Value};
 /// The fields kept of each alias's events, and the place of each slot among them.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// Alias by alias, the fields that its events keep.
-    aliases: Vec<Alias>,
+    /// Alias by alias, the fields that its events keep; shared with the subqueries' layouts.
+    aliases: Arc<[Alias]>,
     places: Vec<Place>,
     /// Slot numbers as they are: what `Scope` wants.
     identity: Vec<usize>,
@@ -25,14 +28,24 @@ struct Alias {
     fields: Vec<SlotField>,
     /// Steps back and the field, kept after the fields.
     priors: Vec<(u32, usize)>,
+    /// The named window or table whose rows these are: they are as it keeps them.
+    kept: Option<Arc<Kept>>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Place {
     Event {
         alias: usize,
         pick: Pick,
         index: usize,
+    },
+    Kept {
+        alias: usize,
+        field: KeptField,
+    },
+    /// When a named window's row came.
+    KeptTime {
+        alias: usize,
     },
     History {
         input: usize,
@@ -43,6 +56,7 @@ enum Place {
     ContextKey(usize),
     ContextStart,
     ContextEnd,
+    Subquery(usize),
 }
 
 /// What slots may ask beside the row.
@@ -54,8 +68,10 @@ pub struct Around<'a> {
     pub span: Option<(i64, Option<i64>)>,
     /// The row that a condition of a row pattern is asked about.
     pub current: Option<&'a Arc<Tuple>>,
-    /// For `prev`: the query and what its inputs hold.
+    /// For `prev` and subqueries: the query and what its inputs hold.
     pub history: Option<(&'a Compiled, &'a [Chain])>,
+    /// In a subquery, its alias and the event that it is asked about.
+    pub inner: Option<(usize, &'a Tuple)>,
 }
 
 /// What a history function finds.
@@ -73,18 +89,34 @@ impl Around<'_> {
         span: None,
         current: None,
         history: None,
+        inner: None,
     };
 }
 
 impl Layout {
-    /// The layout of a query.
-    pub fn new(query: &Query) -> Self {
-        let count = match &query.shape {
-            Shape::Events { .. } | Shape::On(_) => query.inputs.len(),
-            Shape::Pattern(pattern) => usize::from(pattern.tags),
-            Shape::Recognize(recognize) => usize::from(recognize.variables),
+    /// The layout of events whose values are so many fields, slot by slot.
+    pub fn of_fields(count: usize) -> Self {
+        let place = |index| Place::Event {
+            alias: 0,
+            pick: Pick::Last,
+            index,
         };
-        let mut aliases = vec![Alias::default(); count.max(1)];
+        let field = |field: usize| SlotField::Payload(u16::try_from(field).unwrap_or(u16::MAX));
+        let alias = Alias {
+            fields: (0..count).map(field).collect(),
+            ..Alias::default()
+        };
+        Layout {
+            aliases: Arc::new([alias]),
+            places: (0..count).map(place).collect(),
+            identity: (0..count).collect(),
+        }
+    }
+
+    /// The layout of a query, and those of its subqueries; `kept` are the named windows and tables
+    /// among its inputs, by their places.
+    pub fn all(plan: &Plan, query: &Query, kept: &[Option<Arc<Kept>>]) -> (Self, Vec<Self>) {
+        let mut aliases = aliases_of(query, kept);
         let is_recognize = matches!(query.shape, Shape::Recognize(_));
         if is_recognize {
             // A row may become any variable's: all keep the same fields.
@@ -96,57 +128,19 @@ impl Layout {
                 }
             }
         }
-        let places = query.slots.iter().map(|slot| match slot {
-            Slot::Event { alias, pick, field } => {
-                let alias = usize::from(*alias);
-                let index = aliases.get_mut(alias).map_or(0, |known| known.place(field));
-                Place::Event {
-                    alias,
-                    pick: *pick,
-                    index,
-                }
-            }
-            // Over the rows of a row pattern's partition both count alike.
-            Slot::History {
-                input,
-                kind,
-                steps,
-                field,
-            } if *kind == History::Prior || is_recognize => {
-                let alias = usize::from(*input);
-                let prior = aliases.get_mut(alias).map_or(0, |known| {
-                    let field = known.place(field);
-                    known.prior(*steps, field)
-                });
-                Place::History {
-                    input: alias,
-                    kind: History::Prior,
-                    steps: 0,
-                    index: prior,
-                }
-            }
-            Slot::History {
-                input,
-                kind,
-                steps,
-                field,
-            } => {
-                let input = usize::from(*input);
-                let index = aliases.get_mut(input).map_or(0, |known| known.place(field));
-                Place::History {
-                    input,
-                    kind: *kind,
-                    steps: *steps as usize,
-                    index,
-                }
-            }
-            Slot::ContextKey(key) => Place::ContextKey(usize::from(*key)),
-            Slot::ContextStart => Place::ContextStart,
-            Slot::ContextEnd => Place::ContextEnd,
-        });
-        let mut places: Vec<Place> = places.collect();
+        let mut places = |slots: &[Slot]| -> Vec<Place> {
+            slots
+                .iter()
+                .map(|slot| place_of(slot, &plan.fields, &mut aliases, is_recognize))
+                .collect()
+        };
+        let own = places(&query.slots);
+        let mut all: Vec<Vec<Place>> = vec![own];
+        for subquery in &query.subqueries {
+            all.push(places(&subquery.slots));
+        }
         // Priors stand after all the fields of their alias.
-        for place in &mut places {
+        for place in all.iter_mut().flatten() {
             if let Place::History {
                 input,
                 kind: History::Prior,
@@ -157,11 +151,18 @@ impl Layout {
                 *index += aliases[*input].fields.len();
             }
         }
-        Layout {
-            identity: (0..places.len()).collect(),
-            aliases,
-            places,
-        }
+        let aliases: Arc<[Alias]> = aliases.into();
+        let mut layouts: Vec<Layout> = all
+            .into_iter()
+            .map(|places| Layout {
+                aliases: aliases.clone(),
+                identity: (0..places.len()).collect(),
+                places,
+            })
+            .collect();
+        let subqueries = layouts.split_off(1);
+        let own = layouts.pop().expect("the query's own is the first");
+        (own, subqueries)
     }
 
     /// The most steps that `prior` goes back over an alias's events.
@@ -190,7 +191,9 @@ impl Layout {
             Place::Event {
                 alias: of, index, ..
             } if *of == alias => field_of(&self.aliases[alias].fields[*index], source),
-            Place::Event { .. } => before.map_or(Value::Null, |row| place.of_row(row)),
+            Place::Event { .. } | Place::Kept { .. } | Place::KeptTime { .. } => {
+                before.map_or(Value::Null, |row| place.of_row(row, None))
+            }
             _ => Value::Null,
         }));
     }
@@ -224,7 +227,12 @@ impl Layout {
         values.clear();
         values.extend(self.places.iter().map(|place| {
             match place {
-                Place::Event { .. } => place.of_row(row),
+                Place::Event { .. } | Place::Kept { .. } | Place::KeptTime { .. } => {
+                    place.of_row(row, around.inner)
+                }
+                Place::Subquery(number) => around.history.map_or(Value::Null, |(compiled, _)| {
+                    subquery::value(compiled, *number, row, around)
+                }),
                 Place::History {
                     input,
                     kind: History::Prior,
@@ -312,15 +320,151 @@ impl Alias {
 }
 
 impl Place {
-    fn of_row<'a>(&self, row: &'a Row) -> Value<'a> {
-        let Place::Event { alias, pick, index } = self else {
-            return Value::Null;
+    /// The value in a row, or of the event that a subquery is asked about.
+    fn of_row<'a>(&self, row: &'a Row, inner: Option<(usize, &'a Tuple)>) -> Value<'a> {
+        let of = |alias: usize| match inner {
+            Some((own, tuple)) if own == alias => Some(tuple),
+            _ => row.last(alias).map(Arc::as_ref),
         };
-        let tuple = match pick {
-            Pick::Last => row.last(*alias),
-            Pick::Nth(nth) => row.nth(*alias, usize::from(*nth)),
-        };
-        tuple.map_or(Value::Null, |tuple| value_at(tuple, *index))
+        match self {
+            Place::Event {
+                alias,
+                pick: Pick::Last,
+                index,
+            } => of(*alias).map_or(Value::Null, |tuple| value_at(tuple, *index)),
+            Place::Event {
+                alias,
+                pick: Pick::Nth(nth),
+                index,
+            } => {
+                let tuple = row.nth(*alias, usize::from(*nth));
+                tuple.map_or(Value::Null, |tuple| value_at(tuple, *index))
+            }
+            Place::Kept { alias, field } => {
+                of(*alias).map_or(Value::Null, |tuple| kept_value(tuple, field))
+            }
+            Place::KeptTime { alias } => {
+                of(*alias).map_or(Value::Null, |tuple| Value::Int(tuple.time))
+            }
+            _ => Value::Null,
+        }
+    }
+}
+
+/// The aliases of a query and of its subqueries, without their fields.
+fn aliases_of(query: &Query, kept: &[Option<Arc<Kept>>]) -> Vec<Alias> {
+    let count = match &query.shape {
+        Shape::Events { .. } | Shape::On(_) => query.inputs.len() - query.subqueries.len(),
+        Shape::Pattern(pattern) => usize::from(pattern.tags),
+        Shape::Recognize(recognize) => usize::from(recognize.variables),
+    };
+    let subqueries = query.subqueries.iter();
+    let most = subqueries
+        .map(|subquery| usize::from(subquery.alias) + 1)
+        .max();
+    let mut aliases = vec![Alias::default(); count.max(most.unwrap_or(1))];
+    let of = |input: usize| kept.get(input).cloned().flatten();
+    if matches!(query.shape, Shape::Events { .. } | Shape::On(_)) {
+        for (input, alias) in aliases.iter_mut().enumerate().take(count) {
+            alias.kept = of(input);
+        }
+    }
+    for subquery in &query.subqueries {
+        aliases[usize::from(subquery.alias)].kept = of(usize::from(subquery.input));
+    }
+    aliases
+}
+
+/// Where a slot's value stands; a field that is new to its alias is added there. A prior's index
+/// is one among the priors.
+fn place_of(slot: &Slot, fields: &[FieldPath], aliases: &mut [Alias], is_recognize: bool) -> Place {
+    match slot {
+        Slot::Event { alias, pick, field } => {
+            let alias = usize::from(*alias);
+            if let Some(kept) = aliases.get(alias).and_then(|known| known.kept.as_ref()) {
+                return kept_place(alias, kept, field, fields);
+            }
+            let index = aliases.get_mut(alias).map_or(0, |known| known.place(field));
+            Place::Event {
+                alias,
+                pick: *pick,
+                index,
+            }
+        }
+        // Over the rows of a row pattern's partition both count alike.
+        Slot::History {
+            input,
+            kind,
+            steps,
+            field,
+        } if *kind == History::Prior || is_recognize => {
+            let alias = usize::from(*input);
+            let prior = aliases.get_mut(alias).map_or(0, |known| {
+                let field = known.place(field);
+                known.prior(*steps, field)
+            });
+            Place::History {
+                input: alias,
+                kind: History::Prior,
+                steps: 0,
+                index: prior,
+            }
+        }
+        Slot::History {
+            input,
+            kind,
+            steps,
+            field,
+        } => {
+            let input = usize::from(*input);
+            let index = aliases.get_mut(input).map_or(0, |known| known.place(field));
+            Place::History {
+                input,
+                kind: *kind,
+                steps: *steps as usize,
+                index,
+            }
+        }
+        Slot::ContextKey(key) => Place::ContextKey(usize::from(*key)),
+        Slot::ContextStart => Place::ContextStart,
+        Slot::ContextEnd => Place::ContextEnd,
+        Slot::Subquery(number) => Place::Subquery(usize::from(*number)),
+    }
+}
+
+fn kept_place(alias: usize, kept: &Kept, field: &SlotField, fields: &[FieldPath]) -> Place {
+    let field = match field {
+        SlotField::Payload(number) => match fields.get(usize::from(*number)) {
+            Some(path) => kept.field(path),
+            None => KeptField::Nowhere,
+        },
+        SlotField::Pseudo(crate::expression::Pseudo::Timestamp) => {
+            return Place::KeptTime { alias };
+        }
+        SlotField::Pseudo(_) => KeptField::Nowhere,
+    };
+    Place::Kept { alias, field }
+}
+
+fn kept_value<'a>(tuple: &'a Tuple, field: &KeptField) -> Value<'a> {
+    match field {
+        KeptField::Value(index) => value_at(tuple, *index),
+        KeptField::Within(index, scanner) => match tuple.values.get(*index) {
+            Some(OwnedValue::Json(text)) => {
+                let mut values = Vec::new();
+                match scanner.scan(text.as_bytes(), &mut values) {
+                    Ok(()) => values.pop().unwrap_or(Value::Null),
+                    Err(_) => Value::Null,
+                }
+            }
+            _ => Value::Null,
+        },
+        KeptField::Whole(columns) => {
+            let mut text = Vec::new();
+            write_columns(columns, &tuple.values, &mut text);
+            Value::Json(String::from_utf8_lossy(&text).into_owned().into())
+        }
+        KeptField::Nowhere => Value::Null,
     }
 }
 

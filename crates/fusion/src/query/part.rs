@@ -1,25 +1,29 @@
 //! The state of one context of a query, or of the whole where it has no context: windows, joins,
 //! pattern, groups and output.
 
+mod kept;
+mod matching;
+
 use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use base::UnixMillis;
 
-use crate::codec::{Decoder, Encoder};
-use crate::expression::{Expression, Scope};
+use crate::expression::Scope;
 use crate::output::{self, Output};
-use crate::plan::{OutputKind, PatternNode, Recognize, Shape};
+use crate::plan::{OutputKind, Shape, StreamSelect};
 use crate::query::chain::{Chain, Views};
 use crate::query::compiled::{Compiled, RowKind};
 use crate::query::join;
+use crate::query::kept::Change;
 use crate::query::layout::Around;
-use crate::query::pattern::{self, Bindings, End, Matcher, State};
+use crate::query::part::matching::Env;
+use crate::query::pattern::{self, Bindings, End, State};
 use crate::query::rate::{Now, Rate};
 use crate::query::recognize::Recognizer;
 use crate::query::select::{Faults, Groups, Made, Step};
-use crate::query::tuple::{Captured, Meter, Row, Tuple, TupleReader, TupleWriter};
+use crate::query::tuple::{Captured, Meter, Row, Tuple};
 use crate::query::window::{Delta, Reading};
 use crate::value::OwnedValue;
 
@@ -51,7 +55,7 @@ pub struct Part {
     recent: Vec<VecDeque<Arc<Tuple>>>,
     pattern: Option<State>,
     recognizer: Recognizer,
-    groups: Groups,
+    pub(super) groups: Groups,
     rate: Rate,
 }
 
@@ -77,7 +81,7 @@ impl Part {
             pattern: None,
             recognizer: Recognizer::default(),
             groups: Groups::default(),
-            rate: Rate::start(query.output.as_ref(), now),
+            rate: Rate::start(now),
         };
         if let Shape::Pattern(plan) = &query.shape {
             let begin: Bindings = vec![Captured::None; usize::from(plan.tags)].into();
@@ -93,40 +97,113 @@ impl Part {
     pub fn on_event(&mut self, work: &mut Work<'_>, inputs: &[usize], source: &Scope<'_>) -> bool {
         let compiled = work.compiled;
         let query = compiled.query();
+        // A filter asks what windows hold before the event comes to them.
+        let is_kept_out = inputs.contains(&0) && !self.may_enter(work, source);
+        let is_looked_into = self.look_into(work, inputs, source);
         if matches!(query.shape, Shape::Pattern(_)) {
-            return self.on_pattern(work, Some((inputs, source)));
+            return self.on_pattern(work, Some((inputs, source))) || is_looked_into;
         }
         if let Shape::Recognize(plan) = &query.shape {
             return self.on_row(work, plan, source);
         }
-        let mut deltas: Vec<Delta> = query.inputs.iter().map(|_| Delta::default()).collect();
+        if let Shape::On(action) = &query.shape {
+            return (inputs.contains(&0) && self.on_trigger(work, action, source))
+                || is_looked_into;
+        }
+        let inputs = &inputs[..inputs.partition_point(|input| *input < compiled.own_inputs)];
+        let mut deltas: Vec<Delta> = vec![Delta::default(); compiled.own_inputs];
         let mut is_taken = false;
-        for &place in inputs {
-            let input = &query.inputs[place];
-            if !enters(work, place, source) {
-                continue;
-            }
-            is_taken = true;
-            let recent = &self.recent[place];
-            let values = compiled
-                .layout
-                .keep(place, source, |steps| recent.get(steps).map(Arc::as_ref));
-            let tuple = new_tuple(work, values);
-            let steps = compiled.layout.prior_steps(place);
-            if steps > 0 {
-                let recent = &mut self.recent[place];
-                recent.push_front(tuple.clone());
-                recent.truncate(steps);
-            }
-            let reading = Reading {
-                layout: &compiled.layout,
-                alias: place,
-            };
-            let views = Views::of(input);
-            self.chains[place].insert(views, reading, work.now, tuple, &mut deltas[place]);
+        for &place in inputs.iter().filter(|_| !is_kept_out) {
+            is_taken |= self.enter(work, place, source, &mut deltas[place]);
         }
         self.flow(work, deltas);
+        is_taken || is_looked_into
+    }
+
+    /// Rows entered and left the named window that an input reads.
+    pub fn on_change(&mut self, work: &mut Work<'_>, inputs: &[usize], change: &Change) {
+        let compiled = work.compiled;
+        let query = compiled.query();
+        if !matches!(query.shape, Shape::Events { .. }) {
+            return;
+        }
+        let mut deltas: Vec<Delta> = vec![Delta::default(); compiled.own_inputs];
+        for &place in inputs {
+            let Some(delta) = deltas.get_mut(place) else {
+                continue;
+            };
+            let (input, reading) = (&query.inputs[place], compiled.reading(place));
+            let passes = |row: &&Arc<Tuple>| {
+                let filter = input.filter.as_ref();
+                filter.is_none_or(|filter| reading.passes(row, filter))
+            };
+            let new = change.new.iter().filter(passes).cloned();
+            let old = change.old.iter().filter(passes);
+            if input.views.is_empty() {
+                delta.new.extend(new);
+                delta.old.extend(old.cloned());
+                continue;
+            }
+            let (views, chain) = (Views::of(input), &mut self.chains[place]);
+            for row in old {
+                chain.remove(views, reading, row, delta);
+            }
+            for row in new {
+                chain.insert(views, reading, work.now, row, delta);
+            }
+        }
+        self.flow(work, deltas);
+    }
+
+    /// Whether the first input's filter lets an event pass, where it asks what other inputs hold.
+    fn may_enter(&self, work: &Work<'_>, source: &Scope<'_>) -> bool {
+        let input = &work.compiled.query().inputs[0];
+        if !input.asks {
+            return true;
+        }
+        let Reading { layout, alias } = work.compiled.reading(0);
+        let row = Row::One(new_tuple(work, layout.keep(alias, source, |_| None)));
+        self.step(work).passes(input.filter.as_ref(), &row)
+    }
+
+    /// Gives an event to the windows of subqueries; true when one takes it.
+    fn look_into(&mut self, work: &mut Work<'_>, inputs: &[usize], source: &Scope<'_>) -> bool {
+        let mut is_taken = false;
+        for &place in inputs
+            .iter()
+            .filter(|place| **place >= work.compiled.own_inputs)
+        {
+            is_taken |= self.enter(work, place, source, &mut Delta::default());
+        }
         is_taken
+    }
+
+    /// Gives an event to the windows of an input; false when its filter does not let it pass.
+    fn enter(
+        &mut self,
+        work: &mut Work<'_>,
+        place: usize,
+        source: &Scope<'_>,
+        delta: &mut Delta,
+    ) -> bool {
+        if !enters(work, place, source) {
+            return false;
+        }
+        let compiled = work.compiled;
+        let reading = compiled.reading(place);
+        let recent = &self.recent[place];
+        let before = |steps: usize| recent.get(steps).map(Arc::as_ref);
+        let values = reading.layout.keep(reading.alias, source, before);
+        let tuple = new_tuple(work, values);
+        let steps = reading.layout.prior_steps(reading.alias);
+        if steps > 0 {
+            let recent = &mut self.recent[place];
+            recent.push_front(tuple.clone());
+            recent.truncate(steps);
+        }
+        let views = Views::of(&compiled.query().inputs[place]);
+        self.chains[place].insert(views, reading, work.now, tuple, delta);
+        true
     }
 
     /// When something is due.
@@ -143,13 +220,11 @@ impl Part {
         let mut deltas: Vec<Delta> = Vec::with_capacity(query.inputs.len());
         for (place, input) in query.inputs.iter().enumerate() {
             let mut delta = Delta::default();
-            let reading = Reading {
-                layout: &compiled.layout,
-                alias: place,
-            };
+            let reading = compiled.reading(place);
             self.chains[place].advance(Views::of(input), reading, work.now, &mut delta);
             deltas.push(delta);
         }
+        deltas.truncate(compiled.own_inputs);
         self.flow(work, deltas);
         if self
             .pattern
@@ -192,82 +267,6 @@ impl Part {
         self.chains.iter().any(Chain::holds_any) || self.rate.holds_any() || self.groups.holds_any()
     }
 
-    /// Writes the state.
-    pub fn encode(&self, compiled: &Compiled, tuples: &mut TupleWriter, out: &mut Encoder) {
-        let shape = &compiled.query().shape;
-        out.count(self.keys.len());
-        for key in &self.keys {
-            crate::aggregate::encode_value(key, out);
-        }
-        let span = self.span.map(|(start, _)| start);
-        crate::query::window::encode_time(span, out);
-        crate::query::window::encode_time(self.span.and_then(|(_, end)| end), out);
-        self.chains
-            .iter()
-            .for_each(|chain| chain.encode(tuples, out));
-        for recent in &self.recent {
-            tuples.tuples(recent.iter(), out);
-        }
-        out.u8(u8::from(self.pattern.is_some()));
-        if let Some(state) = &self.pattern {
-            pattern::encode(state, tuples, out);
-        }
-        if matches!(shape, Shape::Recognize(_)) {
-            self.recognizer.encode(tuples, out);
-        }
-        self.groups.encode(tuples, out);
-        self.rate.encode(out);
-    }
-
-    /// Reads it back.
-    pub fn decode(
-        compiled: &Compiled,
-        tuples: &mut TupleReader,
-        from: &mut Decoder<'_>,
-    ) -> Option<Self> {
-        let query = compiled.query();
-        let mut keys = Vec::new();
-        for _ in 0..from.count()? {
-            keys.push(crate::aggregate::decode_value(from)?);
-        }
-        let start = crate::query::window::decode_time(from)?;
-        let end = crate::query::window::decode_time(from)?;
-        let mut chains = Vec::new();
-        for input in &query.inputs {
-            chains.push(Chain::decode(Views::of(input), tuples, from)?);
-        }
-        let mut recent = Vec::new();
-        for _ in &query.inputs {
-            recent.push(tuples.tuples(from)?);
-        }
-        let pattern = match (from.u8()?, &query.shape) {
-            (0, _) => None,
-            (_, Shape::Pattern(plan)) => {
-                let tags = usize::from(plan.tags);
-                Some(pattern::decode(&plan.root, tags, tuples, from)?)
-            }
-            _ => return None,
-        };
-        let recognizer = match &query.shape {
-            Shape::Recognize(plan) => Recognizer::decode(plan, tuples, from)?,
-            _ => Recognizer::default(),
-        };
-        let is_last = query
-            .output
-            .as_ref()
-            .is_some_and(|rate| rate.kind == OutputKind::Last);
-        Some(Part {
-            keys,
-            span: start.map(|start| (start, end)),
-            chains,
-            recent,
-            pattern,
-            recognizer,
-            groups: Groups::decode(compiled, tuples, from)?,
-            rate: Rate::decode(is_last, from)?,
-        })
-    }
-
     /// Takes what windows did to the rows.
     fn flow(&mut self, work: &mut Work<'_>, mut deltas: Vec<Delta>) {
         if deltas.iter().all(Delta::is_empty) {
@@ -295,12 +294,7 @@ impl Part {
     ) -> (Vec<Row>, Vec<Row>) {
         let query = work.compiled.query();
         let step = self.step(work);
-        let contents: Vec<Vec<Arc<Tuple>>> = query
-            .inputs
-            .iter()
-            .zip(&self.chains)
-            .map(|(input, chain)| chain.contents(Views::of(input)))
-            .collect();
+        let contents = self.contents(work);
         let has_leader = query.inputs.iter().any(|input| input.is_unidirectional);
         let leads = |place: usize| !has_leader || query.inputs[place].is_unidirectional;
         let (mut new, mut old) = (Vec::new(), Vec::new());
@@ -331,10 +325,17 @@ impl Part {
         (new, old)
     }
 
+    /// What each of the query's own inputs holds.
+    fn contents(&self, work: &Work<'_>) -> Vec<Vec<Arc<Tuple>>> {
+        let inputs = 0..work.compiled.own_inputs;
+        inputs
+            .map(|input| work.compiled.contents(input, &self.chains))
+            .collect()
+    }
+
     /// Gives rows that enter and leave to the groups and the output.
     fn select(&mut self, work: &mut Work<'_>, new: Vec<Row>, old: Vec<Row>, is_forced: bool) {
         let compiled = work.compiled;
-        let query = compiled.query();
         let condition = compiled.plan.filter.as_ref();
         let keep = |rows: Vec<Row>| -> Vec<Row> {
             match condition {
@@ -351,19 +352,26 @@ impl Part {
         if new.is_empty() && old.is_empty() && !is_forced {
             return;
         }
+        self.tell(work, &new, &old);
+    }
+
+    /// Gives rows that WHERE let pass to the groups and the output.
+    pub(super) fn tell(&mut self, work: &mut Work<'_>, new: &[Row], old: &[Row]) {
+        let compiled = work.compiled;
+        let query = compiled.query();
         let mut made = Vec::new();
-        let around = Around {
-            keys: &self.keys,
-            span: self.span,
-            current: None,
-            history: Some((compiled, &self.chains)),
-        };
         let step = Step {
             compiled,
             now: work.now,
-            around,
+            around: around(&self.keys, self.span, compiled, &self.chains),
         };
-        self.groups.apply(step, &new, &old, &mut made, work.faults);
+        self.groups.apply(step, new, old, &mut made, work.faults);
+        if let Some(rate) = &query.output
+            && rate.kind == OutputKind::First
+            && compiled.kind == RowKind::Group
+        {
+            self.rate.keep_first(step, rate, [new, old], &mut made);
+        }
         let now = match &query.output {
             None => Now::Pass,
             Some(rate) => self.rate.take(step, rate, new.len(), old.len(), &mut made),
@@ -390,19 +398,26 @@ impl Part {
         let step = Step {
             compiled,
             now: work.now,
-            around: Around {
-                keys: &self.keys,
-                span: self.span,
-                current: None,
-                history: Some((compiled, &self.chains)),
-            },
+            around: around(&self.keys, self.span, compiled, &self.chains),
         };
         match (rate.kind, compiled.kind) {
             (OutputKind::Snapshot, _) => {
                 self.groups.snapshot(step, &rows, &mut made, work.faults);
             }
-            (OutputKind::All, RowKind::All) => {
+            // A total is told at each output, also when nothing came.
+            (OutputKind::Each | OutputKind::All | OutputKind::Last, RowKind::All)
+                if made.is_empty() =>
+            {
                 self.groups.snapshot(step, &[], &mut made, work.faults);
+                if query.stream == StreamSelect::Both {
+                    // It was the same before.
+                    let old = made.iter().cloned().map(|row| Made {
+                        is_old: true,
+                        ..row
+                    });
+                    let old: Vec<Made> = old.collect();
+                    made.extend(old);
+                }
             }
             (OutputKind::All, RowKind::Group) => self.groups.all(step, &mut made, work.faults),
             (OutputKind::All, RowKind::EventOfGroup) => {
@@ -422,15 +437,10 @@ impl Part {
     }
 
     /// The rows of everything that is held.
-    fn held_rows(&self, work: &Work<'_>) -> Vec<Row> {
+    pub(super) fn held_rows(&self, work: &Work<'_>) -> Vec<Row> {
         let query = work.compiled.query();
         let step = self.step(work);
-        let contents: Vec<Vec<Arc<Tuple>>> = query
-            .inputs
-            .iter()
-            .zip(&self.chains)
-            .map(|(input, chain)| chain.contents(Views::of(input)))
-            .collect();
+        let contents = self.contents(work);
         let mut rows = match (&query.shape, contents.as_slice()) {
             (_, [contents]) => contents.iter().cloned().map(Row::One).collect(),
             (Shape::Events { joins }, contents) => join::all(step, joins, contents),
@@ -441,205 +451,50 @@ impl Part {
         rows
     }
 
-    fn step<'a>(&'a self, work: &Work<'a>) -> Step<'a> {
+    pub(super) fn step<'a>(&'a self, work: &Work<'a>) -> Step<'a> {
         Step {
             compiled: work.compiled,
             now: work.now,
-            around: Around {
-                keys: &self.keys,
-                span: self.span,
-                current: None,
-                history: None,
-            },
-        }
-    }
-
-    /// Gives an event, or the time, to the pattern; true when a part of it takes the event.
-    fn on_pattern(&mut self, work: &mut Work<'_>, event: Option<(&[usize], &Scope<'_>)>) -> bool {
-        let Shape::Pattern(plan) = &work.compiled.query().shape else {
-            return false;
-        };
-        let Some(mut state) = self.pattern.take() else {
-            return false;
-        };
-        let (stepped, is_taken) = {
-            let env = Env::of(work, event, &self.keys, self.span);
-            let stepped = pattern::step(&plan.root, &mut state, &env);
-            (stepped, env.is_taken.get())
-        };
-        self.pattern = (stepped.end == End::Open).then_some(state);
-        self.matched(work, stepped.matches);
-        is_taken
-    }
-
-    /// Gives an event to the row pattern; true when its filter lets it pass.
-    fn on_row(&mut self, work: &mut Work<'_>, plan: &Recognize, source: &Scope<'_>) -> bool {
-        if !enters(work, 0, source) {
-            return false;
-        }
-        let layout = &work.compiled.layout;
-        let looks_back = layout.prior_steps(0);
-        let variables = usize::from(plan.variables).max(1);
-        let mut tuple = new_tuple(work, layout.keep(0, source, |_| None));
-        let as_all = Row::Parts(vec![Captured::One(tuple.clone()); variables].into());
-        let key = self.step(work).key(&plan.partition_by, &as_all);
-        drop(as_all);
-        if looks_back > 0 {
-            let recent = self.recognizer.recent(&key);
-            let values = layout.keep(0, source, |steps| {
-                recent.and_then(|recent| recent.get(steps)).map(Arc::as_ref)
-            });
-            tuple = new_tuple(work, values);
-        }
-        let step = Step {
-            compiled: work.compiled,
-            now: work.now,
-            around: Around {
-                keys: &self.keys,
-                span: self.span,
-                current: None,
-                history: None,
-            },
-        };
-        let key_bytes = key.clone();
-        let rows = self.recognizer.on_row(step, plan, key, &tuple, looks_back);
-        self.recognizer.forget_idle(&key_bytes);
-        drop(tuple);
-        for row in rows {
-            self.select(work, vec![row], Vec::new(), false);
-        }
-        true
-    }
-
-    fn matched(&mut self, work: &mut Work<'_>, matches: Vec<Bindings>) {
-        for parts in matches {
-            self.select(work, vec![Row::Parts(parts)], Vec::new(), false);
+            around: around(&self.keys, self.span, work.compiled, &self.chains),
         }
     }
 }
 
-/// What a pattern sees of an event.
-struct Env<'e> {
-    compiled: &'e Compiled,
-    now: i64,
-    meter: &'e Arc<Meter>,
-    number: &'e Cell<u64>,
-    event: Option<(&'e [usize], &'e Scope<'e>)>,
-    keys: &'e [OwnedValue],
+/// What slots may ask beside a row of a part.
+fn around<'a>(
+    keys: &'a [OwnedValue],
     span: Option<(i64, Option<i64>)>,
-    is_taken: Cell<bool>,
-}
-
-impl<'e> Env<'e> {
-    fn of(
-        work: &Work<'e>,
-        event: Option<(&'e [usize], &'e Scope<'e>)>,
-        keys: &'e [OwnedValue],
-        span: Option<(i64, Option<i64>)>,
-    ) -> Self {
-        Env {
-            compiled: work.compiled,
-            now: work.now,
-            meter: work.meter,
-            number: work.number,
-            event,
-            keys,
-            span,
-            is_taken: Cell::new(false),
-        }
-    }
-
-    fn step(&self) -> Step<'_> {
-        Step {
-            compiled: self.compiled,
-            now: self.now,
-            around: Around {
-                keys: self.keys,
-                span: self.span,
-                current: None,
-                history: None,
-            },
-        }
-    }
-}
-
-impl Matcher for Env<'_> {
-    fn event(&self, node: &PatternNode, begin: &Bindings) -> Option<Arc<Tuple>> {
-        let PatternNode::Event {
-            input,
-            tag,
-            filter,
-            filter_tag,
-        } = node
-        else {
-            return None;
-        };
-        let (inputs, source) = self.event?;
-        if !inputs.contains(&usize::from(*input)) {
-            return None;
-        }
-        let layout = &self.compiled.layout;
-        let alias = filter_tag.or(*tag).map(usize::from);
-        if let Some(filter) = filter {
-            let before = Row::Parts(begin.clone());
-            let mut values = Vec::new();
-            layout.of_event(
-                alias.unwrap_or(usize::MAX),
-                source,
-                Some(&before),
-                &mut values,
-            );
-            if filter.truth(&layout.scope(&values)) != Some(true) {
-                return None;
-            }
-        }
-        self.is_taken.set(true);
-        let values = match tag {
-            Some(tag) => layout.keep(usize::from(*tag), source, |_| None),
-            None => Box::default(),
-        };
-        let number = self.number.get();
-        self.number.set(number + 1);
-        Some(Tuple::new(values, self.now, number, self.meter))
-    }
-
-    fn is_true(&self, condition: &Expression, tags: &Bindings) -> bool {
-        self.step()
-            .passes(Some(condition), &Row::Parts(tags.clone()))
-    }
-
-    fn key(&self, keys: &[Expression], tags: &Bindings) -> Vec<u8> {
-        self.step().key(keys, &Row::Parts(tags.clone()))
-    }
-
-    fn now(&self) -> i64 {
-        self.now
-    }
-
-    fn is_event(&self) -> bool {
-        self.event.is_some()
+    compiled: &'a Compiled,
+    chains: &'a [Chain],
+) -> Around<'a> {
+    Around {
+        keys,
+        span,
+        history: Some((compiled, chains)),
+        ..Around::NONE
     }
 }
 
 /// Whether an input's filter lets an event pass.
-fn enters(work: &Work<'_>, place: usize, source: &Scope<'_>) -> bool {
-    let Some(filter) = &work.compiled.query().inputs[place].filter else {
+pub(super) fn enters(work: &Work<'_>, place: usize, source: &Scope<'_>) -> bool {
+    let input = &work.compiled.query().inputs[place];
+    let Some(filter) = input.filter.as_ref().filter(|_| !input.asks) else {
         return true;
     };
-    let layout = &work.compiled.layout;
+    let Reading { layout, alias } = work.compiled.reading(place);
     let mut values = Vec::new();
-    layout.of_event(place, source, None, &mut values);
+    layout.of_event(alias, source, None, &mut values);
     filter.truth(&layout.scope(&values)) == Some(true)
 }
 
-fn new_tuple(work: &Work<'_>, values: Box<[OwnedValue]>) -> Arc<Tuple> {
+pub(super) fn new_tuple(work: &Work<'_>, values: Box<[OwnedValue]>) -> Arc<Tuple> {
     let number = work.number.get();
     work.number.set(number + 1);
     Tuple::new(values, work.now, number, work.meter)
 }
 
-/// Orders, bounds and writes the rows that leave together: what stands for what left comes first.
-fn leave(work: &mut Work<'_>, mut made: Vec<Made>) {
+/// Orders, bounds and writes the rows that leave together: what stands for what left comes last.
+pub(super) fn leave(work: &mut Work<'_>, mut made: Vec<Made>) {
     let query = work.compiled.query();
     if !query.order_by.is_empty() {
         made.sort_by(|a, b| {
@@ -658,13 +513,13 @@ fn leave(work: &mut Work<'_>, mut made: Vec<Made>) {
             std::cmp::Ordering::Equal
         });
     }
-    made.sort_by_key(|row| !row.is_old);
+    made.sort_by_key(|row| row.is_old);
     if query.distinct {
         let mut seen: HashSet<(bool, Vec<u8>)> = HashSet::new();
         made.retain(|row| seen.insert((row.is_old, row.text.clone())));
     }
     if let Some(limit) = query.limit {
-        for is_old in [true, false] {
+        for is_old in [false, true] {
             let mut place = 0;
             made.retain(|row| {
                 if row.is_old != is_old {

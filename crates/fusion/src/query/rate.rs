@@ -1,11 +1,12 @@
 //! When rows leave: at once, or held and told together by count, time or condition.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::codec::{Decoder, Encoder};
 use crate::plan::{OutputAfter, OutputEvery, OutputKind, OutputRate, Schedule};
 use crate::query::compiled::RowKind;
 use crate::query::select::{GroupKey, Made, Step};
+use crate::query::tuple::Row;
 use crate::query::window::{decode_time, encode_time, millis};
 use crate::value::{OwnedValue, Value};
 
@@ -43,17 +44,11 @@ pub enum Now {
 
 impl Rate {
     /// The state at a statement's start.
-    pub fn start(rate: Option<&OutputRate>, now: i64) -> Self {
-        let mut own = Rate {
+    pub fn start(now: i64) -> Self {
+        Rate {
             started: now,
             ..Rate::default()
-        };
-        match rate.map(|rate| &rate.every) {
-            Some(OutputEvery::Time(length)) => own.due = Some(now + millis(*length)),
-            Some(OutputEvery::At(schedule)) => own.due = next_time(schedule, now),
-            _ => {}
         }
-        own
     }
 
     /// When an output is due by time.
@@ -63,12 +58,16 @@ impl Rate {
 
     /// Moves on to the next time; call it when an output was due by time.
     pub fn next(&mut self, rate: &OutputRate, now: i64) {
-        self.due = match &rate.every {
+        self.due = self.next_due(rate, now);
+        self.is_muted = false;
+    }
+
+    fn next_due(&self, rate: &OutputRate, now: i64) -> Option<i64> {
+        match &rate.every {
             OutputEvery::Time(length) => Some(now + millis(*length)),
             OutputEvery::At(schedule) => next_time(schedule, now),
             _ => None,
-        };
-        self.is_muted = false;
+        }
     }
 
     /// Takes rows, of so many events that entered and left, and says what happens.
@@ -81,12 +80,17 @@ impl Rate {
         made: &mut Vec<Made>,
     ) -> Now {
         let (entered, left) = (entered as i64, left as i64);
-        for (count, change) in self.counts.iter_mut().zip([entered, left, entered, left]) {
-            *count += change;
-        }
+        self.counts[2] += entered;
+        self.counts[3] += left;
         if !self.is_begun(rate, step.now) {
             made.clear();
             return Now::Wait;
+        }
+        self.counts[0] += entered;
+        self.counts[1] += left;
+        // Outputs by time are counted from the first event on.
+        if self.due.is_none() {
+            self.due = self.next_due(rate, step.now);
         }
         match rate.kind {
             OutputKind::First => return self.first(step, rate, entered, made),
@@ -94,8 +98,8 @@ impl Rate {
             OutputKind::Each => self.hold(made),
             OutputKind::All => match step.compiled.kind {
                 // Their rows are made when they leave.
-                RowKind::All | RowKind::Group => made.clear(),
-                RowKind::EventOfGroup | RowKind::Event | RowKind::EventOfAll => self.hold(made),
+                RowKind::Group => made.clear(),
+                _ => self.hold(made),
             },
             OutputKind::Last => self.hold_last(step.compiled.kind, made),
         }
@@ -252,8 +256,10 @@ impl Rate {
         entered: i64,
         made: &mut Vec<Made>,
     ) -> Now {
-        let by_group = matches!(step.compiled.kind, RowKind::Group | RowKind::EventOfGroup);
-        if by_group {
+        if step.compiled.kind == RowKind::Group {
+            return Now::Pass;
+        }
+        if step.compiled.kind == RowKind::EventOfGroup {
             made.retain(|made| {
                 let key = made.group.clone().unwrap_or_default();
                 self.lets_pass(step.now, rate, key)
@@ -279,6 +285,46 @@ impl Rate {
             self.is_muted = false;
         }
         Now::Pass
+    }
+
+    /// Of `first` by groups: keeps the rows of groups that one of these events, which entered and
+    /// left, makes the first of their interval. What entered and what left are counted apart.
+    pub fn keep_first(
+        &mut self,
+        step: Step<'_>,
+        rate: &OutputRate,
+        [new, old]: [&[Row]; 2],
+        made: &mut Vec<Made>,
+    ) {
+        let keys = &step.compiled.query().group_by;
+        let mut passing: HashSet<GroupKey> = HashSet::new();
+        let new = new.iter().map(|row| (row, false));
+        for (row, is_old) in new.chain(old.iter().map(|row| (row, true))) {
+            let key = GroupKey::from(step.key(keys, row));
+            if self.counts_pass(step.now, rate, &key, is_old) {
+                passing.insert(key);
+            }
+        }
+        made.retain(|made| made.group.as_ref().is_some_and(|key| passing.contains(key)));
+    }
+
+    /// As [`Rate::lets_pass`], of events: by count, of those that entered or of those that left.
+    fn counts_pass(&mut self, now: i64, rate: &OutputRate, key: &GroupKey, is_old: bool) -> bool {
+        let OutputEvery::Events(count) = &rate.every else {
+            return self.lets_pass(now, rate, key.clone());
+        };
+        let Some(counted) = self.muted.get_mut(key) else {
+            self.muted.insert(key.clone(), 0);
+            return true;
+        };
+        // The lower half counts what entered, the upper half what left.
+        *counted += if is_old { 1 << 32 } else { 1 };
+        let most = (*counted & 0xffff_ffff).max(*counted >> 32);
+        let is_due = most >= i64::from(*count);
+        if is_due {
+            *counted = 0;
+        }
+        is_due
     }
 
     /// Whether a group's row is the first of its interval.

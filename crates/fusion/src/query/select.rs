@@ -10,6 +10,7 @@ use crate::expression::{Expression, Scope};
 use crate::limits::KEPT_VALUE_BYTES_MAX;
 use crate::plan::{Aggregate, StreamSelect};
 use crate::query::compiled::{Compiled, RowKind};
+use crate::query::kept::KeptFull;
 use crate::query::layout::{Around, owned};
 use crate::query::tuple::{Row, TupleReader, TupleWriter};
 use crate::row::write_row;
@@ -58,6 +59,8 @@ pub struct Faults {
     pub too_large: u64,
     /// Values too long for a key.
     pub long_keys: u64,
+    /// Why a named window or table did not take a row.
+    pub full: Option<KeptFull>,
 }
 
 /// Everything that a step reads.
@@ -81,6 +84,13 @@ impl Step<'_> {
         self.compiled.layout.of_row(row, &self.around, &mut values);
         let scope = self.compiled.layout.scope(&values);
         condition.truth(&scope) == Some(true)
+    }
+
+    /// The value of an expression over a row.
+    pub fn value(&self, expression: &Expression, row: &Row) -> OwnedValue {
+        let mut values = Vec::new();
+        self.compiled.layout.of_row(row, &self.around, &mut values);
+        owned(&expression.evaluate(&self.compiled.layout.scope(&values)))
     }
 
     /// The encoded keys of a row.
@@ -319,10 +329,12 @@ impl Groups {
             let mut values = Vec::new();
             step.compiled.layout.of_row(row, &step.around, &mut values);
             let scope = step.compiled.layout.scope(&values);
+            let number = row.number();
             let aggregates = &step.compiled.query().aggregates;
             for (accumulator, aggregate) in group.accumulators.iter_mut().zip(aggregates) {
                 let before = accumulator.bytes();
-                change(accumulator, aggregate, &scope, step.now, is_add);
+                let of = (step.now, number);
+                change(accumulator, aggregate, &scope, of, is_add);
                 self.bytes = (self.bytes + accumulator.bytes()).saturating_sub(before);
             }
             keys.push(Some(key));
@@ -439,11 +451,12 @@ impl Group {
     }
 }
 
-fn change(
+/// Adds an event's values to an aggregate, or takes them away, at a time and by its number.
+pub fn change(
     accumulator: &mut Windowed,
     aggregate: &Aggregate,
     scope: &Scope<'_>,
-    now: i64,
+    (now, number): (i64, u64),
     is_add: bool,
 ) {
     if aggregate
@@ -469,6 +482,7 @@ fn change(
         value,
         parameter,
         now,
+        number,
     };
     if is_add {
         accumulator.add(&given);

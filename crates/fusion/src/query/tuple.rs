@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::aggregate::{decode_value, encode_value};
 use crate::codec::{Decoder, Encoder};
+use crate::limits::TIME_MS_MAX;
 use crate::value::OwnedValue;
 
 /// One kept event.
@@ -111,6 +112,17 @@ impl Row {
         }
     }
 
+    /// A number that tells it from other rows, by the events that it is made of.
+    pub fn number(&self) -> u64 {
+        match self {
+            Row::One(tuple) => tuple.number,
+            Row::Parts(parts) => parts.iter().fold(0, |number, part| {
+                let own = part.last().map_or(u64::MAX, |tuple| tuple.number);
+                number.wrapping_mul(1_000_003).wrapping_add(own)
+            }),
+        }
+    }
+
     /// The n-th event of an alias.
     pub fn nth(&self, alias: usize, index: usize) -> Option<&Arc<Tuple>> {
         match self {
@@ -123,18 +135,20 @@ impl Row {
 /// Writes events, each once however often it is held.
 #[derive(Debug, Default)]
 pub struct TupleWriter {
-    known: HashMap<u64, u32>,
+    /// By where they are: events of named windows have numbers of their own.
+    known: HashMap<usize, u32>,
 }
 
 impl TupleWriter {
     /// Writes one event, or names it when it was written before.
     pub fn tuple(&mut self, tuple: &Tuple, out: &mut Encoder) {
-        if let Some(place) = self.known.get(&tuple.number) {
+        let address = std::ptr::from_ref(tuple).addr();
+        if let Some(place) = self.known.get(&address) {
             out.u8(1);
             return out.u32(*place);
         }
         let place = u32::try_from(self.known.len()).expect("state bounds keep fewer events");
-        self.known.insert(tuple.number, place);
+        self.known.insert(address, place);
         out.u8(0);
         out.i64(tuple.time);
         out.u64(tuple.number);
@@ -218,6 +232,9 @@ impl TupleReader {
         }
         let time = from.i64()?;
         let number = from.u64()?;
+        if !(-TIME_MS_MAX..=TIME_MS_MAX).contains(&time) {
+            return None;
+        }
         let mut values = Vec::new();
         for _ in 0..from.count()? {
             values.push(decode_value(from)?);

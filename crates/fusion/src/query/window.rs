@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::aggregate::kept::rank_order;
 use crate::codec::{Decoder, Encoder};
 use crate::expression::Expression;
+use crate::limits::TIME_MS_MAX;
 use crate::plan::{OrderKey, View};
 use crate::query::layout::Layout;
 use crate::query::tuple::{Row, Tuple, TupleReader, TupleWriter};
@@ -18,7 +19,7 @@ use crate::time::event_time;
 use crate::window::encode_key;
 
 /// What enters and what leaves at one instant.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Delta {
     /// What enters.
     pub new: Vec<Arc<Tuple>>,
@@ -87,6 +88,15 @@ impl<'a> Reading<'a> {
         let mut parts = vec![crate::query::tuple::Captured::None; self.alias];
         parts.push(crate::query::tuple::Captured::One(tuple.clone()));
         Row::Parts(parts.into())
+    }
+
+    /// Whether a condition is true of an event.
+    pub fn passes(&self, tuple: &Arc<Tuple>, condition: &Expression) -> bool {
+        let row = self.row(tuple);
+        let mut values = Vec::new();
+        self.layout
+            .of_row(&row, &crate::query::layout::Around::NONE, &mut values);
+        condition.truth(&self.layout.scope(&values)) == Some(true)
     }
 
     fn time(&self, tuple: &Arc<Tuple>, expression: &Expression) -> Option<i64> {
@@ -402,6 +412,12 @@ impl Window {
             .chain(self.places.values().map(|(_, tuple)| tuple))
     }
 
+    /// The event of a key, where it keeps one of each.
+    pub fn by_key(&self, key: &[u8]) -> Option<&Arc<Tuple>> {
+        let place = self.keys.get(key)?;
+        self.places.get(place).map(|(_, tuple)| tuple)
+    }
+
     /// How many events it holds.
     pub fn len(&self) -> usize {
         self.kept.len() + self.places.len()
@@ -557,7 +573,8 @@ pub fn encode_time(time: Option<i64>, out: &mut Encoder) {
 pub fn decode_time(from: &mut Decoder<'_>) -> Option<Option<i64>> {
     let is_there = from.u8()? != 0;
     let time = from.i64()?;
-    Some(is_there.then_some(time))
+    let is_time = (-2 * TIME_MS_MAX..=2 * TIME_MS_MAX).contains(&time);
+    is_time.then_some(is_there.then_some(time))
 }
 
 /// The end of the batch that `now` lies in; one that begins now lasts its whole length.

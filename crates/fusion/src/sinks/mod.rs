@@ -3,7 +3,9 @@
 //! | target as text | what it is |
 //! | --- | --- |
 //! | `mqtt."a/b"` or `mqtt:a/b` | an MQTT topic, one message per row |
+//! | `mqtt@cloud."a/b"` or `mqtt@cloud:a/b` | a topic of another broker, by the bridge of that name; rows wait on its journal |
 //! | `kafka."t"` or `kafka:t` | a topic of the event store, one record per row |
+//! | `sql@db:table`, `sql@db:table?key=a,b` | a table of a database that the configuration names; rows are added, or replace those of the same key |
 //! | `http://host/path`, `https://…` | a POST per row; 5xx, 408, 429 and no answer are tried again, other refusals give the row up |
 //!
 //! Every row goes to every target, one target after another; a row counts as emitted when the last
@@ -12,12 +14,14 @@
 mod http;
 mod letters;
 mod observation;
+pub mod tables;
 
 use serde::{Deserialize, Serialize};
 
 pub use http::{Posted, Poster};
 pub use letters::{Budget, Kind, Letter, Letters};
 pub use observation::observations;
+pub use tables::{NotWritten, Rows, Table, Tables};
 
 use crate::error::FusionError;
 use crate::limits::TARGET_TEXT_BYTES_MAX;
@@ -58,6 +62,12 @@ pub fn target(text: &str) -> Result<Sink, FusionError> {
             Err(error) => refused(&format!("is no URL ({error})")),
         };
     }
+    if let Some(table) = text.strip_prefix("sql@") {
+        return match Table::parse(table) {
+            Some(table) => Ok(Sink::Table(table)),
+            None => refused("is no table: sql@DATABASE:table, or sql@DATABASE:table?key=a,b"),
+        };
+    }
     let parted = text.split_once(['.', ':']);
     let Some((kind, topic)) = parted else {
         return refused("names no kind");
@@ -66,6 +76,13 @@ pub fn target(text: &str) -> Result<Sink, FusionError> {
         .strip_prefix('"')
         .and_then(|rest| rest.strip_suffix('"'));
     let topic = quoted.unwrap_or(topic);
+    if let Some(bridge) = kind.strip_prefix("mqtt@") {
+        return match topic.parse::<mqtt::TopicName>() {
+            _ if bridge.is_empty() => refused("names no bridge: mqtt@NAME:topic"),
+            Ok(_) => Ok(Sink::Bridge(bridge.to_owned(), topic.to_owned())),
+            Err(error) => refused(&format!("is no MQTT topic ({error})")),
+        };
+    }
     match kind {
         "mqtt" => match topic.parse::<mqtt::TopicName>() {
             Ok(_) => Ok(Sink::Mqtt(topic.to_owned())),
@@ -96,8 +113,20 @@ mod tests {
         for (text, expected) in [
             ("mqtt.\"a/b\"", Sink::Mqtt("a/b".to_owned())),
             ("mqtt:a.b/c", Sink::Mqtt("a.b/c".to_owned())),
+            (
+                "mqtt@cloud:a.b/c",
+                Sink::Bridge("cloud".to_owned(), "a.b/c".to_owned()),
+            ),
             ("kafka.t", Sink::Kafka("t".to_owned())),
             ("kafka.\"a.b\"", Sink::Kafka("a.b".to_owned())),
+            (
+                "sql@db:s.t?key=a,b",
+                Sink::Table(Table {
+                    database: "db".to_owned(),
+                    table: "s.t".to_owned(),
+                    key: vec!["a".to_owned(), "b".to_owned()],
+                }),
+            ),
             (
                 "http://h:1/p?q=1",
                 Sink::Http("http://h:1/p?q=1".to_owned()),
@@ -112,7 +141,12 @@ mod tests {
         for text in [
             "a/b",
             "mqtt.\"a/+\"",
+            "mqtt@:a",
+            "mqtt@cloud:a/#",
             "kafka.\"a b\"",
+            "sql@db",
+            "sql@db:",
+            "sql@db:t?key=",
             "ftp.x",
             "http://",
             "https://u:p@h/",

@@ -6,7 +6,7 @@ use sqlparser::ast::{
 };
 
 use super::names::Names;
-use super::source::tumbling_window;
+use super::source::key_window;
 use super::{Checked, Item, at, columns, expressions};
 use crate::expression::Expression;
 use crate::limits::COLUMNS_MAX;
@@ -85,7 +85,7 @@ pub fn windowed(
         aliases: Vec::new(),
     };
     for key in keys_of(select) {
-        if tumbling_window(key)?.is_some() {
+        if key_window(key)?.is_some() {
             continue;
         }
         let key = match key {

@@ -4,8 +4,11 @@
 //! [INSERT INTO mqtt."topic" | kafka."topic"]
 //! SELECT columns
 //! FROM mqtt."filter/+/x" | kafka."topic"
-//!    | TUMBLE(source, INTERVAL '10 seconds') | TUMBLE(source, time_column, INTERVAL '10 seconds')
-//! [WHERE condition] [GROUP BY keys [, TUMBLINGWINDOW(ss, 10)]] [HAVING condition]
+//!    | TUMBLE(source[, time_column], INTERVAL '10 seconds')
+//!    | HOP(source[, time_column], INTERVAL '5 seconds', INTERVAL '10 seconds')
+//!    | SESSION(source[, time_column], INTERVAL '10 seconds')
+//! [WHERE condition] [GROUP BY keys [, TUMBLINGWINDOW(ss, 10) | HOPPINGWINDOW(ss, 10, 5)]]
+//! [HAVING condition]
 //! ```
 //!
 //! Names are payload fields; `a.b` is field `b` of object `a`, and `payload.a.b` the same for

@@ -12,13 +12,14 @@ use streams::TopicName as KafkaTopic;
 
 use super::names::Names;
 use super::{Checked, at, expressions};
-use crate::limits::{WINDOW_MAX, WINDOW_MIN};
+use crate::limits::{HOPS_MAX, WINDOW_MAX, WINDOW_MIN};
 use crate::plan::{EventTime, Sink, Source, Tumbling, WindowShape};
 
 /// A window as FROM writes it.
 pub struct WindowText<'q> {
     time_column: Option<&'q Expr>,
     length: Duration,
+    shape: WindowShape,
 }
 
 /// The target of INSERT INTO.
@@ -70,39 +71,71 @@ pub fn source(select: &Select) -> Checked<(Source, Option<WindowText<'_>>, Optio
         return Ok((endpoint_source(&idents)?, None, alias));
     };
     let function = idents.first().map_or("", |ident| ident.value.as_str());
-    if idents.len() != 1 || !function.eq_ignore_ascii_case("tumble") {
+    let Some(form) = FORMS
+        .iter()
+        .find(|form| idents.len() == 1 && function.eq_ignore_ascii_case(form.name))
+    else {
         let message = format!("the window {function} is not supported: {TUMBLE_USAGE}");
         return Err(at(name.span(), message));
-    }
-    let mut expressions = Vec::with_capacity(3);
+    };
+    let mut expressions = Vec::with_capacity(4);
     for arg in &args.args {
         let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = arg else {
-            return Err(at(arg.span(), TUMBLE_USAGE));
+            return Err(at(arg.span(), form.usage));
         };
         expressions.push(expr);
     }
-    let (source, time_column, length) = match expressions.as_slice() {
-        [source, length] => (source, None, length),
-        [source, column, length] => (source, Some(*column), length),
-        _ => return Err(at(name.span(), TUMBLE_USAGE)),
+    let lengths_from = expressions.len().saturating_sub(form.lengths).max(1);
+    let (before, lengths) = expressions.split_at(lengths_from.min(expressions.len()));
+    let (source, time_column) = match before {
+        [source] => (source, None),
+        [source, column] => (source, Some(*column)),
+        _ => return Err(at(name.span(), form.usage)),
     };
     let source = match source {
         Expr::Identifier(ident) => endpoint_source(std::slice::from_ref(ident))?,
         Expr::CompoundIdentifier(idents) => endpoint_source(idents)?,
         other => return Err(at(other.span(), SOURCE_USAGE)),
     };
-    let Expr::Interval(interval) = length else {
-        return Err(at(length.span(), TUMBLE_USAGE));
+    let mut millis = Vec::with_capacity(lengths.len());
+    for length in lengths {
+        let Expr::Interval(interval) = length else {
+            return Err(at(length.span(), form.usage));
+        };
+        millis.push(checked_length(
+            interval_millis(interval)?,
+            interval.value.span(),
+        )?);
+    }
+    let (length, shape) = match (form.name, millis.as_slice()) {
+        ("hop", [step, length]) => (*length, hop(*step, *length, name.span())?),
+        ("session", [gap]) => (*gap, WindowShape::Session),
+        ("tumble", [length]) => (*length, WindowShape::Tumble),
+        _ => return Err(at(name.span(), form.usage)),
     };
-    let length = checked_length(interval_millis(interval)?, interval.value.span())?;
     Ok((
         source,
         Some(WindowText {
             time_column,
             length,
+            shape,
         }),
         alias,
     ))
+}
+
+/// Windows that hop; each event is in at most so many.
+fn hop(step: Duration, length: Duration, span: Span) -> Checked<WindowShape> {
+    let most = length.as_millis().div_ceil(step.as_millis().max(1));
+    if most > HOPS_MAX {
+        return Err(at(
+            span,
+            format!(
+                "an event would be in {most} windows: hop by at least a {HOPS_MAX}th of the length"
+            ),
+        ));
+    }
+    Ok(WindowShape::Hop { step })
 }
 
 /// The window of FROM, or of a `TUMBLINGWINDOW(unit, length)` in GROUP BY.
@@ -114,22 +147,18 @@ pub fn window(
     let mut window = match text {
         None => None,
         Some(WindowText {
-            time_column: None,
+            time_column,
             length,
-        }) => Some(Tumbling {
-            length,
-            shape: WindowShape::Tumble,
-            time: EventTime::Source,
-        }),
-        Some(WindowText {
-            time_column: Some(column),
-            length,
+            shape,
         }) => {
-            let column = expressions::lower(column, names)?;
+            let time = match time_column {
+                None => EventTime::Source,
+                Some(column) => EventTime::Column(expressions::lower(column, names)?),
+            };
             Some(Tumbling {
                 length,
-                shape: WindowShape::Tumble,
-                time: EventTime::Column(column),
+                shape,
+                time,
             })
         }
     };
@@ -137,7 +166,7 @@ pub fn window(
         return Ok(window);
     };
     for key in keys {
-        let Some(length) = tumbling_window(key)? else {
+        let Some((length, shape)) = key_window(key)? else {
             continue;
         };
         if window.is_some() {
@@ -148,15 +177,16 @@ pub fn window(
         }
         window = Some(Tumbling {
             length,
-            shape: WindowShape::Tumble,
+            shape,
             time: EventTime::Source,
         });
     }
     Ok(window)
 }
 
-/// The length that a `TUMBLINGWINDOW(unit, length)` names; none for any other key.
-pub fn tumbling_window(key: &Expr) -> Checked<Option<Duration>> {
+/// The window that a `TUMBLINGWINDOW(unit, length)` or `HOPPINGWINDOW(unit, length, step)` names;
+/// none for any other key.
+pub fn key_window(key: &Expr) -> Checked<Option<(Duration, WindowShape)>> {
     let Expr::Function(function) = key else {
         return Ok(None);
     };
@@ -164,14 +194,21 @@ pub fn tumbling_window(key: &Expr) -> Checked<Option<Duration>> {
     if !name.to_ascii_lowercase().ends_with("window") {
         return Ok(None);
     }
-    if !name.eq_ignore_ascii_case("tumblingwindow") {
+    let is_hopping = name.eq_ignore_ascii_case("hoppingwindow");
+    if !is_hopping && !name.eq_ignore_ascii_case("tumblingwindow") {
         let message = format!("the window {name} is not supported: {TUMBLING_USAGE}");
         return Err(at(function.name.span(), message));
     }
+    let usage = if is_hopping {
+        HOPPING_USAGE
+    } else {
+        TUMBLING_USAGE
+    };
     let span = function.name.span();
     let arguments = expressions::arguments(function)?;
-    let [Expr::Identifier(unit), Expr::Value(length)] = arguments.as_slice() else {
-        return Err(at(span, TUMBLING_USAGE));
+    let (unit, lengths) = match arguments.as_slice() {
+        [Expr::Identifier(unit), lengths @ ..] => (unit, lengths),
+        _ => return Err(at(span, usage)),
     };
     let unit_ms = match unit.value.to_ascii_lowercase().as_str() {
         "ms" => 1,
@@ -181,12 +218,50 @@ pub fn tumbling_window(key: &Expr) -> Checked<Option<Duration>> {
         "dd" => 86_400_000,
         _ => return Err(at(unit.span, "the unit is one of ms, ss, mi, hh, dd")),
     };
-    let SqlValue::Number(count, _) = &length.value else {
-        return Err(at(length.span, TUMBLING_USAGE));
-    };
-    let millis = count.parse::<f64>().unwrap_or(f64::NAN) * unit_ms as f64;
-    checked_length(millis, length.span).map(Some)
+    let mut millis = Vec::with_capacity(2);
+    for length in lengths {
+        let Expr::Value(length) = length else {
+            return Err(at(span, usage));
+        };
+        let SqlValue::Number(count, _) = &length.value else {
+            return Err(at(length.span, usage));
+        };
+        let count = count.parse::<f64>().unwrap_or(f64::NAN);
+        millis.push(checked_length(count * unit_ms as f64, length.span)?);
+    }
+    match (is_hopping, millis.as_slice()) {
+        (false, [length]) => Ok(Some((*length, WindowShape::Tumble))),
+        (true, [length, step]) => Ok(Some((*length, hop(*step, *length, span)?))),
+        _ => Err(at(span, usage)),
+    }
 }
+
+/// A window function of FROM.
+struct Form {
+    /// In lower case.
+    name: &'static str,
+    /// How many intervals it takes.
+    lengths: usize,
+    usage: &'static str,
+}
+
+const FORMS: &[Form] = &[
+    Form {
+        name: "tumble",
+        lengths: 1,
+        usage: TUMBLE_USAGE,
+    },
+    Form {
+        name: "hop",
+        lengths: 2,
+        usage: HOP_USAGE,
+    },
+    Form {
+        name: "session",
+        lengths: 1,
+        usage: SESSION_USAGE,
+    },
+];
 
 enum Kind {
     Mqtt,
@@ -298,6 +373,11 @@ const SOURCE_USAGE: &str =
     "write mqtt.\"a/+/b\" for an MQTT topic, kafka.\"topic\" for a Kafka topic";
 const TUMBLE_USAGE: &str = "write TUMBLE(source, INTERVAL '10 seconds') or TUMBLE(source, \
                             time_column, INTERVAL '10 seconds')";
+const HOP_USAGE: &str = "write HOP(source, INTERVAL '5 seconds', INTERVAL '10 seconds') with the \
+                         step before the length, or HOP(source, time_column, step, length)";
+const SESSION_USAGE: &str = "write SESSION(source, INTERVAL '10 seconds') or SESSION(source, \
+                             time_column, INTERVAL '10 seconds')";
+const HOPPING_USAGE: &str = "write HOPPINGWINDOW(ss, 10, 5): unit, length and step";
 const TUMBLING_USAGE: &str = "write TUMBLINGWINDOW(ss, 10) with a unit of ms, ss, mi, hh or dd";
 const INTERVAL_USAGE: &str = "write the interval as INTERVAL '10 seconds'; units are \
                               milliseconds, seconds, minutes, hours and days";

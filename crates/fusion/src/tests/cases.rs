@@ -69,10 +69,12 @@ fn run(case: &str, is_epl: bool) -> String {
     let mut options = MachineOptions {
         lateness_ms: 0,
         groups_max: 1_000,
+        state_bytes_max: 1 << 30,
         partitions: 1,
         close_delay_ms: 500,
         idle_ms: 0,
         on_error: crate::plan::OnError::Drop,
+        choices: crate::window::Choices::default(),
     };
     let mut events = "";
     for section in sections {
@@ -161,6 +163,8 @@ fn set(options: &mut MachineOptions, setting: &str) {
         "lateness" => options.lateness_ms = value.parse().unwrap(),
         "groups" => options.groups_max = value.parse().unwrap(),
         "partitions" => options.partitions = value.parse().unwrap(),
+        "align" => options.choices.align = serde_json::from_value(value.into()).unwrap(),
+        "empty" => options.choices.empty = serde_json::from_value(value.into()).unwrap(),
         _ => panic!("no option is called {name}"),
     }
 }

@@ -26,10 +26,12 @@ fn every_recipe_gives_the_rows_that_the_page_shows() {
                 let options = MachineOptions {
                     lateness_ms: 0,
                     groups_max: 1_000,
+                    state_bytes_max: 1 << 30,
                     partitions: 1,
                     close_delay_ms: 500,
                     idle_ms: 0,
                     on_error: crate::plan::OnError::Drop,
+                    choices: crate::window::Choices::default(),
                 };
                 let plan = sql::compile(statement.trim_end()).unwrap();
                 written.push_str(&format!("rows\n{}", rows(plan, options, &events)));

@@ -12,6 +12,7 @@ use super::house::{
     Collector, DEADLINE, House, http, new, produce_batch, produce_numbered, reopened, rows, stores,
     until, wait,
 };
+use crate::lane::checkpoint::Checkpoint;
 use crate::{Fusion, FusionConfig, FusionError, NewStatement};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -476,7 +477,7 @@ async fn the_journal_of_statements_stays_small() {
     for round in 0..60u8 {
         state[0] = round;
         store
-            .checkpoint("a", &state, journal::Durability::Os)
+            .checkpoint("a", &whole(&state), journal::Durability::Os)
             .await
             .unwrap();
     }
@@ -492,10 +493,24 @@ async fn the_journal_of_statements_stays_small() {
     );
     let (store, recovered) = crate::store::StatementStore::open(disk, folder.path()).unwrap();
     assert_eq!(recovered.len(), 2);
-    assert_eq!(recovered[0].checkpoint.as_deref(), Some(&state[..]));
-    assert_eq!(recovered[1].checkpoint.as_deref(), Some(&b"idle state"[..]));
+    assert_eq!(kept(&recovered[0]), Some(&state[..]));
+    assert_eq!(kept(&recovered[1]), Some(&b"idle state"[..]));
     store.remove("a").await.unwrap();
     store.close().await;
+}
+
+/// A whole checkpoint of those bytes.
+pub fn whole(bytes: &[u8]) -> Checkpoint {
+    Checkpoint {
+        bytes: bytes.to_vec(),
+        is_whole: true,
+    }
+}
+
+/// The whole checkpoint that was recovered, where no changes follow it.
+pub fn kept(recovered: &crate::store::Recovered) -> Option<&[u8]> {
+    let kept = recovered.checkpoint.as_ref()?;
+    kept.changes.is_empty().then_some(&kept.whole)
 }
 
 /// A statement as it is kept, without anything special.

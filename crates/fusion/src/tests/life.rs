@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
+use super::engine::{kept, whole};
 use super::house::{House, http, new, wait};
 use crate::{FusionError, ReplacedState, Replacement, StatementInfo, Status};
 
@@ -369,7 +370,7 @@ async fn the_journal_holds_the_form_that_took_the_place_and_its_state_alone() {
     let (store, _) = open();
     store.add(&old, b"one").await.unwrap();
     store
-        .checkpoint("a", b"two", journal::Durability::Os)
+        .checkpoint("a", &whole(b"two"), journal::Durability::Os)
         .await
         .unwrap();
     store.replace(&changed, b"two, kept", false).await.unwrap();
@@ -377,7 +378,7 @@ async fn the_journal_holds_the_form_that_took_the_place_and_its_state_alone() {
     drop(store);
     let (store, recovered) = open();
     assert_eq!(recovered[0].definition, changed);
-    assert_eq!(recovered[0].checkpoint.as_deref(), Some(&b"two, kept"[..]));
+    assert_eq!(kept(&recovered[0]), Some(&b"two, kept"[..]));
     let reset = crate::Definition {
         generation: 2,
         ..changed.clone()
@@ -393,18 +394,18 @@ async fn the_journal_holds_the_form_that_took_the_place_and_its_state_alone() {
     let (store, recovered) = open();
     assert_eq!(recovered[0].definition, paused);
     assert_eq!(
-        recovered[0].checkpoint.as_deref(),
+        kept(&recovered[0]),
         Some(&b""[..]),
         "earlier states are gone"
     );
     store
-        .checkpoint("a", b"three", journal::Durability::Os)
+        .checkpoint("a", &whole(b"three"), journal::Durability::Os)
         .await
         .unwrap();
     store.close().await;
     drop(store);
     let (store, recovered) = open();
-    assert_eq!(recovered[0].checkpoint.as_deref(), Some(&b"three"[..]));
+    assert_eq!(kept(&recovered[0]), Some(&b"three"[..]));
     store.close().await;
 }
 

@@ -44,7 +44,7 @@ fn a_machine_goes_on_from_its_checkpoint_as_if_nothing_had_happened() {
             apply(&feed, &records[..cut]);
             let mut out = Encoder::default();
             lane.state.lock().machine.encode((0, 0), &mut out);
-            let mut from = Decoder(&out.0);
+            let mut from = Decoder::new(&out.0);
             let twin = self::lane(text);
             {
                 let mut state = twin.state.lock();
@@ -73,7 +73,7 @@ fn damaged_checkpoints_are_refused_without_harm() {
     for end in 0..out.0.len() {
         assert!(
             fresh(STATEMENTS[1])
-                .decode(&mut Decoder(&out.0[..end]))
+                .decode(&mut Decoder::new(&out.0[..end]))
                 .is_none(),
             "{end}"
         );
@@ -84,7 +84,7 @@ fn damaged_checkpoints_are_refused_without_harm() {
         let place = rng.below(bytes.len() as u64) as usize;
         bytes[place] ^= 1 << rng.below(8);
         // Whatever it gives, it must not panic nor allocate beyond what is there.
-        let _ = fresh(STATEMENTS[1]).decode(&mut Decoder(&bytes));
+        let _ = fresh(STATEMENTS[1]).decode(&mut Decoder::new(&bytes));
     }
 }
 
@@ -175,7 +175,7 @@ fn texts_that_nest_for_ever_are_refused() {
     assert!(sql::compile(&chain).is_ok(), "a flat chain does not nest");
 }
 
-const STATEMENTS: [&str; 4] = [
+pub const STATEMENTS: [&str; 4] = [
     "SELECT k, v * 2 AS w, s || 'x' AS t FROM kafka.t WHERE v > 10",
     "SELECT k, count(*) AS n, sum(v) AS s, avg(f) AS a, min(s) AS lo, last(s) AS l, stddev(f) AS d, \
      window_start AS w FROM TUMBLE(kafka.t, INTERVAL '1 second') GROUP BY k",
@@ -197,7 +197,7 @@ fn run(records: &[ConsumedRecord], next: &mut dyn FnMut(usize) -> usize) -> Vec<
     lanes.iter().map(|lane| outcome(lane)).collect()
 }
 
-fn apply(feed: &Feed, records: &[ConsumedRecord]) {
+pub fn apply(feed: &Feed, records: &[ConsumedRecord]) {
     let (generation, _) = feed.positions();
     let mut at = 0;
     while at < records.len() {
@@ -205,7 +205,7 @@ fn apply(feed: &Feed, records: &[ConsumedRecord]) {
     }
 }
 
-fn outcome(lane: &Lane) -> (String, Books) {
+pub fn outcome(lane: &Lane) -> (String, Books) {
     let state = lane.state.lock();
     let rows: Vec<&str> = state
         .output
@@ -215,19 +215,21 @@ fn outcome(lane: &Lane) -> (String, Books) {
     (rows.join("\n"), state.machine.books())
 }
 
-fn fresh(text: &str) -> Machine {
+pub fn fresh(text: &str) -> Machine {
     let options = MachineOptions {
         lateness_ms: 50,
         groups_max: 1_000,
+        state_bytes_max: 1 << 30,
         partitions: 1,
         close_delay_ms: 500,
         idle_ms: 0,
         on_error: crate::plan::OnError::Drop,
+        choices: crate::window::Choices::default(),
     };
     Machine::new(Arc::new(sql::compile(text).unwrap()), options)
 }
 
-fn lane(text: &str) -> Arc<Lane> {
+pub fn lane(text: &str) -> Arc<Lane> {
     let definition = Definition {
         id: text.to_owned(),
         name: text.to_owned(),
@@ -248,6 +250,7 @@ fn lane(text: &str) -> Arc<Lane> {
         definition,
         plan: Arc::new(sql::compile(text).unwrap()),
         targets: vec![Target::Mqtt("out".parse().unwrap())],
+        changes: None,
         letters: None,
         tap: std::sync::OnceLock::new(),
         state: parking_lot::Mutex::new(LaneState::new(fresh(text), vec![0], false)),
@@ -257,7 +260,7 @@ fn lane(text: &str) -> Arc<Lane> {
     })
 }
 
-fn random_records(rng: &mut Rng, count: i64) -> Vec<ConsumedRecord> {
+pub fn random_records(rng: &mut Rng, count: i64) -> Vec<ConsumedRecord> {
     let topic: streams::TopicName = "t".parse().unwrap();
     let mut time = 0;
     (0..count)

@@ -21,6 +21,7 @@ use crate::plan::{
     Aggregate, AggregateFunction, Column, Input, OnError, Pick, Plan, Query, QueryTime, Shape,
     Slot, SlotField, Source, Stage, StreamSelect, View,
 };
+use crate::query::kept::KeptByName;
 use crate::value::{OwnedValue, Value};
 
 /// A plan of the inputs `t0`, `t1`, …, each with the fields k, v and ts: slot 3 * input + field.
@@ -61,6 +62,7 @@ pub fn secs(seconds: u64) -> Duration {
 /// One input per list of views.
 pub fn from(views: &[&[View]]) -> Builder {
     let inputs = views.iter().enumerate().map(|(place, views)| Input {
+        asks: false,
         source: Source::Mqtt(format!("t{place}")),
         filter: None,
         views: views.to_vec(),
@@ -81,6 +83,7 @@ pub fn from(views: &[&[View]]) -> Builder {
             order_by: Vec::new(),
             limit: None,
             output: None,
+            subqueries: Vec::new(),
             context: None,
             time: QueryTime::Arrival,
         },
@@ -177,12 +180,14 @@ pub fn machine(plan: Plan, lateness_ms: i64) -> Machine {
     let options = MachineOptions {
         lateness_ms,
         groups_max: 1_000,
+        state_bytes_max: 1 << 30,
         partitions: 1,
         close_delay_ms: 0,
         idle_ms: 0,
         on_error: OnError::Drop,
+        choices: crate::window::Choices::default(),
     };
-    crate::query::compiled::check(&plan).unwrap();
+    crate::query::compiled::check(&plan, &KeptByName::default()).unwrap();
     Machine::new(Arc::new(plan), options)
 }
 

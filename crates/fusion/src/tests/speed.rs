@@ -90,10 +90,12 @@ pub fn lane_of(plan: Arc<Plan>) -> Arc<Lane> {
     let options = MachineOptions {
         lateness_ms: 0,
         groups_max: 1_000,
+        state_bytes_max: 1 << 30,
         partitions: 1,
         close_delay_ms: 500,
         idle_ms: 0,
         on_error: crate::plan::OnError::Drop,
+        choices: crate::window::Choices::default(),
     };
     let machine = Machine::new(plan.clone(), options);
     Arc::new(Lane {
@@ -115,6 +117,7 @@ pub fn lane_of(plan: Arc<Plan>) -> Arc<Lane> {
         },
         plan,
         targets: vec![Target::Mqtt("out".parse().unwrap())],
+        changes: None,
         letters: None,
         tap: std::sync::OnceLock::new(),
         state: parking_lot::Mutex::new(LaneState::new(machine, Vec::new(), true)),

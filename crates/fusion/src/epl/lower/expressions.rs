@@ -5,6 +5,7 @@
 
 use super::Checked;
 use super::names::Names;
+use super::subqueries::Asked;
 use crate::epl::ast::{BinaryOperator, Choices, Expr, ExprKind, UnaryOperator, Unit};
 use crate::epl::token::Place;
 use crate::expression::{
@@ -99,13 +100,33 @@ impl Lower<'_> {
             ExprKind::Cast(inner, type_name) => {
                 Expression::Cast(self.boxed(inner)?, cast_to(type_name, expr.place)?)
             }
-            ExprKind::Subquery(_) | ExprKind::Exists(_) => {
-                return Err(expr.place.error(
-                    "a select inside an expression is not supported: join the window (from E, W) \
-                     or read it by on E select … from W",
-                ));
-            }
+            ExprKind::Subquery(select) => self.subquery(select, &Asked::Value, expr.place)?,
+            ExprKind::Exists(select) => self.subquery(select, &Asked::Exists, expr.place)?,
         })
+    }
+
+    /// The condition of an ON: where it asks for equal fields, nulls are equal too.
+    ///
+    /// # Errors
+    /// As [`Lower::expr`].
+    pub fn matching(&mut self, expr: &Expr) -> Checked<Expression> {
+        let mut parts = Vec::new();
+        let mut rest = expr;
+        while let ExprKind::Binary(BinaryOperator::And, sides) = &rest.kind {
+            parts.push(&sides[1]);
+            rest = &sides[0];
+        }
+        parts.push(rest);
+        let mut lowered = Vec::with_capacity(parts.len());
+        for part in parts.into_iter().rev() {
+            lowered.push(match &part.kind {
+                ExprKind::Binary(BinaryOperator::Equal, sides) => {
+                    same([self.expr(&sides[0])?, self.expr(&sides[1])?])
+                }
+                _ => self.expr(part)?,
+            });
+        }
+        Ok(Expression::And(lowered))
     }
 
     /// A constant's value.
@@ -288,9 +309,10 @@ impl Lower<'_> {
                 ]);
                 Ok(known_truth(within, negated))
             }
-            Choices::Subquery(_) => Err(inner
-                .place
-                .error("in (select …) is not supported: join the window, or use on E select")),
+            Choices::Subquery(select) => {
+                let found = self.subquery(select, &Asked::In(inner), inner.place)?;
+                Ok(not_if(negated, found))
+            }
         }
     }
 

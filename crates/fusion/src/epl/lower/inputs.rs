@@ -14,9 +14,13 @@ use crate::plan::{Input, Join, JoinKind, Shape, Source};
 pub fn events(select: &Select, names: &mut Names, environment: &Environment<'_>) -> Checked<Parts> {
     for (number, source) in select.sources.iter().enumerate() {
         names.add(&name_of(source)?, number as u16)?;
+        names.set_columns(number as u16, kept_columns(source, environment));
     }
     let mut inputs = Vec::with_capacity(select.sources.len());
     for (number, source) in select.sources.iter().enumerate() {
+        // A source that is alone may ask, before an event is let in, what windows hold.
+        let may_ask = select.sources.len() == 1 && !reads_kept(source, environment);
+        names.set_catalog(may_ask.then(|| environment.catalog().clone()));
         inputs.push(input(source, number as u16, names, environment)?);
     }
     let is_join = inputs.len() > 1;
@@ -40,7 +44,7 @@ pub fn events(select: &Select, names: &mut Names, environment: &Environment<'_>)
     for source in select.sources.iter().skip(1) {
         let on = match &source.on {
             None => None,
-            Some(on) => Some(lower.expr(on)?),
+            Some(on) => Some(lower.matching(on)?),
         };
         joins.push(Join {
             kind: kind_of(source.join),
@@ -55,6 +59,26 @@ pub fn events(select: &Select, names: &mut Names, environment: &Environment<'_>)
         shape: Shape::Events { joins },
         context: None,
     })
+}
+
+/// Whether a source is a named window or table.
+fn reads_kept(source: &From, environment: &Environment<'_>) -> bool {
+    match &source.source {
+        ast::Source::Stream(stream) => environment.catalog().kept(&stream.name.text).is_some(),
+        ast::Source::Pattern(..) => false,
+    }
+}
+
+/// The columns of the named window or table that a source is.
+pub fn kept_columns(source: &From, environment: &Environment<'_>) -> Option<Vec<String>> {
+    let ast::Source::Stream(stream) = &source.source else {
+        return None;
+    };
+    environment
+        .catalog()
+        .kept(&stream.name.text)?
+        .columns
+        .clone()
 }
 
 /// Lowers one source whose names `names` has already.
@@ -81,9 +105,11 @@ pub fn input(
         depth: 0,
     };
     let filter = all_of(lower.all(&stream.filters)?);
+    lower.names.set_catalog(None);
     let views = views::views(&source.views, &mut lower)?;
     names.set_own(before);
     Ok(Input {
+        asks: names.subqueries() > 0,
         source: environment.source(&stream.name, stream.is_quoted)?,
         filter,
         views,

@@ -2,19 +2,21 @@
 
 mod calls;
 mod contexts;
+mod demand;
 mod expressions;
 mod inputs;
 mod names;
 mod output;
 mod patterns;
 mod select;
+mod subqueries;
 mod tables;
 mod views;
 
 use mqtt::{TopicFilter, TopicName as MqttTopic};
 
 use super::Catalog;
-use super::ast::{Body, CreateContext, Ident, Statement};
+use super::ast::{Body, CreateContext, CreateSchema, Ident, Statement};
 use crate::error::TextError;
 use crate::plan::{Plan, Sink, Source};
 
@@ -33,12 +35,13 @@ pub fn lower(statements: &[Statement], catalog: &Catalog) -> Checked<Plan> {
     let mut environment = Environment {
         catalog,
         contexts: Vec::new(),
+        schemas: Vec::new(),
     };
     for declaration in declarations {
         match &declaration.body {
             Body::CreateContext(context) => environment.contexts.push(context),
             // Fields have the types that their values have.
-            Body::CreateSchema(_) => {}
+            Body::CreateSchema(schema) => environment.schemas.push(schema),
             _ => {
                 return Err(declaration.place.error(
                     "one statement at a time: before it stand only create schema and create \
@@ -51,23 +54,26 @@ pub fn lower(statements: &[Statement], catalog: &Catalog) -> Checked<Plan> {
     match &last.body {
         Body::Select(query) => select::select(query, context, &environment),
         Body::On(on) => tables::on(on, context, &environment),
-        Body::CreateWindow(create) => tables::create_window(create),
+        Body::CreateWindow(create) => tables::create_window(create, &environment),
         Body::CreateTable(create) => tables::create_table(create),
         Body::CreateSchema(_) | Body::CreateContext(_) => Err(last.place.error(
             "a schema or context does nothing by itself: write the statement that uses it after \
              it, in the same text",
         )),
         Body::InsertValues(..) | Body::Delete(..) | Body::Update(..) => Err(last.place.error(
-            "what works on demand runs once, not as a statement: write on Type … to do it with \
-             each event",
+            "what works on demand runs once, not as a statement: send it as a query (thalweg \
+             statements query), or write on Type … to do it with each event",
         )),
     }
 }
+
+pub use demand::lower_once;
 
 /// What surrounds a statement.
 pub struct Environment<'e> {
     catalog: &'e Catalog,
     contexts: Vec<&'e CreateContext>,
+    schemas: Vec<&'e CreateSchema>,
 }
 
 impl Environment<'_> {
@@ -79,29 +85,39 @@ impl Environment<'_> {
             .find(|context| context.name.text == name)
     }
 
-    /// What an event type's name, or a topic in quotes, reads.
+    /// The catalog.
+    pub fn catalog(&self) -> &Catalog {
+        self.catalog
+    }
+
+    /// The columns of the schema or named window of that name, where they are known.
+    pub fn columns(&self, name: &str) -> Option<Vec<String>> {
+        match self.catalog.kept(name) {
+            Some(kept) => kept.columns.clone(),
+            None => self.schema_columns(name, self.schemas.len()),
+        }
+    }
+
+    /// Of the schemas before one.
+    fn schema_columns(&self, name: &str, end: usize) -> Option<Vec<String>> {
+        let mut schemas = self.schemas[..end].iter();
+        let place = schemas.rposition(|schema| schema.name.text == name)?;
+        let schema = self.schemas[place];
+        let mut columns = Vec::new();
+        for parent in &schema.parents {
+            columns.extend(self.schema_columns(&parent.text, place)?);
+        }
+        let own = schema.columns.iter();
+        columns.extend(own.map(|column| column.name.text.clone()));
+        Some(columns)
+    }
+
+    /// As [`source_of`].
     ///
     /// # Errors
     /// It is no topic.
     pub fn source(&self, name: &Ident, is_quoted: bool) -> Checked<Source> {
-        let text = name.text.as_str();
-        if let Some(topic) = after(text, &["kafka:", "kafka."]) {
-            return kafka(topic, name).map(Source::Kafka);
-        }
-        let mqtt = after(text, &["mqtt:", "mqtt."]);
-        if let Some(filter) = mqtt.or(is_quoted.then_some(text)) {
-            return match filter.parse::<TopicFilter>() {
-                Ok(_) => Ok(Source::Mqtt(filter.to_owned())),
-                Err(error) => Err(name.place.error(format!("no MQTT topic filter: {error}"))),
-            };
-        }
-        if let Some(stream) = after(text, &["stream."]) {
-            return Ok(Source::Stream(stream.to_owned()));
-        }
-        Ok(match self.catalog.source(text) {
-            Some(source) => source.clone(),
-            None => Source::Stream(text.to_owned()),
-        })
+        source_of(self.catalog, name, is_quoted)
     }
 
     /// Where `insert into` sends rows: a stream, named window or table, or a topic.
@@ -131,6 +147,31 @@ impl Environment<'_> {
         let stream = after(text, &["stream."]).unwrap_or(text);
         Ok(Sink::Stream(stream.to_owned()))
     }
+}
+
+/// What an event type's name, or a topic in quotes, reads.
+///
+/// # Errors
+/// It is no topic.
+pub fn source_of(catalog: &Catalog, name: &Ident, is_quoted: bool) -> Checked<Source> {
+    let text = name.text.as_str();
+    if let Some(topic) = after(text, &["kafka:", "kafka."]) {
+        return kafka(topic, name).map(Source::Kafka);
+    }
+    let mqtt = after(text, &["mqtt:", "mqtt."]);
+    if let Some(filter) = mqtt.or(is_quoted.then_some(text)) {
+        return match filter.parse::<TopicFilter>() {
+            Ok(_) => Ok(Source::Mqtt(filter.to_owned())),
+            Err(error) => Err(name.place.error(format!("no MQTT topic filter: {error}"))),
+        };
+    }
+    if let Some(stream) = after(text, &["stream."]) {
+        return Ok(Source::Stream(stream.to_owned()));
+    }
+    Ok(match catalog.source(text) {
+        Some(source) => source.clone(),
+        None => Source::Stream(text.to_owned()),
+    })
 }
 
 fn after<'t>(text: &'t str, prefixes: &[&str]) -> Option<&'t str> {

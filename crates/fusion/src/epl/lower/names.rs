@@ -2,12 +2,13 @@
 
 use super::Checked;
 use super::calls::context_slot;
+use crate::epl::Catalog;
 use crate::epl::ast::{Ident, Step};
 use crate::epl::token::Place;
 use crate::expression::{Expression, Pseudo};
 use crate::json::FieldPath;
 use crate::limits::FIELDS_MAX;
-use crate::plan::{History, Pick, Slot, SlotField};
+use crate::plan::{History, Input, Pick, Slot, SlotField, Subquery};
 use crate::suggest::did_you_mean;
 
 /// What `Expression::Field` counts.
@@ -33,11 +34,19 @@ pub struct Names {
     is_row_pattern: bool,
     /// Names of expressions: the measures of a row pattern.
     known: Vec<(String, Expression)>,
+    /// Where sources of subqueries are looked up; none where subqueries have no place.
+    catalog: Option<Catalog>,
+    /// The subqueries and their inputs.
+    subqueries: Vec<(Subquery, Input)>,
+    /// In a subquery, whose fields names without an alias are that its own source does not have.
+    outer: Option<Option<u16>>,
 }
 
 struct Alias {
     name: String,
     number: u16,
+    /// The columns of a named window or table.
+    columns: Option<Vec<String>>,
 }
 
 impl Names {
@@ -52,7 +61,83 @@ impl Names {
             history: None,
             is_row_pattern: false,
             known: Vec::new(),
+            catalog: None,
+            subqueries: Vec::new(),
+            outer: None,
         }
+    }
+
+    /// Says where sources of subqueries are looked up, or that subqueries have no place.
+    pub fn set_catalog(&mut self, catalog: Option<Catalog>) {
+        self.catalog = catalog;
+    }
+
+    /// Where sources of subqueries are looked up.
+    pub fn catalog(&self) -> Option<&Catalog> {
+        self.catalog.as_ref()
+    }
+
+    /// Says which columns a source has.
+    pub fn set_columns(&mut self, number: u16, columns: Option<Vec<String>>) {
+        let mut aliases = self.aliases.iter_mut();
+        if let Some(alias) = aliases.find(|alias| alias.number == number) {
+            alias.columns = columns;
+        }
+    }
+
+    /// The number that no source, tag or subquery has.
+    pub fn next_alias(&self) -> u16 {
+        let subqueries = self.subqueries.iter();
+        let taken = subqueries.map(|(subquery, _)| subquery.alias);
+        let taken = taken.chain(self.aliases.iter().map(|alias| alias.number));
+        taken.max().map_or(0, |number| number + 1)
+    }
+
+    /// Begins a subquery over a source of that name: names stand for it first. Gives what
+    /// [`Names::leave`] takes.
+    pub fn enter(&mut self, name: Ident, alias: u16) -> (Vec<Slot>, Option<u16>) {
+        self.aliases.push(Alias {
+            name: name.text,
+            number: alias,
+            columns: None,
+        });
+        let before = self.own.replace(alias);
+        self.outer = Some(before);
+        (std::mem::take(&mut self.slots), before)
+    }
+
+    /// Ends it and gives its slots.
+    pub fn leave(&mut self, (slots, own): (Vec<Slot>, Option<u16>)) -> Vec<Slot> {
+        self.outer = None;
+        self.own = own;
+        self.aliases.pop();
+        std::mem::replace(&mut self.slots, slots)
+    }
+
+    /// In a subquery, whose fields names without an alias are in the statement around.
+    pub fn outer(&self) -> Option<u16> {
+        self.outer.flatten()
+    }
+
+    /// True within a subquery.
+    pub fn is_inside(&self) -> bool {
+        self.outer.is_some()
+    }
+
+    /// Notes a subquery and gives its number.
+    pub fn add_subquery(&mut self, subquery: Subquery, input: Input) -> usize {
+        self.subqueries.push((subquery, input));
+        self.subqueries.len() - 1
+    }
+
+    /// How many subqueries there are.
+    pub fn subqueries(&self) -> usize {
+        self.subqueries.len()
+    }
+
+    /// The subqueries and their inputs.
+    pub fn take_subqueries(&mut self) -> Vec<(Subquery, Input)> {
+        std::mem::take(&mut self.subqueries)
     }
 
     /// What fields count.
@@ -72,16 +157,17 @@ impl Names {
         self.aliases.push(Alias {
             name: name.text.clone(),
             number,
+            columns: None,
         });
         Ok(())
     }
 
     /// The number of the source or tag of that name.
     pub fn number(&self, name: &str) -> Option<u16> {
-        self.aliases
-            .iter()
-            .find(|alias| alias.name == name)
-            .map(|alias| alias.number)
+        // That of a subquery stands last, and before those around it.
+        let mut aliases = self.aliases.iter().rev();
+        let alias = aliases.find(|alias| alias.name == name);
+        alias.map(|alias| alias.number)
     }
 
     /// The names of the sources and tags, with their numbers.
@@ -169,6 +255,15 @@ impl Names {
             [first, rest @ ..] if first == "payload" => rest,
             names => names,
         };
+        if let (Some(columns), Some(first)) = (self.columns_of(alias), names.first())
+            && !columns.contains(first)
+        {
+            let hint = did_you_mean(first, columns.iter().map(String::as_str));
+            return Err(place.error(format!(
+                "there is no column {first}: there are {}{hint}",
+                columns.join(", ")
+            )));
+        }
         let field = SlotField::Payload(self.payload(names, place)?);
         self.event_field(alias, pick, field, place)
     }
@@ -197,6 +292,12 @@ impl Names {
             };
         }
         if let Some(own) = self.own {
+            let outer = self.outer.flatten();
+            let is_outer = outer.is_some()
+                && self
+                    .columns_of(own)
+                    .is_some_and(|columns| !columns.contains(first));
+            let own = outer.filter(|_| is_outer).unwrap_or(own);
             return Ok((own, Pick::Last, path));
         }
         if path.len() == 1 && self.known.iter().any(|(known, _)| known == first) {
@@ -217,6 +318,12 @@ impl Names {
                 names.join(", ")
             )
         }))
+    }
+
+    fn columns_of(&self, number: u16) -> Option<&[String]> {
+        let mut aliases = self.aliases.iter();
+        let alias = aliases.find(|alias| alias.number == number)?;
+        alias.columns.as_deref()
     }
 
     fn payload(&mut self, path: &[String], place: Place) -> Checked<u16> {
@@ -278,7 +385,8 @@ impl Names {
     }
 }
 
-fn pseudo_of(name: &str) -> Option<Pseudo> {
+/// What the source knows of an event, by its name.
+pub fn pseudo_of(name: &str) -> Option<Pseudo> {
     Some(match name {
         "_topic" => Pseudo::Topic,
         "_timestamp" => Pseudo::Timestamp,

@@ -10,7 +10,7 @@ use crate::epl::ast::{self, Ident, Select, Stream};
 use crate::epl::token::Place;
 use crate::limits::PATTERN_NODES_MAX;
 use crate::plan::{
-    Input, Pattern, PatternNode, Recognize, RecognizeInterval, RowPattern, Shape, Skip, Source,
+    Input, Pattern, PatternNode, Recognize, RecognizeInterval, RowPattern, Shape, Source,
 };
 
 /// Lowers the pattern that is a select's source.
@@ -214,6 +214,7 @@ const TIME: &str = "@time";
 /// An input without filter and windows.
 pub fn plain_input(source: Source) -> Input {
     Input {
+        asks: false,
         source,
         filter: None,
         views: Vec::new(),
@@ -277,11 +278,7 @@ pub fn rows(
     let shape = Shape::Recognize(Recognize {
         partition_by,
         all_matches: rows.all_matches,
-        skip: match rows.skip {
-            ast::Skip::PastLast => Skip::PastLast,
-            ast::Skip::ToNext => Skip::ToNext,
-            ast::Skip::ToCurrent => Skip::ToCurrent,
-        },
+        skip: rows.skip,
         variables: variables.len() as u16,
         define,
         pattern,

@@ -9,7 +9,8 @@ use crate::epl::token::Place;
 use crate::expression::Expression;
 use crate::limits::COLUMNS_MAX;
 use crate::plan::{
-    Column, Limit, OrderKey, Plan, Query, QueryTime, Shape, Sink, Stage, StreamSelect,
+    Column, History, Input, Limit, OrderKey, Plan, Query, QueryTime, Shape, Sink, Slot, Stage,
+    StreamSelect,
 };
 
 /// Lowers a select, in a context perhaps.
@@ -26,7 +27,11 @@ pub fn select(
             .place
             .error("a statement needs a source: write from Type, or from \"a/topic\""));
     };
-    if context.is_none() && is_single_event(select) {
+    let reads_kept = match &first.source {
+        ast::Source::Stream(stream) => environment.catalog().kept(&stream.name.text).is_some(),
+        ast::Source::Pattern(..) => false,
+    };
+    if context.is_none() && !reads_kept && is_single_event(select) {
         return single_event(select, first, environment);
     }
     let mut names = Names::new(Fields::Slots);
@@ -71,6 +76,9 @@ pub fn query(
     environment: &Environment<'_>,
 ) -> Checked<Plan> {
     let mut aggregates = Vec::new();
+    if !matches!(parts.shape, Shape::Recognize(_)) {
+        names.set_catalog(Some(environment.catalog().clone()));
+    }
     let mut lower = Lower {
         names: &mut names,
         aggregates: None,
@@ -95,20 +103,28 @@ pub fn query(
         Some(clause) => Some(output::rate(clause, &mut lower)?),
     };
     let (sink, columns) = target(select, columns, environment)?;
-    let (fields, slots) = names.into_parts();
-    let Some(input) = parts.inputs.first() else {
+    let mut inputs = parts.inputs;
+    let Some(source) = inputs.first().map(|input| input.source.clone()) else {
         return Err(select
             .place
             .error("a statement needs a source: write from Type"));
     };
+    let mut subqueries = Vec::new();
+    for (mut subquery, input) in names.take_subqueries() {
+        subquery.input = inputs.len() as u16;
+        inputs.push(input);
+        subqueries.push(subquery);
+    }
+    let (fields, slots) = names.into_parts();
+    check_history(&slots, &inputs, &parts.shape, select.place)?;
     Ok(Plan {
-        source: input.source.clone(),
+        source,
         sink,
         fields,
         filter,
         columns,
         stage: Stage::Query(Box::new(Query {
-            inputs: parts.inputs,
+            inputs,
             slots,
             shape: parts.shape,
             group_by,
@@ -119,10 +135,31 @@ pub fn query(
             order_by,
             limit: limit(select)?,
             output,
+            subqueries,
             context: parts.context,
             time: QueryTime::Arrival,
         })),
     })
+}
+
+/// Refuses `prev` over what keeps nothing.
+fn check_history(slots: &[Slot], inputs: &[Input], shape: &Shape, place: Place) -> Checked<()> {
+    let keeps_nothing = |slot: &Slot| match slot {
+        Slot::History { input, kind, .. } => {
+            *kind != History::Prior
+                && matches!(shape, Shape::Events { .. })
+                && inputs
+                    .get(usize::from(*input))
+                    .is_none_or(|input| input.views.is_empty())
+        }
+        _ => false,
+    };
+    match slots.iter().any(keeps_nothing) {
+        true => Err(place.error(
+            "prev counts in a window: give the source one, such as #length(2), or write prior",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Whether each event gives its row without regard to any other.
@@ -130,7 +167,12 @@ fn is_single_event(select: &Select) -> bool {
     let [source] = select.sources.as_slice() else {
         return false;
     };
-    let plain_source = matches!(source.source, ast::Source::Stream(_)) && source.views.is_empty();
+    let plain_source = match &source.source {
+        ast::Source::Stream(stream) => {
+            source.views.is_empty() && !stream.filters.iter().any(needs_state)
+        }
+        ast::Source::Pattern(..) => false,
+    };
     let plain_clauses = select.row_pattern.is_none()
         && select.group_by.is_empty()
         && select.having.is_none()
@@ -140,6 +182,7 @@ fn is_single_event(select: &Select) -> bool {
         && rows_of(select) != Rows::Old;
     plain_source
         && plain_clauses
+        && !select.filter.as_ref().is_some_and(needs_state)
         && !select.items.iter().any(|item| match item {
             Item::Value(value, _) => needs_state(value),
             _ => false,
@@ -148,6 +191,13 @@ fn is_single_event(select: &Select) -> bool {
 
 /// Whether an expression has an aggregate or reads earlier events.
 fn needs_state(expr: &Expr) -> bool {
+    let is_subquery = matches!(
+        &expr.kind,
+        ExprKind::Subquery(_) | ExprKind::Exists(_) | ExprKind::In(_, ast::Choices::Subquery(_), _)
+    );
+    if is_subquery {
+        return true;
+    }
     if let ExprKind::Call(call) = &expr.kind {
         let is_history = matches!(
             call.path.as_slice(),

@@ -1,7 +1,7 @@
 //! Named windows and tables: `create`, and what `on` does to them.
 
 use super::expressions::Lower;
-use super::names::{Fields, Names};
+use super::names::{Fields, Names, pseudo_of};
 use super::select::{self, Parts};
 use super::{Checked, Environment, inputs, patterns, views};
 use crate::epl::ast::{
@@ -9,6 +9,7 @@ use crate::epl::ast::{
 };
 use crate::epl::text::text_of;
 use crate::epl::token::Place;
+use crate::limits::FIELDS_MAX;
 use crate::plan::{
     Assignment, Create, MergeAction, MergeBranch, OnAction, Plan, Shape, Source, Stage, TableColumn,
 };
@@ -17,7 +18,7 @@ use crate::plan::{
 ///
 /// # Errors
 /// A window is not supported.
-pub fn create_window(create: &CreateWindow) -> Checked<Plan> {
+pub fn create_window(create: &CreateWindow, environment: &Environment<'_>) -> Checked<Plan> {
     let place = create.name.place;
     if create.insert.is_some() {
         return Err(place.error(
@@ -28,8 +29,23 @@ pub fn create_window(create: &CreateWindow) -> Checked<Plan> {
         return Err(place
             .error("a named window says what it keeps: write create window W#time(10 sec) as …"));
     }
+    let columns = columns_of(create, environment);
+    check_columns(columns.iter().flatten(), place)?;
     let mut names = Names::new(Fields::Payload);
+    names.add(&create.name, 0)?;
+    names.set_columns(0, columns.clone());
     names.set_own(Some(0));
+    // What a row's values are: its columns, or the whole of it first.
+    match &columns {
+        Some(columns) => {
+            for column in columns {
+                names.resolve(&[ast::Step::Name(column.clone())], place)?;
+            }
+        }
+        None => {
+            names.whole(0, place)?;
+        }
+    }
     let mut lower = Lower {
         names: &mut names,
         aggregates: None,
@@ -44,10 +60,55 @@ pub fn create_window(create: &CreateWindow) -> Checked<Plan> {
         fields,
         Create::Window {
             name,
+            columns,
             views,
             is_union: create.is_union,
         },
     ))
+}
+
+/// Refuses two columns of one name, and one that would stand for the whole row.
+fn check_columns<'c>(columns: impl Iterator<Item = &'c String>, place: Place) -> Checked<()> {
+    let mut known: Vec<&String> = Vec::new();
+    for column in columns {
+        if known.contains(&column) {
+            return Err(place.error(format!("two columns are called {column}: name one with as")));
+        }
+        if column == "payload" || pseudo_of(column).is_some() {
+            return Err(place.error(format!(
+                "a column {column} would stand for what its source knows: choose another name"
+            )));
+        }
+        known.push(column);
+    }
+    match known.len() > FIELDS_MAX {
+        true => Err(place.error(format!("more than {FIELDS_MAX} columns: keep fewer"))),
+        false => Ok(()),
+    }
+}
+
+/// The columns of a named window, where they are said.
+fn columns_of(create: &CreateWindow, environment: &Environment<'_>) -> Option<Vec<String>> {
+    match &create.shape {
+        ast::Shape::Like(name) => environment.columns(&name.text),
+        ast::Shape::Columns(columns) => {
+            let names = columns.iter().map(|column| column.name.text.clone());
+            Some(names.collect())
+        }
+        ast::Shape::Select(items, like) => {
+            let mut columns = Vec::new();
+            for item in items {
+                match item {
+                    Item::All(_) | Item::AllOf(..) => {
+                        columns.extend(environment.columns(&like.text)?);
+                    }
+                    Item::Value(_, Some(name)) => columns.push(name.text.clone()),
+                    Item::Value(value, None) => columns.push(text_of(value)),
+                }
+            }
+            Some(columns)
+        }
+    }
 }
 
 /// Lowers `create table`.
@@ -76,6 +137,7 @@ pub fn create_table(create: &CreateTable) -> Checked<Plan> {
             .place
             .error("a table has columns: write (k string primary key, …)"));
     }
+    check_columns(columns.iter().map(|column| &column.name), create.name.place)?;
     let name = create.name.text.clone();
     Ok(created(
         &name.clone(),
@@ -135,7 +197,7 @@ pub fn on(on: &On, context: Option<&Ident>, environment: &Environment<'_>) -> Ch
             environment,
         ),
         Action::Update(target, assignments, filter) => {
-            let mut names = names_of(on, target)?;
+            let mut names = names_of(on, target, environment)?;
             let assignments = assigned(assignments, &mut names)?;
             let select = rest(target, filter);
             finish(
@@ -148,7 +210,7 @@ pub fn on(on: &On, context: Option<&Ident>, environment: &Environment<'_>) -> Ch
             )
         }
         Action::Merge(target, filter, branches) => {
-            let mut names = names_of(on, target)?;
+            let mut names = names_of(on, target, environment)?;
             let mut lowered = Vec::with_capacity(branches.len());
             for branch in branches {
                 lowered.push(merge_branch(branch, target, &mut names)?);
@@ -186,7 +248,7 @@ fn act(
     action: OnAction,
     environment: &Environment<'_>,
 ) -> Checked<Plan> {
-    let names = names_of(on, target)?;
+    let names = names_of(on, target, environment)?;
     finish(on, target, select, action, names, environment)
 }
 
@@ -214,15 +276,22 @@ fn finish(
 }
 
 /// The trigger is source 0, the window or table source 1; names without an alias are the window's.
-fn names_of(on: &On, target: &Target) -> Checked<Names> {
+fn names_of(on: &On, target: &Target, environment: &Environment<'_>) -> Checked<Names> {
     let mut names = Names::new(Fields::Slots);
     names.add(&inputs::name_of(&on.trigger)?, 0)?;
+    names.set_columns(0, inputs::kept_columns(&on.trigger, environment));
     names.add(target.alias.as_ref().unwrap_or(&target.name), 1)?;
+    let kept = environment.catalog().kept(&target.name.text);
+    names.set_columns(1, kept.and_then(|kept| kept.columns.clone()));
     names.set_own(Some(1));
     Ok(names)
 }
 
-fn assigned(assignments: &[ast::Assignment], names: &mut Names) -> Checked<Vec<Assignment>> {
+/// Assignments of an update.
+///
+/// # Errors
+/// A value is not supported.
+pub fn assigned(assignments: &[ast::Assignment], names: &mut Names) -> Checked<Vec<Assignment>> {
     let mut lower = Lower {
         names,
         aggregates: None,
@@ -243,34 +312,19 @@ fn assigned(assignments: &[ast::Assignment], names: &mut Names) -> Checked<Vec<A
 
 fn merge_branch(branch: &ast::Branch, target: &Target, names: &mut Names) -> Checked<MergeBranch> {
     let place = target.name.place;
-    let [action] = branch.actions.as_slice() else {
-        return Err(place.error("one then per when: write a when for each"));
-    };
-    let (action, filter) = match action {
-        ast::MergeAction::Delete(filter) => (MergeAction::Delete, filter),
-        ast::MergeAction::Update(assignments, filter) => {
-            (MergeAction::Update(assigned(assignments, names)?), filter)
-        }
-        ast::MergeAction::Insert {
-            into: Some(into), ..
-        } => {
-            return Err(into.place.error(
-                "a merge inserts into its own table: write a second statement, on … insert into …",
-            ));
-        }
-        ast::MergeAction::Insert {
-            into: None,
-            columns,
-            items,
-            filter,
-        } => {
-            names.set_own(Some(0));
-            let inserted = inserted(columns, items, names, place);
-            names.set_own(Some(1));
-            (MergeAction::Insert(inserted?), filter)
-        }
-    };
-    let conditions = branch.condition.iter().chain(filter);
+    let mut filters = Vec::new();
+    let mut actions = Vec::with_capacity(branch.actions.len());
+    for action in &branch.actions {
+        let (action, filter) = merge_action(action, names, place)?;
+        filters.push(filter);
+        actions.push(action);
+    }
+    if branch.actions.len() > 1 && filters.iter().any(Option::is_some) {
+        return Err(place.error(
+            "of several then only when matched and … says when: write a when for each condition",
+        ));
+    }
+    let conditions = branch.condition.iter().chain(filters.into_iter().flatten());
     // Of what matched nothing there is only the trigger.
     names.set_own(Some(u16::from(branch.matched)));
     let mut lower = Lower {
@@ -284,8 +338,39 @@ fn merge_branch(branch: &ast::Branch, target: &Target, names: &mut Names) -> Che
     Ok(MergeBranch {
         is_matched: branch.matched,
         condition: select::all_of(conditions?),
-        action,
+        actions,
     })
+}
+
+/// What a branch does, and its own condition.
+fn merge_action<'a>(
+    action: &'a ast::MergeAction,
+    names: &mut Names,
+    place: Place,
+) -> Checked<(MergeAction, Option<&'a Expr>)> {
+    match action {
+        ast::MergeAction::Delete(filter) => Ok((MergeAction::Delete, filter.as_ref())),
+        ast::MergeAction::Update(assignments, filter) => Ok((
+            MergeAction::Update(assigned(assignments, names)?),
+            filter.as_ref(),
+        )),
+        ast::MergeAction::Insert {
+            into: Some(into), ..
+        } => Err(into.place.error(
+            "a merge inserts into its own table: write a second statement, on … insert into …",
+        )),
+        ast::MergeAction::Insert {
+            into: None,
+            columns,
+            items,
+            filter,
+        } => {
+            names.set_own(Some(0));
+            let inserted = inserted(columns, items, names, place);
+            names.set_own(Some(1));
+            Ok((MergeAction::Insert(inserted?), filter.as_ref()))
+        }
+    }
 }
 
 fn inserted(

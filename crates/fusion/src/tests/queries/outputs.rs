@@ -59,12 +59,12 @@ fn rows_stand_for_groups_or_for_events_by_what_they_name() {
 fn old_rows_tell_what_a_group_was_before() {
     check(
         &by_key().both().rows("0 a 1\n1 a 2\n10000"),
-        r#"0 -{"k":"a","s":null}
-           0 {"k":"a","s":1}
-           1 -{"k":"a","s":1}
+        r#"0 {"k":"a","s":1}
+           0 -{"k":"a","s":null}
            1 {"k":"a","s":3}
-           10000 -{"k":"a","s":3}
-           10000 {"k":"a","s":2}"#,
+           1 -{"k":"a","s":1}
+           10000 {"k":"a","s":2}
+           10000 -{"k":"a","s":3}"#,
     );
 }
 
@@ -106,7 +106,7 @@ fn order_distinct_and_limit_hold_for_what_leaves_together() {
 
 #[test]
 fn each_row_waits_for_its_output() {
-    let script = "0\n100 a 1\n200 b 2\n300 a 4\n1000\n2000\n2500 b 8\n3000";
+    let script = "0 a 1\n200 b 2\n300 a 4\n1000\n2000\n2500 b 8\n3000";
     check(
         &by_key()
             .with(|query| query.output = every_second(OutputKind::Each))
@@ -150,7 +150,7 @@ fn each_row_waits_for_its_output() {
         &by_key()
             .with(|query| query.output = every_second(OutputKind::First))
             .rows(script),
-        r#"100 {"k":"a","s":1}
+        r#"0 {"k":"a","s":1}
            200 {"k":"b","s":2}
            2500 {"k":"b","s":10}"#,
     );
@@ -175,10 +175,10 @@ fn a_snapshot_has_every_event_that_is_held() {
     let rows = from(&[&[View::Length(2)]])
         .column("v", of(0, V))
         .with(|query| query.output = every_second(OutputKind::Snapshot))
-        .rows("0\n100 a 1\n200 a 2\n300 a 3\n1000\n2000");
+        .rows("0\n100 a 1\n200 a 2\n300 a 3\n1100\n2100");
     check(
         &rows,
-        "1000 {\"v\":2}\n1000 {\"v\":3}\n2000 {\"v\":2}\n2000 {\"v\":3}",
+        "1100 {\"v\":2}\n1100 {\"v\":3}\n2100 {\"v\":2}\n2100 {\"v\":3}",
     );
 }
 

@@ -187,7 +187,7 @@ fn partial_matches_survive_a_checkpoint() {
     run(&mut own, "0 x 1\n1 x 6\n2 y 2\n3 y 7");
     let mut out = Encoder::default();
     own.encode((0, 0), &mut out);
-    let mut twin = machine(plan, 0).decode(&mut Decoder(&out.0)).unwrap();
+    let mut twin = machine(plan, 0).decode(&mut Decoder::new(&out.0)).unwrap();
     let rest = "4 y 8\n5 x 12\n6 y 13";
     let expected = run(&mut own, rest);
     check(

@@ -160,7 +160,7 @@ fn a_query_goes_on_from_its_checkpoint_as_if_nothing_had_happened() {
             let mut whole = machine(plan.clone(), 100);
             play(&mut whole, &lines[..cut]);
             let bytes = encoded(&whole);
-            let mut from = Decoder(&bytes);
+            let mut from = Decoder::new(&bytes);
             let mut twin = machine(plan.clone(), 100).decode(&mut from).unwrap();
             assert!(from.0.is_empty(), "plan {number}");
             assert_eq!(encoded(&twin), bytes, "plan {number}, seed {seed}");
@@ -320,4 +320,74 @@ fn partitions_by_key_share_nothing() {
         .filter(|row| row.ends_with("{\"s\":2}"))
         .count();
     assert_eq!((rows.lines().count(), twos), (90, 60));
+}
+
+/// What was damaged is refused, or is another state that works: nothing panics, overflows or runs
+/// on and on.
+#[test]
+fn a_damaged_checkpoint_is_refused_or_harmless() {
+    for (number, plan) in plans().into_iter().enumerate() {
+        let lines = script(5, 60);
+        let mut whole = machine(plan.clone(), 100);
+        play(&mut whole, &lines[..40]);
+        let bytes = encoded(&whole);
+        let mut refused = 0;
+        for seed in 0..80 {
+            let mut rng = Rng::from_seed(seed);
+            let mut damaged = bytes.clone();
+            let place = rng.below(damaged.len() as u64) as usize;
+            match rng.below(4) {
+                0 => damaged.truncate(place),
+                1 => damaged[place] ^= 1 << rng.below(8),
+                2 => {
+                    let end = damaged.len().min(place + 8);
+                    let noise = rng.next_u64().to_le_bytes();
+                    damaged[place..end].copy_from_slice(&noise[..end - place]);
+                }
+                _ => {
+                    let end = damaged.len().min(place + 4);
+                    damaged[place..end].fill(0xff);
+                }
+            }
+            let read = machine(plan.clone(), 100).decode(&mut Decoder::new(&damaged));
+            let Some(mut own) = read else {
+                refused += 1;
+                continue;
+            };
+            let mut out = Output::default();
+            for line in &lines[40..] {
+                give(&mut own, line, &mut out);
+            }
+            give(&mut own, "20000", &mut out);
+            encoded(&own);
+        }
+        assert!(refused > 20, "plan {number}: only {refused} were refused");
+    }
+}
+
+#[test]
+fn time_that_jumps_far_does_not_stop_at_every_instant_on_the_way() {
+    let mut own = machine(
+        from(&[&[View::KeepAll]])
+            .aggregate("s", F::Sum, of(0, V))
+            .with(|query| {
+                query.output = Some(OutputRate {
+                    kind: OutputKind::Snapshot,
+                    every: OutputEvery::Time(secs(1)),
+                    after: None,
+                });
+            })
+            .plan(),
+        0,
+    );
+    let mut out = Output::default();
+    give(&mut own, "0 a 1", &mut out);
+    give(&mut own, "1800000000000 a 2", &mut out);
+    let most = crate::limits::TIME_STEPS_MAX as usize;
+    assert_eq!(out.rows.len(), most + 1);
+    // From there on it tells every second again.
+    give(&mut own, "1800000002000", &mut out);
+    assert_eq!(out.rows.len(), most + 3);
+    give(&mut own, &format!("{} a 2", i64::MAX), &mut out);
+    assert!(own.error().is_none());
 }

@@ -11,12 +11,12 @@ fn a_length_window_slides_by_event() {
         .rows("0 a 1\n1 a 2\n2 a 4");
     check(
         &rows,
-        r#"0 -{"s":null}
-           0 {"s":1}
-           1 -{"s":1}
+        r#"0 {"s":1}
+           0 -{"s":null}
            1 {"s":3}
-           2 -{"s":3}
-           2 {"s":6}"#,
+           1 -{"s":1}
+           2 {"s":6}
+           2 -{"s":3}"#,
     );
 }
 
@@ -26,7 +26,7 @@ fn events_leave_a_length_window_as_old_rows() {
         .column("v", of(0, V))
         .both()
         .rows("0 a 1\n1 a 2");
-    check(&rows, "0 {\"v\":1}\n1 -{\"v\":1}\n1 {\"v\":2}");
+    check(&rows, "0 {\"v\":1}\n1 {\"v\":2}\n1 -{\"v\":1}");
     let rows = from(&[&[View::Length(1)]])
         .column("v", of(0, V))
         .with(|query| query.stream = StreamSelect::Remove)
@@ -183,8 +183,8 @@ fn unique_keeps_the_last_and_firstunique_the_first_of_each_key() {
         &rows,
         r#"0 {"k":"a","v":1}
            1 {"k":"b","v":2}
-           2 -{"k":"a","v":1}
-           2 {"k":"a","v":3}"#,
+           2 {"k":"a","v":3}
+           2 -{"k":"a","v":1}"#,
     );
     let rows = from(&[&[View::FirstUnique(vec![of(0, K)])]])
         .column("v", of(0, V))
@@ -330,7 +330,7 @@ fn without_a_window_totals_run_on() {
 #[test]
 fn a_rate_is_null_until_its_time_has_passed() {
     let rows = from(&[&[]])
-        .aggregate_of("r", F::Rate, Some(int(1_000)), None, false)
+        .aggregate_of("r", F::Rate, None, Some(int(1_000)), false)
         .rows("0 a 1\n500 a 1\n1000 a 1\n1100 a 1");
     check(
         &rows,
