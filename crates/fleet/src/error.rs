@@ -73,9 +73,9 @@ pub enum FleetError {
     /// Something is in use; the caller's fault.
     #[error("the {what} '{name}' cannot be removed: {reason}")]
     InUse {
-        /// Resource.
+        /// Resource or class.
         what: &'static str,
-        /// Its id.
+        /// Its id or name.
         name: String,
         /// Who uses it.
         reason: String,

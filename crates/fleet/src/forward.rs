@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use base::{ByteSize, HumanDuration, UnixMillis};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use metrics::counter;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -95,6 +95,8 @@ pub struct Forward {
 struct Waiting {
     messages: VecDeque<(Kind, Message)>,
     bytes: usize,
+    /// Where the next message's bytes go.
+    piece: BytesMut,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,17 +130,18 @@ impl Forward {
         }
     }
 
-    fn take(&self, kind: Kind, agent: &Arc<str>, body: &Bytes, now: UnixMillis) {
+    fn take(&self, kind: Kind, agent: &Arc<str>, body: &[u8], now: UnixMillis) {
         let message = Message {
             key: agent.clone(),
-            value: body.clone(),
+            value: Bytes::new(),
             at: now,
         };
         let max = usize::try_from(self.config.buffer_bytes_max.0).unwrap_or(usize::MAX);
         let (dropped, before, after) = {
             let mut waiting = self.waiting.lock();
             let before = waiting.bytes;
-            (waiting.push(kind, message, max), before, waiting.bytes)
+            let dropped = waiting.push(kind, message, body, max);
+            (dropped, before, waiting.bytes)
         };
         if dropped > 0 {
             count("dropped", dropped);
@@ -183,9 +186,9 @@ impl Forward {
 
 impl Waiting {
     /// Adds a message; tells how many were dropped for it.
-    fn push(&mut self, kind: Kind, message: Message, max: usize) -> u64 {
+    fn push(&mut self, kind: Kind, mut message: Message, body: &[u8], max: usize) -> u64 {
         let mut dropped = 0;
-        let bytes = cost(&message);
+        let bytes = cost(&message) + body.len();
         if bytes > max {
             return 1;
         }
@@ -197,8 +200,21 @@ impl Waiting {
             dropped += 1;
         }
         self.bytes += bytes;
+        message.value = self.copied(body);
         self.messages.push_back((kind, message));
         dropped
+    }
+
+    /// The bytes in memory of the queue's own.
+    fn copied(&mut self, body: &[u8]) -> Bytes {
+        if body.len() > limits::FORWARD_PIECE_BYTES / 4 {
+            return Bytes::copy_from_slice(body);
+        }
+        if self.piece.capacity() < body.len() {
+            self.piece = BytesMut::with_capacity(limits::FORWARD_PIECE_BYTES);
+        }
+        self.piece.extend_from_slice(body);
+        self.piece.split().freeze()
     }
 
     /// The oldest messages, as many as one batch may hold, those for the same topic only.

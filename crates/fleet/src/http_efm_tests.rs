@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::http::judge::RULES;
 use crate::http::openapi::DOCUMENT;
+use crate::http::rules::RULES;
 
 async fn furnished() -> (World, String) {
     let world = World::new().await;

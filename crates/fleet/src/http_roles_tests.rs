@@ -8,7 +8,7 @@ use axum::response::Response;
 use base::Rng;
 
 use super::*;
-use crate::http::judge::{About, RULES};
+use crate::http::rules::{About, RULES};
 
 /// Takes the caller's roles from the header `X-As: NAME GRANT,GRANT`, in the place of a login.
 pub(super) async fn named(mut request: Request, next: Next) -> Response {

@@ -13,6 +13,8 @@ use tokio::task::JoinHandle;
 
 use crate::{Fleet, FleetConfig};
 
+#[path = "http_classes_tests.rs"]
+mod classes;
 #[path = "http_efm_tests.rs"]
 mod efm;
 #[path = "http_operator_tests.rs"]

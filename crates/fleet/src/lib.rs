@@ -21,6 +21,7 @@ mod asking;
 mod audit;
 mod bundle;
 mod capability;
+mod classes;
 mod config;
 mod delivery;
 mod due;

@@ -205,6 +205,10 @@ pub const FAILURES_PERCENT_DEFAULT: u8 = 20;
 /// message is larger.
 pub const FORWARD_BATCH_BYTES_MAX: usize = 768 << 10;
 
+/// Messages that wait to be forwarded are copied into pieces of memory of this size, larger ones than
+/// a quarter of it into their own: what a connection reads into is free again at once.
+pub const FORWARD_PIECE_BYTES: usize = 64 << 10;
+
 /// How long messages gather before they are forwarded, where nothing else is said: an agent beats
 /// once a minute, and nobody waits for it.
 pub const FORWARD_LINGER: Duration = Duration::from_millis(250);

@@ -229,3 +229,59 @@ async fn an_agent_that_crashes_for_a_week_stays_within_bounds() {
     let size = std::fs::metadata(world.folder.path().join("fleet.db")).unwrap();
     assert!(size.len() < 8 << 20, "{} bytes", size.len());
 }
+
+/// An agent that comes back every five seconds for a week and never runs its flow: it refuses it, or
+/// dies of it without a word.
+#[tokio::test]
+async fn an_agent_that_never_gets_its_flow_going_leaves_few_operations_behind() {
+    let config = FleetConfig {
+        write_behind: HumanDuration(Duration::from_millis(1)),
+        ..FleetConfig::default()
+    };
+    let world = World::new(config).await;
+    let inner = &world.fleet.inner;
+    let reached = Reached {
+        origin: "http://fleet".to_owned(),
+        prefix: "/c2".to_owned(),
+        certificate: None,
+    };
+    let flow = "MiNiFi Config Version: 3\nProcessors:\n- {id: p, name: P, class: org.P}\n";
+    let (mut handed_out, mut ids) = (0_u32, std::collections::BTreeSet::new());
+    for number in 0..7 * 24 * 3_600 / 5_u32 {
+        world.clock.advance(Duration::from_secs(5));
+        if number % (24 * 720) == 0 {
+            // A new version each day: what was given up is tried again.
+            let text = bytes::Bytes::from(format!("{flow}# {number}\n"));
+            world.fleet.publish("edge", text, true).await.unwrap();
+        }
+        let body = json!({
+            "agentInfo": {"identifier": "loop", "agentClass": "edge", "agentManifestHash": "h",
+                "agentManifest": {"agentType": "cpp"}, "status": {"uptime": 1_000}},
+            "flowInfo": {"flowId": null},
+        });
+        let text = body.to_string();
+        let beat = Heartbeat::parse(text.as_bytes()).unwrap();
+        let sent = world.fleet.heartbeat(beat, text.as_bytes(), &reached).await;
+        for operation in sent.unwrap().requested_operations {
+            handed_out += 1;
+            ids.insert(operation.identifier.clone());
+            if handed_out % 2 == 0 {
+                let refusal = c2::AckState::NotApplied;
+                let ack = c2::Acknowledge::new(&operation.identifier, refusal);
+                world.fleet.acknowledge(ack).await.unwrap();
+            }
+        }
+        if number % 720 == 0 {
+            inner.look(true);
+            inner.sweep();
+        }
+    }
+    inner.flush().await.unwrap();
+    assert!(ids.len() >= 7, "each version is tried: {}", ids.len());
+    let count = sql::Statement::new("SELECT COUNT(*) AS rows_there FROM operations");
+    let row = inner.store.database().row("count operations", &count);
+    let rows = row.await.unwrap().unwrap().number("rows_there").unwrap();
+    let max = i64::try_from(limits::OPERATIONS_PER_AGENT_MAX).unwrap();
+    assert!((1..=max).contains(&rows), "{rows} rows, {} ids", ids.len());
+    world.fleet.close().await;
+}

@@ -17,6 +17,9 @@ use crate::fleet::{AgentFilter, Reached};
 use crate::rollout::{Plan, Wish};
 use crate::{Fleet, FleetConfig, FleetError};
 
+#[path = "nodes_classes_tests.rs"]
+mod classes;
+
 const MANIFEST: &str = r#"{"agentType":"minifi-java","version":"1.18.0","bundles":[]}"#;
 const FLOW: &str = "MiNiFi Config Version: 3\nProcessors:\n- {id: p, name: P, class: org.P}\n";
 

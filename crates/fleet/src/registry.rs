@@ -94,6 +94,8 @@ pub struct Registry {
 pub struct Class {
     /// When it appeared.
     pub created: UnixMillis,
+    /// An operator's words; may be empty.
+    pub description: Arc<str>,
     /// Its flow versions, oldest first.
     pub flows: Vec<Arc<Flow>>,
     /// The flow that its agents should run.
@@ -111,6 +113,7 @@ impl Class {
     pub fn new(created: UnixMillis) -> Class {
         Class {
             created,
+            description: Arc::from(""),
             flows: Vec::new(),
             desired: None,
             rollout: None,

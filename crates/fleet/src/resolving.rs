@@ -14,7 +14,7 @@ use crate::registry::Resolution;
 pub struct ClassManifestView {
     /// The class.
     pub class: String,
-    /// `first`, `last`, `most` or `pinned`.
+    /// `first`, `last`, `most`, `pinned` or `named`.
     pub resolution: &'static str,
     /// Whether that is the general rule, and not one of the class's own.
     pub is_default: bool,
@@ -92,7 +92,7 @@ impl Fleet {
             if !registry.classes.contains_key(class) {
                 return Err(unknown_class(class));
             }
-            if let Some(Resolution::Pinned(hash)) = &resolution
+            if let Some(hash) = resolution.as_ref().and_then(|of| of.parts().1)
                 && !registry.knows_manifest(hash)
             {
                 return Err(FleetError::Unknown {

@@ -1,28 +1,22 @@
-//! What must not lie readable in the database: sealed by AES-256-GCM under the fleet's key.
-//!
-//! Layout: one byte of version (1), 12 bytes of nonce, then the ciphertext with its tag. What a
-//! secret belongs to is authenticated with it, so that one row's secret cannot be moved to another.
+//! What must not lie readable in the database: sealed ([`access::Sealer`]) under the fleet's key. What
+//! a secret belongs to is authenticated with it, so that one row's secret cannot be moved to another.
 //!
 //! The key is 32 bytes in hexadecimal in a file of its own, made at the first start with rights for
 //! its owner alone. Who loses it loses the secrets, and nothing else.
 
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::error::FleetError;
 use crate::manifest::hex;
 
 /// Seals and opens secrets.
-pub struct Sealer {
-    key: LessSafeKey,
-    random: SystemRandom,
-}
+#[derive(Debug)]
+pub struct Sealer(access::Sealer);
 
 impl Sealer {
     /// Reads the key in `path`, or makes one there.
@@ -34,20 +28,17 @@ impl Sealer {
             path: path.to_owned(),
             reason,
         };
-        let random = SystemRandom::new();
         let bytes = match File::open(path) {
             Ok(file) => read_key(file).map_err(failed)?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                make_key(path, &random).map_err(failed)?
+                make_key(path, &SystemRandom::new()).map_err(failed)?
             }
             Err(error) => return Err(failed(error.to_string())),
         };
-        let key =
-            UnboundKey::new(&AES_256_GCM, &bytes).map_err(|_| failed("it is no key".to_owned()))?;
-        Ok(Sealer {
-            key: LessSafeKey::new(key),
-            random,
-        })
+        let sealer = access::Sealer::of_key(&bytes);
+        Ok(Sealer(
+            sealer.ok_or_else(|| failed("it is no key".to_owned()))?,
+        ))
     }
 
     /// Seals `text`, which belongs to `owner`.
@@ -55,23 +46,7 @@ impl Sealer {
     /// # Errors
     /// [`FleetError::Sealing`] when the system gives no random bytes.
     pub fn seal(&self, owner: &str, text: &[u8]) -> Result<Vec<u8>, FleetError> {
-        let mut nonce = [0; NONCE_LEN];
-        self.random
-            .fill(&mut nonce)
-            .map_err(|_| FleetError::Sealing)?;
-        let mut sealed = Vec::with_capacity(1 + NONCE_LEN + text.len() + AES_256_GCM.tag_len());
-        let mut body = text.to_vec();
-        self.key
-            .seal_in_place_append_tag(
-                Nonce::assume_unique_for_key(nonce),
-                Aad::from(owner.as_bytes()),
-                &mut body,
-            )
-            .map_err(|_| FleetError::Sealing)?;
-        sealed.push(VERSION);
-        sealed.extend_from_slice(&nonce);
-        sealed.extend_from_slice(&body);
-        Ok(sealed)
+        self.0.seal(owner, text).map_err(|_| FleetError::Sealing)
     }
 
     /// Opens what was sealed for `owner`.
@@ -79,23 +54,7 @@ impl Sealer {
     /// # Errors
     /// [`FleetError::Sealing`]: sealed under another key or for somebody else, or damaged.
     pub fn open_sealed(&self, owner: &str, sealed: &[u8]) -> Result<Vec<u8>, FleetError> {
-        let rest = sealed.strip_prefix(&[VERSION]).ok_or(FleetError::Sealing)?;
-        let (nonce, body) = rest
-            .split_at_checked(NONCE_LEN)
-            .ok_or(FleetError::Sealing)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| FleetError::Sealing)?;
-        let mut body = body.to_vec();
-        let text = self
-            .key
-            .open_in_place(nonce, Aad::from(owner.as_bytes()), &mut body)
-            .map_err(|_| FleetError::Sealing)?;
-        Ok(text.to_vec())
-    }
-}
-
-impl fmt::Debug for Sealer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Sealer")
+        self.0.open(owner, sealed).ok_or(FleetError::Sealing)
     }
 }
 
@@ -145,7 +104,6 @@ fn make_key(path: &Path, random: &SystemRandom) -> Result<[u8; 32], String> {
     Ok(key)
 }
 
-const VERSION: u8 = 1;
 /// A key file holds 64 digits and a line's end; more than this is something else.
 const KEY_FILE_BYTES_MAX: u64 = 4 << 10;
 

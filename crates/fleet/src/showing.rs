@@ -59,6 +59,7 @@ impl Fleet {
                 counts.get(&**name).copied().unwrap_or_default();
             ClassView {
                 name: name.to_string(),
+                description: class.description.clone(),
                 agents,
                 agents_online,
                 agents_deployed,

@@ -75,6 +75,8 @@ pub struct AgentDetail {
 pub struct ClassView {
     /// Its name.
     pub name: String,
+    /// An operator's words; may be empty.
+    pub description: Arc<str>,
     /// Its agents.
     pub agents: usize,
     /// Those that called in time.

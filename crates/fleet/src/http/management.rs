@@ -14,11 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::agent::FlowState;
 use crate::error::FleetError;
 use crate::events::{EventFilter, EventView, Kind, Level};
-use crate::fleet::{AgentFilter, Fleet, unknown_class};
+use crate::fleet::{AgentFilter, Fleet};
 use crate::http::{Failure, json, rollouts};
 use crate::limits;
 use crate::rights::Rights;
-use crate::views::ClassView;
 
 /// The management routes.
 pub fn routes(fleet: Arc<Fleet>) -> Router {
@@ -26,8 +25,6 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
         .route("/api/v1/fleet", get(summary))
         .route("/api/v1/agents", get(agents))
         .route("/api/v1/agents/{id}", get(agent).delete(remove_agent))
-        .route("/api/v1/classes", get(classes))
-        .route("/api/v1/classes/{name}", get(class))
         .route("/api/v1/events", get(events))
         .merge(rollouts::routes())
         .with_state(fleet)
@@ -43,11 +40,6 @@ struct AgentsQuery {
     search: Option<String>,
     after: Option<String>,
     limit: Option<usize>,
-}
-
-#[derive(Serialize)]
-struct Classes {
-    classes: Vec<ClassView>,
 }
 
 async fn summary(State(fleet): State<Arc<Fleet>>, rights: Rights) -> Result<Response, Failure> {
@@ -104,20 +96,6 @@ pub(super) async fn remove_agent(
 ) -> Result<Response, Failure> {
     fleet.remove_agent(&id).await?;
     json(StatusCode::OK, &serde_json::Map::new())
-}
-
-async fn classes(State(fleet): State<Arc<Fleet>>, rights: Rights) -> Result<Response, Failure> {
-    let mut classes = fleet.classes();
-    classes.retain(|class| rights.sees(Some(&class.name)));
-    json(StatusCode::OK, &Classes { classes })
-}
-
-async fn class(
-    State(fleet): State<Arc<Fleet>>,
-    Path(name): Path<String>,
-) -> Result<Response, Failure> {
-    let found = fleet.classes().into_iter().find(|class| class.name == name);
-    json(StatusCode::OK, &found.ok_or_else(|| unknown_class(&name))?)
 }
 
 #[derive(Deserialize)]

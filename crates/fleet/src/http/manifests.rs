@@ -116,7 +116,7 @@ async fn set(
     let wanted: Wanted = taken.json()?;
     let resolution = Resolution::of_parts(&wanted.resolution, wanted.hash.as_deref());
     let resolution = resolution.ok_or_else(|| {
-        let reason = "use first, last or most, or pinned with the hash of a manifest";
+        let reason = "use first, last or most, or pinned or named with the hash of a manifest";
         FleetError::BadField {
             field: "resolution".to_owned(),
             reason: reason.to_owned(),

@@ -9,6 +9,7 @@ mod body;
 mod bundles;
 mod c2_routes;
 mod caller;
+mod classes;
 mod efm;
 mod files;
 mod flows;
@@ -19,6 +20,7 @@ mod openapi;
 mod operations;
 mod resources;
 mod rollouts;
+mod rules;
 mod straight;
 
 use std::sync::Arc;
@@ -35,12 +37,13 @@ use crate::flow::check::Problem;
 pub use audit::audited;
 pub use c2_routes::AGENT_PREFIXES;
 pub use caller::Certificate;
-pub use judge::judges;
+pub use rules::judges;
 pub use straight::Straight;
 
 /// All routes of the fleet.
 pub fn routes(fleet: Arc<Fleet>) -> Router {
     let ruled = management::routes(fleet.clone())
+        .merge(classes::routes(fleet.clone()))
         .merge(flows::routes(fleet.clone()))
         .merge(manifests::routes(fleet.clone()))
         .merge(operations::routes(fleet.clone()))

@@ -39,6 +39,8 @@ pub struct News {
     pub removed: Vec<Arc<str>>,
     /// Roll-outs that were removed.
     pub removed_rollouts: Vec<Arc<str>>,
+    /// Classes that were removed; what came after that is among the others.
+    pub removed_classes: Vec<Arc<str>>,
 }
 
 /// A class as the database has it.
@@ -48,6 +50,8 @@ pub struct ClassRow {
     pub name: Arc<str>,
     /// When it appeared.
     pub created: UnixMillis,
+    /// An operator's words; none where they are not told.
+    pub description: Option<Arc<str>>,
     /// The flow that it wants.
     pub flow: Option<Arc<str>>,
     /// The roll-out that decides which of its agents get which flow.
@@ -62,6 +66,9 @@ impl Registry {
         }
         for id in &news.removed_rollouts {
             self.rollouts.remove(id);
+        }
+        for name in &news.removed_classes {
+            self.remove_class(name);
         }
         for flow in news.flows {
             self.add_flow(flow);
@@ -158,6 +165,25 @@ impl Registry {
         true
     }
 
+    /// Forgets a class with its flows, roll-outs and resources. Agents that came to it meanwhile have
+    /// it appear again by itself, as a new one.
+    pub fn remove_class(&mut self, name: &str) {
+        let Some((name, class)) = self.classes.remove_entry(name) else {
+            return;
+        };
+        for flow in &class.flows {
+            self.flows.remove(&flow.id);
+        }
+        self.rollouts.retain(|_, rollout| rollout.class != name);
+        self.resource_sets.remove(&name);
+        self.seen.retain(|(of, _)| *of != name);
+        self.new_classes.retain(|new| *new != name);
+        if self.by_class.contains_key(&name) {
+            self.classes.insert(name.clone(), Class::new(class.created));
+            self.new_classes.push(name);
+        }
+    }
+
     /// Moves what was heard since the last batch into this one.
     pub(super) fn take_sightings(&mut self, batch: &mut Batch) {
         let count = self.sighted.len().min(limits::SIGHTINGS_MAX);
@@ -194,6 +220,9 @@ impl Registry {
             .classes
             .entry(row.name)
             .or_insert_with(|| Class::new(row.created));
+        if let Some(description) = row.description {
+            class.description = description;
+        }
         class.desired = desired;
         class.rollout = rollout;
     }

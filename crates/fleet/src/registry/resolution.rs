@@ -13,8 +13,10 @@ use crate::limits;
 pub enum Resolution {
     /// By a rule.
     Rule(ManifestRule),
-    /// It is this one.
+    /// It is this one, and only whoever set it that way sets another one.
     Pinned(Arc<str>),
+    /// It is this one until another one is named.
+    Named(Arc<str>),
 }
 
 /// A rule by which a class's manifest is found.
@@ -58,11 +60,12 @@ impl ManifestRule {
 }
 
 impl Resolution {
-    /// As the API and the database have it: a word, and the manifest that is pinned.
+    /// As the API and the database have it: a word, and the manifest where it is one alone.
     pub fn parts(&self) -> (&'static str, Option<&Arc<str>>) {
         match self {
             Resolution::Rule(rule) => (rule.as_str(), None),
             Resolution::Pinned(hash) => ("pinned", Some(hash)),
+            Resolution::Named(hash) => ("named", Some(hash)),
         }
     }
 
@@ -71,6 +74,7 @@ impl Resolution {
         match (ManifestRule::named(word), hash) {
             (Some(rule), None) => Some(Resolution::Rule(rule)),
             (None, Some(hash)) if word == "pinned" => Some(Resolution::Pinned(Arc::from(hash))),
+            (None, Some(hash)) if word == "named" => Some(Resolution::Named(Arc::from(hash))),
             _ => None,
         }
     }
@@ -144,7 +148,7 @@ impl Registry {
     ) -> Option<Arc<str>> {
         let class = self.classes.get(class)?;
         let rule = match &class.resolution {
-            Some(Resolution::Pinned(hash)) => return Some(hash.clone()),
+            Some(Resolution::Pinned(hash) | Resolution::Named(hash)) => return Some(hash.clone()),
             Some(Resolution::Rule(rule)) => *rule,
             None => rule,
         };
@@ -208,8 +212,11 @@ mod tests {
         let all = registry(class.clone(), &["a", "b"]);
         assert_eq!(found(&all, ManifestRule::First).as_deref(), Some("b"));
         class.resolution = Some(Resolution::Pinned(Arc::from("x")));
-        let pinned = registry(class, &["a", "b"]);
+        let pinned = registry(class.clone(), &["a", "b"]);
         assert_eq!(found(&pinned, ManifestRule::First).as_deref(), Some("x"));
+        class.resolution = Some(Resolution::Named(Arc::from("y")));
+        let named = registry(class, &["a", "b"]);
+        assert_eq!(found(&named, ManifestRule::First).as_deref(), Some("y"));
     }
 
     #[test]

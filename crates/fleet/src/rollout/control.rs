@@ -117,11 +117,14 @@ impl Fleet {
             let registry = inner.registry.lock();
             new_rollout(&registry, class, flow, plan, now)?
         };
-        inner.store.begin_rollout(&rollout).await?;
+        if !inner.store.begin_rollout(&rollout).await? {
+            return Err(unknown_class(class));
+        }
         let mut registry = inner.registry.lock();
         let row = ClassRow {
             name: rollout.class.clone(),
             created: now,
+            description: None,
             flow: rollout.previous.clone(),
             rollout: Some(rollout.id.clone()),
         };
@@ -295,6 +298,7 @@ impl Inner {
             registry.adopt_class(ClassRow {
                 name: rollout.class.clone(),
                 created: rollout.created,
+                description: None,
                 flow,
                 rollout: None,
             });

@@ -31,6 +31,16 @@ pub const WANTING_CLASSES: Insert = Insert {
     },
 };
 
+/// A class with an operator's words.
+pub const DESCRIBED_CLASSES: Insert = Insert {
+    table: "classes",
+    columns: &["name", "created_ms", "description"],
+    conflict: Conflict::Replace {
+        key: &["name"],
+        columns: &["description"],
+    },
+};
+
 pub const FLOWS: Insert = Insert {
     table: "flows",
     columns: &[
@@ -295,6 +305,9 @@ pub fn read_class(row: &Row) -> Result<ClassRow, sqlx::Error> {
     Ok(ClassRow {
         name: Arc::from(row.text("name")?),
         created: UnixMillis(row.number("created_ms")?),
+        description: Some(Arc::from(
+            row.maybe_text("description")?.unwrap_or_default(),
+        )),
         flow: row.maybe_text("flow_id")?.map(Arc::from),
         rollout: row.maybe_text("rollout_id")?.map(Arc::from),
     })

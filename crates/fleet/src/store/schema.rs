@@ -17,6 +17,11 @@ pub const SCHEMA: Schema = Schema {
             name: "the feed of changes between nodes",
             text: SECOND,
         },
+        Migration {
+            number: 3,
+            name: "classes' descriptions",
+            text: "ALTER TABLE classes ADD COLUMN description TEXT;",
+        },
     ],
 };
 

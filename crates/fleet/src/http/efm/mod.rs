@@ -5,6 +5,7 @@
 //! again, importing stores a new one. Lists are `{"elements", "page": {"size", "number",
 //! "hasNext"}}`; parameters that are not known are refused.
 
+mod classes;
 mod flows;
 mod manifest_config;
 mod parameters;
@@ -41,18 +42,13 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
         .route("/efm/api/agents/page", get(agents))
         .route("/efm/api/agents/{id}", get(agent).delete(remove_agent))
         .route("/efm/api/monitor/agents/{id}", get(agent))
-        .route("/efm/api/agent-classes", get(classes))
-        .route("/efm/api/agent-classes/{name}", get(class))
-        .route(
-            "/efm/api/agent-classes/{name}/manifest-diff",
-            get(manifest_diff),
-        )
         .route("/efm/api/agent-manifests", get(manifests))
         .route("/efm/api/agent-manifests/{hash}", get(manifest))
         .route("/efm/api/operations", get(operations).post(ask))
         .route("/efm/api/operations/{id}", get(operation))
         .route("/efm/api/events", get(events))
         .route("/efm/actuator/health", get(health))
+        .merge(classes::routes())
         .merge(flows::routes())
         .merge(manifest_config::routes())
         .merge(parameters::routes())
@@ -188,22 +184,6 @@ async fn agent(
     json(StatusCode::OK, &told)
 }
 
-async fn classes(State(fleet): State<Arc<Fleet>>, rights: Rights) -> Result<Response, Failure> {
-    let mut classes = fleet.efm_classes();
-    classes.retain(|class| rights.sees(class["name"].as_str()));
-    json(StatusCode::OK, &classes)
-}
-
-async fn class(
-    State(fleet): State<Arc<Fleet>>,
-    Path(name): Path<String>,
-) -> Result<Response, Failure> {
-    let mut classes = fleet.efm_classes().into_iter();
-    let found = classes.find(|class| class["name"] == *name);
-    let found = found.ok_or_else(|| crate::fleet::unknown_class(&name))?;
-    json(StatusCode::OK, &found)
-}
-
 async fn manifests(
     State(fleet): State<Arc<Fleet>>,
     rights: Rights,
@@ -218,26 +198,6 @@ async fn manifests(
         })
     });
     json(StatusCode::OK, &told.collect::<Vec<Value>>())
-}
-
-/// What the manifest that an agent of the class came with last has that the class's own has not.
-async fn manifest_diff(
-    State(fleet): State<Arc<Fleet>>,
-    Path(name): Path<String>,
-) -> Result<Response, Failure> {
-    let of_class = fleet.class_manifest(&name)?;
-    let described = of_class.manifests.iter();
-    let described = described.filter(|seen| seen.agent_type.is_some());
-    let newest = described.max_by_key(|seen| seen.last_ms);
-    let (Some(own), Some(newest)) = (&of_class.hash, newest) else {
-        let told = object!({"from": of_class.hash, "to": null, "differences": []});
-        return json(StatusCode::OK, &told);
-    };
-    let found = fleet.manifest_differences(&newest.hash, own).await?;
-    let told = object!({
-        "from": found.against, "to": found.hash, "differences": found.differences,
-    });
-    json(StatusCode::OK, &told)
 }
 
 async fn operations(
@@ -404,31 +364,6 @@ impl Fleet {
     pub(crate) fn class_of_agent(&self, id: &str) -> Option<Option<Arc<str>>> {
         let registry = self.inner.registry.lock();
         registry.agents.get(id).map(|agent| agent.class.clone())
-    }
-
-    /// The classes with their agents' manifests.
-    fn efm_classes(&self) -> Vec<Value> {
-        let classes = self.classes();
-        let registry = self.inner.registry.lock();
-        let mut manifests: std::collections::BTreeMap<&str, Vec<&str>> = Default::default();
-        for agent in registry.agents.values() {
-            if let (Some(class), Some(hash)) = (agent.class.as_deref(), agent.manifest.as_deref()) {
-                let of_class = manifests.entry(class).or_default();
-                if !of_class.contains(&hash) {
-                    of_class.push(hash);
-                }
-            }
-        }
-        let told = classes.into_iter().map(|class| {
-            object!({
-                "name": class.name,
-                "agentManifests": manifests.get(&*class.name).cloned().unwrap_or_default(),
-                "agents": class.agents,
-                "agentsOnline": class.agents_online,
-                "flowId": class.flow_id,
-            })
-        });
-        told.collect()
     }
 }
 

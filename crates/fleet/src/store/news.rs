@@ -1,0 +1,166 @@
+//! What a node reads of the database: everything at its start, and then what other nodes changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sql::Statement;
+
+use super::{
+    CLASS, CLASS_GONE, FLOW, FLOW_COLUMNS, MANIFEST, REMOVED, ROLLOUT, ROLLOUT_GONE, Store,
+    in_list, resolution, rows,
+};
+use crate::agent::Agent;
+use crate::error::FleetError;
+use crate::limits;
+use crate::operation::FleetOperation;
+use crate::registry::{ClassRow, Flow, News};
+use crate::rollout::Rollout;
+use crate::sighting::{self, Sighting};
+
+impl Store {
+    /// Everything but texts, as news; the feed goes on from its number.
+    pub async fn everything(&self) -> Result<News, FleetError> {
+        let seq = self.seq().await?;
+        let flows = format!("SELECT {FLOW_COLUMNS} FROM flows ORDER BY class, version");
+        let all = |text: &str| Statement::new(text);
+        Ok(News {
+            seq,
+            flows: self.flows(all(&flows)).await?,
+            rollouts: self
+                .rollouts(all("SELECT * FROM rollouts ORDER BY created_ms, id"))
+                .await?,
+            classes: self.classes(all("SELECT * FROM classes")).await?,
+            seen: self.seen(all(resolution::SEEN)).await?,
+            resolutions: self.resolutions(all(resolution::OWN)).await?,
+            manifests: self
+                .manifests(all("SELECT hash, head FROM manifests"))
+                .await?,
+            agents: self.agents(all("SELECT * FROM agents")).await?,
+            operations: self
+                .operations(all("SELECT * FROM operations ORDER BY created_ms, id"))
+                .await?,
+            sightings: self
+                .sightings(all("SELECT body FROM sightings ORDER BY seq"))
+                .await?,
+            ..News::default()
+        })
+    }
+
+    /// What other nodes changed after the number `since`; none while nobody changed anything.
+    pub async fn news(&self, since: i64) -> Result<Option<News>, FleetError> {
+        let seq = self.seq().await?;
+        if seq <= since {
+            return Ok(None);
+        }
+        let window = |text: &str| {
+            let text = format!("{text} WHERE seq > ? AND seq <= ? AND node <> ? ORDER BY seq");
+            Statement::new(text).bind(since).bind(seq).bind(self.node)
+        };
+        let what = "read what other nodes changed";
+        let mut by_kind: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
+        let changes = window("SELECT seq, kind, item FROM changes");
+        for row in self.database.rows(what, &changes).await? {
+            let read = || Ok((row.text("kind")?, row.text("item")?));
+            let (kind, item) = read().map_err(|e| self.database.error(what, e))?;
+            by_kind.entry(kind).or_default().push(Arc::from(item));
+        }
+        let mut news = News {
+            seq,
+            removed: by_kind.remove(REMOVED).unwrap_or_default(),
+            removed_rollouts: by_kind.remove(ROLLOUT_GONE).unwrap_or_default(),
+            removed_classes: by_kind.remove(CLASS_GONE).unwrap_or_default(),
+            ..News::default()
+        };
+        self.made_again(&mut news).await?;
+        let named = |kind: &str| by_kind.get(kind).cloned().unwrap_or_default();
+        for chunk in named(CLASS).chunks(limits::ROWS_PER_STATEMENT_MAX) {
+            let select = in_list("SELECT * FROM classes WHERE name IN ", chunk);
+            news.classes.extend(self.classes(select).await?);
+            self.resolutions_of(chunk, &mut news).await?;
+        }
+        for chunk in named(ROLLOUT).chunks(limits::ROWS_PER_STATEMENT_MAX) {
+            let select = in_list("SELECT * FROM rollouts WHERE id IN ", chunk);
+            let select = select.push(" ORDER BY created_ms, id");
+            news.rollouts.extend(self.rollouts(select).await?);
+        }
+        for chunk in named(FLOW).chunks(limits::ROWS_PER_STATEMENT_MAX) {
+            let select = format!("SELECT {FLOW_COLUMNS} FROM flows WHERE id IN ");
+            let select = in_list(&select, chunk).push(" ORDER BY class, version");
+            news.flows.extend(self.flows(select).await?);
+        }
+        for chunk in named(MANIFEST).chunks(limits::ROWS_PER_STATEMENT_MAX) {
+            let select = in_list("SELECT hash, head FROM manifests WHERE hash IN ", chunk);
+            news.manifests.extend(self.manifests(select).await?);
+        }
+        news.agents = self.agents(window("SELECT * FROM agents")).await?;
+        news.operations = self.operations(window("SELECT * FROM operations")).await?;
+        news.sightings = self
+            .sightings(window("SELECT seq, body FROM sightings"))
+            .await?;
+        Ok(Some(news))
+    }
+
+    /// An operation that this node has not heard of yet, with its agent.
+    pub async fn operation(&self, id: &str) -> Result<News, FleetError> {
+        let select = Statement::new("SELECT * FROM operations WHERE id = ?").bind(id);
+        let operations = self.operations(select).await?;
+        let Some((owner, _)) = operations.first() else {
+            return Ok(News::default());
+        };
+        let select = Statement::new("SELECT * FROM agents WHERE id = ?").bind(&**owner);
+        Ok(News {
+            agents: self.agents(select).await?,
+            operations,
+            ..News::default()
+        })
+    }
+
+    pub(super) async fn classes(&self, select: Statement) -> Result<Vec<ClassRow>, FleetError> {
+        self.read(select, rows::read_class).await
+    }
+
+    pub(super) async fn rollouts(&self, select: Statement) -> Result<Vec<Rollout>, FleetError> {
+        self.read(select, rows::read_rollout).await
+    }
+
+    pub(super) async fn flows(&self, select: Statement) -> Result<Vec<Flow>, FleetError> {
+        self.read(select, rows::read_flow).await
+    }
+
+    pub(super) async fn manifests(
+        &self,
+        select: Statement,
+    ) -> Result<Vec<(Arc<str>, Arc<c2::AgentManifest>)>, FleetError> {
+        self.read(select, rows::read_manifest).await
+    }
+
+    pub(super) async fn agents(&self, select: Statement) -> Result<Vec<Agent>, FleetError> {
+        self.read(select, rows::read_agent).await
+    }
+
+    pub(super) async fn operations(
+        &self,
+        select: Statement,
+    ) -> Result<Vec<(Arc<str>, FleetOperation)>, FleetError> {
+        self.read(select, rows::read_operation).await
+    }
+
+    pub(super) async fn sightings(&self, select: Statement) -> Result<Vec<Sighting>, FleetError> {
+        let bodies = self.read(select, |row| row.bytes("body")).await?;
+        Ok(bodies
+            .iter()
+            .flat_map(|body| sighting::unpack(body))
+            .collect())
+    }
+
+    pub(super) async fn read<T>(
+        &self,
+        select: Statement,
+        read: fn(&sql::Row) -> Result<T, sqlx::Error>,
+    ) -> Result<Vec<T>, FleetError> {
+        let what = "read the fleet's tables";
+        let rows = self.database.rows(what, &select).await?;
+        let values: Result<Vec<T>, sqlx::Error> = rows.iter().map(read).collect();
+        Ok(values.map_err(|e| self.database.error(what, e))?)
+    }
+}
