@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use base::UnixMillis;
-use sql::{Conflict, Insert, Statement, Transaction, Value};
+use sql::{Conflict, Insert, Lookup, Statement, Transaction, Value};
 use streams::Placed;
 
 use crate::error::ImportsError;
@@ -180,35 +180,38 @@ async fn there(
 ) -> Result<There, ImportsError> {
     let what = "look for records that are there";
     let mut there = There::default();
+    let tenant = job.tenant.as_str();
     for chunk in records.chunks(limits::IDS_PER_STATEMENT) {
-        let select = Statement::new("SELECT id FROM import_records WHERE tenant = ? AND id IN ")
-            .bind(job.tenant.as_str())
-            .list(chunk.iter().map(|record| record.id.as_str()));
-        for row in tx.rows(what, &select).await? {
+        let ids = chunk.iter().map(|record| record.id.clone()).collect();
+        for row in tx.look_up(what, &BY_ID, tenant, ids).await? {
             there
                 .ids
                 .insert(row.text("id").map_err(|e| tx.error(what, e))?);
         }
     }
-    let values: Vec<&str> = records
-        .iter()
-        .filter_map(|record| record.match_value.as_deref())
-        .collect();
-    for chunk in values.chunks(limits::IDS_PER_STATEMENT) {
-        let select = Statement::new(
-            "SELECT id, match_value FROM import_records WHERE tenant = ? AND match_value IN ",
-        )
-        .bind(job.tenant.as_str())
-        .list(chunk.iter().copied())
-        // Of several that have the value the least is found, every time.
-        .push(" ORDER BY id DESC");
-        for row in tx.rows(what, &select).await? {
-            let read = || Ok((row.text("match_value")?, row.text("id")?));
-            let (value, id): (String, String) = read().map_err(|e| tx.error(what, e))?;
-            there.matches.insert(value, id);
+    let keys = records.iter().filter_map(|record| match_key(job, record));
+    let keys: Vec<String> = keys.collect();
+    for chunk in keys.chunks(limits::IDS_PER_STATEMENT) {
+        for row in tx.look_up(what, &BY_MATCH, tenant, chunk.to_vec()).await? {
+            let read = || Ok((row.text("match_key")?, row.text("id")?));
+            let (key, id): (String, String) = read().map_err(|e| tx.error(what, e))?;
+            let Some((_, value)) = key.split_once('/') else {
+                continue;
+            };
+            // Of several that have the value the least is found, every time.
+            match there.matches.get_mut(value) {
+                Some(found) => *found = id.min(std::mem::take(found)),
+                None => drop(there.matches.insert(value.to_owned(), id)),
+            }
         }
     }
     Ok(there)
+}
+
+/// Under which a record with a match value is found; no tenant's name has a `/`.
+fn match_key(job: &Job, record: &SliceRecord) -> Option<String> {
+    let value = record.match_value.as_deref()?;
+    Some(format!("{}/{value}", job.tenant.as_str()))
 }
 
 /// Applies the policy to a slice's records in the file's order; one record may match another one
@@ -297,7 +300,7 @@ fn rows(job: &Job, records: Vec<SliceRecord>, wanted: Vec<(usize, String)>) -> V
         Some(vec![
             Value::from(job.tenant.as_str()),
             id.into(),
-            Value::Text(record.match_value),
+            Value::Text(match_key(job, &record)),
             job.format.name().into(),
             Value::Text(record.title),
             Value::Text(record.fields),
@@ -321,13 +324,27 @@ fn remark_row(job: &Job, remark: Remark) -> Vec<Value> {
     ]
 }
 
+const BY_ID: Lookup = Lookup {
+    table: "import_records",
+    columns: &["id"],
+    among: "id",
+    of: Some("tenant"),
+};
+
+const BY_MATCH: Lookup = Lookup {
+    table: "import_records",
+    columns: &["id", "match_key"],
+    among: "match_key",
+    of: None,
+};
+
 /// A record that is replaced keeps who holds it, and its version.
 const INSERT_RECORD: Insert = Insert {
     table: "import_records",
     columns: &[
         "tenant",
         "id",
-        "match_value",
+        "match_key",
         "format",
         "title",
         "fields",
@@ -339,7 +356,7 @@ const INSERT_RECORD: Insert = Insert {
     conflict: Conflict::Replace {
         key: &["tenant", "id"],
         columns: &[
-            "match_value",
+            "match_key",
             "format",
             "title",
             "fields",

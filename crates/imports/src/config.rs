@@ -15,11 +15,17 @@ pub struct ImportsConfig {
     /// The database of jobs and records, such as `postgres://user:password@host/imports` or
     /// `mysql://…`; by default a SQLite file.
     pub database: Option<SecretUrl>,
+    /// The search index in OpenSearch, such as `https://user:password@search.example.org:9200/books`;
+    /// by default a file in the data folder.
+    pub opensearch: Option<SecretUrl>,
     /// Slices committed at the same time, 1 to 16. With one, tenants share exactly by their weights;
     /// with more, one job has at most the service of one of them.
     pub workers: usize,
     /// Folders of the server's own whose files may be imported where they lie; none by default.
     pub paths: Vec<PathBuf>,
+    /// Addresses of files that the server may fetch: those that begin with one of these, such as
+    /// `https://library.example.org/exports/`; none by default.
+    pub urls: Vec<String>,
     /// The most bytes of one upload; a larger one is answered 413.
     pub upload_bytes_max: ByteSize,
     /// The most records of one slice: how much a tenant may do before it is another's turn. A job
@@ -31,8 +37,10 @@ impl Default for ImportsConfig {
     fn default() -> Self {
         ImportsConfig {
             database: None,
+            opensearch: None,
             workers: limits::WORKERS,
             paths: Vec::new(),
+            urls: Vec::new(),
             upload_bytes_max: ByteSize(limits::UPLOAD_BYTES_MAX),
             slice_records: limits::SLICE_RECORDS_MAX,
         }

@@ -72,6 +72,17 @@ pub enum ImportsError {
         #[source]
         source: std::io::Error,
     },
+    /// The file of a URL could not be fetched.
+    #[error("the file could not be fetched: {0}")]
+    Fetch(String),
+    /// The server that has the search index does not do its part; retry later.
+    #[error("the search index at {place} cannot be used: {reason}; it is tried again")]
+    SearchAway {
+        /// Its address, without name and password.
+        place: String,
+        /// Why not.
+        reason: String,
+    },
     /// The job's file has another size than what was uploaded.
     #[error("the job's file has {found} bytes instead of {expected}; upload it again")]
     FileChanged {
@@ -129,6 +140,8 @@ impl ImportsError {
             | ImportsError::File { .. }
             | ImportsError::Read(_)
             | ImportsError::FileChanged { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+            ImportsError::Fetch(_) => StatusCode::BAD_GATEWAY,
+            ImportsError::SearchAway { .. } => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 

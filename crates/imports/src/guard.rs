@@ -5,7 +5,8 @@
 //! percentile is compared with the floor, which windows without bulk work give, or else the best
 //! window so far. Above 1.2 times the floor bulk's share of the time is halved, down to a tenth that
 //! it always keeps; below 1.1 times it gets a tenth more. With nobody to serve it has all of it
-//! again. A share below one is kept by a pause after each slice.
+//! again. A share below one is kept by a pause after each slice, and after what the search index
+//! takes in at once.
 //!
 //! No clock, no IO: `now` is a time since any fixed moment.
 
@@ -53,6 +54,11 @@ impl Guard {
     pub fn pause_after(&mut self, now: Duration, took: Duration) -> Duration {
         self.roll(now);
         self.window.had_bulk = true;
+        self.rest_after(took)
+    }
+
+    /// How long what follows from bulk work rests after it took `took`.
+    pub fn rest_after(&self, took: Duration) -> Duration {
         took.mul_f64(1.0 / self.share - 1.0)
             .min(limits::GUARD_PAUSE_MAX)
     }

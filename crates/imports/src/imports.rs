@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::ImportsConfig;
 use crate::error::ImportsError;
+use crate::fetch::{self, Allowed};
 use crate::guard::Guard;
 use crate::job::{Class, Job, JobState, JournalEntry, TenantUse};
 use crate::limits;
@@ -43,6 +44,8 @@ pub(crate) struct Core {
     pub uploads: Arc<Semaphore>,
     pub shutdown: CancellationToken,
     pub search: Search,
+    /// The addresses whose files may be fetched.
+    pub urls: Allowed,
     /// What this process is called in leases.
     pub node: String,
     pub wake: Notify,
@@ -58,6 +61,8 @@ pub(crate) struct Live {
     pub uploading: HashMap<String, Arc<Uploading>>,
     pub schedule: Schedule,
     pub jobs: HashMap<JobNumber, LiveJob>,
+    /// Of tenants whose jobs are not bulk work unless they say so.
+    pub classes: HashMap<TenantId, Class>,
 }
 
 /// An upload under way.
@@ -80,11 +85,16 @@ impl Imports {
         let uploads = dir.join(UPLOADS);
         std::fs::create_dir_all(&uploads)
             .map_err(ImportsError::file("make the folder", &uploads))?;
+        let urls = Allowed::read(&config.urls)?;
         let address = config.database.as_ref().map(sql::SecretUrl::reveal);
         let place = Place::read(address, &dir.join(DATABASE))?;
         let registry = Registry::open(&place).await?;
         let node = node(dir, registry.is_shared())?;
-        let search = Search::open(dir, &registry).await?;
+        let search = Search::open(dir, &config).await?;
+        if config.opensearch.is_none() {
+            // A server that is away must not keep the imports from starting; a file is here.
+            search.prepare(&registry).await?;
+        }
         let mut live = Live::default();
         for (tenant, weight) in registry.weights().await? {
             live.schedule.set_weight(&tenant, weight);
@@ -95,6 +105,7 @@ impl Imports {
             clock,
             registry,
             search,
+            urls,
             node,
             guard: Mutex::default(),
             opened: Instant::now(),
@@ -234,6 +245,21 @@ impl Imports {
         Ok(())
     }
 
+    /// Sets the class of a tenant's jobs that name none.
+    pub fn set_class(&self, tenant: &TenantId, class: Class) {
+        let mut live = self.core.live.lock();
+        match class == Class::default() {
+            true => live.classes.remove(tenant),
+            false => live.classes.insert(tenant.clone(), class),
+        };
+    }
+
+    /// The class of a tenant's jobs that name none.
+    pub(crate) fn class_of(&self, tenant: &TenantId) -> Class {
+        let live = self.core.live.lock();
+        live.classes.get(tenant).copied().unwrap_or_default()
+    }
+
     /// Stops the workers after their slices and closes the database; jobs go on at the next open.
     pub async fn close(&self) {
         self.core.shutdown.cancel();
@@ -282,8 +308,8 @@ impl Core {
     /// Where a job's file is.
     pub fn file_path(&self, job: &Job) -> PathBuf {
         match &job.source {
-            Some(path) => PathBuf::from(path),
-            None => self.upload_path(&job.id),
+            Some(path) if !fetch::is_url(path) => PathBuf::from(path),
+            _ => self.upload_path(&job.id),
         }
     }
 
@@ -332,13 +358,18 @@ impl Core {
     }
 
     /// Takes up what this process left unfinished.
-    async fn take_up(&self) -> Result<(), ImportsError> {
+    async fn take_up(self: &Arc<Self>) -> Result<(), ImportsError> {
         let mut kept = Vec::new();
         let now = self.clock.now();
         for job in self.registry.unfinished().await? {
             let is_own = job.owner.as_deref() == Some(&self.node) || !self.registry.is_shared();
             match job.state {
                 JobState::Uploading if is_own && self.may_be_resumed(&job) => {}
+                JobState::Uploading if is_own && job.is_fetched() => {
+                    // From its beginning: what the file's server said of it is not known any more.
+                    self.remove_file(&job.id);
+                    self.fetch(&job, None);
+                }
                 JobState::Uploading if is_own => {
                     let reason = "the upload was cut by a restart; send the file again";
                     self.registry

@@ -5,7 +5,7 @@
 //! repeats work and loses none, and taking a record in twice changes nothing.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sql::{Row, Statement};
 
@@ -22,15 +22,24 @@ struct Queued {
     job: i64,
     first: i64,
     last: i64,
+    /// Where the last of its entries begins.
+    last_entry: i64,
+}
+
+/// Records on their way into the index, and the last ordinal that was looked at for them.
+struct Batch {
+    queued: Queued,
+    documents: Vec<Document>,
+    reached: i64,
 }
 
 /// Indexes what is queued until the service stops.
 pub(crate) async fn index(core: Arc<Core>) {
     let mut after = String::new();
     loop {
-        let step = Box::pin(step(&core, &mut after));
-        let step = core.shutdown.run_until_cancelled(step);
-        let pause = match step.await {
+        let turn = Box::pin(turn(&core, &mut after));
+        let turn = core.shutdown.run_until_cancelled(turn);
+        let pause = match turn.await {
             None => return,
             Some(Ok(true)) => continue,
             Some(Ok(false)) => None,
@@ -57,24 +66,64 @@ pub(crate) async fn index(core: Arc<Core>) {
     }
 }
 
-/// Indexes some records of the tenant after `after`; false when nothing is queued.
-async fn step(core: &Core, after: &mut String) -> Result<bool, ImportsError> {
-    let registry = &core.registry;
+/// Indexes for a while, tenant by tenant from the one after `after` on; false when nothing is queued.
+async fn turn(core: &Core, after: &mut String) -> Result<bool, ImportsError> {
     let _turn = core.search.turn.lock().await;
-    let queued = match registry.queued_after(after).await? {
-        Some(queued) => queued,
-        None if after.is_empty() => return Ok(false),
-        None => {
-            after.clear();
-            return Ok(true);
+    core.search.prepare(&core.registry).await?;
+    let until = Instant::now() + limits::INDEX_TURN;
+    let Some(mut batch) = next(core, after, None).await? else {
+        return Ok(false);
+    };
+    while Instant::now() < until {
+        // While the index takes some in, the next ones are read.
+        let started = Instant::now();
+        let taken = take(core, &batch);
+        let (taken, ahead) = tokio::join!(taken, next(core, after, Some(&batch.queued)));
+        taken?;
+        let rest = core.guard.lock().rest_after(started.elapsed());
+        if !rest.is_zero() {
+            tokio::time::sleep(rest).await;
         }
+        match ahead? {
+            Some(ahead) => batch = ahead,
+            None => return Ok(true),
+        }
+    }
+    take(core, &batch).await?;
+    Ok(true)
+}
+
+/// Reads what comes next: of the tenant after `after`, or else of the first one, beside what is
+/// `in_hand`.
+async fn next(
+    core: &Core,
+    after: &mut String,
+    in_hand: Option<&Queued>,
+) -> Result<Option<Batch>, ImportsError> {
+    let registry = &core.registry;
+    let mut queued = registry.queued_after(after, in_hand).await?;
+    if queued.is_none() && !after.is_empty() {
+        queued = registry.queued_after("", in_hand).await?;
+    }
+    let Some(queued) = queued else {
+        after.clear();
+        return Ok(None);
     };
     after.clone_from(&queued.tenant);
     let (documents, reached) = registry.documents(&queued).await?;
-    core.search.put(&queued.tenant, &documents).await?;
+    Ok(Some(Batch {
+        queued,
+        documents,
+        reached,
+    }))
+}
+
+/// Has the index take a batch in, and takes it out of the queue.
+async fn take(core: &Core, batch: &Batch) -> Result<(), ImportsError> {
+    let documents = &batch.documents;
+    core.search.put(&batch.queued.tenant, documents).await?;
     metrics::counter!("thalweg_imports_indexed_records_total").increment(documents.len() as u64);
-    registry.indexed(&queued, reached).await?;
-    Ok(true)
+    core.registry.indexed(&batch.queued, batch.reached).await
 }
 
 impl Imports {
@@ -114,25 +163,52 @@ impl Registry {
         Ok(waiting.map_err(|e| self.error(what, e))?)
     }
 
-    /// The oldest entry of the first tenant by name after `after`.
-    async fn queued_after(&self, after: &str) -> Result<Option<Queued>, ImportsError> {
+    /// The oldest entries of one job of the first tenant by name after `after`, but for what is
+    /// `in_hand`.
+    async fn queued_after(
+        &self,
+        after: &str,
+        in_hand: Option<&Queued>,
+    ) -> Result<Option<Queued>, ImportsError> {
         let what = "read what waits for the search index";
-        let select = Statement::new(
+        let mut select = Statement::new(
             "SELECT tenant, job, first_ordinal, last_ordinal FROM import_index_queue
-             WHERE tenant > ? ORDER BY tenant, job, first_ordinal LIMIT 1",
+             WHERE tenant > ?",
         )
         .bind(after);
-        let queued = |row: &Row| -> Result<Queued, sqlx::Error> {
+        if let Some(held) = in_hand {
+            select = select
+                .push(" AND NOT (tenant = ? AND job = ? AND first_ordinal <= ?)")
+                .bind(held.tenant.as_str())
+                .bind(held.job)
+                .bind(held.last_entry);
+        }
+        let select = select
+            .push(" ORDER BY tenant, job, first_ordinal LIMIT ?")
+            .bind(i64::from(limits::INDEX_ENTRIES_AT_ONCE));
+        let entry = |row: &Row| -> Result<Queued, sqlx::Error> {
+            let first = row.number("first_ordinal")?;
             Ok(Queued {
                 tenant: row.text("tenant")?,
                 job: row.number("job")?,
-                first: row.number("first_ordinal")?,
+                first,
                 last: row.number("last_ordinal")?,
+                last_entry: first,
             })
         };
-        let row = self.database.row(what, &select).await?;
-        let row = row.as_ref().map(queued).transpose();
-        Ok(row.map_err(|e| self.error(what, e))?)
+        let mut queued: Option<Queued> = None;
+        for row in self.database.rows(what, &select).await? {
+            let entry = entry(&row).map_err(|e| self.error(what, e))?;
+            match &mut queued {
+                None => queued = Some(entry),
+                Some(of) if of.tenant == entry.tenant && of.job == entry.job => {
+                    of.last = of.last.max(entry.last);
+                    of.last_entry = entry.first;
+                }
+                Some(_) => break,
+            }
+        }
+        Ok(queued)
     }
 
     /// Some records of an entry, and the last ordinal that was looked at. Records that a later job
@@ -141,49 +217,63 @@ impl Registry {
         let what = "read records for the search index";
         let select = Statement::new(
             "SELECT id, title, format, body, ordinal FROM import_records
-             WHERE job = ? AND ordinal BETWEEN ? AND ? AND tenant = ?
+             WHERE job = ? AND ordinal BETWEEN ? AND ?
              ORDER BY ordinal LIMIT ?",
         )
         .bind(queued.job)
         .bind(queued.first)
         .bind(queued.last)
-        .bind(queued.tenant.as_str())
         .bind(i64::from(limits::INDEXED_AT_ONCE));
         let mut reached = queued.last;
-        let mut documents = Vec::new();
+        let mut found = Vec::new();
         let rows = self.database.rows(what, &select).await?;
         let is_full = rows.len() >= usize::try_from(limits::INDEXED_AT_ONCE).unwrap_or(usize::MAX);
         for row in &rows {
-            let mut read = || -> Result<Document, sqlx::Error> {
+            let mut read = || -> Result<_, sqlx::Error> {
                 let is_marc = Format::named(&row.text("format")?).is_some_and(Format::is_marc);
                 if is_full {
                     reached = row.number("ordinal")?;
                 }
-                Ok(Document {
-                    id: row.text("id")?,
-                    title: row.maybe_text("title")?,
-                    text: text_of(&row.text("body")?, is_marc),
-                })
+                let names = (row.text("id")?, row.maybe_text("title")?);
+                Ok((names, row.text("body")?, is_marc))
             };
-            documents.push(read().map_err(|e| self.error(what, e))?);
+            found.push(read().map_err(|e| self.error(what, e))?);
         }
-        Ok((documents, reached))
+        // Some milliseconds of work, which must not keep whoever is served from a thread.
+        let read = tokio::task::spawn_blocking(move || {
+            let document = |((id, title), body, is_marc): ((_, _), String, bool)| Document {
+                id,
+                title,
+                text: text_of(&body, is_marc),
+            };
+            found.into_iter().map(document).collect()
+        });
+        let broke = |_| ImportsError::Read(std::io::Error::other("the reader broke off"));
+        Ok((read.await.map_err(broke)?, reached))
     }
 
     /// Takes what was indexed out of the queue.
     async fn indexed(&self, queued: &Queued, reached: i64) -> Result<(), ImportsError> {
-        let done = if reached >= queued.last {
-            Statement::new("DELETE FROM import_index_queue")
-        } else {
-            Statement::new("UPDATE import_index_queue SET first_ordinal = ?").bind(reached + 1)
+        let what = "note what is indexed";
+        let of = |statement: Statement| {
+            let of = " WHERE tenant = ? AND job = ? AND first_ordinal BETWEEN ? AND ?";
+            statement
+                .push(of)
+                .bind(queued.tenant.as_str())
+                .bind(queued.job)
+                .bind(queued.first)
+                .bind(queued.last_entry.min(reached))
         };
-        let done = done
-            .push(" WHERE tenant = ? AND job = ? AND first_ordinal = ?")
-            .bind(queued.tenant.as_str())
-            .bind(queued.job)
-            .bind(queued.first);
-        self.database.run("note what is indexed", &done).await?;
-        Ok(())
+        let mut tx = self.database.begin().await?;
+        let whole = of(Statement::new("DELETE FROM import_index_queue"));
+        let whole = whole.push(" AND last_ordinal <= ?").bind(reached);
+        tx.run(what, &whole).await?;
+        if reached < queued.last {
+            let part = "UPDATE import_index_queue SET first_ordinal = ?";
+            tx.run(what, &of(Statement::new(part).bind(reached + 1)))
+                .await?;
+        }
+        Ok(tx.commit(what).await?)
     }
 }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use streams::TopicName;
 
 use crate::error::ImportsError;
+use crate::fetch;
 use crate::profile::Profile;
 use crate::schedule::JobNumber;
 
@@ -66,7 +67,7 @@ pub struct Job {
     pub profile: Profile,
     /// The job whose rejected records these are.
     pub retry_of: Option<String>,
-    /// The file of the server's own that it reads; none for an upload.
+    /// The file of the server's own that it reads, or the URL; none for an upload.
     pub source: Option<String>,
     /// Its file comes in pieces.
     pub is_resumable: bool,
@@ -317,8 +318,14 @@ impl Job {
         }
     }
 
+    /// Whether its file comes from a URL.
+    pub(crate) fn is_fetched(&self) -> bool {
+        self.source.as_deref().is_some_and(fetch::is_url)
+    }
+
     /// The job as the HTTP API shows it.
     pub fn to_json(&self) -> serde_json::Value {
+        let source = self.source.as_deref();
         serde_json::json!({
             "id": self.id,
             "tenant": self.tenant.as_str(),
@@ -330,7 +337,8 @@ impl Job {
             "key": self.profile.id,
             "profile": self.profile,
             "retry_of": self.retry_of,
-            "path": self.source,
+            "path": source.filter(|_| !self.is_fetched()),
+            "url": source.filter(|_| self.is_fetched()).map(fetch::shown),
             "resumable": self.is_resumable,
             "state": self.state.name(),
             "records_total": self.records_total,

@@ -4,11 +4,12 @@
 //! whatever crashes; a damaged record is journaled with its place and reason and never costs its
 //! neighbours; jobs of several tenants share the workers fairly; memory does not grow with files.
 //!
-//! Left out: several indexes on one shared database, OpenSearch, EDIFACT.
+//! Left out: several indexes on one shared database but for OpenSearch, EDIFACT.
 
 mod commit;
 mod config;
 mod error;
+mod fetch;
 mod format;
 pub mod fuzzing;
 mod guard;

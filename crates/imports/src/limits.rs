@@ -42,6 +42,26 @@ pub(crate) const UPLOAD_BUFFER_BYTES: usize = 256 << 10;
 /// How long an upload may stand still before it is given up.
 pub(crate) const UPLOAD_IDLE_MAX: Duration = Duration::from_secs(60);
 
+/// Chunks of a fetched file that wait to be written; each is some KiB.
+pub(crate) const FETCHED_CHUNKS_MAX: usize = 8;
+
+/// Addresses behind each other to which a fetched file's server may send on.
+pub(crate) const FETCH_REDIRECTS_MAX: usize = 5;
+
+/// Attempts in a row without a byte after which a file is not fetched: a server's restart is over
+/// by then.
+pub(crate) const FETCH_FAILURES_MAX: u32 = 8;
+
+/// The pause before the second attempt; each further one waits this much longer.
+pub(crate) const FETCH_PAUSE: Duration = Duration::from_millis(500);
+
+/// How long a fetched file's server may be silent: half of [`UPLOAD_IDLE_MAX`], so that it can be
+/// asked again.
+pub(crate) const FETCH_IDLE_MAX: Duration = Duration::from_secs(30);
+
+/// Bytes of an address.
+pub(crate) const URL_BYTES_MAX: usize = 2_048;
+
 /// Jobs in one listing unless asked for fewer.
 pub(crate) const LISTED_JOBS_MAX: u32 = 1_000;
 
@@ -108,8 +128,28 @@ pub(crate) const LEASE: Duration = Duration::from_secs(6);
 /// How long an upload in pieces may rest before a restart gives it up: a night.
 pub(crate) const UPLOAD_RESUMED_WITHIN: Duration = Duration::from_secs(24 * 3_600);
 
-/// Records that the search index takes in with one commit: a few hundredths of a second.
-pub(crate) const INDEXED_AT_ONCE: u32 = 250;
+/// Records that the search index takes in with one commit: a tenth of a second at most, which is
+/// what another tenant's edit waits.
+pub(crate) const INDEXED_AT_ONCE: u32 = 1_000;
+
+/// Slices whose records are indexed together: as many of usual size as [`INDEXED_AT_ONCE`] has.
+pub(crate) const INDEX_ENTRIES_AT_ONCE: u32 = 4;
+
+/// Records in one statement of the search index: usual ones are prepared once.
+pub(crate) const INDEX_ROWS: usize = 250;
+
+/// How long the index fills before somebody else may empty it.
+pub(crate) const INDEX_TURN: Duration = Duration::from_secs(1);
+
+/// Bytes of records that go to OpenSearch at once, but for a single record: of the order that its
+/// makers advise.
+pub(crate) const BULK_BYTES_MAX: usize = 4 << 20;
+
+/// How long OpenSearch may take to answer: it answers 429 long before where it cannot keep up.
+pub(crate) const SEARCH_WAIT: Duration = Duration::from_secs(30);
+
+/// Bytes of an answer of OpenSearch's: [`FOUND_MAX`] records with ids and titles of usual size.
+pub(crate) const SEARCH_ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// Records in the answer of a search.
 pub(crate) const FOUND_MAX: u32 = 1_000;

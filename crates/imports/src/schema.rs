@@ -10,6 +10,9 @@
 //! - `import_index_queue`: what the search index has not seen yet;
 //! - `import_profiles`, `import_counters`.
 //!
+//! A record's `match_key` is its tenant, `/`, and the value by which a profile finds it: one column,
+//! so that PostgreSQL, which knows nothing of a table that was just filled, has one way to it only.
+//!
 //! A SQLite file of the first version had tables that only SQLite knows; the second one takes their
 //! rows over. Servers begin with the second, so that from there on all share one history.
 
@@ -19,7 +22,8 @@ use sql::{Dialect, Migration, Schema};
 pub(crate) fn schema(dialect: Dialect) -> &'static Schema {
     match dialect {
         Dialect::Sqlite => &FILE,
-        Dialect::Postgres | Dialect::MySql => &SERVER,
+        Dialect::Postgres => &POSTGRES,
+        Dialect::MySql => &MYSQL,
     }
 }
 
@@ -144,9 +148,23 @@ CREATE TABLE import_index_queue (
     };
 }
 
+/// What SQLite and PostgreSQL spell alike of the third version.
+macro_rules! match_keys {
+    () => {
+        "
+ALTER TABLE import_records ADD COLUMN match_key VARCHAR(1100);
+UPDATE import_records SET match_key = tenant || '/' || match_value WHERE match_value IS NOT NULL;
+DROP INDEX import_records_by_match;
+ALTER TABLE import_records DROP COLUMN match_value;
+CREATE INDEX import_records_by_match_key ON import_records (match_key)
+    WHERE match_key IS NOT NULL;
+"
+    };
+}
+
 const FILE: Schema = Schema {
     name: "imports",
-    oldest: 2,
+    oldest: 3,
     migrations: &[
         Migration {
             number: 1,
@@ -247,24 +265,65 @@ DROP TABLE old_slices;
 "
             ),
         },
+        Migration {
+            number: 3,
+            name: "one column to match by",
+            text: match_keys!(),
+        },
     ],
 };
 
-const SERVER: Schema = Schema {
+const POSTGRES: Schema = Schema {
     name: "imports",
-    oldest: 2,
+    oldest: 3,
     migrations: &[
+        NOTHING,
+        TABLES,
         Migration {
-            number: 1,
-            name: "nothing: the first version was on files alone",
-            text: "SELECT 1;\n",
-        },
-        Migration {
-            number: 2,
-            name: "tables that all databases have",
-            text: tables!(),
+            number: 3,
+            name: "one column to match by, and texts that take less time to store",
+            text: concat!(
+                match_keys!(),
+                "
+DO $$ BEGIN EXECUTE 'ALTER TABLE import_records ALTER COLUMN body SET COMPRESSION lz4';
+EXCEPTION WHEN OTHERS THEN NULL; END $$;
+"
+            ),
         },
     ],
+};
+
+/// A column that is not read any more stays there: a migration that broke off is begun again, and
+/// dropping it twice fails.
+const MYSQL: Schema = Schema {
+    name: "imports",
+    oldest: 3,
+    migrations: &[
+        NOTHING,
+        TABLES,
+        Migration {
+            number: 3,
+            name: "one column to match by",
+            text: "
+ALTER TABLE import_records ADD COLUMN match_key VARCHAR(1100);
+UPDATE import_records SET match_key = CONCAT(tenant, '/', match_value)
+    WHERE match_value IS NOT NULL;
+CREATE INDEX import_records_by_match_key ON import_records (match_key);
+",
+        },
+    ],
+};
+
+const NOTHING: Migration = Migration {
+    number: 1,
+    name: "nothing: the first version was on files alone",
+    text: "SELECT 1;\n",
+};
+
+const TABLES: Migration = Migration {
+    number: 2,
+    name: "tables that all databases have",
+    text: tables!(),
 };
 
 #[cfg(test)]
@@ -313,6 +372,38 @@ mod tests {
         assert_eq!(registry.queued_count().await.unwrap(), 1);
         let tenants = registry.tenants("", 10).await.unwrap();
         assert_eq!((tenants[0].records_done, tenants[0].weight), (2, 1));
+        registry.close().await;
+    }
+
+    const SECOND: Schema = Schema {
+        oldest: 2,
+        migrations: FILE.migrations.split_at(2).0,
+        ..FILE
+    };
+
+    #[tokio::test]
+    async fn a_file_of_the_second_version_keeps_what_records_match_by() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("imports.db");
+        let old = Database::open_file(&path, Options::default(), &SECOND)
+            .await
+            .unwrap();
+        for (id, value) in [("a", "'1/2'"), ("b", "NULL")] {
+            let text = format!(
+                "INSERT INTO import_records (tenant, id, match_value, format, body, job, ordinal,
+                 version) VALUES ('t', '{id}', {value}, 'jsonl', '{{}}', 1, 1, 1)"
+            );
+            old.run("fill", &Statement::new(text)).await.unwrap();
+        }
+        old.close().await;
+        let registry = Registry::open(&Place::File(path)).await.unwrap();
+        let read = Statement::new("SELECT match_key FROM import_records ORDER BY id");
+        let rows = registry.database.rows("read", &read).await.unwrap();
+        let keys: Vec<_> = rows
+            .iter()
+            .map(|row| row.maybe_text("match_key").unwrap())
+            .collect();
+        assert_eq!(keys, [Some("t/1/2".to_owned()), None]);
         registry.close().await;
     }
 }

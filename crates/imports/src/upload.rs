@@ -14,8 +14,10 @@ use axum::body::Body;
 use http_body_util::BodyExt;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::ImportsError;
+use crate::fetch;
 use crate::format::Estimate;
 use crate::imports::{Core, Imports, Uploading, partition_of};
 use crate::job::{Format, Job, JobProducer, JobState, NewJob};
@@ -33,7 +35,7 @@ impl Imports {
     /// too large (the job is then `failed`), or when the disk has no room.
     pub async fn create(&self, new: NewJob, body: Body) -> Result<(Job, bool), ImportsError> {
         let core = &self.core;
-        let _place = core
+        let place = core
             .uploads
             .clone()
             .try_acquire_owned()
@@ -62,6 +64,11 @@ impl Imports {
                 .await
                 .map_err(ImportsError::file("make", &path))?;
             return Ok((core.registry.job(&new.id).await?, true));
+        }
+        if new.source.as_deref().is_some_and(fetch::is_url) {
+            let job = core.registry.job(&new.id).await?;
+            core.fetch(&job, Some(place));
+            return Ok((job, true));
         }
         if let Some(source) = &new.source {
             return self.take_file(number, &new, PathBuf::from(source)).await;
@@ -214,7 +221,8 @@ impl Upload {
             let frame = match tokio::time::timeout(limits::UPLOAD_IDLE_MAX, body.frame()).await {
                 Ok(None) => return Ok(()),
                 Ok(Some(Ok(frame))) => frame,
-                Ok(Some(Err(_))) | Err(_) => return Err(ImportsError::Broken(bytes)),
+                Ok(Some(Err(error))) => return Err(broken(error, bytes)),
+                Err(_) => return Err(ImportsError::Broken(bytes)),
             };
             let Ok(data) = frame.into_data() else {
                 continue;
@@ -292,6 +300,50 @@ impl Drop for Upload {
             );
             tokio::spawn(fail(core, number, id, reason));
         }
+    }
+}
+
+impl Core {
+    /// Fetches the file of a job from its URL, in the background; then the job runs. `place` is held
+    /// meanwhile.
+    pub fn fetch(self: &Arc<Self>, job: &Job, place: Option<OwnedSemaphorePermit>) {
+        let (core, job) = (self.clone(), job.clone());
+        // At most one per unfinished job; it ends with the file, the job or the process.
+        tokio::spawn(async move {
+            let _place = place;
+            let mut upload = Upload::begin(core.clone(), job.number, job.id.clone(), 0);
+            let mut estimate = Estimate::new(job.format);
+            let fetched = match core.urls.check(job.source.as_deref().unwrap_or_default()) {
+                Ok(url) => {
+                    let most = core.config.upload_bytes_max.0;
+                    let file = fetch::fetch(url, core.urls.clone(), most);
+                    upload.write(&mut estimate, Body::new(file)).await
+                }
+                Err(error) => Err(error),
+            };
+            match fetched {
+                Ok(()) => {
+                    if let Err(error) = upload.finish(&job, estimate.records()).await {
+                        let error = base::report(&error);
+                        tracing::warn!(id = job.id, error, "a fetched file's import did not begin");
+                    }
+                }
+                // The next start fetches it again.
+                Err(ImportsError::Closed) => upload.is_kept = true,
+                Err(error) => {
+                    upload.reason = base::report(&error);
+                    upload.give_up().await;
+                }
+            }
+        });
+    }
+}
+
+/// Why a body broke off: its own reason where we made it.
+fn broken(error: axum::Error, bytes: u64) -> ImportsError {
+    match error.into_inner().downcast::<ImportsError>() {
+        Ok(own) => *own,
+        Err(_) => ImportsError::Broken(bytes),
     }
 }
 

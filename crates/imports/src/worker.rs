@@ -38,6 +38,8 @@ pub(crate) struct LiveJob {
     stopped: bool,
     /// Slices that failed one after the other.
     failures: u32,
+    /// It waits to try a slice again that failed.
+    waits: bool,
     slice_over: Arc<Notify>,
 }
 
@@ -68,15 +70,20 @@ enum Outcome {
 impl LiveJob {
     /// A job that waits for its first slice.
     pub fn of(job: &Job) -> Self {
+        LiveJob::new(job.tenant.clone(), job.class)
+    }
+
+    fn new(tenant: TenantId, class: Class) -> Self {
         LiveJob {
-            tenant: job.tenant.clone(),
-            class: job.class,
+            tenant,
+            class,
             file: None,
             token: None,
             ahead: None,
             running: false,
             stopped: false,
             failures: 0,
+            waits: false,
             slice_over: Arc::new(Notify::new()),
         }
     }
@@ -86,6 +93,20 @@ impl LiveJob {
         self.stopped = true;
         self.ahead = None;
         self.running.then(|| self.slice_over.clone())
+    }
+}
+
+impl Live {
+    /// Lets a job run again that waits after a failure. One that was paused and resumed meanwhile
+    /// waits no more: it runs already, or is about to.
+    fn try_again(&mut self, number: JobNumber) -> bool {
+        let is_due = |job: &&mut LiveJob| job.waits && !job.stopped;
+        let Some(job) = self.jobs.get_mut(&number).filter(is_due) else {
+            return false;
+        };
+        job.waits = false;
+        self.schedule.add(job.class, &job.tenant, number);
+        true
     }
 }
 
@@ -269,6 +290,7 @@ impl Core {
                     0
                 };
                 job.running = false;
+                job.waits = trouble.is_some();
                 job.slice_over.notify_waiters();
                 job.stopped
             });
@@ -306,14 +328,9 @@ impl Core {
     }
 
     fn try_again(&self, number: JobNumber) {
-        let mut live = self.live.lock();
-        let Some(job) = live.jobs.get(&number).filter(|job| !job.stopped) else {
-            return;
-        };
-        let (class, tenant) = (job.class, job.tenant.clone());
-        live.schedule.add(class, &tenant, number);
-        drop(live);
-        self.wake.notify_one();
+        if self.live.lock().try_again(number) {
+            self.wake.notify_one();
+        }
     }
 
     /// Ends a job whose last slice is committed, or that cannot go on because of `failure`.
@@ -472,3 +489,32 @@ pub(crate) fn gauge(live: &Live) {
 
 /// The first pause after a failed slice.
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_was_resumed_while_it_waited_does_not_run_twice() {
+        let mut live = Live::default();
+        let (number, tenant) = (JobNumber(1), "north".parse::<TenantId>().unwrap());
+        let failed = LiveJob {
+            waits: true,
+            ..LiveJob::new(tenant.clone(), Class::Bulk)
+        };
+        live.jobs.insert(number, failed);
+        // Paused, resumed, and picked by a worker before the wait was over.
+        let resumed = LiveJob::new(tenant.clone(), Class::Bulk);
+        live.jobs.insert(number, resumed);
+        live.schedule.add(Class::Bulk, &tenant, number);
+        assert_eq!(live.schedule.next(), Some(number));
+        assert!(!live.try_again(number));
+        assert_eq!(live.schedule.next(), None);
+        // One that does wait runs, once.
+        live.schedule.done(number, Cost(1), false);
+        live.jobs.get_mut(&number).unwrap().waits = true;
+        assert!(live.try_again(number));
+        assert!(!live.try_again(number));
+        assert_eq!(live.schedule.next(), Some(number));
+    }
+}

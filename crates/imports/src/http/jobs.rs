@@ -30,6 +30,7 @@ pub(super) struct NewImport {
     name: Option<String>,
     key: Option<String>,
     path: Option<String>,
+    url: Option<String>,
     resumable: Option<bool>,
     idempotency_key: Option<String>,
 }
@@ -205,9 +206,12 @@ async fn new_job(
     let sink = asked.sink.as_deref().unwrap_or(Sink::default().name());
     let sink = Sink::named(sink)
         .ok_or_else(|| invalid(format!("'{sink}' is no sink; use both, records or topic")))?;
-    let class = asked.class.as_deref().unwrap_or(Class::default().name());
-    let class = Class::named(class)
-        .ok_or_else(|| invalid(format!("'{class}' is no class; use interactive or bulk")))?;
+    let class = match asked.class.as_deref() {
+        None => imports.class_of(&tenant),
+        Some(name) => Class::named(name)
+            .ok_or_else(|| invalid(format!("'{name}' is no class; use interactive or bulk")))?,
+    };
+    let source = source(imports, &asked)?;
     let topic = asked.topic.unwrap_or_else(|| format!("imports-{tenant}"));
     let topic: TopicName = topic
         .parse()
@@ -217,14 +221,6 @@ async fn new_job(
             "key names a field of JSON lines and CSV; MARC has its own ids".to_owned(),
         ));
     }
-    let source = match &asked.path {
-        Some(path) => {
-            let path = imports.core.allowed_path(path)?;
-            let text = path.into_os_string().into_string();
-            Some(text.map_err(|_| invalid("the path is not UTF-8".to_owned()))?)
-        }
-        None => None,
-    };
     let idempotency_key = key_of(asked.idempotency_key, headers)?;
     for text in [&asked.name, &asked.key].into_iter().flatten() {
         check_length(text)?;
@@ -267,6 +263,27 @@ async fn new_job(
             .clamp(1, SLICE_RECORDS_TOP),
         idempotency_key,
     })
+}
+
+/// Where the file is, unless it is the body: a file of the server's own, or a URL.
+fn source(imports: &Imports, asked: &NewImport) -> Result<Option<String>, ImportsError> {
+    let invalid = |text: &str| ImportsError::Invalid(text.to_owned());
+    match (&asked.path, &asked.url) {
+        (Some(_), Some(_)) => Err(invalid("path and url are two files; name one")),
+        (_, Some(_)) | (Some(_), _) if asked.resumable == Some(true) => Err(invalid(
+            "resumable is for files that are sent; leave it out with path and url",
+        )),
+        (Some(path), None) => {
+            let path = imports.core.allowed_path(path)?;
+            let text = path.into_os_string().into_string();
+            Ok(Some(text.map_err(|_| invalid("the path is not UTF-8"))?))
+        }
+        (None, Some(url)) if url.len() > limits::URL_BYTES_MAX => {
+            Err(invalid("the url is longer than 2048 bytes"))
+        }
+        (None, Some(url)) => Ok(Some(imports.core.urls.check(url)?.into())),
+        (None, None) => Ok(None),
+    }
 }
 
 /// The idempotency key, of the parameter or else of the header.

@@ -13,7 +13,7 @@ use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, patch, post, put};
+use axum::routing::{MethodRouter, get, patch, post};
 use base::TenantId;
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ use crate::imports::Imports;
 /// The routes over `imports`; the caller mounts them beside those of other roles.
 ///
 /// - `POST /api/v1/imports?tenant=&format=&topic=&sink=&class=&profile=&key=&name=&resumable=
-///   &idempotency_key=` with the file as the body (the key also as header `Idempotency-Key`): 201
+///   &path=&url=&idempotency_key=` with the file as the body (the key also as header `Idempotency-Key`): 201
 ///   and the job, or 200 and the earlier job of that key
 /// - `GET /api/v1/imports?tenant=&limit=`: `{"jobs": […]}`, newest first
 /// - `GET`, `DELETE /api/v1/imports/{id}`: the job; cancels it
@@ -34,8 +34,8 @@ use crate::imports::Imports;
 /// - `GET /api/v1/imports/{id}/rejects`: the rejected records' file
 /// - `POST /api/v1/imports/{id}/retry?idempotency_key=`: a job of these, or of the body
 /// - `GET /api/v1/profiles?tenant=`, `GET`, `PUT`, `DELETE /api/v1/profiles/{name}?tenant=`
-/// - `GET /api/v1/tenants?after=&limit=`: `{"tenants": […], "next": tenant|null}`, by name
-/// - `PUT /api/v1/tenants/{tenant}`: `{"weight": 1 to 1000}`
+/// - `GET /api/v1/imports/tenants?after=&limit=`: `{"tenants": […], "next": tenant|null}`, what each
+///   has imported, by name
 /// - `GET /api/v1/records/{tenant}/{id}`, `…/history`, `POST …/check-out` (`{"holder": text}`),
 ///   `POST …/check-in`
 /// - `GET /api/v1/search?tenant=&q=&limit=`: `{"total", "records": [{id, title}]}`
@@ -67,8 +67,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<Imports>>)> {
                 .put(others::set_profile)
                 .delete(others::remove_profile),
         ),
-        ("/api/v1/tenants", get(others::tenants)),
-        ("/api/v1/tenants/{tenant}", put(others::set_tenant)),
+        ("/api/v1/imports/tenants", get(others::tenants)),
         ("/api/v1/records/{tenant}/{id}", get(others::record)),
         (
             "/api/v1/records/{tenant}/{id}/history",

@@ -40,12 +40,6 @@ pub(super) struct Query {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Weight {
-    weight: u32,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Holder {
     holder: String,
 }
@@ -126,24 +120,6 @@ pub(super) async fn tenants(
     Ok(answer(
         StatusCode::OK,
         &json!({"tenants": tenants, "next": next}),
-    ))
-}
-
-pub(super) async fn set_tenant(
-    State(imports): Service,
-    Path(name): Path<String>,
-    body: Bytes,
-) -> Result<Response, ImportsError> {
-    let tenant = tenant(&name)?;
-    let Weight { weight } = read(&body)?;
-    if weight == 0 || weight > limits::WEIGHT_MAX {
-        let most = limits::WEIGHT_MAX;
-        return Err(ImportsError::Invalid(format!("a weight is 1 to {most}")));
-    }
-    imports.set_weight(&tenant, weight).await?;
-    Ok(answer(
-        StatusCode::OK,
-        &json!({"tenant": name, "weight": weight}),
     ))
 }
 

@@ -182,7 +182,8 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::marc::{parse, tests::book, write_json};
+    use crate::marc::tests::{book, cut_by};
+    use crate::marc::{parse, write_json};
 
     fn json(n: usize) -> String {
         let mut text = String::new();
@@ -190,27 +191,8 @@ mod tests {
         text
     }
 
-    fn cut(buffer: &str) -> Vec<Result<String, String>> {
-        let (mut found, mut at) = (Vec::new(), 0);
-        loop {
-            match frame_json(&buffer.as_bytes()[at..], true) {
-                Framed::End => return found,
-                Framed::Damaged {
-                    before,
-                    len,
-                    reason,
-                } => {
-                    found.push(Err(reason.to_owned()));
-                    at += before + len;
-                }
-                Framed::Record { before, bytes, .. } => {
-                    let id = parse_json(bytes).map(|record| record.id().unwrap().to_owned());
-                    found.push(id.map_err(Cow::into_owned));
-                    at += before + bytes.len();
-                }
-                other => panic!("{other:?}"),
-            }
-        }
+    fn cut(file: &str) -> Vec<Result<String, Cow<'static, str>>> {
+        cut_by(file.as_bytes(), frame_json, parse_json)
     }
 
     #[test]

@@ -329,10 +329,14 @@ fn by_directory<'a>(directory: &'a [u8], data: &'a [u8]) -> Option<TaggedFields<
     Some(fields)
 }
 
-/// The fields in the order in which they stand, if there are as many as directory entries.
+/// The fields in the order in which they stand, if there are as many as directory entries. Entries
+/// without numbers were overwritten, and what overwrote them may have gone over tags too.
 fn by_order<'a>(directory: &'a [u8], data: &'a [u8]) -> Option<TaggedFields<'a>> {
     let data = data.strip_suffix(&[FIELD_END]).unwrap_or(data);
     let entries = directory.chunks_exact(ENTRY_BYTES);
+    if entries.clone().any(|entry| digits(&entry[3..]).is_none()) {
+        return None;
+    }
     let fields = data.split(|byte| *byte == FIELD_END);
     if fields.clone().count() != entries.len() || entries.len() == 0 {
         return None;

@@ -72,8 +72,13 @@ pub(crate) fn to_xml(record: &MarcRecord<'_>, prefix: &str) -> String {
     xml
 }
 
-/// Cuts a whole buffer up: `Ok(id)` for records, `Err(reason)` for the others.
-fn cut(buffer: &[u8]) -> Vec<Result<String, &'static str>> {
+/// Cuts a whole buffer up, by a format's own functions: `Ok(id)` for records, `Err(reason)` for the
+/// others.
+pub(crate) fn cut_by<'a, 'r, E: From<&'static str>>(
+    buffer: &'a [u8],
+    frame: impl Fn(&'a [u8], bool) -> Framed<'a>,
+    parse: impl Fn(&'a [u8]) -> Result<MarcRecord<'r>, E>,
+) -> Vec<Result<String, E>> {
     let (mut found, mut at) = (Vec::new(), 0);
     loop {
         match frame(&buffer[at..], true) {
@@ -85,17 +90,20 @@ fn cut(buffer: &[u8]) -> Vec<Result<String, &'static str>> {
                 reason,
             } => {
                 assert!(len > 0, "no progress at {at}");
-                found.push(Err(reason));
+                found.push(Err(E::from(reason)));
                 at += before + len;
             }
             Framed::Record { before, bytes, .. } => {
-                found.push(
-                    parse(bytes).and_then(|record| record.id().map(str::to_owned).ok_or("no id")),
-                );
+                let id = |record: MarcRecord<'_>| record.id().map(str::to_owned);
+                found.push(parse(bytes).and_then(|record| id(record).ok_or(E::from("no id"))));
                 at += before + bytes.len();
             }
         }
     }
+}
+
+fn cut(buffer: &[u8]) -> Vec<Result<String, &'static str>> {
+    cut_by(buffer, frame, parse)
 }
 
 fn ids<'a>(found: &'a [Result<String, &'static str>]) -> Vec<&'a str> {

@@ -320,29 +320,11 @@ const COLLECTION: &[u8] = b"collection";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::marc::{parse, tests::book, tests::to_xml, write_json};
+    use crate::marc::tests::{book, cut_by, to_xml};
+    use crate::marc::{parse, write_json};
 
-    fn cut(buffer: &str) -> Vec<Result<String, String>> {
-        let (mut found, mut at) = (Vec::new(), 0);
-        loop {
-            match frame_xml(&buffer.as_bytes()[at..], true) {
-                Framed::End => return found,
-                Framed::Damaged {
-                    before,
-                    len,
-                    reason,
-                } => {
-                    found.push(Err(reason.to_owned()));
-                    at += before + len;
-                }
-                Framed::Record { before, bytes, .. } => {
-                    let id = parse_xml(bytes).map(|record| record.id().unwrap().to_owned());
-                    found.push(id.map_err(Cow::into_owned));
-                    at += before + bytes.len();
-                }
-                other => panic!("{other:?}"),
-            }
-        }
+    fn cut(file: &str) -> Vec<Result<String, Cow<'static, str>>> {
+        cut_by(file.as_bytes(), frame_xml, parse_xml)
     }
 
     fn xml(n: usize) -> String {

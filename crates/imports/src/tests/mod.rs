@@ -1,5 +1,8 @@
 //! Jobs as a whole: over HTTP, on the embedded store, through crashes.
 
+mod damage;
+mod fetch;
+mod opensearch;
 mod sinks;
 mod steering;
 
@@ -19,7 +22,7 @@ use streams::{ConsumerConfig, EventStore, Streams, StreamsConfig, TopicName};
 use tower::ServiceExt;
 
 use crate::marc::tests::book;
-use crate::{Imports, ImportsConfig, http};
+use crate::{Class, Imports, ImportsConfig, http};
 
 struct Service {
     streams: Arc<Streams>,
@@ -382,13 +385,13 @@ async fn an_idempotency_key_makes_one_job_of_two_requests() {
     assert_eq!(service.call("POST", path, "{\"id\":1}\n").await.0, 201);
     assert_eq!(service.topic("imports-t").await.len(), 1);
     let (_, page) = service
-        .call("GET", "/api/v1/tenants?limit=1", Body::empty())
+        .call("GET", "/api/v1/imports/tenants?limit=1", Body::empty())
         .await;
     assert_eq!(page["next"], "t", "{page}");
     let (t, used) = (&page["tenants"][0], ["jobs", "jobs_active", "records_done"]);
     assert_eq!(used.map(|figure| t[figure].as_u64()), [1, 0, 1].map(Some));
     let (_, page) = service
-        .call("GET", "/api/v1/tenants?after=t", Body::empty())
+        .call("GET", "/api/v1/imports/tenants?after=t", Body::empty())
         .await;
     let tenants = page["tenants"].as_array().unwrap();
     assert_eq!((tenants.len(), &tenants[0]["tenant"]), (1, &"u".into()));

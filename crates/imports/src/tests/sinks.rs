@@ -150,7 +150,7 @@ async fn progress_is_what_the_database_counts_at_every_look() {
         }
         assert!(looks > 2, "it was over before it was looked at");
         assert_eq!(service.ended(&id).await["state"], "completed_with_rejects");
-        let tenants = service.get("/api/v1/tenants").await;
+        let tenants = service.get("/api/v1/imports/tenants").await;
         assert_eq!(tenants["tenants"][0]["records_done"], 600, "{tenants}");
         service.close().await;
     })

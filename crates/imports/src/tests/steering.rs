@@ -276,14 +276,8 @@ async fn a_file_of_the_server_is_read_where_it_lies_if_its_folder_is_named() {
 async fn a_tenant_of_weight_four_gets_on_four_times_as_fast() {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::open(folder.path(), small_slices(10)).await;
-    let weigh = |weight: &str| {
-        let body = format!("{{\"weight\":{weight}}}");
-        service.call("PUT", "/api/v1/tenants/heavy", body)
-    };
-    for wrong in ["0", "1001", "-1", "\"4\""] {
-        assert_eq!(weigh(wrong).await.0, 400, "{wrong}");
-    }
-    assert_eq!(weigh("4").await.0, 200);
+    let heavy_one = "heavy".parse().unwrap();
+    service.imports.set_weight(&heavy_one, 4).await.unwrap();
     let query = |tenant: &str| format!("format=marc&sink=records&tenant={tenant}");
     // The light one first, so that both wait from the heavy one's first slice on.
     let light = service.import(&query("light"), books(0..6_000)).await;
@@ -294,16 +288,36 @@ async fn a_tenant_of_weight_four_gets_on_four_times_as_fast() {
     let done = service.get(&path).await["records_done"].as_f64().unwrap() - before;
     let ratio = 3_000.0 / done;
     assert!((2.8..6.0).contains(&ratio), "{ratio}");
-    let tenants = service.get("/api/v1/tenants").await;
+    let tenants = service.get("/api/v1/imports/tenants").await;
     assert_eq!(tenants["tenants"][0]["weight"], 4, "{tenants}");
     service.call("DELETE", &path, Body::empty()).await;
     service.close().await;
     // The weight is still there after a restart.
     let service = Service::open(folder.path(), small_slices(10)).await;
     assert_eq!(
-        service.get("/api/v1/tenants").await["tenants"][0]["weight"],
+        service.get("/api/v1/imports/tenants").await["tenants"][0]["weight"],
         4
     );
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenants_class_is_that_of_its_jobs_that_name_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(10)).await;
+    let class = async |query: &str| {
+        let id = service
+            .import(&format!("format=marc&tenant=t{query}"), books(0..1))
+            .await;
+        service.ended(&id).await["class"].clone()
+    };
+    assert_eq!(class("").await, "bulk");
+    let tenant = "t".parse().unwrap();
+    service.imports.set_class(&tenant, Class::Interactive);
+    assert_eq!(class("").await, "interactive");
+    assert_eq!(class("&class=bulk").await, "bulk");
+    service.imports.set_class(&tenant, Class::Bulk);
+    assert_eq!(class("").await, "bulk");
     service.close().await;
 }
 
@@ -323,4 +337,67 @@ async fn interactive_work_passes_a_backlog_of_the_same_tenant() {
     assert_eq!(job["state"], "running", "it waited for the load: {job}");
     service.call("DELETE", &path, Body::empty()).await;
     service.close().await;
+}
+
+/// On a file and on PostgreSQL: what is cancelled commits nothing any more, and the tenant's next job
+/// begins at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelling_takes_less_than_a_second_and_frees_the_tenants_next_job() {
+    for address in [
+        None,
+        Some(sql::test_servers::postgres().new_database().await),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = ImportsConfig {
+            database: address.map(Into::into),
+            ..ImportsConfig::default()
+        };
+        let service = Service::open(folder.path(), config).await;
+        let query = |topic: &str| format!("format=marc&tenant=t&topic={topic}");
+        let large = service.import(&query("large"), books(0..40_000)).await;
+        let next = service.import(&query("next"), books(50_000..50_500)).await;
+        let job = |id: &str| format!("/api/v1/imports/{id}");
+        while service.get(&job(&large)).await["records_done"] == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(
+            service.get(&job(&next)).await["records_done"],
+            0,
+            "oldest job first"
+        );
+        let asked = Instant::now();
+        let (status, cancelled) = service.call("DELETE", &job(&large), Body::empty()).await;
+        assert_eq!(
+            (status, &cancelled["state"]),
+            (200, &"cancelled".into()),
+            "{cancelled}"
+        );
+        assert!(
+            asked.elapsed() < Duration::from_secs(1),
+            "{:?}",
+            asked.elapsed()
+        );
+        assert!(
+            cancelled["records_done"].as_u64().unwrap() < 40_000,
+            "{cancelled}"
+        );
+        while service.get(&job(&next)).await["records_done"] == 0 {
+            assert!(
+                asked.elapsed() < Duration::from_secs(1),
+                "the next job waits"
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(service.ended(&next).await["records_done"], 500);
+        // No commit of it came later, and its count is that of its rows.
+        let after = service.get(&job(&large)).await;
+        assert_eq!(after["records_done"], cancelled["records_done"]);
+        let count =
+            "SELECT count(*) AS found FROM import_records WHERE tenant = 't' AND id < '00050000'";
+        let database = &service.imports.core.registry.database;
+        let row = database.row("count", &sql::Statement::new(count)).await;
+        let found = row.unwrap().unwrap().number("found").unwrap();
+        assert_eq!(after["records_done"], found);
+        service.close().await;
+    }
 }

@@ -1,0 +1,156 @@
+//! The search index: which records have which words, tenant by tenant.
+//!
+//! It is filled behind the commit of slices (`indexer.rs`) from the queue that these leave in the
+//! sink's database, and can be built again from the sink at any time: what it holds is a copy. It is
+//! at home in a file beside the jobs, or in OpenSearch.
+
+mod file;
+mod opensearch;
+mod query;
+mod words;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base::TenantId;
+use serde::Serialize;
+use tokio::sync::{Mutex, Notify};
+
+use crate::config::ImportsConfig;
+use crate::error::ImportsError;
+use crate::registry::Registry;
+use file::FileIndex;
+use opensearch::OpenSearch;
+pub(crate) use words::text_of;
+
+/// The index as this process uses it.
+pub(crate) struct Search {
+    home: Home,
+    woken: Notify,
+    /// Whether it was looked at since the start.
+    is_prepared: AtomicBool,
+    /// Held from the look at the queue until what it named is out of it, and while the index is
+    /// emptied: else an entry of the new queue could go for what the old index had.
+    pub turn: Mutex<()>,
+}
+
+/// Where it is.
+enum Home {
+    File(FileIndex),
+    OpenSearch(OpenSearch),
+}
+
+/// A record as the index takes it in.
+pub(crate) struct Document {
+    pub id: String,
+    pub title: Option<String>,
+    pub text: String,
+}
+
+/// What a search found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Found {
+    /// All records that have the words.
+    pub total: u64,
+    /// The best of them.
+    pub records: Vec<Hit>,
+}
+
+/// A record that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Hit {
+    /// Its id.
+    pub id: String,
+    /// Its title.
+    pub title: Option<String>,
+}
+
+impl Search {
+    /// Opens the index in `dir`, or names the server that has it.
+    pub async fn open(dir: &Path, config: &ImportsConfig) -> Result<Search, ImportsError> {
+        let home = match &config.opensearch {
+            Some(address) => Home::OpenSearch(OpenSearch::at(address.reveal())?),
+            None => Home::File(FileIndex::open(dir).await?),
+        };
+        Ok(Search {
+            home,
+            woken: Notify::new(),
+            is_prepared: AtomicBool::new(false),
+            turn: Mutex::new(()),
+        })
+    }
+
+    /// Makes the index where it is missing, and has an empty one filled with what is in the sink
+    /// already; once.
+    pub async fn prepare(&self, registry: &Registry) -> Result<(), ImportsError> {
+        if self.is_prepared.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let is_empty = match &self.home {
+            Home::File(file) => file.is_empty().await?,
+            Home::OpenSearch(server) => {
+                server.make().await?;
+                server.is_empty().await?
+            }
+        };
+        if is_empty {
+            registry.queue_all().await?;
+        }
+        self.is_prepared.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Says that there is something to index.
+    pub fn wake(&self) {
+        self.woken.notify_one();
+    }
+
+    /// Waits for [`Search::wake`].
+    pub async fn woken(&self) {
+        self.woken.notified().await;
+    }
+
+    /// Takes records of a tenant in, in the place of what the index had of them.
+    pub async fn put(&self, tenant: &str, documents: &[Document]) -> Result<(), ImportsError> {
+        match &self.home {
+            Home::File(file) => file.put(tenant, documents).await,
+            Home::OpenSearch(server) => server.put(tenant, documents).await,
+        }
+    }
+
+    /// Forgets everything.
+    pub async fn clear(&self) -> Result<(), ImportsError> {
+        match &self.home {
+            Home::File(file) => file.clear().await,
+            Home::OpenSearch(server) => server.clear().await,
+        }
+    }
+
+    /// The tenant's records that have all words of `query`, best first. A word may end with `*`;
+    /// words in quotes must stand together.
+    ///
+    /// # Errors
+    /// When the query has no word in it; when the index cannot be reached (retry).
+    pub async fn find(
+        &self,
+        tenant: &TenantId,
+        query: &str,
+        count: u32,
+    ) -> Result<Found, ImportsError> {
+        let terms = query::terms(query);
+        if terms.is_empty() {
+            let text = "the query has no word in it; give one or more";
+            return Err(ImportsError::Invalid(text.to_owned()));
+        }
+        match &self.home {
+            Home::File(file) => file.find(tenant, &terms, count).await,
+            Home::OpenSearch(server) => server.find(tenant, &terms, count).await,
+        }
+    }
+
+    pub async fn close(&self) {
+        if let Home::File(file) = &self.home {
+            file.close().await;
+        }
+    }
+}
