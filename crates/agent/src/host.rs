@@ -69,17 +69,40 @@ pub(crate) fn memory(name: &str) -> Option<u64> {
 
 /// Bytes of memory that this process may use: the machine's, or less where its group is bounded.
 pub(crate) fn memory_allowed() -> Option<u64> {
-    let group = std::fs::read_to_string("/proc/self/cgroup").ok();
-    let group = group.as_deref().and_then(|text| {
-        let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
-        let path = format!("/sys/fs/cgroup{}/memory.max", path.trim_end_matches('/'));
-        std::fs::read_to_string(path)
-            .ok()?
-            .trim()
-            .parse::<u64>()
-            .ok()
-    });
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let read =
+        |path: &str| -> Option<u64> { std::fs::read_to_string(path).ok()?.trim().parse().ok() };
+    let group = group_bound(&groups, read);
     memory("MemTotal").into_iter().chain(group).min()
+}
+
+/// The least memory that the control groups of `/proc/self/cgroup` allow, of version 1 or 2, or those
+/// above them. A container sees its own group as the root.
+fn group_bound(groups: &str, read: impl Fn(&str) -> Option<u64>) -> Option<u64> {
+    let mut least = None;
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
+            continue;
+        };
+        let (root, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            some if some.split(',').any(|name| name == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let mut path = path.trim_end_matches('/');
+        loop {
+            let bound = read(&format!("{root}{path}/{file}"));
+            least = least.into_iter().chain(bound).min();
+            let Some((above, _)) = path.rsplit_once('/') else {
+                break;
+            };
+            path = above;
+        }
+    }
+    least
 }
 
 /// Load average of the last minute.
@@ -206,4 +229,45 @@ pub(crate) fn free_bytes(path: &std::path::Path) -> std::io::Result<u64> {
 pub(crate) fn disk_bytes(path: &std::path::Path) -> std::io::Result<u64> {
     let found = rustix::fs::statvfs(path)?;
     Ok(found.f_blocks.saturating_mul(found.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_bound_of_all_groups_above_counts_in_both_versions() {
+        const V1: &str = "9:name=systemd:/\n4:cpu,memory:/box/agent\n0::/\n";
+        const V2: &str = "0::/box/agent\n";
+        type Case = (&'static str, &'static [(&'static str, u64)], Option<u64>);
+        let cases: [Case; 7] = [
+            (
+                V1,
+                &[("memory/box/agent/memory.limit_in_bytes", 64)],
+                Some(64),
+            ),
+            (
+                V1,
+                &[
+                    ("memory/box/agent/memory.limit_in_bytes", 64),
+                    ("memory/box/memory.limit_in_bytes", 32),
+                ],
+                Some(32),
+            ),
+            // A container's own group, whose outer path is not there.
+            (V1, &[("memory/memory.limit_in_bytes", 16)], Some(16)),
+            (V2, &[("box/agent/memory.max", 8)], Some(8)),
+            (V2, &[("memory.max", 4)], Some(4)),
+            (V2, &[], None),
+            ("", &[("memory.max", 4)], None),
+        ];
+        for (groups, bounds, least) in cases {
+            let read = |path: &str| {
+                let mut known = bounds.iter();
+                let known = known.find(|(name, _)| path == format!("/sys/fs/cgroup/{name}"));
+                known.map(|(_, bytes)| *bytes)
+            };
+            assert_eq!(group_bound(groups, read), least, "{groups}: {bounds:?}");
+        }
+    }
 }

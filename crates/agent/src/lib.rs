@@ -53,6 +53,7 @@ pub mod repository;
 mod reverse_dns;
 pub mod s2s;
 mod s3;
+pub mod sealing;
 mod secrets;
 mod service;
 pub mod services;
@@ -66,6 +67,8 @@ mod watchdog;
 mod whole_file;
 
 #[cfg(test)]
+mod cut_tests;
+#[cfg(test)]
 mod flow_tests;
 #[cfg(test)]
 mod measure;
@@ -73,6 +76,8 @@ mod measure;
 mod repository_tests;
 #[cfg(test)]
 mod rot_tests;
+#[cfg(test)]
+mod sealing_tests;
 #[cfg(test)]
 mod sim_tests;
 #[cfg(test)]

@@ -141,6 +141,11 @@ pub const HOT_CONTENT_BYTES_MAX: u64 = 32 << 20;
 /// its file before it is dropped from memory.
 pub const JOURNAL_PENDING_BYTES_MAX: u64 = 16 << 20;
 
+/// How long commits that nobody waits for rest before they are synced together: as many syncs leave
+/// the disk and the processor to the flow, and a crash of the machine takes back no more than so
+/// much work, which is done again.
+pub const UNASKED_REST: Duration = Duration::from_millis(5);
+
 /// Files of reclaimed segments kept for new ones: about as many as one tidying frees.
 pub const SPARE_SEGMENTS_MAX: u32 = 6;
 
@@ -275,6 +280,15 @@ pub const EXTENSION_FILES_MAX: u64 = 256;
 
 /// Bytes of one line of an extension's own words in the log.
 pub const EXTENSION_LINE_BYTES_MAX: u64 = 8 << 10;
+
+/// Bytes of an extension's WebAssembly module; compiled ones have some hundred KiB.
+pub const EXTENSION_MODULE_BYTES_MAX: u64 = 64 << 20;
+
+/// Stack of the thread that a module runs on; the interpreter has its own for the module.
+pub const EXTENSION_MODULE_STACK_BYTES: usize = 1 << 20;
+
+/// Buffers that a module reads or writes in one call.
+pub const EXTENSION_VECTORS_MAX: usize = 1_024;
 
 /// How long a stop waits for what processors are doing, MiNiFi C++'s own default.
 pub const FLOW_STOP_WAIT_DEFAULT: Duration = Duration::from_secs(30);

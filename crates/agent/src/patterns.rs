@@ -1,13 +1,17 @@
 //! Regular expressions as flows write them, and Java's replacement texts: `$1`, `${name}`, `\$`.
 //!
-//! Patterns run in linear time whatever their text. Those of expressions may look around and refer
-//! back as Java's do ([`Pattern`]); they go step by step then, and give up after so many. Elsewhere
-//! such patterns are refused when the flow is loaded.
+//! Patterns run in linear time whatever their text. Those of expressions ([`Pattern`]) and of content
+//! ([`ContentPattern`]) may look around and refer back as Java's do; they go step by step then, and
+//! give up after so many. Elsewhere such patterns are refused when the flow is loaded.
+
+mod content;
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::limits::PATTERN_STEPS_MAX;
+
+pub(crate) use content::ContentPattern;
 
 /// A pattern of an expression.
 #[derive(Clone, Debug)]
@@ -68,15 +72,6 @@ pub(crate) fn text(pattern: &str) -> Result<regex::Regex, String> {
 /// Compiles a pattern over text that is about the whole of it.
 pub(crate) fn whole_text(pattern: &str) -> Result<regex::Regex, String> {
     text(&format!("^(?:{pattern})$"))
-}
-
-/// Compiles a pattern over content, whose bytes need not be UTF-8.
-pub(crate) fn content(pattern: &str, ignores_case: bool) -> Result<regex::bytes::Regex, String> {
-    regex::bytes::RegexBuilder::new(pattern)
-        .case_insensitive(ignores_case)
-        .size_limit(COMPILED_BYTES_MAX)
-        .build()
-        .map_err(|error| refused(&error))
 }
 
 /// A replacement text, taken apart.

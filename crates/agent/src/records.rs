@@ -1,8 +1,9 @@
 //! The bytes of a repository's frames. No IO.
 //!
 //! All frames of kinds [`COMMIT`] and [`SNAPSHOT`] hold a `u32` length, so many bytes of
-//! operations, then content. Numbers in operations are LEB128, signed ones zigzagged; texts and
-//! bytes have their length first.
+//! operations, then content. The length's highest bit says that the operations are sealed (see
+//! [`crate::sealing`]). Numbers in operations are LEB128, signed ones zigzagged; texts and bytes
+//! have their length first.
 //!
 //! | operation | fields |
 //! | --- | --- |
@@ -21,8 +22,9 @@
 //! | 10 part | which frame of its snapshot this is, from zero on: where one is missing, all are |
 //!
 //! A claim is 0 (none), 1 and its offset and length in this frame's content, 2 and its position
-//! and length, 3 and the length of what was only in memory, or 4 or 5: as 1 and 2, and the CRC32C
-//! of its bytes. A put replaces what was known of a FlowFile, and queues it last.
+//! and length, 3 and the length of what was only in memory, 4 or 5: as 1 and 2, and the CRC32C
+//! of its bytes, or 6 or 7: as 1 and 2, of what is sealed (see [`crate::sealing`]); its length is
+//! then that of what was sealed. A put replaces what was known of a FlowFile, and queues it last.
 //!
 //! A snapshot is one or more frames that stand one after the other, each a flag byte before its
 //! operations' length: 1 begins, 2 ends. A whole snapshot replaces all that stood before it, one
@@ -74,11 +76,22 @@ pub(crate) enum ClaimAt {
     Memory { len: u32 },
 }
 
+/// How it is known that a claim's bytes on the disk are those that were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    /// It is not: an older version wrote them, or they are not on the disk.
+    None,
+    /// By their CRC32C.
+    Crc(u32),
+    /// By their seal.
+    Sealed,
+}
+
 /// A view of a rope, as a frame has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ViewAt {
     pub(crate) at: ClaimAt,
-    pub(crate) crc: Option<u32>,
+    pub(crate) check: Check,
     pub(crate) offset: u32,
     pub(crate) len: u32,
 }
@@ -117,7 +130,7 @@ pub(crate) trait Visit {
     /// These FlowFiles are gone.
     fn remove(&mut self, _first: u64, _count: u64) {}
     /// A group of FlowFiles follows that view one claim.
-    fn group(&mut self, _group: Group<'_>, _at: ClaimAt, _crc: Option<u32>) {}
+    fn group(&mut self, _group: Group<'_>, _at: ClaimAt, _check: Check) {}
     /// A FlowFile of the group.
     fn put(&mut self, _id: u64, _offset: u32, _len: u32) {}
     /// Ids below this were used.
@@ -285,17 +298,6 @@ impl Writer {
         self.number(u64::from(len));
     }
 
-    /// The operations' length as a frame begins with it.
-    pub(crate) fn header(&self) -> [u8; 4] {
-        u32::try_from(self.out.len())
-            .expect("operations are bounded far below 4 GiB")
-            .to_le_bytes()
-    }
-
-    pub(crate) fn operations(&self) -> &[u8] {
-        &self.out
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.out.len()
     }
@@ -320,8 +322,12 @@ impl Writer {
             self.out.push(0);
             return;
         };
-        let crc = claim.crc();
-        let (here, at) = if crc.is_some() { (4, 5) } else { (1, 2) };
+        let check = claim.check();
+        let (here, at) = match check {
+            Check::None => (1, 2),
+            Check::Crc(_) => (4, 5),
+            Check::Sealed => (6, 7),
+        };
         match locate(claim) {
             ClaimAt::None => self.out.push(0),
             ClaimAt::Here { offset, len } => {
@@ -340,7 +346,7 @@ impl Writer {
                 return;
             }
         }
-        if let Some(crc) = crc {
+        if let Check::Crc(crc) = check {
             self.out.extend_from_slice(&crc.to_le_bytes());
         }
     }
@@ -406,18 +412,6 @@ pub(crate) fn text(out: &mut Vec<u8>, text: &str) {
 
 fn signed(out: &mut Vec<u8>, value: i64) {
     number(out, ((value << 1) ^ (value >> 63)) as u64);
-}
-
-/// Splits a frame into its operations and where its content begins in the payload.
-pub(crate) fn split(payload: &[u8]) -> Result<(&[u8], u64), RecordError> {
-    let (header, rest) = payload
-        .split_first_chunk::<4>()
-        .ok_or(RecordError("it is shorter than its header"))?;
-    let len = u32::from_le_bytes(*header) as usize;
-    let operations = rest
-        .get(..len)
-        .ok_or(RecordError("its operations are cut short"))?;
-    Ok((operations, 4 + len as u64))
 }
 
 /// The content journal's end that a frame with these operations needs; it stands first.
@@ -510,15 +504,15 @@ impl<'b> Reader<'b> {
         })
     }
 
-    fn claim(&mut self) -> Result<(ClaimAt, Option<u32>), RecordError> {
+    fn claim(&mut self) -> Result<(ClaimAt, Check), RecordError> {
         let tag = self.number()?;
         let at = match tag {
             0 => ClaimAt::None,
-            1 | 4 => ClaimAt::Here {
+            1 | 4 | 6 => ClaimAt::Here {
                 offset: self.number()?,
                 len: self.length()?,
             },
-            2 | 5 => ClaimAt::At {
+            2 | 5 | 7 => ClaimAt::At {
                 position: Position(self.number()?),
                 len: self.length()?,
             },
@@ -527,13 +521,15 @@ impl<'b> Reader<'b> {
             },
             _ => return Err(RecordError("it has an unknown claim")),
         };
-        if tag < 4 {
-            return Ok((at, None));
+        match tag {
+            0..4 => return Ok((at, Check::None)),
+            6.. => return Ok((at, Check::Sealed)),
+            _ => {}
         }
         let cut = RecordError("it is cut short");
         let (crc, rest) = self.rest.split_first_chunk::<4>().ok_or(cut)?;
         self.rest = rest;
-        Ok((at, Some(u32::from_le_bytes(*crc))))
+        Ok((at, Check::Crc(u32::from_le_bytes(*crc))))
     }
 
     fn rope(&mut self, visit: &mut dyn Visit) -> Result<(), RecordError> {
@@ -541,14 +537,14 @@ impl<'b> Reader<'b> {
         let id = self.number()?;
         let mut views = Vec::new();
         for _ in 0..self.number()? {
-            let (at, crc) = self.claim()?;
+            let (at, check) = self.claim()?;
             let (offset, len) = (self.length()?, self.length()?);
             if offset.checked_add(len).is_none_or(|end| end > at.len()) {
                 return Err(RecordError("a view lies outside its claim"));
             }
             views.push(ViewAt {
                 at,
-                crc,
+                check,
                 offset,
                 len,
             });
@@ -568,9 +564,9 @@ impl<'b> Reader<'b> {
 
     fn put(&mut self, visit: &mut dyn Visit) -> Result<(), RecordError> {
         let group = self.group()?;
-        let (at, crc) = self.claim()?;
+        let (at, check) = self.claim()?;
         let claim_len = u64::from(at.len());
-        visit.group(group, at, crc);
+        visit.group(group, at, check);
         let (mut id_end, mut offset_end) = (0u64, 0u64);
         for _ in 0..self.number()? {
             let id = id_end.wrapping_add_signed(self.signed()?);

@@ -12,19 +12,35 @@ use bytes::Bytes;
 use journal::RealDisk;
 
 use crate::flowfile::Attributes;
+use crate::parameters::SecretKey;
 use crate::repository::{
     ContentKind, ProvenanceKind, Repository, RepositoryLimits, RepositoryOptions,
 };
+use crate::sealing::Keyring;
 use crate::testing::HandFlow;
 
 #[test]
 fn any_byte_of_a_repository_with_content_of_its_own_may_go_bad() {
-    rot(ContentKind::FileSystem);
+    rot(ContentKind::FileSystem, None);
 }
 
 #[test]
 fn any_byte_of_a_repository_in_one_journal_may_go_bad() {
-    rot(ContentKind::Database);
+    rot(ContentKind::Database, None);
+}
+
+#[test]
+fn any_byte_of_a_sealed_repository_may_go_bad() {
+    let key = || SecretKey::parse(&"5e".repeat(32)).ok();
+    rot(ContentKind::FileSystem, key());
+    rot(ContentKind::Database, key());
+}
+
+/// Which kind of repository it is, and what it is sealed by.
+#[derive(Clone)]
+struct Kind {
+    content: ContentKind,
+    key: Option<SecretKey>,
 }
 
 /// What a FlowFile should be, by its number.
@@ -44,12 +60,13 @@ struct Harm {
     told: u64,
 }
 
-fn rot(content: ContentKind) {
+fn rot(content: ContentKind, key: Option<SecretKey>) {
+    let kind = Kind { content, key };
     let stride = std::env::var("AGENT_ROT_STRIDE").ok();
     let stride = stride.and_then(|text| text.parse().ok()).unwrap_or(STRIDE);
     let dir = tempfile::tempdir().unwrap();
     let sound = dir.path().join("sound");
-    let made = fill(&sound, content);
+    let made = fill(&sound, &kind);
     let mut harm = Harm::default();
     let mut rng = Rng::from_seed(7);
     for file in files(&sound) {
@@ -63,7 +80,7 @@ fn rot(content: ContentKind) {
             bytes[at] ^= 1 << rng.below(8);
             std::fs::write(spoiled.join(name), bytes).unwrap();
             let place = format!("byte {at} of {}", name.display());
-            hold(&spoiled, content, &made, &place, &mut harm);
+            hold(&spoiled, &kind, &made, &place, &mut harm);
             std::fs::remove_dir_all(&spoiled).unwrap();
             at += stride as usize;
         }
@@ -73,8 +90,8 @@ fn rot(content: ContentKind) {
 }
 
 /// A repository with FlowFiles of several sessions, snapshots among them.
-fn fill(dir: &Path, content: ContentKind) -> BTreeMap<u64, Made> {
-    let flow = open(dir, content).unwrap();
+fn fill(dir: &Path, kind: &Kind) -> BTreeMap<u64, Made> {
+    let flow = open(dir, kind).unwrap();
     let mut rng = Rng::from_seed(1);
     let mut made = BTreeMap::new();
     for session in 0..SESSIONS {
@@ -99,14 +116,8 @@ fn fill(dir: &Path, content: ContentKind) -> BTreeMap<u64, Made> {
 }
 
 /// Opens a spoiled repository and looks at everything in it.
-fn hold(
-    dir: &Path,
-    content: ContentKind,
-    made: &BTreeMap<u64, Made>,
-    place: &str,
-    harm: &mut Harm,
-) {
-    let flow = open(dir, content).unwrap_or_else(|error| panic!("{place}: {error}"));
+fn hold(dir: &Path, kind: &Kind, made: &BTreeMap<u64, Made>, place: &str, harm: &mut Harm) {
+    let flow = open(dir, kind).unwrap_or_else(|error| panic!("{place}: {error}"));
     let mut session = flow.session("end");
     let mut sound = BTreeSet::new();
     let mut damaged = BTreeSet::new();
@@ -155,7 +166,7 @@ fn hold(
     session.commit_and_wait().unwrap();
 }
 
-fn open(dir: &Path, content: ContentKind) -> Result<HandFlow, String> {
+fn open(dir: &Path, kind: &Kind) -> Result<HandFlow, String> {
     let limits = RepositoryLimits {
         segment_bytes: 32 << 10,
         snapshot_bytes_min: 8 << 10,
@@ -165,12 +176,13 @@ fn open(dir: &Path, content: ContentKind) -> Result<HandFlow, String> {
         ..RepositoryLimits::default()
     };
     let options = RepositoryOptions {
-        content,
+        content: kind.content,
         provenance: ProvenanceKind::DISK,
         limits,
         ..RepositoryOptions::default()
     };
-    let repository = Repository::open(Arc::new(RealDisk), dir, options);
+    let keyring = Keyring::new(kind.key.clone(), Vec::new()).unwrap();
+    let repository = Repository::open_sealed(Arc::new(RealDisk), dir, options, keyring);
     let repository = repository.map_err(|error| base::report(&error))?;
     Ok(HandFlow::new(repository, FLOW))
 }

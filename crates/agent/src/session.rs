@@ -230,7 +230,7 @@ impl<'n> ProcessSession<'n> {
             .bytes_written
             .fetch_add(len, Ordering::Relaxed);
         let claim = self.repository.claim(bytes, self.content_bytes);
-        self.content_bytes += len;
+        self.content_bytes += claim.disk_len();
         self.claims.push(Arc::clone(&claim));
         Ok(Block(claim))
     }

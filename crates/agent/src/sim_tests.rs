@@ -20,10 +20,12 @@ use journal::{Disk, SimDisk};
 
 use crate::engine::is_passing;
 use crate::flowfile::Attributes;
+use crate::parameters::SecretKey;
 use crate::processors::ProcessorError;
 use crate::repository::{
     ContentKind, ProvenanceKind, Repository, RepositoryLimits, RepositoryOptions,
 };
+use crate::sealing::Keyring;
 use crate::session::ProcessSession;
 use crate::testing::HandFlow;
 
@@ -118,6 +120,7 @@ struct World {
     rng: Rng,
     disk: SimDisk,
     options: RepositoryOptions,
+    is_sealed: bool,
     /// What may be true: the first is the last one known to be safe.
     versions: Vec<Version>,
     next: u64,
@@ -130,6 +133,7 @@ impl World {
             rng: Rng::from_seed(seed ^ 0xa9e7),
             disk: SimDisk::new(seed),
             options: options_of(seed),
+            is_sealed: seed / 6 % 2 == 1,
             versions: vec![Version::default()],
             next: 0,
             seen: Seen::default(),
@@ -155,7 +159,8 @@ impl World {
         } else if self.rng.one_in(8) {
             self.disk.fail_next_sync();
         }
-        let opened = open(&self.disk, self.options);
+        let keyring = self.keyring();
+        let opened = open(&self.disk, self.options, keyring);
         self.disk.crash_after(u64::MAX);
         if let Some(flow) = opened
             && !self.disk.is_down()
@@ -167,7 +172,23 @@ impl World {
         } else {
             self.disk.kill();
         }
-        open(&self.disk, self.options).expect("it opens on a disk that works")
+        let keyring = self.keyring();
+        open(&self.disk, self.options, keyring).expect("it opens on a disk that works")
+    }
+
+    /// Half of the worlds are sealed, by another key in each opening, or by none any more.
+    fn keyring(&mut self) -> Keyring {
+        if !self.is_sealed {
+            return Keyring::default();
+        }
+        let key = |digits: &str| SecretKey::parse(&digits.repeat(32)).unwrap();
+        let (a, b) = (key("0a"), key("0b"));
+        let (current, old) = match self.rng.below(5) {
+            0 => (None, vec![a, b]),
+            1 | 2 => (Some(a), vec![b]),
+            _ => (Some(b), vec![a]),
+        };
+        Keyring::new(current, old).unwrap()
     }
 
     /// Holds what came back against what may be true.
@@ -442,13 +463,15 @@ impl Version {
     }
 }
 
-fn open(disk: &SimDisk, options: RepositoryOptions) -> Option<HandFlow> {
-    let repository = Repository::open(Arc::new(disk.clone()), Path::new(DIR), options).ok()?;
+fn open(disk: &SimDisk, options: RepositoryOptions, keyring: Keyring) -> Option<HandFlow> {
+    let disk = Arc::new(disk.clone());
+    let opened = Repository::open_sealed(disk, Path::new(DIR), options, keyring);
+    let repository = opened.ok()?;
     Some(HandFlow::new(repository, FLOW))
 }
 
 /// A mix of repositories on the disk, by seed, that tidies up often.
-fn options_of(seed: u64) -> RepositoryOptions {
+pub(crate) fn options_of(seed: u64) -> RepositoryOptions {
     let limits = RepositoryLimits {
         segment_bytes: 32 << 10,
         snapshot_bytes_min: 16 << 10,
@@ -540,7 +563,8 @@ fn difference(then: &Version, now: &Version) -> Vec<String> {
 const BOTH: usize = 2;
 const AGAIN: usize = 3;
 
-const DIR: &str = "/agent";
+/// Where the repository is on the simulated disk.
+pub(crate) const DIR: &str = "/agent";
 
 const SEEDS: u64 = 60;
 const LIVES: u64 = 6;

@@ -19,6 +19,7 @@
 //! refused with a message that says what to do instead. A key that the table does not have is
 //! refused with its file and line, and so is a value that cannot be; all at once.
 
+mod encryption;
 mod files;
 mod key;
 mod options;

@@ -204,24 +204,26 @@ pub const KEYS: &[Key] = &[
         "Whether volatile content is locked as little as can be; either costs the same here.",
         "true",
     ),
-    text(
+    secret(
         "nifi.flowfile.repository.encryption.key",
         "repositories.encryption_key",
-        "Key of the repository's encryption.",
-    )
-    .refused_always(NO_ENCRYPTION),
-    text(
+        "Key that seals what the repository writes: 64 hexadecimal digits, `file:PATH` or `env:NAME`.",
+    ),
+    secret(
+        "nifi.flowfile.repository.encryption.keys.old",
+        "repositories.encryption_keys_old",
+        "Keys of before, with commas: they open what they sealed.",
+    ),
+    secret(
         "nifi.database.content.repository.encryption.key",
         "repositories.content_encryption_key",
-        "Key of the content's encryption.",
-    )
-    .refused_always(NO_ENCRYPTION),
-    text(
+        "Key of the content's encryption; where it is set it must be the repository's.",
+    ),
+    secret(
         "nifi.state.management.provider.local.encryption.key",
         "repositories.state_encryption_key",
-        "Key of the states' encryption.",
-    )
-    .refused_always(NO_ENCRYPTION),
+        "Key of the states' encryption; where it is set it must be the repository's.",
+    ),
     text(
         "nifi.flowfile.repository.rocksdb.compression",
         "",
@@ -655,9 +657,6 @@ pub const KEYS: &[Key] = &[
 
 const TOGETHER: &str =
     "everything of a session is committed together, in the FlowFile repository's folder";
-
-const NO_ENCRYPTION: &str =
-    "the repository is not encrypted; put the data folder on an encrypted file system";
 
 const NO_ROCKS_DB: &str = "the repositories are journals of the agent's own, not RocksDB";
 

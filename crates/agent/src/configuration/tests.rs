@@ -117,7 +117,7 @@ nifi.flow.configuration.fiel=x
 nifi.administrative.yield.duration=soon
 nonsense
 nifi.content.repository.rocksdb.use.synchronous.writes=maybe
-nifi.flowfile.repository.encryption.key=abc
+nifi.c2.file.watch=flow.yml
 controller.socket.enable=true
 nifi.c2.mqtt.heartbeat.topic=x",
     )
@@ -127,7 +127,7 @@ nifi.c2.mqtt.heartbeat.topic=x",
         "line 3: nifi.administrative.yield.duration: 'soon' is no duration",
         "line 4: this is no key=value",
         "line 5: nifi.content.repository.rocksdb.use.synchronous.writes: 'maybe' is no true or",
-        "line 6: nifi.flowfile.repository.encryption.key is not supported",
+        "line 6: nifi.c2.file.watch is not supported",
         "line 7: controller.socket.enable=true is not supported: ask the agent by",
         "line 8: nifi.c2.mqtt.heartbeat.topic is not supported: heartbeats go by REST",
     ] {

@@ -14,14 +14,14 @@ use journal::{Durability, Journal, JournalError, Position};
 use parking_lot::Mutex;
 
 use super::arena::Arena;
-use crate::records::ClaimAt;
+use crate::records::{Check, ClaimAt};
+use crate::sealing::{Keyring, Piece, SEAL_BYTES, SealError};
 
 /// One piece of content; views of it are [`crate::flowfile::FlowFile`]s' content.
 #[derive(Debug)]
 pub(crate) struct Claim {
     len: u32,
-    /// Of its bytes; unknown where an older version wrote it.
-    crc: Option<u32>,
+    check: Check,
     place: Mutex<Place>,
     contents: Arc<Contents>,
 }
@@ -32,6 +32,7 @@ pub(crate) struct Contents {
     store: OnceLock<Store>,
     index: Mutex<Index>,
     hot_bytes_max: u64,
+    keyring: Arc<Keyring>,
 }
 
 /// Where content is kept.
@@ -63,6 +64,9 @@ pub(crate) enum DamagedClaim {
     /// The content repository keeps nothing.
     #[error("content is not kept: choose another content repository than none")]
     NotKept,
+    /// Its key was not given.
+    #[error(transparent)]
+    Sealed(SealError),
     /// The disk refused.
     #[error("cannot read content")]
     Read(#[source] JournalError),
@@ -130,9 +134,18 @@ impl Claim {
         self.len
     }
 
-    /// The CRC32C of its bytes, where it is known.
-    pub(crate) fn crc(&self) -> Option<u32> {
-        self.crc
+    /// How its bytes on the disk are checked.
+    pub(crate) fn check(&self) -> Check {
+        self.check
+    }
+
+    /// Bytes that it takes on the disk.
+    pub(crate) fn disk_len(&self) -> u64 {
+        let seal = match self.check {
+            Check::Sealed => SEAL_BYTES as u64,
+            Check::None | Check::Crc(_) => 0,
+        };
+        u64::from(self.len) + seal
     }
 
     /// Where it is in the journal, or will be in its session's frame.
@@ -151,9 +164,13 @@ impl Claim {
         }
     }
 
-    /// The bytes of a claim that is not written yet.
+    /// The bytes of a claim that is not written yet, as they are to stand on the disk.
     pub(crate) fn fresh(&self) -> Bytes {
-        self.place.lock().hot.clone().unwrap_or_default()
+        let plain = self.place.lock().hot.clone().unwrap_or_default();
+        match self.check {
+            Check::Sealed => Bytes::from(self.contents.keyring.seal(Piece::Content, &plain)),
+            Check::None | Check::Crc(_) => plain,
+        }
     }
 
     /// Reads a range, from memory where it is there. What is read from the disk is checked, and
@@ -171,10 +188,8 @@ impl Claim {
         else {
             return Err(DamagedClaim::NotKept);
         };
-        let whole = read_written(journal, position, self.len as usize)?;
-        if self.crc.is_some_and(|crc| crc != crc32c::crc32c(&whole)) {
-            return Err(DamagedClaim::Rot(position));
-        }
+        let whole = read_written(journal, position, self.disk_len() as usize)?;
+        let whole = self.checked(whole, position)?;
         if len < self.len {
             let was_cold = self.place.lock().hot.replace(whole.clone()).is_none();
             if was_cold {
@@ -182,6 +197,19 @@ impl Claim {
             }
         }
         Ok(whole.slice(start..end))
+    }
+
+    /// What was written there, if these are its bytes.
+    fn checked(&self, bytes: Bytes, position: Position) -> Result<Bytes, DamagedClaim> {
+        match self.check {
+            Check::Crc(crc) if crc != crc32c::crc32c(&bytes) => Err(DamagedClaim::Rot(position)),
+            Check::None | Check::Crc(_) => Ok(bytes),
+            Check::Sealed => match self.contents.keyring.open(Piece::Content, bytes) {
+                Ok(plain) if plain.len() == self.len as usize => Ok(plain),
+                Ok(_) | Err(SealError::Broken) => Err(DamagedClaim::Rot(position)),
+                Err(error @ SealError::UnknownKey(_)) => Err(DamagedClaim::Sealed(error)),
+            },
+        }
     }
 }
 
@@ -217,11 +245,12 @@ impl Index {
 impl Contents {
     /// No claims yet; the store comes with [`Contents::attach`]. So many bytes of what is on the
     /// disk stay in memory too.
-    pub(crate) fn new(hot_bytes_max: u64) -> Arc<Self> {
+    pub(crate) fn new(hot_bytes_max: u64, keyring: Arc<Keyring>) -> Arc<Self> {
         Arc::new(Contents {
             store: OnceLock::new(),
             index: Mutex::default(),
             hot_bytes_max,
+            keyring,
         })
     }
 
@@ -243,14 +272,15 @@ impl Contents {
     /// content its room was reserved.
     pub(crate) fn create(self: &Arc<Self>, bytes: Bytes, offset: u64) -> Arc<Claim> {
         let len = u32::try_from(bytes.len()).expect("a claim is bounded below 4 GiB");
-        let (crc, hot) = match self.store.get() {
-            Some(Store::Volatile(_)) => (None, Some(bytes)),
-            Some(Store::None) => (None, None),
-            _ => (Some(crc32c::crc32c(&bytes)), Some(bytes)),
+        let (check, hot) = match self.store.get() {
+            Some(Store::Volatile(_)) => (Check::None, Some(bytes)),
+            Some(Store::None) => (Check::None, None),
+            _ if self.keyring.seals() => (Check::Sealed, Some(bytes)),
+            _ => (Check::Crc(crc32c::crc32c(&bytes)), Some(bytes)),
         };
         Arc::new(Claim {
             len,
-            crc,
+            check,
             place: Mutex::new(Place {
                 position: None,
                 offset,
@@ -265,7 +295,7 @@ impl Contents {
         self: &Arc<Self>,
         position: Position,
         len: u32,
-        crc: Option<u32>,
+        check: Check,
     ) -> Arc<Claim> {
         let known = self
             .index
@@ -278,7 +308,7 @@ impl Contents {
         }
         let claim = Arc::new(Claim {
             len,
-            crc,
+            check,
             place: Mutex::new(Place {
                 position: Some(position),
                 offset: 0,

@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn ropes_are_cut_and_joined_as_texts_are() {
-        let contents = Contents::new(1 << 20);
+        let contents = Contents::new(1 << 20, Arc::default());
         let all = ["edge", "", " to ", "core"].map(|part| content(&contents, part));
         let joined = Content::join(all);
         let whole = "edge to core";
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn neighbors_of_one_claim_grow_together_again() {
-        let contents = Contents::new(1 << 20);
+        let contents = Contents::new(1 << 20, Arc::default());
         let whole = content(&contents, "abcdef");
         let again = Content::join([whole.slice(0, 2), whole.slice(2, 3), whole.slice(5, 1)]);
         assert_eq!(

@@ -1,55 +1,68 @@
-//! The process of an extension: started confined, spoken to with a bound on every wait, ended with
-//! all that it started.
+//! What runs an extension, a process or a module: started confined, spoken to with a bound on every
+//! wait, ended with all that it started.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use super::Program;
 use super::frames::{self, Frame};
+#[cfg(feature = "wasm")]
+use super::module::Sandbox;
+use super::{Program, Runs};
 use crate::limits::{EXTENSION_FILES_MAX, EXTENSION_FRAMES_WAITING_MAX, EXTENSION_LINE_BYTES_MAX};
 
-/// A running program; dropping it ends it.
+/// A running program or module; dropping it ends it.
 pub(super) struct Running {
-    child: Child,
-    pub(super) input: ChildStdin,
+    life: Life,
+    pub(super) input: File,
     frames: Receiver<std::io::Result<Frame>>,
     wait: Duration,
+}
+
+enum Life {
+    /// Held for its end.
+    Process(#[allow(dead_code, reason = "dropping it ends the process")] Process),
+    #[cfg(feature = "wasm")]
+    Module(Sandbox),
+}
+
+/// A process that ends with this, and all that it started.
+struct Process(Child);
+
+/// What the agent writes into, and what it reads from.
+struct Pipes {
+    input: File,
+    output: File,
+    errors: File,
 }
 
 impl Running {
     /// Starts the program; the error says why that cannot be.
     pub(super) fn start(program: &Program, processor: &str) -> Result<Running, String> {
-        let mut command = confined(program)?;
-        let name = program.command.join(" ");
-        let failed = |error: std::io::Error| format!("cannot run {name}: {error}");
-        // What is set for this thread holds for what it starts, and for nothing else of the agent.
-        let spawned = std::thread::scope(|scope| {
-            let spawning = scope.spawn(|| {
-                rustix::thread::set_no_new_privs(true)?;
-                command.spawn()
-            });
-            spawning.join()
-        });
-        let mut child = spawned
-            .map_err(|_| format!("cannot run {name}"))?
-            .map_err(failed)?;
-        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(input), Some(output), Some(errors)) = pipes else {
-            return Err(format!("cannot run {name}: it has no pipes"));
+        let (life, pipes) = match &program.runs {
+            Runs::Command(command) => process(program, command)?,
+            Runs::Module(path) => module(program, path)?,
         };
+        let Pipes {
+            input,
+            output,
+            errors,
+        } = pipes;
         let (sender, frames) = sync_channel(EXTENSION_FRAMES_WAITING_MAX);
         let running = Running {
-            child,
+            life,
             input,
             frames,
             wait: program.answer_wait,
         };
+        let failed = |error: std::io::Error| format!("cannot run {}: {error}", program.runs);
         thread("extension", move || pass_on(output, &sender)).map_err(failed)?;
         let processor = processor.to_owned();
         thread("extension-log", move || log(errors, &processor)).map_err(failed)?;
@@ -57,10 +70,8 @@ impl Running {
     }
 
     /// Another handle of what the program reads.
-    pub(super) fn pipe(&self) -> std::io::Result<std::fs::File> {
-        Ok(std::fs::File::from(
-            self.input.as_fd().try_clone_to_owned()?,
-        ))
+    pub(super) fn pipe(&self) -> std::io::Result<File> {
+        self.input.try_clone()
     }
 
     /// The next frame; the error says why there is none. `gives_up` is asked meanwhile.
@@ -71,7 +82,7 @@ impl Running {
             match self.frames.recv_timeout(left.min(STOP_CHECK)) {
                 Ok(Ok(frame)) => return Ok(frame),
                 Ok(Err(error)) => return Err(format!("it broke the protocol: {error}")),
-                Err(RecvTimeoutError::Disconnected) => return Err("it ended".to_owned()),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.end()),
                 Err(RecvTimeoutError::Timeout) if gives_up() => {
                     return Err("broken off by the stop".to_owned());
                 }
@@ -83,28 +94,87 @@ impl Running {
         }
     }
 
-    fn pid(&self) -> Option<Pid> {
-        Pid::from_raw(self.child.id().cast_signed())
+    /// How it ended.
+    fn end(&self) -> String {
+        let why: Option<String> = match &self.life {
+            Life::Process(_) => None,
+            #[cfg(feature = "wasm")]
+            Life::Module(module) => module.why(),
+        };
+        why.map_or_else(|| "it ended".to_owned(), |why| format!("it ended: {why}"))
     }
 }
 
-impl Drop for Running {
+impl Drop for Process {
     fn drop(&mut self) {
         // Its children too; that they ended already is no error.
-        if let Some(pid) = self.pid()
+        if let Some(pid) = Pid::from_raw(self.0.id().cast_signed())
             && let Err(error) = rustix::process::kill_process_group(pid, Signal::KILL)
         {
             tracing::debug!(%error, "an extension's processes are gone");
         }
-        if let Err(error) = self.child.wait() {
+        if let Err(error) = self.0.wait() {
             tracing::debug!(%error, "an extension's end is not known");
         }
     }
 }
 
+/// Starts a process.
+fn process(program: &Program, command: &[String]) -> Result<(Life, Pipes), String> {
+    let mut confined = confined(program, command)?;
+    let name = &program.runs;
+    // What is set for this thread holds for what it starts, and for nothing else of the agent.
+    let spawned = std::thread::scope(|scope| {
+        let spawning = scope.spawn(|| {
+            rustix::thread::set_no_new_privs(true)?;
+            confined.spawn()
+        });
+        spawning.join()
+    });
+    let mut child = spawned
+        .map_err(|_| format!("cannot run {name}"))?
+        .map_err(|error| format!("cannot run {name}: {error}"))?;
+    let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(input), Some(output), Some(errors)) = pipes else {
+        return Err(format!("cannot run {name}: it has no pipes"));
+    };
+    let pipes = Pipes {
+        input: OwnedFd::from(input).into(),
+        output: OwnedFd::from(output).into(),
+        errors: OwnedFd::from(errors).into(),
+    };
+    Ok((Life::Process(Process(child)), pipes))
+}
+
+/// Starts a module.
+#[cfg(feature = "wasm")]
+fn module(program: &Program, path: &Path) -> Result<(Life, Pipes), String> {
+    let pipe = || std::io::pipe().map_err(|error| format!("there are no pipes: {error}"));
+    let (its_input, input) = pipe()?;
+    let (output, its_output) = pipe()?;
+    let (errors, its_errors) = pipe()?;
+    let sandbox = Sandbox::start(program, path, (its_input, its_output, its_errors));
+    let sandbox = sandbox.map_err(|why| format!("cannot run {}: {why}", program.runs))?;
+    let pipes = Pipes {
+        input: OwnedFd::from(input).into(),
+        output: OwnedFd::from(output).into(),
+        errors: OwnedFd::from(errors).into(),
+    };
+    Ok((Life::Module(sandbox), pipes))
+}
+
+/// Refuses a module.
+#[cfg(not(feature = "wasm"))]
+fn module(program: &Program, _: &Path) -> Result<(Life, Pipes), String> {
+    Err(format!(
+        "cannot run {}: this agent was built without WebAssembly",
+        program.runs
+    ))
+}
+
 /// The program's command, with a user, an environment and a process group of its own.
-fn confined(program: &Program) -> Result<Command, String> {
-    let name = program.command.first().map_or("", String::as_str);
+fn confined(program: &Program, words: &[String]) -> Result<Command, String> {
+    let name = words.first().map_or("", String::as_str);
     let path = match name.contains('/') {
         true => program.folder.join(name),
         false => name.into(),
@@ -117,7 +187,7 @@ fn confined(program: &Program) -> Result<Command, String> {
         .arg("-c")
         .arg(format!("set -e; {bounds}; exec \"$0\" \"$@\""))
         .arg(path)
-        .args(&program.command[1..])
+        .args(&words[1..])
         .current_dir(&program.folder)
         .env_clear()
         .env("PATH", PATH)

@@ -19,8 +19,10 @@
 //!
 //! What is left out has the default that MiNiFi gives it: no default value, not required, any text,
 //! no expressions. Keys that are not known are refused. A program's name with a `/` is taken from
-//! the extension's folder.
+//! the extension's folder. In place of `command`, `module` names a WebAssembly module there, and
+//! `fuel` how much it may do between two reads of its input.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -38,8 +40,8 @@ use crate::units;
 /// How an extension's program is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// Its name or path, then its arguments.
-    pub(super) command: Vec<String>,
+    /// What runs.
+    pub(super) runs: Runs,
     /// The extension's folder, in which it runs.
     pub(super) folder: PathBuf,
     /// Who it runs as, by name.
@@ -48,8 +50,30 @@ pub(crate) struct Program {
     pub(super) memory_bytes: u64,
     /// How long it may be silent while it is asked something.
     pub(super) answer_wait: Duration,
+    /// What a module may do between two reads of its input; about one for each instruction.
+    pub(super) fuel: u64,
     /// Whether several tasks of a processor may run at once, each with a process of its own.
     pub(super) concurrent: Vec<&'static str>,
+}
+
+/// What an extension is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Runs {
+    /// A program's name or path, then its arguments.
+    Command(Vec<String>),
+    /// The file of a WebAssembly module.
+    Module(PathBuf),
+}
+
+impl fmt::Display for Runs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Runs::Command(words) => f.write_str(&words.join(" ")),
+            Runs::Module(path) => {
+                f.write_str(&path.file_name().unwrap_or_default().to_string_lossy())
+            }
+        }
+    }
 }
 
 /// Reads the extension in `folder`; the error says what is wrong with it.
@@ -76,17 +100,25 @@ pub(super) fn read(folder: &Path) -> Result<Vec<External>, String> {
             "it has no processor, or more than {EXTENSION_PROCESSORS_MAX}"
         ));
     }
-    if told.command.first().is_none_or(String::is_empty) {
-        return Err("it has no command".to_owned());
-    }
     let folder = folder.canonicalize().map_err(|error| error.to_string())?;
+    let runs = match (told.module, told.command) {
+        (Some(module), command) if command.is_empty() && told.user.is_none() => {
+            Runs::Module(folder.join(module))
+        }
+        (Some(_), _) => return Err("a module has no command and no user".to_owned()),
+        (None, command) if command.first().is_none_or(String::is_empty) => {
+            return Err("it has no command".to_owned());
+        }
+        (None, command) => Runs::Command(command),
+    };
     let concurrent = told
         .processors
         .iter()
         .filter(|processor| processor.is_concurrent);
     let program: &'static Program = Box::leak(Box::new(Program {
-        command: told.command,
+        runs,
         folder,
+        fuel: told.fuel,
         user: told.user,
         memory_bytes: units::size(&told.memory)
             .filter(|bytes| *bytes > 0)
@@ -114,7 +146,12 @@ pub(super) fn read(folder: &Path) -> Result<Vec<External>, String> {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Told {
     version: u32,
+    #[serde(default)]
     command: Vec<String>,
+    #[serde(default)]
+    module: Option<String>,
+    #[serde(default = "fuel_default")]
+    fuel: u64,
     #[serde(default)]
     user: Option<String>,
     #[serde(default = "memory_default")]
@@ -271,6 +308,11 @@ fn leaked(text: &str) -> &'static str {
 
 fn memory_default() -> String {
     "512 MB".to_owned()
+}
+
+/// Some ten seconds of an interpreter.
+fn fuel_default() -> u64 {
+    5_000_000_000
 }
 
 fn answer_wait_default() -> String {

@@ -1,4 +1,4 @@
-//! Extensions: processors that are programs of their own.
+//! Extensions: processors that are programs of their own, or WebAssembly modules.
 //!
 //! The folder of extensions has a folder for each; its `extension.json` ([`manifest`]) names the
 //! program and defines its processors, which from then on are in the table of processors like the
@@ -6,7 +6,7 @@
 //! framed messages over its standard input and output ([`frames`]), one conversation for each
 //! processor's task ([`processor`]).
 //!
-//! It is confined as far as the platform gives that without privileges of ours ([`child`]): a user
+//! A module is kept from everything else ([`module`]). A program is confined as far as the platform gives that without privileges of ours ([`child`]): a user
 //! of its own where the agent is root, no new privileges, no environment, bounds on memory, files
 //! and waiting. It is not kept from the network or from files that its user may read.
 //!
@@ -15,6 +15,11 @@
 mod child;
 mod frames;
 mod manifest;
+#[cfg(feature = "wasm")]
+mod module;
+#[cfg(test)]
+#[cfg(feature = "wasm")]
+mod module_tests;
 mod processor;
 #[cfg(test)]
 mod tests;
@@ -26,7 +31,7 @@ use crate::AgentError;
 use crate::limits::EXTENSIONS_MAX;
 use crate::processors::{self, ProcessorKind};
 
-pub(crate) use manifest::Program;
+pub(crate) use manifest::{Program, Runs};
 
 /// A processor of an extension.
 pub(crate) struct External {

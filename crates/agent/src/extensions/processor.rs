@@ -325,7 +325,7 @@ impl Processor for Extension {
             Ok(done) => done,
             Err(Refusal::FlowFile(why)) => (Worked::Failed(why), Vec::new()),
             Err(Refusal::Program(why)) => {
-                let name = self.program.command.join(" ");
+                let name = &self.program.runs;
                 return Err(ProcessorError::Failed(format!(
                     "the extension '{name}': {why}"
                 )));

@@ -13,7 +13,7 @@ use crate::processors;
 use crate::testing::Rig;
 
 /// Extensions are read once in a process: all that the tests need lie in one folder.
-fn extensions() {
+pub(super) fn extensions() {
     static READ: OnceLock<tempfile::TempDir> = OnceLock::new();
     READ.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
@@ -30,9 +30,13 @@ fn extensions() {
             &program,
         );
         put(dir.path(), "odd", odd(), ODD);
+        #[cfg(feature = "wasm")]
+        let modules = super::module_tests::put_all(dir.path());
+        #[cfg(not(feature = "wasm"))]
+        let modules = 0;
         // Who an extension runs as must be able to read it.
         open(dir.path());
-        assert_eq!(super::load(dir.path()).unwrap(), 2);
+        assert_eq!(super::load(dir.path()).unwrap(), 2 + modules);
         assert!(super::load(dir.path()).is_err(), "they are read once");
         dir
     });
@@ -239,6 +243,10 @@ fn manifests_that_cannot_be_are_refused() {
             "version 2",
         ),
         (&|it| it["command"] = json!([]), "no command"),
+        (
+            &|it| it["module"] = json!("x.wasm"),
+            "no command and no user",
+        ),
         (&|it| it["memory"] = json!("much"), "memory"),
         (&|it| it["answerWait"] = json!("0 sec"), "answerWait"),
         (&|it| it["processors"] = json!([]), "no processor"),

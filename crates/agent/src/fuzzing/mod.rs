@@ -13,6 +13,7 @@ use crate::modbus;
 use crate::net::frames::{Frames, Framing};
 use crate::parameters::{SecretKey, Surroundings};
 use crate::record_sets;
+use crate::repository::fuzzing::open_anything;
 use crate::s2s::codec;
 use crate::syslog;
 
@@ -112,11 +113,91 @@ pub fn records(input: &[u8]) {
     }
 }
 
+/// Repositories of any frames: opened, looked through and opened again, or refused.
+pub fn repository(input: &[u8]) {
+    open_anything(input);
+}
+
 #[cfg(test)]
 mod mutation;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use journal::SimDisk;
+
+    use crate::flowfile::Attributes;
+    use crate::repository::fuzzing::{input_of, open_for_corpus};
+    use crate::testing::HandFlow;
+
+    /// The corpus holds what sessions write; `UPDATE_EXPECT=1` writes it anew.
+    #[test]
+    fn the_corpus_of_repositories_holds() {
+        let folder = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../fuzz/corpus/agent_repository"
+        );
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::create_dir_all(folder).unwrap();
+            for kinds in 0..4 {
+                let disk = SimDisk::new(1);
+                written(HandFlow::new(open_for_corpus(kinds, &disk), FLOW));
+                std::fs::write(format!("{folder}/sessions-{kinds}"), input_of(kinds, &disk))
+                    .unwrap();
+            }
+        }
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            super::repository(&std::fs::read(entry.unwrap().path()).unwrap());
+            count += 1;
+        }
+        assert!(count >= 4, "{count} files are no corpus");
+    }
+
+    /// Sessions of every kind of operation.
+    fn written(flow: HandFlow) {
+        let mut session = flow.session("make");
+        let attributes = Arc::new(Attributes::new([("filename", "a.log".to_owned())]));
+        let block = session.block(Bytes::from_static(b"one two three")).unwrap();
+        let views = session.create_views(&attributes, &block, [(0, 3), (4, 3), (8, 5)].into_iter());
+        session.transfer_all(views, 0);
+        session.set_state(Bytes::from_static(b"13")).unwrap();
+        session.commit_and_wait().unwrap();
+        let mut session = flow.session("end");
+        let mut taken = session.take(3, u64::MAX);
+        let own = session.content(Bytes::from_static(b"and ")).unwrap();
+        let both = crate::content::Content::join(vec![own, taken[0].content.clone()]);
+        let mut rope = session.create_child(&[&taken[0], &taken[1]], attributes);
+        session.set_content(&mut rope, both).unwrap();
+        session.remove_all(taken.split_off(2));
+        session.transfer(rope, AGAIN);
+        session.transfer_all(taken, AGAIN);
+        session.commit_and_wait().unwrap();
+        flow.repository().replace().unwrap();
+        let mut session = flow.session("end");
+        let taken = session.take(1, u64::MAX);
+        session.remove_all(taken);
+        session.commit_and_wait().unwrap();
+        flow.repository().close().unwrap();
+    }
+
+    /// The place of a connection back, among RouteOnAttribute's relationships.
+    const AGAIN: usize = 2;
+
+    const FLOW: &str = "
+MiNiFi Config Version: 3
+Flow Controller: {name: corpus}
+Processors:
+- {name: make, id: make, class: GenerateFlowFile}
+- {name: end, id: end, class: RouteOnAttribute, auto-terminated relationships list: [unmatched, failure],
+   Properties: {again: 'true'}}
+Connections:
+- {id: way, source name: make, source relationship name: success, destination name: end}
+- {id: round, source name: end, source relationship name: again, destination name: end}
+";
+
     #[test]
     fn the_corpus_of_flow_definitions_holds() {
         let folder = concat!(

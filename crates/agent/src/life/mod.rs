@@ -102,7 +102,8 @@ fn run_with(
         limits: limits(dir),
         ..configuration.repository()?
     };
-    let repository = Repository::open(Arc::new(RealDisk), &folder, options)?;
+    let keyring = configuration.keyring()?;
+    let repository = Repository::open_sealed(Arc::new(RealDisk), &folder, options, keyring)?;
     let identifier = settings::identifier(args, configuration.values(), &repository)?;
     let property = |key: &str| configuration.get(key);
     let control = ControlConfig::of(args, &property, identifier)?;

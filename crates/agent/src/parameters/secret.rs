@@ -51,6 +51,11 @@ impl SecretKey {
         Ok(SecretKey(key))
     }
 
+    /// The key itself.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// The key of a data folder, if it has one.
     ///
     /// Errors: the file cannot be read or holds no key.

@@ -24,7 +24,7 @@ use crate::content::Content;
 use crate::engine::Context;
 use crate::flowfile::{FlowFile, FlowFileId};
 use crate::limits::{CONTENT_READ_BYTES_MAX, DEFRAGMENT_KEPT_MAX};
-use crate::patterns;
+use crate::patterns::ContentPattern;
 use crate::session::ProcessSession;
 
 /// The processor's definition.
@@ -76,7 +76,7 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
 };
 
 struct DefragmentText {
-    pattern: regex::bytes::Regex,
+    pattern: ContentPattern,
     is_at_start: bool,
     age_max: Duration,
     bytes_max: Option<u64>,
@@ -122,7 +122,8 @@ impl DefragmentText {
     fn new(settings: &Settings<'_>) -> Result<Self, String> {
         let pattern = settings.needed("Pattern")?;
         Ok(DefragmentText {
-            pattern: patterns::content(&pattern, false).map_err(|why| format!("Pattern: {why}"))?,
+            pattern: ContentPattern::new(&pattern, false)
+                .map_err(|why| format!("Pattern: {why}"))?,
             is_at_start: settings.needed("Pattern Location")? == "Start of Message",
             age_max: settings.duration("Max Buffer Age")?,
             bytes_max: match settings.text("Max Buffer Size")? {
@@ -232,14 +233,14 @@ impl DefragmentText {
         }
         let content = session.read(flow_file)?;
         let from = content.get(skip as usize..).unwrap_or_default();
-        let last = self.pattern.find_iter(from).last();
-        let at = last.map(|found| {
-            if self.is_at_start {
-                found.start()
-            } else {
-                found.end()
-            }
-        });
+        let mut at = None;
+        for found in self.pattern.find_all(from) {
+            let range = found.map_err(Refused::FlowFile)?.range();
+            at = Some(match self.is_at_start {
+                true => range.start,
+                false => range.end,
+            });
+        }
         Ok(at.map(|at| skip + at as u64))
     }
 

@@ -3,13 +3,15 @@
 use std::io::Read;
 use std::sync::Arc;
 
+use super::refused::Refused;
 use super::{
     AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings, Shape,
 };
+use crate::bulletins::Level;
 use crate::engine::Context;
 use crate::flowfile::{Attributes, FlowFile};
-use crate::patterns;
+use crate::patterns::ContentPattern;
 use crate::session::ProcessSession;
 
 /// The processor's definition.
@@ -81,7 +83,7 @@ struct ExtractText {
 enum Mode {
     Whole(String),
     Patterns {
-        patterns: Vec<(String, regex::bytes::Regex)>,
+        patterns: Vec<(String, ContentPattern)>,
         first_group: usize,
         chars_max: usize,
         repeats: bool,
@@ -94,7 +96,7 @@ impl ExtractText {
             let ignores_case = settings.flag("Enable Case-insensitive Matching")?;
             let mut compiled = Vec::new();
             for (name, text) in settings.dynamic_texts() {
-                let pattern = patterns::content(&text, ignores_case)
+                let pattern = ContentPattern::new(&text, ignores_case)
                     .map_err(|why| format!("{name}: {why}"))?;
                 compiled.push((name, pattern));
             }
@@ -125,7 +127,7 @@ impl ExtractText {
         &self,
         session: &ProcessSession<'_>,
         flow_file: &FlowFile,
-    ) -> std::io::Result<Attributes> {
+    ) -> Result<Attributes, Refused> {
         let bytes_most = match &self.mode {
             Mode::Whole(_) => ATTRIBUTE_BYTES_MAX,
             Mode::Patterns { .. } => LOOKED_AT_BYTES_MAX,
@@ -147,9 +149,10 @@ impl ExtractText {
                 for (name, pattern) in patterns {
                     let matches_max = if *repeats { MATCHES_MAX } else { 1 };
                     let mut number = 0;
-                    for captures in pattern.captures_iter(&content).take(matches_max) {
-                        for group in captures.iter().skip(*first_group) {
-                            let bytes = group.map_or(&b""[..], |group| group.as_bytes());
+                    for found in pattern.find_all(&content).take(matches_max) {
+                        let found = found.map_err(Refused::FlowFile)?;
+                        for group in *first_group..pattern.groups() {
+                            let bytes = found.group(group).unwrap_or_default();
                             let text = String::from_utf8_lossy(bytes);
                             let value: String = text.chars().take(*chars_max).collect();
                             if number == 0 {
@@ -177,14 +180,16 @@ impl Processor for ExtractText {
 
     fn trigger(
         &mut self,
-        _context: &Context,
+        context: &Context,
         session: &mut ProcessSession<'_>,
     ) -> Result<Next, ProcessorError> {
         for mut flow_file in session.take(BATCH, BATCH_BYTES) {
-            let attributes = self
-                .extract(session, &flow_file)
-                .map_err(|error| ProcessorError::Failed(error.to_string()))?;
-            session.set_attributes(&mut flow_file, Arc::new(attributes));
+            match self.extract(session, &flow_file) {
+                Ok(attributes) => session.set_attributes(&mut flow_file, Arc::new(attributes)),
+                // There is no other way to go: it goes on as it came.
+                Err(Refused::FlowFile(reason)) => context.post(Level::Error, &reason),
+                Err(Refused::Session(error)) => return Err(error),
+            }
             session.transfer(flow_file, SUCCESS);
         }
         Ok(Next::Scheduled)

@@ -14,7 +14,7 @@ use crate::content::Content;
 use crate::engine::Context;
 use crate::expression::Expression;
 use crate::flowfile::{Attributes, FlowFile};
-use crate::patterns::{self, Replacement};
+use crate::patterns::{ContentPattern, Replacement};
 use crate::session::ProcessSession;
 
 /// The processor's definition.
@@ -102,7 +102,7 @@ enum Lines {
 enum Strategy {
     Prepend(Expression),
     Append(Expression),
-    Pattern(regex::bytes::Regex, String),
+    Pattern(ContentPattern, String),
     Literal(Expression, Expression),
     Always(Expression),
     Variables,
@@ -112,7 +112,7 @@ enum Strategy {
 enum Change<'s> {
     Prepend(String),
     Append(String),
-    Pattern(&'s regex::bytes::Regex, Replacement<'s>),
+    Pattern(&'s ContentPattern, Replacement<'s>),
     Literal(Box<memchr::memmem::Finder<'static>>, String),
     Always(String),
     Variables(&'s Attributes),
@@ -145,7 +145,7 @@ impl ReplaceText {
             }
             _ => {
                 let search = settings.text("Search Value")?.ok_or(missing)?;
-                let pattern = patterns::content(&search, false)
+                let pattern = ContentPattern::new(&search, false)
                     .map_err(|why| format!("Search Value: {why}"))?;
                 let mut text = settings.text("Replacement Value")?.unwrap_or_default();
                 if lines.is_some() {
@@ -206,7 +206,7 @@ impl ReplaceText {
             Strategy::Always(expression) => Change::Always(value(expression)?),
             Strategy::Variables => Change::Variables(flow_file.attributes()),
             Strategy::Pattern(pattern, text) => {
-                Change::Pattern(pattern, Replacement::script(text, pattern.captures_len()))
+                Change::Pattern(pattern, Replacement::script(text, pattern.groups()))
             }
             Strategy::Literal(search, expression) => {
                 let search = search.evaluate(session.scope(flow_file))?;
@@ -236,7 +236,7 @@ impl Lines {
 
 impl Change<'_> {
     /// Writes `text` as it is after the change; its ending stays.
-    fn write(&self, text: &[u8], out: &mut impl Write) -> io::Result<()> {
+    fn write(&self, text: &[u8], out: &mut impl Write) -> Result<(), Refused> {
         let (text, ending) = chomp(text);
         match self {
             Change::Prepend(value) => {
@@ -250,18 +250,14 @@ impl Change<'_> {
             Change::Always(value) => out.write_all(value.as_bytes())?,
             Change::Pattern(pattern, replacement) => {
                 let (mut end, mut filled) = (0, Vec::new());
-                for captures in pattern.captures_iter(text) {
-                    let all = captures
-                        .get(0)
-                        .expect("the whole match is always a group of its own");
-                    out.write_all(&text[end..all.start()])?;
+                for found in pattern.find_all(text) {
+                    let found = found.map_err(Refused::FlowFile)?;
+                    let all = found.range();
+                    out.write_all(&text[end..all.start])?;
                     filled.clear();
-                    replacement.write(
-                        |n| captures.get(n).map(|group| group.as_bytes()),
-                        &mut filled,
-                    );
+                    replacement.write(|index| found.group(index), &mut filled);
                     out.write_all(&filled)?;
-                    end = all.end();
+                    end = all.end;
                 }
                 out.write_all(&text[end..])?;
             }
@@ -289,7 +285,7 @@ impl Change<'_> {
                 out.write_all(&text[end..])?;
             }
         }
-        out.write_all(ending)
+        Ok(out.write_all(ending)?)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::engine::Context;
 use crate::expression::{Expression, Scope};
 use crate::flowfile::FlowFile;
 use crate::limits::{CONTENT_READ_BYTES_MAX, TEXT_GROUPS_MAX};
-use crate::patterns;
+use crate::patterns::ContentPattern;
 use crate::session::ProcessSession;
 
 /// The processor's definition.
@@ -103,7 +103,7 @@ struct RouteText {
     matching: Matching,
     trims: bool,
     ignores_case: bool,
-    grouping: Option<(regex::bytes::Regex, String)>,
+    grouping: Option<(ContentPattern, String)>,
     is_per_line: bool,
     routes: Vec<Expression>,
 }
@@ -129,7 +129,7 @@ enum Matching {
 /// A route's condition with the value for one FlowFile.
 enum Condition<'r> {
     Text(Vec<u8>),
-    Pattern(regex::bytes::Regex),
+    Pattern(ContentPattern),
     Expression(&'r Expression),
 }
 
@@ -151,9 +151,9 @@ impl RouteText {
         let grouping = match settings.text("Grouping Regular Expression")? {
             None => None,
             Some(text) => {
-                let pattern = patterns::content(&format!("^(?s:{text})$"), false)
+                let pattern = ContentPattern::new(&format!("^(?s:{text})$"), false)
                     .map_err(|why| format!("Grouping Regular Expression: {why}"))?;
-                if pattern.captures_len() < 2 {
+                if pattern.groups() < 2 {
                     return Err("Grouping Regular Expression has no group".to_owned());
                 }
                 let fallback = settings.text("Grouping Fallback Value")?;
@@ -248,7 +248,10 @@ impl RouteText {
                 Condition::Expression(expression) => {
                     self.satisfies(expression, segment, number, scope)?
                 }
-                other => other.holds(self.matching, self.ignores_case, compared),
+                other => {
+                    let holds = other.holds(self.matching, self.ignores_case, compared);
+                    holds.map_err(Refused::FlowFile)?
+                }
             };
             if holds {
                 held.push(KIND.relationships.len() + index);
@@ -261,7 +264,7 @@ impl RouteText {
             Routing::Any if !held.is_empty() => vec![MATCHED],
             _ => vec![UNMATCHED],
         };
-        let group = self.group(compared);
+        let group = self.group(compared).map_err(Refused::FlowFile)?;
         for target in targets {
             let ranges = routed.entry((target, group.clone())).or_default();
             match ranges.last_mut() {
@@ -294,16 +297,18 @@ impl RouteText {
         Ok(expression.evaluate_flag(scope)?)
     }
 
-    fn group(&self, segment: &[u8]) -> Option<String> {
-        let (pattern, fallback) = self.grouping.as_ref()?;
-        let Some(captures) = pattern.captures(segment) else {
-            return Some(fallback.clone());
+    fn group(&self, segment: &[u8]) -> Result<Option<String>, String> {
+        let Some((pattern, fallback)) = self.grouping.as_ref() else {
+            return Ok(None);
         };
-        let groups = captures.iter().skip(1).map(|group| {
-            let bytes = group.map_or(&b""[..], |group| group.as_bytes());
+        let Some(found) = pattern.find_all(segment).next().transpose()? else {
+            return Ok(Some(fallback.clone()));
+        };
+        let groups = (1..pattern.groups()).map(|group| {
+            let bytes = found.group(group).unwrap_or_default();
             String::from_utf8_lossy(bytes).into_owned()
         });
-        Some(groups.collect::<Vec<_>>().join(", "))
+        Ok(Some(groups.collect::<Vec<_>>().join(", ")))
     }
 
     fn send(
@@ -336,19 +341,25 @@ fn condition(
 ) -> Result<Condition<'static>, String> {
     Ok(match matching {
         Matching::MatchesPattern => {
-            Condition::Pattern(patterns::content(&format!("^(?s:{text})$"), ignores_case)?)
+            let pattern = format!("^(?s:{text})$");
+            Condition::Pattern(ContentPattern::new(&pattern, ignores_case)?)
         }
-        Matching::ContainsPattern => Condition::Pattern(patterns::content(text, ignores_case)?),
+        Matching::ContainsPattern => Condition::Pattern(ContentPattern::new(text, ignores_case)?),
         _ if ignores_case => Condition::Text(text.to_lowercase().into_bytes()),
         _ => Condition::Text(text.as_bytes().to_vec()),
     })
 }
 
 impl Condition<'_> {
-    fn holds(&self, matching: Matching, ignores_case: bool, segment: &[u8]) -> bool {
+    fn holds(
+        &self,
+        matching: Matching,
+        ignores_case: bool,
+        segment: &[u8],
+    ) -> Result<bool, String> {
         let text = match self {
             Condition::Pattern(pattern) => return pattern.is_match(segment),
-            Condition::Expression(_) => return false,
+            Condition::Expression(_) => return Ok(false),
             Condition::Text(text) => text.as_slice(),
         };
         let lower;
@@ -358,12 +369,12 @@ impl Condition<'_> {
         } else {
             segment
         };
-        match matching {
+        Ok(match matching {
             Matching::StartsWith => segment.starts_with(text),
             Matching::EndsWith => segment.ends_with(text),
             Matching::Contains => memchr::memmem::find(segment, text).is_some(),
             _ => segment == text,
-        }
+        })
     }
 }
 

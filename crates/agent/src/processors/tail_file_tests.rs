@@ -226,6 +226,41 @@ fn two_rotations_while_it_is_away_are_both_read() {
 }
 
 #[test]
+fn from_the_beginning_of_time_on_a_file_is_read_that_was_rolled_before_it_was_seen() {
+    let (dir, path) = app();
+    let mut rig = single(&path, &[("Initial Start Position", "Beginning of Time")]);
+    rig.run();
+    append(&path, &lines(0..10));
+    rename(&path, &dir.path().join("app.log.1"));
+    append(&path, &lines(10..20));
+    assert_eq!(collect(&mut rig, 20), expected(0..20));
+}
+
+#[test]
+fn files_rolled_at_one_moment_come_in_the_order_in_which_they_were_made() {
+    let (dir, path) = app();
+    let mut rig = single(&path, &[]);
+    let moment = std::time::SystemTime::now();
+    for (at, name) in ["app.log.8", "app.log.9", "app.log.10"]
+        .into_iter()
+        .enumerate()
+    {
+        append(&path, &lines(at * 10..at * 10 + 10));
+        if at == 0 {
+            assert_eq!(collect(&mut rig, 10), expected(0..10));
+        }
+        let rolled = dir.path().join(name);
+        rename(&path, &rolled);
+        let file = OpenOptions::new().write(true).open(rolled).unwrap();
+        file.set_modified(moment).unwrap();
+        // Only what they were last written at is the same.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    append(&path, &lines(30..40));
+    assert_eq!(collect(&mut rig, 30), expected(10..40));
+}
+
+#[test]
 fn a_new_file_with_the_old_ones_inode_is_not_taken_for_it() {
     let (_dir, path) = app();
     // The same first bytes, as a header has them, and more of them than were read.

@@ -299,3 +299,37 @@ fn content_and_matches_become_attributes() {
         assert!(Rig::try_new("ExtractText", properties, json!({})).is_err());
     }
 }
+
+#[test]
+fn patterns_of_content_may_look_around_and_give_up_at_their_bound() {
+    let grouped = [WHOLE, (SEARCH, r"(?<=\d)(?=(\d{3})+\b)"), (VALUE, ",")];
+    assert_eq!(replaced(&grouped, "1234567 12"), "1,234,567 12");
+    let mut rig = Rig::new(
+        "RouteText",
+        &[
+            ("Matching Strategy", "Matches Regex"),
+            ("other", "(?!.*secret).+"),
+        ],
+    );
+    rig.put(&[], "plain\na secret\n");
+    rig.run();
+    assert_eq!(rig.one("other").text(), "plain\n");
+    let mut rig = Rig::new(
+        "ExtractText",
+        &[("Regex Mode", "true"), ("price", r"\d+(?= EUR)")],
+    );
+    rig.put(&[], "7 USD 5 EUR");
+    rig.run();
+    assert_eq!(rig.one("success").attribute("price"), "5");
+    // Too many steps are the FlowFile's fault.
+    let hostile = r"(?=(a+)+\1b)a";
+    let long = "a".repeat(5_000);
+    let mut rig = Rig::new("ReplaceText", &[(SEARCH, hostile), (VALUE, "x")]);
+    rig.put(&[], &long);
+    rig.run();
+    assert_eq!(rig.one("failure").text(), long);
+    let mut rig = Rig::new("ExtractText", &[("Regex Mode", "true"), ("found", hostile)]);
+    rig.put(&[], &long);
+    rig.run();
+    assert_eq!(rig.one("success").text(), long);
+}

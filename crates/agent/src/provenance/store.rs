@@ -12,6 +12,9 @@
 //! | 0..8 | position of the last whole commit in the records' journal, little-endian |
 //! | 8..16 | time of its last block, Unix milliseconds |
 //! | then | for each block its length (`u32`, little-endian) and its bytes |
+//!
+//! In a frame of version 2 the number of its blocks stands at 16..24, and what follows is sealed
+//! ([`crate::sealing`]).
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -19,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::UnixMillis;
+use bytes::Bytes;
 use journal::{
     Disk, Done, Durability, Frame, FrameRef, Journal, JournalError, JournalOptions, Position,
 };
@@ -30,6 +34,7 @@ use crate::limits::{
     PROVENANCE_FRAME_BYTES, PROVENANCE_PENDING_BYTES_MAX, PROVENANCE_SEGMENT_BYTES_MAX,
     PROVENANCE_SEGMENT_BYTES_MIN,
 };
+use crate::sealing::{Keyring, Piece};
 
 /// All that is known of what happened.
 #[derive(Debug)]
@@ -38,6 +43,7 @@ pub struct Provenance {
     bytes_max: u64,
     count_max: u64,
     age_max: Duration,
+    keyring: Arc<Keyring>,
     book: Mutex<Book>,
 }
 
@@ -96,6 +102,7 @@ struct Written {
     last_time: UnixMillis,
     bytes: u64,
     blocks: u64,
+    is_sealed: bool,
 }
 
 impl Provenance {
@@ -106,16 +113,17 @@ impl Provenance {
             bytes_max,
             count_max,
             age_max: Duration::MAX,
+            keyring: Arc::default(),
             book: Mutex::default(),
         }
     }
 
-    /// On the disk in `dir`.
+    /// On the disk in `dir`, bounded by bytes and age.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
-        bytes_max: u64,
-        age_max: Duration,
+        (bytes_max, age_max): (u64, Duration),
+        keyring: Arc<Keyring>,
     ) -> Result<Self, JournalError> {
         let segment =
             (bytes_max / 8).clamp(PROVENANCE_SEGMENT_BYTES_MIN, PROVENANCE_SEGMENT_BYTES_MAX);
@@ -140,6 +148,7 @@ impl Provenance {
             bytes_max,
             count_max: u64::MAX,
             age_max,
+            keyring,
             book: Mutex::new(book),
         })
     }
@@ -237,7 +246,10 @@ impl Provenance {
                     continue;
                 }
                 match journal.read_frame(frame.position) {
-                    Ok(payload) => each_block(&payload, &mut take),
+                    Ok(payload) if frame.is_sealed => self.open_blocks(payload, &mut take),
+                    Ok(payload) => {
+                        each_block(payload.get(BLOCKS_AT..).unwrap_or_default(), &mut take);
+                    }
                     // It went while this reads, or its bytes have gone bad: the others are there.
                     Err(JournalError::Reclaimed { .. } | JournalError::Damaged { .. }) => {}
                     Err(error) => return Err(error),
@@ -268,12 +280,25 @@ impl Provenance {
         journal.close().and(synced)
     }
 
+    /// Shows the blocks of a sealed frame, if there is a key for it.
+    fn open_blocks(&self, payload: Bytes, visit: &mut dyn FnMut(&[u8])) {
+        let sealed = payload.slice((BLOCKS_AT + 8).min(payload.len())..);
+        drop(payload);
+        match self.keyring.open(Piece::Events, sealed) {
+            Ok(blocks) => each_block(&blocks, visit),
+            Err(error) => {
+                let error = base::report(&error);
+                tracing::warn!(error, "provenance events are passed over");
+            }
+        }
+    }
+
     /// Writes all blocks, as many frames as it takes.
     fn write(&self, journal: &Journal, book: &mut Book) -> Result<(), JournalError> {
         while let Some(first) = book.blocks.front() {
             let mut last_time = first.at;
             let mut last = book.last;
-            let mut payload = vec![0; 16];
+            let mut payload = vec![0; BLOCKS_AT];
             let mut count = 0;
             for block in &book.blocks {
                 let len = u32::try_from(block.bytes.len()).expect("a block is far below 4 GiB");
@@ -288,10 +313,18 @@ impl Provenance {
             }
             payload[..8].copy_from_slice(&last.0.to_le_bytes());
             payload[8..16].copy_from_slice(&last_time.0.to_le_bytes());
+            let blocks_len = (payload.len() - BLOCKS_AT) as u64;
+            let is_sealed = self.keyring.seals();
+            if is_sealed {
+                let sealed = self.keyring.seal(Piece::Events, &payload[BLOCKS_AT..]);
+                payload.truncate(BLOCKS_AT);
+                payload.extend_from_slice(&(count as u64).to_le_bytes());
+                payload.extend_from_slice(&sealed);
+            }
             let parts = [payload.as_slice()];
             let frame = Frame {
                 kind: EVENTS,
-                version: FRAME_VERSION,
+                version: if is_sealed { SEALED } else { PLAIN },
                 parts: &parts,
             };
             let placed = loop {
@@ -305,11 +338,12 @@ impl Provenance {
                 last_time,
                 bytes: frame.framed_len(),
                 blocks: count as u64,
+                is_sealed,
             };
             book.frame_bytes += written.bytes;
             book.frames.push_back(written);
             book.last = last;
-            book.block_bytes -= payload.len() as u64 - 16;
+            book.block_bytes -= blocks_len;
             book.blocks.drain(..count);
         }
         Ok(())
@@ -353,18 +387,23 @@ impl Book {
     }
 
     fn recovered(&mut self, frame: &FrameRef<'_>) {
-        let Some((header, _)) = frame.payload.split_first_chunk::<16>() else {
+        let Some((header, rest)) = frame.payload.split_first_chunk::<BLOCKS_AT>() else {
             return;
         };
         let (last, time) = header.split_at(8);
         let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+        let is_sealed = frame.version == SEALED;
         let mut blocks = 0;
-        each_block(frame.payload, &mut |_| blocks += 1);
+        match rest.first_chunk::<8>() {
+            Some(count) if is_sealed => blocks = u64::from_le_bytes(*count),
+            _ => each_block(rest, &mut |_| blocks += 1),
+        }
         let written = Written {
             position: frame.position,
             last_time: UnixMillis(word(time) as i64),
             bytes: frame.payload.len() as u64 + journal::FRAME_OVERHEAD_BYTES,
             blocks,
+            is_sealed,
         };
         self.last = self.last.max(Position(word(last)));
         self.frame_bytes += written.bytes;
@@ -385,8 +424,8 @@ impl Filter {
     }
 }
 
-fn each_block(payload: &[u8], visit: &mut dyn FnMut(&[u8])) {
-    let mut rest = payload.get(16..).unwrap_or_default();
+fn each_block(blocks: &[u8], visit: &mut dyn FnMut(&[u8])) {
+    let mut rest = blocks;
     while let Some((len, tail)) = rest.split_first_chunk::<4>() {
         let len = u32::from_le_bytes(*len) as usize;
         let Some((block, tail)) = tail.split_at_checked(len) else {
@@ -398,7 +437,14 @@ fn each_block(payload: &[u8], visit: &mut dyn FnMut(&[u8])) {
 }
 
 const EVENTS: u8 = 1;
-const FRAME_VERSION: u8 = 1;
+
+/// Version of a frame: as it is.
+const PLAIN: u8 = 1;
+/// Version of a frame: its blocks are sealed.
+const SEALED: u8 = 2;
+
+/// Where a frame's blocks begin.
+const BLOCKS_AT: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -437,7 +483,8 @@ mod tests {
         let disk = Arc::new(SimDisk::new(1));
         let open = || {
             let dir = Path::new("/provenance");
-            Provenance::open(disk.clone(), dir, 64 << 20, Duration::MAX).unwrap()
+            let bounds = (64 << 20, Duration::MAX);
+            Provenance::open(disk.clone(), dir, bounds, Arc::default()).unwrap()
         };
         let provenance = open();
         take(&provenance, 0);

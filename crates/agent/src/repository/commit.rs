@@ -5,15 +5,18 @@ use std::sync::atomic::Ordering;
 
 use base::UnixMillis;
 use bytes::Bytes;
-use journal::{Done, Durability, DurableWait, Frame, Journal, JournalError, Placed, Position};
+use journal::{
+    Checksum, Done, Durability, DurableWait, Frame, Journal, JournalError, Placed, Position,
+};
 
+use super::head::Head;
 use super::{ContentKind, FlowFileKind, ProvenanceKind, Repository};
 use crate::AgentError;
 use crate::connection::Connection;
 use crate::content::Claim;
 use crate::fail_point::fail_point;
 use crate::flowfile::{FlowFile, FlowFileId};
-use crate::records::{self, Writer};
+use crate::records::{self, Check, Writer};
 
 /// What a session did, to be made true at once.
 #[derive(Default)]
@@ -159,8 +162,8 @@ impl Repository {
                 self.take_effect(commit, None);
                 return Ok(CommitWait::default());
             }
-            let header = writer.header();
-            let mut parts: Vec<&[u8]> = vec![&header, writer.operations()];
+            let head = self.head(writer);
+            let mut parts = head.parts().to_vec();
             parts.extend(content.iter().map(Bytes::as_ref));
             let frame = commit_frame(&parts);
             fail_point("repository.before_flush");
@@ -168,12 +171,13 @@ impl Repository {
             let placed = if is_vital {
                 self.journal.append_vital(&[frame], need, done)
             } else {
-                self.journal.append(&[frame], need, done)
+                let checksum = behind(&head.parts(), &commit.claims, &content);
+                self.journal.append_summed(frame, checksum, need, done)
             };
             match placed {
                 Ok(placed) => {
                     let content = self.content_barrier(waits, need).map_err(refused)?;
-                    self.take_effect(commit, Some((placed, writer.len())));
+                    self.take_effect(commit, Some((placed, head.len())));
                     return Ok(CommitWait { records, content });
                 }
                 Err(JournalError::Busy) => {
@@ -248,10 +252,10 @@ impl Repository {
     }
 
     /// What the frame says becomes true in memory; the frame stands, so that this cannot fail.
-    fn take_effect(&self, commit: Commit<'_>, frame: Option<(Placed, usize)>) {
+    fn take_effect(&self, commit: Commit<'_>, frame: Option<(Placed, u64)>) {
         let position = frame.map_or(Position(0), |(placed, _)| placed.first);
-        if let Some((placed, operations_len)) = frame {
-            let content_start = placed.first.payload().0 + 4 + operations_len as u64;
+        if let Some((placed, head_len)) = frame {
+            let content_start = placed.first.payload().0 + head_len;
             if self.options.content == ContentKind::Database {
                 self.place_claims(&commit.claims, content_start);
             }
@@ -277,18 +281,19 @@ impl Repository {
         let mut at = content_start;
         for claim in claims {
             self.contents.place(claim, Position(at));
-            at += u64::from(claim.len());
+            at += claim.disk_len();
         }
     }
 
     /// Writes claims into the journal that content stands in, in a frame of their own.
     fn write_content(&self, claims: &[Arc<Claim>], need: Durability) -> Result<(), JournalError> {
         let content: Vec<Bytes> = claims.iter().map(|claim| claim.fresh()).collect();
-        let header = Writer::default().header();
+        let empty = Head::new(&self.keyring, Vec::new());
+        let [header, _] = empty.parts();
         // In the records' journal a frame begins with its operations, of which there are none.
         let (journal, kind, head) = match &self.content_journal {
             Some(journal) => (journal, records::CONTENT, &header[..0]),
-            None => (&self.journal, records::COMMIT, &header[..]),
+            None => (&self.journal, records::COMMIT, header),
         };
         let mut parts: Vec<&[u8]> = vec![head];
         parts.extend(content.iter().map(Bytes::as_ref));
@@ -297,10 +302,11 @@ impl Repository {
             version: records::VERSION,
             parts: &parts,
         };
+        let checksum = behind(&[head], claims, &content);
         // A snapshot between the two would reclaim what has no living claim yet.
         loop {
             let gate = self.gate.read();
-            match journal.append(&[frame], need, Done::none()) {
+            match journal.append_summed(frame, checksum, need, Done::none()) {
                 Ok(placed) => {
                     let start = placed.first.payload().0 + head.len() as u64;
                     self.place_claims(claims, start);
@@ -337,6 +343,18 @@ pub(super) fn append_when_room(
             Err(error) => return Err(error),
         }
     }
+}
+
+/// The checksum of a frame with content behind its head; what is known of the claims is not counted
+/// again.
+fn behind(head: &[&[u8]], claims: &[Arc<Claim>], content: &[Bytes]) -> Checksum {
+    let head = head.iter();
+    let head = head.fold(Checksum::default(), |sum, part| sum.then(part));
+    let parts = claims.iter().zip(content);
+    parts.fold(head, |sum, (claim, bytes)| match claim.check() {
+        Check::Crc(crc) => sum.then_known(bytes, crc),
+        Check::None | Check::Sealed => sum.then(bytes),
+    })
 }
 
 /// Whether a commit gives more room than it takes: then it may take what is kept for that.

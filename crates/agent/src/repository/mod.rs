@@ -16,6 +16,8 @@
 //! What is kept in memory only ([`options`]) is not written; processors' states always are.
 
 mod commit;
+pub(crate) mod fuzzing;
+mod head;
 mod options;
 mod replay;
 mod swap;
@@ -36,8 +38,9 @@ use crate::AgentError;
 use crate::connection::Connection;
 use crate::content::{Arena, Claim, Contents, Store};
 use crate::flowfile::{FlowFile, FlowFileId};
-use crate::limits::{SESSION_FLOW_FILES_MAX, SPARE_SEGMENTS_MAX};
+use crate::limits::{SESSION_FLOW_FILES_MAX, SPARE_SEGMENTS_MAX, UNASKED_REST};
 use crate::provenance::{EventKind, Events, Filter, Provenance, ProvenanceEvent, ProvenanceStatus};
+use crate::sealing::Keyring;
 use crate::supervisor::CONTROLLER;
 
 pub(crate) use commit::{Commit, Put};
@@ -53,6 +56,7 @@ pub struct Repository {
     contents: Arc<Contents>,
     provenance: Option<Provenance>,
     options: RepositoryOptions,
+    keyring: Arc<Keyring>,
     gate: RwLock<()>,
     /// Held while a frame is placed, where its order among others matters beside the journal's.
     order: Mutex<()>,
@@ -105,6 +109,21 @@ impl Repository {
         dir: &Path,
         options: RepositoryOptions,
     ) -> Result<Arc<Repository>, AgentError> {
+        Repository::open_sealed(disk, dir, options, Keyring::default())
+    }
+
+    /// As [`Repository::open`], of what is sealed by these keys from now on, or was before. Content
+    /// and provenance events stay as they were written until they go; FlowFiles and states are
+    /// written anew at once.
+    ///
+    /// Errors: as there, and a key that something was sealed with is not given.
+    pub fn open_sealed(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: RepositoryOptions,
+        keyring: Keyring,
+    ) -> Result<Arc<Repository>, AgentError> {
+        let keyring = Arc::new(keyring);
         let failed = |source| AgentError::Repository {
             action: "open",
             source,
@@ -119,10 +138,10 @@ impl Repository {
             }
             _ => None,
         };
-        let provenance = provenance(&disk, dir, options.provenance).map_err(failed)?;
-        let contents = Contents::new(options.limits.hot_bytes_max);
+        let provenance = provenance(&disk, dir, options.provenance, &keyring).map_err(failed)?;
+        let contents = Contents::new(options.limits.hot_bytes_max, Arc::clone(&keyring));
         let content_end = content_journal.as_ref().map(Journal::end);
-        let mut replay = Replay::new(&contents, content_end, provenance.as_ref());
+        let mut replay = Replay::new(&contents, &keyring, content_end, provenance.as_ref());
         let (journal, recovery) = Journal::open(disk, dir, journal_options, &mut |frame| {
             replay.frame(frame).map_err(JournalError::refused)
         })
@@ -147,6 +166,7 @@ impl Repository {
         if let Some(error) = replayed.failed {
             return Err(failed(error));
         }
+        let is_outdated = replayed.is_outdated;
         let must_snapshot = replayed.is_cut || options.flow_files != FlowFileKind::Disk;
         let mut book = replayed.book;
         check_kind(&book, options.content)?;
@@ -169,6 +189,7 @@ impl Repository {
             contents,
             provenance,
             options,
+            keyring,
             gate: RwLock::new(()),
             order: Mutex::new(()),
             swapping: Mutex::new(()),
@@ -181,6 +202,11 @@ impl Repository {
         repository.save_new(CONTENT_STATE, options.content.mark().as_bytes())?;
         if must_snapshot {
             // Frames that never happened must not be read again behind those that come now.
+            repository.replace()?;
+        }
+        if is_outdated {
+            // Recovery begins at the snapshot before the last one: then none of these is read again.
+            repository.replace()?;
             repository.replace()?;
         }
         Ok(repository)
@@ -389,6 +415,8 @@ fn journal_options(limits: &RepositoryLimits) -> JournalOptions {
         preallocate_bytes: all.preallocate_bytes.min(limits.segment_bytes),
         reserve_bytes: limits.reserve_bytes.min(limits.segment_bytes / 2),
         spares_max: SPARE_SEGMENTS_MAX,
+        unasked_rest: UNASKED_REST,
+        unasked_bytes: all.unasked_bytes,
     }
 }
 
@@ -396,11 +424,14 @@ fn provenance(
     disk: &Arc<dyn Disk>,
     dir: &Path,
     kind: ProvenanceKind,
+    keyring: &Arc<Keyring>,
 ) -> Result<Option<Provenance>, JournalError> {
     Ok(match kind {
         ProvenanceKind::Disk { bytes_max, age_max } => {
             let dir = dir.join("provenance");
-            Some(Provenance::open(disk.clone(), &dir, bytes_max, age_max)?)
+            let keyring = Arc::clone(keyring);
+            let (disk, bounds) = (disk.clone(), (bytes_max, age_max));
+            Some(Provenance::open(disk, &dir, bounds, keyring)?)
         }
         ProvenanceKind::Volatile {
             bytes_max,

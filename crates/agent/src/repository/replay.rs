@@ -8,15 +8,18 @@ use base::UnixMillis;
 use bytes::Bytes;
 use journal::{FrameRef, JournalError, Position};
 
+use super::head::{self, FrameError};
 use super::{Book, ContentKind, Swapped, kind_before, swap};
 use crate::content::{Claim, Content, Contents, View};
 use crate::flowfile::{Attributes, FlowFile, FlowFileId};
 use crate::provenance::Provenance;
-use crate::records::{self, ClaimAt, Group, RecordError, SwapAt, ViewAt, Visit};
+use crate::records::{self, Check, ClaimAt, Group, RecordError, SwapAt, ViewAt, Visit};
+use crate::sealing::Keyring;
 
 /// Rebuilds the repository from its frames.
 pub(super) struct Replay<'c> {
     contents: &'c Arc<Contents>,
+    keyring: &'c Keyring,
     /// The end of content's own journal, where it has one.
     content_end: Option<Position>,
     provenance: Option<&'c Provenance>,
@@ -25,6 +28,8 @@ pub(super) struct Replay<'c> {
     parts: u64,
     next_id: u64,
     is_cut: bool,
+    /// Whether frames stand there that would be sealed otherwise now.
+    is_outdated: bool,
     // Of the frame and group that are being read:
     frame: Position,
     content_start: Position,
@@ -93,6 +98,8 @@ pub(super) struct Replayed {
     pub(super) failed: Option<JournalError>,
     /// Whether frames at the end were passed over, since their content had not reached the disk.
     pub(super) is_cut: bool,
+    /// Whether frames stand there that would be sealed otherwise now.
+    pub(super) is_outdated: bool,
 }
 
 impl Table {
@@ -123,11 +130,13 @@ impl Table {
 impl<'c> Replay<'c> {
     pub(super) fn new(
         contents: &'c Arc<Contents>,
+        keyring: &'c Keyring,
         content_end: Option<Position>,
         provenance: Option<&'c Provenance>,
     ) -> Self {
         Replay {
             contents,
+            keyring,
             content_end,
             provenance,
             now: Table::default(),
@@ -135,6 +144,7 @@ impl<'c> Replay<'c> {
             parts: 0,
             next_id: 0,
             is_cut: false,
+            is_outdated: false,
             frame: Position(0),
             content_start: Position(0),
             is_staged: false,
@@ -146,7 +156,7 @@ impl<'c> Replay<'c> {
         }
     }
 
-    pub(super) fn frame(&mut self, frame: FrameRef<'_>) -> Result<(), RecordError> {
+    pub(super) fn frame(&mut self, frame: FrameRef<'_>) -> Result<(), FrameError> {
         self.frame = frame.position;
         self.front = None;
         match frame.kind {
@@ -157,30 +167,32 @@ impl<'c> Replay<'c> {
         }
     }
 
-    fn commit(&mut self, frame: FrameRef<'_>) -> Result<(), RecordError> {
+    fn commit(&mut self, frame: FrameRef<'_>) -> Result<(), FrameError> {
         // A commit behind a snapshot without an end: that snapshot was never finished.
         self.staging = None;
         self.is_staged = false;
-        let (operations, content) = records::split(frame.payload)?;
-        if self.lacks_content(operations)? {
+        self.is_outdated |= !head::is_current(self.keyring, frame.payload);
+        let (operations, content) = head::split(self.keyring, frame.payload)?;
+        if self.lacks_content(&operations)? {
             self.is_cut = true;
             return Ok(());
         }
         self.content_start = Position(frame.payload_position().0 + content);
-        records::read(operations, self)?;
+        records::read(&operations, self)?;
         if let Some(provenance) = self.provenance {
             provenance.take(frame.position, std::mem::take(&mut self.taking));
         }
         Ok(())
     }
 
-    fn snapshot(&mut self, frame: FrameRef<'_>) -> Result<(), RecordError> {
+    fn snapshot(&mut self, frame: FrameRef<'_>) -> Result<(), FrameError> {
         let Some((&flags, rest)) = frame.payload.split_first() else {
             return Ok(());
         };
-        let (operations, _) = records::split(rest)?;
+        self.is_outdated |= !head::is_current(self.keyring, rest);
+        let (operations, _) = head::split(self.keyring, rest)?;
         if flags & records::BEGINS != 0 {
-            let is_whole = !self.lacks_content(operations)?;
+            let is_whole = !self.lacks_content(&operations)?;
             self.staging = is_whole.then(Table::default);
             self.parts = 0;
             self.is_broken = false;
@@ -189,7 +201,7 @@ impl<'c> Replay<'c> {
             return Ok(());
         }
         self.is_staged = true;
-        records::read(operations, self)?;
+        records::read(&operations, self)?;
         if flags & records::ENDS != 0
             && let Some(whole) = self.staging.take()
         {
@@ -239,12 +251,14 @@ impl<'c> Replay<'c> {
             only_in_memory: 0,
             failed: self.failed,
             is_cut: self.is_cut,
+            is_outdated: self.is_outdated,
         };
         // Of another kind it is not known; then it is refused.
         let is_known = kind_before(&replayed.book) == kind.mark();
         let is_there = |view: &View| match view.claim.locate() {
-            ClaimAt::At { position, len } => {
-                !is_known || (position >= there.start && position.0 + u64::from(len) <= there.end.0)
+            ClaimAt::At { position, .. } => {
+                let end = position.0 + view.claim.disk_len();
+                !is_known || (position >= there.start && end <= there.end.0)
             }
             _ => false,
         };
@@ -299,7 +313,7 @@ impl<'c> Replay<'c> {
         }
     }
 
-    fn claim(&mut self, at: ClaimAt, crc: Option<u32>) -> Option<Arc<Claim>> {
+    fn claim(&mut self, at: ClaimAt, check: Check) -> Option<Arc<Claim>> {
         let (position, len) = match at {
             ClaimAt::None | ClaimAt::Memory { .. } => return None,
             ClaimAt::Here { offset, len } => (Position(self.content_start.0 + offset), len),
@@ -310,7 +324,7 @@ impl<'c> Replay<'c> {
         let claim = table
             .claims
             .entry(position)
-            .or_insert_with(|| contents.recovered(position, len, crc));
+            .or_insert_with(|| contents.recovered(position, len, check));
         Some(Arc::clone(claim))
     }
 
@@ -355,9 +369,9 @@ impl Visit for Replay<'_> {
         }
     }
 
-    fn group(&mut self, group: Group<'_>, at: ClaimAt, crc: Option<u32>) {
+    fn group(&mut self, group: Group<'_>, at: ClaimAt, check: Check) {
         let mut together = self.together(group);
-        together.claim = self.claim(at, crc);
+        together.claim = self.claim(at, check);
         together.is_gone = matches!(at, ClaimAt::Memory { .. });
         self.together = together;
     }
@@ -375,7 +389,7 @@ impl Visit for Replay<'_> {
         let mut together = self.together(group);
         let mut parts = Vec::with_capacity(views.len());
         for view in views {
-            match self.claim(view.at, view.crc) {
+            match self.claim(view.at, view.check) {
                 Some(claim) => parts.push(View {
                     claim,
                     offset: view.offset,

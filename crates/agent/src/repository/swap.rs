@@ -10,12 +10,14 @@ use std::sync::Arc;
 use journal::{Done, Durability, JournalError, Position};
 
 use super::commit::{append_when_room, commit_frame};
-use super::{FlowFileKind, Repository};
+use super::head::FrameError;
+use super::{FlowFileKind, Repository, head};
 use crate::AgentError;
 use crate::connection::Connection;
 use crate::content::{Content, Contents, Pin, View};
 use crate::flowfile::{Attributes, FlowFile, FlowFileId};
-use crate::records::{self, ClaimAt, Group, RecordError, SwapAt, ViewAt, Visit, Writer};
+use crate::records::{self, Check, ClaimAt, Group, RecordError, SwapAt, ViewAt, Visit, Writer};
+use crate::sealing::SealError;
 
 /// FlowFiles that were written away together.
 #[derive(Debug)]
@@ -140,9 +142,8 @@ impl Repository {
         writer.swap_out(swap, &puts);
         let _order = self.order.lock();
         let writer = self.behind_content(writer);
-        let header = writer.header();
-        let parts = [header.as_slice(), writer.operations()];
-        let position = append_when_room(&self.journal, commit_frame(&parts))?;
+        let head = self.head(writer);
+        let position = append_when_room(&self.journal, commit_frame(&head.parts()))?;
         Ok(Swapped::new(&self.contents, position, swap))
     }
 
@@ -190,8 +191,8 @@ impl Repository {
     fn write_swap_in(&self, writer: Writer) -> Result<(), AgentError> {
         let _order = self.order.lock();
         let writer = self.behind_content(writer);
-        let header = writer.header();
-        let parts = [header.as_slice(), writer.operations()];
+        let head = self.head(writer);
+        let parts = head.parts();
         let frame = commit_frame(&parts);
         loop {
             // Swapped in again after a crash: nobody needs to wait for the disk.
@@ -222,9 +223,10 @@ impl Repository {
             content: None,
             flow_files: Vec::new(),
         };
-        let (operations, _) = records::split(&payload).map_err(JournalError::refused)?;
+        let split = head::split(&self.keyring, &payload);
+        let (operations, _) = split.map_err(JournalError::refused)?;
         let mut find = FindPuts { puts: Vec::new() };
-        records::read(operations, &mut find).map_err(JournalError::refused)?;
+        records::read(&operations, &mut find).map_err(JournalError::refused)?;
         records::read(&find.puts, &mut back).map_err(JournalError::refused)?;
         Ok(back.flow_files)
     }
@@ -250,11 +252,11 @@ struct Back<'c> {
 }
 
 impl Back<'_> {
-    fn claim(&self, at: ClaimAt, crc: Option<u32>) -> Option<Content> {
+    fn claim(&self, at: ClaimAt, check: Check) -> Option<Content> {
         match at {
-            ClaimAt::At { position, len } => {
-                Some(Content::whole(self.contents.recovered(position, len, crc)))
-            }
+            ClaimAt::At { position, len } => Some(Content::whole(
+                self.contents.recovered(position, len, check),
+            )),
             _ => None,
         }
     }
@@ -272,8 +274,8 @@ impl Back<'_> {
 }
 
 impl Visit for Back<'_> {
-    fn group(&mut self, group: Group<'_>, at: ClaimAt, crc: Option<u32>) {
-        self.content = self.claim(at, crc);
+    fn group(&mut self, group: Group<'_>, at: ClaimAt, check: Check) {
+        self.content = self.claim(at, check);
         self.group = Some((group.entry, Arc::new(group.attributes)));
     }
 
@@ -285,7 +287,7 @@ impl Visit for Back<'_> {
 
     fn rope(&mut self, group: Group<'_>, id: u64, views: &[ViewAt]) {
         let parts = views.iter().filter_map(|view| {
-            let whole = self.claim(view.at, view.crc)?;
+            let whole = self.claim(view.at, view.check)?;
             Some(View {
                 offset: view.offset,
                 len: view.len,
@@ -317,13 +319,17 @@ pub(super) fn ids_of(puts: &[u8]) -> Result<Vec<u64>, RecordError> {
 
 /// Whether it is no use to ask again.
 fn is_lasting(error: &JournalError) -> bool {
-    matches!(
-        error,
+    match error {
         JournalError::Damaged { .. }
-            | JournalError::Reclaimed { .. }
-            | JournalError::OutOfRange { .. }
-            | JournalError::Refused(_)
-    )
+        | JournalError::Reclaimed { .. }
+        | JournalError::OutOfRange { .. } => true,
+        // A key may be given yet.
+        JournalError::Refused(error) => !matches!(
+            error.downcast_ref(),
+            Some(FrameError::Seal(SealError::UnknownKey(_)))
+        ),
+        _ => false,
+    }
 }
 
 fn failed(action: &'static str, source: JournalError) -> AgentError {

@@ -7,6 +7,7 @@ use base::{Clock, SystemClock};
 use journal::{Done, Durability, Frame, Journal, JournalError, Position};
 
 use super::commit::{append_when_room, commit_frame};
+use super::head::Head;
 use super::{FlowFileKind, Repository};
 use crate::AgentError;
 use crate::connection::Waiting;
@@ -14,6 +15,7 @@ use crate::content::Claim;
 use crate::fail_point::fail_point;
 use crate::flowfile::FlowFile;
 use crate::records::{self, ClaimAt, Writer};
+use crate::sealing::Keyring;
 
 impl Repository {
     /// Moves old content forward where it pins too much, writes a snapshot, and gives back what
@@ -24,7 +26,7 @@ impl Repository {
 
     /// Writes a snapshot that replaces frames which never happened. No content is moved: if the
     /// content's journal grew before the snapshot is durable, those frames would seem whole.
-    pub(super) fn replace(&self) -> Result<(), AgentError> {
+    pub(crate) fn replace(&self) -> Result<(), AgentError> {
         self.tidy_as(false)
     }
 
@@ -115,6 +117,7 @@ impl Repository {
         let book = self.book.lock();
         let mut out = SnapshotWriter {
             journal: &self.journal,
+            keyring: &self.keyring,
             pending: None,
             bytes: 0,
             parts: 0,
@@ -169,10 +172,11 @@ impl Repository {
             return Ok(());
         }
         for claim in self.contents.below(Position(end - pinned_max / 2)) {
-            let ClaimAt::At { position, len } = claim.locate() else {
+            let ClaimAt::At { position, .. } = claim.locate() else {
                 continue;
             };
-            let bytes = match journal.read(position, len as usize) {
+            // As they stand there: what is sealed stays so.
+            let bytes = match journal.read(position, claim.disk_len() as usize) {
                 Ok(bytes) => bytes,
                 // It is found when somebody reads it; the others still move.
                 Err(JournalError::Reclaimed { .. } | JournalError::OutOfRange { .. }) => continue,
@@ -194,11 +198,11 @@ impl Repository {
     ) -> Result<(), JournalError> {
         let mut writer = Writer::default();
         writer.moved(from, 0, claim.len());
-        let header = writer.header();
-        let parts = [header.as_slice(), writer.operations(), bytes];
-        let frame = commit_frame(&parts);
-        let placed = append_when_room(&self.journal, frame)?;
-        let content = placed.payload().0 + 4 + writer.len() as u64;
+        let head = self.head(writer);
+        let [header, operations] = head.parts();
+        let parts = [header, operations, bytes];
+        let placed = append_when_room(&self.journal, commit_frame(&parts))?;
+        let content = placed.payload().0 + head.len();
         self.contents.move_to(claim, Position(content));
         Ok(())
     }
@@ -220,9 +224,8 @@ impl Repository {
         let mut writer = Writer::default();
         writer.copied(from, to, claim.len());
         let writer = writer.behind_content(journal.end());
-        let header = writer.header();
-        let parts = [header.as_slice(), writer.operations()];
-        append_when_room(&self.journal, commit_frame(&parts))?;
+        let head = self.head(writer);
+        append_when_room(&self.journal, commit_frame(&head.parts()))?;
         self.contents.move_to(claim, to);
         Ok(())
     }
@@ -231,6 +234,7 @@ impl Repository {
 /// Cuts a snapshot into frames. One frame is always held back, so that the last one is known.
 struct SnapshotWriter<'j> {
     journal: &'j Journal,
+    keyring: &'j Keyring,
     pending: Option<Vec<u8>>,
     bytes: u64,
     parts: u64,
@@ -280,7 +284,7 @@ impl SnapshotWriter<'_> {
 
     fn push(&mut self, writer: Writer) -> Result<(), JournalError> {
         match self.pending.replace(writer.into_operations()) {
-            Some(before) => self.append(&before, 0),
+            Some(before) => self.append(before, 0),
             None => Ok(()),
         }
     }
@@ -288,14 +292,15 @@ impl SnapshotWriter<'_> {
     fn finish(mut self, writer: Writer) -> Result<u64, JournalError> {
         self.push(writer)?;
         let last = self.pending.take().unwrap_or_default();
-        self.append(&last, records::ENDS)?;
+        self.append(last, records::ENDS)?;
         Ok(self.bytes)
     }
 
-    fn append(&mut self, operations: &[u8], flags: u8) -> Result<(), JournalError> {
+    fn append(&mut self, operations: Vec<u8>, flags: u8) -> Result<(), JournalError> {
         let begins = if self.bytes == 0 { records::BEGINS } else { 0 };
-        let len = u32::try_from(operations.len()).expect("frames are far below 4 GiB");
-        let parts = [&[flags | begins][..], &len.to_le_bytes()[..], operations];
+        let head = Head::new(self.keyring, operations);
+        let [header, operations] = head.parts();
+        let parts = [&[flags | begins][..], header, operations];
         let frame = Frame {
             kind: records::SNAPSHOT,
             version: records::VERSION,

@@ -225,8 +225,12 @@ impl Tail {
     }
 
     fn begin_fresh(&mut self) -> io::Result<bool> {
-        // From now on a file that appears is read whole.
-        let start = std::mem::replace(&mut self.start, Start::File);
+        let start = self.start;
+        // From now on a file that appears is read whole. From the beginning of time on it may have
+        // been rolled before it was seen.
+        if start != Start::Time {
+            self.start = Start::File;
+        }
         if start == Start::Time
             && let Some(oldest) = self.rolled()?.first()
             && let Some(mut source) = Source::open(oldest)?
@@ -249,6 +253,7 @@ impl Tail {
 
     fn opened(&mut self, source: Source, known: Known) {
         self.is_watched = false;
+        self.start = Start::File;
         let text = |path: Option<&Path>| {
             path.map(|path| path.to_string_lossy().into_owned())
                 .unwrap_or_default()
@@ -266,13 +271,14 @@ impl Tail {
         });
     }
 
-    /// Rolled files, oldest first.
+    /// Rolled files, oldest first: by when they were last written to; where the file system's clock
+    /// saw no difference, by when they were made.
     fn rolled(&self) -> io::Result<Vec<PathBuf>> {
         let folder = match self.path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
-        let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
+        let mut found: Vec<([SystemTime; 2], u64, PathBuf)> = Vec::new();
         for entry in fs::read_dir(folder)?.take(TAIL_ROLLED_FILES_MAX) {
             let entry = entry?;
             let name = entry.file_name();
@@ -285,11 +291,14 @@ impl Tail {
             if let Ok(metadata) = entry.metadata()
                 && metadata.is_file()
             {
-                found.push((metadata.modified()?, entry.path()));
+                let written = metadata.modified()?;
+                // Not every file system knows it; then the number that it gave must do.
+                let made = metadata.created().unwrap_or(written);
+                found.push(([written, made], metadata.ino(), entry.path()));
             }
         }
         found.sort();
-        Ok(found.into_iter().map(|(_, path)| path).collect())
+        Ok(found.into_iter().map(|(.., path)| path).collect())
     }
 
     /// Reads whole lines, or a piece of one that is too long.
