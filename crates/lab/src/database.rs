@@ -10,10 +10,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::experiment::LabError;
-use crate::kafka::need;
 use crate::limits::{ANSWER_MAX, POLL};
 use crate::process::{Measured, usage_of};
 use crate::store::free_address;
+use crate::tools::need;
 
 /// Which database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,15 +1,16 @@
-//! Esper from its Maven artefacts: a process that runs scripts of statements and events.
+//! Esper from its Maven artefacts: a process that runs scripts of statements and events, or one that
+//! reads an MQTT broker's messages.
 //!
 //! Esper is under the GPL: it is fetched by who runs the experiment, and nothing of it is linked.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use crate::experiment::LabError;
-use crate::kafka::{cache_folder, need};
-use crate::limits::{FETCH_MAX, SCRIPTS_MAX};
+use crate::limits::{ANSWER_MAX, POLL, SCRIPTS_MAX};
 use crate::process::Measured;
+use crate::tools::{self, Jars};
 
 /// The version compared with, as the reports name it.
 pub const ESPER: &str = "Esper 9.0.0";
@@ -22,51 +23,86 @@ pub struct Esper {
 impl Esper {
     /// Finds the jars, or fetches them with Maven.
     pub fn fetch(folder: &Path) -> Result<Esper, LabError> {
-        need("java", "-version", "default-jdk-headless")?;
-        let cache = cache_folder()?;
-        let jars = cache.join("esper-9.0.0");
-        if jars.is_dir() {
-            return Ok(Esper { jars });
-        }
-        need("mvn", "-version", "maven")?;
-        eprintln!(
-            "fetching {ESPER} with Maven into {} (12 MB)",
-            jars.display()
-        );
-        std::fs::create_dir_all(&cache)
-            .map_err(LabError::system(format!("cannot make {}", cache.display())))?;
-        let pom = folder.join("pom.xml");
-        std::fs::write(&pom, POM).map_err(LabError::system("cannot write Esper's pom"))?;
-        // Renamed when it is whole, so that a fetch that broke off is not taken for one.
-        let partial = cache.join(format!("esper-9.0.0.{}", std::process::id()));
-        let mut out = OsString::from("-DoutputDirectory=");
-        out.push(&partial);
-        let mut command = Command::new("mvn");
-        command
-            .args(["-q", "-B", "-f"])
-            .arg(&pom)
-            .args(["dependency:copy-dependencies", "-DincludeScope=runtime"])
-            .arg(out);
-        Measured::start("maven", &mut command, folder)?.finish(FETCH_MAX)?;
-        std::fs::rename(&partial, &jars)
-            .map_err(LabError::system(format!("cannot make {}", jars.display())))?;
+        let jars = tools::jars(folder, &JARS)?;
+        Ok(Esper { jars })
+    }
+
+    /// The same with an MQTT client and a JSON parser.
+    pub fn fetch_with_mqtt(folder: &Path) -> Result<Esper, LabError> {
+        let jars = tools::jars(folder, &MQTT_JARS)?;
         Ok(Esper { jars })
     }
 
     /// Runs a file of scripts; what comes of them is the answer.
     pub fn run(&self, scripts: &Path, folder: &Path) -> Result<String, LabError> {
-        let source = folder.join("EsperScripts.java");
-        std::fs::write(&source, SOURCE).map_err(LabError::system("cannot write Esper's runner"))?;
+        let mut command = self.java(("EsperScripts.java", SOURCE), folder)?;
+        command.arg(scripts);
+        Measured::start("esper", &mut command, folder)?.finish(SCRIPTS_MAX)
+    }
+
+    /// Starts one that reads a filter of the broker at `address`, and waits until it listens.
+    pub fn behind(&self, address: &str, filter: &str, folder: &Path) -> Result<Behind, LabError> {
+        let mut command = self.java(("EsperMqtt.java", MQTT_SOURCE), folder)?;
+        command.arg(format!("tcp://{address}")).arg(filter);
+        let mut behind = Behind {
+            process: Measured::start("esper-mqtt", &mut command, folder)?,
+        };
+        let deadline = Instant::now() + ANSWER_MAX;
+        while !behind.process.log().contains("ready") {
+            behind.process.still_runs()?;
+            if Instant::now() > deadline {
+                return Err(LabError::Failed(format!(
+                    "{ESPER} did not listen within {ANSWER_MAX:?}"
+                )));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(behind)
+    }
+
+    fn java(&self, (name, text): (&str, &str), folder: &Path) -> Result<Command, LabError> {
+        let source = folder.join(name);
+        std::fs::write(&source, text).map_err(LabError::system("cannot write Esper's runner"))?;
         let mut classes = self.jars.clone().into_os_string();
         classes.push("/*");
         let mut command = Command::new("java");
         command
             .args(["-Xmx1g", "-XX:+UseSerialGC", "-cp"])
             .arg(classes);
-        command.arg(&source).arg(scripts);
-        Measured::start("esper", &mut command, folder)?.finish(SCRIPTS_MAX)
+        command.arg(&source);
+        Ok(command)
     }
 }
 
-const POM: &str = include_str!("esper/pom.xml");
+/// Esper behind a broker.
+pub struct Behind {
+    /// Its process.
+    pub process: Measured,
+}
+
+impl Behind {
+    /// Messages that went through its statement, as it last said.
+    pub fn count(&self) -> u64 {
+        let log = self.process.log();
+        let counts = log.lines().rev();
+        let mut counts = counts.filter_map(|line| line.strip_prefix("count ")?.parse().ok());
+        counts.next().unwrap_or(0)
+    }
+}
+
+const JARS: Jars = Jars {
+    name: ESPER,
+    cache: "esper-9.0.0",
+    megabytes: 12,
+    java: "default-jdk-headless",
+    pom: include_str!("esper/pom.xml"),
+};
+const MQTT_JARS: Jars = Jars {
+    name: "Esper 9.0.0 and Paho 1.2.5",
+    cache: "esper-9.0.0-paho-1.2.5",
+    megabytes: 13,
+    pom: include_str!("esper/mqtt.pom.xml"),
+    ..JARS
+};
 const SOURCE: &str = include_str!("esper/EsperScripts.java");
+const MQTT_SOURCE: &str = include_str!("esper/EsperMqtt.java");

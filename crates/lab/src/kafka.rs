@@ -3,14 +3,14 @@
 //! The jars are fetched once into the lab's cache folder; the broker runs with the options of Kafka's
 //! own start script and with the defaults of its configuration, but for what one node needs.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::experiment::LabError;
-use crate::limits::{FETCH_MAX, LOAD_MAX};
+use crate::limits::LOAD_MAX;
 use crate::process::Measured;
 use crate::store::{Store, free_address};
+use crate::tools::{self, Jars};
 
 /// The version compared with, as the reports name it.
 pub const KAFKA: &str = "Kafka 4.3.1";
@@ -31,34 +31,7 @@ pub struct ToolResult {
 impl Kafka {
     /// Finds the jars, or fetches them with Maven.
     pub fn fetch(folder: &Path) -> Result<Kafka, LabError> {
-        need("java", "-version", "default-jre-headless")?;
-        let cache = cache_folder()?;
-        let jars = cache.join("kafka-4.3.1");
-        if jars.is_dir() {
-            return Ok(Kafka { jars });
-        }
-        need("mvn", "-version", "maven")?;
-        eprintln!(
-            "fetching {KAFKA} with Maven into {} (54 MB)",
-            jars.display()
-        );
-        std::fs::create_dir_all(&cache)
-            .map_err(LabError::system(format!("cannot make {}", cache.display())))?;
-        let pom = folder.join("pom.xml");
-        std::fs::write(&pom, POM).map_err(LabError::system("cannot write Kafka's pom"))?;
-        // Renamed when it is whole, so that a fetch that broke off is not taken for one.
-        let partial = cache.join(format!("kafka-4.3.1.{}", std::process::id()));
-        let mut out = OsString::from("-DoutputDirectory=");
-        out.push(&partial);
-        let mut command = Command::new("mvn");
-        command
-            .args(["-q", "-B", "-f"])
-            .arg(&pom)
-            .args(["dependency:copy-dependencies", "-DincludeScope=runtime"])
-            .arg(out);
-        Measured::start("maven", &mut command, folder)?.finish(FETCH_MAX)?;
-        std::fs::rename(&partial, &jars)
-            .map_err(LabError::system(format!("cannot make {}", jars.display())))?;
+        let jars = tools::jars(folder, &JARS)?;
         Ok(Kafka { jars })
     }
 
@@ -137,31 +110,6 @@ pub struct ToolLoad<'a> {
     pub acks: &'a str,
 }
 
-/// Fails with what to install when `program` is not there.
-pub fn need(program: &str, argument: &str, package: &str) -> Result<(), LabError> {
-    match Command::new(program).arg(argument).output() {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(LabError::Usage(format!(
-                "this experiment needs `{program}`: install it (Debian: apt-get install {package})"
-            )))
-        }
-        Err(error) => Err(LabError::system(format!("cannot run {program}"))(error)),
-    }
-}
-
-/// Where the lab keeps what it fetched or compiled.
-pub fn cache_folder() -> Result<PathBuf, LabError> {
-    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    named("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| named("HOME").map(|home| Path::new(&home).join(".cache")))
-        .map(|cache| cache.join("thalweg-lab"))
-        .ok_or_else(|| {
-            LabError::Usage("set HOME or XDG_CACHE_HOME: Kafka is kept there".to_owned())
-        })
-}
-
 /// Reads the producer's last line, such as
 /// `5000 records sent, 2500.0 records/sec (0.24 MB/sec), 1.2 ms avg latency, …`.
 fn produced(text: &str) -> Option<ToolResult> {
@@ -195,7 +143,13 @@ fn unread(tool: &str, text: &str) -> LabError {
     ))
 }
 
-const POM: &str = include_str!("load/kafka.pom.xml");
+const JARS: Jars = Jars {
+    name: KAFKA,
+    cache: "kafka-4.3.1",
+    megabytes: 54,
+    java: "default-jre-headless",
+    pom: include_str!("load/kafka.pom.xml"),
+};
 const CLUSTER: &str = "bGFiLWxhYi1sYWItbGFiLQ";
 const CONSUMER_COLUMNS: usize = 10;
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::experiment::LabError;
-use crate::kafka::need;
 use crate::limits::LOAD_MAX;
 use crate::process::Measured;
+use crate::tools::need;
 
 /// The compiled tool.
 pub struct Tool {

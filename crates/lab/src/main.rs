@@ -16,6 +16,8 @@ mod http;
 mod kafka;
 mod limits;
 mod load;
+mod mosquitto;
+mod mqtt;
 mod peers;
 mod process;
 mod report;
@@ -23,6 +25,7 @@ mod rocks;
 mod run;
 mod stats;
 mod store;
+mod tools;
 mod wire;
 
 use std::ffi::OsString;

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::experiment::LabError;
-use crate::kafka::{cache_folder, need};
 use crate::limits::FETCH_MAX;
 use crate::process::Measured;
+use crate::tools::{cache_folder, need};
 
 /// A peer that is built when it is first needed.
 pub struct Peer {

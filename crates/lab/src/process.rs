@@ -220,6 +220,11 @@ pub struct Up {
 impl Up {
     /// Starts `thalweg up` on free ports with its data in `folder/up`.
     pub fn start(thalweg: &Path, folder: &Path) -> Result<Up, LabError> {
+        Up::start_with(thalweg, folder, &[])
+    }
+
+    /// The same with settings, such as `imports.workers=2`.
+    pub fn start_with(thalweg: &Path, folder: &Path, set: &[&str]) -> Result<Up, LabError> {
         let data = folder.join("up");
         let mut command = Command::new(thalweg);
         command.arg("up").arg("--data").arg(&data);
@@ -228,6 +233,11 @@ impl Up {
                 .arg("--set")
                 .arg(format!("{role}.listen=127.0.0.1:0"));
         }
+        for setting in set {
+            command.arg("--set").arg(setting);
+        }
+        // The lab's own, which the server would take for a key that it does not know.
+        command.env_remove(crate::experiments::LIBRARY_VARIABLE);
         let mut process = Measured::start("up", &mut command, folder)?;
         let deadline = Instant::now() + READY_MAX;
         loop {

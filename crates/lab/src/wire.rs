@@ -6,7 +6,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{
-    CreateTopicsRequest, ProduceRequest, ProduceResponse, RequestHeader, ResponseHeader, TopicName,
+    CreateTopicsRequest, DeleteTopicsRequest, ProduceRequest, ProduceResponse, RequestHeader,
+    ResponseHeader, TopicName,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
 use kafka_protocol::records::{
@@ -135,6 +136,21 @@ impl Wire {
         }
     }
 
+    /// Deletes a topic.
+    pub async fn delete_topic(&mut self, name: &str) -> Result<(), LabError> {
+        let request = DeleteTopicsRequest::default()
+            .with_topic_names(vec![topic_name(name)])
+            .with_timeout_ms(60_000);
+        let answer = self.ask(&request, DELETE_TOPICS_VERSION).await?;
+        match answer.responses.iter().find(|topic| topic.error_code != 0) {
+            None => Ok(()),
+            Some(refused) => Err(LabError::Failed(format!(
+                "topic {name} was not deleted: error {}",
+                refused.error_code
+            ))),
+        }
+    }
+
     /// Sends one batch to the first partition of each topic, acknowledged by all.
     pub async fn send_batches(
         &mut self,
@@ -223,6 +239,7 @@ pub fn batch_of_one(now: UnixMillis, bytes: usize) -> Result<Bytes, LabError> {
     Ok(batch.freeze())
 }
 
-/// Versions that both servers speak.
+/// Versions that both servers speak; of deleting the last with names alone.
 const CREATE_TOPICS_VERSION: i16 = 5;
+const DELETE_TOPICS_VERSION: i16 = 5;
 const PRODUCE_VERSION: i16 = 9;

@@ -7,7 +7,7 @@
 // What comes is written per script, and ends with `end` too:
 //   row MS STATEMENT new|old {"column":value,...}
 //   call MS STATEMENT         a call of the listener, before its rows
-//   error STATEMENT TEXT      it does not compile
+//   error STATEMENT TEXT      it does not compile, or fails on an event
 // The clock of a script begins at 0; under it lies a day of Esper's own, since its clock cannot
 // go back.
 
@@ -83,7 +83,12 @@ public class EsperScripts {
                     runtime.getEventService().advanceTimeSpan(base + Long.parseLong(rest));
                     break;
                 case "event":
-                    send(rest);
+                    try {
+                        send(rest);
+                    } catch (RuntimeException error) {
+                        // The event is lost to the statements behind the one that fails.
+                        out.println("error 0 " + String.valueOf(error).replace('\n', ' '));
+                    }
                     break;
                 case "end":
                     runtime.getDeploymentService().undeployAll();

@@ -5,16 +5,18 @@ mod agent_soak;
 mod backlog;
 mod epl_differential;
 mod fleet;
+mod fusion;
+mod imports;
 mod line;
 mod repositories;
 mod rest_proxy;
-mod shared_topics;
 mod store_restart;
 mod store_topics;
 mod store_vs_kafka;
 mod tail;
 
 use crate::experiment::Experiment;
+pub use imports::LIBRARY_VARIABLE;
 
 /// Every experiment.
 pub const ALL: &[Experiment] = &[
@@ -23,7 +25,9 @@ pub const ALL: &[Experiment] = &[
     store_topics::EXPERIMENT,
     store_restart::EXPERIMENT,
     rest_proxy::EXPERIMENT,
-    shared_topics::EXPERIMENT,
+    imports::shared_topics::EXPERIMENT,
+    imports::rates::EXPERIMENT,
+    imports::fairness::EXPERIMENT,
     fleet::register::EXPERIMENT,
     fleet::heartbeat::EXPERIMENT,
     tail::EXPERIMENT,
@@ -33,4 +37,8 @@ pub const ALL: &[Experiment] = &[
     agent_soak::EXPERIMENT,
     agent_idle::EXPERIMENT,
     epl_differential::EXPERIMENT,
+    fusion::burst::EXPERIMENT,
+    fusion::layers::EXPERIMENT,
+    fusion::keys::EXPERIMENT,
+    fusion::statements::EXPERIMENT,
 ];

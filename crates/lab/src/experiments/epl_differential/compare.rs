@@ -11,6 +11,9 @@ pub enum Verdict {
     NoScript,
     /// The same rows.
     Same,
+    /// The same rows, of which some of one instant stand in another order: groups that changed
+    /// together, matches that one event completes.
+    Reordered,
     /// Other rows.
     Different,
     /// Ours does not take what the peer takes.
@@ -37,10 +40,34 @@ pub fn verdict(theirs: &[&str], ours: &[&str]) -> Verdict {
                     && a.iter().zip(b).all(|(a, b)| same_row(a, b))
             });
     if is_same {
-        Verdict::Same
-    } else {
-        Verdict::Different
+        return Verdict::Same;
     }
+    match is_reordered(&theirs, &ours) {
+        true => Verdict::Reordered,
+        false => Verdict::Different,
+    }
+}
+
+/// Whether each statement has the same rows at each instant, in whatever order there.
+fn is_reordered(
+    theirs: &BTreeMap<&str, Vec<Row<'_>>>,
+    ours: &BTreeMap<&str, Vec<Row<'_>>>,
+) -> bool {
+    theirs.len() == ours.len()
+        && theirs
+            .iter()
+            .zip(ours)
+            .all(|((statement, a), (other, b))| statement == other && same_set(a, b))
+}
+
+/// Whether every row has one that is the same, at its instant.
+fn same_set(a: &[Row<'_>], b: &[Row<'_>]) -> bool {
+    let mut left: Vec<&Row<'_>> = b.iter().collect();
+    let found = a.iter().all(|row| {
+        let place = left.iter().position(|other| same_row(row, other));
+        place.map(|place| left.remove(place)).is_some()
+    });
+    found && left.is_empty()
 }
 
 /// One row: instant, new or old, columns.
@@ -115,6 +142,19 @@ mod tests {
         assert_eq!(verdict(&theirs, &new), Verdict::Different);
         let other = ["row 0 1 old {\"k\":\"x z\"}", ours[1]];
         assert_eq!(verdict(&theirs, &other), Verdict::Different);
+    }
+
+    #[test]
+    fn another_order_at_one_instant_is_told_apart() {
+        let theirs = ["row 0 0 new {\"k\":\"p\"}", "row 0 0 new {\"k\":\"q\"}"];
+        assert_eq!(
+            verdict(&theirs, &[theirs[1], theirs[0]]),
+            Verdict::Reordered
+        );
+        let twice = [theirs[1], theirs[1]];
+        assert_eq!(verdict(&theirs, &twice), Verdict::Different);
+        let later = ["row 1 0 new {\"k\":\"q\"}", theirs[0]];
+        assert_eq!(verdict(&theirs, &later), Verdict::Different);
     }
 
     #[test]

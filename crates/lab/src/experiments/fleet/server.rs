@@ -10,10 +10,11 @@ use serde_json::Value;
 use crate::database::{Database, Kind, Used, run, used};
 use crate::experiment::{LabError, Setting};
 use crate::http::{Call, Link};
-use crate::kafka::{Kafka, need};
+use crate::kafka::Kafka;
 use crate::limits::{ANSWER_MAX, POLL};
 use crate::process::Measured;
 use crate::store::{Store, free_address};
+use crate::tools::need;
 
 /// Where the fleet keeps its registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -137,10 +137,12 @@ impl Bench<'_> {
             kafka: store.address.clone(),
         };
         self.loads(Behind::Embedded, &front)?;
-        let values = self
-            .runtime
-            .block_on(reads::run(&front, self.setting.quick))?;
-        self.outcome.values.extend(values);
+        if self.setting.wants(reads::NAME) {
+            let values = self
+                .runtime
+                .block_on(reads::run(&front, self.setting.quick))?;
+            self.outcome.values.extend(values);
+        }
         // A server that has worked, not one that just began: its pools and timers are there.
         let rest = if self.setting.quick { 1_000 } else { 20_000 };
         std::thread::sleep(Duration::from_millis(rest));
@@ -153,6 +155,10 @@ impl Bench<'_> {
     }
 
     fn before_a_store(&mut self, count: usize) -> Result<(), LabError> {
+        let behind = Behind::Store { proxies: count };
+        if self.chosen(behind).is_empty() {
+            return Ok(());
+        }
         let data = self.setting.path(&format!("store-{count}"));
         let store = Store::thalweg(&self.setting.thalweg, &data, self.setting.folder())?;
         let proxies: Result<Vec<Proxy>, LabError> =
@@ -162,13 +168,16 @@ impl Bench<'_> {
             store: Some(&store),
             kafka: store.address.clone(),
         };
-        self.loads(Behind::Store { proxies: count }, &front)?;
+        self.loads(behind, &front)?;
         front.stop()?;
         store.process.stop()?;
         clear(&data)
     }
 
     fn before_kafka(&mut self) -> Result<(), LabError> {
+        if self.chosen(Behind::Kafka).is_empty() {
+            return Ok(());
+        }
         let folder = self.setting.folder();
         let (tool, kafka) = (Tool::compile(folder)?, Kafka::fetch(folder)?);
         let store = kafka.start(folder)?;
@@ -229,10 +238,7 @@ impl Bench<'_> {
     }
 
     fn loads(&mut self, behind: Behind, front: &Front<'_>) -> Result<(), LabError> {
-        let loads = LOADS
-            .iter()
-            .filter(|load| load.behind == behind && (load.is_quick || !self.setting.quick));
-        for load in loads {
+        for load in self.chosen(behind) {
             eprintln!("rest-proxy: {}", load.name);
             let topic = load.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
             self.topic(&front.kafka, &topic, load.durability, load.bytes)?;
@@ -242,8 +248,22 @@ impl Bench<'_> {
             let answered = self.send(load, &topic, front, self.seconds(5.0, 0.5))?;
             let cpu = front.cpu()?.saturating_sub(before);
             self.note(load, &answered, cpu);
+            // All loads together would fill a disk.
+            self.runtime.block_on(async {
+                let mut wire = Wire::connect(&front.kafka).await?;
+                wire.delete_topic(&topic).await
+            })?;
         }
         Ok(())
+    }
+
+    /// The loads of one kind of proxy that this run sends.
+    fn chosen(&self, behind: Behind) -> Vec<&'static Load> {
+        let is_chosen = |load: &&Load| {
+            let is_in_form = load.is_quick || !self.setting.quick;
+            load.behind == behind && is_in_form && self.setting.wants(load.name)
+        };
+        LOADS.iter().filter(is_chosen).collect()
     }
 
     fn send(

@@ -93,7 +93,7 @@ async fn read_by_instance(address: SocketAddr, records: usize) -> Result<(), Lab
         let text = link.ask_whole(&read).await?;
         let got = occurrences(&text, b"\"offset\":");
         if got == 0 {
-            return Err(LabError::Failed(format!("a read ended at {seen} records")));
+            return Err(ended(seen, &text));
         }
         seen += got;
     }
@@ -113,12 +113,17 @@ async fn read_by_version_3(address: SocketAddr, records: usize) -> Result<(), La
         let text = link.ask_whole(&call).await?;
         let got = occurrences(&text, b"\"offset\":");
         if got == 0 {
-            return Err(LabError::Failed(format!("a read ended at {seen} records")));
+            return Err(ended(seen, &text));
         }
         seen += got;
         position += got;
     }
     Ok(())
+}
+
+fn ended(seen: usize, answer: &[u8]) -> LabError {
+    let answer = String::from_utf8_lossy(&answer[..answer.len().min(200)]).into_owned();
+    LabError::Failed(format!("a read ended at {seen} records: {answer}"))
 }
 
 /// How long a read takes whose records are there, of an instance that had time to join its group.
@@ -192,6 +197,9 @@ fn occurrences(text: &[u8], pattern: &[u8]) -> usize {
     }
     count
 }
+
+/// What of the experiment these are, where only parts of it are run.
+pub const NAME: &str = "reads";
 
 const V2_RATE: &str = "read by an instance, 100 B: rate";
 const V2_CPU: &str = "read by an instance, 100 B: CPU per record";

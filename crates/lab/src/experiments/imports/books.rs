@@ -1,9 +1,46 @@
-//! Generated MARC records, as large as those of a library.
+//! MARC records: generated ones, as large as those of a library, or a library's own, from the file
+//! that the environment names in `THALWEG_LAB_MARC`.
 
 use std::fmt::Write;
+use std::sync::OnceLock;
 
-/// A file of `count` records from number `first` on.
+/// A file of `count` records from number `first` on; a library's are taken in turn.
 pub fn file(first: usize, count: usize) -> Vec<u8> {
+    let library = library();
+    if library.ends.is_empty() {
+        return generated(first, count);
+    }
+    let mut file = Vec::with_capacity(count * 1_000);
+    for number in first..first + count {
+        let number = number % library.ends.len();
+        let from = number
+            .checked_sub(1)
+            .map_or(0, |before| library.ends[before]);
+        file.extend_from_slice(&library.bytes[from..library.ends[number]]);
+    }
+    file
+}
+
+/// The library's file and where each of its records ends; empty without one.
+#[derive(Default)]
+struct Library {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+fn library() -> &'static Library {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let read = |path| std::fs::read(path).unwrap_or_default();
+        let bytes = std::env::var_os(LIBRARY_VARIABLE).map_or_else(Vec::new, read);
+        let marks = bytes.iter().enumerate().filter(|(_, byte)| **byte == 0x1d);
+        let ends = marks.map(|(at, _)| at + 1).collect();
+        Library { bytes, ends }
+    })
+}
+
+/// A file of `count` generated records from number `first` on.
+pub fn generated(first: usize, count: usize) -> Vec<u8> {
     let mut file = Vec::with_capacity(count * 950);
     for number in first..first + count {
         append(number, &mut file);
@@ -56,6 +93,9 @@ fn append(number: usize, file: &mut Vec<u8>) {
     file.extend_from_slice(record.as_bytes());
 }
 
+/// Names the library's file.
+pub const LIBRARY_VARIABLE: &str = "THALWEG_LAB_MARC";
+
 const WORDS: [&str; 11] = [
     "history",
     "rivers",
@@ -76,7 +116,7 @@ mod tests {
 
     #[test]
     fn records_are_whole_and_as_large_as_those_of_a_library() {
-        let file = file(5, 100);
+        let file = generated(5, 100);
         let ends = file.iter().filter(|byte| **byte == 0x1d).count();
         assert_eq!(ends, 100);
         let length: usize = std::str::from_utf8(&file[..5]).unwrap().parse().unwrap();

@@ -1,0 +1,248 @@
+//! Three tenants' imports started one into the other, on topics of their own and on a shared one.
+
+use std::time::{Duration, Instant};
+
+use super::bench::Bench;
+use super::{PUBLISHED, SINK};
+use crate::experiment::{Experiment, LabError, Measure, Outcome, Series, Setting, runtime};
+use crate::stats::sorted;
+
+/// `thalweg lab run shared-topics`.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "shared-topics",
+    about: "three tenants' imports, started at 0, 30 and 60 % of the first, per topic mode",
+    method: "Thalweg (up, embedded defaults but for the database, which is PostgreSQL) imports files of MARC \
+        records of about 900 bytes from three tenants, each of its own ids. First one alone, which gives T. Then the second \
+        tenant's import starts when the first one's progress is 30 %, the third one's at 60 %: once \
+        with a topic for each tenant and once with one topic for all, and for 25,000 records also \
+        beside 20 users who check records out and in, four times a second each, latency from the \
+        intended moment. Durations are from the request to the job's end, over T; ideal sharing gives \
+        2.10, 2.40 and 2.10. What the published experiments with FOLIO took stands beside it.",
+    peer: None,
+    measures,
+    run,
+};
+
+/// How topics are named.
+const MODES: [&str; 2] = ["own topics", "shared topic"];
+
+fn measures() -> Vec<Measure> {
+    let mut measures = vec![
+        Measure::new(RATE, "records/s")
+            .at_least(2_200.0)
+            .reference(PUBLISHED, 44.0),
+        Measure::new(CHECK_ALONE, "ms"),
+    ];
+    for size in SIZES {
+        measures.push(Measure::new(alone(size), "s"));
+        for tenant in 0..IDEAL.len() {
+            let measure = Measure::new(between(size, tenant), "×");
+            measures.push(measure.at_most(1.05).detail());
+        }
+        for (mode, ratio) in MODES.iter().zip(published(size)) {
+            for (tenant, (least, most)) in IDEAL.iter().map(|t| (t * 0.9, t * 1.1)).enumerate() {
+                let name = duration(size, mode, tenant);
+                measures.push(Measure::new(name.clone(), "T").at_most(most));
+                measures.push(
+                    Measure::new(format!("{name}, not less"), "T")
+                        .at_least(least)
+                        .detail(),
+                );
+            }
+            let spread = Measure::new(spread(size, mode), "×").at_most(1.25);
+            measures.push(match ratio {
+                Some(ratio) => spread.reference(PUBLISHED, ratio),
+                None => spread,
+            });
+        }
+    }
+    for (mode, ratio) in MODES.iter().zip([2.80, 3.32]) {
+        let slower = Measure::new(slower(mode), "×").at_most(1.25);
+        measures.push(slower.reference(PUBLISHED, ratio));
+        measures.push(Measure::new(kept(mode), "×").at_least(0.7));
+    }
+    measures
+}
+
+/// Of the published runs: slowest to fastest, by size and mode.
+fn published(size: usize) -> [Option<f64>; 2] {
+    match size {
+        25_000 => [Some(2.03), Some(1.39)],
+        50_000 => [None, Some(1.34)],
+        _ => [None, None],
+    }
+}
+
+fn run(setting: &Setting) -> Result<Outcome, LabError> {
+    runtime()?.block_on(measure(setting))
+}
+
+async fn measure(setting: &Setting) -> Result<Outcome, LabError> {
+    let mut outcome = Outcome::default();
+    for size in SIZES {
+        if !setting.wants(&size.to_string()) {
+            continue;
+        }
+        let records = if setting.quick { size / 10 } else { size };
+        let bench = Bench::start_on(setting, &format!("alone-{size}"), SINK)?;
+        let job = bench.import("t1", "imports-t1", 0, records).await?;
+        let alone_s = bench.ended(&job, Instant::now()).await?.seconds;
+        let rate = records as f64 / alone_s;
+        outcome.add(alone(size), alone_s);
+        if size == SIZES[0] {
+            outcome.add(RATE, rate);
+        }
+        let quiet = if size == SIZES[0] {
+            bench.stock().await?;
+            let p95 = bench.circulate(QUIET).await?;
+            outcome.add(CHECK_ALONE, p95 * 1e3);
+            Some(p95)
+        } else {
+            None
+        };
+        bench.up.process.stop()?;
+        let mut of_modes = Vec::new();
+        for mode in MODES {
+            let bench =
+                Bench::start_on(setting, &format!("{}-{size}", mode.replace(' ', "-")), SINK)?;
+            let times = bench.staggered(mode, records, &mut outcome).await?;
+            for (tenant, seconds) in times.iter().enumerate() {
+                let name = duration(size, mode, tenant);
+                outcome.add(name.clone(), seconds / alone_s);
+                outcome.add(format!("{name}, not less"), seconds / alone_s);
+            }
+            let order = sorted(&times);
+            outcome.add(spread(size, mode), order[2] / order[0]);
+            bench.up.process.stop()?;
+            of_modes.push(times);
+            if let Some(quiet) = quiet {
+                let bench =
+                    Bench::start_on(setting, &format!("{}-cico", mode.replace(' ', "-")), SINK)?;
+                let (p95, beside) = bench.beside(mode, records).await?;
+                outcome.add(slower(mode), p95 / quiet);
+                outcome.add(kept(mode), beside / rate);
+                bench.up.process.stop()?;
+            }
+        }
+        if let [own, shared] = &of_modes[..] {
+            for (tenant, (own, shared)) in own.iter().zip(shared).enumerate() {
+                outcome.add(between(size, tenant), own.max(*shared) / own.min(*shared));
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+impl Bench {
+    /// The three imports after the published rule; answers each one's seconds.
+    async fn staggered(
+        &self,
+        mode: &str,
+        records: usize,
+        outcome: &mut Outcome,
+    ) -> Result<Vec<f64>, LabError> {
+        let begun = Instant::now();
+        let first = self.import("t1", topic(mode, "t1"), 0, records).await?;
+        let second = async {
+            self.reaches(&first, records * 3 / 10).await?;
+            let (from, started) = (begun.elapsed().as_secs_f64(), Instant::now());
+            let id = self
+                .import("t2", topic(mode, "t2"), records, records)
+                .await?;
+            Ok::<_, LabError>((from, self.ended(&id, started).await?))
+        };
+        let third = async {
+            self.reaches(&first, records * 6 / 10).await?;
+            let (from, started) = (begun.elapsed().as_secs_f64(), Instant::now());
+            let id = self
+                .import("t3", topic(mode, "t3"), 2 * records, records)
+                .await?;
+            Ok::<_, LabError>((from, self.ended(&id, started).await?))
+        };
+        let (one, two, three) = tokio::join!(self.ended(&first, begun), second, third);
+        let (two, three) = (two?, three?);
+        let lines = [("t1", (0.0, one?)), ("t2", two), ("t3", three)];
+        let plot = format!("records imported, {records} each, {mode}");
+        let mut times = Vec::new();
+        for (name, (from, ended)) in lines {
+            let points = ended.points;
+            let points = points
+                .into_iter()
+                .map(|(at, done)| (at + from, done))
+                .collect();
+            outcome
+                .series
+                .push(Series::new(&plot, "s", "records", name, points));
+            times.push(ended.seconds);
+        }
+        Ok(times)
+    }
+
+    /// Three imports at once beside the counter; answers the counter's 95th percentile in seconds and
+    /// the imports' records a second.
+    async fn beside(&self, mode: &str, records: usize) -> Result<(f64, f64), LabError> {
+        self.stock().await?;
+        // So that the floor is known of a counter without imports.
+        self.circulate(SETTLING).await?;
+        let started = Instant::now();
+        let mut rate = 0.0;
+        let imports = async {
+            let mut ids = Vec::new();
+            for (index, tenant) in ["t1", "t2", "t3"].into_iter().enumerate() {
+                let first = (index + 1) * records;
+                let topic = topic(mode, tenant);
+                ids.push(self.import(tenant, topic, first, records).await?);
+            }
+            for id in &ids {
+                self.ended(id, Instant::now()).await?;
+            }
+            rate = (ids.len() * records) as f64 / started.elapsed().as_secs_f64();
+            Ok(())
+        };
+        let p95 = self.circulate_beside(imports).await?;
+        Ok((p95, rate))
+    }
+}
+
+fn topic<'t>(mode: &str, tenant: &'t str) -> &'t str {
+    match (mode == MODES[1], tenant) {
+        (true, _) => "imports-ALL",
+        (false, "t1") => "imports-t1",
+        (false, "t2") => "imports-t2",
+        (false, _) => "imports-t3",
+    }
+}
+
+fn alone(size: usize) -> String {
+    format!("{size} records alone (T)")
+}
+
+fn duration(size: usize, mode: &str, tenant: usize) -> String {
+    format!("{size} records, {mode}, tenant {}", tenant + 1)
+}
+
+fn spread(size: usize, mode: &str) -> String {
+    format!("{size} records, {mode}, slowest to fastest")
+}
+
+fn between(size: usize, tenant: usize) -> String {
+    format!(
+        "{size} records, tenant {}, one mode over the other",
+        tenant + 1
+    )
+}
+
+fn kept(mode: &str) -> String {
+    format!("imports beside check-out and check-in, {mode}, of their rate")
+}
+
+fn slower(mode: &str) -> String {
+    format!("check-out and check-in beside imports, {mode}, p95 over alone")
+}
+
+const RATE: &str = "one import alone";
+const CHECK_ALONE: &str = "check-out and check-in alone, p95";
+const SIZES: [usize; 3] = [25_000, 50_000, 100_000];
+const IDEAL: [f64; 3] = [2.10, 2.40, 2.10];
+const QUIET: Duration = Duration::from_secs(20);
+const SETTLING: Duration = Duration::from_secs(3);
