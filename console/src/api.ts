@@ -3,6 +3,7 @@
 
 import { read, Refusal } from "./ask";
 import type { Agent, FleetTotals } from "./fleet/types";
+import type { Job } from "./imports/types";
 
 export interface Status {
   version: string;
@@ -59,21 +60,6 @@ export interface Statement {
   latency_p50_us: number | null;
   latency_p99_us: number | null;
   cpu_share: number;
-}
-
-export interface Job {
-  id: string;
-  tenant: string;
-  name: string;
-  format: string;
-  topic: string;
-  state: string;
-  records_total: number | null;
-  records_done: number;
-  records_rejected: number;
-  bytes_total: number;
-  bytes_done: number;
-  error: string | null;
 }
 
 export interface Snapshot {

@@ -31,15 +31,21 @@ export async function read<T>(path: string, signal?: AbortSignal): Promise<T> {
   return answer<T>(response);
 }
 
-/** Sends a text or, as JSON, anything else. */
-export async function send<T>(method: string, path: string, body?: unknown): Promise<T> {
-  const isText = typeof body === "string";
+/** Sends a text, a file's bytes or, as JSON, anything else. */
+export async function send<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  const isPlain = typeof body === "string" || body instanceof Blob;
+  const kind = body instanceof Blob ? "application/octet-stream" : isPlain ? "text/plain" : "application/json";
   const response = await fetch(path, {
     method,
-    headers: { Accept: "application/json", ...(body !== undefined && { "Content-Type": isText ? "text/plain" : "application/json" }) },
-    ...(body !== undefined && { body: isText ? body : JSON.stringify(body) }),
+    headers: { Accept: "application/json", ...(body !== undefined && { "Content-Type": kind }) },
+    ...(body !== undefined && { body: isPlain ? body : JSON.stringify(body) }),
+    ...(signal && { signal }),
   });
   return answer<T>(response);
+}
+
+export function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => window.setTimeout(resolve, ms));
 }
 
 /** What a page knows of an answer that it asks for again and again. */

@@ -16,17 +16,33 @@ export function useHistory(at_ms: number, figures: Record<string, number>): Rate
 
 /** How fast a total grows between answers, as a history. */
 export function useRate(at_ms: number, name: string, total: number | null): Rates {
-  const last = useRef<{ at_ms: number; total: number } | null>(null);
+  return useRates(at_ms, total === null ? null : { [name]: total });
+}
+
+/** How fast each of several totals grows between answers, as a history. */
+export function useRates(at_ms: number, totals: Record<string, number> | null): Rates {
+  const last = useRef<{ at_ms: number; totals: Record<string, number> } | null>(null);
   const known = useRef<Rates>(emptyRates);
-  if (total !== null && at_ms !== 0 && at_ms !== last.current?.at_ms) {
+  if (totals !== null && at_ms !== 0 && at_ms !== last.current?.at_ms) {
     const before = last.current;
-    last.current = { at_ms, total };
+    last.current = { at_ms, totals };
     if (before !== null) {
-      const grown = Math.max(0, total - before.total);
-      known.current = advance(known.current, at_ms, { [name]: grown / ((at_ms - before.at_ms) / 1000) });
+      const seconds = (at_ms - before.at_ms) / 1000;
+      const grown = Object.entries(totals).map(([name, total]) => [name, Math.max(0, total - (before.totals[name] ?? total)) / seconds]);
+      known.current = advance(known.current, at_ms, Object.fromEntries(grown) as Record<string, number>);
     }
   }
   return known.current;
+}
+
+/** Each series as a part of the sum of all, in percent; null where nothing grew. */
+export function shares(rates: Rates): Rates {
+  const sums = rates.times.map((_, at) => [...rates.series.values()].reduce((sum, points) => sum + (points[at] ?? 0), 0));
+  const part = (point: number | null, at: number) => {
+    const sum = sums[at] ?? 0;
+    return point === null || sum === 0 ? null : (point / sum) * 100;
+  };
+  return { ...rates, series: new Map([...rates.series].map(([name, points]) => [name, points.map(part)])) };
 }
 
 function advance(before: Rates, at_ms: number, figures: Record<string, number>): Rates {

@@ -62,7 +62,7 @@ function Course({ snapshot, rates }: { snapshot: Snapshot; rates: Rates }) {
       )}
       <Station href="#topics" name="Topics" figure={plural(snapshot.topics.length, "topic")} counter={allRecords} unit="records/s" rates={rates} />
       <Station href="#statements" name="Statements" figure={plural(snapshot.statements.length, "statement")} counter={allStatementsIn} unit="events/s" rates={rates} />
-      <Station href="#jobs" name="Imports" beside figure={`${running} running`} counter={null} unit="" rates={rates} />
+      <Station href="#/imports" name="Imports" beside figure={`${running} running`} counter={null} unit="" rates={rates} />
     </nav>
   );
 }

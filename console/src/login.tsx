@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "react";
 
-import { read } from "./ask";
+import { read, send } from "./ask";
 
 /** The way in while the server asks for a login, and else who is in with the way out. */
 export function Login({ needs_login }: { needs_login: boolean }) {
@@ -21,6 +21,26 @@ export function Login({ needs_login }: { needs_login: boolean }) {
     ask().catch(() => undefined);
     return () => abort.abort();
   }, [needs_login]);
+  useEffect(() => {
+    if (issuer === null) {
+      return undefined;
+    }
+    let timer = 0;
+    const goOn = async () => {
+      const again_ms = await renew().catch(() => RETRY_MS);
+      if (again_ms === null) {
+        return;
+      }
+      if (needs_login && await read("api/v1/me").then(() => true, () => false)) {
+        // The token ended while nobody looked; there is a new one now.
+        window.location.reload();
+        return;
+      }
+      timer = window.setTimeout(() => void goOn(), Math.max(again_ms, LEAST_MS));
+    };
+    void goOn();
+    return () => window.clearTimeout(timer);
+  }, [issuer, needs_login]);
   if (issuer === null) {
     return null;
   }
@@ -28,11 +48,28 @@ export function Login({ needs_login }: { needs_login: boolean }) {
     return <a className="button" href="api/v1/sign-in">Sign in with {hostOf(issuer)}</a>;
   }
   const out = async () => {
-    await fetch("api/v1/sign-out", { method: "POST" });
-    window.location.reload();
+    const { address } = await send<{ address: string | null }>("POST", "api/v1/sign-out");
+    if (address === null) {
+      window.location.reload();
+    } else {
+      window.location.assign(address);
+    }
   };
   return principal === null ? null : <span>{principal.replace(/^User:/, "")} <button onClick={() => void out()}>Sign out</button></span>;
 }
+
+/** Has the login's token replaced when it is time; answers when to ask again, null where it ends. */
+async function renew(): Promise<number | null> {
+  const ask = async () => (await send<{ again_ms: number | null }>("POST", "api/v1/sign-in/renew")).again_ms;
+  // A refresh token is often good for once: pages of one browser ask one after the other. Where the
+  // address is not a secure one, browsers have no locks.
+  const locks = navigator.locks as LockManager | undefined;
+  return locks === undefined ? ask() : locks.request("thalweg-renewal", ask);
+}
+
+/** When to ask again after the server did not answer, and at the earliest, in milliseconds. */
+const RETRY_MS = 15_000;
+const LEAST_MS = 1_000;
 
 function hostOf(address: string): string {
   try {

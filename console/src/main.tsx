@@ -10,6 +10,9 @@ import { ClassPage } from "./fleet/class";
 import { EventsPage } from "./fleet/events";
 import { Overview } from "./fleet/overview";
 import { age } from "./format";
+import { JobPage } from "./imports/job";
+import { ImportsPage } from "./imports/jobs";
+import { TenantPage, TenantsPage } from "./imports/tenants";
 import { LinePage } from "./line";
 import { Login } from "./login";
 import { Trouble } from "./parts";
@@ -30,6 +33,8 @@ function Console() {
         <nav className="tabs" aria-label="Pages">
           {tab("#/", "Line", first === undefined)}
           {tab(address(["statements"]), "Statements", first === "statements")}
+          {tab(address(["imports"]), "Imports", first === "imports")}
+          {tab(address(["tenants"]), "Tenants", first === "tenants")}
           {status.value !== null && "fleet" in status.value.endpoints && (
             <>
               {tab(address(["fleet"]), "Fleet", first === "fleet" || first === "agents" || first === "classes")}
@@ -57,6 +62,10 @@ function Page({ route }: { route: Route }) {
       return <Overview query={route.query} />;
     case "statements":
       return name === undefined ? <StatementsPage /> : <StatementPage key={name} id={name} />;
+    case "imports":
+      return name === undefined ? <ImportsPage query={route.query} /> : <JobPage key={name} id={name} query={route.query} />;
+    case "tenants":
+      return name === undefined ? <TenantsPage query={route.query} /> : <TenantPage key={name} name={name} />;
     case "events":
       return <EventsPage query={route.query} />;
     case "agents":

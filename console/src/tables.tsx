@@ -1,8 +1,10 @@
 // What lives in the process, a table each: agents, topics, statements, jobs.
 
-import type { Job, Statement, Topic } from "./api";
+import type { Statement, Topic } from "./api";
 import type { Agent } from "./fleet/types";
 import { age, bytes, count, rate } from "./format";
+import { JobProgress, StateBadge } from "./imports/jobs";
+import type { Job } from "./imports/types";
 import { Badge, FLOW_TONES, Section, Sub } from "./parts";
 import { current, jobRecords, statementIn, statementOut, topicBytes, topicRecords } from "./rates";
 import type { Rates } from "./rates";
@@ -87,10 +89,10 @@ export function JobsTable({ jobs, rates }: { jobs: Job[]; rates: Rates }) {
       <tbody>
         {jobs.map((job) => (
           <tr key={job.id} data-id={job.id}>
-            <td>{job.name}<Sub>{job.topic}</Sub></td>
-            <td>{job.tenant}</td>
-            <td><Badge kind={job.error === null ? "good" : "bad"}>{job.state}</Badge><Sub>{job.error}</Sub></td>
-            <td><progress value={job.bytes_done} max={Math.max(1, job.bytes_total)} /></td>
+            <td><a href={address(["imports", job.id])}>{job.name}</a><Sub>{job.topic}</Sub></td>
+            <td><a href={address(["imports"], { tenant: job.tenant })}>{job.tenant}</a></td>
+            <td><StateBadge of={job.state} /><Sub>{job.error}</Sub></td>
+            <td><JobProgress of={job} /></td>
             <td className="number">{rate(current(rates, jobRecords(job.id)))}</td>
             <td className="number">{count(job.records_done)}</td>
             <td className="number">{count(job.records_rejected)}</td>

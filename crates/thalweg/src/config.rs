@@ -4,12 +4,14 @@
 //! Every problem is reported at once, each with where it was written. A key that no role knows is
 //! a problem: a misspelt key must not fall back to its default in silence.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sql::SecretUrl;
 
 use crate::http::{HttpConfig, Section, SignInConfig};
 use crate::telemetry::LogConfig;
@@ -34,6 +36,9 @@ pub struct Config {
     pub mqtt: mqtt::MqttConfig,
     /// Statements.
     pub fusion: fusion::FusionConfig,
+    /// Databases whose tables statements may write to, by name: `postgres://…`, `mysql://…` or
+    /// `sqlite:FILE` in the data folder.
+    pub databases: BTreeMap<String, SecretUrl>,
     /// The C2 server and the management port.
     pub fleet: Section<fleet::FleetConfig>,
     /// Bulk imports.
@@ -279,6 +284,7 @@ impl Layers {
             schemas: self.port_section("schemas"),
             mqtt: self.section("mqtt"),
             fusion: self.section("fusion"),
+            databases: self.section("databases"),
             fleet: self.port_section("fleet"),
             imports: self.section("imports"),
         };
@@ -433,7 +439,8 @@ const OTHER_VARIABLES: [&str; 8] = [
 ];
 /// Tables whose names the user chooses, so that `--set TABLE.NAME=VALUE` and variables reach them; a
 /// variable's underscores are the name's dots.
-const OPEN_TABLES: [&str; 6] = [
+const OPEN_TABLES: [&str; 7] = [
+    "databases",
     "fusion.control.keys",
     "fusion.control.servers",
     "fusion.node.labels",

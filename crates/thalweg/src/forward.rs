@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use fleet::{Message, Topics, TopicsError};
 use parking_lot::Mutex;
 use streams::{EventStore, ProduceBatch, Record, StreamsError, TopicConfig, TopicName, TopicSpec};
+use tokio::task::JoinSet;
 
 /// Topics of an event store.
 pub struct StoreTopics {
@@ -64,12 +65,14 @@ impl Topics for StoreTopics {
         let partitions = self.partitions(&topic).await.map_err(sorted)?;
         let mut by_partition: BTreeMap<i32, Vec<Record>> = BTreeMap::new();
         for message in messages {
-            let partition = rest::partition_of_key(message.key.as_bytes(), partitions);
+            let partition = streams::partition_of_key(message.key.as_bytes(), partitions);
             let mut record = Record::of_value(message.value);
             record.key = Some(message.key.as_bytes().to_vec().into());
             record.timestamp = Some(message.at);
             by_partition.entry(partition).or_default().push(record);
         }
+        // All at once: they share a round of the store.
+        let mut storing = JoinSet::new();
         for (partition, records) in by_partition {
             let batch = ProduceBatch {
                 topic: topic.clone(),
@@ -77,9 +80,16 @@ impl Topics for StoreTopics {
                 records,
                 sequence: None,
             };
-            self.store.produce(batch).await.map_err(sorted)?;
+            let store = Arc::clone(&self.store);
+            storing.spawn(async move { store.produce(batch).await });
         }
-        Ok(())
+        // To the end even if one fails, so that what is tried again comes after what was stored.
+        let mut outcome = Ok(());
+        while let Some(stored) = storing.join_next().await {
+            let stored = stored.map_err(|error| TopicsError::Later(base::report(&error)));
+            outcome = outcome.and(stored.and_then(|stored| stored.map(drop).map_err(sorted)));
+        }
+        outcome
     }
 }
 

@@ -12,7 +12,9 @@ mod folder;
 mod forward;
 mod http;
 mod mqtt_role;
+mod tables;
 mod telemetry;
+mod tenants;
 mod up;
 
 use std::process::ExitCode;

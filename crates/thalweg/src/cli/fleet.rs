@@ -127,6 +127,18 @@ pub struct ParameterChange {
 pub enum ClassesCommand {
     /// List agent classes with their published flow.
     List,
+    /// Make a class, or describe one; agents and flows make classes by themselves.
+    Describe {
+        /// The class.
+        class: String,
+        /// What it is, for people.
+        description: String,
+    },
+    /// Remove a class that no agent is in, with its flows, roll-outs and parameters.
+    Remove {
+        /// The class.
+        class: String,
+    },
     /// Show which resources a class's agents have, or change it.
     Resources {
         /// The class.
@@ -389,6 +401,16 @@ pub async fn classes(client: Client, command: ClassesCommand) -> Result<(), Fail
         ClassesCommand::List => {
             let answer = client.get("/api/v1/classes").await?;
             client.print_list(&answer, "classes", &CLASS_COLUMNS);
+        }
+        ClassesCommand::Describe { class, description } => {
+            let path = format!("/api/v1/classes/{}", segment(&class));
+            let request = client.request(Method::PUT, &path);
+            let request = request.json(&json!({"description": description}));
+            client.print_object(&client.send(request).await?);
+        }
+        ClassesCommand::Remove { class } => {
+            let path = format!("/api/v1/classes/{}", segment(&class));
+            client.send(client.request(Method::DELETE, &path)).await?;
         }
         ClassesCommand::Resources {
             class,

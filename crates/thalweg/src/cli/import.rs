@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
-use reqwest::Method;
+use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio_util::io::ReaderStream;
@@ -16,7 +16,8 @@ use super::{Client, Failure};
 /// The file is sent to the server, which runs the job; stopping this command leaves it running.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The file: JSON lines, CSV, or MARC 21 (ISO 2709, MARCXML, MARC-in-JSON).
+    /// The file: JSON lines, CSV, or MARC 21 (ISO 2709, MARCXML, MARC-in-JSON). With http:// or
+    /// https:// the server fetches it itself, where its operator allows that address.
     file: PathBuf,
     /// The tenant whose records these are.
     #[arg(long, default_value = "default")]
@@ -49,8 +50,12 @@ pub struct Args {
 
 #[derive(Subcommand)]
 pub enum JobsCommand {
-    /// List jobs with their progress.
-    List,
+    /// List jobs with their progress, newest first.
+    List {
+        /// Only those of this tenant.
+        #[arg(long)]
+        tenant: Option<String>,
+    },
     /// Show one job.
     Show {
         /// The job's id.
@@ -102,20 +107,16 @@ pub enum JobsCommand {
 }
 
 pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
+    let is_address = |text: &&str| text.starts_with("http://") || text.starts_with("https://");
+    let url = args.file.to_str().filter(is_address);
+    // What stands behind the path of an address is no part of its file's name.
+    let path = url.and_then(|url| url.split(['?', '#']).next());
+    let path = path.map_or(args.file.as_path(), Path::new);
     let format = match &args.format {
         Some(format) => format.clone(),
-        None => format_of(&args.file)?,
+        None => format_of(path)?,
     };
-    let file = tokio::fs::File::open(&args.file)
-        .await
-        .map_err(cannot_read(&args.file))?;
-    let bytes = file
-        .metadata()
-        .await
-        .map_err(cannot_read(&args.file))?
-        .len();
-    let name = args
-        .file
+    let name = path
         .file_name()
         .map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     let mut query = vec![
@@ -136,17 +137,27 @@ pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
             query.push((name, value));
         }
     }
-    let request = client
-        .request(Method::POST, "/api/v1/imports")
-        .query(&query)
-        .header("Content-Type", "application/octet-stream")
-        .header("Content-Length", bytes)
-        .body(reqwest::Body::wrap_stream(ReaderStream::with_capacity(
-            file,
-            UPLOAD_CHUNK_BYTES,
-        )));
+    let request = client.request(Method::POST, "/api/v1/imports");
+    let request = request.query(&query);
+    let request = match url {
+        Some(url) => request.query(&[("url", url)]),
+        None => with_file(request, &args.file).await?,
+    };
     let job = client.send(request).await?;
     finish(&client, job, args.no_wait).await
+}
+
+/// Puts a file into a request, to be read while it is sent.
+async fn with_file(request: RequestBuilder, path: &Path) -> Result<RequestBuilder, Failure> {
+    let file = tokio::fs::File::open(path)
+        .await
+        .map_err(cannot_read(path))?;
+    let bytes = file.metadata().await.map_err(cannot_read(path))?.len();
+    let stream = ReaderStream::with_capacity(file, UPLOAD_CHUNK_BYTES);
+    Ok(request
+        .header("Content-Type", "application/octet-stream")
+        .header("Content-Length", bytes)
+        .body(reqwest::Body::wrap_stream(stream)))
 }
 
 /// Watches a job to its end unless that is not wanted, and prints it.
@@ -171,8 +182,10 @@ async fn finish(client: &Client, job: Value, no_wait: bool) -> Result<(), Failur
 
 pub async fn jobs(client: Client, command: JobsCommand) -> Result<(), Failure> {
     match command {
-        JobsCommand::List => {
-            client.print_list(&client.get("/api/v1/imports").await?, "jobs", &JOB_COLUMNS);
+        JobsCommand::List { tenant } => {
+            let of = tenant.map_or(String::new(), |name| format!("?tenant={}", segment(&name)));
+            let jobs = client.get(&format!("/api/v1/imports{of}")).await?;
+            client.print_list(&jobs, "jobs", &JOB_COLUMNS);
         }
         JobsCommand::Show { id } => client.print_object(&client.get(&path(&id)).await?),
         JobsCommand::Journal { id } => {
@@ -274,7 +287,7 @@ fn path(id: &str) -> String {
 }
 
 /// The columns of a listing of jobs.
-pub(super) const JOB_COLUMNS: [(&str, &str); 7] = [
+const JOB_COLUMNS: [(&str, &str); 7] = [
     ("JOB", "id"),
     ("TENANT", "tenant"),
     ("NAME", "name"),

@@ -118,7 +118,7 @@ enum Command {
     /// List, describe, reset and delete consumer groups.
     #[command(subcommand)]
     Groups(groups::Command),
-    /// List, add and remove the users who may log in to the Kafka listener.
+    /// List, add and remove the users who may log in.
     #[command(subcommand)]
     Users(users::Command),
     /// List, issue and remove the tokens that stand for users over HTTP.
@@ -139,13 +139,13 @@ enum Command {
     Produce(produce::Args),
     /// Print the records of topics as they come.
     Consume(consume::Args),
-    /// Publish and subscribe over MQTT; list clients, retained messages, refusals and bridges.
+    /// Publish and subscribe over MQTT; list clients, retained messages, refusals, bridges and topic rules.
     #[command(subcommand)]
     Mqtt(mqtt::Command),
-    /// List the fleet's agents, or show one.
+    /// List, show and remove the fleet's agents, and ask them for operations.
     #[command(subcommand)]
     Agents(fleet::AgentsCommand),
-    /// List the fleet's agent classes.
+    /// List, describe and remove classes of agents; their resources, parameters and manifests.
     #[command(subcommand)]
     Classes(fleet::ClassesCommand),
     /// Publish a flow to a class; list and show flows.
@@ -159,10 +159,10 @@ enum Command {
     Rollouts(fleet::RolloutsCommand),
     /// List what happened in the fleet, newest first.
     Events(fleet::EventsArgs),
-    /// Add, list, show and remove statements.
+    /// Add, list, explain, watch, pause, replace and remove statements.
     #[command(subcommand)]
     Statements(statements::Command),
-    /// List the tenants with what they imported, or show one's jobs.
+    /// Keep tenants: their weights, quotas and members, and what they use.
     #[command(subcommand)]
     Tenants(tenants::Command),
     /// Load a file of records for a tenant and watch it to its end.

@@ -26,8 +26,11 @@ pub enum Command {
     Publish(Box<PublishArgs>),
     /// Print messages as they come.
     Subscribe(Box<SubscribeArgs>),
-    /// List the clients and their sessions.
-    Clients,
+    /// List the clients and their sessions, or send one away.
+    Clients {
+        #[command(subcommand)]
+        command: Option<ClientsCommand>,
+    },
     /// List the retained messages.
     Retained {
         /// Only those of this filter.
@@ -42,6 +45,61 @@ pub enum Command {
     /// List, add and remove connections to other brokers.
     #[command(subcommand)]
     Bridges(BridgesCommand),
+    /// List, add and remove rules that map MQTT topics to topics of the event store, or back.
+    #[command(subcommand)]
+    Rules(RulesCommand),
+}
+
+#[derive(Subcommand)]
+pub enum RulesCommand {
+    /// List the rules and how they are.
+    List,
+    /// Add a rule; it is kept over restarts.
+    Add {
+        /// Its name.
+        name: String,
+        /// Where messages come from: mqtt:FILTER or kafka:TOPIC.
+        #[arg(long)]
+        from: String,
+        /// Where they go: kafka:TOPIC, with {1}, {2}, … for levels of the MQTT topic, or mqtt:TOPIC,
+        /// with {key} for the record's key.
+        #[arg(long)]
+        to: String,
+        /// The records' key, such as {2}; the MQTT topic if not given, "" for none.
+        #[arg(long)]
+        key: Option<String>,
+        /// The quality of service out of the store.
+        #[arg(long, value_name = "0|1", value_parser = clap::value_parser!(u8).range(0..=1))]
+        qos: Option<u8>,
+        /// Have messages out of the store retained.
+        #[arg(long)]
+        retain: bool,
+        /// The first records out of the store: "latest" or "earliest".
+        #[arg(long)]
+        start: Option<String>,
+        /// The consumer group that keeps the position.
+        #[arg(long)]
+        group: Option<String>,
+    },
+    /// Remove a rule that was added.
+    Remove {
+        /// Its name.
+        name: String,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum ClientsCommand {
+    /// List the clients and their sessions.
+    List,
+    /// End a client's connection; it may come again.
+    Disconnect {
+        /// Its client id.
+        id: String,
+        /// End its session too, with its subscriptions and what waits for it.
+        #[arg(long)]
+        forget: bool,
+    },
 }
 
 #[derive(Subcommand)]
@@ -122,7 +180,15 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
                 _ = tokio::signal::ctrl_c() => Ok(()),
             }
         }
-        Command::Clients => {
+        Command::Clients {
+            command: Some(ClientsCommand::Disconnect { id, forget }),
+        } => {
+            let session = if forget { "?session=end" } else { "" };
+            let path = format!("/api/v1/mqtt/clients/{}{session}", segment(&id));
+            client.send(client.request(Method::DELETE, &path)).await?;
+            Ok(())
+        }
+        Command::Clients { .. } => {
             let answer = client.get("/api/v1/mqtt/clients").await?;
             client.print_list(&answer, "clients", &CLIENT_COLUMNS);
             Ok(())
@@ -134,6 +200,7 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             Ok(())
         }
         Command::Bridges(command) => bridges(&client, command).await,
+        Command::Rules(command) => rules(&client, command).await,
     }
 }
 
@@ -182,6 +249,46 @@ async fn bridges(client: &Client, command: BridgesCommand) -> Result<(), Failure
             client.print_object(&client.send(request).await?);
         }
         BridgesCommand::Remove { name } => {
+            let path = format!("{path}/{}", segment(&name));
+            client.send(client.request(Method::DELETE, &path)).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn rules(client: &Client, command: RulesCommand) -> Result<(), Failure> {
+    let path = "/api/v1/mqtt/rules";
+    match command {
+        RulesCommand::List => {
+            let answer = client.get(path).await?;
+            client.print_list(&answer, "rules", &RULE_COLUMNS);
+        }
+        RulesCommand::Add {
+            name,
+            from,
+            to,
+            key,
+            qos,
+            retain,
+            start,
+            group,
+        } => {
+            let mut rule = json!({"name": name, "from": from, "to": to, "retain": retain});
+            let given = [
+                ("key", key.map(Value::from)),
+                ("qos", qos.map(Value::from)),
+                ("start", start.map(Value::from)),
+                ("group", group.map(Value::from)),
+            ];
+            for (name, value) in given {
+                if let Some(value) = value {
+                    rule[name] = value;
+                }
+            }
+            let request = client.request(Method::POST, path).json(&rule);
+            client.print_object(&client.send(request).await?);
+        }
+        RulesCommand::Remove { name } => {
             let path = format!("{path}/{}", segment(&name));
             client.send(client.request(Method::DELETE, &path)).await?;
         }
@@ -448,6 +555,17 @@ const BRIDGE_COLUMNS: [(&str, &str); 9] = [
     ("SENT", "sent_total"),
     ("RECEIVED", "received_total"),
     ("DROPPED", "dropped_total"),
+    ("LOOPED", "looped_total"),
+    ("PROBLEM", "problem"),
+];
+const RULE_COLUMNS: [(&str, &str); 9] = [
+    ("RULE", "name"),
+    ("FROM", "from"),
+    ("TO", "to"),
+    ("TAKEN", "taken_total"),
+    ("PASSED", "passed_total"),
+    ("WAITING", "waiting"),
+    ("REFUSED", "refused_total"),
     ("LOOPED", "looped_total"),
     ("PROBLEM", "problem"),
 ];

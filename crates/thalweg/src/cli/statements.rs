@@ -55,6 +55,11 @@ pub enum Command {
     },
     /// Say what a text would do, without adding it.
     Explain(Form),
+    /// Run an EPL query once over named windows and tables: select, delete, update or insert.
+    Query {
+        /// The query's text.
+        text: String,
+    },
     /// Print a statement's rows as they come.
     Tail {
         /// The statement's id or name.
@@ -160,6 +165,13 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             let (body, text) = form.body()?;
             let request = call(Method::POST, "/explain").json(&body);
             client.print_object(&client.send_text(request, &text).await?);
+        }
+        Command::Query { text } => {
+            let request = call(Method::POST, "/query").json(&json!({ "text": text }));
+            let answer = client.send_text(request, &text).await?;
+            for row in answer["rows"].as_array().map_or(&[][..], Vec::as_slice) {
+                println!("{row}");
+            }
         }
         Command::Tail { id, max } => tail(&client, &id, max).await?,
     }

@@ -5,12 +5,14 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use access::{AccessError, ClientAuth, Tls, TlsConfig};
+use base::HumanDuration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::cors::{Cors, CorsConfig};
 use super::door::Manners;
+use super::limits::{IDLE_TIMEOUT, IDLE_TIMEOUT_MIN};
 use super::link::PROTOCOLS;
 
 /// A role's section, with the settings of its port among its own.
@@ -30,6 +32,9 @@ pub struct Section<T> {
 pub struct HttpConfig {
     /// Whether answers are packed for those who ask for it.
     pub compression: bool,
+    /// A connection on which no whole head of a request comes for so long is closed, be it idle or
+    /// slow.
+    pub idle_timeout: HumanDuration,
     /// TLS, by the same words as the Kafka listener's.
     pub tls: TlsConfig,
     /// Which other sites' pages may call.
@@ -42,6 +47,7 @@ impl Default for HttpConfig {
     fn default() -> Self {
         HttpConfig {
             compression: true,
+            idle_timeout: HumanDuration(IDLE_TIMEOUT),
             tls: TlsConfig::default(),
             cors: CorsConfig::default(),
             rate_limit: rest::RateLimitConfig::default(),
@@ -80,6 +86,13 @@ impl HttpConfig {
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.tls.problems();
         problems.extend(self.cors.problems());
+        if self.idle_timeout.0 < IDLE_TIMEOUT_MIN {
+            problems.push(format!(
+                "idle_timeout: {} is too short; at least {}",
+                self.idle_timeout,
+                HumanDuration(IDLE_TIMEOUT_MIN)
+            ));
+        }
         problems
     }
 

@@ -5,6 +5,7 @@
 //! when its whole body is there and is worth it; one that comes bit by bit (receipts, events) goes
 //! out as it is, so that nothing holds it back.
 
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -15,13 +16,15 @@ use axum::http::header::{
 };
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use bytes::{Buf, Bytes};
-use flate2::Compression;
 use flate2::write::{GzEncoder, MultiGzDecoder};
+use flate2::{Compression, Crc, Decompress, FlushDecompress, Status};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use tokio::sync::Semaphore;
 
-use super::limits::{PACKED_AT_ONCE_MAX, PACKED_BYTES_MIN, PACKED_INLINE_BYTES_MAX};
+use super::limits::{
+    PACKED_AT_ONCE_MAX, PACKED_BYTES_MIN, PACKED_INLINE_BYTES_MAX, UNPACKED_AT_ONCE_BYTES_MAX,
+};
 
 /// How a request's body comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +82,9 @@ fn is_gzip(name: &str) -> bool {
 /// A compressed body as the bytes that it holds.
 pub(super) struct Unpacked<B> {
     packed: B,
-    /// Unpacks into a buffer that is emptied after each step, of some ten KiB.
-    decoder: MultiGzDecoder<Vec<u8>>,
+    /// Unpacks into a buffer that is emptied after each step, of some ten KiB. Made when the body
+    /// turns out not to be one that is unpacked at once.
+    decoder: Option<MultiGzDecoder<Vec<u8>>>,
     /// What has come and is not unpacked yet.
     arrived: Bytes,
     has_all: bool,
@@ -91,7 +95,7 @@ impl<B> Unpacked<B> {
     pub fn new(packed: B) -> Self {
         Unpacked {
             packed,
-            decoder: MultiGzDecoder::new(Vec::new()),
+            decoder: None,
             arrived: Bytes::new(),
             has_all: false,
             is_over: false,
@@ -100,22 +104,24 @@ impl<B> Unpacked<B> {
 
     /// Unpacks a little of what has come; false when there is nothing to unpack.
     fn step(&mut self) -> io::Result<bool> {
+        let fresh = || MultiGzDecoder::new(Vec::new());
+        let decoder = self.decoder.get_or_insert_with(fresh);
         if !self.arrived.is_empty() {
-            let taken = self.decoder.write(&self.arrived)?;
+            let taken = decoder.write(&self.arrived)?;
             if taken == 0 {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             self.arrived.advance(taken);
             if self.arrived.is_empty() && !self.has_all {
                 // What a sender has flushed is not held back until it sends more.
-                self.decoder.flush()?;
+                decoder.flush()?;
             }
             if !self.arrived.is_empty() || !self.has_all {
                 return Ok(true);
             }
         }
         if self.has_all {
-            self.decoder.try_finish()?;
+            decoder.try_finish()?;
             self.is_over = true;
         }
         Ok(self.has_all)
@@ -134,7 +140,9 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
         loop {
-            let piece = std::mem::take(self.decoder.get_mut());
+            let decoder = self.decoder.as_mut();
+            let piece = decoder.map(|decoder| std::mem::take(decoder.get_mut()));
+            let piece = piece.unwrap_or_default();
             if !piece.is_empty() {
                 return Poll::Ready(Some(Ok(Frame::data(piece.into()))));
             }
@@ -156,6 +164,13 @@ where
                     self.arrived = frame.into_data().unwrap_or_default();
                     // Nearly every body comes whole, and then goes on whole.
                     self.has_all = self.packed.is_end_stream();
+                    if self.has_all
+                        && self.decoder.is_none()
+                        && let Some(whole) = at_once(&self.arrived)
+                    {
+                        self.is_over = true;
+                        return Poll::Ready(Some(Ok(Frame::data(whole))));
+                    }
                 }
                 Some(Err(error)) => {
                     self.is_over = true;
@@ -167,8 +182,36 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.is_over && self.decoder.get_ref().is_empty()
+        let is_empty = |decoder: &MultiGzDecoder<Vec<u8>>| decoder.get_ref().is_empty();
+        self.is_over && self.decoder.as_ref().is_none_or(is_empty)
     }
+}
+
+/// Unpacks a small body by the thread's own decoder: what agents send all the time is not worth
+/// making one. None for what is large or in any way unusual, or wrong: that goes the long way, which
+/// knows what to say.
+fn at_once(packed: &[u8]) -> Option<Bytes> {
+    thread_local! {
+        static DECODER: RefCell<Decompress> = RefCell::new(Decompress::new(false));
+    }
+    let body = packed.strip_prefix(&PLAIN_HEAD)?.get(HEAD_REST..)?;
+    let (deflated, tail) = body.split_last_chunk::<8>()?;
+    let [c0, c1, c2, c3, s0, s1, s2, s3] = *tail;
+    let sum = u32::from_le_bytes([c0, c1, c2, c3]);
+    let size = usize::try_from(u32::from_le_bytes([s0, s1, s2, s3])).ok()?;
+    if size.max(packed.len()) > UNPACKED_AT_ONCE_BYTES_MAX {
+        return None;
+    }
+    // A byte more than there are, so that the end is seen.
+    let mut whole = Vec::with_capacity(size + 1);
+    let ended = DECODER.with_borrow_mut(|decoder| {
+        decoder.reset(false);
+        let status = decoder.decompress_vec(deflated, &mut whole, FlushDecompress::Finish);
+        matches!(status, Ok(Status::StreamEnd)) && decoder.total_in() == deflated.len() as u64
+    });
+    let mut crc = Crc::new();
+    crc.update(&whole);
+    (ended && whole.len() == size && crc.sum() == sum).then(|| whole.into())
 }
 
 /// Packs an answer for somebody who takes gzip, if it is whole and worth it.
@@ -232,6 +275,11 @@ fn packed(bytes: &[u8]) -> Option<Vec<u8>> {
     let packed = encoder.finish().ok()?;
     (packed.len() < bytes.len()).then_some(packed)
 }
+
+/// How a gzip member begins that has no more than deflated bytes (RFC 1952, section 2.3): magic,
+/// method, flags; then comes what tells nothing of them: time, extra flags, system.
+const PLAIN_HEAD: [u8; 4] = [0x1f, 0x8b, 8, 0];
+const HEAD_REST: usize = 6;
 
 static PLACES: Semaphore = Semaphore::const_new(PACKED_AT_ONCE_MAX);
 
@@ -297,6 +345,34 @@ mod tests {
         let frame = body.frame().await.unwrap().unwrap();
         assert_eq!(frame.into_data().unwrap().len(), 2_000);
         assert!(body.is_end_stream());
+    }
+
+    #[test]
+    fn small_plain_bodies_are_unpacked_at_once_and_no_others() {
+        for text in [&b""[..], b"{}", &[b'x'; UNPACKED_AT_ONCE_BYTES_MAX]] {
+            assert!(at_once(&gzip(text)).unwrap() == text);
+        }
+        let good = gzip(b"{\"agentId\": 7}");
+        let named = flate2::GzBuilder::new().filename("f");
+        let mut named = named.write(Vec::new(), Compression::fast());
+        named.write_all(b"{}").unwrap();
+        for other in [
+            Vec::new(),
+            good[..good.len() - 1].to_vec(),
+            [&good[..], b"behind"].concat(),
+            [&good[..], &good[..]].concat(),
+            named.finish().unwrap(),
+            gzip(&[b'x'; UNPACKED_AT_ONCE_BYTES_MAX + 1]),
+        ] {
+            assert_eq!(at_once(&other), None, "{other:?}");
+        }
+        for at in 10..good.len() {
+            let mut torn = good.clone();
+            torn[at] ^= 1;
+            assert_eq!(at_once(&torn), None, "byte {at}");
+        }
+        // What was wrong before it costs the next one nothing.
+        assert!(at_once(&good).is_some());
     }
 
     #[tokio::test]

@@ -76,6 +76,8 @@ pub(super) struct Discovered {
     pub authorization_endpoint: Option<String>,
     /// Where it gives tokens.
     pub token_endpoint: Option<String>,
+    /// Where people sign out.
+    pub end_session_endpoint: Option<String>,
 }
 
 /// The issuer's key set.

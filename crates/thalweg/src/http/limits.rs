@@ -5,9 +5,12 @@ use std::time::Duration;
 /// Open connections per HTTP port; each idle one costs a few KiB.
 pub(super) const CONNECTION_COUNT_MAX: usize = 10_000;
 
-/// A request's head must be there within this time, or a slow sender holds a place for ever. An idle
-/// connection is closed after it too.
-pub(super) const HEADER_READ_MAX: Duration = Duration::from_secs(30);
+/// What a port's idle time-out is where nobody has set it: agents call once a minute at the most
+/// usual setting and keep their connections, so it is longer than that.
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// The shortest idle time-out that may be set: a request's head has to come within it.
+pub(super) const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// Bytes of a request's head, by either version of HTTP: tokens and long URLs fit several times.
 pub(super) const HEADER_BYTES_MAX: usize = 64 << 10;
@@ -54,6 +57,10 @@ pub(super) const PACKED_BYTES_MIN: u64 = 1_400;
 /// Answers above this size are packed on a thread of their own, as it takes a millisecond.
 pub(super) const PACKED_INLINE_BYTES_MAX: u64 = 128 << 10;
 
+/// Packed bodies of requests are unpacked in one go up to this size, packed and unpacked: a
+/// heartbeat's, and more than most requests'.
+pub(super) const UNPACKED_AT_ONCE_BYTES_MAX: usize = 64 << 10;
+
 /// Large answers packed at a time; while there are more, the others go out as they are.
 pub(super) const PACKED_AT_ONCE_MAX: usize = 4;
 
@@ -70,5 +77,12 @@ pub(super) const ISSUER_WAIT: Duration = Duration::from_secs(10);
 /// How long people may take at the issuer's before they have to begin to sign in again.
 pub(super) const SIGN_IN_WAIT: Duration = Duration::from_secs(600);
 
-/// Codes that an issuer is asked about at a time.
+/// How long before its end a login's token is replaced by a new one; half of its time where that is
+/// less.
+pub(super) const RENEWED_BEFORE: Duration = Duration::from_secs(60);
+
+/// When a page asks again for a new token after the issuer could not be asked.
+pub(super) const RENEWAL_PAUSE: Duration = Duration::from_secs(15);
+
+/// Codes and tokens that an issuer is asked about at a time.
 pub(super) const SIGN_INS_AT_ONCE_MAX: usize = 16;

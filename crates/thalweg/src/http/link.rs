@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::limits::{HANDSHAKE_MAX, HEADER_READ_MAX, WRITE_STALL_MAX, WRITTEN_BYTES_MIN};
+use super::limits::{HANDSHAKE_MAX, WRITE_STALL_MAX, WRITTEN_BYTES_MIN};
 
 /// What a listener that speaks both versions of HTTP offers in a TLS handshake.
 pub const PROTOCOLS: &[&str] = &[HTTP2, "http/1.1"];
@@ -43,11 +43,16 @@ struct Timed {
 
 impl Link {
     /// Does the TLS handshake, if there is one, and finds out which version of HTTP is spoken: by
-    /// the handshake, or without TLS by the first bytes, as clients with prior knowledge send them.
+    /// the handshake, or without TLS by the first bytes, as clients with prior knowledge send them;
+    /// these have to come within `idle_timeout`.
     ///
     /// # Errors
     /// What the client did wrong, or that it took too long.
-    pub async fn establish(tcp: TcpStream, tls: Option<&Tls>) -> io::Result<Link> {
+    pub async fn establish(
+        tcp: TcpStream,
+        tls: Option<&Tls>,
+        idle_timeout: Duration,
+    ) -> io::Result<Link> {
         let timed = |tcp| Timed {
             tcp,
             deadline: None,
@@ -55,7 +60,7 @@ impl Link {
         };
         let late = |_| io::Error::from(io::ErrorKind::TimedOut);
         let Some(tls) = tls else {
-            let is_http2 = tokio::time::timeout(HEADER_READ_MAX, begins_with_http2(&tcp));
+            let is_http2 = tokio::time::timeout(idle_timeout, begins_with_http2(&tcp));
             let is_http2 = is_http2.await.map_err(late)??;
             return Ok(Link {
                 io: Io::Plain(timed(tcp)),
@@ -260,7 +265,7 @@ mod tests {
         ] {
             let (mut client, served) = pair().await;
             let sent = pieces.concat();
-            let establishing = Link::establish(served, None);
+            let establishing = Link::establish(served, None, WRITE_STALL_MAX);
             let sending = async {
                 for piece in pieces {
                     client.write_all(piece).await.unwrap();
@@ -277,14 +282,16 @@ mod tests {
         // Who goes without a word is no HTTP/2 client, and nobody waits for them.
         let (client, served) = pair().await;
         drop(client);
-        assert!(!Link::establish(served, None).await.unwrap().is_http2);
+        let link = Link::establish(served, None, WRITE_STALL_MAX).await;
+        assert!(!link.unwrap().is_http2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_does_not_read_is_given_up() {
         let (mut client, served) = pair().await;
         client.write_all(b"GET /").await.unwrap();
-        let mut link = Link::establish(served, None).await.unwrap();
+        let link = Link::establish(served, None, WRITE_STALL_MAX).await;
+        let mut link = link.unwrap();
         let much = vec![0; 64 << 20];
         let begun = Instant::now();
         let error = link.write_all(&much).await.unwrap_err();

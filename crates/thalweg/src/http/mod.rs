@@ -61,8 +61,12 @@ pub struct Process {
     pub fleet: Option<Arc<fleet::Fleet>>,
     /// The statements, if that role runs here.
     pub fusion: Option<Arc<fusion::Fusion>>,
+    /// The topic rules, where MQTT and the store are here.
+    pub rules: Option<Arc<fusion::rules::Rules>>,
     /// The event store, if that role runs here.
     pub streams: Option<Arc<streams::Streams>>,
+    /// Users, ACLs and tenants, if a role here keeps them.
+    pub access: Option<Arc<access::Access>>,
     /// The HTTP ports that speak TLS, by the names of their endpoints.
     pub tls: Vec<&'static str>,
 }
@@ -97,12 +101,16 @@ async fn metrics(State(process): State<Arc<Process>>) -> impl IntoResponse {
     let mut text = process.metrics.render() + &telemetry::process_metrics();
     let (streams, fleet) = (process.streams.clone(), process.fleet.clone());
     let (mqtt, bridges) = (process.mqtt.clone(), process.bridges.clone());
-    let fusion = process.fusion.clone();
+    let (fusion, access) = (process.fusion.clone(), process.access.clone());
+    let rules = process.rules.clone();
     // A hundred thousand topics, or agents, take a moment to look through.
     let observed = tokio::task::spawn_blocking(move || {
         let mut out = base::Exposition::default();
         if let Some(streams) = streams {
             streams.observe(&mut out);
+        }
+        if let Some(access) = access {
+            access.tenants().observe(&mut out);
         }
         if let Some(fleet) = fleet {
             fleet.observe(&mut out);
@@ -115,6 +123,9 @@ async fn metrics(State(process): State<Arc<Process>>) -> impl IntoResponse {
         }
         if let Some(fusion) = fusion {
             fusion.observe(&mut out);
+        }
+        if let Some(rules) = rules {
+            rules.observe(&mut out);
         }
         out.into_text()
     });

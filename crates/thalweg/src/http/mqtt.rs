@@ -4,12 +4,14 @@
 //! | --- | --- |
 //! | `GET /api/v1/mqtt` | 200 the server's figures |
 //! | `GET /api/v1/mqtt/clients?limit=&after=` | 200 `{"clients": [client, …]}`, in the order of ids |
+//! | `DELETE /api/v1/mqtt/clients/{id}?session=keep\|end` | 204: its connection is ended, and with `end` its session |
 //! | `GET /api/v1/mqtt/retained?filter=&limit=` | 200 `{"retained": [{topic, qos, received_ms, bytes, text?, payload_base64?}], "more": bool}` |
 //! | `POST /api/v1/mqtt/publish` `{"topic", "text" or "payload_base64", "qos"?, "retain"?}` | 204; an empty payload that is retained clears the topic |
 //! | `GET /api/v1/mqtt/refusals?limit=` | 200 `{"refusals": [{at_ms, client_id, user, host, what, topic, code, reason}]}`, the newest first |
 //! | `GET /api/v1/mqtt/bridges` | 200 `{"bridges": [bridge, …]}` |
 //! | `POST /api/v1/mqtt/bridges` with a bridge's settings | 201 bridge |
 //! | `DELETE /api/v1/mqtt/bridges/{name}` | 204 |
+//! | `GET /api/v1/mqtt/openapi.json` | 200 these calls, and those of topic rules, as OpenAPI |
 //!
 //! Errors are `{"error_code", "message"}`, the code being the HTTP status. No answer holds a
 //! password: a bridge names the file of its own.
@@ -24,6 +26,7 @@ use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
@@ -47,7 +50,9 @@ pub struct MqttParts {
 pub fn mqtt_routes(parts: MqttParts) -> Router {
     Router::new()
         .route("/api/v1/mqtt", get(figures))
+        .route("/api/v1/mqtt/openapi.json", get(document))
         .route("/api/v1/mqtt/clients", get(clients))
+        .route("/api/v1/mqtt/clients/{id}", delete(disconnect))
         .route("/api/v1/mqtt/retained", get(retained))
         .route("/api/v1/mqtt/publish", post(publish))
         .route("/api/v1/mqtt/refusals", get(refusals))
@@ -55,6 +60,10 @@ pub fn mqtt_routes(parts: MqttParts) -> Router {
         .route("/api/v1/mqtt/bridges/{name}", delete(remove_bridge))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(Arc::new(parts))
+}
+
+async fn document() -> Response {
+    ([(CONTENT_TYPE, "application/json")], DOCUMENT).into_response()
 }
 
 async fn figures(State(parts): State<Arc<MqttParts>>) -> Response {
@@ -80,6 +89,47 @@ async fn clients(State(parts): State<Arc<MqttParts>>, Query(page): Query<Page>) 
     shown.retain(|client| client.client_id.as_str() > after);
     shown.truncate(page.limit());
     Json(json!({ "clients": shown })).into_response()
+}
+
+/// What becomes of the session of a client that is sent away.
+#[derive(Deserialize)]
+struct Farewell {
+    #[serde(default)]
+    session: Remains,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Remains {
+    #[default]
+    Keep,
+    End,
+}
+
+async fn disconnect(
+    State(parts): State<Arc<MqttParts>>,
+    Path(id): Path<String>,
+    Query(farewell): Query<Farewell>,
+) -> Response {
+    let forget = matches!(farewell.session, Remains::End);
+    match parts.server.disconnect(&id, forget) {
+        Ok(Some(was_connected)) if was_connected || forget => {
+            tracing::info!(client = id, forget, "a client was sent away");
+            StatusCode::NO_CONTENT.into_response()
+        }
+        Ok(Some(_)) => {
+            let message = format!("client '{id}' is not connected: ?session=end ends its session");
+            answer(StatusCode::CONFLICT, &message)
+        }
+        Ok(None) => {
+            let shown: String = id.chars().take(80).collect();
+            answer(
+                StatusCode::NOT_FOUND,
+                &format!("there is no client '{shown}'"),
+            )
+        }
+        Err(error) => answer(StatusCode::SERVICE_UNAVAILABLE, &base::report(&error)),
+    }
 }
 
 #[derive(Deserialize)]
@@ -233,6 +283,7 @@ fn of_error(error: &BridgeError) -> Response {
         BridgeError::Invalid { .. } | BridgeError::TooMany => StatusCode::BAD_REQUEST,
         BridgeError::Exists(_) | BridgeError::Configured(_) => StatusCode::CONFLICT,
         BridgeError::Unknown(_) => StatusCode::NOT_FOUND,
+        BridgeError::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
     answer(status, &base::report(error))
@@ -258,6 +309,8 @@ fn answer(status: StatusCode, message: &str) -> Response {
     (status, Json(body)).into_response()
 }
 
+/// The document.
+const DOCUMENT: &str = include_str!("mqtt-openapi.json");
 /// Bytes of a request's body: a message of the default packet size in base64 fits.
 const BODY_BYTES_MAX: usize = 2 << 20;
 /// Entries of a list that says no limit, and of any.

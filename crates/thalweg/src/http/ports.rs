@@ -2,6 +2,7 @@
 //! on SIGHUP.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use access::{AccessError, Jwts, Tls};
 use base::Clock;
@@ -29,6 +30,7 @@ pub struct Ports {
 pub struct Port {
     tls: Option<Arc<Tls>>,
     manners: Arc<Manners>,
+    idle_timeout: Duration,
     /// Holds callers to what they may ask for; within the logins, as it asks who calls.
     pub rates: Option<Arc<rest::RateLimit>>,
 }
@@ -52,6 +54,7 @@ impl Ports {
             Ok(Port {
                 tls: http.open_tls()?,
                 manners: Arc::new(manners),
+                idle_timeout: http.idle_timeout.0,
                 rates: rest::RateLimit::of(&http.rate_limit, clock.clone()),
             })
         };
@@ -125,6 +128,7 @@ impl Port {
         Transport {
             tls: self.tls.clone(),
             manners: self.manners.clone(),
+            idle_timeout: self.idle_timeout,
         }
     }
 }

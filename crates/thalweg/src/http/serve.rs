@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use access::Tls;
 use hyper::server::conn::{http1, http2};
@@ -17,20 +18,21 @@ use tokio_util::sync::CancellationToken;
 
 use super::door::{Door, Manners, Routes};
 use super::limits::{
-    CONNECTION_COUNT_MAX, DRAIN_MAX, HEADER_BYTES_MAX, HEADER_READ_MAX,
-    HTTP2_CONNECTION_WINDOW_BYTES, HTTP2_LOCAL_RESETS_MAX, HTTP2_LOOK, HTTP2_PENDING_RESETS_MAX,
-    HTTP2_STREAM_WINDOW_BYTES, HTTP2_STREAMS_MAX,
+    CONNECTION_COUNT_MAX, DRAIN_MAX, HEADER_BYTES_MAX, HTTP2_CONNECTION_WINDOW_BYTES,
+    HTTP2_LOCAL_RESETS_MAX, HTTP2_LOOK, HTTP2_PENDING_RESETS_MAX, HTTP2_STREAM_WINDOW_BYTES,
+    HTTP2_STREAMS_MAX,
 };
 use super::link::Link;
 use super::watch::{Found, Watch};
 
 /// How one port is served.
-#[derive(Default)]
 pub struct Transport {
     /// TLS, when the port speaks it; made with [`super::PROTOCOLS`].
     pub tls: Option<Arc<Tls>>,
     /// What is done to its requests.
     pub manners: Arc<Manners>,
+    /// A connection on which no whole head of a request comes for so long is closed.
+    pub idle_timeout: Duration,
 }
 
 /// Serves until `shutdown`, then lets running requests end, for a bounded time.
@@ -46,7 +48,7 @@ pub async fn serve(
     let places = Arc::new(Semaphore::new(CONNECTION_COUNT_MAX));
     let graceful = GracefulShutdown::new();
     let port = Arc::new(Port {
-        http1: http1_builder(),
+        http1: http1_builder(transport.idle_timeout),
         http2: http2_builder(),
         routes,
         transport,
@@ -105,7 +107,10 @@ impl Port {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
-        Link::establish(stream, self.transport.tls.as_deref()).await
+        let Transport {
+            tls, idle_timeout, ..
+        } = &self.transport;
+        Link::establish(stream, tls.as_deref(), *idle_timeout).await
     }
 
     /// Serves a connection to its end.
@@ -138,7 +143,7 @@ impl Port {
                 let mut connection = pin!(connection);
                 let ended = tokio::select! {
                     ended = &mut connection => ended,
-                    why = watched(&watch) => match why {
+                    why = watched(&watch, self.transport.idle_timeout) => match why {
                         // The client is told first, so that no request gets lost.
                         Found::Idle => {
                             connection.as_mut().graceful_shutdown();
@@ -167,23 +172,31 @@ impl Port {
     }
 }
 
-/// Looks at an HTTP/2 connection now and then; answers when it is not worth going on with.
-async fn watched(watch: &Watch) -> Found {
-    let mut seen = 0;
+/// Looks at an HTTP/2 connection now and then; answers when it is not worth going on with. An idle
+/// one is let go up to two looks after its time.
+async fn watched(watch: &Watch, idle_timeout: Duration) -> Found {
+    let (mut seen, mut idle_since) = (0, None);
     loop {
-        tokio::time::sleep(HTTP2_LOOK).await;
-        match watch.look(Instant::now(), &mut seen) {
-            Found::Busy => {}
-            found => return found,
+        tokio::time::sleep(HTTP2_LOOK.min(idle_timeout)).await;
+        let now = Instant::now();
+        match watch.look(now, &mut seen) {
+            Found::Busy => idle_since = None,
+            Found::Idle => {
+                let since = *idle_since.get_or_insert(now);
+                if now.duration_since(since) >= idle_timeout {
+                    return Found::Idle;
+                }
+            }
+            Found::Stalled => return Found::Stalled,
         }
     }
 }
 
-fn http1_builder() -> http1::Builder {
+fn http1_builder(idle_timeout: Duration) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_READ_MAX)
+        .header_read_timeout(idle_timeout)
         .max_header_size(HEADER_BYTES_MAX)
         .pipeline_flush(true);
     builder
@@ -202,4 +215,4 @@ fn http2_builder() -> http2::Builder<TokioExecutor> {
     builder
 }
 
-const ACCEPT_RETRY: std::time::Duration = std::time::Duration::from_millis(50);
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);

@@ -5,20 +5,25 @@
 //! GET /api/v1/sign-in          302 to the issuer, which asks who it is
 //! GET /api/v1/sign-in/back     the browser comes back with a code, which is redeemed for an ID token
 //! GET /api/v1/sign-in/offer    {"issuer": address, or null}: what the console's button says
-//! POST /api/v1/sign-out        204; the browser forgets the token
+//! POST /api/v1/sign-in/renew   {"again_ms": n, or null}: a new token where the old one is near its end
+//! POST /api/v1/sign-out        {"address": where to sign out at the issuer, or null}; the browser
+//!                              forgets the token
 //! ```
 //! The ID token, checked as every token of the issuer is, lies in the browser as a cookie that no
-//! script reads, and stands for `Authorization: Bearer` from then on, until it expires. Nothing is
+//! script reads, and stands for `Authorization: Bearer` from then on, until it expires; the page has it
+//! replaced before that where the issuer gives refresh tokens (`renewal.rs`). Nothing is
 //! kept here: the secrets of a login travel in a cookie of their own for ten minutes, so that any
 //! process ends what another one began.
 
 mod cookie;
 mod exchange;
+mod renewal;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use access::{Jwts, LoginSecrets, limits::JWT_BYTES_MAX};
+use access::{Jwts, LoginSecrets, SignedIn, limits::JWT_BYTES_MAX};
 use axum::extract::{Query, Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, LOCATION, ORIGIN, SET_COOKIE, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -26,13 +31,14 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use base::{Clock, UnixMillis};
+use base::{Clock, HumanDuration, UnixMillis};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::limits::SIGN_IN_WAIT;
+use super::limits::{RENEWAL_PAUSE, SIGN_IN_WAIT};
 use cookie::Cookie;
-use exchange::Exchange;
+use exchange::{Exchange, Given, NotGiven};
+use renewal::{Renewal, Renewals};
 
 /// Keys under `access.sign_in`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +50,8 @@ pub struct SignInConfig {
     pub client_secret_file: Option<PathBuf>,
     /// What is asked for, with spaces between.
     pub scope: String,
+    /// How long a login may be renewed by the issuer's refresh tokens; not at all with `0s`.
+    pub renew_for: HumanDuration,
     /// Where browsers reach this port, such as `https://fleet.example.org`; by default what they
     /// called.
     pub address: Option<String>,
@@ -55,6 +63,7 @@ impl Default for SignInConfig {
             client_id: None,
             client_secret_file: None,
             scope: "openid".to_owned(),
+            renew_for: HumanDuration(Duration::from_secs(12 * 3_600)),
             address: None,
         }
     }
@@ -66,6 +75,7 @@ pub struct SignIn {
     is_tls: bool,
     jwts: Arc<Jwts>,
     exchange: Exchange,
+    renewals: Renewals,
     clock: Arc<dyn Clock>,
 }
 
@@ -87,11 +97,14 @@ impl SignIn {
             return Ok(None);
         };
         let exchange = Exchange::new(issuer, client, config.client_secret_file.as_deref())?;
+        let renewals = Renewals::new(exchange.secret(), config.renew_for.0);
+        let renewals = renewals.map_err(|error| base::report(&error))?;
         Ok(Some(Arc::new(SignIn {
             config,
             is_tls,
             jwts: jwts.clone(),
             exchange,
+            renewals,
             clock,
         })))
     }
@@ -103,6 +116,7 @@ impl SignIn {
             .route(SIGN_IN, get(begin))
             .route(BACK, get(end))
             .route(OFFER, get(offer))
+            .route(RENEW, post(renew))
             .route(SIGN_OUT, post(sign_out))
             .with_state(self.clone());
         let stands = middleware::from_fn_with_state(self.clone(), stand_for_login);
@@ -118,18 +132,44 @@ impl SignIn {
     /// The paths that need no login then: the page itself, which has nothing of anybody.
     pub const OPEN: [&str; 3] = ["/", "/console.js", "/console.css"];
 
-    fn back(&self, headers: &HeaderMap) -> String {
+    /// Where a browser reaches this path.
+    fn address(&self, headers: &HeaderMap, path: &str) -> String {
         let address = self
             .config
             .address
             .as_deref()
             .map(|a| a.trim_end_matches('/'));
         match address {
-            Some(address) => format!("{address}{BACK}"),
+            Some(address) => format!("{address}{path}"),
             None => {
                 let scheme = if self.is_tls { "https" } else { "http" };
-                format!("{scheme}://{}{BACK}", host_of(headers))
+                format!("{scheme}://{}{path}", host_of(headers))
             }
+        }
+    }
+
+    /// The cookie of a login by this token.
+    ///
+    /// # Errors
+    /// The token is too large for one.
+    fn login(&self, token: &str, until: UnixMillis) -> Result<HeaderValue, &'static str> {
+        if token.len() > cookie::VALUE_BYTES_MAX.min(JWT_BYTES_MAX) {
+            return Err("the issuer's token is too large for a cookie: have it name fewer groups");
+        }
+        let seconds = until.since(self.clock.now()).as_secs();
+        Ok(self.cookie(Cookie::login(token, seconds)))
+    }
+
+    /// The cookie of what a login is renewed by; one that forgets it where it can be renewed no more.
+    fn renewal(&self, renewal: Option<&Renewal>) -> HeaderValue {
+        let now = self.clock.now();
+        let left = renewal.map(|renewal| self.renewals.left(renewal, now).as_secs());
+        let sealed = renewal.and_then(|renewal| self.renewals.seal(renewal).ok());
+        match (sealed, left) {
+            (Some(sealed), Some(left)) if left > 0 && sealed.len() <= cookie::VALUE_BYTES_MAX => {
+                self.cookie(Cookie::renewal(&sealed, left))
+            }
+            _ => self.cookie(Cookie::renewal("", 0)),
         }
     }
 
@@ -146,7 +186,7 @@ async fn begin(State(sign_in): State<Arc<SignIn>>, headers: HeaderMap) -> Respon
         Ok(secrets) => secrets,
         Err(error) => return failed(StatusCode::INTERNAL_SERVER_ERROR, &base::report(&error)),
     };
-    let back = sign_in.back(&headers);
+    let back = sign_in.address(&headers, BACK);
     let address = sign_in
         .exchange
         .address(&secrets, &back, &sign_in.config.scope);
@@ -181,14 +221,12 @@ async fn end(
 ) -> Response {
     let forget = sign_in.cookie(Cookie::signing_in("", 0));
     let mut response = match redeemed(&sign_in, &headers, brought).await {
-        Ok((token, seconds)) => {
-            let kept = sign_in.cookie(Cookie::login(&token, seconds));
-            let home = HeaderValue::from_static("/");
-            (
-                StatusCode::SEE_OTHER,
-                [(LOCATION, home), (SET_COOKIE, kept)],
-            )
-                .into_response()
+        Ok([login, renewal]) => {
+            let home = (StatusCode::SEE_OTHER, [(LOCATION, "/")]);
+            let mut response = home.into_response();
+            response.headers_mut().append(SET_COOKIE, login);
+            response.headers_mut().append(SET_COOKIE, renewal);
+            response
         }
         Err((status, reason)) => {
             tracing::warn!(reason, "a sign-in came to nothing");
@@ -199,12 +237,12 @@ async fn end(
     response
 }
 
-/// The token that a code is good for, and for how many seconds it is.
+/// The cookies that a code is good for: of the login, and of what it is renewed by.
 async fn redeemed(
     sign_in: &SignIn,
     headers: &HeaderMap,
     brought: Brought,
-) -> Result<(String, u64), (StatusCode, String)> {
+) -> Result<[HeaderValue; 2], (StatusCode, String)> {
     let wrong = |reason: &str| (StatusCode::BAD_REQUEST, reason.to_owned());
     let kept = cookie::value_of(headers, cookie::SIGNING_IN);
     let secrets = kept.as_deref().and_then(LoginSecrets::parse);
@@ -226,30 +264,97 @@ async fn redeemed(
     let code = brought
         .code
         .ok_or_else(|| wrong("the issuer gave no code"))?;
-    let back = sign_in.back(headers);
-    let token = sign_in.exchange.redeem(&code, &secrets, &back).await;
-    let token = token.map_err(|error| (StatusCode::BAD_GATEWAY, error))?;
+    let back = sign_in.address(headers, BACK);
+    let given = sign_in.exchange.redeem(&code, &secrets, &back).await;
+    let given = given.map_err(|error| (StatusCode::BAD_GATEWAY, error.reason()))?;
     let now = sign_in.clock.now();
-    let until = sign_in.jwts.check_login(now, &token, &secrets.nonce);
-    let until = until.map_err(|reason| (StatusCode::FORBIDDEN, reason.to_owned()))?;
-    if token.len() > cookie::VALUE_BYTES_MAX.min(JWT_BYTES_MAX) {
-        let reason = "the issuer's token is too large for a cookie: have it name fewer groups";
-        return Err((StatusCode::FORBIDDEN, reason.to_owned()));
-    }
-    Ok((token, seconds_until(until, now)))
+    let refused = |reason: &str| (StatusCode::FORBIDDEN, reason.to_owned());
+    let (jwts, nonce) = (&sign_in.jwts, &secrets.nonce);
+    let signed_in = jwts.check_login(now, &given.id_token, nonce);
+    let signed_in = signed_in.map_err(refused)?;
+    let login = sign_in.login(&given.id_token, signed_in.until);
+    let renewal = given
+        .refresh_token
+        .map(|token| Renewal::begin(token, &signed_in, nonce, now));
+    Ok([login.map_err(refused)?, sign_in.renewal(renewal.as_ref())])
 }
 
-fn seconds_until(until: UnixMillis, now: UnixMillis) -> u64 {
-    until.since(now).as_secs()
+/// Replaces a login's token by a new one, when it is time; tells when to ask again.
+async fn renew(State(sign_in): State<Arc<SignIn>>, headers: HeaderMap) -> Response {
+    if !may_use_cookie(&Method::POST, &headers) {
+        return failed(StatusCode::FORBIDDEN, "this is for the console's own page");
+    }
+    let kept = cookie::value_of(&headers, cookie::RENEWAL);
+    let Some(renewal) = kept.and_then(|kept| sign_in.renewals.open(&kept)) else {
+        return told_again(None);
+    };
+    let now = sign_in.clock.now();
+    let due_in = renewal.due_in(now);
+    if sign_in.renewals.left(&renewal, now).is_zero() {
+        return ended(&sign_in, "it was renewed for as long as it may be");
+    }
+    if !due_in.is_zero() {
+        return told_again(Some(due_in));
+    }
+    let given = match sign_in.exchange.renew(&renewal.refresh_token).await {
+        Ok(given) => given,
+        Err(NotGiven::Refused(reason)) => return ended(&sign_in, &reason),
+        Err(NotGiven::Away(reason)) => {
+            tracing::warn!(reason, "a login could not be renewed now");
+            return told_again(Some(RENEWAL_PAUSE));
+        }
+    };
+    match renewed(&sign_in, renewal, given, now) {
+        Ok(response) => response,
+        Err(reason) => ended(&sign_in, reason),
+    }
+}
+
+fn renewed(
+    sign_in: &SignIn,
+    renewal: Renewal,
+    given: Given,
+    now: UnixMillis,
+) -> Result<Response, &'static str> {
+    let (nonce, subject) = (&renewal.nonce, &renewal.subject);
+    let token = &given.id_token;
+    let signed_in: SignedIn = sign_in.jwts.check_renewed(now, token, nonce, subject)?;
+    let login = sign_in.login(token, signed_in.until)?;
+    let renewal = renewal.renewed(given.refresh_token, &signed_in, now);
+    let kept = sign_in.renewal(Some(&renewal));
+    let mut response = told_again(Some(renewal.due_in(now)));
+    response.headers_mut().append(SET_COOKIE, login);
+    response.headers_mut().append(SET_COOKIE, kept);
+    Ok(response)
+}
+
+/// A login that is not renewed any more ends with its token.
+fn ended(sign_in: &SignIn, reason: &str) -> Response {
+    tracing::info!(reason, "a login is not renewed any more");
+    let mut response = told_again(None);
+    let forget = sign_in.renewal(None);
+    response.headers_mut().append(SET_COOKIE, forget);
+    response
+}
+
+fn told_again(wait: Option<Duration>) -> Response {
+    let wait = wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+    Json(json!({"again_ms": wait})).into_response()
 }
 
 async fn offer(State(sign_in): State<Arc<SignIn>>) -> impl IntoResponse {
     Json(json!({"issuer": sign_in.exchange.issuer()}))
 }
 
-async fn sign_out(State(sign_in): State<Arc<SignIn>>) -> impl IntoResponse {
-    let forget = sign_in.cookie(Cookie::login("", 0));
-    (StatusCode::NO_CONTENT, [(SET_COOKIE, forget)])
+async fn sign_out(State(sign_in): State<Arc<SignIn>>, headers: HeaderMap) -> Response {
+    let back = sign_in.address(&headers, "/");
+    let address = sign_in.exchange.sign_out_address(&back).await;
+    let mut response = Json(json!({"address": address})).into_response();
+    let login = sign_in.cookie(Cookie::login("", 0));
+    for forget in [login, sign_in.renewal(None)] {
+        response.headers_mut().append(SET_COOKIE, forget);
+    }
+    response
 }
 
 /// Has the cookie of a login be one.
@@ -326,5 +431,6 @@ fn failed(status: StatusCode, reason: &str) -> Response {
 
 const SIGN_IN: &str = "/api/v1/sign-in";
 const BACK: &str = "/api/v1/sign-in/back";
+const RENEW: &str = "/api/v1/sign-in/renew";
 const OFFER: &str = "/api/v1/sign-in/offer";
 const SIGN_OUT: &str = "/api/v1/sign-out";

@@ -71,3 +71,28 @@ fn the_statements_pages_add_watch_pause_replace_and_remove_one() {
     let browser = Running::start(&mut node, &dir.path().join("browser.log"));
     browser.finish("the statements' pages are as expected");
 }
+
+#[test]
+fn a_tenants_page_switches_its_topics_and_purges_its_records() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let mut node = Command::new("node");
+    node.arg(repository().join("console/test/tenants.mjs"))
+        .arg(up.url("fleet", "/"))
+        .arg(up.url("rest", "/"))
+        .arg(dir.path().join("tenants.png"));
+    let browser = Running::start(&mut node, &dir.path().join("browser.log"));
+    browser.finish("the tenant's page is as expected");
+}
+
+#[test]
+fn the_imports_pages_send_files_show_shares_steer_jobs_and_set_weights() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let mut node = Command::new("node");
+    node.arg(repository().join("console/test/imports.mjs"))
+        .arg(up.url("fleet", "/"))
+        .arg(dir.path().join("imports.png"));
+    let browser = Running::start(&mut node, &dir.path().join("browser.log"));
+    browser.finish("the imports' pages are as expected");
+}

@@ -329,6 +329,41 @@ fn the_newest_library_does_every_operation_that_it_knows() {
 }
 
 #[test]
+fn the_oldest_library_does_both_operations_that_it_knows() {
+    let fleet = Fleet::start();
+    let agent = fleet.agent("nifi-c2-1.18", "oldest", &[]);
+    let describe = json!({"operation": "DESCRIBE", "operand": "manifest"});
+    let done = fleet.done("oldest", &describe);
+    assert_eq!(
+        (&done["state"], &done["acknowledged"]),
+        (&json!("done"), &json!(true)),
+        "{done}"
+    );
+    let hash = fleet.get("/api/v1/agents/oldest")["manifest_hash"].clone();
+    let path = format!("/api/v1/manifests/{}", hash.as_str().unwrap());
+    let described = fleet.get(&path).to_string();
+    assert!(described.contains("nifi-standard-nar"), "{described}");
+    let text = tail_flow(&fleet.dir.path().join("log"), "b:9092", "t");
+    let flow = fleet.dir.path().join("flow.yml");
+    std::fs::write(&flow, &text).unwrap();
+    let data = format!("@{}", flow.display());
+    let path = "/api/v1/classes/edge/flows?force=true";
+    assert_eq!(fleet.call(&["--data-binary", &data], path).status, 201);
+    let operation = eventually("the flow's operation is done", || {
+        let all = fleet.get("/api/v1/operations?agent=oldest&state=done");
+        let all = all["operations"].as_array()?.clone();
+        let mut updates = all.into_iter().filter(|op| op["operation"] == "UPDATE");
+        updates.next()
+    });
+    assert_eq!(operation["acknowledged"], true, "{operation}");
+    assert_eq!(agent.told("flow")[0]["bytes"], text.len());
+    let heard = agent.heartbeats();
+    eventually("it goes on calling", || {
+        (agent.heartbeats() > heard + 5).then_some(())
+    });
+}
+
+#[test]
 fn a_large_resource_streams_to_a_library_behind_a_path_base() {
     let fleet = Fleet::start();
     let file = fleet.dir.path().join("large.bin");

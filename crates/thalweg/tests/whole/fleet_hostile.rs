@@ -125,6 +125,8 @@ fn deep_and_twisted_messages_name_their_place() {
             ("PATCH", PARAMETERS, &deep),
             ("POST", ROLLOUTS, &deep),
             ("PUT", "/api/v1/classes/edge/resources", &deep),
+            ("PUT", "/api/v1/classes/edge", &deep),
+            ("POST", "/efm/api/agent-classes", &deep),
             ("POST", "/efm/api/designer/edge/flows/import", &flow),
         ] {
             refused(

@@ -12,7 +12,7 @@ use sql::Dialect;
 use sql::test_servers::Server;
 use tokio::task::JoinSet;
 
-use crate::harness::{Up, folder, http_client};
+use crate::harness::{Up, folder, http_client, number_of};
 
 /// Agents; more by hand with `THALWEG_TEST_FLEET_AGENTS=5000`.
 const AGENTS: u64 = 300;
@@ -129,10 +129,6 @@ impl Fleet {
         let running = self.running.lock().unwrap();
         running.values().filter(|running| *running == flow).count() as u64
     }
-}
-
-fn number_of(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
 
 fn arguments(database: Option<&str>) -> Vec<String> {

@@ -179,6 +179,28 @@ impl Webhook {
 }
 
 #[test]
+fn the_command_line_makes_describes_and_removes_classes() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let described = up.cli_json(&["classes", "describe", "edge", "the edge"]);
+    assert_eq!(described["description"], "the edge");
+    beat(&up, "a", "Old");
+    let published = publish(&up, dir.path(), "Old");
+    assert!(published.status.success(), "{}", text(&published.stderr));
+    let refused = up.cli(&["classes", "remove", "edge"]);
+    let said = text(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("1 agent is in it"),
+        "{said}"
+    );
+    assert!(up.cli(&["agents", "remove", "a"]).status.success());
+    let removed = up.cli(&["classes", "remove", "edge"]);
+    assert!(removed.status.success(), "{}", text(&removed.stderr));
+    let listed = up.cli_json(&["classes", "list"]);
+    assert_eq!(listed["classes"], json!([]));
+}
+
+#[test]
 fn the_end_of_certificates_that_connections_show_is_told_once() {
     let dir = folder();
     // They end within two days.

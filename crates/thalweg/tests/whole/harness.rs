@@ -294,6 +294,11 @@ pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T 
     }
 }
 
+/// A number that a longer run sets by hand in the environment.
+pub fn number_of(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).map_or(default, |text| text.parse().unwrap())
+}
+
 /// A fresh folder that goes when the test ends.
 pub fn folder() -> TempDir {
     tempfile::tempdir().unwrap()

@@ -39,11 +39,9 @@ fn a_jsonl_file_goes_into_topic_and_sink_with_the_right_count() {
         Some(offset as u64),
         "{journal}"
     );
-    let tenants = up.cli_json(&["tenants", "list"]);
-    assert_eq!(tenants["tenants"][0]["tenant"], "diku", "{tenants}");
-    assert_eq!(tenants["tenants"][0]["records_done"], 1999, "{tenants}");
-    let shown = up.cli_json(&["tenants", "show", "diku"]);
-    assert_eq!(shown["jobs"][0]["id"], job["id"], "{shown}");
+    let listed = up.cli_json(&["imports", "list", "--tenant", "diku"]);
+    assert_eq!(listed["jobs"][0]["id"], job["id"], "{listed}");
+    assert_eq!(listed["jobs"][0]["records_done"], 1999, "{listed}");
     let mut kcat = Command::new("kcat");
     kcat.args([
         "-b",

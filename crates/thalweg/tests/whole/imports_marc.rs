@@ -172,7 +172,7 @@ rows = sqlite3.connect(sys.argv[1]).execute(
 print(json.dumps({id: json.loads(body) for id, body in rows}))";
 
 /// Some records of the library's file, by their numbers from zero, as a file.
-fn part(folder: &Path, from: usize, to: usize) -> PathBuf {
+pub fn part(folder: &Path, from: usize, to: usize) -> PathBuf {
     let file = std::fs::File::open(test_env().join("marc/books.mrc")).unwrap();
     let mut file = BufReader::new(file);
     let (mut part, mut record) = (Vec::new(), Vec::new());

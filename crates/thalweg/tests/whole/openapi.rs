@@ -1,4 +1,4 @@
-//! schemathesis against the OpenAPI documents of a running proxy, registry and fleet: data that a
+//! schemathesis against the OpenAPI documents of a running proxy, registry, fleet and imports: data that a
 //! document allows and data that it does not, and what is answered to each.
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Up, curl, folder, interop, post, succeed, test_env};
+use crate::harness::{Up, curl, eventually, folder, interop, post, succeed, test_env};
 
 #[test]
 fn schemathesis_finds_nothing() {
@@ -68,6 +68,46 @@ fn schemathesis_finds_nothing_in_the_fleet() {
     beat(&up);
     let agents = up.get("/api/v1/agents");
     assert!(!agents["agents"].as_array().unwrap().is_empty(), "{agents}");
+}
+
+#[test]
+fn schemathesis_finds_nothing_in_the_imports() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let mut config = std::fs::read_to_string(interop("schemathesis-imports.toml")).unwrap();
+    for (mark, id) in furnish_imports(&up) {
+        config = config.replace(&format!("{{{mark}}}"), &id);
+    }
+    let document = up.url("management", "/api/v1/imports/openapi.json");
+    let generated = run(dir.path(), &document, &config);
+    assert!(generated > 500, "{generated}");
+    assert!(up.get("/api/v1/search?tenant=diku&q=one")["total"].is_u64());
+}
+
+/// Makes a profile, a job that has ended with a rejected record, and one that waits for its file;
+/// answers the jobs' ids by what stands for them in the configuration.
+fn furnish_imports(up: &Up) -> Vec<(&'static str, String)> {
+    let call = |method: &str, path: &str, body: &str| {
+        let url = up.url("management", path);
+        let answer = curl(&["--request", method, "--data-binary", body, &url]);
+        assert!(answer.status < 300, "{path}: {}", answer.body);
+        answer.json()
+    };
+    call(
+        "PUT",
+        "/api/v1/profiles/by-isbn?tenant=diku",
+        r#"{"match": "isbn"}"#,
+    );
+    let jobs = "/api/v1/imports?format=jsonl&tenant=diku&key=id&topic=books";
+    let lines = "{\"id\":\"r1\",\"title\":\"One\"}\n{broken\n{\"id\":\"r2\"}\n";
+    let id = |job: &Value| job["id"].as_str().unwrap().to_owned();
+    let ended = id(&call("POST", jobs, lines));
+    let waiting = id(&call("POST", &format!("{jobs}&resumable=true"), ""));
+    eventually("the job ends", || {
+        let job = up.get(&format!("/api/v1/imports/{ended}"));
+        (job["state"] == "completed_with_rejects").then_some(())
+    });
+    vec![("ended", ended), ("waiting", waiting)]
 }
 
 /// A heartbeat of each agent.

@@ -51,6 +51,27 @@ fn statements_are_added_paused_resumed_replaced_tailed_and_removed_by_command() 
         text(&wrong.stderr)
     );
 
+    let window = "create window W#keepall as (k string)";
+    up.cli_json(&[
+        "statements",
+        "add",
+        "--name",
+        "w",
+        "--language",
+        "epl",
+        window,
+    ]);
+    let insert = "insert into W (k) values ('x')";
+    assert!(up.cli(&["statements", "query", insert]).status.success());
+    let rows = up.cli(&["statements", "query", "select k from W"]);
+    assert_eq!(
+        text(&rows.stdout),
+        "{\"k\":\"x\"}\n",
+        "{}",
+        text(&rows.stderr)
+    );
+    assert!(up.cli(&["statements", "remove", "w"]).status.success());
+
     let form = json!({"id": "d", "name": "n", "statement": "SELECT v FROM mqtt.\"in\""});
     let url = up.url("fleet", "/statement/");
     let answer = crate::harness::post(&url, "application/json", &form.to_string());

@@ -1,4 +1,4 @@
-//! The two cookies of a sign-in. No script reads them, and they go to this port alone.
+//! The cookies of a sign-in. No script reads them, and they go to this port alone.
 
 use axum::http::HeaderMap;
 use axum::http::header::COOKIE;
@@ -36,6 +36,17 @@ impl<'a> Cookie<'a> {
         }
     }
 
+    /// What a login is renewed by, sealed; it goes only where that is done.
+    pub fn renewal(value: &'a str, seconds: u64) -> Cookie<'a> {
+        Cookie {
+            name: RENEWAL,
+            value,
+            path: "/api/v1/sign-in",
+            same_site: "Strict",
+            seconds,
+        }
+    }
+
     /// The value of `Set-Cookie`.
     pub fn set(&self, is_secure: bool) -> String {
         let Cookie {
@@ -67,6 +78,8 @@ pub fn value_of(headers: &HeaderMap, name: &str) -> Option<String> {
 pub const SIGNING_IN: &str = "thalweg_signing_in";
 /// The cookie of whoever signed in.
 pub const LOGIN: &str = "thalweg_login";
+/// The cookie of what a login is renewed by.
+pub const RENEWAL: &str = "thalweg_renewal";
 /// Browsers take 4,096 bytes of a cookie with its name and attributes.
 pub const VALUE_BYTES_MAX: usize = 3_900;
 

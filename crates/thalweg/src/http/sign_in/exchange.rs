@@ -1,4 +1,5 @@
-//! What is said to an issuer itself: where it asks people who they are, and what a code is good for.
+//! What is said to an issuer itself: where it asks people who they are, what a code is good for, a new
+//! token for an older one, and where people sign out.
 
 use std::path::Path;
 
@@ -12,6 +13,23 @@ use tokio::time::Instant;
 use crate::cli::http_client;
 use crate::http::issuer::{Discovered, discover, is_private, read_bounded};
 use crate::http::limits::{ISSUER_ASKED_EVERY, ISSUER_WAIT, SIGN_INS_AT_ONCE_MAX};
+
+/// What an issuer gave for a code, or for a refresh token.
+pub struct Given {
+    /// Who signed in.
+    pub id_token: String,
+    /// Good for another ID token, where the issuer gives one. A secret.
+    pub refresh_token: Option<String>,
+}
+
+/// Why an issuer gave nothing.
+#[derive(Debug)]
+pub enum NotGiven {
+    /// It says no, and will go on saying so.
+    Refused(String),
+    /// It could not be asked, or not now.
+    Away(String),
+}
 
 /// An issuer, as the client that it knows.
 pub struct Exchange {
@@ -73,33 +91,71 @@ impl Exchange {
         Ok(address.into())
     }
 
-    /// The ID token that a code is good for.
+    /// What a code is good for (RFC 6749, section 4.1.3).
     pub async fn redeem(
         &self,
         code: &str,
         secrets: &LoginSecrets,
         back: &str,
-    ) -> Result<String, String> {
+    ) -> Result<Given, NotGiven> {
+        self.ask(&[
+            ("grant_type", "authorization_code"),
+            ("code", code),
+            ("redirect_uri", back),
+            ("client_id", &self.client),
+            ("code_verifier", &secrets.verifier),
+        ])
+        .await
+    }
+
+    /// A new ID token for the same login (RFC 6749, section 6).
+    pub async fn renew(&self, refresh_token: &str) -> Result<Given, NotGiven> {
+        self.ask(&[
+            ("grant_type", "refresh_token"),
+            ("refresh_token", refresh_token),
+            ("client_id", &self.client),
+        ])
+        .await
+    }
+
+    /// Where people sign out (OpenID Connect RP-Initiated Logout 1.0); none where the issuer tells no
+    /// such place. The ID token does not go along as a hint: it is a login here, and addresses are
+    /// kept in histories and logs. So the issuer may ask whether they mean it.
+    pub async fn sign_out_address(&self, back: &str) -> Option<String> {
+        let address = self.known().await.ok()?.end_session_endpoint?;
+        if !is_private(&address) {
+            return None;
+        }
+        let mut address = reqwest::Url::parse(&address).ok()?;
+        address
+            .query_pairs_mut()
+            .append_pair("client_id", &self.client)
+            .append_pair("post_logout_redirect_uri", back);
+        Some(address.into())
+    }
+
+    /// The client's secret, if it has one.
+    pub fn secret(&self) -> Option<&str> {
+        self.secret.as_deref()
+    }
+
+    /// Asks the issuer for tokens; what it answers is bounded in bytes and in time.
+    async fn ask(&self, fields: &[(&str, &str)]) -> Result<Given, NotGiven> {
         // Whoever likes may come with a code: the issuer is asked about a few at a time.
         let _place = self
             .places
             .try_acquire()
-            .map_err(|_| "too many sign in at once: begin again".to_owned())?;
-        let known = self.known().await?;
+            .map_err(|_| NotGiven::Away("too many sign in at once: begin again".to_owned()))?;
+        let known = self.known().await.map_err(NotGiven::Away)?;
         let address = known.token_endpoint;
-        let address = address.ok_or("the issuer tells no token_endpoint")?;
+        let address = address
+            .ok_or_else(|| NotGiven::Refused("the issuer tells no token_endpoint".to_owned()))?;
         if !is_private(&address) {
-            return Err(format!(
-                "the issuer gives tokens at {address}, which is not https"
-            ));
+            let reason = format!("the issuer gives tokens at {address}, which is not https");
+            return Err(NotGiven::Refused(reason));
         }
-        let mut form = reqwest::Url::parse("form:").map_err(|error| error.to_string())?;
-        form.query_pairs_mut()
-            .append_pair("grant_type", "authorization_code")
-            .append_pair("code", code)
-            .append_pair("redirect_uri", back)
-            .append_pair("client_id", &self.client)
-            .append_pair("code_verifier", &secrets.verifier);
+        let mut form = reqwest::Url::parse("form:").map_err(|e| NotGiven::Away(e.to_string()))?;
+        form.query_pairs_mut().extend_pairs(fields);
         let mut request = self
             .http
             .post(&address)
@@ -114,20 +170,30 @@ impl Exchange {
             request = request.header("authorization", login);
         }
         let answer = request.send().await;
-        let answer = answer.map_err(|error| base::report(&error))?;
+        let answer = answer.map_err(|error| NotGiven::Away(base::report(&error)))?;
         let status = answer.status();
-        let body = read_bounded(answer, &address).await?;
-        let given: Given = serde_json::from_slice(&body).unwrap_or_default();
+        let body = read_bounded(answer, &address).await;
+        let body = body.map_err(NotGiven::Away)?;
+        let told: Told = serde_json::from_slice(&body).unwrap_or_default();
         if !status.is_success() {
-            let word: String = given.error.unwrap_or_default();
+            let word: String = told.error.unwrap_or_default();
             let word: String = word
                 .chars()
                 .filter(|c| c.is_ascii_lowercase() || *c == '_')
                 .collect();
-            return Err(format!("the issuer takes no code: {status} {word}"));
+            let reason = format!("the issuer takes no {}: {status} {word}", kind_of(fields));
+            return Err(match status.is_client_error() && status.as_u16() != 429 {
+                true => NotGiven::Refused(reason),
+                false => NotGiven::Away(reason),
+            });
         }
-        given.id_token.ok_or_else(|| {
-            "the issuer gave no id_token: access.sign_in.scope needs openid".to_owned()
+        let id_token = told.id_token.ok_or_else(|| {
+            let reason = "the issuer gave no id_token: access.sign_in.scope needs openid";
+            NotGiven::Refused(reason.to_owned())
+        })?;
+        Ok(Given {
+            id_token,
+            refresh_token: told.refresh_token,
         })
     }
 
@@ -158,10 +224,28 @@ fn encoded(text: &str) -> String {
     pair.unwrap_or_default()
 }
 
+/// What a question for tokens is about, for people.
+fn kind_of(fields: &[(&str, &str)]) -> &'static str {
+    match fields.iter().any(|(name, _)| *name == "code") {
+        true => "code",
+        false => "refresh token",
+    }
+}
+
 #[derive(Default, Deserialize)]
-struct Given {
+struct Told {
     id_token: Option<String>,
+    refresh_token: Option<String>,
     error: Option<String>,
+}
+
+impl NotGiven {
+    /// Why, for people.
+    pub fn reason(self) -> String {
+        match self {
+            NotGiven::Refused(reason) | NotGiven::Away(reason) => reason,
+        }
+    }
 }
 
 #[cfg(test)]

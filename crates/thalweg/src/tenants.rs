@@ -1,0 +1,140 @@
+//! Tenants between the roles: imports take their weights and classes from them, and what the store holds of each
+//! is told to its quota.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::{Access, TenantBound, TenantClass};
+use base::TenantId;
+use streams::EventStore;
+use tokio_util::sync::CancellationToken;
+
+/// Keeps imports and quotas told until `shutdown`.
+pub async fn keep(
+    access: Arc<Access>,
+    store: Option<Arc<dyn EventStore>>,
+    imports: Option<Arc<imports::Imports>>,
+    shutdown: CancellationToken,
+) {
+    let (mut weights, mut classes) = (BTreeMap::new(), BTreeMap::new());
+    let mut seen = access.revision();
+    if let Some(imports) = &imports {
+        tell_classes(&access, imports, &mut classes);
+        tell_weights(&access, imports, &mut weights).await;
+    }
+    loop {
+        // Without a bound on what is kept nobody needs to look.
+        let is_bounded = store.is_some() && bounds_stored(&access);
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            now = access.changed_since(seen) => {
+                seen = now;
+                if let Some(imports) = &imports {
+                    tell_classes(&access, imports, &mut classes);
+                    tell_weights(&access, imports, &mut weights).await;
+                }
+            }
+            () = tokio::time::sleep(LOOK), if is_bounded => {
+                if let Some(store) = &store {
+                    tell_stored(&access, &**store).await;
+                }
+            }
+        }
+    }
+}
+
+/// Tells whose an import job is.
+pub fn owner_of_job(imports: Arc<imports::Imports>) -> rest::OwnerOfJob {
+    Arc::new(move |id| {
+        let imports = Arc::clone(&imports);
+        Box::pin(async move {
+            imports
+                .job(&id)
+                .await
+                .ok()
+                .map(|job| job.tenant.to_string())
+        })
+    })
+}
+
+async fn tell_weights(
+    access: &Access,
+    imports: &imports::Imports,
+    told: &mut BTreeMap<TenantId, u32>,
+) {
+    let snapshot = access.snapshot();
+    let kept = snapshot.tenants().iter();
+    let mut wanted: BTreeMap<TenantId, u32> = kept
+        .map(|(name, tenant)| (name.clone(), tenant.weight))
+        .collect();
+    // Who is not kept any more is like everybody.
+    for gone in told
+        .keys()
+        .filter(|name| !snapshot.tenants().contains_key(*name))
+    {
+        wanted.insert(gone.clone(), 1);
+    }
+    for (name, weight) in wanted {
+        if told.get(&name) == Some(&weight) {
+            continue;
+        }
+        match imports.set_weight(&name, weight).await {
+            Ok(()) => drop(told.insert(name, weight)),
+            // It is tried again with the next change.
+            Err(error) => {
+                tracing::warn!(tenant = %name, error = base::report(&error), "imports cannot keep a weight");
+            }
+        }
+    }
+}
+
+fn tell_classes(
+    access: &Access,
+    imports: &imports::Imports,
+    told: &mut BTreeMap<TenantId, imports::Class>,
+) {
+    let snapshot = access.snapshot();
+    for name in told.keys() {
+        if !snapshot.tenants().contains_key(name) {
+            imports.set_class(name, imports::Class::default());
+        }
+    }
+    told.retain(|name, _| snapshot.tenants().contains_key(name));
+    for (name, tenant) in snapshot.tenants() {
+        let class = match tenant.class {
+            TenantClass::Foreground | TenantClass::Interactive => imports::Class::Interactive,
+            TenantClass::Bulk => imports::Class::Bulk,
+        };
+        if told.insert(name.clone(), class) != Some(class) {
+            imports.set_class(name, class);
+        }
+    }
+}
+
+fn bounds_stored(access: &Access) -> bool {
+    let snapshot = access.snapshot();
+    let mut tenants = snapshot.tenants().values();
+    tenants.any(|tenant| tenant.quotas.contains_key(&TenantBound::StoredBytes))
+}
+
+async fn tell_stored(access: &Access, store: &dyn EventStore) {
+    let snapshot = access.snapshot();
+    match streams::stored_bytes(store, &snapshot).await {
+        Ok(stored) => {
+            for name in snapshot.tenants().keys() {
+                let bytes = stored.get(name).copied().unwrap_or(0);
+                access.tenants().of(name).note_stored(bytes);
+            }
+        }
+        Err(error) => {
+            tracing::debug!(
+                error = base::report(&error),
+                "the store does not tell what it holds"
+            );
+        }
+    }
+}
+
+/// How often it is looked what the store holds, where a quota bounds that.
+const LOOK: Duration = Duration::from_secs(1);
