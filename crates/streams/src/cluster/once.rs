@@ -24,7 +24,7 @@ use rdkafka::topic_partition_list::Offset;
 use super::calls::{Calls, Context};
 use super::error::{self, About};
 use super::ledger::{self, Entry, Verdict};
-use super::round::{Deliveries, Job, RoundProducer};
+use super::round::{Cut, Deliveries, Job, RoundProducer};
 use super::writer::{Next, Outcome, Waiting, together_bytes};
 use crate::error::StreamsError;
 use crate::event_store::{Placed, ProduceBatch, ProducerSequence};
@@ -62,7 +62,7 @@ impl OnceWriter {
     pub(super) fn run(mut self, jobs: Receiver<Job>) {
         let mut waiting = Waiting::new(jobs);
         loop {
-            match waiting.next(self.partition_bytes_max) {
+            match waiting.next(self.partition_bytes_max, Cut::Nowhere) {
                 Next::Round(round) => self.write(round.jobs),
                 Next::Idle => {}
                 Next::Over => return,

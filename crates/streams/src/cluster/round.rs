@@ -3,6 +3,10 @@
 //! Between its first record and its flush a round is held together by the producer's linger, and it
 //! holds no more for one partition than one batch may. So each [`ProduceBatch`] becomes part of one
 //! record batch of Kafka's: stored whole or not at all, its records at consecutive offsets.
+//!
+//! Batches of a single record need no holding together. A round takes as many of them for a partition
+//! as it has room for, where its writer has a producer that cuts between them and keeps several
+//! requests under way ([`Cut`]).
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -45,7 +49,24 @@ pub(super) struct Job {
 pub(super) struct Round {
     pub(super) jobs: Vec<Job>,
     bytes: u64,
-    by_partition: HashMap<(TopicName, i32), u64>,
+    by_partition: HashMap<(TopicName, i32), Share>,
+}
+
+/// What a round holds for one partition.
+#[derive(Clone, Copy, Default)]
+struct Share {
+    bytes: u64,
+    /// Some batch of it has several records.
+    has_several: bool,
+}
+
+/// Whether a round may hold more for a partition than one record batch does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// Never.
+    Nowhere,
+    /// Where every batch has a single record: there is no wrong place to cut.
+    BetweenSingles,
 }
 
 /// What became of the records of the round under way; the producer's callbacks fill it in.
@@ -75,19 +96,29 @@ pub(super) struct RoundProducer {
 
 impl Round {
     /// Takes a job in, or gives it back when it has to wait for the next round.
-    pub(super) fn take(&mut self, job: Job, partition_bytes_max: u64) -> Option<Job> {
+    pub(super) fn take(&mut self, job: Job, partition_bytes_max: u64, cut: Cut) -> Option<Job> {
         let place = (job.batch.topic.clone(), job.batch.partition);
-        let partition = self.by_partition.entry(place).or_insert(0);
+        let share = self.by_partition.entry(place).or_default();
+        let bytes = share.bytes.saturating_add(job.bytes);
+        let has_several = share.has_several || job.batch.records.len() > 1;
+        let may_be_cut = cut == Cut::BetweenSingles && !has_several;
         let fits = self.jobs.len() < CLUSTER_ROUND_BATCHES_MAX
             && self.bytes.saturating_add(job.bytes) <= CLUSTER_ROUND_BYTES_MAX
-            && partition.saturating_add(job.bytes) <= partition_bytes_max;
+            && (bytes <= partition_bytes_max || may_be_cut);
         if !fits && !self.jobs.is_empty() {
             return Some(job);
         }
-        *partition += job.bytes;
+        *share = Share { bytes, has_several };
         self.bytes += job.bytes;
         self.jobs.push(job);
         None
+    }
+
+    /// Whether what the round holds for this batch's partition does not go into one record batch.
+    pub(super) fn is_cut(&self, batch: &ProduceBatch, partition_bytes_max: u64) -> bool {
+        let place = (batch.topic.clone(), batch.partition);
+        let share = self.by_partition.get(&place);
+        share.is_some_and(|share| share.bytes > partition_bytes_max && !share.has_several)
     }
 }
 
@@ -142,12 +173,24 @@ impl Deliveries {
         now: UnixMillis,
         timeout: Duration,
     ) -> Result<Vec<Result<Placed, StreamsError>>, KafkaError> {
-        let fresh = |batch: &&ProduceBatch| Delivery {
+        let batches: Vec<_> = batches.iter().map(|batch| (producer, *batch)).collect();
+        self.send_by(&[producer], &batches, now, timeout)
+    }
+
+    /// As [`Deliveries::send`], each batch by the producer beside it, one of `producers`.
+    pub(super) fn send_by(
+        &self,
+        producers: &[&RoundProducer],
+        batches: &[(&RoundProducer, &ProduceBatch)],
+        now: UnixMillis,
+        timeout: Duration,
+    ) -> Result<Vec<Result<Placed, StreamsError>>, KafkaError> {
+        let fresh = |(_, batch): &(&RoundProducer, &ProduceBatch)| Delivery {
             expected: batch.records.len(),
             ..Delivery::default()
         };
         *self.jobs.lock() = batches.iter().map(fresh).collect();
-        for (index, batch) in batches.iter().enumerate() {
+        for (index, (producer, batch)) in batches.iter().enumerate() {
             for (nth, record) in batch.records.iter().enumerate() {
                 if let Err(error) = enqueue(producer, batch, record, (index, nth), now) {
                     let code = error::code_of(&error).unwrap_or(Code::Fail);
@@ -155,13 +198,15 @@ impl Deliveries {
                 }
             }
         }
-        flush(producer, timeout)?;
+        for producer in producers {
+            flush(producer, timeout)?;
+        }
         let jobs = std::mem::take(&mut *self.jobs.lock());
         let trouble = self.trouble.told();
         let outcomes: Vec<_> = jobs
             .into_iter()
             .zip(batches)
-            .map(|(job, batch)| job.outcome(batch, trouble.as_deref()))
+            .map(|(job, (_, batch))| job.outcome(batch, trouble.as_deref()))
             .collect();
         if outcomes.iter().any(Result::is_ok) {
             self.trouble.clear();
