@@ -5,7 +5,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Up, add_offline, curl, folder, kafka_tool, python, succeed, text};
+use crate::harness::{
+    Up, add_offline, curl, folder, kafka_tool, python, succeed, text, whole_topic,
+};
 
 /// A folder with a certificate authority, a certificate of the server and one of a client.
 pub struct Certificates(PathBuf);
@@ -229,8 +231,7 @@ fn kcat_speaks_tls_and_its_certificate_is_its_name() {
     std::fs::write(&lines, &content).unwrap();
     let produce = ["-P", "-t", "sealed", "-l", lines.to_str().unwrap()];
     succeed(kcat(&known).args(produce));
-    let consume = ["-C", "-t", "sealed", "-o", "beginning", "-e", "-q"];
-    assert_eq!(succeed(kcat(&known).args(consume)), content);
+    assert_eq!(succeed(kcat(&known).args(whole_topic("sealed"))), content);
     // Without a certificate nobody gets in.
     let stranger = kcat(&["-L", "-m", "3"]).output().unwrap();
     assert!(!stranger.status.success(), "{}", text(&stranger.stdout));

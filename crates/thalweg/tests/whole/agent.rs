@@ -9,7 +9,9 @@ use std::time::Duration;
 use base::Rng;
 
 use crate::crash::rounds;
-use crate::harness::{Running, Up, eventually, folder, sibling, succeed, thalweg_command};
+use crate::harness::{
+    Running, Up, eventually, folder, sibling, succeed, thalweg_command, whole_topic,
+};
 
 #[test]
 fn every_tailed_line_arrives_once_however_often_the_agent_is_killed() {
@@ -55,17 +57,8 @@ fn every_tailed_line_arrives_once_however_often_the_agent_is_killed() {
     });
     agent.stop();
     let mut kcat = Command::new("kcat");
-    kcat.args([
-        "-b",
-        &up.address("streams"),
-        "-C",
-        "-t",
-        "lines",
-        "-o",
-        "beginning",
-        "-e",
-        "-q",
-    ]);
+    kcat.args(["-b", &up.address("streams")])
+        .args(whole_topic("lines"));
     let numbers: Vec<u64> = succeed(&mut kcat)
         .lines()
         .map(|line| line.split(' ').next().unwrap().parse().unwrap())

@@ -7,7 +7,7 @@ use std::time::Duration;
 use base::Rng;
 use serde_json::Value;
 
-use crate::harness::{Running, Up, eventually, folder, python, succeed};
+use crate::harness::{Running, Up, eventually, folder, python, succeed, whole_topic};
 
 /// How often the process is killed; more rounds by hand with `THALWEG_TEST_KILLS=200`.
 const ROUNDS: u64 = 20;
@@ -135,17 +135,8 @@ fn consume_some(up: &Up) -> u64 {
 
 fn values(up: &Up, topic: &str) -> Vec<String> {
     let mut kcat = Command::new("kcat");
-    kcat.args([
-        "-b",
-        &up.address("streams"),
-        "-C",
-        "-t",
-        topic,
-        "-o",
-        "beginning",
-        "-e",
-        "-q",
-    ]);
+    kcat.args(["-b", &up.address("streams")])
+        .args(whole_topic(topic));
     succeed(&mut kcat).lines().map(str::to_owned).collect()
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Up, curl, eventually, folder, post, succeed};
+use crate::harness::{Up, curl, eventually, folder, post, succeed, whole_topic};
 use crate::kafka_broker::{Broker, PLAIN};
 
 const FORWARD: [&str; 4] = [
@@ -29,17 +29,7 @@ fn beat(up: &Up, agent: &str, number: usize) -> Value {
 /// What a topic holds: keys with values, in each partition's order.
 fn read(servers: &str, topic: &str) -> Vec<(String, Value)> {
     let mut kcat = Command::new("kcat");
-    kcat.args([
-        "-b",
-        servers,
-        "-C",
-        "-t",
-        topic,
-        "-e",
-        "-q",
-        "-o",
-        "beginning",
-    ]);
+    kcat.args(["-b", servers]).args(whole_topic(topic));
     kcat.args(["-f", "%k %s\n"]);
     let output = kcat.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

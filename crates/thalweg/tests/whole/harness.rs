@@ -282,6 +282,11 @@ pub fn succeed(command: &mut Command) -> String {
     text(&output.stdout)
 }
 
+/// What has kcat print a topic from its beginning to its present end.
+pub fn whole_topic(topic: &str) -> [&str; 7] {
+    ["-C", "-t", topic, "-o", "beginning", "-e", "-q"]
+}
+
 /// Looks at a condition until it holds; fails after a generous deadline.
 pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + DEADLINE;

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::harness::{Up, folder, kafka_tool, python, succeed};
+use crate::harness::{Up, folder, kafka_tool, python, succeed, whole_topic};
 
 #[test]
 fn kcat_lists_produces_and_consumes_with_every_codec() {
@@ -30,7 +30,7 @@ fn kcat_lists_produces_and_consumes_with_every_codec() {
             "-l",
             input.to_str().unwrap(),
         ]);
-        let back = kcat(&["-C", "-t", &topic, "-o", "beginning", "-e", "-q"]);
+        let back = kcat(&whole_topic(&topic));
         assert_eq!(back, lines, "{codec}");
         let stored = up.get(&format!("/api/v1/topics/{topic}"))["bytes_stored"]
             .as_u64()

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::harness::{Up, curl, folder, post, repository};
+use crate::harness::{Up, curl, folder, post, repository, whole_topic};
 
 fn scrape(up: &Up) -> String {
     let answer = curl(&[&up.url("management", "/metrics")]);
@@ -46,10 +46,9 @@ fn metrics_count_what_clients_did() {
     let reset = ["groups", "reset-offsets", "behind", "--topic", "counted"];
     up.cli_json(&[&reset[..], &["--to-earliest", "--execute"]].concat());
     let streams = up.address("streams");
-    let read = ["-C", "-t", "counted", "-o", "beginning", "-e", "-q"];
     let kcat = Command::new("kcat")
         .args(["-b", &streams])
-        .args(read)
+        .args(whole_topic("counted"))
         .output()
         .unwrap();
     assert!(kcat.status.success());

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use base::Rng;
 use serde_json::{Value, json};
 
-use crate::harness::{Up, eventually, folder, post, succeed};
+use crate::harness::{Up, eventually, folder, post, succeed, whole_topic};
 
 /// A client of 3.1.1 that is let in.
 fn connect(up: &Up, id: &str) -> TcpStream {
@@ -296,17 +296,8 @@ fn windows_over_many_keys_add_up_however_often_the_process_is_killed() {
 
 fn rows(up: &Up, topic: &str) -> Vec<Value> {
     let mut kcat = Command::new("kcat");
-    kcat.args([
-        "-b",
-        &up.address("streams"),
-        "-C",
-        "-t",
-        topic,
-        "-o",
-        "beginning",
-        "-e",
-        "-q",
-    ]);
+    kcat.args(["-b", &up.address("streams")])
+        .args(whole_topic(topic));
     // The topic may not be there yet.
     let output = kcat.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

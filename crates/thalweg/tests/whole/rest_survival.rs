@@ -10,7 +10,7 @@ use reqwest::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::harness::{Up, eventually, folder, http_client, succeed};
+use crate::harness::{Up, eventually, folder, http_client, succeed, whole_topic};
 use crate::kafka_broker::kafka;
 
 pub const JSON_V2: &str = "application/vnd.kafka.json.v2+json";
@@ -317,19 +317,9 @@ fn resident(up: &Up) -> u64 {
 
 pub fn lines(streams: &str, topic: &str, format: &str) -> Vec<String> {
     let mut kcat = Command::new("kcat");
-    kcat.args([
-        "-b",
-        streams,
-        "-C",
-        "-t",
-        topic,
-        "-o",
-        "beginning",
-        "-e",
-        "-q",
-        "-f",
-        format,
-    ]);
+    kcat.args(["-b", streams])
+        .args(whole_topic(topic))
+        .args(["-f", format]);
     succeed(&mut kcat).lines().map(str::to_owned).collect()
 }
 

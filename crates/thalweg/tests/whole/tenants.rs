@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Up, add_offline, curl, eventually, folder, succeed};
+use crate::harness::{Up, add_offline, curl, eventually, folder, succeed, whole_topic};
 
 /// An installation where ann belongs to acme, bob to beta, and admin may do everything.
 pub struct House {
@@ -162,21 +162,14 @@ fn a_tenants_records_go_to_a_collection_and_back() {
         });
     };
     let read = |topic: &str| {
-        let from = [
-            "-C",
-            "-t",
-            topic,
-            "-o",
-            "beginning",
-            "-e",
-            "-q",
-            "-f",
-            "%s %h\n",
-        ];
-        let mut lines: Vec<String> = succeed(&mut house.kcat("admin", &from))
-            .lines()
-            .map(|line| line.trim().to_owned())
-            .collect();
+        let mut lines: Vec<String> = succeed(
+            house
+                .kcat("admin", &whole_topic(topic))
+                .args(["-f", "%s %h\n"]),
+        )
+        .lines()
+        .map(|line| line.trim().to_owned())
+        .collect();
         lines.sort();
         lines
     };

@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::harness::{eventually, folder, number_of, succeed, text};
+use crate::harness::{eventually, folder, number_of, succeed, text, whole_topic};
 use crate::tenants::House;
 
 /// In everything that is beta's, and in nothing that is asked.
@@ -186,18 +186,11 @@ fn no_api_shows_a_tenant_what_another_one_has() {
     );
     // Whole topics over Kafka: its own records of the shared one, nothing of beta's.
     for topic in &names.topics {
-        let read = [
-            "-C",
-            "-t",
-            topic,
-            "-o",
-            "beginning",
-            "-e",
-            "-q",
-            "-f",
-            "%k %s %h\n",
-        ];
-        let read = house.kcat("ann", &read).output().unwrap();
+        let read = house
+            .kcat("ann", &whole_topic(topic))
+            .args(["-f", "%k %s %h\n"])
+            .output()
+            .unwrap();
         let (seen, told) = (text(&read.stdout), text(&read.stderr));
         assert!(!seen.contains(SECRET), "{topic}: {seen}");
         match topic.as_str() {
