@@ -58,7 +58,8 @@ fn a_process_that_ends_at_any_named_point_loses_nothing() {
                     ground.feed_much();
                 }
                 let agent = ground.start(Some((point, count)));
-                reached |= ends_by_itself(agent, if is_tidying { 12 } else { 3 });
+                let rest = Duration::from_secs(if is_tidying { 12 } else { 2 });
+                reached |= ground.ends_by_itself(agent, rest);
                 ground.kills += 1;
             }
             ground.settle();
@@ -228,8 +229,7 @@ impl Ground {
     fn settle(&mut self) {
         let agent = self.start(None);
         eventually("all input is in the output", || {
-            let all_there = |output: &&str| self.count(output).len() as u64 == self.next;
-            self.case.outputs.iter().all(all_there).then_some(())
+            self.is_through().then_some(())
         });
         agent.stop();
         let before = self.outputs();
@@ -256,6 +256,29 @@ impl Ground {
             let left = fs::read_dir(self.path("in")).unwrap().count();
             assert_eq!(left, 0, "source files are left");
         }
+    }
+
+    /// Whether the agent ends without being told; `rest` after all its input is through it is killed.
+    fn ends_by_itself(&self, mut agent: Running, rest: Duration) -> bool {
+        let late = Instant::now() + LATE;
+        let mut end = late;
+        while Instant::now() < end {
+            if agent.has_ended() {
+                return true;
+            }
+            if end == late && self.is_through() {
+                end = Instant::now() + rest;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        agent.kill();
+        false
+    }
+
+    /// Whether every line that was written is in every output.
+    fn is_through(&self) -> bool {
+        let all_there = |output: &&str| self.count(output).len() as u64 == self.next;
+        self.case.outputs.iter().all(all_there)
     }
 
     fn outputs(&self) -> Vec<HashMap<u64, u64>> {
@@ -297,18 +320,8 @@ fn is_partial(path: &Path) -> bool {
         .is_some_and(|name| name.to_string_lossy().starts_with('.'))
 }
 
-/// Waits a while for a process to end by itself; ends it otherwise.
-fn ends_by_itself(mut agent: Running, seconds: u64) -> bool {
-    let end = Instant::now() + Duration::from_secs(seconds);
-    while Instant::now() < end {
-        if agent.has_ended() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    agent.kill();
-    false
-}
+/// When a flow that neither ends nor gets through is given up.
+const LATE: Duration = Duration::from_secs(60);
 
 const KILLS: u64 = 2;
 
