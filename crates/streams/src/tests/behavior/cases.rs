@@ -372,17 +372,39 @@ async fn what_cannot_be_stored_is_told_in_the_stores_words() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_producers_at_once_get_each_its_own_offsets() {
+    let batches = (0..50).map(|producer| {
+        let texts = (0..3).map(|nth| format!("{producer}-{nth}"));
+        (producer % 2, texts.collect())
+    });
+    all_at_once(batches.collect()).await;
+}
+
+/// Of more than one batch of Kafka's takes: lone records, and where batches of several stand among
+/// them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_large_records_at_once_get_each_its_own_offsets() {
+    let large = |name: String| format!("{name} {}", "x".repeat(60_000));
+    let batches = (0..60).map(|producer| {
+        let count = if producer % 20 == 1 { 3 } else { 1 };
+        let texts = (0..count).map(|nth| large(format!("{producer}-{nth}")));
+        (producer % 2, texts.collect())
+    });
+    all_at_once(batches.collect()).await;
+}
+
+/// Produces batches of texts, each for a partition of two, and reads each where it was said to be.
+async fn all_at_once(batches: Vec<(i32, Vec<String>)>) {
     let world = world().await;
     let topic = world.created("t", 2).await;
+    let records: usize = batches.iter().map(|(_, texts)| texts.len()).sum();
     let mut producers = tokio::task::JoinSet::new();
-    for producer in 0..50 {
+    for (partition, texts) in batches {
         let (store, topic) = (world.store.clone(), topic.clone());
         producers.spawn(async move {
-            let texts: Vec<String> = (0..3).map(|nth| format!("{producer}-{nth}")).collect();
             let records = texts.iter().map(|text| Record::of_value(text.clone()));
             let batch = ProduceBatch {
                 topic,
-                partition: producer % 2,
+                partition,
                 records: records.collect(),
                 sequence: None,
             };
@@ -397,7 +419,7 @@ async fn many_producers_at_once_get_each_its_own_offsets() {
         .unwrap();
     let both = vec![(topic.clone(), 0), (topic.clone(), 1)];
     consumer.assign(both).await.unwrap();
-    let read = poll_many(&mut consumer, 150).await;
+    let read = poll_many(&mut consumer, records).await;
     for (placed, texts) in placed {
         for (nth, text) in texts.iter().enumerate() {
             let at = (placed.partition, placed.base_offset + nth as i64);
