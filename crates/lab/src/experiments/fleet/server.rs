@@ -32,6 +32,9 @@ pub enum Keeps {
 pub enum Forwards {
     /// Nowhere.
     No,
+    /// Nowhere, while Apache Kafka runs beside: what it takes from the processor's caches is not
+    /// forwarding.
+    BesideKafka,
     /// To topics of the store in the same process.
     Embedded,
     /// To topics of Apache Kafka.
@@ -82,7 +85,7 @@ impl Server {
             Keeps::MariaDb => Some(Database::start(Kind::MariaDb, folder)?),
         };
         let broker = match plan.forwards {
-            Forwards::Kafka => Some(Kafka::fetch(folder)?.start(folder)?),
+            Forwards::Kafka | Forwards::BesideKafka => Some(Kafka::fetch(folder)?.start(folder)?),
             Forwards::No | Forwards::Embedded => None,
         };
         let address = free_address()?;
@@ -100,12 +103,12 @@ impl Server {
                 .iter()
                 .map(|it| format!("fleet.database={}", it.url)),
         );
-        if plan.forwards != Forwards::No {
+        if matches!(plan.forwards, Forwards::Embedded | Forwards::Kafka) {
             sets.push("streams.listen=127.0.0.1:0".to_owned());
             sets.push("fleet.forward.heartbeats=fleet-heartbeats".to_owned());
             sets.push("fleet.forward.acknowledges=fleet-acknowledges".to_owned());
         }
-        if let Some(broker) = &broker {
+        if let (Forwards::Kafka, Some(broker)) = (plan.forwards, &broker) {
             sets.push(format!(
                 "streams.kafka.bootstrap_servers={}",
                 broker.address
@@ -235,7 +238,7 @@ impl Cost {
 
 fn roles(forwards: Forwards) -> &'static str {
     match forwards {
-        Forwards::No | Forwards::Kafka => "fleet",
+        Forwards::No | Forwards::BesideKafka | Forwards::Kafka => "fleet",
         Forwards::Embedded => "streams,fleet",
     }
 }
