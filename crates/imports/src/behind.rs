@@ -4,8 +4,6 @@
 //! an operation at the counter wakes a dozen up. So bulk work has threads of its own, whose turn
 //! comes after the others'. SQLite's own threads are begun by these and are as they are.
 
-use std::future::Future;
-
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
