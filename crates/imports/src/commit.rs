@@ -338,7 +338,6 @@ const BY_MATCH: Lookup = Lookup {
     of: None,
 };
 
-/// A record that is replaced keeps who holds it, and its version.
 const INSERT_RECORD: Insert = Insert {
     table: "import_records",
     columns: &[

@@ -1,15 +1,19 @@
 //! How much bulk work may do while people are served: less when they wait longer than they would
 //! without it.
 //!
-//! Latencies of the foreground are looked at in windows of a quarter of a second. Their 95th
-//! percentile is compared with the floor, which windows without bulk work give, or else the best
-//! window so far. Above 1.2 times the floor bulk's share of the time is halved, down to a tenth that
-//! it always keeps; below 1.1 times it gets a tenth more. With nobody to serve it has all of it
-//! again. A share below one is kept by a pause after each slice, and after what the search index
-//! takes in at once.
+//! Latencies of the foreground without bulk work give a bound: a quarter more than their 95th
+//! percentile. Twice a second it is counted how many operations beside bulk work took longer. When
+//! these are more than the twentieth that there always is, and more than chance makes of it, bulk's
+//! share of the time becomes seven tenths of what it was, down to a tenth that it always keeps; when
+//! they are none too many it gets a tenth more. With nobody to serve it has all of it again. A share
+//! below one is kept by a pause after each slice, and after what the search index takes in at once.
+//!
+//! Single operations are counted, since a percentile of the few that come in a second says next to
+//! nothing where some take ten times as long as others, as those that wait for a disk do.
 //!
 //! No clock, no IO: `now` is a time since any fixed moment.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::limits;
@@ -17,23 +21,23 @@ use crate::limits;
 /// The state of the guard.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    window: Window,
-    floor: Option<Duration>,
+    /// Latencies without bulk work, the newest last; the first ones of all where there was no time
+    /// without it.
+    calm: VecDeque<Duration>,
+    /// Latencies beside bulk work since its share is what it is, and when they were seen.
+    beside: VecDeque<(Duration, Duration)>,
+    looked: Duration,
+    served: Duration,
     share: f64,
-}
-
-#[derive(Debug, Default)]
-struct Window {
-    from: Duration,
-    latencies: Vec<Duration>,
-    had_bulk: bool,
 }
 
 impl Default for Guard {
     fn default() -> Self {
         Guard {
-            window: Window::default(),
-            floor: None,
+            calm: VecDeque::new(),
+            beside: VecDeque::new(),
+            looked: Duration::ZERO,
+            served: Duration::ZERO,
             share: 1.0,
         }
     }
@@ -43,17 +47,18 @@ impl Guard {
     /// Takes the latency of a foreground operation; `beside_bulk` says that bulk work ran or waited
     /// meanwhile.
     pub fn observe(&mut self, now: Duration, latency: Duration, beside_bulk: bool) {
-        self.roll(now);
-        self.window.had_bulk |= beside_bulk;
-        if self.window.latencies.len() < limits::GUARD_SAMPLES_MAX {
-            self.window.latencies.push(latency);
+        self.look(now);
+        self.served = now;
+        if beside_bulk && self.calm.len() >= CALM_MIN {
+            push(&mut self.beside, (now, latency));
+        } else {
+            push(&mut self.calm, latency);
         }
     }
 
     /// How long bulk work rests after a slice that took `took`.
     pub fn pause_after(&mut self, now: Duration, took: Duration) -> Duration {
-        self.roll(now);
-        self.window.had_bulk = true;
+        self.look(now);
         self.rest_after(took)
     }
 
@@ -68,44 +73,69 @@ impl Guard {
         self.share
     }
 
-    fn roll(&mut self, now: Duration) {
-        let age = now.saturating_sub(self.window.from);
-        if age < WINDOW {
+    fn look(&mut self, now: Duration) {
+        if now.saturating_sub(self.looked) < PERIOD {
             return;
         }
-        let few = self.window.latencies.len() < SAMPLES_MIN;
-        if few && !self.window.latencies.is_empty() && age < WINDOW_LONGEST {
-            return;
-        }
-        let mut window = std::mem::take(&mut self.window);
-        self.window.from = now;
-        window.latencies.sort_unstable();
-        let last = window.latencies.len().saturating_sub(1);
-        let Some(p95) = window.latencies.get(last * 95 / 100).copied() else {
+        self.looked = now;
+        if now.saturating_sub(self.served) >= NOBODY_AFTER {
+            self.beside.clear();
             self.share = 1.0;
             return;
-        };
-        let floor = match self.floor {
-            None => p95,
-            // Without bulk work the floor follows what it is now; beside it, only downwards.
-            Some(floor) if !window.had_bulk => floor.mul_f64(0.8) + p95.mul_f64(0.2),
-            Some(floor) => floor.min(p95),
-        };
-        self.floor = Some(floor.max(FLOOR_MIN));
-        let ratio = p95.as_secs_f64() / floor.max(FLOOR_MIN).as_secs_f64();
-        if ratio > 1.2 {
-            self.share = (self.share * 0.5).max(SHARE_MIN);
-        } else if ratio < 1.1 {
-            self.share = (self.share + 0.1).min(1.0);
         }
+        let old = |(at, _): &(Duration, Duration)| now.saturating_sub(*at) > EVIDENCE;
+        while self.beside.front().is_some_and(old) {
+            self.beside.pop_front();
+        }
+        if self.beside.len() < SAMPLES_MIN {
+            return;
+        }
+        let p95 = p95(&self.calm);
+        let longer = |times: f64| {
+            let bound = p95.mul_f64(times);
+            let longer = self.beside.iter().filter(|(_, latency)| *latency > bound);
+            longer.count() as f64
+        };
+        let usual = self.beside.len() as f64 / 20.0;
+        let share = if longer(1.25) > usual + 2.0 * usual.sqrt() {
+            (self.share * 0.7).max(SHARE_MIN)
+        } else if longer(1.15) <= usual {
+            (self.share + 0.1).min(1.0)
+        } else {
+            return;
+        };
+        if share != self.share {
+            // What was seen was seen of another share.
+            self.beside.clear();
+        }
+        self.share = share;
     }
 }
 
-const WINDOW: Duration = Duration::from_millis(250);
-/// A window with few operations waits for more up to this age.
-const WINDOW_LONGEST: Duration = Duration::from_secs(1);
-/// Operations of which a percentile says something.
-const SAMPLES_MIN: usize = 5;
+fn push<T>(latest: &mut VecDeque<T>, one: T) {
+    if latest.len() >= limits::GUARD_SAMPLES_MAX {
+        latest.pop_front();
+    }
+    latest.push_back(one);
+}
+
+fn p95(latencies: &VecDeque<Duration>) -> Duration {
+    let mut sorted: Vec<Duration> = latencies.iter().copied().collect();
+    sorted.sort_unstable();
+    let last = sorted.len().saturating_sub(1);
+    let p95 = sorted.get(last * 95 / 100).copied();
+    p95.unwrap_or_default().max(FLOOR_MIN)
+}
+
+const PERIOD: Duration = Duration::from_millis(500);
+/// Operations count for so long, unless bulk's share changes.
+const EVIDENCE: Duration = Duration::from_secs(2);
+/// After this long without an operation there is nobody to serve.
+const NOBODY_AFTER: Duration = Duration::from_secs(1);
+/// Operations of which it is said how long they usually take.
+const CALM_MIN: usize = 40;
+/// Operations of which it is said that they take longer.
+const SAMPLES_MIN: usize = 20;
 /// Below this a latency is noise.
 const FLOOR_MIN: Duration = Duration::from_micros(200);
 /// What bulk work keeps whatever the foreground does.
@@ -133,14 +163,14 @@ mod tests {
         assert!(guard.share() > 0.99);
         let now = serve(&mut guard, now, 20, 2.0, true);
         let share = guard.share();
-        // At a share of 0.1 a latency is at 1.2 times the floor.
+        // At a share of 0.125 a latency is at 1.25 times the floor.
         assert!((0.09..=0.25).contains(&share), "{share}");
         let pause = guard.pause_after(Duration::from_millis(now), Duration::from_millis(20));
         assert!(pause >= Duration::from_millis(60), "{pause:?}");
         // Nobody comes any more: a second later bulk has all of the time again.
         let later = Duration::from_millis(now + 1_000);
         guard.pause_after(later, Duration::from_millis(20));
-        let after = guard.pause_after(later + WINDOW, Duration::from_millis(20));
+        let after = guard.pause_after(later + PERIOD, Duration::from_millis(20));
         assert_eq!(after, Duration::ZERO);
     }
 
@@ -159,7 +189,27 @@ mod tests {
     }
 
     #[test]
-    fn bulk_that_was_there_first_is_measured_by_the_best_window() {
+    fn a_disk_that_is_slow_now_and_then_is_not_held_against_bulk() {
+        let mut guard = Guard::default();
+        let mut rng = base::Rng::from_seed(7);
+        let mut least: f64 = 1.0;
+        for number in 0..8_000_u64 {
+            // One of fifteen takes five times as long, and of these one a quarter more.
+            let latency = match rng.below(60) {
+                0 => 13,
+                1..4 => 10,
+                _ => 2,
+            };
+            let latency = Duration::from_millis(latency);
+            guard.observe(Duration::from_millis(number * 12), latency, number > 400);
+            least = least.min(guard.share());
+        }
+        assert!(least > 0.6, "{least}");
+        assert!(guard.share() > 0.9, "{}", guard.share());
+    }
+
+    #[test]
+    fn bulk_that_was_there_first_is_measured_by_the_first_windows() {
         let mut guard = Guard::default();
         let mut now = serve(&mut guard, 0, 3, 0.0, true);
         now = serve(&mut guard, now, 3, 3.0, true);

@@ -17,6 +17,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::behind::Behind;
 use crate::config::ImportsConfig;
 use crate::error::ImportsError;
 use crate::fetch::{self, Allowed};
@@ -32,6 +33,7 @@ use crate::worker::{LiveJob, gauge, keep_leases, work};
 pub struct Imports {
     pub(crate) core: Arc<Core>,
     workers: Mutex<Vec<JoinHandle<()>>>,
+    _behind: Behind,
 }
 
 pub(crate) struct Core {
@@ -39,7 +41,10 @@ pub(crate) struct Core {
     pub config: ImportsConfig,
     pub store: Arc<dyn EventStore>,
     pub clock: Arc<dyn Clock>,
+    /// For whoever asks.
     pub registry: Registry,
+    /// For slices and the index, on the threads behind.
+    pub behind: Registry,
     pub live: Mutex<Live>,
     pub uploads: Arc<Semaphore>,
     pub shutdown: CancellationToken,
@@ -88,9 +93,12 @@ impl Imports {
         let urls = Allowed::read(&config.urls)?;
         let address = config.database.as_ref().map(sql::SecretUrl::reveal);
         let place = Place::read(address, &dir.join(DATABASE))?;
-        let registry = Registry::open(&place).await?;
+        let threads = Behind::start()?;
+        let (registry, behind) = open_registry(&threads, place).await?;
         let node = node(dir, registry.is_shared())?;
-        let search = Search::open(dir, &config).await?;
+        let (folder, settings) = (dir.to_owned(), config.clone());
+        let search = async move { Search::open(&folder, &settings).await };
+        let search = threads.run(search).await?;
         if config.opensearch.is_none() {
             // A server that is away must not keep the imports from starting; a file is here.
             search.prepare(&registry).await?;
@@ -104,6 +112,7 @@ impl Imports {
             store,
             clock,
             registry,
+            behind,
             search,
             urls,
             node,
@@ -119,15 +128,16 @@ impl Imports {
         core.take_up().await?;
         let mut workers: Vec<JoinHandle<()>> =
             (0..core.config.workers.clamp(1, limits::WORKERS_MAX))
-                .map(|_| tokio::spawn(work(core.clone())))
+                .filter_map(|_| threads.spawn(work(core.clone())))
                 .collect();
-        workers.push(tokio::spawn(crate::indexer::index(core.clone())));
+        workers.extend(threads.spawn(crate::indexer::index(core.clone())));
         if core.registry.is_shared() {
             workers.push(tokio::spawn(keep_leases(core.clone())));
         }
         Ok(Arc::new(Imports {
             core,
             workers: Mutex::new(workers),
+            _behind: threads,
         }))
     }
 
@@ -270,6 +280,7 @@ impl Imports {
             }
         }
         self.core.search.close().await;
+        self.core.behind.close().await;
         self.core.registry.close().await;
     }
 }
@@ -437,6 +448,26 @@ impl Core {
         live.jobs.remove(&number);
         gauge(&live);
     }
+}
+
+/// Opens the registry for whoever asks, and for the threads behind: on a server each has connections
+/// of its own, so that nobody waits for an answer that a thread of the others has to take in. A file
+/// has one connection that writes, which belongs to the threads behind.
+async fn open_registry(
+    threads: &Behind,
+    place: Place,
+) -> Result<(Registry, Registry), ImportsError> {
+    if !place.dialect().is_shared() {
+        let at = place.clone();
+        let records = async move { Registry::open_records(&at).await };
+        let registry = Registry::of(&place, threads.run(records).await?).await?;
+        return Ok((registry.clone(), registry));
+    }
+    let registry = Registry::open(&place).await?;
+    let behind = threads
+        .run(async move { Registry::open(&place).await })
+        .await?;
+    Ok((registry, behind))
 }
 
 /// What this process is called in leases: the same after a restart on the same folder.

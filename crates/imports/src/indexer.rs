@@ -69,7 +69,7 @@ pub(crate) async fn index(core: Arc<Core>) {
 /// Indexes for a while, tenant by tenant from the one after `after` on; false when nothing is queued.
 async fn turn(core: &Core, after: &mut String) -> Result<bool, ImportsError> {
     let _turn = core.search.turn.lock().await;
-    core.search.prepare(&core.registry).await?;
+    core.search.prepare(&core.behind).await?;
     let until = Instant::now() + limits::INDEX_TURN;
     let Some(mut batch) = next(core, after, None).await? else {
         return Ok(false);
@@ -100,7 +100,7 @@ async fn next(
     after: &mut String,
     in_hand: Option<&Queued>,
 ) -> Result<Option<Batch>, ImportsError> {
-    let registry = &core.registry;
+    let registry = &core.behind;
     let mut queued = registry.queued_after(after, in_hand).await?;
     if queued.is_none() && !after.is_empty() {
         queued = registry.queued_after("", in_hand).await?;
@@ -123,7 +123,7 @@ async fn take(core: &Core, batch: &Batch) -> Result<(), ImportsError> {
     let documents = &batch.documents;
     core.search.put(&batch.queued.tenant, documents).await?;
     metrics::counter!("thalweg_imports_indexed_records_total").increment(documents.len() as u64);
-    core.registry.indexed(&batch.queued, batch.reached).await
+    core.behind.indexed(&batch.queued, batch.reached).await
 }
 
 impl Imports {

@@ -6,6 +6,7 @@
 //!
 //! Left out: several indexes on one shared database but for OpenSearch, EDIFACT.
 
+mod behind;
 mod commit;
 mod config;
 mod error;

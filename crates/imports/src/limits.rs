@@ -112,8 +112,8 @@ pub(crate) const CONNECTIONS: u32 = 16;
 /// A tenant's weight: beyond this the others do not get on.
 pub(crate) const WEIGHT_MAX: u32 = 1_000;
 
-/// Latencies of one window of the guard: more than any counter serves in a quarter of a second.
-pub(crate) const GUARD_SAMPLES_MAX: usize = 4_096;
+/// Latencies that the guard keeps of each kind: enough to tell one of twenty.
+pub(crate) const GUARD_SAMPLES_MAX: usize = 1_024;
 
 /// Longest rest of bulk work after a slice: a job that is cancelled meanwhile is noticed in time.
 pub(crate) const GUARD_PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -127,6 +127,14 @@ pub(crate) const LEASE: Duration = Duration::from_secs(6);
 
 /// How long an upload in pieces may rest before a restart gives it up: a night.
 pub(crate) const UPLOAD_RESUMED_WITHIN: Duration = Duration::from_secs(24 * 3_600);
+
+/// Threads for slices and the index: one of each at the same time.
+pub(crate) const THREADS_BEHIND: usize = 2;
+
+/// How far bulk work steps back behind what serves people, as `nice` counts: it still has a tenth of
+/// a core that somebody else wants wholly.
+#[cfg(target_os = "linux")]
+pub(crate) const NICE_BEHIND: i32 = 10;
 
 /// Records that the search index takes in with one commit: a tenth of a second at most, which is
 /// what another tenant's edit waits.
@@ -156,6 +164,10 @@ pub(crate) const FOUND_MAX: u32 = 1_000;
 
 /// Words of a query; the ones after these are not looked for.
 pub(crate) const QUERY_WORDS_MAX: usize = 32;
+
+/// How often a check-out is decided anew because somebody else was first: each time another one of
+/// the record's came through.
+pub(crate) const COUNTER_TRIES: u32 = 32;
 
 /// Bytes of who holds a record.
 pub(crate) const HOLDER_BYTES_MAX: usize = 255;

@@ -19,13 +19,17 @@ use crate::error::ImportsError;
 use crate::job::{Class, Format, Job, JobProducer, JobState, JournalEntry, NewJob, Sink};
 use crate::limits;
 use crate::profile::Profile;
+use crate::records::open_counter;
 use crate::schedule::JobNumber;
 use crate::schema::schema;
 use crate::tenants::{INSERT_TENANT, tenant_row};
 
-/// The registry and sink of one installation.
+/// The registry and sink of one installation: cheap to clone.
+#[derive(Clone)]
 pub(crate) struct Registry {
     pub(super) database: Database,
+    /// What is done to records at the counter (`records.rs`).
+    pub(super) counter: Database,
 }
 
 /// What became of a wish for a new job.
@@ -44,16 +48,26 @@ pub(crate) struct Reject {
 
 impl Registry {
     pub async fn open(place: &Place) -> Result<Self, ImportsError> {
+        Registry::of(place, Registry::open_records(place).await?).await
+    }
+
+    /// Opens the database of jobs and records.
+    pub async fn open_records(place: &Place) -> Result<Database, ImportsError> {
         let options = Options {
             readers: limits::CONNECTIONS,
             ..Options::default()
         };
-        Ok(Registry {
-            database: Database::open(place, options, schema(place.dialect())).await?,
-        })
+        Ok(Database::open(place, options, schema(place.dialect())).await?)
+    }
+
+    /// The registry in a database that is open.
+    pub async fn of(place: &Place, database: Database) -> Result<Self, ImportsError> {
+        let counter = open_counter(place, &database).await?;
+        Ok(Registry { database, counter })
     }
 
     pub async fn close(&self) {
+        self.counter.close().await;
         self.database.close().await;
     }
 

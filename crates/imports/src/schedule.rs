@@ -6,6 +6,9 @@
 //! those that are busy, so nobody saves up credit. A slice is charged by an estimate when it starts,
 //! so that running work counts, and corrected by its measured cost when it ends. For two tenants of
 //! a class that stay busy, service over weight differs by the cost of one slice of each at most.
+//! A slice that took more than twice what the tenant's usually take counts as twice that: a disk or
+//! a database that stands still for a moment is the fault of nobody, and its moments hit a few at
+//! random. What a tenant's slices usually take follows them.
 //! Classes are such members too: interactive work has nine parts of ten, and bulk work the tenth
 //! that nobody takes from it. What one does not use goes to the others.
 //!
@@ -29,6 +32,13 @@ pub(crate) struct JobNumber(pub i64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cost(pub u64);
 
+impl Cost {
+    /// A moving average: slices of one file resemble each other.
+    fn followed_by(self, cost: Cost) -> Cost {
+        Cost((self.0.saturating_mul(7).saturating_add(cost.0)) / 8)
+    }
+}
+
 /// The jobs that wait for their next slice, fairly ordered.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
@@ -45,6 +55,25 @@ struct Lane {
     tenants: Queue<TenantId>,
     waiting: HashMap<TenantId, BTreeSet<JobNumber>>,
     estimate: Cost,
+    /// What slices of tenants usually cost; of those that are busy.
+    usual: HashMap<TenantId, Cost>,
+}
+
+impl Lane {
+    /// What a slice is charged that took `cost`.
+    fn charged(&mut self, tenant: &TenantId, cost: Cost) -> Cost {
+        let usual = self.usual.entry(tenant.clone()).or_insert(cost);
+        let charged = Cost(cost.0.min(usual.0.saturating_mul(2)));
+        *usual = usual.followed_by(charged);
+        self.estimate = self.estimate.followed_by(charged);
+        charged
+    }
+
+    fn forget_idle(&mut self, tenant: &TenantId) {
+        if !self.tenants.members.contains_key(tenant) {
+            self.usual.remove(tenant);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -107,8 +136,7 @@ impl Schedule {
         };
         let cost = Cost(cost.0.max(1));
         if let Some(lane) = self.lanes.get_mut(&class) {
-            // A moving average: slices of one file resemble each other.
-            lane.estimate = Cost((lane.estimate.0 * 7 + cost.0) / 8);
+            let cost = lane.charged(&tenant, cost);
             lane.tenants.charge(&tenant, cost, charged);
             self.classes.charge(&class, cost, charged);
         }
@@ -118,6 +146,7 @@ impl Schedule {
         }
         if let Some(lane) = self.lanes.get_mut(&class) {
             lane.tenants.release(&tenant);
+            lane.forget_idle(&tenant);
             self.classes.release(&class);
         }
     }
@@ -133,6 +162,7 @@ impl Schedule {
         {
             lane.waiting.remove(tenant);
             lane.tenants.withdraw(tenant);
+            lane.forget_idle(tenant);
         }
         if lane.waiting.is_empty() {
             self.classes.withdraw(&class);

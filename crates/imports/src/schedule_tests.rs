@@ -159,6 +159,27 @@ fn weights_are_kept_within_a_twentieth_and_changed_on_a_backlog() {
 }
 
 #[test]
+fn a_slice_that_stood_still_is_not_held_against_its_tenant() {
+    let mut schedule = Schedule::default();
+    let (hit, other) = (JobNumber(1), JobNumber(2));
+    schedule.add(Class::Bulk, &tenant("hit"), hit);
+    schedule.add(Class::Bulk, &tenant("other"), other);
+    let mut slices = HashMap::new();
+    for _ in 0..2_000 {
+        let job = schedule.next().unwrap();
+        let count = slices.entry(job).or_insert(0_u32);
+        *count += 1;
+        let stands_still = job == hit && *count % 10 == 0;
+        let cost = if stands_still { 2_000 } else { 100 };
+        schedule.done(job, Cost(cost), true);
+    }
+    let ratio = f64::from(slices[&hit]) / f64::from(slices[&other]);
+    assert!((0.85..1.0).contains(&ratio), "{ratio}");
+    schedule.remove(Class::Bulk, &tenant("hit"), hit);
+    assert_eq!(schedule.lanes[&Class::Bulk].usual.len(), 1);
+}
+
+#[test]
 fn fifty_quiet_tenants_do_not_wait_behind_a_backlog() {
     let mut rng = Rng::from_seed(5);
     let (slices, cost) = (1, 20_000);

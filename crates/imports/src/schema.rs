@@ -3,8 +3,9 @@
 //! - `import_jobs`: one row a job, with its progress and its lease;
 //! - `import_tenants`: one row a tenant, with its weight and what it has imported; whoever commits a
 //!   slice of the tenant holds its lock;
-//! - `import_records`: the sink, one row a record, `holder` while it is checked out;
-//! - `import_history`: what was done to a record at the counter;
+//! - `import_records`: the sink, one row a record; `holder` and `version` are not used any more;
+//! - `import_history`: what was done to a record at the counter, on servers; in files `records.rs`
+//!   has it in another one;
 //! - `import_journal`: records that were not simply taken, with a rejected one's bytes;
 //! - `import_slices`: what each commit brought;
 //! - `import_index_queue`: what the search index has not seen yet;

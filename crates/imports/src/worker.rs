@@ -133,7 +133,7 @@ impl Core {
     /// Runs the next slice of a job.
     async fn run_slice(&self, picked: Picked) -> Result<Outcome, ImportsError> {
         let number = picked.number;
-        let job = self.registry.job_numbered(number).await?;
+        let job = self.behind.job_numbered(number).await?;
         if job.state != JobState::Running {
             return Ok(Outcome::Lost);
         }
@@ -166,7 +166,7 @@ impl Core {
         };
         let now = self.clock.now();
         let committed = self
-            .registry
+            .behind
             .commit_slice(&job, slice, placed, lease, now)
             .await?;
         let Committed::State(state) = committed else {
@@ -183,7 +183,7 @@ impl Core {
     async fn take_lease(&self, number: JobNumber) -> Result<Option<i64>, ImportsError> {
         let now = self.clock.now();
         let token = self
-            .registry
+            .behind
             .lease(number, &self.node, limits::LEASE, now)
             .await?;
         if let Some(live) = self.live.lock().jobs.get_mut(&number) {
@@ -273,7 +273,7 @@ impl Core {
                 error = trouble,
                 "an import waits to try again"
             );
-            let noted = self.registry.note(number, trouble, self.clock.now()).await;
+            let noted = self.behind.note(number, trouble, self.clock.now()).await;
             if let Err(error) = noted {
                 tracing::warn!(
                     error = base::report(&error),
@@ -339,7 +339,7 @@ impl Core {
             tracing::error!(job = number.0, error = failure, "an import failed");
             let now = self.clock.now();
             let ended = self
-                .registry
+                .behind
                 .end(number, JobState::Failed, Some(failure), now)
                 .await;
             if let Err(error) = ended {
@@ -355,7 +355,7 @@ impl Core {
             }
             gauge(&live);
         }
-        if let Ok(job) = self.registry.job_numbered(number).await
+        if let Ok(job) = self.behind.job_numbered(number).await
             && job.state.has_ended()
         {
             self.remove_file(&job.id);

@@ -8,7 +8,7 @@ use base::{Clock, SystemClock};
 use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgPool, PgPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySql, Postgres};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, MySql, Postgres};
 
 use crate::arrays;
 use crate::dialect::{Dialect, storable};
@@ -119,6 +119,15 @@ impl Database {
                     .min_connections(0)
                     .max_connections(options.readers.max(2))
                     .acquire_timeout(limits::SERVER_WAIT)
+                    .test_before_acquire(false)
+                    .before_acquire(|connection, of| {
+                        Box::pin(async move {
+                            if of.idle_for > limits::TRUSTED_IDLE {
+                                connection.ping().await?;
+                            }
+                            Ok(true)
+                        })
+                    })
                     .connect_with(connect)
                     .await
                     .map_err(failed)?;
@@ -133,6 +142,15 @@ impl Database {
                     .min_connections(0)
                     .max_connections(options.readers.max(2))
                     .acquire_timeout(limits::SERVER_WAIT)
+                    .test_before_acquire(false)
+                    .before_acquire(|connection, of| {
+                        Box::pin(async move {
+                            if of.idle_for > limits::TRUSTED_IDLE {
+                                connection.ping().await?;
+                            }
+                            Ok(true)
+                        })
+                    })
                     .after_connect(|connection, _| {
                         // As PostgreSQL by default: a statement sees what is committed before it.
                         Box::pin(
@@ -221,12 +239,27 @@ impl Database {
         Ok(self.rows(what, statement).await?.into_iter().next())
     }
 
-    /// Runs one statement by itself; returns how many rows it found.
+    /// Runs one statement by itself, which commits it; returns how many rows it found.
     pub async fn run(&self, what: &'static str, statement: &Statement) -> Result<u64, SqlError> {
-        let mut tx = self.begin().await?;
-        let found = tx.run(what, statement).await?;
-        tx.commit(what).await?;
-        Ok(found)
+        let done = async {
+            Ok(match &self.pools {
+                Pools::Sqlite(file) => {
+                    let done = query!(Dialect::Sqlite, statement).execute(file.writer());
+                    done.await?.rows_affected()
+                }
+                Pools::Postgres(pool) => {
+                    let done = query!(Dialect::Postgres, statement).execute(pool);
+                    done.await?.rows_affected()
+                }
+                Pools::MySql(pool) => {
+                    let mut lent = Lent::of(pool).await?;
+                    let done = query!(Dialect::MySql, statement).execute(&mut *lent.connection);
+                    let done = done.await;
+                    lent.done(done)?.rows_affected()
+                }
+            })
+        };
+        timely(&self.place, what, done).await
     }
 
     /// Begins a transaction; on a file with its write lock.

@@ -126,9 +126,7 @@ impl Sqlite {
         // The writer first: it makes the file and sets WAL mode, which readers then find.
         let writer = pool(1).connect_with(connect.clone()).await.map_err(sort)?;
         let readers = pool(options.readers.max(1))
-            .connect_with(connect.create_if_missing(false).pragma("query_only", "1"))
-            .await
-            .map_err(sort)?;
+            .connect_lazy_with(connect.create_if_missing(false).pragma("query_only", "1"));
         Ok(Sqlite {
             path: Arc::from(PathBuf::from(path)),
             writer,

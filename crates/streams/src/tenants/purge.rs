@@ -49,7 +49,12 @@ impl Purge {
                     let mut gone = 0;
                     for (partition, range) in (0..).zip(&info.partition_offsets) {
                         let until = match before {
-                            Some(at) => store.offset_for_time(&info.name, partition, at).await?,
+                            // Where nothing is so young, all that was there when it was listed: what
+                            // has come since is younger.
+                            Some(at) => {
+                                let found = store.offset_for_time(&info.name, partition, at);
+                                found.await?.or(Some(range.end))
+                            }
                             None => None,
                         };
                         let deleted = store.delete_records(&info.name, partition, until).await;

@@ -125,18 +125,23 @@ impl Bench {
         what: &str,
         request: reqwest::RequestBuilder,
     ) -> Result<Value, LabError> {
-        let answer = request.send().await.map_err(LabError::request(what))?;
-        let status = answer.status();
-        let body: Value = answer.json().await.map_err(LabError::request(what))?;
-        if status.is_success() {
-            Ok(body)
-        } else {
-            Err(LabError::Failed(format!("cannot {what}: {status} {body}")))
-        }
+        answer(what, request).await
     }
 }
 
-fn client() -> Result<Client, LabError> {
+/// Sends a request; its answer, or what it was refused for.
+pub async fn answer(what: &str, request: reqwest::RequestBuilder) -> Result<Value, LabError> {
+    let answer = request.send().await.map_err(LabError::request(what))?;
+    let status = answer.status();
+    let body: Value = answer.json().await.map_err(LabError::request(what))?;
+    if status.is_success() {
+        Ok(body)
+    } else {
+        Err(LabError::Failed(format!("cannot {what}: {status} {body}")))
+    }
+}
+
+pub fn client() -> Result<Client, LabError> {
     // Whoever did it before did the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let made = Client::builder().no_proxy().build();

@@ -4,11 +4,13 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use reqwest::Client;
 use serde_json::json;
+use tokio::sync::oneshot;
 
-use super::bench::{Bench, all};
+use super::bench::{Bench, all, answer, client};
 use super::books;
-use crate::experiment::LabError;
+use crate::experiment::{LabError, runtime};
 use crate::stats::{quantile, sorted};
 
 impl Bench {
@@ -17,7 +19,8 @@ impl Bench {
         let file = books::generated(0, USERS * RECORDS_EACH);
         let id = self.send("tenant=t1&topic=first", file).await?;
         self.ended(&id, Instant::now()).await?;
-        Ok(())
+        // What the index still had to do would be others' work beside the counter.
+        self.indexed().await
     }
 
     /// Serves the counter for a while; answers the 95th percentile in seconds.
@@ -34,49 +37,72 @@ impl Bench {
         &self,
         work: impl Future<Output = Result<(), LabError>>,
     ) -> Result<f64, LabError> {
-        let latencies = Mutex::new(Vec::new());
-        let counter = self.serve(&latencies);
-        tokio::select! {
-            done = work => done?,
-            never = counter => never?,
-        }
-        let latencies = latencies.into_inner().unwrap_or_default();
+        let url = self.url.clone();
+        let (over, is_over) = oneshot::channel();
+        // On a thread of its own, so that nobody waits for what the lab does beside.
+        let counter = std::thread::spawn(move || runtime()?.block_on(serve(&url, is_over)));
+        let worked = work.await;
+        drop(over);
+        let served = counter.join();
+        worked?;
+        let broke = |_| LabError::Failed("the counter broke off".to_owned());
+        let latencies = served.map_err(broke)??;
         quantile(&sorted(&latencies), 0.95)
             .ok_or_else(|| LabError::Failed("nobody was served".to_owned()))
     }
+}
 
-    /// Checks records out and in for ever.
-    async fn serve(&self, latencies: &Mutex<Vec<f64>>) -> Result<(), LabError> {
-        let begun = Instant::now();
-        all((0..USERS).map(|user| self.user(user, begun, latencies))).await?;
-        Ok(())
+/// Checks records out and in until it is over; answers each operation's seconds.
+async fn serve(url: &str, is_over: oneshot::Receiver<()>) -> Result<Vec<f64>, LabError> {
+    let client = client()?;
+    let begun = Instant::now();
+    let latencies = Mutex::new(Vec::new());
+    let users = all((0..USERS).map(|number| {
+        let user = User {
+            number,
+            url,
+            client: &client,
+            latencies: &latencies,
+        };
+        user.come(begun)
+    }));
+    tokio::select! {
+        _ = is_over => {}
+        failed = users => drop(failed?),
     }
+    Ok(latencies.into_inner().unwrap_or_default())
+}
 
-    async fn user(
-        &self,
-        user: usize,
-        begun: Instant,
-        latencies: &Mutex<Vec<f64>>,
-    ) -> Result<(), LabError> {
+/// Somebody at the counter.
+struct User<'a> {
+    number: usize,
+    url: &'a str,
+    client: &'a Client,
+    latencies: &'a Mutex<Vec<f64>>,
+}
+
+impl User<'_> {
+    /// Takes a record and brings it back, for ever.
+    async fn come(self, begun: Instant) -> Result<(), LabError> {
         for turn in 0_usize.. {
-            let at = begun + PACE.mul_f64(turn as f64 + user as f64 / USERS as f64);
+            let at = begun + PACE.mul_f64(turn as f64 + self.number as f64 / USERS as f64);
             tokio::time::sleep_until(at.into()).await;
-            let record = books::id(user * RECORDS_EACH + turn / 2 % RECORDS_EACH);
+            let record = books::id(self.number * RECORDS_EACH + turn / 2 % RECORDS_EACH);
             let url = format!("{}/records/t1/{record}", self.url);
             let request = if turn % 2 == 0 {
-                let holder = json!({"holder": format!("user {user}")});
+                let holder = json!({"holder": format!("user {}", self.number)});
                 self.client.post(format!("{url}/check-out")).json(&holder)
             } else {
                 self.client.post(format!("{url}/check-in"))
             };
-            let served = self.answer("check a record out or in", request).await;
+            let served = answer("check a record out or in", request).await;
             // Somebody who began in an earlier round may have it: that is an answer too.
             if let Err(error) = served
                 && !error.to_string().contains("409")
             {
                 return Err(error);
             }
-            if let Ok(mut latencies) = latencies.lock() {
+            if let Ok(mut latencies) = self.latencies.lock() {
                 latencies.push(at.elapsed().as_secs_f64());
             }
         }
