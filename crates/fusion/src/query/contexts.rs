@@ -144,14 +144,15 @@ impl Parts {
                 continue;
             };
             open.due = None;
+            // What is due with the end is no more.
+            if open.end.is_some_and(|end| end <= due) {
+                self.close(work, id);
+                continue;
+            }
             if open.part.deadline().is_some_and(|at| at <= due) {
                 open.part.advance(work);
             }
-            if open.end.is_some_and(|end| end <= due) {
-                self.close(work, id);
-            } else {
-                self.register(id);
-            }
+            self.register(id);
         }
         if self.start.is_some_and(|start| start <= due) {
             self.begin_span(work);
