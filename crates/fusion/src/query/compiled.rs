@@ -5,8 +5,9 @@ use std::sync::Arc;
 use crate::aggregate::Windowed;
 use crate::expression::Expression;
 use crate::plan::{
-    Aggregate, Column, Context, Create, Input, OUTPUT_COUNT_FIRST, OutputEvery, OutputKind, Plan,
-    Query, Recognize, Shape, Slot, SlotField, Source, Stage, Subquery, View, WindowShape,
+    Aggregate, AggregateFunction, Column, Context, Create, Input, OUTPUT_COUNT_FIRST, OutputEvery,
+    OutputKind, Plan, Query, Recognize, Shape, Slot, SlotField, Source, Stage, Subquery, View,
+    WindowShape,
 };
 use crate::query::chain::{Chain, Views};
 use crate::query::kept::{Kept, KeptByName};
@@ -48,6 +49,8 @@ pub struct Compiled {
     pub keeps_latest: bool,
     /// Groups whose events have all left are told on.
     pub keeps_groups: bool,
+    /// Something is aggregated that does not end with what leaves.
+    pub has_ever: bool,
     /// The program of a row pattern; empty for others.
     pub program: Program,
     /// Nothing that enters ever leaves.
@@ -140,6 +143,14 @@ impl Compiled {
                 .output
                 .as_ref()
                 .is_some_and(|output| output.kind == OutputKind::All),
+            has_ever: query.aggregates.iter().any(|aggregate| {
+                use AggregateFunction as F;
+                let of = aggregate.function;
+                matches!(
+                    of,
+                    F::CountEver | F::FirstEver | F::LastEver | F::MinEver | F::MaxEver
+                )
+            }),
             is_forever: match &query.shape {
                 Shape::Events { .. } => {
                     let mut inputs = query.inputs.iter().zip(&kept);

@@ -28,7 +28,8 @@ pub type GroupKey = Arc<[u8]>;
 #[derive(Clone, Debug, Default)]
 pub struct Groups {
     groups: HashMap<GroupKey, Group>,
-    /// Those whose events have all left; they are forgotten when the next event enters.
+    /// Those whose events have all left; what they were ever is forgotten when the next event
+    /// enters.
     emptied: Vec<GroupKey>,
     next: u64,
     bytes: usize,
@@ -182,6 +183,9 @@ impl Groups {
                     }
                 }
             }
+        }
+        if !step.compiled.has_ever {
+            self.forget_emptied(step);
         }
     }
 

@@ -25,9 +25,14 @@ pub const DEVIATIONS: &[Deviation] = &[
         allows: is_same_by_group,
     },
     Deviation {
-        name: "contexts of several keys that change at one instant",
+        name: "several contexts that change at one instant",
         applies: |statement| statement.starts_with("create context C partition by k "),
         allows: is_same_by_group,
+    },
+    Deviation {
+        name: "overlapping contexts that change at one instant",
+        applies: |statement| statement.starts_with("create context C initiated by "),
+        allows: is_same_set,
     },
     Deviation {
         name: "matches that one event completes",
