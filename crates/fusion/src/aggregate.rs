@@ -273,6 +273,9 @@ impl Total {
             _ => return,
         }
         self.count = self.count.saturating_sub(1);
+        if self.count == 0 {
+            *self = Total::default();
+        }
     }
 
     fn mean(&self) -> Value<'static> {

@@ -10,7 +10,11 @@
 //! the events since the last checkpoint are computed again where the source can be read again
 //! (rows over MQTT may then come twice), and are lost where it cannot (MQTT sources).
 
+mod messages;
+mod records;
 mod tables;
+
+pub use records::is_stored;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,20 +24,18 @@ use base::{Clock, UnixMillis};
 use bytes::Bytes;
 use journal::Durability;
 use metrics::counter;
-use mqtt::{BridgeError, Bridges, Message, MqttError, Qos, Server};
-use streams::{EventStore, ProduceBatch, ProducerSequence, Record, StreamsError};
+use mqtt::{Bridges, Server};
+use streams::EventStore;
 use tokio_util::sync::CancellationToken;
 
 use crate::chains::Chains;
 use crate::feed::Feed;
 use crate::lane::checkpoint::Checkpoint;
 use crate::lane::{Lane, LaneState, Sequence, Target};
-use crate::limits::{
-    CHECKPOINT_BYTES_PER_SECOND, CLOSE_WAIT, PRODUCE_BYTES_MAX, PRODUCE_ROWS_MAX, RETRY_WAIT,
-};
+use crate::limits::{CHECKPOINT_BYTES_PER_SECOND, CLOSE_WAIT, RETRY_WAIT};
 use crate::output::{Output, Row};
 use crate::plan::Stage;
-use crate::sinks::{Posted, Poster, Tables, formed};
+use crate::sinks::{Poster, Tables, formed};
 use crate::store::StatementStore;
 
 /// What a writer works with.
@@ -380,250 +382,6 @@ impl Writer {
         tap.show(output.texts());
     }
 
-    async fn post(&self, url: &str, output: &Sent, part: Part) -> Result<(), Stopped> {
-        let mut had_trouble = false;
-        for (row, text) in output.rows.iter().zip(output.texts()) {
-            let mut wait = RETRY_WAIT.0;
-            loop {
-                match self.poster.post(url, text.clone()).await {
-                    Posted::Taken => {
-                        self.delivered((1, row.events), 1, part);
-                        break;
-                    }
-                    Posted::Never(why) => {
-                        self.give_up(row.events, &format!("cannot post a row: {why}"), part);
-                        break;
-                    }
-                    Posted::Later(why) => {
-                        had_trouble = true;
-                        self.set_trouble(Some(format!("cannot post to {url}: {why}")));
-                        self.pause(wait).await?;
-                        wait = (wait * 2).min(RETRY_WAIT.1);
-                    }
-                }
-            }
-        }
-        if had_trouble {
-            self.set_trouble(None);
-        }
-        Ok(())
-    }
-
-    async fn publish(
-        &self,
-        topic: &mqtt::TopicName,
-        output: &Sent,
-        part: Part,
-    ) -> Result<(), Stopped> {
-        let Some(server) = &self.mqtt else {
-            return Err(Stopped);
-        };
-        let mut had_trouble = false;
-        for (index, text) in output.texts().enumerate() {
-            let events = output.rows[index].events;
-            let timed = match index % TIMED_ROWS {
-                0 => TIMED_ROWS.min(output.rows.len() - index) as u64,
-                _ => 0,
-            };
-            loop {
-                match server.publish(topic, &text, Qos::AtLeastOnce, false) {
-                    Ok(()) => {
-                        self.delivered((1, events), timed, part);
-                        break;
-                    }
-                    Err(MqttError::Busy) => self.wait_for(server.room(topic)).await?,
-                    Err(error @ MqttError::TooLarge { .. }) => {
-                        self.give_up(events, &format!("cannot publish a row: {error}"), part);
-                        break;
-                    }
-                    Err(error) => {
-                        had_trouble = true;
-                        self.set_trouble(Some(format!(
-                            "cannot publish to mqtt.\"{topic}\": {}",
-                            base::report(&error)
-                        )));
-                        self.pause(RETRY_WAIT.1).await?;
-                    }
-                }
-            }
-        }
-        if had_trouble {
-            self.set_trouble(None);
-        }
-        Ok(())
-    }
-
-    /// Has rows wait for another broker; they are delivered when the bridge's journal has them.
-    async fn send_over(
-        &self,
-        bridge: &str,
-        topic: &mqtt::TopicName,
-        output: &Sent,
-        part: Part,
-    ) -> Result<(), Stopped> {
-        let Some(bridges) = &self.bridges else {
-            return Err(Stopped);
-        };
-        let (mut last, mut had_trouble) = (None, false);
-        for text in output.texts() {
-            let message = Message {
-                topic: topic.as_str(),
-                payload: &text,
-                qos: Qos::AtLeastOnce,
-                received: self.clock.now(),
-                ..Message::default()
-            };
-            loop {
-                match bridges.send(bridge, &message) {
-                    Ok(wait) => {
-                        last = wait.or(last);
-                        break;
-                    }
-                    Err(BridgeError::Busy(_)) => self.wait_for(bridges.room(bridge)).await?,
-                    Err(error) => {
-                        had_trouble = true;
-                        let why = base::report(&error);
-                        self.set_trouble(Some(format!("cannot send over {bridge}: {why}")));
-                        self.pause(RETRY_WAIT.1).await?;
-                    }
-                }
-            }
-        }
-        if let Some(wait) = last
-            && let Err(error) = wait.await
-        {
-            // They went into its memory; only a crash now loses them.
-            tracing::error!(bridge, error = %base::report(&error), "a bridge's journal failed");
-        }
-        let (rows, events) = (
-            output.rows.len() as u64,
-            output.rows.iter().map(|row| row.events),
-        );
-        self.delivered((rows, events.sum()), rows, part);
-        if had_trouble {
-            self.set_trouble(None);
-        }
-        Ok(())
-    }
-
-    async fn produce(
-        &mut self,
-        topic: &streams::TopicName,
-        partition: i32,
-        output: &Sent,
-        part: Part,
-    ) -> Result<(), Stopped> {
-        let Sent { bytes, rows } = output;
-        let mut first = 0;
-        let mut start = 0;
-        while first < rows.len() {
-            // The same rows are always cut in the same batches: a repeated one is recognized.
-            let mut last = first + 1;
-            while last < rows.len()
-                && last - first < PRODUCE_ROWS_MAX
-                && rows[last].end - start <= PRODUCE_BYTES_MAX
-            {
-                last += 1;
-            }
-            let batch = &rows[first..last];
-            let mut from = start;
-            let mut records = Vec::with_capacity(batch.len());
-            for row in batch {
-                records.push(Record {
-                    key: row.key.clone(),
-                    value: Some(bytes.slice(from..row.end)),
-                    headers: Vec::new(),
-                    timestamp: Some(row.timestamp),
-                });
-                from = row.end;
-            }
-            let events = batch.iter().map(|row| row.events).sum();
-            self.produce_batch(topic, partition, (records, events), part)
-                .await?;
-            start = from;
-            first = last;
-        }
-        Ok(())
-    }
-
-    async fn produce_batch(
-        &mut self,
-        topic: &streams::TopicName,
-        partition: i32,
-        (records, events): (Vec<Record>, u64),
-        part: Part,
-    ) -> Result<(), Stopped> {
-        let count = records.len();
-        let mut wait = RETRY_WAIT.0;
-        let mut had_trouble = false;
-        loop {
-            let sequence = self
-                .sequence
-                .producer_id
-                .map(|producer_id| ProducerSequence {
-                    producer_id,
-                    producer_epoch: 0,
-                    first_sequence: self.sequence.next,
-                });
-            let batch = ProduceBatch {
-                topic: topic.clone(),
-                partition,
-                records: records.clone(),
-                sequence,
-            };
-            let error = match self.store.produce(batch).await {
-                Ok(_) => break,
-                Err(error) => error,
-            };
-            match &error {
-                // A later batch is stored already, so this one is too: the store remembers only
-                // the last few by name.
-                StreamsError::OutOfOrderSequence { expected, .. }
-                    if is_stored(self.sequence.next, count, *expected) =>
-                {
-                    break;
-                }
-                // The topic was made anew, or forgot its producers.
-                StreamsError::OutOfOrderSequence { .. }
-                | StreamsError::UnknownProducerId(_)
-                | StreamsError::InvalidProducerEpoch { .. } => {
-                    if let Ok(id) = self.store.producer_id().await {
-                        self.sequence = Sequence {
-                            producer_id: Some(id),
-                            next: 0,
-                        };
-                    }
-                }
-                StreamsError::MessageTooLarge { .. } => {
-                    self.give_up(
-                        events,
-                        &format!("cannot produce {count} rows: {error}"),
-                        part,
-                    );
-                    return Ok(());
-                }
-                StreamsError::UnknownTopic(_) => {
-                    // Its own error, if there is one, is said at the next try.
-                    let _ = self.store.topic_or_create(topic).await;
-                }
-                _ => {}
-            }
-            had_trouble = true;
-            self.set_trouble(Some(format!(
-                "cannot produce to kafka.\"{topic}\": {}",
-                base::report(&error)
-            )));
-            self.pause(wait).await?;
-            wait = (wait * 2).min(RETRY_WAIT.1);
-        }
-        self.sequence.next = next_sequence(self.sequence.next, count);
-        self.delivered((count as u64, events), count as u64, part);
-        if had_trouble {
-            self.set_trouble(None);
-        }
-        Ok(())
-    }
-
     /// So many rows of so many events were taken; the waiting time counts for `timed` rows.
     fn delivered(&self, (rows, events): (u64, u64), timed: u64, part: Part) {
         if !part.is_last {
@@ -697,9 +455,6 @@ impl Writer {
     }
 }
 
-/// Of so many messages one asks the clock how long it waited.
-const TIMED_ROWS: usize = 64;
-
 async fn sleep(pause: Option<Duration>) {
     match pause {
         Some(pause) => tokio::time::sleep(pause).await,
@@ -707,40 +462,5 @@ async fn sleep(pause: Option<Duration>) {
     }
 }
 
-/// The sequence after `count` rows; after the greatest comes zero, as in Kafka.
-fn next_sequence(first: i32, count: usize) -> i32 {
-    let next = (i64::from(first) + count as i64) % SEQUENCES;
-    i32::try_from(next).unwrap_or(0)
-}
-
-/// True when the store that expects `expected` next has the `count` rows from `first` on.
-pub fn is_stored(first: i32, count: usize, expected: i32) -> bool {
-    let ahead = (i64::from(expected) - i64::from(first)).rem_euclid(SEQUENCES);
-    ahead >= count as i64 && ahead < SEQUENCES / 2
-}
-
-/// How many sequences there are: 0 to 2^31 - 1.
-const SEQUENCES: i64 = 1 << 31;
-
 /// The shortest sleep, so that a clock that lags behind its timer does not spin.
 const TICK: Duration = Duration::from_millis(1);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sequences_wrap_to_zero() {
-        assert_eq!(next_sequence(i32::MAX, 1), 0);
-        assert_eq!(next_sequence(i32::MAX - 1, 5), 3);
-    }
-
-    #[test]
-    fn only_what_lies_before_the_expected_sequence_is_stored() {
-        assert!(is_stored(0, 10, 10));
-        assert!(is_stored(0, 10, 500));
-        assert!(is_stored(i32::MAX, 2, 1));
-        assert!(!is_stored(0, 10, 5));
-        assert!(!is_stored(100, 10, 0));
-    }
-}

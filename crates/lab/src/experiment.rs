@@ -121,6 +121,10 @@ pub struct Setting {
     pub quick: bool,
     /// Parts of the names of the loads that are wanted; all without.
     pub only: Vec<String>,
+    /// The first seed of what is generated, if it is not the experiment's own.
+    pub seed: Option<u64>,
+    /// How many things are generated, if it is not the experiment's own number.
+    pub count: Option<usize>,
     /// An empty folder of this run's own.
     pub folder: PathBuf,
 }

@@ -77,6 +77,12 @@ pub struct RunArgs {
     /// more than once.
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
+    /// The first seed, of experiments that generate what they do: another one generates other things.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How many of them to generate.
+    #[arg(long, value_name = "N")]
+    count: Option<usize>,
     /// What to print at the end.
     #[arg(long, default_value = "table")]
     output: Output,

@@ -149,6 +149,8 @@ fn repeat(
             thalweg: thalweg.to_owned(),
             quick: args.quick,
             only: args.only.clone(),
+            seed: args.seed,
+            count: args.count,
             folder,
         };
         let outcome = (experiment.run)(&setting)?;

@@ -325,10 +325,8 @@ impl State {
         };
         let keeps_nulls = matches!(
             self,
-            State::Listed(
-                _,
-                Which::FirstValue | Which::LastValue | Which::All | Which::Nth(_)
-            ) | State::Rate { .. }
+            State::Listed(_, Which::FirstValue | Which::LastValue | Which::All)
+                | State::Rate { .. }
                 | State::Ordered(..)
         );
         if value.is_null() && !keeps_nulls {
@@ -374,7 +372,6 @@ impl State {
                     listed.remove(given.number, value);
                 }
             }
-            State::Ordered(..) if given.parameter.is_null() => {}
             State::Ordered(ordered, _) if is_add => ordered.add(&given.parameter, value),
             State::Ordered(ordered, _) => ordered.remove(&given.parameter, value),
             State::Ever(_, accumulator) if is_add => match given.value {

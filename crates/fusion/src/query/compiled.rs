@@ -5,8 +5,9 @@ use std::sync::Arc;
 use crate::aggregate::Windowed;
 use crate::expression::Expression;
 use crate::plan::{
-    Aggregate, Column, Create, Input, OUTPUT_COUNT_FIRST, OutputEvery, OutputKind, Plan, Query,
-    Recognize, Shape, Slot, SlotField, Source, Stage, Subquery, View, WindowShape,
+    Aggregate, AggregateFunction, Column, Context, Create, Input, OUTPUT_COUNT_FIRST, OutputEvery,
+    OutputKind, Plan, Query, Recognize, Shape, Slot, SlotField, Source, Stage, Subquery, View,
+    WindowShape,
 };
 use crate::query::chain::{Chain, Views};
 use crate::query::kept::{Kept, KeptByName};
@@ -34,6 +35,8 @@ pub struct Compiled {
     pub subqueries_found_by: Vec<Option<Vec<Expression>>>,
     /// How many of the inputs are the query's own; those of subqueries follow.
     pub own_inputs: usize,
+    /// How many of those its rows are of; what starts and ends a context's spans follows.
+    pub sources: usize,
     /// What stands in a row before each column's value.
     pub prefixes: Vec<Vec<u8>>,
     /// What rows stand for.
@@ -46,6 +49,8 @@ pub struct Compiled {
     pub keeps_latest: bool,
     /// Groups whose events have all left are told on.
     pub keeps_groups: bool,
+    /// Something is aggregated that does not end with what leaves.
+    pub has_ever: bool,
     /// The program of a row pattern; empty for others.
     pub program: Program,
     /// Nothing that enters ever leaves.
@@ -117,12 +122,17 @@ impl Compiled {
             keys_of(kept, subquery.alias, slots, &plan.fields, condition)
         };
         let subqueries_found_by = query.subqueries.iter().map(of_subquery).collect();
+        let own_inputs = query.inputs.len() - query.subqueries.len();
         Some(Compiled {
             found_by,
             subqueries_found_by,
             layout,
             subqueries,
-            own_inputs: query.inputs.len() - query.subqueries.len(),
+            own_inputs,
+            sources: match &query.shape {
+                Shape::Events { joins } => own_inputs.min(joins.len() + 1),
+                _ => own_inputs,
+            },
             prefixes: prefixes(&plan.columns),
             kind,
             program: match &query.shape {
@@ -133,6 +143,14 @@ impl Compiled {
                 .output
                 .as_ref()
                 .is_some_and(|output| output.kind == OutputKind::All),
+            has_ever: query.aggregates.iter().any(|aggregate| {
+                use AggregateFunction as F;
+                let of = aggregate.function;
+                matches!(
+                    of,
+                    F::CountEver | F::FirstEver | F::LastEver | F::MinEver | F::MaxEver
+                )
+            }),
             is_forever: match &query.shape {
                 Shape::Events { .. } => {
                     let mut inputs = query.inputs.iter().zip(&kept);
@@ -270,17 +288,27 @@ fn check_kept(query: &Query, kept: &KeptByName) -> Result<(), String> {
             ));
         }
     }
-    let reads_any = query.inputs.iter().any(|input| find(input).is_some());
-    if reads_any && query.context.is_some() {
+    let sources = match &query.shape {
+        Shape::Events { joins } => joins.len() + 1,
+        _ => query.inputs.len() - query.subqueries.len(),
+    };
+    let is_join = sources > 1 && matches!(query.shape, Shape::Events { .. });
+    let reads_any = query
+        .inputs
+        .iter()
+        .take(sources)
+        .any(|input| find(input).is_some());
+    if query.context.is_some() && reads_any && !is_join {
         return Err(
-            "a statement in a context does not read named windows or tables: keep what it needs              in a window of its own"
+            "a statement in a context reads named windows and tables in joins and subqueries \
+             alone: keep what it needs in a window of its own"
                 .to_owned(),
         );
     }
-    if query.context.is_some() && !query.subqueries.is_empty() {
+    let is_keyed = matches!(query.context, Some(Context::Partition { .. }));
+    if is_keyed && !query.subqueries.is_empty() && !matches!(query.shape, Shape::Events { .. }) {
         return Err(
-            "a statement in a context has no subqueries: insert what it looks for into a stream \
-             and join that"
+            "a pattern in a context by key has no subqueries: insert its matches into a stream"
                 .to_owned(),
         );
     }
@@ -289,7 +317,8 @@ fn check_kept(query: &Query, kept: &KeptByName) -> Result<(), String> {
         && find(input).is_some_and(|kept| kept.is_table())
     {
         return Err(format!(
-            "the table {} tells nobody of its changes: read it by on E select, in a join or a              subquery, or by a query on demand",
+            "the table {} tells nobody of its changes: read it by on E select, in a join or a \
+             subquery, or by a query on demand",
             input.source
         ));
     }
@@ -337,7 +366,7 @@ fn row_kind(plan: &Plan, query: &Query) -> RowKind {
     }
     let names_event = plan.columns.iter().any(|column| match column {
         Column::All { .. } => true,
-        Column::Named { expression, .. } => reads_event(expression, &query.group_by),
+        Column::Named { expression, .. } => reads_event(expression, query),
     });
     match (query.group_by.is_empty(), names_event) {
         (true, false) => RowKind::All,
@@ -347,17 +376,21 @@ fn row_kind(plan: &Plan, query: &Query) -> RowKind {
     }
 }
 
-/// True when an expression reads a field that is no key of the group.
-fn reads_event(expression: &Expression, keys: &[Expression]) -> bool {
-    if keys.contains(expression) {
+/// True when an expression reads a field that is no key of the group or the context.
+fn reads_event(expression: &Expression, query: &Query) -> bool {
+    if query.group_by.contains(expression) {
         return false;
     }
     match expression {
-        Expression::Field(_) | Expression::Pseudo(_) => true,
+        Expression::Field(slot) => !matches!(
+            query.slots.get(usize::from(*slot)),
+            Some(Slot::ContextKey(_) | Slot::ContextStart | Slot::ContextEnd)
+        ),
+        Expression::Pseudo(_) => true,
         other => {
             let mut reads = false;
             let mut own = other.clone();
-            own.for_each_child(&mut |child| reads |= reads_event(child, keys));
+            own.for_each_child(&mut |child| reads |= reads_event(child, query));
             reads
         }
     }

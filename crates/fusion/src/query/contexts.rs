@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::codec::{Decoder, Encoder};
-use crate::expression::Scope;
+use crate::expression::{Expression, Scope};
 use crate::plan::{Boundary, Context};
 use crate::query::compiled::Compiled;
 use crate::query::kept::Change;
@@ -61,34 +61,28 @@ impl Parts {
         match &work.compiled.query().context {
             None => self.give(work, 0, inputs, source),
             Some(Context::Partition { keys }) => {
+                // What has no key is looked into by every context.
+                let has_key = |input: &usize| keys.get(*input).is_some_and(|own| !own.is_empty());
+                let (keyed, others): (Vec<usize>, Vec<usize>) =
+                    inputs.iter().copied().partition(has_key);
                 let mut is_taken = false;
+                let mut reached: Vec<u64> = Vec::new();
                 // Inputs with other keys belong to other contexts.
-                let mut rest = inputs;
-                while let Some((first, others)) = rest.split_first() {
-                    let expressions = keys.get(*first).map_or(&[][..], Vec::as_slice);
-                    let same = others
-                        .iter()
-                        .take_while(|input| {
-                            keys.get(**input).map_or(&[][..], Vec::as_slice) == expressions
-                        })
-                        .count();
-                    let mut values = Vec::new();
-                    let layout = &work.compiled.layout;
-                    layout.of_event(*first, source, None, &mut values);
-                    let scope = layout.scope(&values);
-                    let mut key = Vec::new();
-                    for expression in expressions {
-                        encode_key(&expression.evaluate(&scope), &mut key);
+                for same in keyed.chunk_by(|a, b| keys[*a] == keys[*b]) {
+                    let id = self.of_key(work, same[0], &keys[same[0]], source);
+                    let mut given = same.to_vec();
+                    if !reached.contains(&id) {
+                        reached.push(id);
+                        given.extend(&others);
+                        given.sort_unstable();
                     }
-                    let id = match self.keys.get(key.as_slice()) {
-                        Some(id) => *id,
-                        None => {
-                            let values = decode_key(&key).iter().map(owned).collect();
-                            self.open(work, &key, values, None)
-                        }
-                    };
-                    is_taken |= self.give(work, id, &rest[..=same], source);
-                    rest = &rest[same + 1..];
+                    is_taken |= self.give(work, id, &given, source);
+                }
+                if !others.is_empty() {
+                    let open: Vec<u64> = self.parts.keys().copied().collect();
+                    for id in open.into_iter().filter(|id| !reached.contains(id)) {
+                        is_taken |= self.give(work, id, &others, source);
+                    }
                 }
                 is_taken
             }
@@ -97,17 +91,17 @@ impl Parts {
                 end,
                 is_overlapping,
             }) => {
-                if is_boundary(work, end, inputs, source) {
+                let is_end = is_boundary(work, end, inputs, source);
+                if is_end {
                     let open: Vec<u64> = self.parts.keys().copied().collect();
                     open.into_iter().for_each(|id| self.close(work, id));
                 }
-                if is_boundary(work, start, inputs, source)
-                    && (*is_overlapping || self.parts.is_empty())
-                {
+                let is_start = is_boundary(work, start, inputs, source);
+                if is_start && (*is_overlapping || self.parts.is_empty()) {
                     self.begin_span(work);
                 }
                 let open: Vec<u64> = self.parts.keys().copied().collect();
-                let mut is_taken = false;
+                let mut is_taken = is_start || is_end;
                 for id in open {
                     is_taken |= self.give(work, id, inputs, source);
                 }
@@ -150,14 +144,15 @@ impl Parts {
                 continue;
             };
             open.due = None;
+            // What is due with the end is no more.
+            if open.end.is_some_and(|end| end <= due) {
+                self.close(work, id);
+                continue;
+            }
             if open.part.deadline().is_some_and(|at| at <= due) {
                 open.part.advance(work);
             }
-            if open.end.is_some_and(|end| end <= due) {
-                self.close(work, id);
-            } else {
-                self.register(id);
-            }
+            self.register(id);
         }
         if self.start.is_some_and(|start| start <= due) {
             self.begin_span(work);
@@ -242,6 +237,31 @@ impl Parts {
             parts.register(id);
         }
         Some(parts)
+    }
+
+    /// The context of an event of an input, which is opened when its key is new.
+    fn of_key(
+        &mut self,
+        work: &mut Work<'_>,
+        input: usize,
+        keys: &[Expression],
+        source: &Scope<'_>,
+    ) -> u64 {
+        let layout = &work.compiled.layout;
+        let mut values = Vec::new();
+        layout.of_event(input, source, None, &mut values);
+        let scope = layout.scope(&values);
+        let mut key = Vec::new();
+        for expression in keys {
+            encode_key(&expression.evaluate(&scope), &mut key);
+        }
+        match self.keys.get(key.as_slice()) {
+            Some(id) => *id,
+            None => {
+                let values = decode_key(&key).iter().map(owned).collect();
+                self.open(work, &key, values, None)
+            }
+        }
     }
 
     fn give(&mut self, work: &mut Work<'_>, id: u64, inputs: &[usize], source: &Scope<'_>) -> bool {

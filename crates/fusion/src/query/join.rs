@@ -77,31 +77,35 @@ fn with(
         .collect();
     for (place, join) in joins.iter().enumerate() {
         let input = place + 1;
-        let keeps_left = matches!(join.kind, JoinKind::Left | JoinKind::Full) && driver <= place;
-        let keeps_right = matches!(join.kind, JoinKind::Right | JoinKind::Full) && driver == input;
+        // A row stands for the event that drives it: without that it is none of these.
+        let keeps_left = matches!(join.kind, JoinKind::Left | JoinKind::Full) && driver != input;
+        let keeps_right = matches!(join.kind, JoinKind::Right | JoinKind::Full) && driver >= input;
         let mut joined: Vec<Parts> = Vec::new();
-        let mut right_matched = false;
+        let mut right_matched = vec![false; of(input).len()];
         for parts in left {
             let mut is_matched = false;
-            for tuple in of(input) {
+            for (tuple, right_matched) in of(input).iter().zip(&mut right_matched) {
                 let mut pair = parts.clone();
                 pair[input] = Captured::One(tuple.clone());
                 if join.on.is_none()
                     || step.passes(join.on.as_ref(), &Row::Parts(pair.clone().into()))
                 {
                     is_matched = true;
+                    *right_matched = true;
                     joined.push(pair);
                 }
             }
-            right_matched |= is_matched;
             if !is_matched && keeps_left {
                 joined.push(parts);
             }
         }
-        if keeps_right && !right_matched {
-            let mut parts = vec![Captured::None; inputs];
-            parts[input] = Captured::One(event.clone());
-            joined.push(parts);
+        if keeps_right {
+            let alone = of(input).iter().zip(&right_matched);
+            for (tuple, _) in alone.filter(|(_, is_matched)| !**is_matched) {
+                let mut parts = vec![Captured::None; inputs];
+                parts[input] = Captured::One(tuple.clone());
+                joined.push(parts);
+            }
         }
         left = joined;
     }

@@ -91,6 +91,9 @@ pub enum KeptFull {
     Bytes,
 }
 
+/// A row, and the values that take its place; without, it goes.
+pub type Replaced = (Arc<Tuple>, Option<Box<[OwnedValue]>>);
+
 impl Kept {
     /// The empty window or table of a plan that creates one.
     pub fn new(plan: &Plan) -> Option<Arc<Kept>> {
@@ -209,12 +212,22 @@ impl Kept {
 
     /// Puts other values in rows' places; gives the new rows. A table's key may change too.
     pub fn update(&self, now: i64, rows: Vec<(Arc<Tuple>, Box<[OwnedValue]>)>) -> Vec<Arc<Tuple>> {
+        let rows = rows.into_iter().map(|(row, values)| (row, Some(values)));
+        self.replace(now, rows.collect())
+    }
+
+    /// The same, and takes away the rows that have no values, as one change.
+    pub fn replace(&self, now: i64, rows: Vec<Replaced>) -> Vec<Arc<Tuple>> {
         let mut updated = Vec::with_capacity(rows.len());
         let _ = self.change(now, |own, state, now, delta| {
             let Some(chain) = &mut state.chain else {
                 return Ok(());
             };
             for (row, values) in rows {
+                let Some(values) = values else {
+                    chain.remove(own.views(), own.reading(), &row, delta);
+                    continue;
+                };
                 let tuple = Tuple::new(values, now, state.number, &own.meter);
                 state.number += 1;
                 let reading = own.reading();

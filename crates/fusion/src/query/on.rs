@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::expression::{Expression, Scope};
 use crate::plan::{Assignment, MergeAction, OnAction, Shape};
 use crate::query::compiled::RowKind;
-use crate::query::kept::Kept;
+use crate::query::kept::{Kept, Replaced};
 use crate::query::part::{Part, Work, enters, leave, new_tuple};
 use crate::query::select::{Groups, Made};
 use crate::query::tuple::{Captured, Row, Tuple};
@@ -87,14 +87,14 @@ impl Part {
                 tell(work, &kept, &new, &rows(&found));
             }
             OnAction::Merge(branches) => {
-                let (mut new, mut old) = (Vec::new(), Vec::new());
+                let mut merged = Merged::default();
                 if found.is_empty() {
                     let row = Row::Parts(vec![trigger.clone(), Captured::None].into());
                     let branch = branches.iter().filter(|branch| !branch.is_matched);
                     for branch in branch {
                         if self.passes(work, branch.condition.as_ref(), &row) {
                             for action in &branch.actions {
-                                self.merge(work, &kept, action, None, &row, &mut new, &mut old);
+                                self.merge(work, &kept, action, None, &row, &mut merged);
                             }
                             break;
                         }
@@ -106,13 +106,14 @@ impl Part {
                         if self.passes(work, branch.condition.as_ref(), row) {
                             for action in &branch.actions {
                                 let tuple = Some(tuple);
-                                self.merge(work, &kept, action, tuple, row, &mut new, &mut old);
+                                self.merge(work, &kept, action, tuple, row, &mut merged);
                             }
                             break;
                         }
                     }
                 }
-                tell(work, &kept, &new, &old);
+                merged.replace(work.now, &kept);
+                tell(work, &kept, &merged.new, &merged.old);
             }
         }
     }
@@ -140,10 +141,6 @@ impl Part {
         found
     }
 
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "a row in its three forms, and where what was done goes"
-    )]
     fn merge(
         &self,
         work: &mut Work<'_>,
@@ -151,8 +148,7 @@ impl Part {
         action: &MergeAction,
         tuple: Option<&Arc<Tuple>>,
         row: &Row,
-        new: &mut Vec<Arc<Tuple>>,
-        old: &mut Vec<Arc<Tuple>>,
+        merged: &mut Merged,
     ) {
         match (action, tuple) {
             (MergeAction::Insert(assignments), _) => {
@@ -162,18 +158,15 @@ impl Part {
                     let value = step.value(&assignment.value, row);
                     values = kept.assigned(&values, &assignment.column, &value.as_value());
                 }
-                if let Some(inserted) = insert(work, kept, values) {
-                    new.push(inserted);
-                }
+                merged.replace(work.now, kept);
+                merged.new.extend(insert(work, kept, values));
             }
             (MergeAction::Update(assignments), Some(tuple)) => {
                 let values = self.assigned(work, kept, assignments, tuple, row);
-                new.extend(kept.update(work.now, vec![(tuple.clone(), values)]));
-                old.push(tuple.clone());
+                merged.waiting.push((tuple.clone(), Some(values)));
             }
             (MergeAction::Delete, Some(tuple)) => {
-                kept.delete(work.now, std::slice::from_ref(tuple));
-                old.push(tuple.clone());
+                merged.waiting.push((tuple.clone(), None));
             }
             (MergeAction::Update(_) | MergeAction::Delete, None) => {}
         }
@@ -205,6 +198,23 @@ impl Part {
 
     fn passes(&self, work: &Work<'_>, condition: Option<&Expression>, row: &Row) -> bool {
         self.step(work).passes(condition, row)
+    }
+}
+
+/// What a merge did.
+#[derive(Default)]
+struct Merged {
+    /// What is done to rows that were found, all at once.
+    waiting: Vec<Replaced>,
+    new: Vec<Arc<Tuple>>,
+    old: Vec<Arc<Tuple>>,
+}
+
+impl Merged {
+    fn replace(&mut self, now: i64, kept: &Kept) {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.old.extend(waiting.iter().map(|(row, _)| row.clone()));
+        self.new.extend(kept.replace(now, waiting));
     }
 }
 

@@ -2,27 +2,28 @@
 //! pattern, groups and output.
 
 mod kept;
+mod leaving;
 mod matching;
+
+pub(super) use leaving::leave;
 
 use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use base::UnixMillis;
-
 use crate::expression::Scope;
-use crate::output::{self, Output};
-use crate::plan::{OutputKind, Shape, StreamSelect};
+use crate::output::Output;
+use crate::plan::{OutputKind, Shape};
 use crate::query::chain::{Chain, Views};
-use crate::query::compiled::{Compiled, RowKind};
+use crate::query::compiled::Compiled;
 use crate::query::join;
 use crate::query::kept::Change;
 use crate::query::layout::Around;
 use crate::query::part::matching::Env;
 use crate::query::pattern::{self, Bindings, End, State};
-use crate::query::rate::{Now, Rate};
+use crate::query::rate::Rate;
 use crate::query::recognize::Recognizer;
-use crate::query::select::{Faults, Groups, Made, Step};
+use crate::query::select::{Faults, Groups, Step};
 use crate::query::tuple::{Captured, Meter, Row, Tuple};
 use crate::query::window::{Delta, Reading};
 use crate::value::OwnedValue;
@@ -104,14 +105,14 @@ impl Part {
             return self.on_pattern(work, Some((inputs, source))) || is_looked_into;
         }
         if let Shape::Recognize(plan) = &query.shape {
-            return self.on_row(work, plan, source);
+            return inputs.contains(&0) && self.on_row(work, plan, source);
         }
         if let Shape::On(action) = &query.shape {
             return (inputs.contains(&0) && self.on_trigger(work, action, source))
                 || is_looked_into;
         }
-        let inputs = &inputs[..inputs.partition_point(|input| *input < compiled.own_inputs)];
-        let mut deltas: Vec<Delta> = vec![Delta::default(); compiled.own_inputs];
+        let inputs = &inputs[..inputs.partition_point(|input| *input < compiled.sources)];
+        let mut deltas: Vec<Delta> = vec![Delta::default(); compiled.sources];
         let mut is_taken = false;
         for &place in inputs.iter().filter(|_| !is_kept_out) {
             is_taken |= self.enter(work, place, source, &mut deltas[place]);
@@ -127,7 +128,7 @@ impl Part {
         if !matches!(query.shape, Shape::Events { .. }) {
             return;
         }
-        let mut deltas: Vec<Delta> = vec![Delta::default(); compiled.own_inputs];
+        let mut deltas: Vec<Delta> = vec![Delta::default(); compiled.sources];
         for &place in inputs {
             let Some(delta) = deltas.get_mut(place) else {
                 continue;
@@ -224,7 +225,7 @@ impl Part {
             self.chains[place].advance(Views::of(input), reading, work.now, &mut delta);
             deltas.push(delta);
         }
-        deltas.truncate(compiled.own_inputs);
+        deltas.truncate(compiled.sources);
         self.flow(work, deltas);
         if self
             .pattern
@@ -283,6 +284,10 @@ impl Part {
         } else {
             self.joined(work, joins, &deltas)
         };
+        // What one event drives is about that event alone.
+        if query.output.is_none() && query.inputs.iter().any(|input| input.is_unidirectional) {
+            self.groups = Groups::default();
+        }
         self.select(work, new, old, is_forced);
     }
 
@@ -327,128 +332,10 @@ impl Part {
 
     /// What each of the query's own inputs holds.
     fn contents(&self, work: &Work<'_>) -> Vec<Vec<Arc<Tuple>>> {
-        let inputs = 0..work.compiled.own_inputs;
+        let inputs = 0..work.compiled.sources;
         inputs
             .map(|input| work.compiled.contents(input, &self.chains))
             .collect()
-    }
-
-    /// Gives rows that enter and leave to the groups and the output.
-    fn select(&mut self, work: &mut Work<'_>, new: Vec<Row>, old: Vec<Row>, is_forced: bool) {
-        let compiled = work.compiled;
-        let condition = compiled.plan.filter.as_ref();
-        let keep = |rows: Vec<Row>| -> Vec<Row> {
-            match condition {
-                None => rows,
-                Some(_) => {
-                    let step = self.step(work);
-                    rows.into_iter()
-                        .filter(|row| step.passes(condition, row))
-                        .collect()
-                }
-            }
-        };
-        let (new, old) = (keep(new), keep(old));
-        if new.is_empty() && old.is_empty() && !is_forced {
-            return;
-        }
-        self.tell(work, &new, &old);
-    }
-
-    /// Gives rows that WHERE let pass to the groups and the output.
-    pub(super) fn tell(&mut self, work: &mut Work<'_>, new: &[Row], old: &[Row]) {
-        let compiled = work.compiled;
-        let query = compiled.query();
-        let mut made = Vec::new();
-        let step = Step {
-            compiled,
-            now: work.now,
-            around: around(&self.keys, self.span, compiled, &self.chains),
-        };
-        self.groups.apply(step, new, old, &mut made, work.faults);
-        if let Some(rate) = &query.output
-            && rate.kind == OutputKind::First
-            && compiled.kind == RowKind::Group
-        {
-            self.rate.keep_first(step, rate, [new, old], &mut made);
-        }
-        let now = match &query.output {
-            None => Now::Pass,
-            Some(rate) => self.rate.take(step, rate, new.len(), old.len(), &mut made),
-        };
-        match now {
-            Now::Wait => {}
-            Now::Pass => leave(work, made),
-            Now::Output => self.output(work),
-        }
-    }
-
-    /// Lets what waits leave.
-    fn output(&mut self, work: &mut Work<'_>) {
-        let compiled = work.compiled;
-        let query = compiled.query();
-        let Some(rate) = &query.output else {
-            return;
-        };
-        let mut made = self.rate.take_held(work.now);
-        let rows = match rate.kind {
-            OutputKind::Snapshot => self.held_rows(work),
-            _ => Vec::new(),
-        };
-        let step = Step {
-            compiled,
-            now: work.now,
-            around: around(&self.keys, self.span, compiled, &self.chains),
-        };
-        match (rate.kind, compiled.kind) {
-            (OutputKind::Snapshot, _) => {
-                self.groups.snapshot(step, &rows, &mut made, work.faults);
-            }
-            // A total is told at each output, also when nothing came.
-            (OutputKind::Each | OutputKind::All | OutputKind::Last, RowKind::All)
-                if made.is_empty() =>
-            {
-                self.groups.snapshot(step, &[], &mut made, work.faults);
-                if query.stream == StreamSelect::Both {
-                    // It was the same before.
-                    let old = made.iter().cloned().map(|row| Made {
-                        is_old: true,
-                        ..row
-                    });
-                    let old: Vec<Made> = old.collect();
-                    made.extend(old);
-                }
-            }
-            (OutputKind::All, RowKind::Group) => self.groups.all(step, &mut made, work.faults),
-            (OutputKind::All, RowKind::EventOfGroup) => {
-                let told: HashSet<_> = made.iter().filter_map(|row| row.group.clone()).collect();
-                let mut all = Vec::new();
-                self.groups.all(step, &mut all, work.faults);
-                all.retain(|row| {
-                    row.group
-                        .as_ref()
-                        .is_some_and(|group| !told.contains(group))
-                });
-                made.append(&mut all);
-            }
-            _ => {}
-        }
-        leave(work, made);
-    }
-
-    /// The rows of everything that is held.
-    pub(super) fn held_rows(&self, work: &Work<'_>) -> Vec<Row> {
-        let query = work.compiled.query();
-        let step = self.step(work);
-        let contents = self.contents(work);
-        let mut rows = match (&query.shape, contents.as_slice()) {
-            (_, [contents]) => contents.iter().cloned().map(Row::One).collect(),
-            (Shape::Events { joins }, contents) => join::all(step, joins, contents),
-            _ => Vec::new(),
-        };
-        let condition = work.compiled.plan.filter.as_ref();
-        rows.retain(|row| step.passes(condition, row));
-        rows
     }
 
     pub(super) fn step<'a>(&'a self, work: &Work<'a>) -> Step<'a> {
@@ -491,55 +378,6 @@ pub(super) fn new_tuple(work: &Work<'_>, values: Box<[OwnedValue]>) -> Arc<Tuple
     let number = work.number.get();
     work.number.set(number + 1);
     Tuple::new(values, work.now, number, work.meter)
-}
-
-/// Orders, bounds and writes the rows that leave together: what stands for what left comes last.
-pub(super) fn leave(work: &mut Work<'_>, mut made: Vec<Made>) {
-    let query = work.compiled.query();
-    if !query.order_by.is_empty() {
-        made.sort_by(|a, b| {
-            let keys = query.order_by.iter().zip(a.order.iter().zip(&b.order));
-            for (key, (a, b)) in keys {
-                let order = crate::aggregate::kept::rank_order(&a.as_value(), &b.as_value());
-                let order = if key.is_descending {
-                    order.reverse()
-                } else {
-                    order
-                };
-                if order.is_ne() {
-                    return order;
-                }
-            }
-            std::cmp::Ordering::Equal
-        });
-    }
-    made.sort_by_key(|row| row.is_old);
-    if query.distinct {
-        let mut seen: HashSet<(bool, Vec<u8>)> = HashSet::new();
-        made.retain(|row| seen.insert((row.is_old, row.text.clone())));
-    }
-    if let Some(limit) = query.limit {
-        for is_old in [false, true] {
-            let mut place = 0;
-            made.retain(|row| {
-                if row.is_old != is_old {
-                    return true;
-                }
-                place += 1;
-                place > limit.offset && place - limit.offset <= limit.rows
-            });
-        }
-    }
-    for row in made {
-        work.out.bytes.extend_from_slice(&row.text);
-        work.out.rows.push(output::Row {
-            end: work.out.bytes.len(),
-            timestamp: UnixMillis(work.now),
-            key: None,
-            events: 0,
-            is_old: row.is_old,
-        });
-    }
 }
 
 /// What a state of a pattern costs, bytes, estimated.

@@ -5,6 +5,7 @@
 //! not see that event. Time comes first: a caller stops at every deadline before it gives an event.
 
 mod checkpoint;
+mod until;
 
 pub use checkpoint::{decode, encode};
 
@@ -22,8 +23,8 @@ pub type Bindings = Arc<[Captured]>;
 pub trait Matcher {
     /// The event as the tag keeps it, where it is of that input and the filter is true.
     fn event(&self, node: &PatternNode, begin: &Bindings) -> Option<Arc<Tuple>>;
-    /// Whether a condition is true of tags.
-    fn is_true(&self, condition: &crate::expression::Expression, tags: &Bindings) -> bool;
+    /// Whether a condition is true of tags; none where that is unknown.
+    fn truth(&self, condition: &crate::expression::Expression, tags: &Bindings) -> Option<bool>;
     /// The encoded keys over tags.
     fn key(&self, keys: &[crate::expression::Expression], tags: &Bindings) -> Vec<u8>;
     /// The time, ms.
@@ -335,7 +336,7 @@ pub fn step(node: &PatternNode, state: &mut State, env: &dyn Matcher) -> Stepped
             }
             Stepped::open()
         }
-        (PatternNode::Until { .. }, state @ State::Until { .. }) => until(node, state, env),
+        (PatternNode::Until { .. }, state @ State::Until { .. }) => until::until(node, state, env),
         (PatternNode::Within { node, .. }, State::Within { child, until, left }) => {
             if env.now() >= *until {
                 return Stepped::failed();
@@ -352,12 +353,17 @@ pub fn step(node: &PatternNode, state: &mut State, env: &dyn Matcher) -> Stepped
         }
         (PatternNode::While { node, condition }, State::While(child)) => {
             let mut own = step(node, child, env);
-            let first_false = own
+            // What is unknown lets a match go, and only what is false ends the whole.
+            let truths = own
                 .matches
                 .iter()
-                .position(|matched| !env.is_true(condition, matched));
-            if let Some(place) = first_false {
-                own.matches.truncate(place);
+                .map(|matched| env.truth(condition, matched));
+            let truths: Vec<Option<bool>> = truths.collect();
+            let first_false = truths.iter().position(|truth| *truth == Some(false));
+            let mut known = truths.iter().take(first_false.unwrap_or(truths.len()));
+            own.matches
+                .retain(|_| known.next().is_some_and(Option::is_some));
+            if first_false.is_some() {
                 own.end = ended(true, &own.matches);
             }
             own
@@ -536,86 +542,4 @@ fn distinct(
         seen.push((key, expires.map(|expires| env.now() + expires)));
         true
     });
-}
-
-fn until(node: &PatternNode, state: &mut State, env: &dyn Matcher) -> Stepped {
-    let (
-        PatternNode::Until {
-            node: repeated,
-            low,
-            high,
-            end: end_node,
-        },
-        State::Until {
-            begin,
-            node: child,
-            end,
-            collected,
-            count,
-        },
-    ) = (node, state)
-    else {
-        return Stepped::open();
-    };
-    if let (Some(end_node), Some(ender)) = (end_node, end.as_mut()) {
-        let own = step(end_node, ender, env);
-        if let Some(found) = own.matches.first() {
-            if *count < low.unwrap_or(0) {
-                return Stepped::failed();
-            }
-            return Stepped {
-                matches: vec![merge(collected, found)],
-                end: End::Quit,
-            };
-        }
-        if own.end == End::Failed {
-            return Stepped::failed();
-        }
-    }
-    let Some(own) = child else {
-        return Stepped::open();
-    };
-    let result = step(repeated, own, env);
-    for found in &result.matches {
-        *collected = collect(begin, collected, found);
-        *count += 1;
-    }
-    let is_full = high.is_some_and(|high| *count >= high);
-    if is_full && end_node.is_none() {
-        return Stepped {
-            matches: vec![collected.clone()],
-            end: End::Quit,
-        };
-    }
-    if is_full || result.end == End::Failed {
-        *child = None;
-        if end_node.is_none() {
-            return Stepped::failed();
-        }
-    } else if result.end == End::Quit {
-        let (again, _) = start(repeated, begin, env);
-        **own = again;
-    }
-    Stepped::open()
-}
-
-/// Adds what was found to what was collected, tag by tag.
-fn collect(begin: &Bindings, collected: &Bindings, found: &Bindings) -> Bindings {
-    collected
-        .iter()
-        .zip(found.iter())
-        .zip(begin.iter())
-        .map(|((all, found), before)| {
-            let (Some(found), None) = (found.last(), before.last()) else {
-                return all.clone();
-            };
-            let mut many: Vec<Arc<Tuple>> = match all {
-                Captured::None => Vec::new(),
-                Captured::One(tuple) => vec![tuple.clone()],
-                Captured::Many(tuples) => tuples.to_vec(),
-            };
-            many.push(found.clone());
-            Captured::Many(many.into())
-        })
-        .collect()
 }

@@ -83,8 +83,13 @@ impl Rate {
         self.counts[2] += entered;
         self.counts[3] += left;
         if !self.is_begun(rate, step.now) {
-            made.clear();
+            self.hold_back(step, rate, made);
             return Now::Wait;
+        }
+        let is_by_group = matches!(step.compiled.kind, RowKind::Group | RowKind::EventOfGroup);
+        if rate.kind == OutputKind::First && !is_by_group && !self.is_muted && made.is_empty() {
+            // The interval begins with its first row.
+            return Now::Pass;
         }
         self.counts[0] += entered;
         self.counts[1] += left;
@@ -93,7 +98,7 @@ impl Rate {
             self.due = self.next_due(rate, step.now);
         }
         match rate.kind {
-            OutputKind::First => return self.first(step, rate, entered, made),
+            OutputKind::First => return self.first(step, rate, made),
             OutputKind::Snapshot => made.clear(),
             OutputKind::Each => self.hold(made),
             OutputKind::All => match step.compiled.kind {
@@ -127,9 +132,14 @@ impl Rate {
 
     /// True once `after` has passed.
     pub fn is_begun(&self, rate: &OutputRate, now: i64) -> bool {
+        self.is_begun_by(rate, now, 0)
+    }
+
+    /// The same when so many events more have entered.
+    fn is_begun_by(&self, rate: &OutputRate, now: i64, entered: usize) -> bool {
         match rate.after {
             None => true,
-            Some(OutputAfter::Events(count)) => self.counts[2] > i64::from(count),
+            Some(OutputAfter::Events(count)) => self.counts[2] + entered as i64 > i64::from(count),
             Some(OutputAfter::Time(length)) => now >= self.started + millis(length),
         }
     }
@@ -213,17 +223,35 @@ impl Rate {
         Some(own)
     }
 
+    /// What comes before `after` is told with the first output; rows that stand for their event
+    /// alone, or are told at once, are left out.
+    fn hold_back(&mut self, step: Step<'_>, rate: &OutputRate, made: &mut Vec<Made>) {
+        let is_grouped = step.compiled.kind == RowKind::Group;
+        let is_plain = step.compiled.kind == RowKind::Event;
+        match rate.kind {
+            _ if matches!(rate.every, OutputEvery::Always) => made.clear(),
+            OutputKind::Each if is_plain => made.clear(),
+            OutputKind::Each => self.hold(made),
+            OutputKind::All if !is_grouped => self.hold(made),
+            OutputKind::First if is_grouped => self.hold(made),
+            OutputKind::Last => self.hold_last(step.compiled.kind, made),
+            OutputKind::All | OutputKind::First | OutputKind::Snapshot => made.clear(),
+        }
+    }
+
     fn pass(&mut self, made: &mut Vec<Made>) -> Now {
         if self.held.is_empty() {
             return Now::Pass;
         }
-        made.append(&mut self.held);
+        self.held.append(made);
+        *made = std::mem::take(&mut self.held);
         self.held_bytes = 0;
         self.places.clear();
         Now::Pass
     }
 
-    fn hold(&mut self, made: &mut Vec<Made>) {
+    /// Has rows wait for the next output.
+    pub fn hold(&mut self, made: &mut Vec<Made>) {
         self.held_bytes += made.iter().map(held_bytes).sum::<usize>();
         self.held.append(made);
     }
@@ -249,15 +277,9 @@ impl Rate {
         }
     }
 
-    fn first(
-        &mut self,
-        step: Step<'_>,
-        rate: &OutputRate,
-        entered: i64,
-        made: &mut Vec<Made>,
-    ) -> Now {
+    fn first(&mut self, step: Step<'_>, rate: &OutputRate, made: &mut Vec<Made>) -> Now {
         if step.compiled.kind == RowKind::Group {
-            return Now::Pass;
+            return self.pass(made);
         }
         if step.compiled.kind == RowKind::EventOfGroup {
             made.retain(|made| {
@@ -269,12 +291,14 @@ impl Rate {
         if self.is_muted {
             made.clear();
         } else if !made.is_empty() {
-            made.truncate(1);
             self.is_muted = true;
             self.last_output = Some(step.now);
         }
         let ends = match &rate.every {
-            OutputEvery::Events(count) => self.counts[0] >= i64::from(*count) && entered > 0,
+            OutputEvery::Events(count) => {
+                let count = i64::from(*count);
+                self.counts[0] >= count || self.counts[1] >= count
+            }
             OutputEvery::When(_) => self.is_met(step),
             OutputEvery::Always => true,
             OutputEvery::Time(_) | OutputEvery::At(_) => false,
@@ -296,6 +320,16 @@ impl Rate {
         [new, old]: [&[Row]; 2],
         made: &mut Vec<Made>,
     ) {
+        if let OutputEvery::Time(length) = &rate.every {
+            if !self.is_begun_by(rate, step.now, new.len()) {
+                // Each interval begins when the first output comes.
+                made.retain(|made| !self.held.iter().any(|held| held.group == made.group));
+                return;
+            }
+            let held = self.held.iter().filter_map(|made| made.group.clone());
+            let until = step.now + millis(*length);
+            self.muted.extend(held.map(|key| (key, until)));
+        }
         let keys = &step.compiled.query().group_by;
         let mut passing: HashSet<GroupKey> = HashSet::new();
         let new = new.iter().map(|row| (row, false));

@@ -1,21 +1,25 @@
 //! From events that enter and leave to rows: groups, aggregates, HAVING and the columns.
 
+mod group;
+
+pub use group::change;
+
 use std::collections::{HashMap, HashSet};
-use std::mem::size_of;
 use std::sync::Arc;
 
-use crate::aggregate::{Given, Windowed};
+use crate::aggregate::Windowed;
 use crate::codec::{Decoder, Encoder};
-use crate::expression::{Expression, Scope};
+use crate::expression::Expression;
 use crate::limits::KEPT_VALUE_BYTES_MAX;
-use crate::plan::{Aggregate, StreamSelect};
+use crate::plan::StreamSelect;
 use crate::query::compiled::{Compiled, RowKind};
 use crate::query::kept::KeptFull;
 use crate::query::layout::{Around, owned};
 use crate::query::tuple::{Row, TupleReader, TupleWriter};
-use crate::row::write_row;
-use crate::value::{OwnedValue, Value};
+use crate::value::OwnedValue;
 use crate::window::encode_key;
+
+use group::{Group, group_bytes};
 
 /// The encoded keys of a group.
 pub type GroupKey = Arc<[u8]>;
@@ -24,19 +28,11 @@ pub type GroupKey = Arc<[u8]>;
 #[derive(Clone, Debug, Default)]
 pub struct Groups {
     groups: HashMap<GroupKey, Group>,
+    /// Those whose events have all left; what they were ever is forgotten when the next event
+    /// enters.
+    emptied: Vec<GroupKey>,
     next: u64,
     bytes: usize,
-}
-
-#[derive(Clone, Debug)]
-struct Group {
-    /// Its place in the order in which groups came.
-    place: u64,
-    accumulators: Box<[Windowed]>,
-    /// Events that entered and have not left.
-    events: i64,
-    /// Its latest row, where outputs come without an event.
-    latest: Option<Row>,
 }
 
 /// A row that was made.
@@ -77,13 +73,15 @@ pub struct Step<'a> {
 impl Step<'_> {
     /// Whether a condition is true of a row.
     pub fn passes(&self, condition: Option<&Expression>, row: &Row) -> bool {
-        let Some(condition) = condition else {
-            return true;
-        };
+        condition.is_none_or(|condition| self.truth(condition, row) == Some(true))
+    }
+
+    /// Whether a condition is true of a row; none where that is unknown.
+    pub fn truth(&self, condition: &Expression, row: &Row) -> Option<bool> {
         let mut values = Vec::new();
         self.compiled.layout.of_row(row, &self.around, &mut values);
         let scope = self.compiled.layout.scope(&values);
-        condition.truth(&scope) == Some(true)
+        condition.truth(&scope)
     }
 
     /// The value of an expression over a row.
@@ -161,7 +159,6 @@ impl Groups {
                         group.make(step, Some(row), is_old, Some(key), made, faults);
                     }
                 }
-                self.forget_empty(step, &keys);
             }
             RowKind::Group => {
                 let mut changed: Vec<(GroupKey, &Row)> = Vec::new();
@@ -178,15 +175,17 @@ impl Groups {
                             .make(step, Some(row), is_old, Some(key), made, faults);
                     }
                 }
-                let keys = self.count(step, new, old, faults);
+                self.count(step, new, old, faults);
                 if wants_new {
                     for (key, row) in &changed {
                         self.of(step, key)
                             .make(step, Some(row), false, Some(key), made, faults);
                     }
                 }
-                self.forget_empty(step, &keys);
             }
+        }
+        if !step.compiled.has_ever {
+            self.forget_emptied(step);
         }
     }
 
@@ -220,12 +219,52 @@ impl Groups {
     }
 
     /// A row for every group that there is, in the order in which they came.
-    pub fn all(&mut self, step: Step<'_>, made: &mut Vec<Made>, faults: &mut Faults) {
-        let mut groups: Vec<(&GroupKey, &Group)> = self.groups.iter().collect();
-        groups.sort_by_key(|(_, group)| group.place);
-        for (key, group) in groups {
+    pub fn all(&self, step: Step<'_>, made: &mut Vec<Made>, faults: &mut Faults) {
+        for (key, group) in self.told(step) {
             group.make(step, group.latest.as_ref(), false, Some(key), made, faults);
         }
+    }
+
+    /// What [`Groups::all`] gave last, as what was before; a group that was not there was empty.
+    pub fn all_before(
+        &self,
+        step: Step<'_>,
+        last: &[Made],
+        made: &mut Vec<Made>,
+        faults: &mut Faults,
+    ) {
+        let last: HashMap<&GroupKey, &Made> = last
+            .iter()
+            .filter_map(|row| Some((row.group.as_ref()?, row)))
+            .collect();
+        for (key, group) in self.told(step) {
+            match last.get(key) {
+                Some(row) => made.push(Made {
+                    is_old: true,
+                    ..(*row).clone()
+                }),
+                None => Group::empty(step.compiled, 0).make(
+                    step,
+                    group.latest.as_ref(),
+                    true,
+                    Some(key),
+                    made,
+                    faults,
+                ),
+            }
+        }
+    }
+
+    /// The groups that outputs tell of, in the order in which they came.
+    fn told(&self, step: Step<'_>) -> Vec<(&GroupKey, &Group)> {
+        let keeps = step.compiled.keeps_groups;
+        let mut groups: Vec<(&GroupKey, &Group)> = self
+            .groups
+            .iter()
+            .filter(|(_, group)| keeps || group.events > 0)
+            .collect();
+        groups.sort_by_key(|(_, group)| group.place);
+        groups
     }
 
     /// How many groups there are.
@@ -240,7 +279,7 @@ impl Groups {
 
     /// True when groups stand for events that no window holds.
     pub fn holds_any(&self) -> bool {
-        !self.groups.is_empty()
+        self.groups.len() > self.emptied.len()
     }
 
     /// Writes the state.
@@ -291,6 +330,9 @@ impl Groups {
                 latest,
             };
             own.next += 1;
+            if group.events <= 0 && forgets(compiled) {
+                own.emptied.push(key.clone());
+            }
             own.groups.insert(key, group);
         }
         Some(own)
@@ -305,6 +347,10 @@ impl Groups {
         old: &[Row],
         faults: &mut Faults,
     ) -> Vec<Option<GroupKey>> {
+        if !new.is_empty() {
+            self.forget_emptied(step);
+        }
+        let forgets = forgets(step.compiled);
         let mut keys = Vec::with_capacity(new.len() + old.len());
         for (row, is_add) in new
             .iter()
@@ -323,6 +369,9 @@ impl Groups {
                 continue;
             };
             group.events += if is_add { 1 } else { -1 };
+            if !is_add && group.events == 0 && forgets {
+                self.emptied.push(key.clone());
+            }
             if keeps_latest && is_add {
                 group.latest = Some(row.clone());
             }
@@ -342,18 +391,20 @@ impl Groups {
         keys
     }
 
-    /// Forgets the groups whose events have all left; they were told once more.
-    fn forget_empty(&mut self, step: Step<'_>, keys: &[Option<GroupKey>]) {
-        if step.compiled.keeps_groups {
-            return;
-        }
-        for key in keys.iter().flatten() {
-            if self.groups.get(key).is_some_and(|group| group.events <= 0)
-                && let Some(gone) = self.groups.remove(key)
-            {
-                let kept: usize = gone.accumulators.iter().map(Windowed::bytes).sum();
-                let bytes = group_bytes(key, gone.accumulators.len()) + kept;
-                self.bytes = self.bytes.saturating_sub(bytes);
+    /// Forgets the groups whose events have all left: they were told once more. Where groups are told
+    /// on, they begin anew.
+    fn forget_emptied(&mut self, step: Step<'_>) {
+        for key in std::mem::take(&mut self.emptied) {
+            let Some(mut gone) = self.groups.remove(&key) else {
+                continue;
+            };
+            let kept: usize = gone.accumulators.iter().map(Windowed::bytes).sum();
+            let bytes = group_bytes(&key, gone.accumulators.len()) + kept;
+            self.bytes = self.bytes.saturating_sub(bytes);
+            if step.compiled.keeps_groups {
+                gone.accumulators = Group::empty(step.compiled, gone.place).accumulators;
+                self.bytes += group_bytes(&key, gone.accumulators.len());
+                self.groups.insert(key, gone);
             }
         }
     }
@@ -377,123 +428,7 @@ impl Groups {
     }
 }
 
-impl Group {
-    fn nothing() -> Self {
-        Group {
-            place: 0,
-            accumulators: Box::default(),
-            events: 0,
-            latest: None,
-        }
-    }
-
-    fn empty(compiled: &Compiled, place: u64) -> Self {
-        let aggregates = compiled.query().aggregates.iter();
-        Group {
-            place,
-            accumulators: aggregates
-                .map(|aggregate| compiled.accumulator(aggregate))
-                .collect(),
-            events: 0,
-            latest: None,
-        }
-    }
-
-    fn make(
-        &self,
-        step: Step<'_>,
-        row: Option<&Row>,
-        is_old: bool,
-        group: Option<&GroupKey>,
-        made: &mut Vec<Made>,
-        faults: &mut Faults,
-    ) {
-        let compiled = step.compiled;
-        let query = compiled.query();
-        let empty = Row::Parts(Arc::new([]));
-        let mut values = Vec::new();
-        compiled
-            .layout
-            .of_row(row.unwrap_or(&empty), &step.around, &mut values);
-        let aggregates: Vec<Value<'_>> = self.accumulators.iter().map(Windowed::value).collect();
-        let scope = Scope {
-            aggregates: &aggregates,
-            ..compiled.layout.scope(&values)
-        };
-        if query
-            .having
-            .as_ref()
-            .is_some_and(|having| having.truth(&scope) != Some(true))
-        {
-            return;
-        }
-        let mut text = Vec::new();
-        if !write_row(
-            &compiled.plan.columns,
-            &compiled.prefixes,
-            &scope,
-            &mut text,
-        ) {
-            faults.too_large += 1;
-            return;
-        }
-        let order = query
-            .order_by
-            .iter()
-            .map(|key| owned(&key.expression.evaluate(&scope)))
-            .collect();
-        made.push(Made {
-            text,
-            order,
-            is_old,
-            group: group.cloned(),
-        });
-    }
+/// Whether groups are forgotten when their events have left; what is about all is for ever.
+fn forgets(compiled: &Compiled) -> bool {
+    !compiled.query().group_by.is_empty()
 }
-
-/// Adds an event's values to an aggregate, or takes them away, at a time and by its number.
-pub fn change(
-    accumulator: &mut Windowed,
-    aggregate: &Aggregate,
-    scope: &Scope<'_>,
-    (now, number): (i64, u64),
-    is_add: bool,
-) {
-    if aggregate
-        .filter
-        .as_ref()
-        .is_some_and(|filter| filter.truth(scope) != Some(true))
-    {
-        return;
-    }
-    let too_long = |value: &Value<'_>| matches!(value, Value::Text(text) | Value::Json(text) if text.len() > KEPT_VALUE_BYTES_MAX);
-    let value = aggregate
-        .argument
-        .as_ref()
-        .map(|argument| argument.evaluate(scope));
-    if value.as_ref().is_some_and(too_long) {
-        return;
-    }
-    let parameter = aggregate
-        .parameter
-        .as_ref()
-        .map_or(Value::Null, |parameter| parameter.evaluate(scope));
-    let given = Given {
-        value,
-        parameter,
-        now,
-        number,
-    };
-    if is_add {
-        accumulator.add(&given);
-    } else {
-        accumulator.remove(&given);
-    }
-}
-
-fn group_bytes(key: &[u8], aggregates: usize) -> usize {
-    GROUP_OVERHEAD_BYTES + key.len() + aggregates * size_of::<Windowed>()
-}
-
-/// A group's share of the table, its record and its allocations, estimated.
-const GROUP_OVERHEAD_BYTES: usize = 160;

@@ -276,7 +276,11 @@ impl Window {
             }
             View::Sort { count, keys } => {
                 delta.new.push(tuple.clone());
-                self.insert_sorted(reading, keys, tuple);
+                // Of equals the newest stands first, and the oldest goes first.
+                let place = self
+                    .kept
+                    .partition_point(|kept| reading.compare(kept, &tuple, keys).is_lt());
+                self.kept.insert(place, tuple);
                 if self.kept.len() > *count as usize {
                     delta.old.extend(self.kept.pop_back());
                 }

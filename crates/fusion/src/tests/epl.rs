@@ -19,6 +19,10 @@ const OTHERS: &[(&str, &str)] = &[
     ("an aggregate of a join", GROUPS),
     ("a group that vanished from a length batch", GROUPS),
     (
+        "a group that emptied is what it was until the next event enters",
+        GROUPS,
+    ),
+    (
         "two windows keep what both keep",
         "the order of what leaves two windows at once",
     ),

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Part, Sent, Stopped, Writer, next_sequence};
+use super::records::next_sequence;
+use super::{Part, Sent, Stopped, Writer};
 use crate::limits::{PRODUCE_BYTES_MAX, RETRY_WAIT, TABLE_ROWS_MAX};
 use crate::sinks::{NotWritten, Rows, Table, Tables};
 

@@ -14,6 +14,9 @@
 import com.espertech.esper.common.client.EPCompiled;
 import com.espertech.esper.common.client.EventBean;
 import com.espertech.esper.common.client.configuration.Configuration;
+import com.espertech.esper.common.client.hook.exception.ExceptionHandler;
+import com.espertech.esper.common.client.hook.exception.ExceptionHandlerFactory;
+import com.espertech.esper.common.client.hook.exception.ExceptionHandlerFactoryContext;
 import com.espertech.esper.compiler.client.CompilerArguments;
 import com.espertech.esper.compiler.client.EPCompileException;
 import com.espertech.esper.compiler.client.EPCompilerProvider;
@@ -33,12 +36,16 @@ import java.util.Map;
 
 public class EsperScripts {
     private static final long DAY = 86_400_000L;
+    // Timers of patterns go on after their statement was undeployed, and every script is a day later.
+    private static final int SCRIPTS_OF_A_RUNTIME = 25;
     private static final String[] TYPES = {"E", "F", "G"};
 
-    private final PrintStream out =
+    private static final PrintStream OUT =
             new PrintStream(new java.io.FileOutputStream(java.io.FileDescriptor.out), false, StandardCharsets.UTF_8);
+    private final PrintStream out = OUT;
     private final Configuration configuration = new Configuration();
-    private final EPRuntime runtime;
+    private EPRuntime runtime;
+    private int scripts = 0;
     private long base = 0;
     private int statements = 0;
 
@@ -53,16 +60,23 @@ public class EsperScripts {
             configuration.getCommon().addEventType(type, fields);
         }
         configuration.getRuntime().getThreading().setInternalTimerEnabled(false);
+        configuration.getRuntime().getExceptionHandling().addClass(Telling.class);
         configuration.getCompiler().getByteCode().setAllowSubscriber(true);
         configuration.getCompiler().getByteCode().setAccessModifiersPublic();
         configuration.getCompiler().getByteCode().setBusModifierEventType(
                 com.espertech.esper.common.client.util.EventTypeBusModifier.BUS);
-        runtime = EPRuntimeProvider.getRuntime("scripts", configuration);
+        open();
+    }
+
+    private void open() {
+        runtime = EPRuntimeProvider.getRuntime("scripts-" + scripts, configuration);
         runtime.initialize();
         runtime.getEventService().advanceTime(0);
     }
 
     public static void main(String[] arguments) throws Exception {
+        // Esper looks classes up by name, and a program that runs from its source has a loader of its own.
+        Thread.currentThread().setContextClassLoader(EsperScripts.class.getClassLoader());
         try (InputStream file = arguments.length > 0 ? new FileInputStream(arguments[0]) : System.in) {
             new EsperScripts().run(new BufferedReader(new InputStreamReader(file, StandardCharsets.UTF_8)));
         }
@@ -94,6 +108,11 @@ public class EsperScripts {
                     runtime.getDeploymentService().undeployAll();
                     out.println("end");
                     out.flush();
+                    scripts++;
+                    if (scripts % SCRIPTS_OF_A_RUNTIME == 0) {
+                        runtime.destroy();
+                        open();
+                    }
                     start();
                     break;
                 default:
@@ -169,6 +188,14 @@ public class EsperScripts {
             }
         }
         runtime.getEventService().sendEventMap(event, parts[0]);
+    }
+
+    /** Tells of exceptions that Esper would only log: the rows of that event are lost. */
+    public static class Telling implements ExceptionHandlerFactory {
+        @Override
+        public ExceptionHandler getHandler(ExceptionHandlerFactoryContext context) {
+            return failure -> OUT.println("error 0 " + String.valueOf(failure.getThrowable()).replace('\n', ' '));
+        }
     }
 
     private static void value(StringBuilder json, Object value) {

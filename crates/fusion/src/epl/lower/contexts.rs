@@ -9,7 +9,7 @@ use super::{Checked, Environment, output, patterns};
 use crate::epl::ast::{Context as Text, Edge, Expr, Ident, Stream};
 use crate::epl::token::Place;
 use crate::expression::Expression;
-use crate::plan::{Boundary, Context, Input, Source};
+use crate::plan::{Boundary, Context, Input, Slot, Source};
 
 /// Lowers the context of that name for a query with these inputs.
 ///
@@ -47,6 +47,54 @@ pub fn context(
     }
 }
 
+/// Puts the context's keys in place of the expressions that they are made of.
+///
+/// # Errors
+/// The statement has too many fields.
+pub fn know_keys(
+    expression: &mut Expression,
+    keys: &[Expression],
+    names: &mut Names,
+    place: Place,
+) -> Checked<()> {
+    if let Some(number) = keys.iter().position(|key| key == expression) {
+        *expression = names.slot(Slot::ContextKey(number as u16), place)?;
+        return Ok(());
+    }
+    let mut known = Ok(());
+    expression.for_each_child(&mut |child| {
+        if known.is_ok() {
+            known = know_keys(child, keys, names, place);
+        }
+    });
+    known
+}
+
+/// Refuses subqueries over streams that a context has a key for: they would be apart by it.
+///
+/// # Errors
+/// There is one.
+pub fn check_subqueries(
+    name: &Ident,
+    inputs: &[Input],
+    environment: &Environment<'_>,
+) -> Checked<()> {
+    let Some(Text::Partition(parts, _)) = environment.context(&name.text).map(|known| &known.kind)
+    else {
+        return Ok(());
+    };
+    for (_, stream) in parts {
+        let source = environment.source(&stream.name, stream.is_quoted)?;
+        if inputs.iter().any(|input| input.source == source) {
+            return Err(name.place.error(format!(
+                "a subquery over {source} is not supported here, since the context has a key for \
+                 it: insert what it looks for into a named window"
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn partition(
     parts: &[(Vec<Expr>, Stream)],
     inputs: &mut [Input],
@@ -56,6 +104,13 @@ fn partition(
 ) -> Checked<Context> {
     let mut keys: Vec<Vec<Expression>> = Vec::with_capacity(inputs.len());
     for (number, input) in inputs.iter_mut().enumerate() {
+        if let Source::Stream(name) = &input.source
+            && environment.catalog().kept(name).is_some()
+        {
+            // It is the same for every key.
+            keys.push(Vec::new());
+            continue;
+        }
         let mut found = None;
         for (key, stream) in parts {
             if environment.source(&stream.name, stream.is_quoted)? == input.source {
@@ -140,6 +195,7 @@ fn boundary(
                     inputs.len() - 1
                 }
             };
+            lower.names.reserve(inputs.len() as u16);
             let own = lower.names.set_own(Some(input as u16));
             let condition = lower.all(&stream.filters);
             lower.names.set_own(own);

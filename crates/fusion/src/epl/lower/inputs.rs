@@ -41,10 +41,14 @@ pub fn events(select: &Select, names: &mut Names, environment: &Environment<'_>)
             ));
         }
     }
+    // Where no row is kept without a match, a condition is one of where: null is not equal to null.
+    let is_outer = |source: &From| source.on.is_some() && kind_of(source.join) != JoinKind::Inner;
+    let is_any_outer = select.sources.iter().any(is_outer);
     for source in select.sources.iter().skip(1) {
         let on = match &source.on {
             None => None,
-            Some(on) => Some(lower.matching(on)?),
+            Some(on) if is_any_outer => Some(lower.matching(on)?),
+            Some(on) => Some(lower.expr(on)?),
         };
         joins.push(Join {
             kind: kind_of(source.join),

@@ -38,6 +38,8 @@ pub struct Names {
     catalog: Option<Catalog>,
     /// The subqueries and their inputs.
     subqueries: Vec<(Subquery, Input)>,
+    /// Numbers below this one are no subquery's.
+    reserved: u16,
     /// In a subquery, whose fields names without an alias are that its own source does not have.
     outer: Option<Option<u16>>,
 }
@@ -63,6 +65,7 @@ impl Names {
             known: Vec::new(),
             catalog: None,
             subqueries: Vec::new(),
+            reserved: 0,
             outer: None,
         }
     }
@@ -90,7 +93,15 @@ impl Names {
         let subqueries = self.subqueries.iter();
         let taken = subqueries.map(|(subquery, _)| subquery.alias);
         let taken = taken.chain(self.aliases.iter().map(|alias| alias.number));
-        taken.max().map_or(0, |number| number + 1)
+        taken
+            .max()
+            .map_or(0, |number| number + 1)
+            .max(self.reserved)
+    }
+
+    /// Leaves the numbers below this one to inputs that no name stands for.
+    pub fn reserve(&mut self, below: u16) {
+        self.reserved = below;
     }
 
     /// Begins a subquery over a source of that name: names stand for it first. Gives what

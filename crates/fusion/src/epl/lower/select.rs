@@ -2,15 +2,15 @@
 
 use super::expressions::Lower;
 use super::names::{Fields, Names};
-use super::{Checked, Environment, inputs, output, patterns};
+use super::{Checked, Environment, contexts, inputs, output, patterns};
 use crate::epl::ast::{self, Expr, ExprKind, Ident, Item, Rows, Select, Step};
 use crate::epl::text::text_of;
 use crate::epl::token::Place;
 use crate::expression::Expression;
 use crate::limits::COLUMNS_MAX;
 use crate::plan::{
-    Column, History, Input, Limit, OrderKey, Plan, Query, QueryTime, Shape, Sink, Slot, Stage,
-    StreamSelect,
+    Column, Context, History, Input, Limit, OrderKey, Plan, Query, QueryTime, Shape, Sink, Slot,
+    Stage, StreamSelect,
 };
 
 /// Lowers a select, in a context perhaps.
@@ -42,17 +42,22 @@ pub fn select(
     } else {
         inputs::events(select, &mut names, environment)?
     };
-    let context = match context {
+    let lowered = match context {
         None => None,
-        Some(name) => Some(super::contexts::context(
+        Some(name) => Some(contexts::context(
             name,
             &mut parts.inputs,
             &mut names,
             environment,
         )?),
     };
-    parts.context = context;
-    query(select, parts, names, environment)
+    parts.context = lowered;
+    let plan = query(select, parts, names, environment)?;
+    if let (Some(name), Stage::Query(query)) = (context, &plan.stage) {
+        let own = query.inputs.len() - query.subqueries.len();
+        contexts::check_subqueries(name, &query.inputs[own..], environment)?;
+    }
+    Ok(plan)
 }
 
 /// What the sources of a query are lowered to.
@@ -91,17 +96,31 @@ pub fn query(
     };
     let group_by = lower.all(&select.group_by)?;
     lower.aggregates = Some(&mut aggregates);
-    let columns = columns(select, &mut lower)?;
-    let having = match &select.having {
+    let mut columns = columns(select, &mut lower)?;
+    let mut having = match &select.having {
         None => None,
         Some(having) => Some(lower.expr(having)?),
     };
-    let order_by = order_by(select, &mut lower)?;
+    let mut order_by = order_by(select, &mut lower)?;
     lower.aggregates = None;
     let output = match &select.output {
         None => None,
         Some(clause) => Some(output::rate(clause, &mut lower)?),
     };
+    if let (Some(Context::Partition { keys }), [_]) = (&parts.context, parts.inputs.as_slice())
+        && group_by.is_empty()
+        && !aggregates.is_empty()
+    {
+        // The context's keys are known without an event.
+        let named = columns.iter_mut().filter_map(|column| match column {
+            Column::Named { expression, .. } => Some(expression),
+            Column::All { .. } => None,
+        });
+        let ordered = order_by.iter_mut().map(|key| &mut key.expression);
+        for expression in named.chain(ordered).chain(&mut having) {
+            contexts::know_keys(expression, &keys[0], &mut names, select.place)?;
+        }
+    }
     let (sink, columns) = target(select, columns, environment)?;
     let mut inputs = parts.inputs;
     let Some(source) = inputs.first().map(|input| input.source.clone()) else {

@@ -166,9 +166,8 @@ impl Matcher for Env<'_> {
         Some(Tuple::new(values, self.now, number, self.meter))
     }
 
-    fn is_true(&self, condition: &Expression, tags: &Bindings) -> bool {
-        self.step()
-            .passes(Some(condition), &Row::Parts(tags.clone()))
+    fn truth(&self, condition: &Expression, tags: &Bindings) -> Option<bool> {
+        self.step().truth(condition, &Row::Parts(tags.clone()))
     }
 
     fn key(&self, keys: &[Expression], tags: &Bindings) -> Vec<u8> {

@@ -1,27 +1,31 @@
 //! Outcomes of one script, compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
+
+use super::deviations::{DEVIATIONS, Deviation};
 
 /// What two outcomes are to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The peer does not take a statement of it.
+    /// The peer does not take a statement of it, or fails on an event.
     NoScript,
     /// The same rows.
     Same,
-    /// The same rows, of which some of one instant stand in another order: groups that changed
-    /// together, matches that one event completes.
-    Reordered,
+    /// The same rows but for these deliberate deviations.
+    Deviates(BTreeSet<&'static str>),
     /// Other rows.
     Different,
     /// Ours does not take what the peer takes.
     Refused,
 }
 
-/// Compares the peer's outcome with ours.
-pub fn verdict(theirs: &[&str], ours: &[&str]) -> Verdict {
+/// One row: instant, new or old, columns.
+pub type Row<'t> = (&'t str, &'t str, &'t str);
+
+/// Compares the peer's outcome of a script with ours.
+pub fn verdict(script: &str, theirs: &[&str], ours: &[&str]) -> Verdict {
     let is_error = |line: &&str| line.starts_with("error ");
     if theirs.iter().any(is_error) {
         return Verdict::NoScript;
@@ -29,39 +33,59 @@ pub fn verdict(theirs: &[&str], ours: &[&str]) -> Verdict {
     if ours.iter().any(is_error) {
         return Verdict::Refused;
     }
-    let (theirs, ours) = (rows(theirs), rows(ours));
-    let is_same = theirs.len() == ours.len()
-        && theirs
-            .iter()
-            .zip(&ours)
-            .all(|((statement, a), (other, b))| {
-                statement == other
-                    && a.len() == b.len()
-                    && a.iter().zip(b).all(|(a, b)| same_row(a, b))
-            });
-    if is_same {
-        return Verdict::Same;
+    let statements: Vec<&str> = script
+        .lines()
+        .filter_map(|line| line.strip_prefix("statement "))
+        .collect();
+    let (theirs, ours) = (calls(theirs), calls(ours));
+    if !theirs.keys().eq(ours.keys()) {
+        return Verdict::Different;
     }
-    match is_reordered(&theirs, &ours) {
-        true => Verdict::Reordered,
-        false => Verdict::Different,
+    let mut met = BTreeSet::new();
+    for ((number, theirs), ours) in theirs.iter().zip(ours.values()) {
+        let ours = ours.concat();
+        if is_same_sequence(&theirs.concat(), &ours) {
+            continue;
+        }
+        let statement = number.parse().ok().and_then(|n: usize| statements.get(n));
+        let found = DEVIATIONS.iter().find(|deviation| {
+            statement.is_some_and(|statement| (deviation.applies)(statement))
+                && deviates(deviation, theirs, &ours)
+        });
+        match found {
+            Some(deviation) => met.insert(deviation.name),
+            None => return Verdict::Different,
+        };
+    }
+    if met.is_empty() {
+        Verdict::Same
+    } else {
+        Verdict::Deviates(met)
     }
 }
 
-/// Whether each statement has the same rows at each instant, in whatever order there.
-fn is_reordered(
-    theirs: &BTreeMap<&str, Vec<Row<'_>>>,
-    ours: &BTreeMap<&str, Vec<Row<'_>>>,
-) -> bool {
-    theirs.len() == ours.len()
-        && theirs
-            .iter()
-            .zip(ours)
-            .all(|((statement, a), (other, b))| statement == other && same_set(a, b))
+/// Whether a deviation is all that keeps our rows apart from the peer's, call by call.
+fn deviates(deviation: &Deviation, calls: &[Vec<Row<'_>>], ours: &[Row<'_>]) -> bool {
+    let mut rest = ours;
+    for call in calls {
+        let Some((own, others)) = rest.split_at_checked(call.len()) else {
+            return false;
+        };
+        if !is_same_sequence(call, own) && !(deviation.allows)(call, own) {
+            return false;
+        }
+        rest = others;
+    }
+    rest.is_empty()
 }
 
-/// Whether every row has one that is the same, at its instant.
-fn same_set(a: &[Row<'_>], b: &[Row<'_>]) -> bool {
+/// Whether both have the same rows in the same order.
+pub fn is_same_sequence(a: &[Row<'_>], b: &[Row<'_>]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_row(a, b))
+}
+
+/// Whether every row has one that is the same, in whatever order.
+pub fn is_same_set(a: &[Row<'_>], b: &[Row<'_>]) -> bool {
     let mut left: Vec<&Row<'_>> = b.iter().collect();
     let found = a.iter().all(|row| {
         let place = left.iter().position(|other| same_row(row, other));
@@ -70,24 +94,51 @@ fn same_set(a: &[Row<'_>], b: &[Row<'_>]) -> bool {
     found && left.is_empty()
 }
 
-/// One row: instant, new or old, columns.
-type Row<'t> = (&'t str, &'t str, &'t str);
+/// Whether ours is the peer's row without some of the columns that are null in it.
+pub fn is_same_but_for_nulls(theirs: &Row<'_>, ours: &Row<'_>) -> bool {
+    let read = |row: &Row<'_>| serde_json::from_str::<Map<String, Value>>(row.2).ok();
+    let (Some(theirs_columns), Some(columns)) = (read(theirs), read(ours)) else {
+        return false;
+    };
+    (theirs.0, theirs.1) == (ours.0, ours.1)
+        && columns.keys().all(|name| theirs_columns.contains_key(name))
+        && theirs_columns.iter().all(|(name, value)| {
+            let own = columns.get(name);
+            own.map_or(value.is_null(), |own| same(value, own))
+        })
+}
 
-/// The rows of each statement in order.
-fn rows<'t>(lines: &[&'t str]) -> BTreeMap<&'t str, Vec<Row<'t>>> {
-    let mut rows: BTreeMap<&str, Vec<Row<'_>>> = BTreeMap::new();
+/// A column's value as text; empty where there is none.
+pub fn column(row: &Row<'_>, name: &str) -> String {
+    let value = serde_json::from_str::<Value>(row.2).ok();
+    let value = value.and_then(|value| value.get(name).map(Value::to_string));
+    value.unwrap_or_default()
+}
+
+/// The rows of each statement in order, by calls of its listener where those are told.
+fn calls<'t>(lines: &[&'t str]) -> BTreeMap<&'t str, Vec<Vec<Row<'t>>>> {
+    let mut statements: BTreeMap<&str, Vec<Vec<Row<'_>>>> = BTreeMap::new();
+    let mut is_call = true;
     for line in lines {
         let mut parts = line.splitn(5, ' ');
-        if parts.next() != Some("row") {
-            continue;
-        }
-        if let (Some(time), Some(statement), Some(kind), Some(json)) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
-        {
-            rows.entry(statement).or_default().push((time, kind, json));
+        match parts.next() {
+            Some("call") => is_call = true,
+            Some("row") => {
+                if let (Some(time), Some(statement), Some(kind), Some(json)) =
+                    (parts.next(), parts.next(), parts.next(), parts.next())
+                {
+                    let calls = statements.entry(statement).or_default();
+                    match calls.last_mut() {
+                        Some(call) if !is_call => call.push((time, kind, json)),
+                        _ => calls.push(vec![(time, kind, json)]),
+                    }
+                    is_call = false;
+                }
+            }
+            _ => {}
         }
     }
-    rows
+    statements
 }
 
 fn same_row(a: &Row<'_>, b: &Row<'_>) -> bool {
@@ -123,43 +174,82 @@ fn same(a: &Value, b: &Value) -> bool {
 mod tests {
     use super::{Verdict, verdict};
 
+    const PLAIN: &str = "statement select k from E\nstatement select k from F";
+    const GROUPED: &str = "statement select k, sum(a) as s from E group by k";
+    const PATTERN: &str = "statement select x.k as k from pattern [every x=E]";
+
     #[test]
     fn rows_are_compared_by_statement_instant_kind_and_value() {
         let theirs = [
             "call 0 0",
             "row 0 0 new {\"a\":1,\"b\":0.1}",
+            "call 0 1",
             "row 0 1 old {\"k\":\"x y\"}",
         ];
         let ours = [
             "row 0 1 old {\"k\":\"x y\"}",
             "row 0 0 new {\"b\":0.10000000000001,\"a\":1.0}",
         ];
-        assert_eq!(verdict(&theirs, &ours), Verdict::Same);
-        assert_eq!(verdict(&theirs, &ours[..1]), Verdict::Different);
+        let of = |ours: &[&str]| verdict(PLAIN, &theirs, ours);
+        assert_eq!(of(&ours), Verdict::Same);
+        assert_eq!(of(&ours[..1]), Verdict::Different);
         let late = ["row 1 1 old {\"k\":\"x y\"}", ours[1]];
-        assert_eq!(verdict(&theirs, &late), Verdict::Different);
+        assert_eq!(of(&late), Verdict::Different);
         let new = ["row 0 1 new {\"k\":\"x y\"}", ours[1]];
-        assert_eq!(verdict(&theirs, &new), Verdict::Different);
+        assert_eq!(of(&new), Verdict::Different);
         let other = ["row 0 1 old {\"k\":\"x z\"}", ours[1]];
-        assert_eq!(verdict(&theirs, &other), Verdict::Different);
+        assert_eq!(of(&other), Verdict::Different);
     }
 
     #[test]
-    fn another_order_at_one_instant_is_told_apart() {
-        let theirs = ["row 0 0 new {\"k\":\"p\"}", "row 0 0 new {\"k\":\"q\"}"];
+    fn only_groups_and_matches_of_one_call_may_stand_in_another_order() {
+        let (p, q) = ("row 0 0 new {\"k\":\"p\"}", "row 0 0 new {\"k\":\"q\"}");
+        let one_call = ["call 0 0", p, q];
+        let two_calls = ["call 0 0", p, "call 0 0", q];
+        for (script, name) in [
+            (GROUPED, "groups that change at one instant"),
+            (PATTERN, "matches that one event completes"),
+        ] {
+            let met = Verdict::Deviates([name].into());
+            assert_eq!(verdict(script, &one_call, &[q, p]), met);
+            assert_eq!(verdict(script, &two_calls, &[q, p]), Verdict::Different);
+            assert_eq!(verdict(script, &one_call, &[q, q]), Verdict::Different);
+        }
+        assert_eq!(verdict(PLAIN, &one_call, &[q, p]), Verdict::Different);
+    }
+
+    #[test]
+    fn the_rows_of_one_group_keep_their_order() {
+        let rows = [
+            "row 0 0 new {\"k\":\"p\",\"a\":1}",
+            "row 0 0 new {\"k\":\"p\",\"a\":2}",
+            "row 0 0 new {\"k\":\"q\",\"a\":3}",
+        ];
+        let theirs = ["call 0 0", rows[0], rows[1], rows[2]];
+        let of = |ours: [&str; 3]| verdict(GROUPED, &theirs, &ours);
+        assert_ne!(of([rows[2], rows[0], rows[1]]), Verdict::Different);
+        assert_eq!(of([rows[2], rows[1], rows[0]]), Verdict::Different);
+    }
+
+    #[test]
+    fn a_whole_event_may_lack_what_is_null_and_nothing_else() {
+        let whole = "statement select * from E";
+        let theirs = ["call 0 0", "row 0 0 new {\"a\":null,\"k\":\"p\"}"];
+        let of = |ours: &str| verdict(whole, &theirs, &[ours]);
+        let met = Verdict::Deviates(["`*` of an event that lacks fields"].into());
+        assert_eq!(of("row 0 0 new {\"k\":\"p\"}"), met);
+        assert_eq!(of("row 0 0 new {\"a\":null}"), Verdict::Different);
+        assert_eq!(of("row 0 0 new {\"k\":\"p\",\"a\":1}"), Verdict::Different);
         assert_eq!(
-            verdict(&theirs, &[theirs[1], theirs[0]]),
-            Verdict::Reordered
+            of("row 0 0 new {\"k\":\"p\",\"b\":null}"),
+            Verdict::Different
         );
-        let twice = [theirs[1], theirs[1]];
-        assert_eq!(verdict(&theirs, &twice), Verdict::Different);
-        let later = ["row 1 0 new {\"k\":\"q\"}", theirs[0]];
-        assert_eq!(verdict(&theirs, &later), Verdict::Different);
+        assert_eq!(of("row 1 0 new {\"k\":\"p\"}"), Verdict::Different);
     }
 
     #[test]
     fn a_statement_that_one_side_refuses_is_told_apart() {
-        assert_eq!(verdict(&["error 0 no"], &[]), Verdict::NoScript);
-        assert_eq!(verdict(&[], &["error 0 no"]), Verdict::Refused);
+        assert_eq!(verdict(PLAIN, &["error 0 no"], &[]), Verdict::NoScript);
+        assert_eq!(verdict(PLAIN, &[], &["error 0 no"]), Verdict::Refused);
     }
 }
