@@ -18,7 +18,7 @@ pub const SERVER_WAIT: Duration = Duration::from_secs(2);
 
 /// How long a connection to a server may have rested and still be used without a look whether it is
 /// alive: the look is a way there and back, and a server does not come up again as fast.
-pub const TRUSTED_IDLE: Duration = Duration::from_millis(500);
+pub const TRUSTED_IDLE: Duration = Duration::from_millis(100);
 
 /// How long a statement may take on a server before its connection is given up; a packet that is
 /// lost for good shows in nothing else.
