@@ -50,6 +50,8 @@ pub(super) struct Round {
     pub(super) jobs: Vec<Job>,
     bytes: u64,
     by_partition: HashMap<(TopicName, i32), Share>,
+    /// Some share is more than one record batch takes.
+    has_cut: bool,
 }
 
 /// What a round holds for one partition.
@@ -109,6 +111,7 @@ impl Round {
             return Some(job);
         }
         *share = Share { bytes, has_several };
+        self.has_cut |= bytes > partition_bytes_max;
         self.bytes += job.bytes;
         self.jobs.push(job);
         None
@@ -116,6 +119,9 @@ impl Round {
 
     /// Whether what the round holds for this batch's partition does not go into one record batch.
     pub(super) fn is_cut(&self, batch: &ProduceBatch, partition_bytes_max: u64) -> bool {
+        if !self.has_cut {
+            return false;
+        }
         let place = (batch.topic.clone(), batch.partition);
         let share = self.by_partition.get(&place);
         share.is_some_and(|share| share.bytes > partition_bytes_max && !share.has_several)
