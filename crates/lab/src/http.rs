@@ -234,7 +234,7 @@ impl Link {
             .map_err(LabError::system("the proxy's connection broke"))?;
         if count == 0 {
             return Err(LabError::Failed(
-                "the proxy closed a connection before its answer".to_owned(),
+                "the server closed a connection before its answer".to_owned(),
             ));
         }
         Ok(())

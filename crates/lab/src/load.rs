@@ -50,6 +50,8 @@ pub enum Sending {
     Single,
     /// One producer at so many records a second, without linger.
     Paced(u32),
+    /// The same four times a second, all that is due by then.
+    Lazy(u32),
 }
 
 /// What to produce.
@@ -78,7 +80,7 @@ impl Tool {
         let program = compile(
             "load",
             SOURCE,
-            &["-lrdkafka", "-lpthread"],
+            &["-lrdkafka", "-lpthread", "-lm"],
             "librdkafka's header (Debian: apt-get install librdkafka-dev)",
             folder,
         )?;
@@ -87,11 +89,17 @@ impl Tool {
 
     /// Produces and waits for the last acknowledgement.
     pub fn produce(&self, load: &Produce<'_>, folder: &Path) -> Result<Done, LabError> {
+        done(self.start(load, folder)?)
+    }
+
+    /// Begins to produce, and leaves it to go on beside.
+    pub fn start(&self, load: &Produce<'_>, folder: &Path) -> Result<Measured, LabError> {
         let (way, count) = match load.sending {
             Sending::Batches => ("produce", load.producers.to_string()),
             Sending::Alone => ("alone", load.producers.to_string()),
             Sending::Single => ("single", load.producers.to_string()),
             Sending::Paced(rate) => ("paced", rate.to_string()),
+            Sending::Lazy(rate) => ("lazy", rate.to_string()),
         };
         let mut command = Command::new(&self.program);
         command
@@ -99,7 +107,7 @@ impl Tool {
             .args([&load.bytes.to_string(), load.acks, &count])
             .arg(load.length.as_secs_f64().to_string())
             .arg(load.bytes_max.to_string());
-        run(&mut command, folder)
+        Measured::start("load", &mut command, folder)
     }
 
     /// Consumes so many records of a topic from the beginning of its partitions.
@@ -115,7 +123,7 @@ impl Tool {
         command
             .args(["consume", address, topic])
             .args([partitions.to_string(), records.to_string()]);
-        run(&mut command, folder)
+        done(Measured::start("load", &mut command, folder)?)
     }
 }
 
@@ -147,8 +155,9 @@ pub fn compile(
     Ok(program)
 }
 
-fn run(command: &mut Command, folder: &Path) -> Result<Done, LabError> {
-    let text = Measured::start("load", command, folder)?.finish(LOAD_MAX)?;
+/// Waits for the tool's end and reads its line.
+fn done(load: Measured) -> Result<Done, LabError> {
+    let text = load.finish(LOAD_MAX)?;
     text.lines()
         .find_map(|line| serde_json::from_str(line).ok())
         .ok_or_else(|| LabError::Failed(format!("the load tool gave no result:\n{text}")))

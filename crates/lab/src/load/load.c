@@ -5,18 +5,20 @@
  *   load alone   ADDRESS TOPIC BYTES ACKS PRODUCERS SECONDS BYTES_MAX
  *   load single  ADDRESS TOPIC BYTES ACKS PRODUCERS SECONDS BYTES_MAX
  *   load paced   ADDRESS TOPIC BYTES ACKS RATE      SECONDS BYTES_MAX
+ *   load lazy    ADDRESS TOPIC BYTES ACKS RATE      SECONDS BYTES_MAX
  *   load consume ADDRESS TOPIC PARTITIONS RECORDS
  *
  * `produce` sends as fast as it may, in librdkafka's batches (linger 5 ms). `alone` does too, but
  * each record in a request of its own. `single` sends a record, waits for its acknowledgement and
  * sends the next. `paced` sends at a fixed rate without linger;
  * its latency counts from the time at which a record was due, so that a client or server that falls
- * behind does not flatter the result. Each producer is a client of its own with its own connections.
+ * behind does not flatter the result. `lazy` does so four times a second, all that is due by then. Each producer is a client of its own with its own connections.
  * `consume` reads all partitions from their beginning until it has so many records.
  *
  * It is C because librdkafka is: the lab compiles it when it runs, so building Thalweg needs neither.
  */
 #include <librdkafka/rdkafka.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -28,7 +30,7 @@
 enum { PRODUCERS_MAX = 256, STALL_SECONDS = 30, FLUSH_MS = 120 * 1000 };
 
 struct plan {
-    enum { PRODUCE, ALONE, SINGLE, PACED } way;
+    enum { PRODUCE, ALONE, SINGLE, PACED, LAZY } way;
     const char *address, *topic, *acks;
     size_t bytes;
     double rate, seconds;
@@ -56,7 +58,9 @@ static void give_up(const char *what, const char *why) {
     exit(1);
 }
 
-static int is_timed(const struct plan *plan) { return plan->way == SINGLE || plan->way == PACED; }
+static int is_paced(const struct plan *plan) { return plan->way == PACED || plan->way == LAZY; }
+
+static int is_timed(const struct plan *plan) { return plan->way == SINGLE || is_paced(plan); }
 
 static void *zeroed(size_t count, size_t bytes) {
     void *memory = calloc(count, bytes);
@@ -91,7 +95,7 @@ static rd_kafka_t *client_of(struct producer *producer) {
     set(conf, "bootstrap.servers", plan->address);
     set(conf, "log_level", "3");
     set(conf, "acks", plan->acks);
-    set(conf, "linger.ms", plan->way == PRODUCE ? "5" : "0");
+    set(conf, "linger.ms", plan->way == PRODUCE || plan->way == LAZY ? "5" : "0");
     /* Requests of one record fill a server's and a client's buffers more than they say. */
     set(conf, "queue.buffering.max.messages", plan->way == ALONE ? "1000" : "200000");
     if (plan->way == ALONE) set(conf, "batch.num.messages", "1");
@@ -137,7 +141,9 @@ static void send_paced(struct producer *producer, rd_kafka_topic_t *topic, char 
     if (pthread_create(&watcher, NULL, watch, producer)) give_up("cannot start", "a thread");
     double began = now();
     while (producer->sent < producer->plan->records_max) {
-        double due = began + (double)producer->sent / producer->plan->rate;
+        double due = (double)producer->sent / producer->plan->rate;
+        if (producer->plan->way == LAZY) due -= fmod(due, 0.25);
+        due += began;
         wait_until(due);
         producer->due[producer->sent] = due;
         send_one(producer, topic, payload);
@@ -160,7 +166,7 @@ static void *produce(void *argument) {
         payload[at] = (char)(noise >> 24);
     }
     double deadline = now() + plan->seconds;
-    if (plan->way == PACED) {
+    if (is_paced(plan)) {
         send_paced(producer, topic, payload);
     } else {
         while (producer->sent < plan->records_max && now() < deadline) {
@@ -293,6 +299,7 @@ int main(int count, char **words) {
     if (count != 9) give_up("usage", "see the head of this file");
     struct plan plan = {.way = !strcmp(words[1], "single")  ? SINGLE
                                : !strcmp(words[1], "paced") ? PACED
+                               : !strcmp(words[1], "lazy")  ? LAZY
                                : !strcmp(words[1], "alone") ? ALONE
                                                             : PRODUCE,
                         .address = words[2],
@@ -301,9 +308,9 @@ int main(int count, char **words) {
                         .acks = words[5],
                         .rate = atof(words[6]),
                         .seconds = atof(words[7])};
-    int producers = plan.way == PACED ? 1 : atoi(words[6]);
+    int producers = is_paced(&plan) ? 1 : atoi(words[6]);
     plan.records_max = atoll(words[8]) / (long long)plan.bytes / producers;
-    if (plan.way == PACED) plan.records_max = (long long)(plan.rate * plan.seconds);
+    if (is_paced(&plan)) plan.records_max = (long long)(plan.rate * plan.seconds);
     if (plan.records_max < 1) plan.records_max = 1;
     run_producers(&plan, producers);
     fflush(stdout);

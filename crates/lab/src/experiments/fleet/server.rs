@@ -11,7 +11,8 @@ use crate::database::{Database, Kind, Used, run, used};
 use crate::experiment::{LabError, Setting};
 use crate::http::{Call, Link};
 use crate::kafka::Kafka;
-use crate::limits::{ANSWER_MAX, POLL};
+use crate::limits::{ANSWER_MAX, LOAD_MAX, POLL};
+use crate::load::{Produce, Sending, Tool};
 use crate::process::Measured;
 use crate::store::{Store, free_address};
 use crate::tools::need;
@@ -32,13 +33,20 @@ pub enum Keeps {
 pub enum Forwards {
     /// Nowhere.
     No,
-    /// Nowhere, while Apache Kafka runs beside: what it takes from the processor's caches is not
-    /// forwarding.
+    /// Nowhere, while Apache Kafka beside takes as much from others: what that takes from the
+    /// processors' caches is not forwarding.
     BesideKafka,
     /// To topics of the store in the same process.
     Embedded,
     /// To topics of Apache Kafka.
     Kafka,
+}
+
+impl Forwards {
+    /// Whether a broker runs beside.
+    pub fn has_broker(self) -> bool {
+        matches!(self, Forwards::Kafka | Forwards::BesideKafka)
+    }
 }
 
 /// How the server is set up.
@@ -57,6 +65,8 @@ pub struct Server {
     process: Measured,
     database: Option<Database>,
     broker: Option<Store>,
+    /// Who feeds the broker in the fleet's place.
+    feeder: Option<Measured>,
     /// Where agents and operators call.
     pub address: SocketAddr,
     data: PathBuf,
@@ -71,6 +81,8 @@ pub struct Cost {
     pub server_cpu: Duration,
     /// The database's, where it is a process of its own.
     pub database_cpu: Duration,
+    /// That of the broker beside, which is not the fleet's.
+    pub broker_cpu: Duration,
     /// Bytes that both wrote to the disk.
     pub bytes_written: u64,
 }
@@ -84,9 +96,13 @@ impl Server {
             Keeps::Postgres => Some(Database::start(Kind::Postgres, folder)?),
             Keeps::MariaDb => Some(Database::start(Kind::MariaDb, folder)?),
         };
-        let broker = match plan.forwards {
-            Forwards::Kafka | Forwards::BesideKafka => Some(Kafka::fetch(folder)?.start(folder)?),
-            Forwards::No | Forwards::Embedded => None,
+        let broker = match plan.forwards.has_broker() {
+            true => Some(Kafka::fetch(folder)?.start(folder)?),
+            false => None,
+        };
+        let feeder = match (plan.forwards, &broker) {
+            (Forwards::BesideKafka, Some(broker)) => Some(feed(broker, folder)?),
+            _ => None,
         };
         let address = free_address()?;
         let data = setting.path(name);
@@ -143,6 +159,7 @@ impl Server {
             process,
             database,
             broker,
+            feeder,
             address,
             data,
             bytes_at_rest,
@@ -156,9 +173,11 @@ impl Server {
             .database
             .as_ref()
             .map_or(Used::default(), Database::used);
+        let broker = self.broker.as_ref().map(|broker| broker.process.id());
         Cost {
             server_cpu: server.cpu,
             database_cpu: database.cpu,
+            broker_cpu: broker.map(used).unwrap_or_default().cpu,
             bytes_written: server.bytes_written + database.bytes_written,
         }
     }
@@ -216,6 +235,9 @@ impl Server {
     pub fn end(self) -> Result<(), LabError> {
         self.process.kill();
         drop(self.database);
+        if let Some(feeder) = self.feeder {
+            feeder.kill();
+        }
         if let Some(broker) = self.broker {
             let data = broker.data.clone();
             broker.process.kill();
@@ -231,9 +253,34 @@ impl Cost {
         Cost {
             server_cpu: self.server_cpu.saturating_sub(before.server_cpu),
             database_cpu: self.database_cpu.saturating_sub(before.database_cpu),
+            broker_cpu: self.broker_cpu.saturating_sub(before.broker_cpu),
             bytes_written: self.bytes_written.saturating_sub(before.bytes_written),
         }
     }
+}
+
+/// Has a tool send to a broker what the fleet would: first at once what arriving agents send, then
+/// what they send in their minutes.
+fn feed(broker: &Store, folder: &Path) -> Result<Measured, LabError> {
+    let tool = Tool::compile(folder)?;
+    let arriving = Produce {
+        address: &broker.address,
+        topic: "fed-heartbeats",
+        sending: Sending::Batches,
+        bytes: BEAT_BYTES,
+        acks: "all",
+        producers: 1,
+        length: LOAD_MAX,
+        bytes_max: FED_BEFORE * BEAT_BYTES as u64,
+    };
+    tool.produce(&arriving, folder)?;
+    let beating = Produce {
+        sending: Sending::Lazy(FED_RATE),
+        length: FED_LENGTH,
+        bytes_max: 0,
+        ..arriving
+    };
+    tool.start(&beating, folder)
 }
 
 fn roles(forwards: Forwards) -> &'static str {
@@ -275,6 +322,13 @@ fn clear(data: &Path) -> Result<(), LabError> {
 /// How often it is looked whether server and database rest, and for how long.
 const REST_LOOK: Duration = Duration::from_secs(2);
 const REST_MAX: Duration = Duration::from_secs(180);
+
+/// What a tool sends in a fleet's place: heartbeats of the mean size, those of 100,000 agents that
+/// call twice and then once a minute, until it is ended.
+const BEAT_BYTES: usize = 1_850;
+const FED_BEFORE: u64 = 200_000;
+const FED_RATE: u32 = 1_667;
+const FED_LENGTH: Duration = Duration::from_secs(900);
 
 /// A flow that fits any agent.
 const FLOW: &str = "MiNiFi Config Version: 3\nProcessors: []\n";

@@ -18,20 +18,33 @@ use crate::process::Up;
 /// The management API, one call after another.
 pub struct Api {
     runtime: tokio::runtime::Runtime,
+    address: SocketAddr,
     link: Link,
+    used: Instant,
 }
 
 impl Api {
     fn open(up: &Up) -> Result<Api, LabError> {
         let runtime = runtime()?;
-        let link = runtime.block_on(Link::open(address(up)?))?;
-        Ok(Api { runtime, link })
+        let address = address(up)?;
+        let link = runtime.block_on(Link::open(address))?;
+        Ok(Api {
+            runtime,
+            address,
+            link,
+            used: Instant::now(),
+        })
     }
 
     fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, LabError> {
         let body = body.map(Value::to_string).unwrap_or_default();
         let call = Call::new(method, path, "application/json", body.as_bytes());
+        // The server closes what rests for long, as a connection does during a long flood.
+        if self.used.elapsed() > LINK_AGE_MAX {
+            self.link = self.runtime.block_on(Link::open(self.address))?;
+        }
         let answer = self.runtime.block_on(self.link.ask_whole(&call))?;
+        self.used = Instant::now();
         Ok(serde_json::from_slice(&answer).unwrap_or(Value::Null))
     }
 
@@ -123,6 +136,9 @@ fn address(up: &Up) -> Result<SocketAddr, LabError> {
 fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
+
+/// How long a connection may rest before another one takes its place.
+const LINK_AGE_MAX: Duration = Duration::from_secs(30);
 
 /// Publishers of every load, as in the published test.
 const PUBLISHERS: usize = 10;
