@@ -34,7 +34,8 @@
 //! * **Windows** tumble, hop or are sessions, and are aligned to the epoch (sessions to their first
 //!   event). Time is the record's timestamp (Kafka), the
 //!   arrival (MQTT), or a named column in milliseconds or by RFC 3339. A window gives one row per
-//!   group, groups in the order in which they were first seen, and no row when it is empty;
+//!   group, groups in the order in which they were first seen (with a `lateness`: of their keys,
+//!   since who was first is chance then), and no row when it is empty;
 //!   `window_start` and `window_end` are in ms. It closes when the watermark (the greatest time
 //!   seen, less `lateness`; over several partitions the least of those that are being read)
 //!   reaches its end. Events of closed windows are counted in `late_total` and not applied; by

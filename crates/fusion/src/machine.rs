@@ -19,7 +19,9 @@ use crate::limits::{ERROR_TEXT_BYTES_MAX, KEPT_VALUE_BYTES_MAX};
 use crate::machine::groups::new_windows;
 use crate::machine::queries::Queried;
 use crate::output::{Output, Row};
-use crate::plan::{AggregateFunction, EventTime, OnError, Plan, Stage, Tumbling, WindowShape};
+use crate::plan::{
+    AggregateFunction, EventTime, OnError, Plan, Source, Stage, Tumbling, WindowShape,
+};
 use crate::query::QueryState;
 use crate::query::kept::{Kept, KeptByName};
 use crate::row::{prefixes, write_row};
@@ -119,14 +121,21 @@ impl Machine {
                 Some(new_windows(window, &options)),
             ),
         };
+        let mut query =
+            QueryState::new(plan.clone(), options.lateness_ms, options.groups_max, kept);
+        let is_records = |source: &&Source| matches!(source, Source::Kafka(_));
+        if let (Some(query), Some(records)) =
+            (&mut query, plan.sources().iter().position(is_records))
+        {
+            query.expect(records, options.partitions);
+        }
         Machine {
             slots: (0..plan.fields.len()).collect(),
             more_slots: Vec::new(),
             prefixes: prefixes(&plan.columns),
             functions,
             windows,
-            query: QueryState::new(plan.clone(), options.lateness_ms, options.groups_max, kept)
-                .map(Queried::new),
+            query: query.map(Queried::new),
             created: Kept::new(&plan),
             books: Books::default(),
             last_error: None,

@@ -7,6 +7,7 @@
 mod pattern;
 mod policies;
 mod query;
+mod timed;
 
 use std::time::Duration;
 

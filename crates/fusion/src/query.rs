@@ -112,9 +112,9 @@ impl Clone for QueryState {
     fn clone(&self) -> Self {
         let mut out = Encoder::default();
         self.encode(&mut out);
-        let lateness = self.order.as_ref().map_or(0, Order::lateness);
-        QueryState::empty(self.compiled.clone(), lateness, self.groups_max)
-            .decode(&mut Decoder::new(&out.0))
+        let mut copy = QueryState::empty(self.compiled.clone(), 0, self.groups_max);
+        copy.order = self.order.as_ref().map(Order::fresh);
+        copy.decode(&mut Decoder::new(&out.0))
             .expect("what was just written can be read")
     }
 }
@@ -195,6 +195,14 @@ impl QueryState {
             parts: Parts::default(),
             order,
             faults: Faults::default(),
+        }
+    }
+
+    /// In event time: the source with that number has so many partitions, and none of them may be
+    /// ahead of another that has not been read yet.
+    pub fn expect(&mut self, source: usize, partitions: usize) {
+        if let Some(order) = &mut self.order {
+            order.expect(source, partitions);
         }
     }
 
@@ -322,7 +330,7 @@ impl QueryState {
     pub fn clear(&mut self) {
         self.parts = Parts::default();
         if let Some(order) = &mut self.order {
-            *order = Order::new(order.lateness());
+            *order = order.fresh();
         }
         self.now = None;
     }
@@ -362,16 +370,10 @@ impl QueryState {
     fn on_timed(&mut self, number: usize, event: &Event<'_>, source: &Scope<'_>) -> Taken {
         let compiled = self.compiled.clone();
         let query = compiled.query();
-        let QueryTime::Event(times) = &query.time else {
+        let QueryTime::Event(field) = &query.time else {
             return Taken::NoTime;
         };
-        let readers = compiled.readers.get(number).map_or(&[][..], Vec::as_slice);
-        let time = readers.iter().find_map(|input| {
-            let mut values = Vec::new();
-            compiled.layout.of_event(*input, source, None, &mut values);
-            let time = times.get(*input)?.evaluate(&compiled.layout.scope(&values));
-            event_time(&time)
-        });
+        let time = event_time(&layout::field_of(field, source));
         let (Some(time), Some(order)) = (time, &mut self.order) else {
             return Taken::NoTime;
         };

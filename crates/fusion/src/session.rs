@@ -19,8 +19,8 @@ pub struct Sessions {
     open: BTreeMap<u64, Session>,
     /// The sessions of each key, in order of time.
     keys: HashMap<Arc<[u8]>, Vec<u64>>,
-    /// In the order in which they end.
-    ends: BTreeSet<(i64, u64)>,
+    /// In the order in which they end; those that end together, of their keys.
+    ends: BTreeSet<(i64, Arc<[u8]>, u64)>,
     next: u64,
 }
 
@@ -69,9 +69,9 @@ impl Sessions {
             if let Some(other) = self.close(*other) {
                 gone(&other.group);
                 if let Some(session) = self.open.get_mut(&id) {
-                    self.ends.remove(&(session.end, id));
+                    self.ends.remove(&session.place(id));
                     session.join(other);
-                    self.ends.insert((session.end, id));
+                    self.ends.insert(session.place(id));
                 }
             }
         }
@@ -79,21 +79,22 @@ impl Sessions {
         let session = self.open.get_mut(&id).expect("it was found or opened");
         session.start = session.start.min(time);
         if end > session.end {
-            self.ends.remove(&(session.end, id));
+            self.ends.remove(&session.place(id));
             session.end = end;
-            self.ends.insert((end, id));
+            self.ends.insert(session.place(id));
         }
         &mut session.group
     }
 
     /// When the first of them ends.
     pub fn first_end(&self) -> Option<i64> {
-        self.ends.first().map(|(end, _)| *end)
+        self.ends.first().map(|(end, ..)| *end)
     }
 
     /// Takes the first that ends by `floor`: its start, its end and its group.
     pub fn pop_closed(&mut self, floor: i64) -> Option<(i64, i64, Group)> {
-        let (end, id) = *self.ends.first()?;
+        let (end, _, id) = self.ends.first()?;
+        let (end, id) = (*end, *id);
         if end > floor {
             return None;
         }
@@ -130,9 +131,9 @@ impl Sessions {
             let id = self.open(start, from.bytes()?, functions);
             let events = from.u64()?;
             let session = self.open.get_mut(&id)?;
-            self.ends.remove(&(session.end, id));
+            self.ends.remove(&session.place(id));
             session.end = end;
-            self.ends.insert((end, id));
+            self.ends.insert(session.place(id));
             session.group.events = events;
             for (accumulator, function) in session.group.accumulators.iter_mut().zip(functions) {
                 *accumulator = Accumulator::decode(*function, from)?;
@@ -169,14 +170,14 @@ impl Sessions {
             group,
         };
         self.keys.entry(key).or_default().push(id);
+        self.ends.insert(session.place(id));
         self.open.insert(id, session);
-        self.ends.insert((end, id));
         id
     }
 
     fn close(&mut self, id: u64) -> Option<Session> {
         let session = self.open.remove(&id)?;
-        self.ends.remove(&(session.end, id));
+        self.ends.remove(&session.place(id));
         if let Some(ids) = self.keys.get_mut(&session.group.key) {
             ids.retain(|known| *known != id);
             if ids.is_empty() {
@@ -188,6 +189,11 @@ impl Sessions {
 }
 
 impl Session {
+    /// Where it stands among the ends.
+    fn place(&self, id: u64) -> (i64, Arc<[u8]>, u64) {
+        (self.end, self.group.key.clone(), id)
+    }
+
     /// Takes over what a later one has.
     fn join(&mut self, later: Session) {
         self.end = self.end.max(later.end);

@@ -7,6 +7,7 @@ mod changes;
 mod cookbook;
 mod engine;
 mod epl;
+mod event_time;
 pub mod house;
 mod kept;
 mod life;

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::experiment::LabError;
+use crate::limits::STALL_MAX;
 
 /// How fast publishers send.
 #[derive(Clone, Copy, Debug)]
@@ -22,38 +23,79 @@ pub enum Pace {
     Rate(u64),
 }
 
-/// Publishers at work, QoS 0.
+/// Publishers at work.
 pub struct Publishers {
     threads: Vec<JoinHandle<io::Result<()>>>,
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
+    acknowledged: Arc<AtomicU64>,
+}
+
+/// What is promised of each message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Promise {
+    /// Nothing: QoS 0.
+    None,
+    /// An acknowledgement: QoS 1.
+    Acknowledged,
 }
 
 impl Publishers {
-    /// Has `count` publishers send to `TOPIC/00`, `TOPIC/01`, … until they are stopped.
+    /// Has `count` publishers send to `TOPIC/00`, `TOPIC/01`, … with QoS 0 until they are stopped.
     pub fn start(address: &str, topic: &str, count: usize, pace: Pace) -> Result<Self, LabError> {
+        Self::promised(address, topic, count, pace, Promise::None)
+    }
+
+    /// The same with QoS 1.
+    pub fn start_acknowledged(
+        address: &str,
+        topic: &str,
+        count: usize,
+        pace: Pace,
+    ) -> Result<Self, LabError> {
+        Self::promised(address, topic, count, pace, Promise::Acknowledged)
+    }
+
+    fn promised(
+        address: &str,
+        topic: &str,
+        count: usize,
+        pace: Pace,
+        promise: Promise,
+    ) -> Result<Self, LabError> {
         let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let acknowledged = Arc::default();
         let mut threads = Vec::new();
         let links = (0..count).map(|n| connect(address, &format!("lab-{topic}-{n}")));
         // All are there before one begins.
         let links: io::Result<Vec<TcpStream>> = links.collect();
         let links = links.map_err(LabError::system("cannot connect a publisher"))?;
         for (number, link) in links.into_iter().enumerate() {
-            let packet = Packet::new(&format!("{topic}/{number:02}"), number);
+            let packet = Packet::new(&format!("{topic}/{number:02}"), number, promise);
             let (stop, sent) = (Arc::clone(&stop), Arc::clone(&sent));
+            let acknowledged = Arc::clone(&acknowledged);
             let pace = match pace {
                 Pace::Flood => Pace::Flood,
                 Pace::Rate(rate) => Pace::Rate(rate / count as u64),
             };
-            threads.push(std::thread::spawn(move || {
-                publish(link, packet, pace, &stop, &sent)
+            threads.push(std::thread::spawn(move || match promise {
+                Promise::None => publish(link, &packet, pace, &stop, &sent),
+                Promise::Acknowledged => {
+                    publish_acknowledged(link, &packet, pace, &stop, &sent, &acknowledged)
+                }
             }));
         }
         Ok(Publishers {
             threads,
             stop,
             sent,
+            acknowledged,
         })
+    }
+
+    /// Counts the messages that were acknowledged, also after the publishers' end.
+    pub fn acknowledged(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.acknowledged)
     }
 
     /// Ends them; answers how many messages were sent in all.
@@ -130,18 +172,29 @@ struct Packet {
     bytes: Vec<u8>,
     time_at: usize,
     number_at: usize,
+    /// Where the packet's identifier stands, with QoS 1.
+    id_at: Option<usize>,
 }
 
 impl Packet {
-    fn new(topic: &str, publisher: usize) -> Packet {
+    fn new(topic: &str, publisher: usize, promise: Promise) -> Packet {
         let mut body = Vec::new();
         put_text(&mut body, topic);
+        let behind_topic = body.len();
+        if promise == Promise::Acknowledged {
+            body.extend_from_slice(&[0, 0]);
+        }
         let payload = format!(
             "{{\"id\":\"d-{publisher:02}\",\"ts\":{FIRST_TIME},\"seq\":{FIRST_NUMBER},\"a\":21.5,\"b\":40,\
              \"ok\":true,\"unit\":\"degC\",\"site\":\"n\"}}"
         );
         body.extend_from_slice(payload.as_bytes());
-        let bytes = framed(0x30, &body);
+        let first = match promise {
+            Promise::None => 0x30,
+            Promise::Acknowledged => 0x32,
+        };
+        let bytes = framed(first, &body);
+        let head = bytes.len() - body.len();
         let find = |digits: u64| {
             let digits = digits.to_string();
             let mut windows = bytes.windows(digits.len());
@@ -151,6 +204,7 @@ impl Packet {
         Packet {
             time_at: time_at.unwrap_or(0),
             number_at: number_at.unwrap_or(0),
+            id_at: (promise == Promise::Acknowledged).then_some(head + behind_topic),
             bytes,
         }
     }
@@ -164,16 +218,82 @@ impl Packet {
             10,
         );
         write_digits(&mut out[start + self.time_at..], time, 16);
+        if let Some(at) = self.id_at {
+            // 1 to 65,535 in turn; far fewer are under way.
+            let id = (number % 65_535) as u16 + 1;
+            out[start + at..start + at + 2].copy_from_slice(&id.to_be_bytes());
+        }
     }
 }
 
 fn publish(
     mut link: TcpStream,
-    packet: Packet,
+    packet: &Packet,
     pace: Pace,
     stop: &AtomicBool,
     sent: &AtomicU64,
 ) -> io::Result<()> {
+    send(&mut link, packet, pace, stop, sent, &|_| true)?;
+    link.write_all(&[0xe0, 0])
+}
+
+/// The same with QoS 1: no more than [`UNDER_WAY_MAX`] wait for their acknowledgement, and none at the
+/// end.
+fn publish_acknowledged(
+    mut link: TcpStream,
+    packet: &Packet,
+    pace: Pace,
+    stop: &AtomicBool,
+    sent: &AtomicU64,
+    acknowledged: &AtomicU64,
+) -> io::Result<()> {
+    let (mut answers, own) = (link.try_clone()?, AtomicU64::new(0));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut piece = vec![0; 4 * BATCH];
+            let mut odd = 0;
+            while let Ok(read) = answers.read(&mut piece)
+                && read > 0
+            {
+                // A PUBACK of 3.1.1 has four bytes.
+                let (whole, rest) = ((odd + read) / 4, (odd + read) % 4);
+                own.fetch_add(whole as u64, Ordering::Relaxed);
+                acknowledged.fetch_add(whole as u64, Ordering::Relaxed);
+                odd = rest;
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        // Whoever writes to a link that is over is told so.
+        let may_send = |number: u64| {
+            number < own.load(Ordering::Relaxed) + UNDER_WAY_MAX || is_over.load(Ordering::Relaxed)
+        };
+        let sending = send(&mut link, packet, pace, stop, sent, &may_send);
+        let waiting = sending.and_then(|number| {
+            let until = Instant::now() + STALL_MAX;
+            while own.load(Ordering::Relaxed) < number {
+                if is_over.load(Ordering::Relaxed) || Instant::now() > until {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                std::thread::sleep(TICK);
+            }
+            link.write_all(&[0xe0, 0])
+        });
+        // Whoever reads answers ends with the link.
+        let _ = link.shutdown(std::net::Shutdown::Both);
+        waiting
+    })
+}
+
+/// Sends until it is stopped; how many messages it sent.
+fn send(
+    link: &mut TcpStream,
+    packet: &Packet,
+    pace: Pace,
+    stop: &AtomicBool,
+    sent: &AtomicU64,
+    may_send: &dyn Fn(u64) -> bool,
+) -> io::Result<u64> {
     let (mut number, began) = (0_u64, Instant::now());
     let mut out = Vec::with_capacity(BATCH * packet.bytes.len());
     while !stop.load(Ordering::Relaxed) {
@@ -185,7 +305,7 @@ fn publish(
                 due.saturating_sub(number).min(BATCH as u64)
             }
         };
-        if batch == 0 {
+        if batch == 0 || !may_send(number + batch) {
             std::thread::sleep(TICK);
             continue;
         }
@@ -198,7 +318,7 @@ fn publish(
         link.write_all(&out)?;
         sent.fetch_add(batch, Ordering::Relaxed);
     }
-    link.write_all(&[0xe0, 0])
+    Ok(number)
 }
 
 fn listen(mut link: TcpStream, stop: &AtomicBool, received: &AtomicU64) -> io::Result<Heard> {
@@ -334,9 +454,11 @@ fn micros() -> u64 {
 }
 
 /// Numbers of ten digits, since JSON has no leading zeros.
-const FIRST_NUMBER: u64 = 1_000_000_000;
+pub const FIRST_NUMBER: u64 = 1_000_000_000;
 /// A microsecond of sixteen digits.
 const FIRST_TIME: u64 = 1_700_000_000_000_000;
+/// Messages of QoS 1 that wait for their acknowledgement, count, of one publisher.
+const UNDER_WAY_MAX: u64 = 16_384;
 /// Messages of one write, count.
 const BATCH: usize = 512;
 /// A subscriber's buffer, bytes.
@@ -352,7 +474,7 @@ mod tests {
 
     #[test]
     fn what_is_sent_is_heard_and_gaps_are_counted() {
-        let (packet, mut out) = (Packet::new("bench/07", 7), Vec::new());
+        let (packet, mut out) = (Packet::new("bench/07", 7, Promise::None), Vec::new());
         for number in [0, 1, 4] {
             packet.put(&mut out, number, FIRST_TIME + 5);
         }
@@ -370,6 +492,18 @@ mod tests {
         let read: serde_json::Value = serde_json::from_slice(payload).unwrap();
         assert_eq!(read["seq"], FIRST_NUMBER);
         assert!((95..=110).contains(&payload.len()), "{}", payload.len());
+    }
+
+    #[test]
+    fn a_message_that_is_promised_has_an_identifier_behind_its_topic() {
+        let (packet, mut out) = (Packet::new("keys/00", 0, Promise::Acknowledged), Vec::new());
+        packet.put(&mut out, 65_535 + 6, FIRST_TIME);
+        let (first, body) = frame(&out).expect("it is whole");
+        assert_eq!((first, body.end), (0x32, out.len()));
+        let body = &out[body];
+        assert_eq!(&body[..9], b"\0\x07keys/00");
+        assert_eq!(&body[9..11], [0, 7]);
+        assert_eq!(number_after(body, b"\"seq\":"), Some(FIRST_NUMBER + 65_541));
     }
 
     #[test]

@@ -38,20 +38,22 @@ pub enum Refused {
 pub struct Keys(BTreeMap<String, Vec<u8>>);
 
 impl Keys {
-    /// Reads keys from base64.
+    /// Reads keys from base64: their bytes, or their DER form.
     ///
     /// # Errors
     /// Which of them is no Ed25519 public key.
     pub fn new(texts: &BTreeMap<String, String>) -> Result<Keys, String> {
         let mut keys = BTreeMap::new();
         for (name, text) in texts {
-            let key = from_base64(text).filter(|key| key.len() == PUBLIC_KEY_BYTES);
-            let key = key.ok_or_else(|| {
-                format!(
-                    "{name} is no Ed25519 public key: write its {PUBLIC_KEY_BYTES} bytes in base64"
-                )
-            })?;
-            keys.insert(name.clone(), key);
+            let bytes = from_base64(text).unwrap_or_default();
+            let key = bytes.strip_prefix(&DER_HEAD).unwrap_or(&bytes);
+            if key.len() != PUBLIC_KEY_BYTES {
+                return Err(format!(
+                    "{name} is no Ed25519 public key: write its {PUBLIC_KEY_BYTES} bytes, or its \
+                     DER form, in base64"
+                ));
+            }
+            keys.insert(name.clone(), key.to_vec());
         }
         Ok(Keys(keys))
     }
@@ -104,3 +106,7 @@ fn signed_bytes(topic: &str, payload: &[u8]) -> Vec<u8> {
 }
 
 const PUBLIC_KEY_BYTES: usize = 32;
+/// What stands before the key in its DER form (RFC 8410 section 4).
+const DER_HEAD: [u8; 12] = [
+    0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
+];

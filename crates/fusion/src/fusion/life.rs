@@ -407,7 +407,12 @@ fn shape(plan: &Plan) -> String {
     let mut text = format!("{:?} {stage:?}", plan.source);
     // From the last: Field(1) is no part of Field(12) then, and of no other path either.
     for (index, path) in plan.fields.iter().enumerate().rev() {
-        text = text.replace(&format!("Field({index})"), &format!("Field {:?}", path.0));
+        for place in ["Field", "Payload"] {
+            text = text.replace(
+                &format!("{place}({index})"),
+                &format!("{place} {:?}", path.0),
+            );
+        }
     }
     text
 }

@@ -374,11 +374,18 @@ impl Fusion {
 }
 
 pub(super) fn compile(definition: &Definition, catalog: &Catalog) -> Result<Plan, FusionError> {
-    match definition.language {
+    let plan = match definition.language {
         Language::Sql => sql::compile(&definition.text),
         Language::Epl => epl::compile(&definition.text, catalog),
     }
-    .map_err(FusionError::Text)
+    .map_err(FusionError::Text)?;
+    let policies = definition.policies.as_ref();
+    match policies.and_then(|policies| policies.time.as_deref()) {
+        Some(field) => plan
+            .by_event_time(field)
+            .map_err(|why| FusionError::Refused(format!("policies.time: {why}"))),
+        None => Ok(plan),
+    }
 }
 
 /// Refuses a statement that would feed itself.

@@ -152,8 +152,12 @@ impl Machine {
         }
     }
 
-    fn emit(&mut self, window: Window, out: &mut Output) {
+    fn emit(&mut self, mut window: Window, out: &mut Output) {
         let plan = self.plan.clone();
+        if self.options.lateness_ms > 0 {
+            // Which group was seen first is chance where events may come late.
+            window.groups.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        }
         let Stage::Windowed {
             having, group_by, ..
         } = &plan.stage

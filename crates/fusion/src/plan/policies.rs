@@ -20,6 +20,10 @@ pub struct Policies {
     /// A source (or partition) without events for so long does not hold the others' time back; 0
     /// waits for ever.
     pub idle_timeout: HumanDuration,
+    /// The field that says when an event happened, for statements in EPL: they go by it, in its
+    /// order, instead of by the events' arrival.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
 }
 
 impl Default for Policies {
@@ -30,6 +34,7 @@ impl Default for Policies {
             empty_windows: EmptyWindows::default(),
             align: Align::default(),
             idle_timeout: HumanDuration(Duration::ZERO),
+            time: None,
         }
     }
 }

@@ -498,9 +498,9 @@ pub enum Boundary {
 pub enum QueryTime {
     /// The clock, and the events' arrival.
     Arrival,
-    /// The events' own: one expression per input, in milliseconds or as RFC 3339. Events are
-    /// ordered by it within the lateness.
-    Event(Vec<Expression>),
+    /// The events' own: a field that those of every source have, in milliseconds or as RFC 3339.
+    /// Events are ordered by it within the lateness.
+    Event(SlotField),
 }
 
 /// A statement that makes a named window or a table instead of rows. Its source and the stream of

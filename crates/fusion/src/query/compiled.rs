@@ -6,8 +6,8 @@ use crate::aggregate::Windowed;
 use crate::expression::Expression;
 use crate::plan::{
     Aggregate, AggregateFunction, Column, Context, Create, Input, OUTPUT_COUNT_FIRST, OutputEvery,
-    OutputKind, Plan, Query, Recognize, Shape, Slot, SlotField, Source, Stage, Subquery, View,
-    WindowShape,
+    OutputKind, Plan, Query, QueryTime, Recognize, Shape, Slot, SlotField, Source, Stage, Subquery,
+    View, WindowShape,
 };
 use crate::query::chain::{Chain, Views};
 use crate::query::kept::{Kept, KeptByName};
@@ -302,6 +302,13 @@ fn check_kept(query: &Query, kept: &KeptByName) -> Result<(), String> {
         return Err(
             "a statement in a context reads named windows and tables in joins and subqueries \
              alone: keep what it needs in a window of its own"
+                .to_owned(),
+        );
+    }
+    if reads_any && matches!(query.time, QueryTime::Event(_)) {
+        return Err(
+            "policies.time: what enters and leaves named windows and tables has no time of its own: \
+             read the stream that fills them"
                 .to_owned(),
         );
     }

@@ -482,7 +482,8 @@ fn value_at(tuple: &Tuple, index: usize) -> Value<'_> {
         .map_or(Value::Null, OwnedValue::as_value)
 }
 
-fn field_of<'a>(field: &SlotField, source: &Scope<'a>) -> Value<'a> {
+/// A field of an event of a source.
+pub fn field_of<'a>(field: &SlotField, source: &Scope<'a>) -> Value<'a> {
     match field {
         SlotField::Payload(field) => source.field(*field),
         SlotField::Pseudo(pseudo) => source.pseudo(*pseudo),

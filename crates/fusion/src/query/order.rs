@@ -27,6 +27,8 @@ pub struct Order {
     marks: BTreeMap<(usize, usize), (i64, bool)>,
     /// Times before this have passed.
     floor: Option<i64>,
+    /// A source and the number of its partitions, where it has several.
+    expected: Option<(usize, usize)>,
 }
 
 /// One event that waits, owned.
@@ -52,6 +54,25 @@ impl Order {
             lateness_ms,
             ..Order::default()
         }
+    }
+
+    /// Says how many partitions a source has, so that one that has not been read yet holds the
+    /// others until it is known that nothing waits there.
+    pub fn expect(&mut self, source: usize, partitions: usize) {
+        self.expected = Some((source, partitions));
+        for partition in 0..partitions {
+            let mark = self.marks.entry((source, partition));
+            mark.or_insert((i64::MIN, true));
+        }
+    }
+
+    /// One for the same sources, in which nothing waits and no time has passed.
+    pub fn fresh(&self) -> Self {
+        let mut fresh = Order::new(self.lateness_ms);
+        if let Some((source, partitions)) = self.expected {
+            fresh.expect(source, partitions);
+        }
+        fresh
     }
 
     /// Takes an event of that time; false when it is late.
@@ -123,11 +144,6 @@ impl Order {
         let ((_, tie, _), waiting) = first.remove_entry();
         self.bytes = self.bytes.saturating_sub(waiting.bytes() + tie.len());
         Some(waiting)
-    }
-
-    /// The lateness, ms.
-    pub fn lateness(&self) -> i64 {
-        self.lateness_ms
     }
 
     /// The time that has passed everywhere.
@@ -231,7 +247,9 @@ impl Order {
             Some(time) => Some(time),
             None => self.marks.values().map(|(time, _)| *time).max(),
         };
-        let floor = watermark.map(|time| time.saturating_sub(self.lateness_ms));
+        // Of a partition that was not read yet nothing is known.
+        let known = watermark.filter(|time| *time > i64::MIN);
+        let floor = known.map(|time| time.saturating_sub(self.lateness_ms));
         self.floor = self.floor.max(floor);
     }
 }

@@ -197,6 +197,36 @@ async fn a_replacement_that_does_not_fit_starts_anew_or_is_refused() {
     house.close().await;
 }
 
+/// The state of a join hangs on the fields that it reads, wherever they stand.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replacement_that_reads_another_field_does_not_keep_the_state() {
+    let house = House::open().await;
+    let form = |field: &str| -> crate::NewStatement {
+        let text = format!(
+            "select x.k as k, y.k as l, sum(y.{field}) as s from \"x\"#length(2) as x, \
+             \"y\"#length(2) as y"
+        );
+        let form = json!({"name": "m", "language": "epl", "text": text, "targets": ["kafka.sums"]});
+        serde_json::from_value(form).unwrap()
+    };
+    house.fusion.add(form("a")).await.unwrap();
+    let replaced = async |field: &str| {
+        let replacement = Replacement {
+            new: crate::NewStatement {
+                name: None,
+                ..form(field)
+            },
+            state: ReplacedState::Keep,
+            origin: None,
+        };
+        house.fusion.replace("m", replacement).await
+    };
+    let refused = replaced("b").await.unwrap_err().to_string();
+    assert!(refused.contains("does not fit"), "{refused}");
+    assert!(replaced("a").await.unwrap().1, "the same keeps it");
+    house.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn replaced_again_and_again_while_events_come_it_counts_each_once() {
     let house = House::open().await;

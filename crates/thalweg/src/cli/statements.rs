@@ -96,6 +96,9 @@ pub struct Form {
     /// A further target: mqtt."topic", kafka."topic" or http://host/path; may be said again.
     #[arg(long = "target", value_name = "TARGET")]
     targets: Vec<String>,
+    /// A policy, such as backpressure=drop_oldest or time=ts; may be said again.
+    #[arg(long = "policy", value_name = "NAME=VALUE")]
+    policies: Vec<String>,
 }
 
 impl Form {
@@ -122,6 +125,12 @@ impl Form {
         }
         if !self.targets.is_empty() {
             body["targets"] = self.targets.into();
+        }
+        for policy in &self.policies {
+            let Some((name, value)) = policy.split_once('=') else {
+                return Err(Failure(format!("--policy {policy}: write NAME=VALUE")));
+            };
+            body["policies"][name] = value.into();
         }
         Ok((body, text))
     }

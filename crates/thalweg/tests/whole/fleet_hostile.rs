@@ -187,7 +187,14 @@ fn deep_and_twisted_messages_name_their_place() {
         b"{}",
         (400, "agentInfo.identifier"),
     );
-    refused(&watched, "POST", HEARTBEAT, json, b"\xff\xfe", (400, ""));
+    refused(
+        &watched,
+        "POST",
+        HEARTBEAT,
+        json,
+        b"\xff\xfe",
+        (400, "column"),
+    );
     let long = json!({"agentInfo": {"identifier": "x".repeat(100_000)}}).to_string();
     refused(
         &watched,

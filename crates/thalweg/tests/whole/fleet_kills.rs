@@ -24,8 +24,12 @@ const KILLS: u64 = 6;
 /// `THALWEG_TEST_FLEET_BEAT_MS=8000`.
 const BEAT_MS: u64 = 400;
 
-/// How long a roll-out may take once nobody is killed any more.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a roll-out may take once nobody is killed any more: some time, and some beats for each of
+/// its batches.
+fn patience() -> Duration {
+    let beat_ms = number_of("THALWEG_TEST_FLEET_BEAT_MS", BEAT_MS);
+    Duration::from_secs(120) + Duration::from_millis(60 * beat_ms)
+}
 
 /// What all agents of a test look at, and what they tell.
 struct Fleet {
@@ -106,23 +110,67 @@ impl Fleet {
         }
     }
 
+    /// Publishes a flow: one of odd number to all at once, one of even number by a roll-out in
+    /// batches.
     async fn publish(&self, number: u64) -> String {
         let text = format!("MiNiFi Config Version: 3\nProcessors: []\n# {number}\n");
-        let until = Instant::now() + PATIENCE;
+        let by_steps = number.is_multiple_of(2);
+        let path = format!("classes/edge/flows?deploy={}", !by_steps);
+        let mut flow = None;
+        self.until(&format!("a flow is published, {path}"), async |node| {
+            let answer = self.manage(node, &path, &text).await?;
+            flow = Some(answer["flow_id"].as_str().unwrap().to_owned());
+            Some(())
+        })
+        .await;
+        let flow = flow.unwrap();
+        if by_steps {
+            let batch = number_of("THALWEG_TEST_FLEET_AGENTS", AGENTS) / 8;
+            let plan = json!({"flow_id": flow, "batch_agents": batch, "batch_interval": "200ms",
+                "canary_percent": 5, "failures_percent": 50})
+            .to_string();
+            self.until("a roll-out begins", async |node| {
+                let rollouts = "classes/edge/rollouts";
+                if self.manage(node, rollouts, &plan).await.is_some() {
+                    return Some(());
+                }
+                // The answer of a node that was killed may be lost, and the roll-out is there.
+                let url = format!("{node}/api/v1/{rollouts}");
+                let shown = self.client.get(url).send().await.ok()?;
+                let shown: Value = shown.json().await.ok()?;
+                let mut all = shown["rollouts"].as_array()?.iter();
+                all.any(|rollout| rollout["flow_id"] == flow).then_some(())
+            })
+            .await;
+        }
+        flow
+    }
+
+    /// Asks one node after another until one does it.
+    async fn until(&self, what: &str, mut ask: impl AsyncFnMut(&str) -> Option<()>) {
+        let until = Instant::now() + patience();
         for turn in 0.. {
             let node = self.nodes[turn % self.nodes.len()].replace("/c2", "");
-            let url = format!("{node}/api/v1/classes/edge/flows");
-            let sent = self.client.post(url).body(text.clone()).send().await;
-            if let Ok(answer) = sent
-                && answer.status().is_success()
-            {
-                let published: Value = answer.json().await.unwrap();
-                return published["flow_id"].as_str().unwrap().to_owned();
+            if ask(&node).await.is_some() {
+                return;
             }
-            assert!(Instant::now() < until, "no node takes a flow");
+            assert!(
+                Instant::now() < until,
+                "not within {:?}: {what}",
+                patience()
+            );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        unreachable!("the loop has no end")
+    }
+
+    /// What a node answers to a request that it does.
+    async fn manage(&self, node: &str, path: &str, body: &str) -> Option<Value> {
+        let sent = self.client.post(format!("{node}/api/v1/{path}"));
+        let sent = sent.body(body.to_owned()).send().await.ok()?;
+        match sent.status().is_success() {
+            true => sent.json().await.ok(),
+            false => None,
+        }
     }
 
     fn running_count(&self, flow: &str) -> u64 {
@@ -170,6 +218,10 @@ async fn rollouts_under_kills(dialect: Dialect, count: usize) {
     let mut rng = Rng::from_entropy();
     let mut flows = 1;
     let mut flow = fleet.publish(flows).await;
+    until_all_run(&fleet, &nodes[0], agents, &flow).await;
+    // The first kill meets a roll-out that has hardly begun.
+    flows += 1;
+    flow = fleet.publish(flows).await;
     for kill in 0..kills {
         tokio::time::sleep(Duration::from_millis(rng.below(1_200))).await;
         match &mut server {
@@ -191,19 +243,7 @@ async fn rollouts_under_kills(dialect: Dialect, count: usize) {
             flow = fleet.publish(flows).await;
         }
     }
-    let until = Instant::now() + PATIENCE;
-    loop {
-        let running = fleet.running_count(&flow);
-        let class = nodes[0].get("/api/v1/classes/edge");
-        if running == agents && class["agents_deployed"] == agents && class["agents"] == agents {
-            break;
-        }
-        assert!(
-            Instant::now() < until,
-            "{running} of {agents} agents run the flow; {class}"
-        );
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until_all_run(&fleet, &nodes[0], agents, &flow).await;
     fleet.stop.store(true, Ordering::Relaxed);
     while let Some(ended) = tasks.join_next().await {
         ended.unwrap();
@@ -237,6 +277,23 @@ async fn rollouts_under_kills(dialect: Dialect, count: usize) {
     );
 }
 
+/// Waits until every agent runs a flow, and the node knows it.
+async fn until_all_run(fleet: &Fleet, node: &Up, agents: u64, flow: &str) {
+    let until = Instant::now() + patience();
+    loop {
+        let running = fleet.running_count(flow);
+        let class = node.get("/api/v1/classes/edge");
+        if running == agents && class["agents_deployed"] == agents && class["agents"] == agents {
+            break;
+        }
+        assert!(
+            Instant::now() < until,
+            "{running} of {agents} agents run the flow; {class}"
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_agent_gets_its_flow_under_one_id_through_kills_on_sqlite() {
     rollouts_under_kills(Dialect::Sqlite, 1).await;
@@ -250,4 +307,85 @@ async fn every_agent_gets_its_flow_under_one_id_through_kills_on_postgres() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_agent_gets_its_flow_under_one_id_through_kills_on_mariadb() {
     rollouts_under_kills(Dialect::MySql, 2).await;
+}
+
+/// What a heartbeat of an agent with a flow brings; the first answer counts, there is no second try.
+async fn beat(client: &reqwest::Client, node: &Up, id: &str, flow: Option<&str>) -> Vec<Value> {
+    let beat = json!({
+        "agentInfo": {"identifier": id, "agentClass": "edge", "agentManifestHash": "h",
+            "agentManifest": {"agentType": "minifi-java", "version": "1.18.0", "bundles": []}},
+        "flowInfo": {"flowId": flow},
+    });
+    let sent = client.post(node.url("fleet", "/c2/heartbeat")).json(&beat);
+    let answer = sent.timeout(Duration::from_secs(5)).send().await.unwrap();
+    assert_eq!(answer.status(), 200, "{id}");
+    let answer: Value = answer.json().await.unwrap();
+    answer["requestedOperations"].as_array().unwrap().clone()
+}
+
+/// Agents reach one node until it is killed: whatever they were about, each one's next beat is
+/// answered by the other, and what was handed out to them keeps its id.
+async fn a_beat_is_missed_at_most(dialect: Dialect) {
+    let (dir, client) = (folder(), http_client());
+    let server = Server::start(dialect);
+    let arguments = arguments(Some(&server.new_database().await));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let [mut first, second] =
+        ["first", "second"].map(|name| Up::start_with(&dir.path().join(name), &arguments));
+    let agents: Vec<String> = (0..100).map(|n| format!("agent-{n:03}")).collect();
+    for agent in &agents {
+        beat(&client, &first, agent, None).await;
+    }
+    let text = "MiNiFi Config Version: 3\nProcessors: []\n";
+    let url = first.url("fleet", "/api/v1/classes/edge/flows");
+    let published = client.post(url).body(text).send().await.unwrap();
+    assert!(published.status().is_success());
+    // Half of them have their operation, and say nothing of it; the others have never called again.
+    let mut ids = BTreeMap::new();
+    let until = Instant::now() + patience();
+    while ids.len() < agents.len() / 2 {
+        for agent in &agents[..agents.len() / 2] {
+            let operations = beat(&client, &first, agent, None).await;
+            if let Some(operation) = operations.iter().find(|one| one["operation"] == "UPDATE") {
+                ids.insert(agent.clone(), operation["identifier"].clone());
+            }
+        }
+        assert!(Instant::now() < until, "{} were handed out", ids.len());
+    }
+    first.kill();
+    for agent in &agents {
+        beat(&client, &second, agent, None).await;
+    }
+    let mut done = BTreeSet::new();
+    let until = Instant::now() + patience();
+    while done.len() < agents.len() {
+        for agent in agents
+            .iter()
+            .filter(|agent| !done.contains(*agent))
+            .collect::<Vec<_>>()
+        {
+            for operation in beat(&client, &second, agent, None).await {
+                assert_eq!(operation["operation"], "UPDATE", "{operation}");
+                let id = ids
+                    .entry(agent.clone())
+                    .or_insert(operation["identifier"].clone());
+                assert_eq!(*id, operation["identifier"], "{agent}");
+                let flow = operation["args"]["flowId"].as_str().unwrap();
+                beat(&client, &second, agent, Some(flow)).await;
+                done.insert(agent.clone());
+            }
+        }
+        assert!(Instant::now() < until, "{} have their flow", done.len());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_reached_a_killed_node_misses_a_beat_at_most_on_postgres() {
+    a_beat_is_missed_at_most(Dialect::Postgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_reached_a_killed_node_misses_a_beat_at_most_on_mariadb() {
+    a_beat_is_missed_at_most(Dialect::MySql).await;
 }

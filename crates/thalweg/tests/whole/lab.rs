@@ -81,6 +81,31 @@ fn the_fleets_experiments_run_in_their_short_form() {
     assert!(html.contains("EFM sizing guide") && html.contains("<svg"));
 }
 
+#[test]
+fn the_statements_experiments_lose_nothing_in_their_short_form() {
+    sibling("thalweg-lab");
+    let dir = folder();
+    // What holds of any build on any machine.
+    for (experiment, part, exact) in [
+        (
+            "fusion-burst",
+            Some("output"),
+            &["lost, an output each"][..],
+        ),
+        (
+            "fusion-layers",
+            None,
+            &["sums off by", "the other's sum off by"],
+        ),
+    ] {
+        let result = run_part(experiment, part, dir.path());
+        let rows = result["rows"].as_array().unwrap();
+        for name in exact {
+            assert_eq!(row_of(rows, name)["value"], 0.0, "{experiment}: {rows:?}");
+        }
+    }
+}
+
 /// Runs an experiment's short form; its result. Whether a goal of speed holds is not the tests'
 /// matter: a debug build runs here.
 fn run_quick(experiment: &str, results: &Path) -> Value {

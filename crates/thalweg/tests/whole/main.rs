@@ -58,6 +58,7 @@ mod rest_survival;
 mod schemas;
 mod statement_tables;
 mod statements;
+mod statements_far;
 mod tenants;
 mod tenants_apart;
 mod transactions;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::harness::{Up, eventually, folder, post, succeed, whole_topic};
 
 /// A client of 3.1.1 that is let in.
-fn connect(up: &Up, id: &str) -> TcpStream {
+pub fn connect(up: &Up, id: &str) -> TcpStream {
     let mut link = TcpStream::connect(up.address("mqtt")).unwrap();
     let mut body = b"\0\x04MQTT\x04\x02\0\0".to_vec();
     text(&mut body, id);
@@ -36,7 +36,8 @@ fn subscribe(link: &mut TcpStream, filter: &str) {
     assert_eq!(answer, [0x90, 3, 0, 1, 0]);
 }
 
-fn publish(topic: &str, payload: &[u8]) -> Vec<u8> {
+/// A PUBLISH of QoS 0.
+pub fn publish(topic: &str, payload: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     text(&mut body, topic);
     body.extend_from_slice(payload);
@@ -130,12 +131,14 @@ fn those_who_do_not_keep_up_disturb_nobody_and_what_they_lose_is_counted() {
     let reader = {
         let stop = Arc::clone(&stop);
         std::thread::spawn(move || {
-            let mut piece = [0; 100];
+            let (mut piece, mut got) = ([0; 100], Vec::new());
             // A thousand bytes a second.
             while !stop.load(Ordering::Relaxed) {
                 slow.read_exact(&mut piece).unwrap();
+                got.extend_from_slice(&piece);
                 std::thread::sleep(Duration::from_millis(100));
             }
+            (slow, got)
         })
     };
     let heard: Vec<Arc<AtomicU64>> = ["load", "rows"]
@@ -173,13 +176,13 @@ fn those_who_do_not_keep_up_disturb_nobody_and_what_they_lose_is_counted() {
     eprintln!("{sent} messages, {} MiB at most", most >> 20);
     // Two queues of 8 MiB, an output of 2 MiB, and what the process is.
     assert!(most < 300 << 20, "{most} bytes");
-    let clients = up.get("/api/v1/mqtt/clients");
     let dropped = |id: &str| {
+        let clients = up.get("/api/v1/mqtt/clients");
         let mut all = clients["clients"].as_array().unwrap().iter();
         let client = all.find(|client| client["client_id"] == id).unwrap();
         client["dropped_total"].as_u64().unwrap()
     };
-    assert!(dropped("stuck") > 0 && dropped("slow") > 0, "{clients}");
+    assert!(dropped("stuck") > 0 && dropped("slow") > 0);
     for good in ["good-load", "good-rows"] {
         assert_eq!(dropped(good), 0);
     }
@@ -189,8 +192,42 @@ fn those_who_do_not_keep_up_disturb_nobody_and_what_they_lose_is_counted() {
     assert!(count("dropped_total") > 0, "{statement}");
     let kept = count("dropped_total") + count("in_flight") + count("emitted_from_total");
     assert_eq!(kept, sent, "{statement}");
+    // What was sent to them came, waits for them, or was counted as dropped: once they read, the
+    // messages that come and those that were dropped are all that there were.
     stop.store(true, Ordering::Relaxed);
-    reader.join().unwrap();
+    let (slow, got) = reader.join().unwrap();
+    for (id, mut link, mut got) in [("stuck", stuck, Vec::new()), ("slow", slow, got)] {
+        link.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let (mut piece, mut came) = (vec![0; 64 << 10], count_publishes(&mut got));
+        while came + dropped(id) < sent {
+            match link.read(&mut piece) {
+                Ok(read) if read > 0 => got.extend_from_slice(&piece[..read]),
+                _ => break,
+            }
+            came += count_publishes(&mut got);
+        }
+        let dropped = dropped(id);
+        eprintln!("{id}: {came} came, {dropped} were dropped");
+        assert_eq!(came + dropped, sent, "{id}");
+    }
+}
+
+/// Takes whole packets off the front, all of which are PUBLISHes of QoS 0; how many there were.
+fn count_publishes(bytes: &mut Vec<u8>) -> u64 {
+    let (mut at, mut count) = (0, 0);
+    while let Some([first, low, high]) = bytes.get(at..at + 3) {
+        assert_eq!(*first, 0x30);
+        let length = match low & 0x80 {
+            0 => 2 + usize::from(*low),
+            _ => 3 + usize::from(low & 0x7f) + (usize::from(*high) << 7),
+        };
+        if bytes.len() < at + length {
+            break;
+        }
+        (at, count) = (at + length, count + 1);
+    }
+    bytes.drain(..at);
+    count
 }
 
 /// Counts messages whose numbers follow each other; one that does not is counted for nothing.

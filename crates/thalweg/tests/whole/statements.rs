@@ -51,6 +51,40 @@ fn statements_are_added_paused_resumed_replaced_tailed_and_removed_by_command() 
         text(&wrong.stderr)
     );
 
+    let timed = "select sum(v) as s from \"in\"#time_batch(1 sec)";
+    up.cli_json(&[
+        "statements",
+        "add",
+        "--name",
+        "t",
+        "--language",
+        "epl",
+        "--lateness",
+        "5s",
+        "--policy",
+        "time=ts",
+        "--policy",
+        "backpressure=drop_oldest",
+        timed,
+    ]);
+    for (n, ts) in [(1, 10_900), (2, 10_000), (4, 20_000)] {
+        let body = json!({"topic": "in", "text": format!("{{\"v\":{n},\"ts\":{ts}}}")});
+        let url = up.url("management", "/api/v1/mqtt/publish");
+        let published = crate::harness::post(&url, "application/json", &body.to_string());
+        assert!(published.status < 300, "{}", published.body);
+    }
+    // The batch that begins at its first event's own time is told, whatever came first.
+    eventually("the first batch leaves", || {
+        (up.get("/api/v1/statements/t")["emitted_total"].as_u64()? >= 1).then_some(())
+    });
+    let unknown = up.cli(&["statements", "add", "--policy", "color=red", timed]);
+    assert!(
+        text(&unknown.stderr).contains("color"),
+        "{}",
+        text(&unknown.stderr)
+    );
+    assert!(up.cli(&["statements", "remove", "t"]).status.success());
+
     let window = "create window W#keepall as (k string)";
     up.cli_json(&[
         "statements",

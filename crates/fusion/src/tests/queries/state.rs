@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::output::Output;
 use crate::plan::{
     AggregateFunction as F, Context, Join, JoinKind, OutputEvery, OutputKind, OutputRate, Pattern,
-    PatternNode as P, Plan, QueryTime, Shape, View,
+    PatternNode as P, Plan, QueryTime, Shape, SlotField, View,
 };
 
 /// Statements of every kind, by number.
@@ -115,7 +115,7 @@ fn plans() -> Vec<Plan> {
             end: Some(Box::new(event(1))),
         }))),
         sum(&[View::Time(secs(1))]).with(|query| {
-            query.time = QueryTime::Event(vec![of(0, TS)]);
+            query.time = QueryTime::Event(SlotField::Payload(TS));
         }),
     ];
     builders.into_iter().map(Builder::plan).collect()
@@ -250,7 +250,7 @@ fn any_order_within_the_lateness_gives_the_same_rows() {
         .aggregate("s", F::Sum, of(0, V))
         .aggregate("w", F::Window, of(0, V))
         .group_by(of(0, K))
-        .with(|query| query.time = QueryTime::Event(vec![of(0, TS)]))
+        .with(|query| query.time = QueryTime::Event(SlotField::Payload(TS)))
         .plan();
     for seed in 0..40 {
         let mut rng = Rng::from_seed(seed);
@@ -284,7 +284,7 @@ fn what_is_later_than_the_lateness_is_counted_and_left_out() {
     let mut own = machine(
         from(&[&[View::KeepAll]])
             .aggregate("s", F::Sum, of(0, V))
-            .with(|query| query.time = QueryTime::Event(vec![of(0, TS)]))
+            .with(|query| query.time = QueryTime::Event(SlotField::Payload(TS)))
             .plan(),
         1_000,
     );

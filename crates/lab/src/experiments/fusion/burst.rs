@@ -40,7 +40,9 @@ fn measures() -> Vec<Measure> {
         Measure::new("CPU per message", "µs").at_most(2.5),
         Measure::new(PER_CORE, "messages").goal(Goal::TimesPeerAtLeast(10.0)),
         Measure::new("lost", "messages").at_most(0.0),
-        Measure::new("memory growth", "MiB/min"),
+        Measure::new("memory growth", "MiB/min")
+            .at_most(2.4)
+            .reference("LinkSmart DFM with its broker", 5.9),
         Measure::new("processed, an output each", "messages/s").at_least(250_000.0),
         Measure::new("CPU per message, an output each", "µs"),
         Measure::new("lost, an output each", "messages").at_most(0.0),

@@ -1,5 +1,6 @@
 //! Windows over a million keys: what their checkpoints cost, and kill -9 in the middle.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use crate::experiment::{Experiment, LabError, Measure, Outcome, Setting};
 use crate::experiments::fusion::{Api, mib};
 use crate::limits::{POLL, STALL_MAX};
-use crate::mqtt::{Pace, Publishers};
+use crate::mqtt::{FIRST_NUMBER, Pace, Publishers};
 use crate::process::Up;
 use crate::stats;
 
@@ -19,10 +20,12 @@ pub const EXPERIMENT: Experiment = Experiment {
         rule, and a statement counts and sums them by 1,000,003 keys in one window; each message is of \
         another key than those of the five seconds before. Checkpoints' cost: the server's CPU time per \
         message at 200,000 a second with a checkpoint each second, over that without any (an interval \
-        of an hour) in a process of its own. Kills: kill -9 after one to three seconds at that rate; \
-        recovery is from the start of the next process until the statement has read all that its topic \
-        holds. A hundred kills, 5 in the short form. Then a last message closes the window, and the rows' \
-        counts and sums must be those that a fresh statement finds in the topic.",
+        of an hour) in a process of its own. Kills: kill -9 after one to three seconds at that rate, of \
+        QoS 1 if the machine takes it; recovery is from the start of the next process until the \
+        statement has read all that its topic holds. A hundred kills, 5 in the short form. After each, \
+        the statement must have counted every message that was acknowledged. Then a last message \
+        closes the window, and the rows' counts and sums must be those that a fresh statement finds in \
+        the topic, whose numbers must have no gap.",
     peer: None,
     measures,
     run,
@@ -38,7 +41,10 @@ fn measures() -> Vec<Measure> {
         Measure::new("recovery p50", "s"),
         Measure::new("recovery at most", "s").at_most(2.0),
         Measure::new("kills", "count"),
+        Measure::new("acknowledged between kills", "messages"),
+        Measure::new("acknowledged and not counted", "messages").at_most(0.0),
         Measure::new("records", "count").detail(),
+        Measure::new("numbers off by", "units").at_most(0.0),
         Measure::new("counts off by", "records").at_most(0.0),
         Measure::new("sums off by", "units").at_most(0.0),
     ]
@@ -66,9 +72,11 @@ fn run(setting: &Setting) -> Result<Outcome, LabError> {
         "resident memory",
         mib(site.up.process.usage()?.resident_bytes),
     );
-    let mut recoveries = Vec::new();
+    let (mut recoveries, mut acknowledged, mut lost) = (Vec::new(), 0, 0);
     for kill in 0..kills {
-        let publishers = site.publish(Pace::Rate(PACED))?;
+        let address = site.up.address("mqtt")?.to_owned();
+        let publishers = Publishers::start_acknowledged(&address, "keys", 1, Pace::Rate(PACED))?;
+        let answers = publishers.acknowledged();
         // At another place between two checkpoints each time.
         std::thread::sleep(Duration::from_millis(1_000 + kill * 373 % 2_000));
         let (next, took) = site.killed(setting)?;
@@ -76,7 +84,12 @@ fn run(setting: &Setting) -> Result<Outcome, LabError> {
         let _ = publishers.stop();
         recoveries.push(took.as_secs_f64());
         site = next;
+        let (answered, counted) = (answers.load(Ordering::Relaxed), site.round()?);
+        acknowledged += answered;
+        lost += answered.saturating_sub(counted);
     }
+    outcome.add("acknowledged between kills", acknowledged as f64);
+    outcome.add("acknowledged and not counted", lost as f64);
     let sorted = stats::sorted(&recoveries);
     let quantile = |q: f64| stats::quantile(&sorted, q).unwrap_or(f64::NAN);
     outcome.add("recovery p50", quantile(0.5));
@@ -91,6 +104,10 @@ fn run(setting: &Setting) -> Result<Outcome, LabError> {
 struct Site {
     up: Up,
     api: Api,
+    /// Messages that the statement has counted.
+    counted: u64,
+    /// What their numbers come to, if each round's have no gap.
+    sum: u64,
 }
 
 impl Site {
@@ -100,7 +117,22 @@ impl Site {
         let rule = json!({"name": "keys", "from": "mqtt:keys/+", "to": "kafka:keyed", "key": ""});
         api.call("POST", "/api/v1/mqtt/rules", Some(&rule))?;
         api.add("keyed", KEYED)?;
-        Ok(Site { up, api })
+        Ok(Site {
+            up,
+            api,
+            counted: 0,
+            sum: 0,
+        })
+    }
+
+    /// How many messages the statement has counted since the last round; a publisher's numbers
+    /// begin anew with each.
+    fn round(&mut self) -> Result<u64, LabError> {
+        let counted = self.api.count("keyed", "received_total")?;
+        let own = counted - self.counted;
+        self.counted = counted;
+        self.sum += own * FIRST_NUMBER + own * own.saturating_sub(1) / 2;
+        Ok(own)
     }
 
     fn publish(&self, pace: Pace) -> Result<Publishers, LabError> {
@@ -121,11 +153,13 @@ impl Site {
         }
         filling.stop()?;
         self.caught_up()?;
+        self.round()?;
         let before = self.up.process.usage()?;
         let publishers = self.publish(Pace::Rate(PACED))?;
         std::thread::sleep(length);
         let sent = publishers.stop()?;
         self.caught_up()?;
+        self.round()?;
         let cpu = self.up.process.usage()?.cpu.saturating_sub(before.cpu);
         Ok(cpu.as_secs_f64() * 1e6 / sent as f64)
     }
@@ -155,7 +189,7 @@ impl Site {
         let began = Instant::now();
         let up = Up::start(&setting.thalweg, setting.folder())?;
         let api = Api::open(&up)?;
-        let mut site = Site { up, api };
+        let mut site = Site { up, api, ..self };
         site.caught_up()?;
         Ok((site, began.elapsed()))
     }
@@ -195,6 +229,8 @@ impl Site {
         };
         let records = value("records", "n")?;
         outcome.add("records", records as f64);
+        let off = value("records", "s")?.abs_diff(i64::try_from(self.sum).unwrap_or(i64::MAX));
+        outcome.add("numbers off by", off as f64);
         // The last message's own window stays open.
         let off = (records - 1).abs_diff(value("rows", "n")?);
         outcome.add("counts off by", off as f64);

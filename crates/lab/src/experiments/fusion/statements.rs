@@ -38,6 +38,7 @@ fn measures() -> Vec<Measure> {
         Measure::new("throughput alone", "messages/s").detail(),
         Measure::new("throughput beside all", "messages/s").detail(),
         Measure::new("throughput lost to others", "%").at_most(10.0),
+        Measure::new("rate meanwhile", "messages/s").at_least(0.95 * PACED as f64),
         Measure::new("life calls p50", "ms"),
         Measure::new("life calls p99", "ms").at_most(100.0),
         Measure::new("messages missed meanwhile", "messages").at_most(0.0),
@@ -144,6 +145,7 @@ fn lives_under_load(
 ) -> Result<(), LabError> {
     api.add("all", &statement("life/+"))?;
     let publishers = Publishers::start(up.address("mqtt")?, "life", PUBLISHERS, Pace::Rate(PACED))?;
+    let began = Instant::now();
     std::thread::sleep(Duration::from_secs(2));
     let before = up.process.usage()?.resident_bytes;
     let mut times = Vec::new();
@@ -166,7 +168,8 @@ fn lives_under_load(
         }
     }
     let after = up.process.usage()?.resident_bytes;
-    let sent = publishers.stop()?;
+    let (sent, length) = (publishers.stop()?, began.elapsed());
+    outcome.add("rate meanwhile", sent as f64 / length.as_secs_f64());
     let received = api.until("all", "received_total", sent)?;
     let sorted = stats::sorted(&times);
     for (name, q) in [("life calls p50", 0.5), ("life calls p99", 0.99)] {
