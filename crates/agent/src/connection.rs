@@ -7,6 +7,8 @@
 //! Beyond the swap threshold FlowFiles wait in `tail`, from where the repository writes them away
 //! in batches ([`crate::repository`]); a batch comes back when nothing is ready before it.
 
+mod swapping;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -17,7 +19,6 @@ use parking_lot::Mutex;
 
 use crate::definition::{ConnectionDefinition, Prioritizer};
 use crate::flowfile::{FlowFile, FlowFileId};
-use crate::limits::{SWAP_BATCH_BYTES, SWAP_BATCH_FLOW_FILES};
 use crate::prioritizer;
 use crate::repository::{Stock, Swapped};
 use crate::signal::Signal;
@@ -355,86 +356,6 @@ impl Connection {
         self.destination.ring();
     }
 
-    /// Whether it is long enough that a batch may have to be written away.
-    pub(crate) fn may_swap(&self) -> bool {
-        let threshold = self.definition.swap_threshold;
-        threshold > 0 && self.count() > threshold
-    }
-
-    /// Whether there is a batch to be written away.
-    pub(crate) fn is_to_swap_out(&self) -> bool {
-        self.may_swap() && self.queue.lock().tail.len() >= self.batch_len()
-    }
-
-    /// Takes a batch that is to be written away, the oldest of the tail.
-    pub(crate) fn batch_out(&self) -> Vec<FlowFile> {
-        let mut queue = self.queue.lock();
-        let mut bytes = 0;
-        let is_within = |flow_file: &&FlowFile| {
-            let views = flow_file.content.views().len();
-            bytes += flow_file.attributes.bytes() + views * VIEW_BYTES;
-            bytes <= SWAP_BATCH_BYTES
-        };
-        let waiting = queue.tail.iter().take(self.batch_len());
-        let len = waiting.take_while(is_within).count().max(1);
-        let len = len.min(queue.tail.len());
-        queue.tail.drain(..len).collect()
-    }
-
-    /// A batch that could not be written away stays.
-    pub(crate) fn batch_stays(&self, batch: Vec<FlowFile>) {
-        let mut queue = self.queue.lock();
-        for flow_file in batch.into_iter().rev() {
-            queue.tail.push_front(flow_file);
-        }
-    }
-
-    /// A batch was written away.
-    pub(crate) fn batch_is_out(&self, swapped: Swapped) {
-        self.queue.lock().swapped.push_back(swapped);
-    }
-
-    /// Whether a batch must come back before anything can be taken.
-    pub(crate) fn is_to_swap_in(&self) -> bool {
-        let queue = self.queue.lock();
-        queue.ready.is_empty() && !queue.swapped.is_empty()
-    }
-
-    /// The batch that comes back next.
-    pub(crate) fn next_swapped(&self) -> Option<(journal::Position, u64, u64)> {
-        let queue = self.queue.lock();
-        let next = queue.swapped.front()?;
-        Some((next.position, next.count, next.bytes))
-    }
-
-    /// The oldest batch is back, as far as it could be read.
-    pub(crate) fn batch_is_in(&self, flow_files: Vec<FlowFile>) {
-        let mut queue = self.queue.lock();
-        if let Some(swapped) = queue.swapped.pop_front() {
-            self.remove(swapped.count as usize, swapped.bytes);
-        }
-        self.add(
-            flow_files.len(),
-            flow_files.iter().map(FlowFile::size).sum(),
-        );
-        queue.ready.extend(flow_files);
-        queue.is_unordered = true;
-    }
-
-    /// FlowFiles of one batch: as many as a short queue would hold.
-    fn batch_len(&self) -> usize {
-        let threshold = usize::try_from(self.definition.swap_threshold).unwrap_or(usize::MAX);
-        threshold.clamp(1, SWAP_BATCH_FLOW_FILES)
-    }
-
-    fn is_to_wait(&self, queue: &Queue) -> bool {
-        let threshold = self.definition.swap_threshold;
-        threshold > 0
-            && (!queue.swapped.is_empty()
-                || !queue.tail.is_empty()
-                || queue.ready.len() as u64 >= threshold)
-    }
-
     fn retry(&self, (count, bytes): (u64, u64)) {
         self.retried_count.store(count, Ordering::Relaxed);
         self.retried_bytes.store(bytes, Ordering::Relaxed);
@@ -525,154 +446,5 @@ impl Ord for Penalized {
     }
 }
 
-/// Bytes of one view in a frame, about.
-const VIEW_BYTES: usize = 24;
-
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::content::Content;
-    use crate::flowfile::Attributes;
-
-    fn connection(flow_files_max: u64, expiration: Duration) -> Connection {
-        let definition = ConnectionDefinition {
-            id: "c".into(),
-            name: "c".into(),
-            path: String::new(),
-            source: "a".into(),
-            relationships: vec!["success".into()],
-            destination: "b".into(),
-            flow_files_max,
-            bytes_max: 0,
-            expiration,
-            drop_empty: false,
-            ..ConnectionDefinition::default()
-        };
-        Connection::new(definition, false, Arc::default(), Arc::default())
-    }
-
-    fn flow_files(ids: std::ops::Range<u64>) -> Vec<FlowFile> {
-        let attributes = Arc::new(Attributes::default());
-        ids.map(|id| FlowFile {
-            id: FlowFileId(id),
-            entry: UnixMillis(0),
-            attributes: Arc::clone(&attributes),
-            content: Content::default(),
-        })
-        .collect()
-    }
-
-    fn ids(taken: &[FlowFile]) -> Vec<u64> {
-        taken.iter().map(|flow_file| flow_file.id.0).collect()
-    }
-
-    #[test]
-    fn what_is_given_back_comes_first_and_in_order() {
-        let queue = connection(3, Duration::ZERO);
-        queue.push(flow_files(0..4), None);
-        assert!(queue.is_full());
-        let taken = queue.take(1, UnixMillis(0), 2, u64::MAX);
-        assert_eq!((ids(&taken.flow_files), queue.count()), (vec![0, 1], 2));
-        queue.give_back(1, None);
-        assert_eq!(
-            ids(&queue.take(1, UnixMillis(0), 9, u64::MAX).flow_files),
-            [0, 1, 2, 3]
-        );
-        queue.let_go(1);
-        assert_eq!(queue.available(UnixMillis(0)), Available::Nothing);
-    }
-
-    #[test]
-    fn a_sink_that_fails_again_and_again_does_not_let_its_source_go_on() {
-        let queue = connection(3, Duration::ZERO);
-        queue.push(flow_files(0..4), None);
-        let now = UnixMillis(0);
-        // The first try leaves room for what comes meanwhile.
-        queue.take(1, now, 9, u64::MAX);
-        assert!(!queue.is_full());
-        queue.push(flow_files(4..8), None);
-        queue.give_back(1, None);
-        for session in 2..5 {
-            queue.take(session, now, 9, u64::MAX);
-            assert!(queue.is_full(), "what is tried again counts");
-            queue.give_back(session, None);
-        }
-        queue.take(5, now, 9, u64::MAX);
-        queue.let_go(5);
-        assert!(!queue.is_full());
-        assert_eq!(queue.available(now), Available::Nothing);
-    }
-
-    #[test]
-    fn a_batch_that_is_swapped_out_is_bounded_by_its_attributes_too() {
-        let mut queue = connection(0, Duration::ZERO);
-        queue.definition.swap_threshold = 10;
-        let many = |count: u64, bytes: usize| -> Vec<FlowFile> {
-            let attributes = Arc::new(Attributes::new([("a", "x".repeat(bytes))]));
-            let with = |flow_file: FlowFile| FlowFile {
-                attributes: Arc::clone(&attributes),
-                ..flow_file
-            };
-            flow_files(0..count).into_iter().map(with).collect()
-        };
-        queue.push(many(10, 1), None);
-        queue.push(many(20, SWAP_BATCH_BYTES / 5), None);
-        queue.push(many(20, 2 * SWAP_BATCH_BYTES), None);
-        let batches: Vec<usize> = (0..7).map(|_| queue.batch_out().len()).collect();
-        assert_eq!(batches, [4, 4, 4, 4, 4, 1, 1]);
-    }
-
-    #[test]
-    fn penalized_flow_files_do_not_block_others() {
-        let queue = connection(0, Duration::ZERO);
-        queue.push(flow_files(0..1), Some(UnixMillis(100)));
-        assert_eq!(
-            queue.available(UnixMillis(0)),
-            Available::At(UnixMillis(100))
-        );
-        queue.push(flow_files(1..2), None);
-        assert_eq!(
-            ids(&queue.take(1, UnixMillis(0), 9, u64::MAX).flow_files),
-            [1]
-        );
-        assert_eq!(
-            ids(&queue.take(1, UnixMillis(100), 9, u64::MAX).flow_files),
-            [0]
-        );
-    }
-
-    #[test]
-    fn old_flow_files_expire_when_polled() {
-        let queue = connection(0, Duration::from_millis(50));
-        queue.push(flow_files(0..2), None);
-        let taken = queue.take(1, UnixMillis(50), 9, u64::MAX);
-        assert_eq!((taken.flow_files.len(), taken.expired.len()), (0, 2));
-    }
-
-    #[test]
-    fn prioritizers_say_who_comes_first_also_after_a_rollback() {
-        let mut queue = connection(0, Duration::ZERO);
-        queue.definition.prioritizers = vec![Prioritizer::NewestFlowFileFirst];
-        let now = UnixMillis(0);
-        queue.push(flow_files(0..3), None);
-        assert_eq!(ids(&queue.take(1, now, 2, u64::MAX).flow_files), [2, 1]);
-        queue.push(flow_files(3..4), None);
-        queue.give_back(1, None);
-        assert_eq!(
-            ids(&queue.take(2, now, 9, u64::MAX).flow_files),
-            [3, 2, 1, 0]
-        );
-    }
-
-    #[test]
-    fn named_flow_files_are_found_wherever_they_stand() {
-        let queue = connection(0, Duration::ZERO);
-        queue.push(flow_files(0..6), None);
-        queue.push(flow_files(6..8), Some(UnixMillis(1 << 40)));
-        let wanted = [1, 3, 7, 99].map(FlowFileId).into_iter().collect();
-        assert_eq!(ids(&queue.take_these(1, &wanted)), [1, 3, 7]);
-        assert_eq!(queue.count(), 5);
-    }
-}
+mod tests;

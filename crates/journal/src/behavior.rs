@@ -10,7 +10,8 @@ use crate::disk::RealDisk;
 use crate::done::Done;
 use crate::error::JournalError;
 use crate::format::{Frame, FrameRef, Position};
-use crate::journal::{Durability, Journal, JournalOptions};
+use crate::journal::Journal;
+use crate::options::{Durability, JournalOptions};
 use crate::recovery::Recovery;
 use crate::sim::SimDisk;
 

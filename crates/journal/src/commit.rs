@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use crate::done::{Done, OnDone};
 use crate::error::JournalError;
-use crate::journal::Durability;
 use crate::limits;
+use crate::options::Durability;
 use crate::state::{Batch, Condition, Shared, Tail};
 use crate::syncer::{self, Round, Syncer};
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::JournalError;
-use crate::journal::Durability;
+use crate::options::Durability;
 
 /// A callback that is told the outcome once.
 pub type OnDone = Box<dyn FnOnce(Result<(), JournalError>) + Send>;

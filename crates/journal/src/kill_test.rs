@@ -13,7 +13,8 @@ use crate::disk::RealDisk;
 use crate::done::Done;
 use crate::error::JournalError;
 use crate::format::Frame;
-use crate::journal::{Durability, Journal, JournalOptions};
+use crate::journal::Journal;
+use crate::options::{Durability, JournalOptions};
 
 const OPTIONS: JournalOptions = JournalOptions {
     segment_bytes: 64 << 10,

@@ -67,6 +67,7 @@
 //! An append of several frames is not atomic over a crash (one frame is). Nothing is compressed or
 //! encrypted.
 
+mod append;
 #[cfg(test)]
 mod behavior;
 mod checksum;
@@ -83,6 +84,7 @@ pub mod limits;
 mod mark;
 #[cfg(test)]
 mod measure;
+mod options;
 mod reader;
 mod recovery;
 mod segment;
@@ -98,12 +100,14 @@ mod telemetry;
 mod unasked_tests;
 mod writer;
 
+pub use append::Placed;
 pub use checksum::Checksum;
 pub use disk::{Disk, DiskLock, File, LockError, RealDisk};
 pub use done::{Done, DurableWait, OnDone};
 pub use error::JournalError;
 pub use format::{FRAME_OVERHEAD_BYTES, Frame, FrameRef, Position};
-pub use journal::{Durability, Journal, JournalOptions, Placed};
+pub use journal::Journal;
+pub use options::{Durability, JournalOptions};
 pub use recovery::{Cut, CutReason, Damage, Recovery};
 pub use segment::{SegmentInfo, Stretch};
 pub use sim::SimDisk;

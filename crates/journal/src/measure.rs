@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::disk::{Disk, RealDisk};
 use crate::format::Frame;
-use crate::journal::{Durability, Journal, JournalOptions};
+use crate::journal::Journal;
+use crate::options::{Durability, JournalOptions};
 
 #[test]
 #[ignore = "a measurement, not a test"]

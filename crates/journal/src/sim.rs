@@ -9,16 +9,18 @@
 //! Not modelled: directories as such, and sectors that were synced once and go bad; a test can
 //! do the latter with [`SimDisk::flip`].
 
-use std::collections::{BTreeMap, BTreeSet};
+mod world;
+
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::Rng;
 use parking_lot::Mutex;
 
 use crate::disk::{Disk, DiskLock, File, LockError};
+
+use world::{Inode, NameChange, World};
 
 /// A simulated disk; clones share it.
 #[derive(Clone)]
@@ -29,25 +31,8 @@ pub struct SimDisk {
 impl SimDisk {
     /// An empty disk; equal seeds and equal calls give equal faults.
     pub fn new(seed: u64) -> Self {
-        let mut rng = Rng::from_seed(seed);
-        let sector = [32, 128, 512, 4096][rng.below(4) as usize];
         SimDisk {
-            world: Arc::new(Mutex::new(World {
-                rng,
-                sector,
-                life: 0,
-                down: false,
-                operations: 0,
-                operations_left: None,
-                capacity: None,
-                fail_next_sync: false,
-                fail_next_write: false,
-                inodes: BTreeMap::new(),
-                names: BTreeMap::new(),
-                durable_names: BTreeMap::new(),
-                name_changes: Vec::new(),
-                locks: BTreeSet::new(),
-            })),
+            world: Arc::new(Mutex::new(World::new(seed))),
         }
     }
 
@@ -333,220 +318,6 @@ impl Drop for SimLock {
         let mut world = self.world.lock();
         if world.life == self.life {
             world.locks.remove(&self.path);
-        }
-    }
-}
-
-struct World {
-    rng: Rng,
-    sector: usize,
-    /// Counts processes; a handle of an earlier one is dead.
-    life: u64,
-    down: bool,
-    operations: u64,
-    operations_left: Option<u64>,
-    capacity: Option<u64>,
-    fail_next_sync: bool,
-    fail_next_write: bool,
-    inodes: BTreeMap<u64, Inode>,
-    names: BTreeMap<PathBuf, u64>,
-    durable_names: BTreeMap<PathBuf, u64>,
-    name_changes: Vec<NameChange>,
-    locks: BTreeSet<PathBuf>,
-}
-
-enum NameChange {
-    Create(PathBuf, u64),
-    Remove(PathBuf),
-    Rename(PathBuf, PathBuf, u64),
-}
-
-#[derive(Default)]
-struct Inode {
-    /// What reads show.
-    cache: Vec<u8>,
-    /// What survives.
-    durable: Vec<u8>,
-    /// Per sector, its contents after each write since the last sync.
-    dirty: BTreeMap<usize, Vec<Vec<u8>>>,
-    /// Lengths since the last sync, in order.
-    lens: Vec<u64>,
-    reserved: u64,
-}
-
-impl World {
-    fn alive(&mut self, life: Option<u64>) -> io::Result<()> {
-        self.operations += 1;
-        if self.down || life.is_some_and(|life| life != self.life) {
-            return Err(io::Error::other("the simulated machine is down"));
-        }
-        Ok(())
-    }
-
-    /// Begins a change; true when the power goes out in its middle.
-    fn change(&mut self, life: Option<u64>) -> io::Result<bool> {
-        self.alive(life)?;
-        match &mut self.operations_left {
-            Some(0) => Ok(true),
-            Some(left) => {
-                *left -= 1;
-                Ok(false)
-            }
-            None => Ok(false),
-        }
-    }
-
-    fn end_change(&mut self, crashes: bool) -> io::Result<()> {
-        if crashes {
-            self.down = true;
-            return Err(io::Error::other("simulated power cut"));
-        }
-        Ok(())
-    }
-
-    fn inode(&mut self, id: u64) -> &mut Inode {
-        self.inodes.entry(id).or_default()
-    }
-
-    fn used(&self) -> u64 {
-        self.names
-            .values()
-            .filter_map(|id| self.inodes.get(id))
-            .map(|inode| inode.reserved)
-            .sum()
-    }
-
-    fn reserve(&mut self, id: u64, to: u64) -> io::Result<()> {
-        let grows = to.saturating_sub(self.inode(id).reserved);
-        if grows > 0
-            && self
-                .capacity
-                .is_some_and(|capacity| self.used() + grows > capacity)
-        {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        self.inode(id).reserved += grows;
-        Ok(())
-    }
-
-    fn write(&mut self, id: u64, bytes: &[u8], offset: u64) -> io::Result<()> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let end = offset + bytes.len() as u64;
-        self.reserve(id, end)?;
-        let sector = self.sector;
-        let inode = self.inode(id);
-        if (inode.cache.len() as u64) < end {
-            inode.cache.resize(end as usize, 0);
-            inode.lens.push(end);
-        }
-        inode.cache[offset as usize..end as usize].copy_from_slice(bytes);
-        for index in offset as usize / sector..=(end as usize - 1) / sector {
-            inode.touch(sector, index);
-        }
-        Ok(())
-    }
-
-    fn truncate(&mut self, id: u64, len: u64) {
-        let sector = self.sector;
-        let inode = self.inode(id);
-        if len as usize == inode.cache.len() {
-            return;
-        }
-        inode.cache.resize(len as usize, 0);
-        inode.lens.push(len);
-        inode.reserved = inode.reserved.min(len);
-        let boundary = len as usize / sector;
-        inode.dirty.split_off(&boundary);
-        if !(len as usize).is_multiple_of(sector) {
-            inode.touch(sector, boundary);
-        }
-    }
-
-    fn lose_power(&mut self) {
-        for change in std::mem::take(&mut self.name_changes) {
-            if self.rng.one_in(2) {
-                continue;
-            }
-            match change {
-                NameChange::Create(path, id) => {
-                    self.durable_names.insert(path, id);
-                }
-                NameChange::Remove(path) => {
-                    self.durable_names.remove(&path);
-                }
-                // Whole or not at all; not at all, too, where the file had never got its first
-                // name.
-                NameChange::Rename(from, to, id) => {
-                    if self.durable_names.remove(&from).is_some() {
-                        self.durable_names.insert(to, id);
-                    }
-                }
-            }
-        }
-        self.names = self.durable_names.clone();
-        let World {
-            rng,
-            inodes,
-            names,
-            sector,
-            ..
-        } = self;
-        let named: BTreeSet<u64> = names.values().copied().collect();
-        inodes.retain(|id, _| named.contains(id));
-        for inode in inodes.values_mut() {
-            let lens = rng.below(inode.lens.len() as u64 + 1) as usize;
-            inode.apply_lens(lens);
-            // Some crashes lose nearly all, some nearly nothing.
-            let lose_one_in = 1 + rng.below(6);
-            inode.apply_sectors(*sector, &mut |versions| {
-                if rng.one_in(lose_one_in) {
-                    rng.below(versions as u64 + 1) as usize
-                } else {
-                    versions
-                }
-            });
-            inode.lens.clear();
-            inode.cache.clone_from(&inode.durable);
-            inode.reserved = inode.durable.len() as u64;
-        }
-    }
-
-    fn new_life(&mut self) {
-        self.life += 1;
-        self.down = false;
-        self.operations_left = None;
-        self.fail_next_sync = false;
-        self.fail_next_write = false;
-        self.locks.clear();
-    }
-}
-
-impl Inode {
-    /// Notes a sector's present content as one more unsynced version.
-    fn touch(&mut self, sector: usize, index: usize) {
-        let end = ((index + 1) * sector).min(self.cache.len());
-        let content = self.cache[index * sector..end].to_vec();
-        self.dirty.entry(index).or_default().push(content);
-    }
-
-    fn apply_lens(&mut self, count: usize) {
-        for len in self.lens.drain(..).take(count) {
-            self.durable.resize(len as usize, 0);
-        }
-    }
-
-    /// Brings unsynced sectors to the disk: `choose` says which of the versions, zero for none.
-    fn apply_sectors(&mut self, sector: usize, choose: &mut dyn FnMut(usize) -> usize) {
-        for (index, versions) in std::mem::take(&mut self.dirty) {
-            let chosen = choose(versions.len());
-            let Some(content) = chosen.checked_sub(1).and_then(|at| versions.get(at)) else {
-                continue;
-            };
-            let from = (index * sector).min(self.durable.len());
-            let to = (from + content.len()).min(self.durable.len());
-            self.durable[from..to].copy_from_slice(&content[..to - from]);
         }
     }
 }

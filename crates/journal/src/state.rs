@@ -16,9 +16,9 @@ use crate::error::JournalError;
 use crate::format::{
     FLAG_SEAL, FRAME_OVERHEAD_BYTES, Frame, FrameHeader, SEGMENT_HEADER_BYTES, unsynced,
 };
-use crate::journal::{Durability, JournalOptions};
 use crate::limits;
 use crate::mark::Marks;
+use crate::options::{Durability, JournalOptions};
 use crate::segment::{Segment, SegmentTable};
 use crate::spares::Spares;
 use crate::syncer::Syncing;

@@ -8,7 +8,8 @@ use crate::checksum::Checksum;
 use crate::done::Done;
 use crate::error::JournalError;
 use crate::format::{Frame, FrameRef};
-use crate::journal::{Durability, Journal, JournalOptions};
+use crate::journal::Journal;
+use crate::options::{Durability, JournalOptions};
 use crate::sim::SimDisk;
 
 const LONG: Duration = Duration::from_secs(3_600);

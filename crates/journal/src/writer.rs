@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::commit::Commit;
 use crate::error::JournalError;
-use crate::journal::Durability;
 use crate::limits;
+use crate::options::Durability;
 use crate::state::{Batch, Condition, Shared};
 
 pub(crate) struct Writer {

@@ -37,17 +37,19 @@ pub struct Usage {
 }
 
 impl Measured {
-    /// Starts `command`, its output into a log in `folder`.
+    /// Starts `command`, its output into a log in `folder`'s [`OUTPUT`].
     pub fn start(
         name: &'static str,
         command: &mut Command,
         folder: &Path,
     ) -> Result<Self, LabError> {
-        let log = folder.join(format!("{name}.log"));
+        let output = folder.join(OUTPUT);
+        let log = output.join(format!("{name}.log"));
         let cannot = |error| LabError::System {
             what: format!("cannot start {name}"),
             source: error,
         };
+        std::fs::create_dir_all(&output).map_err(cannot)?;
         let out = File::create(&log).map_err(cannot)?;
         let err = out.try_clone().map_err(cannot)?;
         let child = leashed(command)
@@ -324,6 +326,9 @@ fn leashed(command: &Command) -> io::Result<Command> {
     }
     Ok(leashed)
 }
+
+/// The folder of what processes wrote; a failed run keeps nothing else.
+pub const OUTPUT: &str = "output";
 
 /// The hidden command that runs another one leashed.
 pub const LEASH: &str = "leash";

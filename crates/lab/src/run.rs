@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::experiment::{Experiment, LabError, Outcome, Setting};
 use crate::host::Host;
+use crate::process::OUTPUT;
 use crate::stats::Summary;
 use crate::{Output, RunArgs, experiments, report};
 
@@ -98,7 +99,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
         .map_err(LabError::system(format!("cannot make {}", work.display())))?;
     let began_ms = SystemClock.now();
     let host = Host::measure(&work)?;
-    let runs = repeat(experiment, args, &thalweg, &work)?;
+    let runs = repeat(experiment, args, &thalweg, &work).inspect_err(|_| keep_output(&work))?;
     let result = Finding {
         format: 2,
         experiment: experiment.name,
@@ -180,6 +181,32 @@ fn clear(work: &Path) -> Result<(), LabError> {
     }
 }
 
+/// Leaves of a failed run what its processes wrote, and nothing of what they stored.
+fn keep_output(work: &Path) {
+    match remove_all_but_output(work) {
+        Ok(()) => eprintln!("what its processes wrote is in {}", work.display()),
+        Err(error) => eprintln!("cannot clear {}: {error}", work.display()),
+    }
+}
+
+fn remove_all_but_output(folder: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        if !entry.file_type()?.is_dir() {
+            std::fs::remove_file(&path)?;
+        } else if entry.file_name() != OUTPUT {
+            remove_all_but_output(&path)?;
+            match std::fs::remove_dir(&path) {
+                // There is output in it.
+                Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => {}
+                outcome => outcome?,
+            }
+        }
+    }
+    Ok(())
+}
+
 fn rows(experiment: &Experiment, runs: &[Outcome]) -> Vec<Row> {
     (experiment.measures)()
         .into_iter()
@@ -248,3 +275,32 @@ const RUNS: usize = 5;
 const QUICK_RUNS: usize = 1;
 /// Exit code when everything ran and a goal was missed.
 const GOAL_MISSED: u8 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_run_keeps_what_its_processes_wrote_and_nothing_else() {
+        let work = tempfile::tempdir().unwrap();
+        let files = [
+            "run-0/output/up.log",
+            "run-0/up/streams/0.journal",
+            "run-0/up/thalweg.log",
+            "run-0/tailed.log",
+            "run-0/second/output/load.log",
+            "run-0/second/load.c",
+        ];
+        for file in files {
+            let path = work.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "x").unwrap();
+        }
+        keep_output(work.path());
+        for file in files {
+            let is_output = file.contains("/output/");
+            assert_eq!(work.path().join(file).exists(), is_output, "{file}");
+        }
+        assert!(!work.path().join("run-0/up").exists());
+    }
+}

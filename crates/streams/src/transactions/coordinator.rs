@@ -245,71 +245,6 @@ impl Streams {
         ids.iter().map(|id| id.as_ref().to_owned()).collect()
     }
 
-    /// Writes the markers that are missing, aborts what has timed out, and answers when the next
-    /// open transaction will have. Blocks on the journal.
-    pub(crate) fn sweep(&self) -> Result<Option<UnixMillis>, StreamsError> {
-        let now = self.clock().now();
-        let ending = self.transactions().table.lock().ending();
-        for id in ending {
-            self.until_not_busy(|| {
-                let mut table = self.transactions().table.lock();
-                self.complete(&mut table, &id, now)
-            })?;
-        }
-        let due = self.transactions().table.lock().due(now);
-        for id in due {
-            self.until_not_busy(|| {
-                let mut table = self.transactions().table.lock();
-                let change = table
-                    .find(&id)
-                    .and_then(|transaction| transaction.expire(now));
-                match change {
-                    Some(change) => self.decide(&mut table, &id, change, now),
-                    None => Ok(()),
-                }
-            })?;
-            tracing::info!(
-                transaction = id.as_ref(),
-                "aborted a transaction whose time is over"
-            );
-        }
-        let forgets = self.forget_idle(now)?;
-        let deadline = self.transactions().table.lock().first_deadline();
-        Ok(deadline.into_iter().chain(forgets).min())
-    }
-
-    /// Forgets the transactional ids that nobody has used for too long, as Kafka does; tells when
-    /// the next may go.
-    fn forget_idle(&self, now: UnixMillis) -> Result<Option<UnixMillis>, StreamsError> {
-        let expiration = self.config().transactional_id_expiration.0;
-        if expiration.is_zero() {
-            return Ok(None);
-        }
-        loop {
-            let Some((since, id)) = self.transactions().table.lock().longest_idle() else {
-                return Ok(None);
-            };
-            let due = since + expiration;
-            if due > now {
-                // A little late, so that many that were used together wake the thread once.
-                return Ok(Some(due + expiration / FORGET_LATE_SHARE));
-            }
-            self.until_not_busy(|| {
-                let mut table = self.transactions().table.lock();
-                // It may have been used meanwhile.
-                let is_idle = |t: &Transaction| t.idle_since() == Some(since);
-                if !table.find(&id).is_some_and(is_idle) {
-                    return Ok(());
-                }
-                let change = TransactionChange::Forgotten;
-                self.write(&id, &change, journal::Durability::Memory, Done::none())?;
-                table.apply(&id, change);
-                Ok(())
-            })?;
-            tracing::debug!(transaction = id.as_ref(), "forgot a transactional id");
-        }
-    }
-
     /// Shows `append` how every transactional id stands.
     pub(crate) fn snapshot_transactions(
         &self,
@@ -427,7 +362,7 @@ impl Streams {
     }
 
     /// Records a decision and carries it out; what a busy store keeps back, the sweeper does.
-    fn decide(
+    pub(super) fn decide(
         &self,
         table: &mut Table,
         id: &Arc<str>,
@@ -481,7 +416,7 @@ impl Streams {
     }
 
     /// Writes the markers of a decided transaction that are missing.
-    fn complete(
+    pub(super) fn complete(
         &self,
         table: &mut Table,
         id: &Arc<str>,
@@ -513,7 +448,7 @@ impl Streams {
         Ok(())
     }
 
-    fn write(
+    pub(super) fn write(
         &self,
         id: &Arc<str>,
         change: &TransactionChange,
@@ -605,9 +540,6 @@ fn refused(id: &str, reason: TransactionError) -> StreamsError {
         reason,
     }
 }
-
-/// Transactional ids may stay longer by this share of the time after which they are forgotten.
-const FORGET_LATE_SHARE: u32 = 100;
 
 /// Bytes of an offset in its frame when its metadata is as usual; at worst a frame becomes as
 /// large as the metadata's bound makes it, which a segment still holds.

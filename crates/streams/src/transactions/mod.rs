@@ -3,8 +3,9 @@
 //!
 //! [`transaction`] decides as a state machine without IO, [`table`] holds all of them with their
 //! deadlines, [`coordinator`] lets calls at it and writes the journal, [`sweeper`] aborts what has
-//! timed out. Everything that a transaction goes through is one frame, and since one journal has
-//! one order, the order does what other systems need a protocol for:
+//! timed out and forgets ids that nobody uses. Everything that a transaction goes through is one
+//! frame, and since one journal has one order, the order does what other systems need a protocol
+//! for:
 //!
 //! - A partition joins before its first batch of the transaction, so whatever a crash keeps of the
 //!   batches, it keeps the knowledge that they belong to an open transaction.

@@ -1,13 +1,16 @@
-//! Aborts transactions whose time is over, on a thread of its own that sleeps until the first of
-//! them is due, and for ever when none is open.
+//! Aborts transactions whose time is over and forgets ids that nobody uses, on a thread of its own
+//! that sleeps until the first of them is due, and for ever when none is.
 
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use base::UnixMillis;
+use journal::Done;
 use parking_lot::{Condvar, Mutex};
 
+use super::frames::TransactionChange;
+use super::transaction::Transaction;
 use crate::error::StreamsError;
 use crate::store::Streams;
 
@@ -101,8 +104,78 @@ pub(crate) fn start(streams: &Arc<Streams>) -> Result<(), StreamsError> {
         .map_err(|error| StreamsError::Storage(Arc::new(error)))
 }
 
+impl Streams {
+    /// Writes the markers that are missing, aborts what has timed out, and answers when the next
+    /// open transaction will have. Blocks on the journal.
+    pub(crate) fn sweep(&self) -> Result<Option<UnixMillis>, StreamsError> {
+        let now = self.clock().now();
+        let ending = self.transactions().table.lock().ending();
+        for id in ending {
+            self.until_not_busy(|| {
+                let mut table = self.transactions().table.lock();
+                self.complete(&mut table, &id, now)
+            })?;
+        }
+        let due = self.transactions().table.lock().due(now);
+        for id in due {
+            self.until_not_busy(|| {
+                let mut table = self.transactions().table.lock();
+                let change = table
+                    .find(&id)
+                    .and_then(|transaction| transaction.expire(now));
+                match change {
+                    Some(change) => self.decide(&mut table, &id, change, now),
+                    None => Ok(()),
+                }
+            })?;
+            tracing::info!(
+                transaction = id.as_ref(),
+                "aborted a transaction whose time is over"
+            );
+        }
+        let forgets = self.forget_idle(now)?;
+        let deadline = self.transactions().table.lock().first_deadline();
+        Ok(deadline.into_iter().chain(forgets).min())
+    }
+
+    /// Forgets the transactional ids that nobody has used for too long, as Kafka does; tells when
+    /// the next may go.
+    fn forget_idle(&self, now: UnixMillis) -> Result<Option<UnixMillis>, StreamsError> {
+        let expiration = self.config().transactional_id_expiration.0;
+        if expiration.is_zero() {
+            return Ok(None);
+        }
+        loop {
+            let Some((since, id)) = self.transactions().table.lock().longest_idle() else {
+                return Ok(None);
+            };
+            let due = since + expiration;
+            if due > now {
+                // A little late, so that many that were used together wake the thread once.
+                return Ok(Some(due + expiration / FORGET_LATE_SHARE));
+            }
+            self.until_not_busy(|| {
+                let mut table = self.transactions().table.lock();
+                // It may have been used meanwhile.
+                let is_idle = |t: &Transaction| t.idle_since() == Some(since);
+                if !table.find(&id).is_some_and(is_idle) {
+                    return Ok(());
+                }
+                let change = TransactionChange::Forgotten;
+                self.write(&id, &change, journal::Durability::Memory, Done::none())?;
+                table.apply(&id, change);
+                Ok(())
+            })?;
+            tracing::debug!(transaction = id.as_ref(), "forgot a transactional id");
+        }
+    }
+}
+
 /// Shortest pause between two looks.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
 /// Pause after a look that failed.
 const RETRY: Duration = Duration::from_secs(60);
+
+/// Transactional ids may stay longer by this share of the time after which they are forgotten.
+const FORGET_LATE_SHARE: u32 = 100;

@@ -8,6 +8,7 @@ use reqwest::{Method, RequestBuilder, Response};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
+use tokio::io::AsyncWriteExt;
 
 use super::{Failure, Output, table};
 use crate::endpoints::Endpoints;
@@ -301,6 +302,35 @@ pub fn segment(text: &str) -> String {
         }
     }
     encoded
+}
+
+/// The parameters of an address that are given.
+pub fn query<const N: usize>(wanted: [(&str, Option<String>); N]) -> String {
+    let given = wanted.into_iter().filter_map(|(name, value)| {
+        let value = value?;
+        Some(format!("{name}={}", segment(&value)))
+    });
+    let all: Vec<String> = given.collect();
+    match all.is_empty() {
+        true => String::new(),
+        false => format!("?{}", all.join("&")),
+    }
+}
+
+/// Writes an answer's body to a file as it comes.
+pub async fn download(client: &Client, path: &str, to: &Path) -> Result<(), Failure> {
+    let mut answer = client.raw(client.request(Method::GET, path)).await?;
+    let failed =
+        |error: std::io::Error| Failure::because(&format!("cannot write {}", to.display()), &error);
+    let mut file = tokio::fs::File::create(to).await.map_err(failed)?;
+    while let Some(bytes) = answer
+        .chunk()
+        .await
+        .map_err(|error| Failure::because("the answer broke off", &error))?
+    {
+        file.write_all(&bytes).await.map_err(failed)?;
+    }
+    file.flush().await.map_err(failed)
 }
 
 fn refusal(status: u16, body: &str) -> String {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use reqwest::Method;
 
-use super::client::segment;
-use super::fleet::{ParameterChange, parameters, query};
+use super::client::{query, segment};
+use super::parameters::{self, Change};
 use super::{Client, Failure};
 
 #[derive(Subcommand)]
@@ -62,7 +62,7 @@ pub enum Command {
         /// The flow's id.
         id: String,
         #[command(flatten)]
-        change: ParameterChange,
+        change: Change,
     },
 }
 
@@ -120,7 +120,7 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
         }
         Command::Parameters { id, change } => {
             let path = format!("/api/v1/flows/{}/parameters", segment(&id));
-            parameters(&client, &path, &change).await?;
+            parameters::run(&client, &path, &change).await?;
         }
     }
     Ok(())

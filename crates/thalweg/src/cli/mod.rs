@@ -1,19 +1,23 @@
 //! The command line: one table of commands, each in a file of its own.
 
 mod acls;
+mod agents;
 mod backup;
+mod classes;
 mod client;
 mod consume;
-mod fleet;
+mod events;
 mod flows;
 mod groups;
 mod import;
 mod json_lines;
 mod lab;
 mod mqtt;
+mod parameters;
 mod produce;
 mod resources;
 mod roles;
+mod rollouts;
 mod schemas;
 mod statements;
 mod store;
@@ -144,10 +148,10 @@ enum Command {
     Mqtt(mqtt::Command),
     /// List, show and remove the fleet's agents, and ask them for operations.
     #[command(subcommand)]
-    Agents(fleet::AgentsCommand),
+    Agents(agents::Command),
     /// List, describe and remove classes of agents; their resources, parameters and manifests.
     #[command(subcommand)]
-    Classes(fleet::ClassesCommand),
+    Classes(classes::Command),
     /// Publish a flow to a class; list and show flows.
     #[command(subcommand)]
     Flows(flows::Command),
@@ -156,9 +160,9 @@ enum Command {
     Resources(resources::Command),
     /// Roll a flow out to a class in batches, and steer that.
     #[command(subcommand)]
-    Rollouts(fleet::RolloutsCommand),
+    Rollouts(rollouts::Command),
     /// List what happened in the fleet, newest first.
-    Events(fleet::EventsArgs),
+    Events(events::Args),
     /// Add, list, explain, watch, pause, replace and remove statements.
     #[command(subcommand)]
     Statements(statements::Command),
@@ -230,12 +234,12 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Produce(args) => block_on(produce::run(client()?, args)),
         Command::Consume(args) => block_on(consume::run(client()?, args)),
         Command::Mqtt(command) => block_on(mqtt::run(client()?, command)),
-        Command::Agents(command) => block_on(fleet::agents(client()?, command)),
-        Command::Classes(command) => block_on(fleet::classes(client()?, command)),
+        Command::Agents(command) => block_on(agents::run(client()?, command)),
+        Command::Classes(command) => block_on(classes::run(client()?, command)),
         Command::Flows(command) => block_on(flows::run(client()?, command)),
         Command::Resources(command) => block_on(resources::run(client()?, command)),
-        Command::Events(args) => block_on(fleet::events(client()?, args)),
-        Command::Rollouts(command) => block_on(fleet::rollouts(client()?, command)),
+        Command::Events(args) => block_on(events::run(client()?, args)),
+        Command::Rollouts(command) => block_on(rollouts::run(client()?, command)),
         Command::Statements(command) => block_on(statements::run(client()?, command)),
         Command::Tenants(command) => block_on(tenants::run(client()?, command)),
         Command::Import(args) => block_on(import::run(client()?, args)),

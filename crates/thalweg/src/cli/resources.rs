@@ -6,8 +6,7 @@ use clap::Subcommand;
 use reqwest::Method;
 use tokio_util::io::ReaderStream;
 
-use super::client::segment;
-use super::fleet::{RESOURCE_COLUMNS, download, query};
+use super::client::{download, query, segment};
 use super::{Client, Failure};
 
 #[derive(Subcommand)]
@@ -91,3 +90,13 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
 
 /// Bytes read of a file at a time.
 const UPLOAD_PIECE_BYTES: usize = 256 << 10;
+
+/// A resource in a list.
+pub const RESOURCE_COLUMNS: [(&str, &str); 6] = [
+    ("RESOURCE", "id"),
+    ("NAME", "name"),
+    ("TYPE", "type"),
+    ("PATH", "path"),
+    ("BYTES", "bytes"),
+    ("UPLOADED", "created_ms"),
+];

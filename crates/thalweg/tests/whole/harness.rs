@@ -43,10 +43,28 @@ impl Up {
         Up::launch(&self.data, &ports, arguments)
     }
 
+    /// Starts with free ports on a small memory file system at `data`, in a mount namespace of the
+    /// process' own: [`Up::inside`] looks at it.
+    pub fn start_on_small_disk(data: &Path, mebibytes: u32) -> Up {
+        std::fs::create_dir(data).unwrap();
+        let mut command = without_settings("unshare");
+        // Only root may have mounts of its own without being root of users of its own as well.
+        if !rustix::process::geteuid().is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        let mount = format!("mount -t tmpfs -o size={mebibytes}m tmpfs \"$0\" && exec \"$@\"");
+        command.args(["--mount", "sh", "-c", &mount]);
+        command.arg(data).arg(thalweg());
+        Up::launch_by(command, data, &free_ports(), &[])
+    }
+
     fn launch(data: &Path, ports: &[String], arguments: &[&str]) -> Up {
         // A file that a killed process left would name ports that nobody listens on yet.
         let _ = std::fs::remove_file(data.join("endpoints.json"));
-        let mut command = thalweg_command();
+        Up::launch_by(thalweg_command(), data, ports, arguments)
+    }
+
+    fn launch_by(mut command: Command, data: &Path, ports: &[String], arguments: &[&str]) -> Up {
         command
             .arg("up")
             .arg("--data")
@@ -61,7 +79,7 @@ impl Up {
                     last_lines(&data.with_extension("up.log"))
                 );
             }
-            let text = std::fs::read(data.join("endpoints.json")).ok()?;
+            let text = std::fs::read(seen_by(child.id(), &data.join("endpoints.json"))).ok()?;
             serde_json::from_slice(&text).ok()
         });
         Up {
@@ -92,6 +110,11 @@ impl Up {
     /// The data folder.
     pub fn data(&self) -> &Path {
         &self.data
+    }
+
+    /// A file of the data folder, on the disk that the process sees.
+    pub fn inside(&self, path: &str) -> PathBuf {
+        seen_by(self.pid(), &self.data.join(path))
     }
 
     /// The process id.
@@ -327,7 +350,11 @@ pub fn add_offline(data: &Path, name: &str, password: &str) {
 
 /// A command of the binary under test, without the settings of whoever runs the tests.
 pub fn thalweg_command() -> Command {
-    let mut command = Command::new(thalweg());
+    without_settings(thalweg())
+}
+
+fn without_settings(program: &str) -> Command {
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("THALWEG_")) {
         command.env_remove(name);
     }
@@ -393,6 +420,11 @@ pub fn signal(pid: u32, signal: Signal) {
 /// Bytes as text, for messages.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A path as a process sees it, whose mounts may be its own.
+fn seen_by(process: u32, path: &Path) -> PathBuf {
+    PathBuf::from(format!("/proc/{process}/root{}", path.display()))
 }
 
 fn free_ports() -> Vec<String> {

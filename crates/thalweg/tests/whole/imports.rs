@@ -1,10 +1,12 @@
 //! Bulk imports through the command line: the count is right, rejects are named, a job survives.
 
+use std::fs::File;
+use std::io::Write;
 use std::process::Command;
 
 use serde_json::json;
 
-use crate::harness::{Up, eventually, folder, succeed, test_env};
+use crate::harness::{Up, eventually, folder, post, succeed, test_env};
 
 #[test]
 fn a_jsonl_file_goes_into_topic_and_sink_with_the_right_count() {
@@ -105,6 +107,56 @@ fn a_killed_import_goes_on_after_the_restart_and_counts_each_record_once() {
     count.args(["-c", COUNT]).arg(database);
     assert_eq!(succeed(&mut count).trim(), "60000");
 }
+
+#[test]
+fn a_check_out_on_a_full_disk_is_refused_whole_and_taken_when_there_is_room() {
+    let dir = folder();
+    let up = Up::start_on_small_disk(&dir.path().join("data"), 160);
+    let file = dir.path().join("books.jsonl");
+    let books: String = (0..BOOKS)
+        .map(|n| format!("{{\"id\":\"b{n}\"}}\n"))
+        .collect();
+    std::fs::write(&file, books).unwrap();
+    let file = file.to_str().unwrap();
+    up.cli_json(&["import", file, "--tenant", "t", "--key", "id"]);
+    let path = |n: usize, what: &str| format!("/api/v1/records/t/b{n}{what}");
+    let ask = |n: usize, action: &str| {
+        let url = up.url("management", &path(n, action));
+        post(&url, "application/json", "{\"holder\":\"ada\"}")
+    };
+    let stands = |n: usize, holder: Option<&str>, entries: usize| {
+        assert_eq!(up.get(&path(n, ""))["holder"], json!(holder), "b{n}");
+        let history = up.get(&path(n, "/history"));
+        assert_eq!(history["entries"].as_array().unwrap().len(), entries);
+    };
+    assert_eq!(ask(0, "/check-out").status, 200);
+    let ballast = up.inside("ballast");
+    let mut rest = File::create(&ballast).unwrap();
+    while rest.write_all(&[b'x'; 4096]).is_ok() {}
+    // The page that a file has begun may still take one.
+    let refused = (1..BOOKS).find(|n| ask(*n, "/check-out").status != 200);
+    let refused = refused.expect("the disk is full");
+    let tries = (refused..BOOKS).map(|n| ask(n, "/check-out"));
+    for answer in tries.chain([ask(0, "/check-in")]) {
+        assert_eq!(answer.status, 507, "{}", answer.body);
+        for part in ["counter.db", "free space", "nothing was changed"] {
+            assert!(answer.body.contains(part), "{}", answer.body);
+        }
+    }
+    (0..refused).for_each(|n| stands(n, Some("ada"), 1));
+    (refused..BOOKS).for_each(|n| stands(n, None, 0));
+    std::fs::remove_file(&ballast).unwrap();
+    for n in refused..BOOKS {
+        let answer = ask(n, "/check-out");
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        stands(n, Some("ada"), 1);
+    }
+    assert_eq!(ask(0, "/check-in").status, 200);
+    stands(0, None, 2);
+    up.stop();
+}
+
+const BOOKS: usize = 12;
 
 /// Counts the sink's rows with SQLite itself.
 const COUNT: &str = "import sqlite3, sys

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::harness::{Running, Up, curl, eventually, folder, post, text, thalweg, thalweg_command};
+use crate::harness::{Up, curl, eventually, folder, post, text, thalweg_command};
 
 #[test]
 fn a_second_instance_on_the_same_folder_is_told_whose_it_is() {
@@ -176,46 +176,17 @@ fn a_client_command_without_a_server_says_how_to_get_one() {
     );
 }
 
-/// The disk is a small memory file system in a mount namespace of the process' own.
 #[test]
 fn a_full_disk_refuses_writes_and_keeps_what_was_acknowledged() {
     let dir = folder();
-    let data = dir.path().join("data");
-    std::fs::create_dir(&data).unwrap();
-    let mut command = Command::new("unshare");
-    // Only root may have mounts of its own without being root of users of its own as well.
-    if !rustix::process::geteuid().is_root() {
-        command.args(["--user", "--map-root-user"]);
-    }
-    command.args(["--mount", "sh", "-c"]);
-    command.arg("mount -t tmpfs -o size=160m tmpfs \"$1\" && shift && exec \"$@\"");
-    command
-        .arg("sh")
-        .arg(&data)
-        .arg(thalweg())
-        .arg("up")
-        .arg("--data")
-        .arg(&data);
-    for role in ["streams", "rest", "schemas", "mqtt", "fleet"] {
-        command
-            .arg("--set")
-            .arg(format!("{role}.listen=127.0.0.1:0"));
-    }
-    let up = Running::start(&mut command, &dir.path().join("up.log"));
-    // The mount is the child's own: look at it through the child.
-    let inside = format!("/proc/{}/root{}/endpoints.json", up.id(), data.display());
-    let endpoints: serde_json::Value = eventually("up is ready on the small disk", || {
-        serde_json::from_slice(&std::fs::read(&inside).ok()?).ok()
-    });
-    let url =
-        |role: &str, path: &str| format!("http://{}{path}", endpoints[role].as_str().unwrap());
+    let up = Up::start_on_small_disk(&dir.path().join("data"), 160);
     let body = dir.path().join("body");
     let value = "v".repeat(500_000);
     std::fs::write(&body, json!({"records": [{"value": value}]}).to_string()).unwrap();
     let data_argument = format!("@{}", body.display());
     let produce = || {
         let header = "Content-Type: application/vnd.kafka.json.v2+json";
-        let target = url("rest", "/topics/full");
+        let target = up.url("rest", "/topics/full");
         curl(&["--header", header, "--data-binary", &data_argument, &target])
     };
     let mut acknowledged = 0_u64;
@@ -238,17 +209,17 @@ fn a_full_disk_refuses_writes_and_keeps_what_was_acknowledged() {
         refused.body
     );
     // Everything acknowledged is there, the process lives, and it says why it refuses.
-    let topic = curl(&[&url("fleet", "/api/v1/topics/full")]).json();
+    let topic = curl(&[&up.url("fleet", "/api/v1/topics/full")]).json();
     assert_eq!(
         topic["offsets"][0]["end"].as_u64(),
         Some(acknowledged),
         "{topic}"
     );
-    let read = curl(&[&url("rest", "/topics/full/partitions/0/offsets")]).json();
+    let read = curl(&[&up.url("rest", "/topics/full/partitions/0/offsets")]).json();
     assert_eq!(read["end_offset"].as_u64(), Some(acknowledged));
-    assert_eq!(curl(&[&url("fleet", "/health")]).status, 200);
+    assert_eq!(curl(&[&up.url("fleet", "/health")]).status, 200);
     // Deleting is taken on the full disk, and makes the room that it asks for.
-    let deleted = curl(&["-X", "DELETE", &url("fleet", "/api/v1/topics/full")]);
+    let deleted = curl(&["-X", "DELETE", &up.url("fleet", "/api/v1/topics/full")]);
     assert!(deleted.status < 300, "{}", deleted.body);
     eventually("there is room again", || {
         let answer = produce();

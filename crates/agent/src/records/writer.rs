@@ -1,0 +1,273 @@
+//! Writing a frame's operations.
+
+use std::sync::Arc;
+
+use journal::Position;
+
+use super::{
+    Check, ClaimAt, OP_CONTENT, OP_COPY, OP_COUNTER, OP_EVENTS, OP_MOVE, OP_PART, OP_PUT,
+    OP_REMOVE, OP_ROPE, OP_STATE, OP_SWAP_IN, OP_SWAP_OUT, OP_SWAPPED, SwapAt,
+};
+use crate::content::{Claim, View};
+use crate::flowfile::{FlowFile, FlowFileId};
+
+/// Builds a frame's operations.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    out: Vec<u8>,
+}
+
+/// Where one claim stands, as the repository knows it while it writes a frame.
+pub(crate) type Locate<'a> = &'a dyn Fn(&Arc<Claim>) -> ClaimAt;
+
+impl Writer {
+    pub(crate) fn state(&mut self, processor: &str, bytes: &[u8]) {
+        self.out.push(OP_STATE);
+        self.bytes(processor.as_bytes());
+        self.bytes(bytes);
+    }
+
+    /// FlowFiles that are gone; ids in any order.
+    pub(crate) fn remove(&mut self, ids: &[FlowFileId]) {
+        if ids.is_empty() {
+            return;
+        }
+        self.out.push(OP_REMOVE);
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for id in ids {
+            match runs.last_mut() {
+                Some((first, count)) if *first + *count == id.0 => *count += 1,
+                _ => runs.push((id.0, 1)),
+            }
+        }
+        self.number(runs.len() as u64);
+        let mut end = 0u64;
+        for (first, count) in runs {
+            self.signed(first.wrapping_sub(end) as i64);
+            self.number(count);
+            end = first + count;
+        }
+    }
+
+    /// FlowFiles that now stand in `connection`, in this order.
+    pub(crate) fn put<'f>(
+        &mut self,
+        connection: &str,
+        flow_files: impl IntoIterator<Item = &'f FlowFile>,
+        locate: Locate<'_>,
+    ) {
+        let mut group: Option<&FlowFile> = None;
+        let mut runs = Vec::new();
+        let (mut count, mut id_end, mut offset_end) = (0u64, 0u64, 0u64);
+        for flow_file in flow_files {
+            let view = match flow_file.content.views() {
+                [] => None,
+                [view] => Some(view),
+                views => {
+                    self.end_group(count, &mut runs);
+                    (group, count) = (None, 0);
+                    self.rope(connection, flow_file, views, locate);
+                    continue;
+                }
+            };
+            let same = group.is_some_and(|first| same_group(first, flow_file));
+            if !same {
+                self.end_group(count, &mut runs);
+                self.out.push(OP_PUT);
+                self.group(connection, flow_file);
+                self.claim(view.map(|view| &view.claim), locate);
+                (group, count, id_end, offset_end) = (Some(flow_file), 0, 0, 0);
+            }
+            let (offset, len) = view.map_or((0, 0), |view| (view.offset, view.len));
+            signed(&mut runs, flow_file.id.0.wrapping_sub(id_end) as i64);
+            signed(&mut runs, u64::from(offset).wrapping_sub(offset_end) as i64);
+            number(&mut runs, u64::from(len));
+            id_end = flow_file.id.0 + 1;
+            offset_end = u64::from(offset) + u64::from(len);
+            count += 1;
+        }
+        self.end_group(count, &mut runs);
+    }
+
+    /// The same, and the content journal's end that it needs, which stands first.
+    pub(crate) fn behind_content(self, end: Position) -> Self {
+        let mut first = Writer::default();
+        first.out.push(OP_CONTENT);
+        first.number(end.0);
+        first.out.extend_from_slice(&self.out);
+        first
+    }
+
+    pub(crate) fn copied(&mut self, from: Position, to: Position, len: u32) {
+        self.out.push(OP_COPY);
+        self.number(from.0);
+        self.number(to.0);
+        self.number(u64::from(len));
+    }
+
+    /// FlowFiles that leave memory; `puts` are theirs.
+    pub(crate) fn swap_out(&mut self, swap: SwapAt<'_>, puts: &Writer) {
+        self.out.push(OP_SWAP_OUT);
+        self.swap(swap);
+        self.bytes(&puts.out);
+    }
+
+    /// FlowFiles that were written away before.
+    pub(crate) fn swapped(&mut self, position: Position, swap: SwapAt<'_>) {
+        self.out.push(OP_SWAPPED);
+        self.number(position.0);
+        self.swap(swap);
+    }
+
+    /// FlowFiles that come back, or are dropped.
+    pub(crate) fn swap_in(&mut self, position: Position) {
+        self.out.push(OP_SWAP_IN);
+        self.number(position.0);
+    }
+
+    fn swap(&mut self, swap: SwapAt<'_>) {
+        self.bytes(swap.connection.as_bytes());
+        self.number(swap.count);
+        self.number(swap.bytes);
+        self.number(swap.lowest.map_or(0, |lowest| lowest.0 + 1));
+    }
+
+    /// Provenance events, already written down.
+    pub(crate) fn events(&mut self, events: &[u8]) {
+        self.out.push(OP_EVENTS);
+        self.bytes(events);
+    }
+
+    pub(crate) fn counter(&mut self, next: u64) {
+        self.out.push(OP_COUNTER);
+        self.number(next);
+    }
+
+    /// Which frame of its snapshot this is, from zero on.
+    pub(crate) fn part(&mut self, index: u64) {
+        self.out.push(OP_PART);
+        self.number(index);
+    }
+
+    pub(crate) fn moved(&mut self, from: Position, offset: u64, len: u32) {
+        self.out.push(OP_MOVE);
+        self.number(from.0);
+        self.number(offset);
+        self.number(u64::from(len));
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    pub(crate) fn into_operations(self) -> Vec<u8> {
+        self.out
+    }
+
+    fn group(&mut self, connection: &str, flow_file: &FlowFile) {
+        self.bytes(connection.as_bytes());
+        let attributes = flow_file.attributes.iter();
+        self.number(attributes.len() as u64);
+        for (name, value) in attributes {
+            self.bytes(name.as_bytes());
+            self.bytes(value.as_bytes());
+        }
+        self.signed(flow_file.entry.0);
+    }
+
+    fn claim(&mut self, claim: Option<&Arc<Claim>>, locate: Locate<'_>) {
+        let Some(claim) = claim else {
+            self.out.push(0);
+            return;
+        };
+        let check = claim.check();
+        let (here, at) = match check {
+            Check::None => (1, 2),
+            Check::Crc(_) => (4, 5),
+            Check::Sealed => (6, 7),
+        };
+        match locate(claim) {
+            ClaimAt::None => self.out.push(0),
+            ClaimAt::Here { offset, len } => {
+                self.out.push(here);
+                self.number(offset);
+                self.number(u64::from(len));
+            }
+            ClaimAt::At { position, len } => {
+                self.out.push(at);
+                self.number(position.0);
+                self.number(u64::from(len));
+            }
+            ClaimAt::Memory { len } => {
+                self.out.push(3);
+                self.number(u64::from(len));
+                return;
+            }
+        }
+        if let Check::Crc(crc) = check {
+            self.out.extend_from_slice(&crc.to_le_bytes());
+        }
+    }
+
+    fn rope(&mut self, connection: &str, flow_file: &FlowFile, views: &[View], locate: Locate<'_>) {
+        self.out.push(OP_ROPE);
+        self.group(connection, flow_file);
+        self.number(flow_file.id.0);
+        self.number(views.len() as u64);
+        for view in views {
+            self.claim(Some(&view.claim), locate);
+            self.number(u64::from(view.offset));
+            self.number(u64::from(view.len));
+        }
+    }
+
+    fn end_group(&mut self, count: u64, runs: &mut Vec<u8>) {
+        if count > 0 {
+            self.number(count);
+            self.out.append(runs);
+        }
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.out.extend_from_slice(bytes);
+    }
+
+    fn number(&mut self, value: u64) {
+        number(&mut self.out, value);
+    }
+
+    fn signed(&mut self, value: i64) {
+        signed(&mut self.out, value);
+    }
+}
+
+fn same_group(a: &FlowFile, b: &FlowFile) -> bool {
+    let same_claim = match (a.content.views(), b.content.views()) {
+        ([], []) => true,
+        ([a], [b]) => Arc::ptr_eq(&a.claim, &b.claim),
+        _ => false,
+    };
+    same_claim
+        && a.entry == b.entry
+        && (Arc::ptr_eq(&a.attributes, &b.attributes) || a.attributes == b.attributes)
+}
+
+/// Writes a number.
+pub(crate) fn number(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Writes a text, its length first.
+pub(crate) fn text(out: &mut Vec<u8>, text: &str) {
+    number(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn signed(out: &mut Vec<u8>, value: i64) {
+    number(out, ((value << 1) ^ (value >> 63)) as u64);
+}

@@ -1,0 +1,276 @@
+//! `thalweg agents`: who they are, what they can do, and what they are asked to do.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use reqwest::Method;
+use serde_json::{Map, Value, json};
+
+use super::client::{download, query, segment};
+use super::flows::DIFF_COLUMNS;
+use super::parameters::{self, Change, pair};
+use super::{Client, Failure};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List agents with state, last heartbeat and flow.
+    List,
+    /// Show one agent.
+    Show {
+        /// The agent's identifier.
+        id: String,
+    },
+    /// Remove an agent with its operations and parameters; one that still calls comes back.
+    Remove {
+        /// The agent's identifier.
+        id: String,
+    },
+    /// List the manifests that agents have, show one, or what is different between two.
+    Manifests {
+        /// Only those of this class's agents.
+        #[arg(long, conflicts_with = "hash")]
+        class: Option<String>,
+        /// The manifest to show.
+        hash: Option<String>,
+        /// The manifest to compare it with.
+        #[arg(long, value_name = "HASH", requires = "hash")]
+        against: Option<String>,
+    },
+    /// List operations, newest first.
+    Operations {
+        /// Only this agent's.
+        id: Option<String>,
+        /// Only those of this class's agents.
+        #[arg(long)]
+        class: Option<String>,
+        /// Only those that are queued, deployed, done, failed, timed_out or cancelled.
+        #[arg(long)]
+        state: Option<String>,
+        /// Only those of this request.
+        #[arg(long)]
+        request: Option<String>,
+    },
+    /// Ask an agent, or all agents of a class, for an operation.
+    #[command(after_help = ASK_HELP)]
+    Ask {
+        #[command(flatten)]
+        target: Target,
+        /// DESCRIBE, UPDATE, SYNC, TRANSFER, START, STOP, RESTART, CLEAR, PAUSE or RESUME.
+        operation: String,
+        /// What it is done to, such as asset or flow.
+        operand: Option<String>,
+        /// An argument, such as file=model; a value in JSON is taken as such.
+        #[arg(long = "arg", value_name = "NAME=VALUE")]
+        args: Vec<String>,
+    },
+    /// Give up an operation, or all that is under way of a request.
+    Cancel {
+        /// The operation's id.
+        #[arg(required_unless_present = "request")]
+        id: Option<String>,
+        /// The request's id.
+        #[arg(long, conflicts_with = "id")]
+        request: Option<String>,
+    },
+    /// Print what an agent answered to a DESCRIBE.
+    Result {
+        /// The operation's id.
+        id: String,
+    },
+    /// List debug bundles, or fetch one.
+    Bundles {
+        /// Only this agent's.
+        #[arg(long)]
+        agent: Option<String>,
+        /// Fetch the bundle of this operation.
+        #[arg(long, requires = "to")]
+        fetch: Option<String>,
+        /// The file to write it to.
+        #[arg(long, value_name = "FILE")]
+        to: Option<PathBuf>,
+    },
+    /// Show or set parameters of an agent's flow.
+    Parameters {
+        /// The agent's identifier.
+        id: String,
+        #[command(flatten)]
+        change: Change,
+    },
+}
+
+/// Whom an operation is asked of.
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+pub struct Target {
+    /// The agent's identifier.
+    #[arg(long)]
+    agent: Option<String>,
+    /// The class.
+    #[arg(long)]
+    class: Option<String>,
+}
+
+pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
+    match command {
+        Command::List => {
+            let answer = client.get("/api/v1/agents").await?;
+            client.print_list(&answer, "agents", &AGENT_COLUMNS);
+        }
+        Command::Show { id } => {
+            let path = format!("/api/v1/agents/{}", segment(&id));
+            client.print_object(&client.get(&path).await?);
+        }
+        Command::Remove { id } => {
+            let path = format!("/api/v1/agents/{}", segment(&id));
+            client.send(client.request(Method::DELETE, &path)).await?;
+        }
+        Command::Manifests {
+            class,
+            hash,
+            against,
+        } => manifests(&client, class, hash, against).await?,
+        Command::Operations {
+            id,
+            class,
+            state,
+            request,
+        } => {
+            let wanted = [
+                ("agent", id),
+                ("class", class),
+                ("state", state),
+                ("request", request),
+            ];
+            let path = format!("/api/v1/operations{}", query(wanted));
+            client.print_list(&client.get(&path).await?, "operations", &OPERATION_COLUMNS);
+        }
+        Command::Ask {
+            target,
+            operation,
+            operand,
+            args,
+        } => ask(&client, target, operation, operand, &args).await?,
+        Command::Cancel { id, request } => {
+            let path = match (id, request) {
+                (Some(id), _) => format!("/api/v1/operations/{}/cancel", segment(&id)),
+                (None, request) => {
+                    let request = request.unwrap_or_default();
+                    format!("/api/v1/requests/{}/cancel", segment(&request))
+                }
+            };
+            client.print_object(&client.send(client.request(Method::POST, &path)).await?);
+        }
+        Command::Result { id } => {
+            let path = format!("/api/v1/operations/{}/result", segment(&id));
+            println!("{:#}", client.get(&path).await?);
+        }
+        Command::Bundles { agent, fetch, to } => match (fetch, to) {
+            (Some(id), Some(to)) => {
+                let path = format!("/api/v1/bundles/{}/content", segment(&id));
+                download(&client, &path, &to).await?;
+            }
+            _ => {
+                let path = format!("/api/v1/bundles{}", query([("agent", agent)]));
+                client.print_list(&client.get(&path).await?, "bundles", &BUNDLE_COLUMNS);
+            }
+        },
+        Command::Parameters { id, change } => {
+            let path = format!("/api/v1/agents/{}/parameters", segment(&id));
+            parameters::run(&client, &path, &change).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn manifests(
+    client: &Client,
+    class: Option<String>,
+    hash: Option<String>,
+    against: Option<String>,
+) -> Result<(), Failure> {
+    let Some(hash) = hash else {
+        let path = format!("/api/v1/manifests{}", query([("class", class)]));
+        client.print_list(&client.get(&path).await?, "manifests", &MANIFEST_COLUMNS);
+        return Ok(());
+    };
+    let path = format!("/api/v1/manifests/{}", segment(&hash));
+    if against.is_none() {
+        println!("{:#}", client.get(&path).await?);
+        return Ok(());
+    }
+    let path = format!("{path}/diff{}", query([("against", against)]));
+    client.print_list(&client.get(&path).await?, "differences", &DIFF_COLUMNS);
+    Ok(())
+}
+
+async fn ask(
+    client: &Client,
+    target: Target,
+    operation: String,
+    operand: Option<String>,
+    args: &[String],
+) -> Result<(), Failure> {
+    let mut given = Map::new();
+    for arg in args {
+        let (name, text) = pair(arg)?;
+        let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
+        given.insert(name.to_owned(), value);
+    }
+    let path = match (target.agent, target.class) {
+        (Some(agent), _) => format!("/api/v1/agents/{}/operations", segment(&agent)),
+        (None, class) => {
+            let class = class.unwrap_or_default();
+            format!("/api/v1/classes/{}/operations", segment(&class))
+        }
+    };
+    let mut wanted = json!({"operation": operation, "args": given});
+    if let Some(operand) = operand {
+        wanted["operand"] = Value::from(operand);
+    }
+    let answer = client
+        .send(client.request(Method::POST, &path).json(&wanted))
+        .await?;
+    client.print_object(&answer);
+    Ok(())
+}
+
+const AGENT_COLUMNS: [(&str, &str); 6] = [
+    ("AGENT", "id"),
+    ("CLASS", "class"),
+    ("STATE", "state"),
+    ("LAST SEEN", "last_seen_ms"),
+    ("FLOW", "flow_id"),
+    ("FLOW STATE", "flow_state"),
+];
+
+const OPERATION_COLUMNS: [(&str, &str); 6] = [
+    ("OPERATION", "id"),
+    ("KIND", "operation"),
+    ("OPERAND", "operand"),
+    ("STATE", "state"),
+    ("UPDATED", "updated_ms"),
+    ("DETAILS", "details"),
+];
+
+const MANIFEST_COLUMNS: [(&str, &str); 4] = [
+    ("MANIFEST", "hash"),
+    ("TYPE", "agent_type"),
+    ("VERSION", "agent_version"),
+    ("AGENTS", "agents"),
+];
+
+const BUNDLE_COLUMNS: [(&str, &str); 5] = [
+    ("BUNDLE", "id"),
+    ("AGENT", "agent_id"),
+    ("NAME", "name"),
+    ("BYTES", "bytes"),
+    ("RECEIVED", "created_ms"),
+];
+
+const ASK_HELP: &str = "\
+Examples:
+  thalweg agents ask --agent edge-1 TRANSFER debug
+  thalweg agents ask --class edge STOP flow
+  thalweg agents ask --class edge UPDATE properties --arg nifi.c2.agent.heartbeat.period=10000
+  thalweg agents ask --agent edge-1 CLEAR connection --arg 'connections=[\"a/b\"]'
+An agent that cannot do it is refused at once, with the reason.";

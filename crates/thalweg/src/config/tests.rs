@@ -1,0 +1,220 @@
+//! Layers over layers, and what is told of mistakes in them.
+
+use serde_json::{Map, Value};
+
+use super::layers::{leaves, overlay};
+use super::*;
+
+fn texts(loaded: Result<Config, Vec<Problem>>) -> Vec<String> {
+    loaded.map_or_else(
+        |p| p.iter().map(ToString::to_string).collect(),
+        |_| Vec::new(),
+    )
+}
+
+#[test]
+fn the_defaults_file_says_what_the_code_does() {
+    let table: Map<String, Value> = toml::from_str(DEFAULTS).unwrap();
+    let known = serde_json::to_value(Config::default()).unwrap();
+    let (mut merged, mut unknown) = (known.clone(), Vec::new());
+    overlay(&mut merged, &known, Value::Object(table), "", &mut unknown);
+    assert_eq!(unknown, Vec::<String>::new());
+    assert_eq!(merged, known);
+    let mut keys = Vec::new();
+    leaves(&known, "", &mut keys);
+    for key in keys {
+        let last = key.rsplit('.').next().unwrap_or_default();
+        assert!(
+            DEFAULTS.contains(&format!("{last} =")),
+            "defaults.toml does not name {key}"
+        );
+    }
+}
+
+#[test]
+fn what_is_wrong_with_an_http_port_is_told_in_its_section() {
+    let settings = [
+        "rest.tls.certificate=c.pem",
+        "fleet.cors.allowed_origins=[\"example.org\"]",
+        "access.jwt.jwks=keys.json",
+        "rest.rate_limit.requests_per_second=-1",
+    ];
+    let settings = settings.map(str::to_owned);
+    let problems = texts(load(None, std::iter::empty(), &settings[..3]));
+    assert_eq!(problems.len(), 3, "{problems:?}");
+    for (problem, part) in
+        problems
+            .iter()
+            .zip(["[access]: jwt.jwks", "[rest]: tls.", "[fleet]: cors."])
+    {
+        assert!(problem.starts_with(part), "{problem}");
+    }
+    let problems = texts(load(None, std::iter::empty(), &settings[3..]));
+    assert!(
+        problems.len() == 1 && problems[0].starts_with("[rest]"),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn only_ports_that_ask_everybody_know_their_callers() {
+    let tls = "tls.certificate=c\ntls.key=k\ntls.client_ca=a";
+    let known = |settings: &str| {
+        let settings: Vec<String> = settings.split_whitespace().map(str::to_owned).collect();
+        let config = load(None, std::iter::empty(), &settings).unwrap();
+        (
+            config.knows_callers_of(&config.rest.http),
+            config.knows_callers_of_management(),
+        )
+    };
+    let of = |role: &str| tls.replace("tls.", &format!("{role}.tls."));
+    let (rest, fleet) = (of("rest"), of("fleet"));
+    assert_eq!(known("streams.authorization=acl"), (false, false));
+    assert_eq!(known(&rest), (false, false));
+    assert_eq!(
+        known(&format!("{rest} {fleet} streams.authorization=acl")),
+        (true, false)
+    );
+    let required = "rest.tls.client_auth=required fleet.tls.client_auth=required";
+    assert_eq!(known(&format!("{rest} {fleet} {required}")), (true, true));
+}
+
+#[test]
+fn later_layers_win_and_values_keep_their_types() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("thalweg.toml");
+    std::fs::write(
+        &file,
+        "[streams]\nlisten = \"127.0.0.1:1\"\ndefault_partitions = 3\n",
+    )
+    .unwrap();
+    let variables = [
+        (
+            "THALWEG_STREAMS_LISTEN".to_owned(),
+            "127.0.0.1:2".to_owned(),
+        ),
+        ("THALWEG_DATA".to_owned(), "elsewhere".to_owned()),
+    ];
+    let settings = ["mqtt.listen=127.0.0.1:0".to_owned()];
+    let config = load(Some(&file), variables.into_iter(), &settings).unwrap();
+    let value = serde_json::to_value(&config).unwrap();
+    assert_eq!(value["streams"]["listen"], "127.0.0.1:2");
+    assert_eq!(value["streams"]["default_partitions"], 3);
+    assert_eq!(value["mqtt"]["listen"], "127.0.0.1:0");
+}
+
+#[test]
+fn names_of_the_users_choice_come_by_every_way_and_are_not_repeated() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("thalweg.toml");
+    let text = "[streams.kafka]\nbootstrap_servers = \"a:1\"\n\
+                [streams.kafka.properties]\nsecurity.protocol = \"sasl_ssl\"\n";
+    std::fs::write(&file, text).unwrap();
+    let variable = "THALWEG_STREAMS_KAFKA_PROPERTIES_SASL_PASSWORD";
+    let variables = [(variable.to_owned(), "hush".to_owned())];
+    let user = "streams.kafka.properties.sasl.username=u".to_owned();
+    let config = load(Some(&file), variables.clone().into_iter(), &[user]).unwrap();
+    let kafka = &config.streams.kafka;
+    let shown = format!("{kafka:?}");
+    for part in ["sasl_ssl", "sasl.username", "sasl.password"] {
+        assert!(shown.contains(part), "{shown}");
+    }
+    assert!(!shown.contains("hush"), "{shown}");
+    let wrong = "streams.kafka.properties.no.such=hush".to_owned();
+    let problems = texts(load(Some(&file), variables.into_iter(), &[wrong]));
+    assert!(
+        problems.len() == 1 && problems[0].contains("no.such") && !problems[0].contains("hush"),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn every_problem_is_told_at_once_with_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("thalweg.toml");
+    std::fs::write(&file, "[streams]\nlisten_on = \"x\"\n[nowhere]\na = 1\n").unwrap();
+    let variables = [("THALWEG_NONSENSE".to_owned(), "1".to_owned())];
+    let settings = [
+        "fleet.lisen=1".to_owned(),
+        "streams.default_partitions=many".to_owned(),
+    ];
+    let problems = texts(load(Some(&file), variables.into_iter(), &settings));
+    let path = file.display();
+    assert_eq!(problems.len(), 5, "{problems:?}");
+    assert!(problems.contains(&format!(
+        "{path}: unknown key 'streams.listen_on'; did you mean 'streams.listen'?"
+    )));
+    assert!(
+        problems.iter().any(|p| p.contains("unknown key 'nowhere")),
+        "{problems:?}"
+    );
+    assert!(
+        problems.iter().any(|p| p.starts_with("THALWEG_NONSENSE: ")),
+        "{problems:?}"
+    );
+    assert!(
+        problems
+            .iter()
+            .any(|p| p.contains("did you mean 'fleet.listen'?"))
+    );
+    assert!(
+        problems.iter().any(|p| p.starts_with("[streams]: ")),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn roles_and_issuers_need_callers_who_are_asked() {
+    let load = |settings: &[&str]| {
+        let settings: Vec<String> = settings.iter().map(|s| (*s).to_owned()).collect();
+        texts(load(None, std::iter::empty(), &settings))
+    };
+    let asked = "access.management_logins=true";
+    let issuer = "access.jwt.issuer=https://id.example.org";
+    let roles = "access.roles.User:ann=operator:edge,viewer";
+    for settings in [
+        &[asked, roles][..],
+        &[asked, issuer, "access.jwt.discover=true"],
+        &["streams.authorization=acl", roles],
+    ] {
+        assert_eq!(load(settings), [""; 0], "{settings:?}");
+    }
+    for (settings, told) in [
+        (&[roles][..], "roles needs management_logins"),
+        (
+            &[issuer, "access.jwt.discover=true"],
+            "jwt.discover needs management_logins",
+        ),
+        (&[asked, "access.jwt.discover=true"], "needs jwt.issuer"),
+        (
+            &[
+                asked,
+                "access.jwt.discover=true",
+                "access.jwt.issuer=http://id.example.org",
+            ],
+            "of https",
+        ),
+        (
+            &[asked, "access.sign_in.client_id=console"],
+            "needs jwt.discover",
+        ),
+        (
+            &[
+                asked,
+                issuer,
+                "access.jwt.discover=true",
+                "access.sign_in.client_id=console",
+            ],
+            "needs jwt.audience",
+        ),
+        (&[asked, "access.sign_in.address=http://fleet"], "of https"),
+        (&[asked, "access.roles.User:ann=king"], "write viewer"),
+        (&[asked, "access.roles.ann=viewer"], "User:"),
+    ] {
+        let problems = load(settings);
+        assert!(
+            problems.len() == 1 && problems[0].contains(told),
+            "{problems:?}"
+        );
+    }
+}
