@@ -94,7 +94,7 @@ impl Timed {
             ends.extend((1..).take(count).map(|span| (span * self.span_ms, 1)));
             return ends;
         }
-        for (now, line) in timeline(script).filter(|(_, line)| is_event(line, "F")) {
+        for (now, _) in timeline(script).filter(|(_, line)| is_event(line, "F")) {
             let is_open = ends.last_key_value().is_some_and(|(end, _)| *end > now);
             if matches!(self.starts, Starts::WithEachEvent) || !is_open {
                 *ends.entry(now + self.span_ms).or_default() += 1;
