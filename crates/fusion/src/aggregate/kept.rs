@@ -254,6 +254,11 @@ impl Listed {
         }
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
     /// The n-th from the front.
     pub fn nth_first(&self, index: usize) -> Value<'_> {
         self.values

@@ -32,6 +32,12 @@ enum State {
     Sorted(Box<Sorted>, bool),
     Numbers(Box<Numbers>, Middle),
     Listed(Box<Listed>, Which),
+    /// `nth`: the values that came last, and how many are there; what leaves counts as the oldest.
+    Nth {
+        recent: Box<Listed>,
+        nth: usize,
+        count: u64,
+    },
     Ordered(Box<Ordered>, bool),
     Ever(AggregateFunction, Accumulator),
     Rate {
@@ -56,7 +62,6 @@ enum Which {
     FirstValue,
     LastValue,
     All,
-    Nth(usize),
 }
 
 /// What an event gives to one aggregate.
@@ -100,7 +105,11 @@ impl Windowed {
             F::FirstValue => State::Listed(Box::default(), Which::FirstValue),
             F::LastValue => State::Listed(Box::default(), Which::LastValue),
             F::Window => State::Listed(Box::default(), Which::All),
-            F::Nth => State::Listed(Box::default(), Which::Nth(0)),
+            F::Nth => State::Nth {
+                recent: Box::default(),
+                nth: 0,
+                count: 0,
+            },
             F::MaxBy => State::Ordered(Box::default(), true),
             F::MinBy => State::Ordered(Box::default(), false),
             F::CountEver => ever(F::Count),
@@ -181,7 +190,7 @@ impl Windowed {
             State::Listed(listed, Which::First | Which::FirstValue) => listed.nth_first(0),
             State::Listed(listed, Which::Last | Which::LastValue) => listed.nth_last(0),
             State::Listed(listed, Which::All) => listed.array(),
-            State::Listed(listed, Which::Nth(nth)) => listed.nth_last(*nth),
+            State::Nth { recent, nth, .. } => recent.nth_last(*nth),
             State::Ordered(ordered, is_greatest) => ordered.value(*is_greatest),
             State::Ever(_, accumulator) => accumulator.value(),
             State::Rate {
@@ -198,7 +207,7 @@ impl Windowed {
         let state = match &self.state {
             State::Sorted(sorted, _) => sorted.bytes(),
             State::Numbers(numbers, _) => numbers.bytes(),
-            State::Listed(listed, _) => listed.bytes(),
+            State::Listed(listed, _) | State::Nth { recent: listed, .. } => listed.bytes(),
             State::Ordered(ordered, _) => ordered.bytes(),
             State::Ever(_, accumulator) => accumulator.text_bytes(),
             State::Rate { times, .. } => times.capacity() * size_of::<i64>(),
@@ -233,11 +242,11 @@ impl Windowed {
                     out.f64(*fraction);
                 }
             }
-            State::Listed(listed, which) => {
-                listed.encode(out);
-                if let Which::Nth(nth) = which {
-                    out.u64(*nth as u64);
-                }
+            State::Listed(listed, _) => listed.encode(out),
+            State::Nth { recent, nth, count } => {
+                recent.encode(out);
+                out.u64(*nth as u64 | NTH_COUNTED);
+                out.u64(*count);
             }
             State::Ordered(ordered, _) => ordered.encode(out),
             State::Ever(_, accumulator) => accumulator.encode(out),
@@ -279,11 +288,17 @@ impl Windowed {
                     *fraction = from.f64()?;
                 }
             }
-            State::Listed(listed, which) => {
-                **listed = Listed::decode(from)?;
-                if let Which::Nth(nth) = which {
-                    *nth = usize::try_from(from.u64()?).ok()?;
-                }
+            State::Listed(listed, _) => **listed = Listed::decode(from)?,
+            State::Nth { recent, nth, count } => {
+                **recent = Listed::decode(from)?;
+                let place = from.u64()?;
+                *nth = usize::try_from(place & !NTH_COUNTED).ok()?;
+                // Earlier versions kept every value that was there.
+                *count = match place & NTH_COUNTED {
+                    0 => recent.len() as u64,
+                    _ => from.u64()?,
+                };
+                recent.keep_last(nth.saturating_add(1));
             }
             State::Ordered(ordered, _) => **ordered = Ordered::decode(from)?,
             State::Ever(function, accumulator) => {
@@ -312,7 +327,6 @@ impl State {
     /// Lets go of values that can never be asked for, where none is ever taken away.
     fn trim(&mut self) {
         match self {
-            State::Listed(listed, Which::Nth(nth)) => listed.keep_last(*nth + 1),
             State::Ordered(ordered, is_greatest) => ordered.keep_extreme(*is_greatest),
             _ => {}
         }
@@ -362,14 +376,19 @@ impl State {
                     (None, _) => {}
                 }
             }
-            State::Listed(listed, which) => {
-                if let (Which::Nth(nth), Value::Int(given)) = (which, &given.parameter) {
-                    *nth = usize::try_from(*given).unwrap_or(0);
-                }
+            State::Listed(listed, _) if is_add => listed.add(given.number, value),
+            State::Listed(listed, _) => listed.remove(given.number, value),
+            State::Nth { recent, nth, count } => {
                 if is_add {
-                    listed.add(given.number, value);
+                    if let Value::Int(given) = given.parameter {
+                        *nth = usize::try_from(given).unwrap_or(0);
+                    }
+                    recent.add(given.number, value);
+                    recent.keep_last(nth.saturating_add(1));
+                    *count += 1;
                 } else {
-                    listed.remove(given.number, value);
+                    *count = count.saturating_sub(1);
+                    recent.keep_last(usize::try_from(*count).unwrap_or(usize::MAX));
                 }
             }
             State::Ordered(ordered, _) if is_add => ordered.add(&given.parameter, value),
@@ -422,119 +441,8 @@ fn spread(count: &mut u64, mean: &mut f64, squares: &mut f64, number: f64, is_ad
     }
 }
 
+/// Stands beside the place of `nth` where the count of values follows it.
+const NTH_COUNTED: u64 = 1 << 63;
+
 #[cfg(test)]
-mod tests {
-    use base::Rng;
-
-    use super::*;
-    use crate::value::OwnedValue;
-
-    fn given<'v>(value: &'v OwnedValue, parameter: &'v OwnedValue) -> Given<'v> {
-        Given {
-            value: Some(value.as_value()),
-            parameter: parameter.as_value(),
-            now: 0,
-            number: 0,
-        }
-    }
-
-    fn random(rng: &mut Rng) -> OwnedValue {
-        let small = rng.below(9) as i64 - 4;
-        let mut value = OwnedValue::Null;
-        let text = ["", "a", "b", "ab"][rng.below(4) as usize];
-        match rng.below(10) {
-            0 => {}
-            1 => value.assign(&Value::Bool(rng.one_in(2))),
-            2 => value.assign(&Value::Text(text.into())),
-            // Sums of these are exact, and none equals an integer.
-            3..6 => value.assign(&Value::Float(small as f64 + 0.25)),
-            _ => value.assign(&Value::Int(small)),
-        }
-        value
-    }
-
-    fn same(left: &Value<'_>, right: &Value<'_>) -> bool {
-        match (left, right) {
-            // Spreads are kept by a recurrence, whose last digits depend on what has left.
-            (Value::Float(left), Value::Float(right)) => (left - right).abs() < 1e-6,
-            _ => left == right,
-        }
-    }
-
-    #[test]
-    fn what_has_left_counts_no_more() {
-        use AggregateFunction as F;
-        let functions = [
-            F::Count,
-            F::Sum,
-            F::Avg,
-            F::Min,
-            F::Max,
-            F::First,
-            F::Last,
-            F::Stddev,
-            F::StddevPop,
-            F::Avedev,
-            F::Median,
-            F::Percentile,
-            F::FirstValue,
-            F::LastValue,
-            F::Window,
-            F::Nth,
-            F::MaxBy,
-            F::MinBy,
-        ];
-        let mut rng = Rng::from_seed(11);
-        for function in functions {
-            for is_distinct in [false, true] {
-                // Which of equals is counted depends on what was there before.
-                if is_distinct && !matches!(function, F::Count | F::Sum | F::Avg | F::Stddev) {
-                    continue;
-                }
-                let mut kept = Windowed::new(function, is_distinct, false);
-                let mut there: VecDeque<(OwnedValue, OwnedValue)> = VecDeque::new();
-                for step in 0..2_000 {
-                    // It fills and empties by turns.
-                    let is_full = there.len() > 20 || (step / 50 % 2 == 1 && !there.is_empty());
-                    if is_full {
-                        let (value, parameter) = there.pop_front().unwrap();
-                        kept.remove(&given(&value, &parameter));
-                    } else {
-                        let mut parameter = OwnedValue::Null;
-                        match function {
-                            F::Percentile => parameter.assign(&Value::Float(0.3)),
-                            F::Nth => parameter.assign(&Value::Int(2)),
-                            _ => parameter = random(&mut rng),
-                        }
-                        let value = random(&mut rng);
-                        kept.add(&given(&value, &parameter));
-                        there.push_back((value, parameter));
-                    }
-                    let mut anew = Windowed::new(function, is_distinct, false);
-                    for (value, parameter) in &there {
-                        anew.add(&given(value, parameter));
-                    }
-                    assert!(
-                        same(&kept.value(), &anew.value()) || there.is_empty(),
-                        "{function:?} distinct {is_distinct} at {step}: {:?}, anew {:?} of {there:?}",
-                        kept.value(),
-                        anew.value()
-                    );
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_for_ever_stays() {
-        let mut least = Windowed::new(AggregateFunction::MinEver, false, false);
-        let mut own = OwnedValue::Null;
-        for number in [3, 1, 2] {
-            own.assign(&Value::Int(number));
-            least.add(&given(&own, &OwnedValue::Null));
-        }
-        own.assign(&Value::Int(1));
-        least.remove(&given(&own, &OwnedValue::Null));
-        assert_eq!(least.value(), Value::Int(1));
-    }
-}
+mod tests;

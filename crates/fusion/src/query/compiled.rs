@@ -5,9 +5,15 @@ use std::sync::Arc;
 use crate::aggregate::Windowed;
 use crate::expression::Expression;
 use crate::plan::{
+<<<<<<< HEAD
     Aggregate, AggregateFunction, Column, Context, Create, Input, OUTPUT_COUNT_FIRST, OutputEvery,
     OutputKind, Plan, Query, QueryTime, Recognize, Shape, Slot, SlotField, Source, Stage, Subquery,
     View, WindowShape,
+=======
+    Aggregate, AggregateFunction, Column, Context, Create, Input, JoinKind, OUTPUT_COUNT_FIRST,
+    OutputEvery, OutputKind, Plan, Query, Recognize, Shape, Slot, SlotField, Source, Stage,
+    Subquery, View, WindowShape,
+>>>>>>> h-epl2
 };
 use crate::query::chain::{Chain, Views};
 use crate::query::kept::{Kept, KeptByName};
@@ -49,8 +55,10 @@ pub struct Compiled {
     pub keeps_latest: bool,
     /// Groups whose events have all left are told on.
     pub keeps_groups: bool,
-    /// Something is aggregated that does not end with what leaves.
-    pub has_ever: bool,
+    /// What groups aggregate may outlive their events: it is about what was ever, or of a time of
+    /// its own, or of an outer join, in which an event that comes alone does not leave when another
+    /// joins it.
+    pub outlives: bool,
     /// The program of a row pattern; empty for others.
     pub program: Program,
     /// Nothing that enters ever leaves.
@@ -143,14 +151,7 @@ impl Compiled {
                 .output
                 .as_ref()
                 .is_some_and(|output| output.kind == OutputKind::All),
-            has_ever: query.aggregates.iter().any(|aggregate| {
-                use AggregateFunction as F;
-                let of = aggregate.function;
-                matches!(
-                    of,
-                    F::CountEver | F::FirstEver | F::LastEver | F::MinEver | F::MaxEver
-                )
-            }),
+            outlives: has_ever(query) || has_outer_join(query),
             is_forever: match &query.shape {
                 Shape::Events { .. } => {
                     let mut inputs = query.inputs.iter().zip(&kept);
@@ -365,6 +366,23 @@ fn is_batch(view: &View) -> bool {
             | View::TimeLengthBatch { .. }
             | View::ExtTimedBatch { .. }
     )
+}
+
+/// Whether something is aggregated that what leaves does not end.
+fn has_ever(query: &Query) -> bool {
+    use AggregateFunction as F;
+    query.aggregates.iter().any(|aggregate| {
+        let of = aggregate.function;
+        matches!(
+            of,
+            F::CountEver | F::FirstEver | F::LastEver | F::MinEver | F::MaxEver | F::Rate
+        )
+    })
+}
+
+fn has_outer_join(query: &Query) -> bool {
+    matches!(&query.shape, Shape::Events { joins }
+        if joins.iter().any(|join| join.kind != JoinKind::Inner))
 }
 
 fn row_kind(plan: &Plan, query: &Query) -> RowKind {

@@ -311,35 +311,47 @@ impl Rate {
         Now::Pass
     }
 
-    /// Of `first` by groups: keeps the rows of groups that one of these events, which entered and
-    /// left, makes the first of their interval. What entered and what left are counted apart.
-    pub fn keep_first(
+    /// Of `first` by groups: the groups that one of these events, which entered and then left,
+    /// makes the first of their interval, each with the place of the event that does. Only events
+    /// that `counts` lets pass count; what entered and what left are counted apart.
+    pub fn firsts(
         &mut self,
         step: Step<'_>,
         rate: &OutputRate,
         [new, old]: [&[Row]; 2],
-        made: &mut Vec<Made>,
-    ) {
+        counts: impl Fn(&GroupKey, &Row) -> bool,
+    ) -> Vec<(usize, GroupKey)> {
+        let mut is_begun = true;
         if let OutputEvery::Time(length) = &rate.every {
-            if !self.is_begun_by(rate, step.now, new.len()) {
-                // Each interval begins when the first output comes.
-                made.retain(|made| !self.held.iter().any(|held| held.group == made.group));
-                return;
+            is_begun = self.is_begun_by(rate, step.now, new.len());
+            if is_begun {
+                let held = self.held.iter().filter_map(|made| made.group.clone());
+                let until = step.now + millis(*length);
+                self.muted.extend(held.map(|key| (key, until)));
             }
-            let held = self.held.iter().filter_map(|made| made.group.clone());
-            let until = step.now + millis(*length);
-            self.muted.extend(held.map(|key| (key, until)));
         }
         let keys = &step.compiled.query().group_by;
-        let mut passing: HashSet<GroupKey> = HashSet::new();
-        let new = new.iter().map(|row| (row, false));
-        for (row, is_old) in new.chain(old.iter().map(|row| (row, true))) {
+        let mut firsts = Vec::new();
+        let mut seen: HashSet<GroupKey> = HashSet::new();
+        for (place, row) in new.iter().chain(old).enumerate() {
             let key = GroupKey::from(step.key(keys, row));
-            if self.counts_pass(step.now, rate, &key, is_old) {
-                passing.insert(key);
+            if !counts(&key, row) {
+                continue;
+            }
+            let passes = if is_begun {
+                self.counts_pass(step.now, rate, &key, place >= new.len())
+            } else {
+                // Each interval begins when the first output comes.
+                !self
+                    .held
+                    .iter()
+                    .any(|held| held.group.as_ref() == Some(&key))
+            };
+            if passes && seen.insert(key.clone()) {
+                firsts.push((place, key));
             }
         }
-        made.retain(|made| made.group.as_ref().is_some_and(|key| passing.contains(key)));
+        firsts
     }
 
     /// As [`Rate::lets_pass`], of events: by count, of those that entered or of those that left.

@@ -11,10 +11,11 @@ use crate::aggregate::Windowed;
 use crate::codec::{Decoder, Encoder};
 use crate::expression::Expression;
 use crate::limits::KEPT_VALUE_BYTES_MAX;
-use crate::plan::StreamSelect;
+use crate::plan::{OutputRate, StreamSelect};
 use crate::query::compiled::{Compiled, RowKind};
 use crate::query::kept::KeptFull;
 use crate::query::layout::{Around, owned};
+use crate::query::rate::Rate;
 use crate::query::tuple::{Row, TupleReader, TupleWriter};
 use crate::value::OwnedValue;
 use crate::window::encode_key;
@@ -107,12 +108,13 @@ impl Step<'_> {
 }
 
 impl Groups {
-    /// Takes in what entered and left and makes the rows of it.
+    /// Takes in what entered and left and makes the rows of it; of rows by group, only those that
+    /// are the first of their interval, where `first` says what the intervals are.
     pub fn apply(
         &mut self,
         step: Step<'_>,
-        new: &[Row],
-        old: &[Row],
+        [new, old]: [&[Row]; 2],
+        first: Option<(&mut Rate, &OutputRate)>,
         made: &mut Vec<Made>,
         faults: &mut Faults,
     ) {
@@ -160,32 +162,81 @@ impl Groups {
                     }
                 }
             }
-            RowKind::Group => {
-                let mut changed: Vec<(GroupKey, &Row)> = Vec::new();
-                let mut seen: HashSet<GroupKey> = HashSet::new();
-                for row in new.iter().chain(old) {
-                    let key: GroupKey = step.key(&step.compiled.query().group_by, row).into();
-                    if seen.insert(key.clone()) {
-                        changed.push((key, row));
-                    }
-                }
+            RowKind::Group => self.apply_by_group(step, [new, old], first, made, faults),
+        }
+        if !step.compiled.outlives {
+            self.forget_emptied(step);
+        }
+    }
+
+    fn apply_by_group(
+        &mut self,
+        step: Step<'_>,
+        [new, old]: [&[Row]; 2],
+        first: Option<(&mut Rate, &OutputRate)>,
+        made: &mut Vec<Made>,
+        faults: &mut Faults,
+    ) {
+        let query = step.compiled.query();
+        let wants_old = query.stream != StreamSelect::Insert;
+        let is_old = query.stream == StreamSelect::Both;
+        let rows: Vec<&Row> = new.iter().chain(old).collect();
+        let told = match first {
+            None => {
+                let told = changed(step, &rows);
                 if wants_old {
-                    for (key, row) in &changed {
-                        self.of(step, key)
-                            .make(step, Some(row), is_old, Some(key), made, faults);
-                    }
+                    self.make_all(step, &rows, &told, is_old, made, faults);
                 }
                 self.count(step, new, old, faults);
-                if wants_new {
-                    for (key, row) in &changed {
-                        self.of(step, key)
-                            .make(step, Some(row), false, Some(key), made, faults);
-                    }
-                }
+                told
             }
+            // An interval begins with what meets the condition after all of this.
+            Some((rate, output)) if query.having.is_some() => {
+                self.count(step, new, old, faults);
+                let told = rate.firsts(step, output, [new, old], |key, row| {
+                    let group = self.groups.get(key);
+                    group.is_some_and(|group| group.has(step, Some(row)))
+                });
+                if wants_old {
+                    self.make_all(step, &rows, &told, is_old, made, faults);
+                }
+                told
+            }
+            // What a group was is told as of before the event that begins its interval.
+            Some((rate, output)) => {
+                let told = rate.firsts(step, output, [new, old], |_, _| true);
+                let mut due = told.iter().peekable();
+                for (place, row) in rows.iter().enumerate() {
+                    if let Some(one) = due.next_if(|(first, _)| *first == place)
+                        && wants_old
+                    {
+                        let one = std::slice::from_ref(one);
+                        self.make_all(step, &rows, one, is_old, made, faults);
+                    }
+                    self.count_one(step, row, place < new.len(), faults);
+                }
+                told
+            }
+        };
+        if query.stream != StreamSelect::Remove {
+            self.make_all(step, &rows, &told, false, made, faults);
         }
-        if !step.compiled.has_ever {
-            self.forget_emptied(step);
+    }
+
+    /// The rows of these groups, each at the place of one of these events.
+    fn make_all(
+        &mut self,
+        step: Step<'_>,
+        rows: &[&Row],
+        groups: &[(usize, GroupKey)],
+        is_old: bool,
+        made: &mut Vec<Made>,
+        faults: &mut Faults,
+    ) {
+        for (place, key) in groups {
+            let row = rows.get(*place).copied();
+            let group = self.of(step, key);
+            group.make(step, row, is_old, Some(key), made, faults);
         }
     }
 
@@ -347,48 +398,55 @@ impl Groups {
         old: &[Row],
         faults: &mut Faults,
     ) -> Vec<Option<GroupKey>> {
-        if !new.is_empty() {
-            self.forget_emptied(step);
-        }
-        let forgets = forgets(step.compiled);
         let mut keys = Vec::with_capacity(new.len() + old.len());
-        for (row, is_add) in new
-            .iter()
-            .map(|row| (row, true))
-            .chain(old.iter().map(|row| (row, false)))
-        {
-            let key = step.key(&step.compiled.query().group_by, row);
-            if key.len() > KEPT_VALUE_BYTES_MAX {
-                faults.long_keys += u64::from(is_add);
-                keys.push(None);
-                continue;
-            }
-            let key = self.known(step, &key);
-            let keeps_latest = step.compiled.keeps_latest;
-            let Some(group) = self.groups.get_mut(&key) else {
-                continue;
-            };
-            group.events += if is_add { 1 } else { -1 };
-            if !is_add && group.events == 0 && forgets {
-                self.emptied.push(key.clone());
-            }
-            if keeps_latest && is_add {
-                group.latest = Some(row.clone());
-            }
-            let mut values = Vec::new();
-            step.compiled.layout.of_row(row, &step.around, &mut values);
-            let scope = step.compiled.layout.scope(&values);
-            let number = row.number();
-            let aggregates = &step.compiled.query().aggregates;
-            for (accumulator, aggregate) in group.accumulators.iter_mut().zip(aggregates) {
-                let before = accumulator.bytes();
-                let of = (step.now, number);
-                change(accumulator, aggregate, &scope, of, is_add);
-                self.bytes = (self.bytes + accumulator.bytes()).saturating_sub(before);
-            }
-            keys.push(Some(key));
+        for (place, row) in new.iter().chain(old).enumerate() {
+            keys.push(self.count_one(step, row, place < new.len(), faults));
         }
         keys
+    }
+
+    /// Adds to its group one that entered, or takes away one that left; gives the group.
+    fn count_one(
+        &mut self,
+        step: Step<'_>,
+        row: &Row,
+        is_add: bool,
+        faults: &mut Faults,
+    ) -> Option<GroupKey> {
+        if is_add {
+            self.forget_emptied(step);
+        }
+        let key = step.key(&step.compiled.query().group_by, row);
+        if key.len() > KEPT_VALUE_BYTES_MAX {
+            faults.long_keys += u64::from(is_add);
+            return None;
+        }
+        let key = self.known(step, &key);
+        let group = self.groups.get_mut(&key)?;
+        group.events += if is_add { 1 } else { -1 };
+        // Of an outer join a row may leave that never entered.
+        if !is_add
+            && group.events <= 0
+            && forgets(step.compiled)
+            && (group.events == 0 || !self.emptied.contains(&key))
+        {
+            self.emptied.push(key.clone());
+        }
+        if step.compiled.keeps_latest && is_add {
+            group.latest = Some(row.clone());
+        }
+        let mut values = Vec::new();
+        step.compiled.layout.of_row(row, &step.around, &mut values);
+        let scope = step.compiled.layout.scope(&values);
+        let number = row.number();
+        let aggregates = &step.compiled.query().aggregates;
+        for (accumulator, aggregate) in group.accumulators.iter_mut().zip(aggregates) {
+            let before = accumulator.bytes();
+            let of = (step.now, number);
+            change(accumulator, aggregate, &scope, of, is_add);
+            self.bytes = (self.bytes + accumulator.bytes()).saturating_sub(before);
+        }
+        Some(key)
     }
 
     /// Forgets the groups whose events have all left: they were told once more. Where groups are told
@@ -403,6 +461,7 @@ impl Groups {
             self.bytes = self.bytes.saturating_sub(bytes);
             if step.compiled.keeps_groups {
                 gone.accumulators = Group::empty(step.compiled, gone.place).accumulators;
+                gone.events = 0;
                 self.bytes += group_bytes(&key, gone.accumulators.len());
                 self.groups.insert(key, gone);
             }
@@ -426,6 +485,20 @@ impl Groups {
         let key = self.known(step, key);
         &self.groups[&key]
     }
+}
+
+/// The groups that these events are of, each with the place of its first.
+fn changed(step: Step<'_>, rows: &[&Row]) -> Vec<(usize, GroupKey)> {
+    let keys = &step.compiled.query().group_by;
+    let mut changed = Vec::new();
+    let mut seen: HashSet<GroupKey> = HashSet::new();
+    for (place, row) in rows.iter().enumerate() {
+        let key = GroupKey::from(step.key(keys, row));
+        if seen.insert(key.clone()) {
+            changed.push((place, key));
+        }
+    }
+    changed
 }
 
 /// Whether groups are forgotten when their events have left; what is about all is for ever.

@@ -52,13 +52,13 @@ impl Part {
             now: work.now,
             around: around(&self.keys, self.span, compiled, &self.chains),
         };
-        self.groups.apply(step, new, old, &mut made, work.faults);
-        if let Some(rate) = &query.output
-            && rate.kind == OutputKind::First
-            && compiled.kind == RowKind::Group
-        {
-            self.rate.keep_first(step, rate, [new, old], &mut made);
-        }
+        let first = match &query.output {
+            Some(rate) if rate.kind == OutputKind::First => Some((&mut self.rate, rate)),
+            _ => None,
+        };
+        let faults = &mut *work.faults;
+        self.groups
+            .apply(step, [new, old], first, &mut made, faults);
         let now = match &query.output {
             None => Now::Pass,
             Some(rate) => self.rate.take(step, rate, new.len(), old.len(), &mut made),

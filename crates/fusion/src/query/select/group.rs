@@ -7,7 +7,7 @@ use super::{Faults, GroupKey, Made, Step};
 use crate::aggregate::{Given, Windowed};
 use crate::expression::Scope;
 use crate::limits::KEPT_VALUE_BYTES_MAX;
-use crate::plan::Aggregate;
+use crate::plan::{Aggregate, Query};
 use crate::query::compiled::Compiled;
 use crate::query::layout::owned;
 use crate::query::tuple::Row;
@@ -62,45 +62,55 @@ impl Group {
     ) {
         let compiled = step.compiled;
         let query = compiled.query();
-        let empty = Row::Parts(Arc::new([]));
-        let mut values = Vec::new();
-        compiled
-            .layout
-            .of_row(row.unwrap_or(&empty), &step.around, &mut values);
-        let aggregates: Vec<Value<'_>> = self.accumulators.iter().map(Windowed::value).collect();
-        let scope = Scope {
-            aggregates: &aggregates,
-            ..compiled.layout.scope(&values)
-        };
-        if query
-            .having
-            .as_ref()
-            .is_some_and(|having| having.truth(&scope) != Some(true))
-        {
-            return;
-        }
-        let mut text = Vec::new();
-        if !write_row(
-            &compiled.plan.columns,
-            &compiled.prefixes,
-            &scope,
-            &mut text,
-        ) {
-            faults.too_large += 1;
-            return;
-        }
-        let order = query
-            .order_by
-            .iter()
-            .map(|key| owned(&key.expression.evaluate(&scope)))
-            .collect();
-        made.push(Made {
-            text,
-            order,
-            is_old,
-            group: group.cloned(),
+        self.with_scope(step, row, |scope| {
+            if !has(query, scope) {
+                return;
+            }
+            let mut text = Vec::new();
+            if !write_row(&compiled.plan.columns, &compiled.prefixes, scope, &mut text) {
+                faults.too_large += 1;
+                return;
+            }
+            let order = query
+                .order_by
+                .iter()
+                .map(|key| owned(&key.expression.evaluate(scope)))
+                .collect();
+            made.push(Made {
+                text,
+                order,
+                is_old,
+                group: group.cloned(),
+            });
         });
     }
+
+    /// Whether HAVING lets the row of this group, or of one of its events, pass.
+    pub fn has(&self, step: Step<'_>, row: Option<&Row>) -> bool {
+        self.with_scope(step, row, |scope| has(step.compiled.query(), scope))
+    }
+
+    fn with_scope<T>(
+        &self,
+        step: Step<'_>,
+        row: Option<&Row>,
+        then: impl FnOnce(&Scope<'_>) -> T,
+    ) -> T {
+        let layout = &step.compiled.layout;
+        let empty = Row::Parts(Arc::new([]));
+        let mut values = Vec::new();
+        layout.of_row(row.unwrap_or(&empty), &step.around, &mut values);
+        let aggregates: Vec<Value<'_>> = self.accumulators.iter().map(Windowed::value).collect();
+        then(&Scope {
+            aggregates: &aggregates,
+            ..layout.scope(&values)
+        })
+    }
+}
+
+fn has(query: &Query, scope: &Scope<'_>) -> bool {
+    let having = query.having.as_ref();
+    having.is_none_or(|having| having.truth(scope) == Some(true))
 }
 
 /// Adds an event's values to an aggregate, or takes them away, at a time and by its number.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::deviations::{DEVIATIONS, Deviation};
+use super::deviations::{Allows, DEVIATIONS};
 
 /// What two outcomes are to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,24 +38,20 @@ pub fn verdict(script: &str, theirs: &[&str], ours: &[&str]) -> Verdict {
         .filter_map(|line| line.strip_prefix("statement "))
         .collect();
     let (theirs, ours) = (calls(theirs), calls(ours));
-    if !theirs.keys().eq(ours.keys()) {
-        return Verdict::Different;
-    }
+    let numbers: BTreeSet<&str> = theirs.keys().chain(ours.keys()).copied().collect();
     let mut met = BTreeSet::new();
-    for ((number, theirs), ours) in theirs.iter().zip(ours.values()) {
-        let ours = ours.concat();
-        if is_same_sequence(&theirs.concat(), &ours) {
-            continue;
-        }
+    for number in numbers {
+        let theirs = theirs.get(number).map_or(&[][..], Vec::as_slice);
+        let ours = ours
+            .get(number)
+            .map(|rows| rows.concat())
+            .unwrap_or_default();
         let statement = number.parse().ok().and_then(|n: usize| statements.get(n));
-        let found = DEVIATIONS.iter().find(|deviation| {
-            statement.is_some_and(|statement| (deviation.applies)(statement))
-                && deviates(deviation, theirs, &ours)
-        });
-        match found {
-            Some(deviation) => met.insert(deviation.name),
-            None => return Verdict::Different,
+        let Some(found) = deviations(script, statement.copied().unwrap_or(""), theirs, &ours)
+        else {
+            return Verdict::Different;
         };
+        met.extend(found);
     }
     if met.is_empty() {
         Verdict::Same
@@ -64,14 +60,53 @@ pub fn verdict(script: &str, theirs: &[&str], ours: &[&str]) -> Verdict {
     }
 }
 
-/// Whether a deviation is all that keeps our rows apart from the peer's, call by call.
-fn deviates(deviation: &Deviation, calls: &[Vec<Row<'_>>], ours: &[Row<'_>]) -> bool {
+/// The deviations that are all that keeps our rows of a statement apart from the peer's; none when
+/// they are not.
+fn deviations(
+    script: &str,
+    statement: &str,
+    theirs: &[Vec<Row<'_>>],
+    ours: &[Row<'_>],
+) -> Option<BTreeSet<&'static str>> {
+    let mut met = BTreeSet::new();
+    if is_same_sequence(&theirs.concat(), ours) {
+        return Some(met);
+    }
+    let known = DEVIATIONS
+        .iter()
+        .filter(|deviation| (deviation.applies)(statement));
+    let mut theirs = theirs.to_vec();
+    for deviation in known.clone() {
+        if let Allows::Lack(without) = deviation.allows {
+            let count = theirs.concat().len();
+            theirs = without(script, statement, &theirs, ours);
+            if theirs.concat().len() < count {
+                met.insert(deviation.name);
+            }
+        }
+    }
+    if !is_same_sequence(&theirs.concat(), ours) {
+        let other = known.clone().find(|deviation| match deviation.allows {
+            Allows::Rows(allows) => differs_by(allows, &theirs, ours),
+            Allows::Lack(_) => false,
+        });
+        met.insert(other?.name);
+    }
+    Some(met)
+}
+
+/// Whether what may differ is all that keeps our rows apart from the peer's, call by call.
+fn differs_by(
+    allows: fn(&[Row<'_>], &[Row<'_>]) -> bool,
+    calls: &[Vec<Row<'_>>],
+    ours: &[Row<'_>],
+) -> bool {
     let mut rest = ours;
     for call in calls {
         let Some((own, others)) = rest.split_at_checked(call.len()) else {
             return false;
         };
-        if !is_same_sequence(call, own) && !(deviation.allows)(call, own) {
+        if !is_same_sequence(call, own) && !allows(call, own) {
             return false;
         }
         rest = others;
@@ -81,14 +116,14 @@ fn deviates(deviation: &Deviation, calls: &[Vec<Row<'_>>], ours: &[Row<'_>]) -> 
 
 /// Whether both have the same rows in the same order.
 pub fn is_same_sequence(a: &[Row<'_>], b: &[Row<'_>]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_row(a, b))
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same_row(a, b))
 }
 
 /// Whether every row has one that is the same, in whatever order.
 pub fn is_same_set(a: &[Row<'_>], b: &[Row<'_>]) -> bool {
     let mut left: Vec<&Row<'_>> = b.iter().collect();
     let found = a.iter().all(|row| {
-        let place = left.iter().position(|other| same_row(row, other));
+        let place = left.iter().position(|other| is_same_row(row, other));
         place.map(|place| left.remove(place)).is_some()
     });
     found && left.is_empty()
@@ -141,7 +176,8 @@ fn calls<'t>(lines: &[&'t str]) -> BTreeMap<&'t str, Vec<Vec<Row<'t>>>> {
     statements
 }
 
-fn same_row(a: &Row<'_>, b: &Row<'_>) -> bool {
+/// Whether both are of one instant and kind, with the same columns.
+pub fn is_same_row(a: &Row<'_>, b: &Row<'_>) -> bool {
     if (a.0, a.1) != (b.0, b.1) {
         return false;
     }

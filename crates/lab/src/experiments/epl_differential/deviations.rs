@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::compare::{Row, column, is_same_but_for_nulls, is_same_sequence, is_same_set};
+use super::ends;
 
 /// A deliberate deviation.
 #[derive(Debug)]
@@ -12,48 +13,66 @@ pub struct Deviation {
     pub name: &'static str,
     /// Whether a statement can meet it.
     pub applies: fn(&str) -> bool,
+    /// What it lets differ.
+    pub allows: Allows,
+}
+
+/// What a deviation lets differ.
+#[derive(Debug)]
+pub enum Allows {
     /// Whether it is all that keeps apart the rows of one call of the peer's listener, which are
     /// of one statement, one instant and one event, and ours in their place.
-    pub allows: fn(&[Row<'_>], &[Row<'_>]) -> bool,
+    Rows(fn(&[Row<'_>], &[Row<'_>]) -> bool),
+    /// The peer's calls without the rows that ours may lack; see [`ends::without`].
+    Lack(Without),
 }
+
+/// Of a script, one of its statements, the peer's calls for it and our rows, what is left of the
+/// calls.
+pub type Without = for<'t> fn(&str, &str, &[Vec<Row<'t>>], &[Row<'t>]) -> Vec<Vec<Row<'t>>>;
 
 /// Every deviation that is recognized.
 pub const DEVIATIONS: &[Deviation] = &[
     Deviation {
         name: "groups that change at one instant",
         applies: |statement| statement.contains(" group by "),
-        allows: is_same_by_group,
+        allows: Allows::Rows(is_same_by_group),
     },
     Deviation {
         name: "several contexts that change at one instant",
         applies: |statement| statement.starts_with("create context C partition by k "),
-        allows: is_same_by_group,
+        allows: Allows::Rows(is_same_by_group),
     },
     Deviation {
         name: "overlapping contexts that change at one instant",
         applies: |statement| statement.starts_with("create context C initiated by "),
-        allows: is_same_set,
+        allows: Allows::Rows(is_same_set),
     },
     Deviation {
         name: "matches that one event completes",
         applies: |statement| statement.contains(" from pattern ["),
-        allows: is_same_set,
+        allows: Allows::Rows(is_same_set),
     },
     Deviation {
         name: "rows of a join that one event gives",
         applies: |statement| statement.contains(" as x, F") || statement.contains(" join F"),
-        allows: is_same_set,
+        allows: Allows::Rows(is_same_set),
     },
     Deviation {
         name: "`*` of an event that lacks fields",
         applies: |statement| statement.contains(" * from E"),
-        allows: |theirs, ours| {
+        allows: Allows::Rows(|theirs, ours| {
             theirs.len() == ours.len()
                 && theirs
                     .iter()
                     .zip(ours)
                     .all(|(theirs, ours)| is_same_but_for_nulls(theirs, ours))
-        },
+        }),
+    },
+    Deviation {
+        name: "what is due in a window when its context ends",
+        applies: ends::applies,
+        allows: Allows::Lack(ends::without),
     },
 ];
 

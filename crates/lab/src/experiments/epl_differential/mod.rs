@@ -2,6 +2,7 @@
 
 mod compare;
 mod deviations;
+mod ends;
 mod generate;
 
 use std::collections::BTreeMap;
@@ -33,8 +34,9 @@ pub const EXPERIMENT: Experiment = Experiment {
         size. Deliberate deviations of docs/epl.md are recognized one by one and counted apart: within \
         one call of Esper's listener the rows of groups or keys that changed together may stand in \
         another order, those of one group not, and so may the matches that one event completes, rows of \
-        a join and rows of overlapping contexts; `*` may lack what is null. Other deviations of that \
-        page are not generated. Scripts that Esper refuses, or fails on, are not compared. What differs \
+        a join and rows of overlapping contexts; `*` may lack what is null; and what is due in a time window \
+        at the very instant at which its context ends may be lacking. Other deviations of that page are not \
+        generated. Scripts that Esper refuses, or fails on, are not compared. What differs \
         is written to `epl-differences.txt` in the lab's cache folder with both outcomes. --seed and \
         --count choose other scripts.",
     peer: Some(ESPER),
