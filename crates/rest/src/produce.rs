@@ -355,25 +355,33 @@ fn status_of(outcomes: &[Outcome]) -> StatusCode {
 
 fn receipts(outcomes: &[Outcome], writers: &Writers) -> Vec<u8> {
     use std::fmt::Write;
-    let mut text = String::with_capacity(outcomes.len() * 64 + 64);
+    let mut text = String::with_capacity(outcomes.len() * RECEIPT_BYTES + 64);
     text.push_str("{\"offsets\":[");
+    // The receipts of thousands of records differ by their offsets only.
+    let (mut of, mut before) = (None, String::new());
     for (index, outcome) in outcomes.iter().enumerate() {
         if index > 0 {
             text.push(',');
         }
-        // Writing to a String does not fail.
-        let _ = match outcome {
-            Outcome::Placed { partition, offset } => write!(
-                text,
-                "{{\"partition\":{partition},\"offset\":{offset},\
-                 \"error_code\":null,\"error\":null}}"
-            ),
-            Outcome::Refused { code, reason } => write!(
-                text,
-                "{{\"partition\":null,\"offset\":null,\"error_code\":{code},\"error\":{}}}",
-                serde_json::Value::from(&**reason)
-            ),
-        };
+        match outcome {
+            Outcome::Placed { partition, offset } => {
+                if of != Some(*partition) {
+                    of = Some(*partition);
+                    before = format!("{{\"partition\":{partition},\"offset\":");
+                }
+                text.push_str(&before);
+                push_number(&mut text, *offset);
+                text.push_str(",\"error_code\":null,\"error\":null}");
+            }
+            Outcome::Refused { code, reason } => {
+                // Writing to a String does not fail.
+                let _ = write!(
+                    text,
+                    "{{\"partition\":null,\"offset\":null,\"error_code\":{code},\"error\":{}}}",
+                    serde_json::Value::from(&**reason)
+                );
+            }
+        }
     }
     let id = |writer: &Option<Writer>| match writer {
         Some(writer) => writer.id.to_string(),
@@ -385,6 +393,25 @@ fn receipts(outcomes: &[Outcome], writers: &Writers) -> Vec<u8> {
         "],\"key_schema_id\":{key},\"value_schema_id\":{value}}}"
     );
     text.into_bytes()
+}
+
+/// Writes a number as `Display` does, in a third of its time.
+fn push_number(text: &mut String, number: i64) {
+    if number < 0 {
+        text.push('-');
+    }
+    let mut digits = [0; 20];
+    let (mut at, mut rest) = (digits.len(), number.unsigned_abs());
+    for digit in digits.iter_mut().rev() {
+        at -= 1;
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    // Digits are text.
+    text.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Records<'a> {
@@ -415,9 +442,50 @@ impl<'de: 'a, 'a> Deserialize<'de> for Records<'a> {
     }
 }
 
+/// About what the receipt of a record takes.
+const RECEIPT_BYTES: usize = 72;
+
 /// Standard alphabet; padding as the writer likes, since clients differ.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new()
         .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent),
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_display_does() {
+        for number in [0, 7, 10, 1_234_567_890_123, -1, i64::MAX, i64::MIN] {
+            let mut text = "a".to_owned();
+            push_number(&mut text, number);
+            assert_eq!(text, format!("a{number}"));
+        }
+    }
+
+    #[test]
+    fn receipts_stand_in_the_order_of_their_records() {
+        let placed = |partition, offset| Outcome::Placed { partition, offset };
+        let refused = Outcome::Refused {
+            code: 50003,
+            reason: "a \"reason\"".into(),
+        };
+        let outcomes = [placed(3, 99), placed(3, 100), refused, placed(4, 0)];
+        let text = receipts(&outcomes, &Writers::default());
+        let read: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        let placed = |partition: i32, offset: i64| {
+            serde_json::json!({"partition": partition, "offset": offset,
+                "error_code": null, "error": null})
+        };
+        let refused = serde_json::json!({"partition": null, "offset": null,
+            "error_code": 50003, "error": "a \"reason\""});
+        let expected = serde_json::json!({
+            "offsets": [placed(3, 99), placed(3, 100), refused, placed(4, 0)],
+            "key_schema_id": null,
+            "value_schema_id": null,
+        });
+        assert_eq!(read, expected);
+    }
+}

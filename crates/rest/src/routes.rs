@@ -1,7 +1,6 @@
 //! The paths of the proxy, and what surrounds every call: metrics and the form of errors.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use axum::Router;
@@ -24,6 +23,7 @@ use crate::embedded::Embedding;
 use crate::error::RestError;
 use crate::login::{self, Logins};
 use crate::media::ApiVersion;
+use crate::partitioner::Turns;
 use crate::rate::{RateLimit, rate_limited};
 use crate::schemas::SchemaRegistry;
 use crate::straight::Straight;
@@ -44,8 +44,8 @@ pub(crate) struct Shared {
     pub embedding: Arc<Embedding>,
     /// Who calls, where callers are asked.
     pub caller: Option<Caller>,
-    /// Counts produce requests, for the partition of records without a key.
-    pub turns: Arc<AtomicU64>,
+    /// For the partition of records without a key.
+    pub turns: Arc<Turns>,
     /// Places for reads of partitions without an instance.
     pub partition_reads: Arc<Semaphore>,
     /// Places for streams of events.
@@ -108,7 +108,7 @@ pub fn routes(
         peers: Arc::new(peers),
         embedding: Arc::new(Embedding::new(registry)),
         caller: None,
-        turns: Arc::default(),
+        turns: Arc::new(Turns::new()),
         partition_reads,
         event_streams: Arc::new(Semaphore::new(limits::EVENT_STREAMS_MAX)),
         closing: closing.clone(),

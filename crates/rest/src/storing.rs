@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use base::UnixMillis;
 use bytes::Bytes;
@@ -49,14 +48,18 @@ pub(crate) async fn store(
     asked: Vec<Asked>,
 ) -> Vec<Outcome> {
     let (count, bytes) = (asked.len(), asked.iter().map(|it| record_bytes(&it.record)));
-    shared.bytes_in.increment(bytes.sum::<usize>() as u64);
+    let bytes = bytes.sum::<usize>() as u64;
+    shared.bytes_in.increment(bytes);
     let broke_off = Outcome::Refused {
         // Its task panicked; whether the record was stored is not known.
         code: 50002,
         reason: "the store broke off".into(),
     };
     let mut outcomes = vec![broke_off; count];
-    let turn = shared.turns.fetch_add(1, Ordering::Relaxed);
+    let turn = match shared.store.is_shared() {
+        true => shared.turns.of_moment(shared.clock.now(), bytes),
+        false => shared.turns.of_request(),
+    };
     let parts = place(turn, partitions, asked, &mut outcomes);
     store_all(&shared.store, topic, parts, &mut outcomes).await;
     shared.records_in.increment(count as u64);

@@ -134,6 +134,15 @@ pub const CLUSTER_ROUND_BATCHES_MAX: usize = 1_024;
 /// trip, small against what may wait.
 pub const CLUSTER_ROUND_BYTES_MAX: u64 = 32 << 20;
 
+/// Bytes that have to wait before a round of writing to an external cluster begins beside another:
+/// some thousand small records, whose requests cost the cluster and this process far more than what
+/// comes with each round.
+pub const CLUSTER_ROUND_BESIDE_BYTES_MIN: u64 = 256 << 10;
+
+/// Rounds that may be under way to an external cluster at once, each with a thread and a client of
+/// its own while there is so much to write: two keep two cores busy, four a link with a long way.
+pub const CLUSTER_LANES_MAX: usize = 4;
+
 /// Producers whose numbers are remembered between rounds; those of others are read again from the
 /// external cluster. Each is about 300 bytes.
 pub const CLUSTER_LEDGERS_MAX: usize = 10_000;

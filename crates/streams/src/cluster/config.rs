@@ -297,7 +297,7 @@ const DELIVERY_TIMEOUT_MIN: Duration = Duration::from_secs(2);
 const REQUEST_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// What a flush may take beyond the delivery's time: librdkafka looks for time-outs once a second.
-const FLUSH_GRACE: Duration = Duration::from_secs(10);
+pub(super) const FLUSH_GRACE: Duration = Duration::from_secs(10);
 
 /// Kafka's own bound.
 const REPLICATION_MAX: i32 = 32_767;

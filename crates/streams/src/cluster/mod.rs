@@ -14,6 +14,7 @@ mod administration;
 mod calls;
 mod config;
 mod consumer;
+mod enqueue;
 mod error;
 mod groups;
 mod keyed;
@@ -21,13 +22,17 @@ mod ledger;
 mod once;
 mod round;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod topics;
+mod waiting;
 mod writer;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use base::UnixMillis;
@@ -42,6 +47,7 @@ use self::keyed::{KeyedJob, KeyedWriter, Slots};
 use self::once::OnceWriter;
 use self::round::{Job, batch_bytes};
 use self::topics::Topics;
+use self::waiting::Queue;
 use self::writer::Writer;
 use crate::config::StreamsConfig;
 use crate::error::StreamsError;
@@ -49,7 +55,7 @@ use crate::event_store::{
     BrokerInfo, ClusterInfo, CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail,
     GroupInfo, Placed, ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
 };
-use crate::limits::{CLUSTER_JOBS_MAX, CLUSTER_PENDING_BYTES};
+use crate::limits::{CLUSTER_JOBS_MAX, CLUSTER_LANES_MAX, CLUSTER_PENDING_BYTES};
 use crate::once::{ProduceOnce, StoredOnce};
 use crate::topic::TopicName;
 use crate::topic_config::ConfigChange;
@@ -61,17 +67,13 @@ pub struct Cluster {
     calls: Calls,
     topics: Topics,
     batch_bytes_max: u64,
-    /// None once it is closed.
-    queues: Mutex<Option<Queues>>,
+    /// Batches without a sequence.
+    plain: Queue,
+    /// Batches with one.
+    numbered: Queue,
     room: Arc<Semaphore>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     slots: Arc<Slots>,
-}
-
-#[derive(Clone)]
-struct Queues {
-    plain: SyncSender<Job>,
-    numbered: SyncSender<Job>,
 }
 
 impl Cluster {
@@ -86,19 +88,25 @@ impl Cluster {
         let batch_bytes_max = config.max_message_bytes.0;
         let calls = Calls::new(config.kafka.clone(), Trouble::default())?;
         let topics = Topics::new(calls.clone(), Arc::new(config));
-        let (plain, plain_jobs) = sync_channel(CLUSTER_JOBS_MAX);
-        let (numbered, numbered_jobs) = sync_channel(CLUSTER_JOBS_MAX);
-        let writer = Writer::new(calls.clone(), batch_bytes_max);
-        let once = OnceWriter::new(calls.clone(), batch_bytes_max, transactional_id);
-        let threads = vec![
-            thread("kafka-write", move || writer.run(plain_jobs))?,
-            thread("kafka-write-once", move || once.run(numbered_jobs))?,
-        ];
+        let (plain, lanes) = waiting::queue(CLUSTER_LANES_MAX, IDLE);
+        // Transactions follow each other.
+        let (numbered, numbered_lanes) = waiting::queue(1, IDLE);
+        let mut threads = Vec::new();
+        for lane in lanes {
+            let writer = Writer::new(calls.clone(), batch_bytes_max, lane);
+            threads.push(thread("kafka-write", move || writer.run())?);
+        }
+        for lane in numbered_lanes {
+            let id = transactional_id.clone();
+            let once = OnceWriter::new(calls.clone(), batch_bytes_max, id, lane);
+            threads.push(thread("kafka-write-once", move || once.run())?);
+        }
         Ok(Arc::new(Cluster {
             calls,
             topics,
             batch_bytes_max,
-            queues: Mutex::new(Some(Queues { plain, numbered })),
+            plain,
+            numbered,
             room: Arc::new(Semaphore::new(CLUSTER_PENDING_BYTES)),
             threads: Mutex::new(threads),
             slots: Slots::new(),
@@ -147,7 +155,8 @@ impl Cluster {
 
     /// Ends the writers after what waits is written.
     pub async fn close(&self) {
-        *self.queues.lock() = None;
+        self.plain.close();
+        self.numbered.close();
         self.slots.close();
         let threads = std::mem::take(&mut *self.threads.lock());
         let joined = tokio::task::spawn_blocking(move || {
@@ -173,10 +182,9 @@ impl Cluster {
         }
         self.topics.check(&batch.topic, batch.partition).await?;
         let room = self.room(bytes).await?;
-        let queues = self.queues.lock().clone().ok_or(StreamsError::Closed)?;
         let queue = match batch.sequence {
-            Some(_) => queues.numbered,
-            None => queues.plain,
+            Some(_) => &self.numbered,
+            None => &self.plain,
         };
         let (answer, answered) = oneshot::channel();
         let topic = batch.topic.clone();
@@ -186,9 +194,7 @@ impl Cluster {
             answer,
             room,
         };
-        // There is a place in the queue for every share of the room.
-        queue.try_send(job).map_err(|_| StreamsError::Closed)?;
-        drop(queue);
+        queue.send(job)?;
         let outcome = answered.await.unwrap_or(Err(StreamsError::Closed));
         if let Err(StreamsError::UnknownTopic(_) | StreamsError::UnknownPartition { .. }) = outcome
         {
@@ -392,6 +398,10 @@ fn installation(dir: &Path) -> Result<Uuid, StreamsError> {
 fn storage(error: std::io::Error) -> StreamsError {
     StreamsError::Storage(Arc::new(error))
 }
+
+/// How long a writer has nothing to do before it rests, and how often the first takes up what its
+/// clients complain of.
+const IDLE: Duration = Duration::from_secs(30);
 
 /// Asked for when only the brokers are of interest: nobody has it, and nobody creates it.
 const NO_TOPIC: &str = "thalweg.no-such-topic";

@@ -10,7 +10,6 @@
 //! transactional producer of Kafka's; who reads committed ones sees each once.
 
 use std::collections::HashMap;
-use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use base::{Clock, SystemClock};
@@ -24,8 +23,9 @@ use rdkafka::topic_partition_list::Offset;
 use super::calls::{Calls, Context};
 use super::error::{self, About};
 use super::ledger::{self, Entry, Verdict};
-use super::round::{Cut, Deliveries, Job, RoundProducer};
-use super::writer::{Next, Outcome, Waiting, together_bytes};
+use super::round::{Deliveries, Job, RoundProducer};
+use super::waiting::{Lane, Next};
+use super::writer::{Outcome, together_bytes};
 use crate::error::StreamsError;
 use crate::event_store::{Placed, ProduceBatch, ProducerSequence};
 use crate::limits::CLUSTER_LEDGERS_MAX;
@@ -36,6 +36,7 @@ pub(super) struct OnceWriter {
     calls: Calls,
     partition_bytes_max: u64,
     transactional_id: String,
+    lane: Lane,
     producer: Option<(RoundProducer, Deliveries)>,
     ledgers: HashMap<i64, Ledger>,
 }
@@ -48,23 +49,29 @@ struct Ledger {
 }
 
 impl OnceWriter {
-    pub(super) fn new(calls: Calls, partition_bytes_max: u64, transactional_id: String) -> Self {
+    pub(super) fn new(
+        calls: Calls,
+        partition_bytes_max: u64,
+        transactional_id: String,
+        lane: Lane,
+    ) -> Self {
         OnceWriter {
             calls,
             partition_bytes_max,
             transactional_id,
+            lane,
             producer: None,
             ledgers: HashMap::new(),
         }
     }
 
     /// Writes until nobody can send any more.
-    pub(super) fn run(mut self, jobs: Receiver<Job>) {
-        let mut waiting = Waiting::new(jobs);
+    pub(super) fn run(mut self) {
         loop {
-            match waiting.next(self.partition_bytes_max, Cut::Nowhere) {
+            match self.lane.next(self.partition_bytes_max) {
                 Next::Round(round) => self.write(round.jobs),
-                Next::Idle => {}
+                // Its producer is made when it is first needed, and stays.
+                Next::Connect | Next::Idle => {}
                 Next::Over => return,
             }
         }

@@ -2,35 +2,32 @@
 //!
 //! Between its first record and its flush a round is held together by the producer's linger, and it
 //! holds no more for one partition than one batch may. So each [`ProduceBatch`] becomes part of one
-//! record batch of Kafka's: stored whole or not at all, its records at consecutive offsets.
-//!
-//! Batches of a single record need no holding together. A round takes as many of them for a partition
-//! as it has room for, where its writer has a producer that cuts between them and keeps several
-//! requests under way ([`Cut`]).
+//! record batch of Kafka's: stored whole or not at all, its records at consecutive offsets. A producer
+//! that does not know a topic yet asks for it first: what it takes before it knows the partitions it
+//! would spread later, record by record, while the flush sends.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base::UnixMillis;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
-use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::producer::{
-    BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext, PurgeConfig,
-};
+use rdkafka::producer::{BaseProducer, DeliveryResult, Producer, ProducerContext, PurgeConfig};
 use rdkafka::{ClientConfig, ClientContext, Message};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::calls::{self, Trouble};
+use super::config::FLUSH_GRACE;
+use super::enqueue::{enqueue, flush};
 use super::error::{self, About};
 use crate::error::StreamsError;
 use crate::event_store::{Placed, ProduceBatch};
-use crate::limits::{CLUSTER_ROUND_BATCHES_MAX, CLUSTER_ROUND_BYTES_MAX};
+use crate::limits::{CLUSTER_ROUND_BATCHES_MAX, CLUSTER_ROUND_BYTES_MAX, CLUSTER_TOPICS_KNOWN_MAX};
 use crate::record::Record;
 use crate::topic::TopicName;
 
@@ -48,27 +45,8 @@ pub(super) struct Job {
 #[derive(Default)]
 pub(super) struct Round {
     pub(super) jobs: Vec<Job>,
-    bytes: u64,
-    by_partition: HashMap<(TopicName, i32), Share>,
-    /// Some share is more than one record batch takes.
-    has_cut: bool,
-}
-
-/// What a round holds for one partition.
-#[derive(Clone, Copy, Default)]
-struct Share {
-    bytes: u64,
-    /// Some batch of it has several records.
-    has_several: bool,
-}
-
-/// Whether a round may hold more for a partition than one record batch does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cut {
-    /// Never.
-    Nowhere,
-    /// Where every batch has a single record: there is no wrong place to cut.
-    BetweenSingles,
+    pub(super) bytes: u64,
+    bytes_by_partition: HashMap<(TopicName, i32), u64>,
 }
 
 /// What became of the records of the round under way; the producer's callbacks fill it in.
@@ -78,13 +56,21 @@ pub(super) struct Deliveries {
     trouble: Trouble,
 }
 
-#[derive(Clone, Default)]
+/// What became of a batch. Of those of its records that were stored only the first and the last
+/// count: the answers to all of them are there when the flush ends.
+#[derive(Clone, Debug, Default)]
 struct Delivery {
-    expected: usize,
-    delivered: usize,
-    base_offset: Option<i64>,
-    is_torn: bool,
+    first_offset: Option<i64>,
+    last_offset: Option<i64>,
     failed: Option<Code>,
+}
+
+/// Where a record stands, as its delivery tells it again: which batch of the round, and whether it is
+/// the first or the last of it.
+struct Place {
+    index: usize,
+    is_first: bool,
+    is_last: bool,
 }
 
 /// A producer whose deliveries are read round by round; a thread of its own runs the callbacks.
@@ -94,37 +80,26 @@ struct Delivery {
 pub(super) struct RoundProducer {
     producer: Arc<BaseProducer<Deliveries>>,
     is_over: Arc<AtomicBool>,
+    /// Topics whose partitions it knows.
+    known: Mutex<HashSet<TopicName>>,
 }
 
 impl Round {
     /// Takes a job in, or gives it back when it has to wait for the next round.
-    pub(super) fn take(&mut self, job: Job, partition_bytes_max: u64, cut: Cut) -> Option<Job> {
+    pub(super) fn take(&mut self, job: Job, partition_bytes_max: u64) -> Option<Job> {
         let place = (job.batch.topic.clone(), job.batch.partition);
-        let share = self.by_partition.entry(place).or_default();
-        let bytes = share.bytes.saturating_add(job.bytes);
-        let has_several = share.has_several || job.batch.records.len() > 1;
-        let may_be_cut = cut == Cut::BetweenSingles && !has_several;
+        let share = self.bytes_by_partition.entry(place).or_default();
+        let bytes = share.saturating_add(job.bytes);
         let fits = self.jobs.len() < CLUSTER_ROUND_BATCHES_MAX
             && self.bytes.saturating_add(job.bytes) <= CLUSTER_ROUND_BYTES_MAX
-            && (bytes <= partition_bytes_max || may_be_cut);
+            && bytes <= partition_bytes_max;
         if !fits && !self.jobs.is_empty() {
             return Some(job);
         }
-        *share = Share { bytes, has_several };
-        self.has_cut |= bytes > partition_bytes_max;
+        *share = bytes;
         self.bytes += job.bytes;
         self.jobs.push(job);
         None
-    }
-
-    /// Whether what the round holds for this batch's partition does not go into one record batch.
-    pub(super) fn is_cut(&self, batch: &ProduceBatch, partition_bytes_max: u64) -> bool {
-        if !self.has_cut {
-            return false;
-        }
-        let place = (batch.topic.clone(), batch.partition);
-        let share = self.by_partition.get(&place);
-        share.is_some_and(|share| share.bytes > partition_bytes_max && !share.has_several)
     }
 }
 
@@ -144,7 +119,73 @@ impl RoundProducer {
         let started = started.spawn(polls).map_err(|error| {
             KafkaError::ClientCreation(format!("no thread for its deliveries: {error}"))
         });
-        started.map(|_| RoundProducer { producer, is_over })
+        started.map(|_| RoundProducer {
+            producer,
+            is_over,
+            known: Mutex::default(),
+        })
+    }
+
+    /// Has the producer know the partitions of the batches' topics, and asks the cluster for those of
+    /// topics that it does not know; answers why not, by topic.
+    fn know<'b>(
+        &self,
+        batches: &[&'b ProduceBatch],
+        timeout: Duration,
+    ) -> HashMap<&'b TopicName, Code> {
+        let began = Instant::now();
+        let mut unknown = HashMap::new();
+        for &batch in batches {
+            let topic = &batch.topic;
+            if unknown.contains_key(topic) || self.known.lock().contains(topic) {
+                continue;
+            }
+            let asked = self.ask_for(topic, began + timeout, began + NEW_TOPIC_WAIT);
+            if let Err(error) = asked {
+                unknown.insert(topic, error::code_of(&error).unwrap_or(Code::Fail));
+                continue;
+            }
+            let mut known = self.known.lock();
+            if known.len() >= CLUSTER_TOPICS_KNOWN_MAX {
+                known.clear();
+            }
+            known.insert(topic.clone());
+        }
+        unknown
+    }
+
+    /// Asks the cluster for a topic: until it answers, and for a young topic until it knows it.
+    fn ask_for(
+        &self,
+        topic: &TopicName,
+        until: Instant,
+        known_until: Instant,
+    ) -> Result<(), KafkaError> {
+        loop {
+            let timeout = until.saturating_duration_since(Instant::now());
+            let told = self
+                .client()
+                .fetch_metadata(Some(topic.wire_name()), timeout)?;
+            let error = match told.topics().first() {
+                Some(found) => found.error().map(Code::from),
+                None => Some(Code::UnknownTopicOrPartition),
+            };
+            match error {
+                None => return Ok(()),
+                // It may be young, so that not every broker knows of it yet.
+                Some(Code::UnknownTopicOrPartition | Code::LeaderNotAvailable)
+                    if Instant::now() < known_until =>
+                {
+                    std::thread::sleep(NEW_TOPIC_PAUSE);
+                }
+                Some(code) => return Err(KafkaError::MetadataFetch(code)),
+            }
+        }
+    }
+
+    /// Has a topic asked for before it is written to again.
+    fn forget(&self, topic: &TopicName) {
+        self.known.lock().remove(topic);
     }
 }
 
@@ -179,41 +220,42 @@ impl Deliveries {
         now: UnixMillis,
         timeout: Duration,
     ) -> Result<Vec<Result<Placed, StreamsError>>, KafkaError> {
-        let batches: Vec<_> = batches.iter().map(|batch| (producer, *batch)).collect();
-        self.send_by(&[producer], &batches, now, timeout)
-    }
-
-    /// As [`Deliveries::send`], each batch by the producer beside it, one of `producers`.
-    pub(super) fn send_by(
-        &self,
-        producers: &[&RoundProducer],
-        batches: &[(&RoundProducer, &ProduceBatch)],
-        now: UnixMillis,
-        timeout: Duration,
-    ) -> Result<Vec<Result<Placed, StreamsError>>, KafkaError> {
-        let fresh = |(_, batch): &(&RoundProducer, &ProduceBatch)| Delivery {
-            expected: batch.records.len(),
-            ..Delivery::default()
-        };
-        *self.jobs.lock() = batches.iter().map(fresh).collect();
-        for (index, (producer, batch)) in batches.iter().enumerate() {
-            for (nth, record) in batch.records.iter().enumerate() {
-                if let Err(error) = enqueue(producer, batch, record, (index, nth), now) {
-                    let code = error::code_of(&error).unwrap_or(Code::Fail);
-                    self.failed(index, code);
+        // Before anything is enqueued, since it may take a while.
+        let unknown = producer.know(batches, timeout.saturating_sub(FLUSH_GRACE));
+        *self.jobs.lock() = vec![Delivery::default(); batches.len()];
+        for (index, batch) in batches.iter().enumerate() {
+            if let Some(code) = unknown.get(&batch.topic) {
+                self.failed(index, *code);
+                continue;
+            }
+            let last = batch.records.len().saturating_sub(1);
+            let place_of = |nth: usize| {
+                Place {
+                    index,
+                    is_first: nth == 0,
+                    is_last: nth == last,
                 }
+                .packed()
+            };
+            if let Err(error) = enqueue(producer, batch, place_of, now) {
+                self.failed(index, error::code_of(&error).unwrap_or(Code::Fail));
             }
         }
-        for producer in producers {
-            flush(producer, timeout)?;
-        }
+        flush(producer, timeout)?;
         let jobs = std::mem::take(&mut *self.jobs.lock());
         let trouble = self.trouble.told();
         let outcomes: Vec<_> = jobs
             .into_iter()
             .zip(batches)
-            .map(|(job, (_, batch))| job.outcome(batch, trouble.as_deref()))
+            .map(|(job, batch)| job.outcome(batch, trouble.as_deref()))
             .collect();
+        for (outcome, batch) in outcomes.iter().zip(batches) {
+            if let Err(StreamsError::UnknownTopic(_) | StreamsError::UnknownPartition { .. }) =
+                outcome
+            {
+                producer.forget(&batch.topic);
+            }
+        }
         if outcomes.iter().any(Result::is_ok) {
             self.trouble.clear();
         }
@@ -224,23 +266,6 @@ impl Deliveries {
         if let Some(job) = self.jobs.lock().get_mut(index) {
             job.failed.get_or_insert(code);
         }
-    }
-}
-
-/// Has everything that is enqueued sent now, linger or not, and waits until it is answered and the
-/// callbacks have run.
-///
-/// The wrapper's own flush waits in steps of 100 ms; librdkafka's ends with the last answer, as long
-/// as another thread runs the callbacks.
-#[allow(unsafe_code)]
-fn flush(producer: &RoundProducer, timeout: Duration) -> Result<(), KafkaError> {
-    let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
-    let client = producer.client().native_ptr();
-    // SAFETY: the pointer is that of a producer which lives; the call takes nothing over.
-    let outcome = unsafe { rdkafka::bindings::rd_kafka_flush(client, timeout_ms) };
-    match outcome {
-        rdkafka::bindings::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR => Ok(()),
-        outcome => Err(KafkaError::Flush(outcome.into())),
     }
 }
 
@@ -263,21 +288,37 @@ impl Delivery {
                 ),
             });
         }
-        if self.is_torn {
+        let (Some(first), Some(last)) = (self.first_offset, self.last_offset) else {
+            return Err(StreamsError::Unavailable(
+                "the cluster did not say what became of the batch".to_owned(),
+            ));
+        };
+        let count = i64::try_from(batch.records.len()).unwrap_or(i64::MAX);
+        if last.saturating_sub(first) != count - 1 {
             tracing::warn!(
                 topic = batch.topic.display(),
                 partition = batch.partition,
                 "the cluster stored a batch in parts: offsets answered for it may be wrong"
             );
         }
-        match self.base_offset {
-            Some(base_offset) if self.delivered == self.expected => Ok(Placed {
-                partition: batch.partition,
-                base_offset,
-            }),
-            _ => Err(StreamsError::Unavailable(
-                "the cluster did not say what became of the batch".to_owned(),
-            )),
+        Ok(Placed {
+            partition: batch.partition,
+            base_offset: first,
+        })
+    }
+}
+
+impl Place {
+    /// As the number that librdkafka carries along.
+    fn packed(&self) -> usize {
+        self.index << 2 | usize::from(self.is_first) << 1 | usize::from(self.is_last)
+    }
+
+    fn unpacked(packed: usize) -> Place {
+        Place {
+            index: packed >> 2,
+            is_first: packed & 2 != 0,
+            is_last: packed & 1 != 0,
         }
     }
 }
@@ -293,27 +334,25 @@ impl ClientContext for Deliveries {
 }
 
 impl ProducerContext for Deliveries {
-    type DeliveryOpaque = Box<(usize, usize)>;
+    type DeliveryOpaque = usize;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, place: Self::DeliveryOpaque) {
-        let (index, nth) = *place;
-        let mut jobs = self.jobs.lock();
-        let Some(job) = jobs.get_mut(index) else {
-            return;
-        };
+    fn delivery(&self, result: &DeliveryResult<'_>, packed: usize) {
+        let place = Place::unpacked(packed);
         match result {
-            Ok(message) => {
-                job.delivered += 1;
-                let base = message.offset() - i64::try_from(nth).unwrap_or(i64::MAX);
-                let known = *job.base_offset.get_or_insert(base);
-                job.is_torn |= known != base;
-                if nth == 0 {
-                    job.base_offset = Some(base);
+            Ok(message) if place.is_first || place.is_last => {
+                if let Some(job) = self.jobs.lock().get_mut(place.index) {
+                    let offset = Some(message.offset());
+                    if place.is_first {
+                        job.first_offset = offset;
+                    }
+                    if place.is_last {
+                        job.last_offset = offset;
+                    }
                 }
             }
+            Ok(_) => {}
             Err((error, _)) => {
-                let code = error::code_of(error).unwrap_or(Code::Fail);
-                job.failed.get_or_insert(code);
+                self.failed(place.index, error::code_of(error).unwrap_or(Code::Fail));
             }
         }
     }
@@ -335,43 +374,10 @@ pub(super) fn batch_bytes(records: &[Record]) -> u64 {
 /// How long the thread of a producer waits for callbacks before it looks whether it is over.
 const POLL: Duration = Duration::from_secs(1);
 
-fn enqueue(
-    producer: &RoundProducer,
-    batch: &ProduceBatch,
-    record: &Record,
-    place: (usize, usize),
-    now: UnixMillis,
-) -> Result<(), KafkaError> {
-    let mut sent = BaseRecord::with_opaque_to(batch.topic.wire_name(), Box::new(place))
-        .partition(batch.partition)
-        .timestamp(record.timestamp.unwrap_or(now).0);
-    if let Some(key) = &record.key {
-        sent = sent.key(&key[..]);
-    }
-    if let Some(value) = &record.value {
-        sent = sent.payload(&value[..]);
-    }
-    if !record.headers.is_empty() {
-        let mut headers = OwnedHeaders::new_with_capacity(record.headers.len());
-        for (name, value) in &record.headers {
-            headers = headers.insert(Header {
-                key: name,
-                value: value.as_deref(),
-            });
-        }
-        sent = sent.headers(headers);
-    }
-    loop {
-        match producer.send(sent) {
-            Ok(()) => return Ok(()),
-            Err((error, back)) if error::code_of(&error) == Some(Code::QueueFull) => {
-                std::thread::sleep(QUEUE_WAIT);
-                sent = back;
-            }
-            Err((error, _)) => return Err(error),
-        }
-    }
-}
+/// How long a topic that a broker does not know is asked for, and how often: brokers learn of new
+/// ones within moments.
+const NEW_TOPIC_WAIT: Duration = Duration::from_secs(1);
+const NEW_TOPIC_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a batch takes without records, in bytes.
 const BATCH_OVERHEAD_BYTES: u64 = 61;
@@ -382,6 +388,3 @@ const RECORD_OVERHEAD_BYTES: usize = 12;
 
 /// What a header takes beside name and value, in bytes.
 const HEADER_OVERHEAD_BYTES: usize = 4;
-
-/// How long to let librdkafka's queue drain before another try.
-const QUEUE_WAIT: Duration = Duration::from_millis(10);

@@ -392,6 +392,40 @@ async fn many_large_records_at_once_get_each_its_own_offsets() {
     all_at_once(batches.collect()).await;
 }
 
+/// Many at once, so that a store that writes several batches at a time does; each producer waits for
+/// its answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_sent_after_an_answer_is_stored_behind_it() {
+    let world = world().await;
+    let topic = world.created("t", 1).await;
+    let mut producers = tokio::task::JoinSet::new();
+    for _ in 0..24 {
+        let (store, topic) = (world.store.clone(), topic.clone());
+        producers.spawn(async move {
+            let mut offsets = Vec::new();
+            for _ in 0..6 {
+                let records = vec![Record::of_value("x".repeat(100)); 300];
+                let batch = ProduceBatch {
+                    topic: topic.clone(),
+                    partition: 0,
+                    records,
+                    sequence: None,
+                };
+                offsets.push(store.produce(batch).await.unwrap().base_offset);
+            }
+            offsets
+        });
+    }
+    let mut all = Vec::new();
+    for offsets in producers.join_all().await {
+        assert!(offsets.is_sorted(), "{offsets:?}");
+        all.extend(offsets);
+    }
+    all.sort_unstable();
+    let expected: Vec<i64> = (0..24 * 6).map(|nth| nth * 300).collect();
+    assert_eq!(all, expected, "each batch has offsets of its own");
+}
+
 /// Produces batches of texts, each for a partition of two, and reads each where it was said to be.
 async fn all_at_once(batches: Vec<(i32, Vec<String>)>) {
     let world = world().await;
