@@ -5,15 +5,9 @@ use std::sync::Arc;
 use crate::aggregate::Windowed;
 use crate::expression::Expression;
 use crate::plan::{
-<<<<<<< HEAD
-    Aggregate, AggregateFunction, Column, Context, Create, Input, OUTPUT_COUNT_FIRST, OutputEvery,
-    OutputKind, Plan, Query, QueryTime, Recognize, Shape, Slot, SlotField, Source, Stage, Subquery,
-    View, WindowShape,
-=======
     Aggregate, AggregateFunction, Column, Context, Create, Input, JoinKind, OUTPUT_COUNT_FIRST,
-    OutputEvery, OutputKind, Plan, Query, Recognize, Shape, Slot, SlotField, Source, Stage,
-    Subquery, View, WindowShape,
->>>>>>> h-epl2
+    OutputEvery, OutputKind, Plan, Query, QueryTime, Recognize, Shape, Slot, SlotField, Source,
+    Stage, Subquery, View, WindowShape,
 };
 use crate::query::chain::{Chain, Views};
 use crate::query::kept::{Kept, KeptByName};
