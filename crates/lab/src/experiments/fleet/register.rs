@@ -15,7 +15,7 @@ use crate::store::Watch;
 /// `thalweg lab run fleet-register`.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "fleet-register",
-    about: "20,000 agents with an unknown manifest of 0.8 MB register within 10 s; databases, gzip",
+    about: "20,000 agents with an unknown 0.8 MB manifest register within 10 s; databases, gzip, Kafka",
     method: "One Thalweg (up --role fleet), its database with the settings it comes with and the load \
         generator share one machine. Nothing is prewarmed: no agent, class or manifest is known when \
         the agents make their first call, at even moments over ten seconds; who is asked to describe \
@@ -38,6 +38,7 @@ struct Storm {
     manifests: u32,
     keeps: Keeps,
     is_gzip: bool,
+    forwards: Forwards,
     keeps_connections: bool,
     has_goals: bool,
     is_quick: bool,
@@ -50,6 +51,7 @@ const STORM: Storm = Storm {
     manifests: 1,
     keeps: Keeps::Postgres,
     is_gzip: false,
+    forwards: Forwards::No,
     keeps_connections: true,
     has_goals: true,
     is_quick: false,
@@ -63,7 +65,7 @@ const STORMS: &[Storm] = &[
         ..STORM
     },
     Storm {
-        name: "PostgreSQL",
+        name: PLAIN,
         is_quick: true,
         ..STORM
     },
@@ -76,6 +78,11 @@ const STORMS: &[Storm] = &[
         name: "PostgreSQL, gzip",
         is_gzip: true,
         is_quick: true,
+        ..STORM
+    },
+    Storm {
+        name: "PostgreSQL, forwarded to Kafka",
+        forwards: Forwards::Kafka,
         ..STORM
     },
     Storm {
@@ -107,7 +114,7 @@ impl Storm {
         let p99 = new(P99, "ms").reference("EFM sizing guide, mostly", 100.0);
         // A description that is late is asked of another agent.
         let describes = f64::from(self.manifests * 4);
-        vec![
+        let mut measures = vec![
             new(RATE, "agents/s").reference(EFM, 120.0),
             new(ERRORS, "").at_most(0.0),
             new(P50, "ms").detail(),
@@ -126,7 +133,20 @@ impl Storm {
             new(WRITTEN, "bytes/s")
                 .reference("EFM sizing guide, database", 5e6)
                 .detail(),
-        ]
+        ];
+        if let Some(published) = self.dearer() {
+            measures.push(new(OVER, "%").reference("EFM sizing guide, up to", published));
+        }
+        measures
+    }
+
+    /// By how much the published product takes more CPU so than the plain storm, percent.
+    fn dearer(&self) -> Option<f64> {
+        match (self.is_gzip, self.forwards) {
+            (true, _) => Some(15.0),
+            (false, Forwards::Kafka) => Some(50.0),
+            (false, _) => None,
+        }
     }
 }
 
@@ -156,7 +176,7 @@ fn one(setting: &Setting, storm: &Storm, outcome: &mut Outcome) -> Result<(), La
     };
     let plan = Plan {
         keeps: storm.keeps,
-        forwards: Forwards::No,
+        forwards: storm.forwards,
         is_tls: false,
     };
     let server = Server::start(setting, &plan, "fleet-data")?;
@@ -211,6 +231,12 @@ fn one(setting: &Setting, storm: &Storm, outcome: &mut Outcome) -> Result<(), La
         .into_iter()
         .map(|(figure, value)| (storm.row(figure), value));
     outcome.values.extend(rows);
+    let plain = format!("{PLAIN}: {CPU}");
+    let plain = outcome.values.iter().find(|(name, _)| *name == plain);
+    if let (Some(_), Some((_, plain))) = (storm.dearer(), plain) {
+        let over = (cpu.as_secs_f64() * 1e6 / f64::from(agents) / plain - 1.0) * 100.0;
+        outcome.values.push((storm.row(OVER), over));
+    }
     let series = |plot: &str, along: &str, unit: &str, points| {
         Series::new(plot, along, unit, storm.name, points)
     };
@@ -232,6 +258,8 @@ fn one(setting: &Setting, storm: &Storm, outcome: &mut Outcome) -> Result<(), La
     server.end()
 }
 
+/// The storm that others are set against.
+const PLAIN: &str = "PostgreSQL";
 const RATE: &str = "rate";
 const ERRORS: &str = "errors";
 const P50: &str = "p50";
@@ -244,3 +272,4 @@ const LOST: &str = "agents lost";
 const CPU: &str = "CPU per agent";
 const MEMORY: &str = "memory of the server";
 const WRITTEN: &str = "bytes written";
+const OVER: &str = "CPU above the plain one";
