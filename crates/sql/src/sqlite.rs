@@ -6,10 +6,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sqlx::ConnectOptions;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
+use sqlx::{ConnectOptions, Connection};
 
 use crate::Database;
 use crate::error::SqlError;
@@ -143,6 +143,12 @@ fn pool(connections: u32) -> SqlitePoolOptions {
         .idle_timeout(None)
         .max_lifetime(None)
         .test_before_acquire(false)
+        // SQLite ends a transaction by itself when the disk is full or fails. sqlx still takes it for
+        // open, since its own rollback then finds none, and would begin no other one here.
+        .before_acquire(|connection, _| {
+            let is_free = !connection.is_in_transaction();
+            Box::pin(async move { Ok(is_free) })
+        })
 }
 
 #[cfg(test)]
@@ -385,6 +391,32 @@ mod tests {
             "{error}"
         );
         assert_eq!(count(&database).await, 1);
+    }
+
+    #[tokio::test]
+    async fn a_transaction_that_a_full_disk_ends_is_not_in_the_way_of_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = open(&folder.path().join("test.db"), &TWO).await.unwrap();
+        sqlx::query("PRAGMA max_page_count = 8")
+            .execute(database.writer())
+            .await
+            .unwrap();
+        let mut tx = database.begin().await.unwrap();
+        let error = sqlx::query("INSERT INTO people VALUES (?, 1)")
+            .bind("x".repeat(1 << 20))
+            .execute(&mut *tx)
+            .await
+            .unwrap_err();
+        let error = database.error("add a person", error);
+        assert!(matches!(error, SqlError::DiskFull { .. }), "{error}");
+        drop(tx);
+        let mut tx = database.begin().await.unwrap();
+        sqlx::query("INSERT INTO people VALUES ('Bob', 7)")
+            .execute(&mut *tx)
+            .await
+            .unwrap();
+        database.commit(tx, "add a person").await.unwrap();
+        assert_eq!(count(&database).await, 2);
     }
 
     #[tokio::test]

@@ -137,6 +137,11 @@ fn a_check_out_on_a_full_disk_is_refused_whole_and_taken_when_there_is_room() {
     let refused = (1..BOOKS).find(|n| ask(*n, "/check-out").status != 200);
     let refused = refused.expect("the disk is full");
     let tries = (refused..BOOKS).map(|n| ask(n, "/check-out"));
+    let bulk = up.url("management", "/api/v1/imports?tenant=t&format=jsonl&key=id");
+    for _ in 0..2 {
+        let answer = post(&bulk, "text/plain", "{\"id\":1}");
+        assert_eq!(answer.status, 507, "{}", answer.body);
+    }
     for answer in tries.chain([ask(0, "/check-in")]) {
         assert_eq!(answer.status, 507, "{}", answer.body);
         for part in ["counter.db", "free space", "nothing was changed"] {
@@ -153,6 +158,13 @@ fn a_check_out_on_a_full_disk_is_refused_whole_and_taken_when_there_is_room() {
     }
     assert_eq!(ask(0, "/check-in").status, 200);
     stands(0, None, 2);
+    // What is written by transactions is written again, too: the audit, and jobs.
+    let audit = up.get("/api/v1/audit");
+    let last = &audit["entries"][0];
+    assert_eq!(last["path"], path(0, "/check-in"), "{audit}");
+    assert_eq!(last["status"], 200, "{audit}");
+    let job = up.cli_json(&["import", file, "--tenant", "t", "--key", "id"]);
+    assert_eq!(job["records_done"], BOOKS, "{job}");
     up.stop();
 }
 
