@@ -55,9 +55,9 @@ pub(crate) fn of_turn(turn: u64, partitions: i32) -> i32 {
 /// As long as librdkafka's producers stay with a partition.
 const TOGETHER_MS: u64 = 10;
 
-/// A quarter of what a record batch takes by default: enough that a request's own cost does not count,
-/// and what comes within a moment fits in one.
-const TOGETHER_BYTES: u64 = 256 << 10;
+/// Three quarters of what a record batch takes by default, so that it is well filled, and what keys
+/// and lengths take beside the values fits in.
+const TOGETHER_BYTES: u64 = 768 << 10;
 
 #[cfg(test)]
 mod tests {

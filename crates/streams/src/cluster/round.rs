@@ -46,7 +46,15 @@ pub(super) struct Job {
 pub(super) struct Round {
     pub(super) jobs: Vec<Job>,
     pub(super) bytes: u64,
-    bytes_by_partition: HashMap<(TopicName, i32), u64>,
+    by_partition: HashMap<(TopicName, i32), Share>,
+}
+
+/// What a round holds for one partition.
+#[derive(Clone, Copy, Default)]
+struct Share {
+    bytes: u64,
+    /// Something has to wait for the next round, so what comes behind it does too.
+    is_full: bool,
 }
 
 /// What became of the records of the round under way; the producer's callbacks fill it in.
@@ -85,18 +93,21 @@ pub(super) struct RoundProducer {
 }
 
 impl Round {
-    /// Takes a job in, or gives it back when it has to wait for the next round.
+    /// Takes a job in, or gives it back when it has to wait for another round: where its partition's
+    /// share is full, or the round is.
     pub(super) fn take(&mut self, job: Job, partition_bytes_max: u64) -> Option<Job> {
         let place = (job.batch.topic.clone(), job.batch.partition);
-        let share = self.bytes_by_partition.entry(place).or_default();
-        let bytes = share.saturating_add(job.bytes);
+        let share = self.by_partition.entry(place).or_default();
+        let bytes = share.bytes.saturating_add(job.bytes);
         let fits = self.jobs.len() < CLUSTER_ROUND_BATCHES_MAX
             && self.bytes.saturating_add(job.bytes) <= CLUSTER_ROUND_BYTES_MAX
-            && bytes <= partition_bytes_max;
+            && bytes <= partition_bytes_max
+            && !share.is_full;
         if !fits && !self.jobs.is_empty() {
+            share.is_full = true;
             return Some(job);
         }
-        *share = bytes;
+        share.bytes = bytes;
         self.bytes += job.bytes;
         self.jobs.push(job);
         None

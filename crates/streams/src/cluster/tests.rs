@@ -247,11 +247,19 @@ fn a_round_holds_one_record_batch_of_a_partition_and_leaves_the_rest_in_its_orde
     let (queue, mut lanes) = waiting::queue(1, SOON);
     let lane = &mut lanes[0];
     connect(lane);
-    for (topic, bytes) in [("a", 400), ("b", 700), ("a", 500), ("a", 200), ("b", 100)] {
+    for (topic, bytes) in [
+        ("a", 400),
+        ("b", 700),
+        ("a", 500),
+        ("a", 200),
+        ("a", 50),
+        ("b", 100),
+    ] {
         send(&queue, topic, bytes);
     }
-    assert_eq!(topics(lane, 1_000), ["a", "b", "a"]);
-    assert_eq!(topics(lane, 1_000), ["a", "b"]);
+    // The small one waits behind the one that has no room.
+    assert_eq!(topics(lane, 1_000), ["a", "b", "a", "b"]);
+    assert_eq!(bytes(lane, 1_000), [200, 50]);
     // One that is larger than a batch may be goes all the same: the cluster is asked.
     send(&queue, "a", 5_000);
     send(&queue, "b", 1);
@@ -317,11 +325,21 @@ fn round(lane: &mut Lane) -> usize {
 }
 
 fn topics(lane: &mut Lane, partition_bytes_max: u64) -> Vec<String> {
-    let Next::Round(round) = lane.next(partition_bytes_max) else {
-        panic!("there is a round")
-    };
-    let topic = |job: &Job| job.batch.topic.wire_name().to_owned();
-    round.jobs.iter().map(topic).collect()
+    let jobs = jobs(lane, partition_bytes_max).into_iter();
+    jobs.map(|job| job.batch.topic.wire_name().to_owned())
+        .collect()
+}
+
+fn bytes(lane: &mut Lane, partition_bytes_max: u64) -> Vec<u64> {
+    let jobs = jobs(lane, partition_bytes_max).into_iter();
+    jobs.map(|job| job.bytes).collect()
+}
+
+fn jobs(lane: &mut Lane, partition_bytes_max: u64) -> Vec<Job> {
+    match lane.next(partition_bytes_max) {
+        Next::Round(round) => round.jobs,
+        _ => panic!("there is a round"),
+    }
 }
 
 const RECORDS: u32 = 100;

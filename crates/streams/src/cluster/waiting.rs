@@ -6,8 +6,8 @@
 //! ([`State::may_begin`]): so a crowd is sent in few large requests, and while one lane waits for the
 //! cluster another fills the next round.
 //!
-//! Order: a round takes from the front of the queue and leaves nothing out, but two rounds that are
-//! under way together may be stored in either order. So the order that holds is that of waiting: a
+//! Order: a round takes a partition's batches in their order, but two rounds that are under way together
+//! may be stored in either order. So the order that holds is that of waiting: a
 //! batch that is sent after another was acknowledged is stored behind it.
 //!
 //! The first lane is there from the beginning. The others begin cold: each connects when the lanes
@@ -229,15 +229,24 @@ impl State {
         !self.seats.iter().any(is_there)
     }
 
+    /// Takes the next round. What it has no room for keeps its place in front, and every partition
+    /// its order.
     fn take(&mut self, partition_bytes_max: u64) -> Round {
         let mut round = Round::default();
-        while let Some(job) = self.jobs.pop_front() {
-            if let Some(job) = round.take(job, partition_bytes_max) {
-                self.jobs.push_front(job);
-                break;
-            }
+        let mut passed = Vec::new();
+        while passed.len() < PASSED_MAX
+            && let Some(job) = self.jobs.pop_front()
+        {
+            passed.extend(round.take(job, partition_bytes_max));
+        }
+        for job in passed.into_iter().rev() {
+            self.jobs.push_front(job);
         }
         self.bytes -= round.bytes;
         round
     }
 }
+
+/// Jobs that a round passes over before it is complete as it is: more than what fills a round of the
+/// usual sizes, few enough that looking at them again costs nothing.
+const PASSED_MAX: usize = 64;
