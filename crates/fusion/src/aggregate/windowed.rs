@@ -326,9 +326,8 @@ impl Windowed {
 impl State {
     /// Lets go of values that can never be asked for, where none is ever taken away.
     fn trim(&mut self) {
-        match self {
-            State::Ordered(ordered, is_greatest) => ordered.keep_extreme(*is_greatest),
-            _ => {}
+        if let State::Ordered(ordered, is_greatest) = self {
+            ordered.keep_extreme(*is_greatest);
         }
     }
 
