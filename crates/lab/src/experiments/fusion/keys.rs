@@ -270,9 +270,9 @@ const KEYS: u64 = 1_000_003;
 const PACED: u64 = 200_000;
 /// The rate at which the keys first come.
 const FILLING: u64 = 400_000;
-/// How often what checkpoints cost is measured with and without them.
-const TURNS: u32 = 3;
 /// How long that may take.
 const FILL_MAX: Duration = Duration::from_secs(60);
+/// How often what checkpoints cost is measured with and without them.
+const TURNS: u32 = 3;
 /// Behind every window of a message.
 const LAST_TIME: u64 = 4_000_000_000_000_000;
