@@ -11,27 +11,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::{Rng, UnixMillis};
 
 /// Gives each request the turn by which the partition of its keyless records is chosen.
-pub(crate) struct Turns {
-    /// So that the proxies before one cluster do not go from partition to partition in step.
-    first: u64,
+#[derive(Debug, Default)]
+pub(crate) struct KeylessTurns {
     requests: AtomicU64,
+    /// The moment of the last request, in steps of [`TOGETHER_MS`]; 0 before the first.
+    moment: AtomicU64,
+    /// How often a request came in another moment than the one before it.
+    moments: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Turns {
-    /// Turns that nobody else has.
-    pub(crate) fn new() -> Self {
-        Turns {
-            first: Rng::from_entropy().next_u64(),
-            requests: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-        }
-    }
-
+impl KeylessTurns {
     /// The turn of a request that has it alone.
     pub(crate) fn of_request(&self) -> u64 {
-        let requests = self.requests.fetch_add(1, Ordering::Relaxed);
-        self.first.wrapping_add(requests)
+        self.requests.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The turn of a request of so many bytes, shared with those that come within [`TOGETHER_MS`] and
@@ -39,9 +32,11 @@ impl Turns {
     pub(crate) fn of_moment(&self, now: UnixMillis, bytes: u64) -> u64 {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let moment = now.0.max(0).unsigned_abs() / TOGETHER_MS;
+        let last = self.moment.swap(moment, Ordering::Relaxed);
+        let is_new = last != moment && last != 0;
+        let moments = self.moments.fetch_add(u64::from(is_new), Ordering::Relaxed);
         // Both only grow, so each step of either gives a turn that was not there before.
-        let turn = moment.wrapping_add(before / TOGETHER_BYTES);
-        self.first.wrapping_add(turn)
+        moments + u64::from(is_new) + before / TOGETHER_BYTES
     }
 }
 
@@ -74,11 +69,13 @@ mod tests {
             "{counts:?}"
         );
     }
+
     #[test]
     fn requests_share_a_turn_for_a_moment_and_so_many_bytes() {
-        let turns = Turns::new();
+        let turns = KeylessTurns::default();
         let at = |ms: i64, bytes: u64| turns.of_moment(UnixMillis(ms), bytes);
         let first = at(1_000, TOGETHER_BYTES / 2);
+        assert_eq!(first, 0);
         assert_eq!(at(1_009, TOGETHER_BYTES / 2), first);
         let second = at(1_009, 1);
         assert_ne!(second, first, "there are enough");

@@ -23,7 +23,7 @@ use crate::embedded::Embedding;
 use crate::error::RestError;
 use crate::login::{self, Logins};
 use crate::media::ApiVersion;
-use crate::partitioner::Turns;
+use crate::partitioner::KeylessTurns;
 use crate::rate::{RateLimit, rate_limited};
 use crate::schemas::SchemaRegistry;
 use crate::straight::Straight;
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     /// Who calls, where callers are asked.
     pub caller: Option<Caller>,
     /// For the partition of records without a key.
-    pub turns: Arc<Turns>,
+    pub turns: Arc<KeylessTurns>,
     /// Places for reads of partitions without an instance.
     pub partition_reads: Arc<Semaphore>,
     /// Places for streams of events.
@@ -108,7 +108,7 @@ pub fn routes(
         peers: Arc::new(peers),
         embedding: Arc::new(Embedding::new(registry)),
         caller: None,
-        turns: Arc::new(Turns::new()),
+        turns: Arc::default(),
         partition_reads,
         event_streams: Arc::new(Semaphore::new(limits::EVENT_STREAMS_MAX)),
         closing: closing.clone(),
