@@ -45,7 +45,7 @@ struct Load {
     is_gzip: bool,
     connections: u32,
     /// The loads whose CPU this one's is set against, each with the figure's name and the most that
-    /// this one may cost more, percent; 0 for no bound.
+    /// this one may cost more, percent.
     over: &'static [(&'static str, &'static str, f64)],
     /// p99 and max in ms, memory in MiB, CPU in µs; 0 for none.
     goals: Goals,
@@ -152,7 +152,7 @@ impl Load {
                 .reference("EFM sizing guide, database", 1e6),
         ];
         for (_, figure, most) in self.over {
-            measures.push(bound(new(figure, "%"), *most));
+            measures.push(new(figure, "%").at_most(*most));
         }
         if self.plan.forwards.has_broker() {
             measures.push(new(BROKER_CPU, "µs").detail());
@@ -217,7 +217,7 @@ const LOADS: &[Load] = &[
         },
     ),
     Load {
-        over: &[(BASE, OVER, 0.0), (BESIDE, OVER_BESIDE, 10.0)],
+        over: &[(BASE, OVER, 10.0), (BESIDE, OVER_BESIDE, 10.0)],
         ..Load::new(
             "100,000 agents, forwarded to Kafka",
             100_000,
