@@ -16,10 +16,12 @@ use axum::http::header::{
 };
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use bytes::{Buf, Bytes};
+use flate2::Compression;
 use flate2::write::{GzEncoder, MultiGzDecoder};
-use flate2::{Compression, Crc, Decompress, FlushDecompress, Status};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
+use libdeflater::Decompressor;
+use memchr::memmem;
 use tokio::sync::Semaphore;
 
 use super::limits::{
@@ -104,6 +106,9 @@ impl<B> Unpacked<B> {
 
     /// Unpacks a little of what has come; false when there is nothing to unpack.
     fn step(&mut self) -> io::Result<bool> {
+        if self.arrived.is_empty() && !self.has_all {
+            return Ok(false);
+        }
         let fresh = || MultiGzDecoder::new(Vec::new());
         let decoder = self.decoder.get_or_insert_with(fresh);
         if !self.arrived.is_empty() {
@@ -120,11 +125,9 @@ impl<B> Unpacked<B> {
                 return Ok(true);
             }
         }
-        if self.has_all {
-            decoder.try_finish()?;
-            self.is_over = true;
-        }
-        Ok(self.has_all)
+        decoder.try_finish()?;
+        self.is_over = true;
+        Ok(true)
     }
 }
 
@@ -192,7 +195,7 @@ where
 /// knows what to say.
 fn at_once(packed: &[u8]) -> Option<Bytes> {
     thread_local! {
-        static DECODER: RefCell<Decompress> = RefCell::new(Decompress::new(false));
+        static DECODER: RefCell<Decompressor> = RefCell::new(Decompressor::new());
     }
     let body = packed.strip_prefix(&PLAIN_HEAD)?.get(HEAD_REST..)?;
     let (deflated, tail) = body.split_last_chunk::<8>()?;
@@ -202,16 +205,13 @@ fn at_once(packed: &[u8]) -> Option<Bytes> {
     if size.max(packed.len()) > UNPACKED_AT_ONCE_BYTES_MAX {
         return None;
     }
-    // A byte more than there are, so that the end is seen.
-    let mut whole = Vec::with_capacity(size + 1);
-    let ended = DECODER.with_borrow_mut(|decoder| {
-        decoder.reset(false);
-        let status = decoder.decompress_vec(deflated, &mut whole, FlushDecompress::Finish);
-        matches!(status, Ok(Status::StreamEnd)) && decoder.total_in() == deflated.len() as u64
-    });
-    let mut crc = Crc::new();
-    crc.update(&whole);
-    (ended && whole.len() == size && crc.sum() == sum).then(|| whole.into())
+    // The decoder stops at the first member's end and does not say where that was.
+    if memmem::find(deflated, &PLAIN_HEAD[..MEMBER_MARK]).is_some() {
+        return None;
+    }
+    let mut whole = vec![0; size];
+    let decoded = DECODER.with_borrow_mut(|it| it.deflate_decompress(deflated, &mut whole));
+    (decoded == Ok(size) && libdeflater::crc32(&whole) == sum).then(|| whole.into())
 }
 
 /// Packs an answer for somebody who takes gzip, if it is whole and worth it.
@@ -279,6 +279,8 @@ fn packed(bytes: &[u8]) -> Option<Vec<u8>> {
 /// How a gzip member begins that has no more than deflated bytes (RFC 1952, section 2.3): magic,
 /// method, flags; then comes what tells nothing of them: time, extra flags, system.
 const PLAIN_HEAD: [u8; 4] = [0x1f, 0x8b, 8, 0];
+/// As many of these bytes begin any member.
+const MEMBER_MARK: usize = 3;
 const HEAD_REST: usize = 6;
 
 static PLACES: Semaphore = Semaphore::const_new(PACKED_AT_ONCE_MAX);
@@ -345,6 +347,7 @@ mod tests {
         let frame = body.frame().await.unwrap().unwrap();
         assert_eq!(frame.into_data().unwrap().len(), 2_000);
         assert!(body.is_end_stream());
+        assert!(body.decoder.is_none(), "nothing was made for it alone");
     }
 
     #[test]
