@@ -24,6 +24,16 @@ use crate::showing::view;
 use crate::tables::{Found, Statement, Tables, Value};
 use crate::views::{AskedView, OperationView, RefusedView};
 
+/// Reads requests; what is given follows the table's name.
+macro_rules! requests {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, scope, target, operation, operand, args, created_ms FROM operation_requests",
+            $rest
+        )
+    };
+}
+
 /// The requests' tables. Arguments lie sealed: among them are properties with passwords.
 #[derive(Debug)]
 pub struct Requests {
@@ -53,10 +63,7 @@ impl Requests {
     pub async fn load(&self, registry: &mut Registry) -> Result<(), FleetError> {
         let rows = self
             .tables
-            .rows(
-                "read the requests",
-                ("SELECT * FROM operation_requests", vec![]),
-            )
+            .rows("read the requests", (requests!(""), vec![]))
             .await?;
         for row in rows {
             match self.request(&row) {
@@ -73,7 +80,7 @@ impl Requests {
 
     /// One request, which another node may have made.
     pub async fn find(&self, id: &str) -> Result<Option<Request>, FleetError> {
-        let text = "SELECT * FROM operation_requests WHERE id = ?";
+        let text = requests!(" WHERE id = ?");
         let rows = self
             .tables
             .rows("read a request", (text, vec![id.into()]))

@@ -95,7 +95,7 @@ impl Audit {
     /// The database's.
     pub async fn list(&self, filter: &Filter) -> Result<Vec<Entry>, FleetError> {
         let what = "read the audit";
-        let select = Statement::new("SELECT * FROM audit WHERE at_ms >= ?").bind(0_i64);
+        let select = ENTRIES.select(" WHERE at_ms >= ?").bind(0_i64);
         let wanted = newest::Wanted {
             having: &[("principal", &filter.principal), ("class", &filter.class)],
             only_classes: filter.only_classes.as_deref(),
@@ -140,7 +140,7 @@ fn entry(row: &Row) -> Result<Entry, sqlx::Error> {
     })
 }
 
-const SCHEMA: Schema = Schema {
+pub const SCHEMA: Schema = Schema {
     name: "fleet_audit",
     oldest: 1,
     migrations: &[Migration {

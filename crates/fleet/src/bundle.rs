@@ -17,6 +17,16 @@ use crate::rights::Rights;
 use crate::tables::Found;
 use crate::views::BundleView;
 
+/// Reads bundles; what is given follows the table's name.
+macro_rules! bundles {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, agent_id, name, bytes, sha512, created_ms FROM debug_bundles",
+            $rest
+        )
+    };
+}
+
 impl Fleet {
     /// Whose bundle an operation asks for.
     ///
@@ -104,7 +114,7 @@ impl Fleet {
     /// [`FleetError::Store`].
     pub(crate) async fn bundles(&self, agent: Option<&str>) -> Result<Vec<BundleView>, FleetError> {
         let tables = &self.inner.tables;
-        let select = "SELECT * FROM debug_bundles ORDER BY created_ms DESC, id";
+        let select = bundles!(" ORDER BY created_ms DESC, id");
         let rows = tables.rows("read the bundles", (select, vec![])).await?;
         let all = rows.iter().map(view).collect::<Result<Vec<_>, _>>()?;
         let fits = |bundle: &BundleView| agent.is_none_or(|agent| bundle.agent_id == agent);
@@ -126,7 +136,7 @@ impl Fleet {
     /// [`FleetError::Unknown`], [`FleetError::Store`].
     pub(crate) async fn bundle(&self, id: &str) -> Result<BundleView, FleetError> {
         let tables = &self.inner.tables;
-        let select = "SELECT * FROM debug_bundles WHERE id = ?";
+        let select = bundles!(" WHERE id = ?");
         let rows = tables
             .rows("read a bundle", (select, vec![id.into()]))
             .await?;

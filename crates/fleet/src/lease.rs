@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::Mutex;
+use sql::SqlError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -43,9 +44,21 @@ impl Lease {
 /// Runs until `stop`.
 pub async fn run(fleet: Arc<Inner>, stop: CancellationToken) {
     let mut pruned: Option<Instant> = None;
+    let mut is_left_behind = false;
     loop {
         let asked = Instant::now();
-        match fleet.store.lease(LEADER, limits::LEASE).await {
+        let fits = fleet.store.still_fits().await;
+        if let Err(error @ SqlError::NewerSchema { .. }) = &fits
+            && !std::mem::replace(&mut is_left_behind, true)
+        {
+            tracing::error!(error = %base::report(error), "this node writes nothing any more");
+        }
+        let lease = match fits {
+            Ok(()) => fleet.store.lease(LEADER, limits::LEASE).await,
+            Err(SqlError::NewerSchema { .. }) => Ok(None),
+            Err(error) => Err(error),
+        };
+        match lease {
             Ok(fence) => {
                 let before = fleet.lease.held();
                 fleet.lease.note(fence, asked);

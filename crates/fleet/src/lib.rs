@@ -55,6 +55,7 @@ mod resource;
 mod rights;
 mod rivalry;
 mod rollout;
+mod schemas;
 mod seal;
 mod shape;
 mod showing;

@@ -19,6 +19,8 @@ use crate::{Fleet, FleetConfig, FleetError};
 
 #[path = "nodes_classes_tests.rs"]
 mod classes;
+#[path = "nodes_upgrade_tests.rs"]
+mod upgrade;
 
 const MANIFEST: &str = r#"{"agentType":"minifi-java","version":"1.18.0","bundles":[]}"#;
 const FLOW: &str = "MiNiFi Config Version: 3\nProcessors:\n- {id: p, name: P, class: org.P}\n";

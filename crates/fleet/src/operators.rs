@@ -136,7 +136,7 @@ async fn blocking(
 /// Whom the row is sealed for.
 const OWNER: &str = "operators";
 
-const SCHEMA: Schema = Schema {
+pub const SCHEMA: Schema = Schema {
     name: "fleet_operators",
     oldest: 1,
     migrations: &[Migration {

@@ -22,6 +22,16 @@ use crate::manifest::hex;
 use crate::registry::{check_name, unknown_agent};
 use crate::tables::{Found, Statement, Value};
 
+/// Reads parameters; what is given follows the table's name.
+macro_rules! parameters {
+    ($rest:literal) => {
+        concat!(
+            "SELECT level, owner, name, is_secret, value, changed_ms FROM parameters",
+            $rest
+        )
+    };
+}
+
 /// Whose a parameter is; a later one goes before an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
@@ -84,7 +94,7 @@ impl Fleet {
         owner: &str,
     ) -> Result<Vec<ParameterView>, FleetError> {
         self.inner.check_owner(level, owner)?;
-        let select = "SELECT * FROM parameters WHERE level = ? AND owner = ? ORDER BY name";
+        let select = parameters!(" WHERE level = ? AND owner = ? ORDER BY name");
         let values = vec![level.as_str().into(), owner.into()];
         let rows = self
             .inner
@@ -216,7 +226,7 @@ impl Inner {
 
     /// Gives a new version of a flow the parameters of an old one.
     pub(crate) async fn copy_parameters(&self, from: &str, to: &str) -> Result<(), FleetError> {
-        let select = "SELECT * FROM parameters WHERE level = 'flow' AND owner = ?";
+        let select = parameters!(" WHERE level = 'flow' AND owner = ?");
         let rows = self
             .tables
             .rows("read parameters", (select, vec![from.into()]))
@@ -245,8 +255,10 @@ impl Inner {
             (own.or(of_flow), found.map(|agent| agent.id.clone()))
         };
         let text = |name: Option<Arc<str>>| Value::from(name.as_deref().unwrap_or_default());
-        let select = "SELECT * FROM parameters WHERE (level = 'flow' AND owner = ?)
-                      OR (level = 'class' AND owner = ?) OR (level = 'agent' AND owner = ?)";
+        let select = parameters!(
+            " WHERE (level = 'flow' AND owner = ?) OR (level = 'class' AND owner = ?)
+              OR (level = 'agent' AND owner = ?)"
+        );
         let marks = vec![flow.into(), text(class), text(agent)];
         let rows = self.tables.rows("read parameters", (select, marks)).await?;
         let mut found = Vec::new();

@@ -33,11 +33,13 @@ use flate2::read::GzDecoder;
 use sql::{Database, Options, Place, SqlError, Statement, Transaction};
 
 use crate::events::Once;
-use crate::limits;
 use crate::manifest::NewManifest;
 use crate::operation::FleetOperation;
 use crate::registry::{Batch, Flow, News};
-use crate::sighting;
+use crate::{limits, schemas, sighting};
+
+/// The schemas that the store itself brings.
+pub const SCHEMAS: [sql::Schema; 3] = [schema::SCHEMA, resolution::SCHEMA, told::SCHEMA];
 
 /// The fleet's database, as one node sees it.
 #[derive(Clone, Debug)]
@@ -64,9 +66,11 @@ impl Store {
             readers: limits::CONNECTIONS,
             ..Options::default()
         };
-        let database = Database::open(place, options, &schema::SCHEMA).await?;
-        database.migrate(&resolution::SCHEMA).await?;
-        database.migrate(&told::SCHEMA).await?;
+        let [first, others @ ..] = &SCHEMAS;
+        let database = Database::open(place, options, first).await?;
+        for schema in others {
+            database.migrate(schema).await?;
+        }
         Ok(Store { database, node })
     }
 
@@ -78,6 +82,15 @@ impl Store {
     /// Whether other nodes may use it too.
     pub fn is_shared(&self) -> bool {
         self.database.dialect().is_shared()
+    }
+
+    /// Looks whether this binary still fits to what newer ones made of the tables; from then on it
+    /// writes nothing.
+    pub async fn still_fits(&self) -> Result<(), SqlError> {
+        if !self.is_shared() {
+            return Ok(());
+        }
+        self.database.still_fits(&schemas::ALL).await
     }
 
     /// Waits for what is under way and closes the database.
@@ -317,11 +330,21 @@ impl Store {
     }
 }
 
-fn in_list(text: &str, names: &[Arc<str>]) -> Statement {
-    Statement::new(text).list(names.iter().map(|name| &**name))
+fn in_list(select: Statement, names: &[Arc<str>]) -> Statement {
+    select.list(names.iter().map(|name| &**name))
 }
 
-const FLOW_COLUMNS: &str = "id, class, version, shape, sha256, bytes, created_ms";
+/// Reads classes; `rest` follows the table's name.
+fn classes(rest: &str) -> Statement {
+    let columns = "name, created_ms, flow_id, rollout_id, description";
+    Statement::new(format!("SELECT {columns} FROM classes{rest}"))
+}
+
+/// Reads flows without their texts; `rest` follows the table's name.
+fn flows(rest: &str) -> Statement {
+    let columns = "id, class, version, shape, sha256, bytes, created_ms";
+    Statement::new(format!("SELECT {columns} FROM flows{rest}"))
+}
 
 // Kinds of changes.
 const CLASS: &str = "class";

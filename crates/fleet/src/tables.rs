@@ -81,7 +81,7 @@ fn bound((text, values): Statement) -> sql::Statement {
     values.into_iter().fold(statement, sql::Statement::bind)
 }
 
-const SCHEMA: Schema = Schema {
+pub const SCHEMA: Schema = Schema {
     name: "fleet_operations",
     oldest: 1,
     migrations: &[Migration {

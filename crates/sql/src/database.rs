@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use base::{Clock, SystemClock};
 use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
@@ -24,7 +24,12 @@ use crate::statement::{Insert, Lookup, Row, Statement, Value, tuple};
 pub struct Database {
     place: Arc<str>,
     pools: Pools,
+    outgrown: Arc<OnceLock<Outgrown>>,
 }
+
+/// The schema for which this binary is too old by now: its name, the oldest version that fits, and the
+/// newest that this binary knows.
+pub(crate) type Outgrown = (&'static str, i64, i64);
 
 /// A transaction. Dropping it rolls it back.
 pub struct Transaction {
@@ -108,12 +113,17 @@ impl Database {
         let database = match place {
             Place::File(path) => Database::from(Sqlite::connect(path, &options).await?),
             Place::Postgres(connect, _) => {
-                // A node that vanishes in the middle of a transaction holds up the others no longer.
-                let idle = [("idle_in_transaction_session_timeout", "60000")];
+                let settings = [
+                    // A node that vanishes in the middle of a transaction holds up the others no
+                    // longer.
+                    ("idle_in_transaction_session_timeout", "60000"),
+                    // That a table is there already is not worth a line at each start.
+                    ("client_min_messages", "warning"),
+                ];
                 let connect = connect
                     .as_ref()
                     .clone()
-                    .options(idle)
+                    .options(settings)
                     .disable_statement_logging();
                 let pool = PgPoolOptions::new()
                     .min_connections(0)
@@ -134,6 +144,7 @@ impl Database {
                 Database {
                     place: shown.clone(),
                     pools: Pools::Postgres(pool),
+                    outgrown: Arc::default(),
                 }
             }
             Place::MySql(connect, _) => {
@@ -163,6 +174,7 @@ impl Database {
                 Database {
                     place: shown.clone(),
                     pools: Pools::MySql(pool),
+                    outgrown: Arc::default(),
                 }
             }
         };
@@ -187,6 +199,31 @@ impl Database {
     /// Brings one more schema of this database up to date; returns how many migrations it took.
     pub async fn migrate(&self, schema: &Schema) -> Result<u32, SqlError> {
         migration::migrate(self, schema, SystemClock.now()).await
+    }
+
+    /// Looks whether a newer binary has made one of `schemas` into what this one does not fit any
+    /// more; from then on nothing is written. For processes that share a database.
+    ///
+    /// # Errors
+    /// [`SqlError::NewerSchema`], and whatever keeps the floors from being read.
+    pub async fn still_fits(&self, schemas: &[Schema]) -> Result<(), SqlError> {
+        if let Some(outgrown) = migration::outgrown(self, schemas).await? {
+            // It is known already, or is now.
+            let _ = self.outgrown.set(outgrown);
+        }
+        self.check_outgrown()
+    }
+
+    fn check_outgrown(&self) -> Result<(), SqlError> {
+        let Some((schema, found, known)) = self.outgrown.get() else {
+            return Ok(());
+        };
+        Err(SqlError::NewerSchema {
+            place: self.place.to_string(),
+            schema,
+            found: *found,
+            known: *known,
+        })
     }
 
     /// Which database it is.
@@ -262,8 +299,10 @@ impl Database {
         timely(&self.place, what, done).await
     }
 
-    /// Begins a transaction; on a file with its write lock.
+    /// Begins a transaction; on a file with its write lock. None begins once
+    /// [`Database::still_fits`] has found that this binary is too old.
     pub async fn begin(&self) -> Result<Transaction, SqlError> {
+        self.check_outgrown()?;
         let open = async {
             Ok(match &self.pools {
                 Pools::Sqlite(file) => {
@@ -497,6 +536,37 @@ impl Transaction {
         timely(&place, what, done).await
     }
 
+    /// Rolls back, and keeps the connection for others.
+    async fn roll_back(self, what: &'static str) -> Result<(), SqlError> {
+        let place = self.place;
+        let done = async {
+            match self.open {
+                Open::Sqlite(tx) => tx.rollback().await,
+                Open::Postgres(tx) => tx.rollback().await,
+                Open::MySql(mut tx) => {
+                    tx.say("ROLLBACK").await?;
+                    tx.done(Ok(()))
+                }
+            }
+        };
+        timely(&place, what, done).await
+    }
+
+    /// Takes the lock of migrations, unless another node has it.
+    pub(crate) async fn lock_migrations(&mut self) -> Result<bool, SqlError> {
+        let what = "ask for the lock of migrations";
+        if let Some(limit) = self.dialect().limit_lock_waits() {
+            self.run_raw(what, limit).await?;
+        }
+        let Some(lock) = self.dialect().lock_migrations() else {
+            return Ok(true);
+        };
+        let rows = self.rows(what, &Statement::new(lock)).await?;
+        let taken = rows.first().map(|row| row.number("taken")).transpose();
+        let taken = taken.map_err(|e| self.error(what, e))?;
+        Ok(taken == Some(1))
+    }
+
     /// Commits and gives the lock of migrations back.
     pub(crate) async fn commit_unlocked(mut self) -> Result<(), SqlError> {
         self.unlock_after("COMMIT").await?;
@@ -505,17 +575,25 @@ impl Transaction {
 
     /// Rolls back and gives the lock of migrations back.
     pub(crate) async fn unlock(mut self) {
-        if let Err(error) = self.unlock_after("ROLLBACK").await {
+        let what = "give the lock of migrations back";
+        let unlocked = match self.unlock_after("ROLLBACK").await {
+            Ok(()) => self.roll_back(what).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = unlocked {
             tracing::debug!(error = %base::report(&error), "the lock goes with its connection");
         }
     }
 
     /// MySQL's lock belongs to the connection, and must not be given back before the commit.
     async fn unlock_after(&mut self, end: &str) -> Result<(), SqlError> {
-        if let Some(unlock) = self.dialect().unlock_migrations() {
+        let unlock = self.dialect().unlock_migrations();
+        if !unlock.is_empty() {
             self.run_raw("end the migration", end.to_owned()).await?;
-            self.rows("let other nodes migrate", &Statement::new(unlock))
-                .await?;
+        }
+        for text in unlock {
+            let text = (*text).to_owned();
+            self.run_raw("let other nodes migrate", text).await?;
         }
         Ok(())
     }
@@ -541,6 +619,7 @@ impl From<Sqlite> for Database {
         Database {
             place: Arc::from(file.path().to_string_lossy()),
             pools: Pools::Sqlite(file),
+            outgrown: Arc::default(),
         }
     }
 }

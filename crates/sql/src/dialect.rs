@@ -158,26 +158,41 @@ impl Dialect {
         }
     }
 
-    /// Takes the lock under which migrations run; held until the transaction's end on PostgreSQL,
-    /// until [`Dialect::unlock_migrations`] on MySQL. A SQLite transaction has its file's lock.
+    /// How a transaction that migrates waits for a table's lock a moment only.
+    pub(crate) fn limit_lock_waits(self) -> Option<String> {
+        let wait = crate::limits::MIGRATION_LOCK_WAIT.as_secs();
+        match self {
+            Dialect::Sqlite => None,
+            Dialect::Postgres => Some(format!("SET LOCAL lock_timeout = '{wait}s'")),
+            Dialect::MySql => Some(format!("SET SESSION lock_wait_timeout = {wait}")),
+        }
+    }
+
+    /// Tells as `taken` whether this transaction has the lock now under which migrations run; held
+    /// until the transaction's end on PostgreSQL, until [`Dialect::unlock_migrations`] on MySQL. A
+    /// SQLite transaction has its file's lock.
     pub(crate) fn lock_migrations(self) -> Option<String> {
         match self {
             Dialect::Sqlite => None,
             Dialect::Postgres => Some(format!(
-                "SELECT 1 FROM (SELECT pg_advisory_xact_lock({MIGRATIONS_LOCK})) AS taken"
+                "SELECT CAST(CASE WHEN pg_try_advisory_xact_lock({MIGRATIONS_LOCK}) THEN 1 ELSE 0 \
+                 END AS BIGINT) AS taken"
             )),
-            Dialect::MySql => {
-                let wait = crate::limits::MIGRATION_WAIT.as_secs();
-                Some(format!("SELECT GET_LOCK('thalweg_migrations', {wait})"))
-            }
+            Dialect::MySql => Some(
+                "SELECT CAST(COALESCE(GET_LOCK('thalweg_migrations', 0), 0) AS SIGNED) AS taken"
+                    .to_owned(),
+            ),
         }
     }
 
-    /// Gives the lock back that outlives its transaction.
-    pub(crate) fn unlock_migrations(self) -> Option<&'static str> {
+    /// Gives back what outlives its transaction, one statement after the other.
+    pub(crate) fn unlock_migrations(self) -> &'static [&'static str] {
         match self {
-            Dialect::Sqlite | Dialect::Postgres => None,
-            Dialect::MySql => Some("SELECT RELEASE_LOCK('thalweg_migrations')"),
+            Dialect::Sqlite | Dialect::Postgres => &[],
+            Dialect::MySql => &[
+                "SET SESSION lock_wait_timeout = DEFAULT",
+                "DO RELEASE_LOCK('thalweg_migrations')",
+            ],
         }
     }
 

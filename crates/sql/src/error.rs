@@ -243,7 +243,7 @@ fn is_away(error: &sqlx::Error) -> bool {
 
 /// Whether another transaction was in the way, so that the same one may be tried again.
 fn is_conflict(error: &dyn sqlx::error::DatabaseError, code: &str) -> bool {
-    matches!(code, PG_SERIALIZATION | PG_DEADLOCK)
+    matches!(code, PG_SERIALIZATION | PG_DEADLOCK | PG_LOCK_WAIT)
         || mysql_number(error).is_some_and(|number| MYSQL_CONFLICTS.contains(&number))
 }
 
@@ -266,6 +266,7 @@ const SQLITE_NOTADB: u32 = 26;
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 const PG_SERIALIZATION: &str = "40001";
 const PG_DEADLOCK: &str = "40P01";
+const PG_LOCK_WAIT: &str = "55P03";
 const PG_DISK_FULL: &str = "53100";
 const PG_CROWDED: &str = "53300";
 const PG_READ_ONLY: &str = "25006";

@@ -29,6 +29,8 @@ mod sqlite;
 mod statement;
 #[cfg(any(test, feature = "test-servers"))]
 pub mod test_servers;
+#[cfg(any(test, feature = "test-servers"))]
+pub mod upgrade_rules;
 
 pub use database::{Database, Transaction};
 pub use dialect::Dialect;

@@ -24,8 +24,12 @@ pub const TRUSTED_IDLE: Duration = Duration::from_millis(100);
 /// lost for good shows in nothing else.
 pub const STATEMENT_WAIT: Duration = Duration::from_secs(30);
 
-/// How long a node waits while another one migrates the schema.
+/// How long a node waits while another one migrates the schema, or uses a table that it changes.
 pub const MIGRATION_WAIT: Duration = Duration::from_secs(120);
+
+/// How long a migration waits for a table's lock before it lets those through who queue behind it,
+/// in whole seconds: agents' calls wait no longer than that, and their patience is five.
+pub const MIGRATION_LOCK_WAIT: Duration = Duration::from_secs(1);
 
 /// Pages (of 4 KiB) in the write-ahead log after which SQLite copies them into the file: 4 MiB.
 pub const CHECKPOINT_PAGES: u32 = 1_000;

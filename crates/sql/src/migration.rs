@@ -4,12 +4,18 @@
 //! database with other migrations than it knows. It takes one with more of them while the newest
 //! says, in `schema_floors`, that binaries of its age still work with it: so an upgrade rolls from
 //! node to node, and a node of the old version that restarts meanwhile finds its way back.
+//!
+//! A migration waits for a table's lock a moment only and then tries again: whoever else wants the
+//! table queues behind who waits for it, so that one long look at it would stop everybody.
+
+use std::time::{Duration, Instant};
 
 use base::UnixMillis;
 use sha2::{Digest, Sha256};
 
-use crate::database::{Database, Transaction};
+use crate::database::{Database, Outgrown, Transaction};
 use crate::error::{SqlError, mysql_number};
+use crate::limits;
 use crate::statement::{Conflict, Insert, Statement};
 
 /// The history of one schema, oldest first.
@@ -42,24 +48,84 @@ pub(crate) async fn migrate(
 ) -> Result<u32, SqlError> {
     check_order(schema)?;
     let mut count = 0;
+    let until = Instant::now() + limits::MIGRATION_WAIT;
     loop {
-        let mut tx = database.begin().await?;
-        if let Some(lock) = tx.dialect().lock_migrations() {
-            tx.rows("wait for other nodes' migrations", &Statement::new(lock))
-                .await?;
-        }
-        let step = step(&mut tx, database.place(), schema, now).await;
-        let step = match step {
-            Ok(step) => tx.commit_unlocked().await.map(|()| step),
-            Err(error) => {
-                tx.unlock().await;
-                Err(error)
+        match locked_step(database, schema, now).await {
+            Ok(Some(true)) => count += 1,
+            Ok(Some(false)) => return Ok(count),
+            // Another node migrates.
+            Ok(None) if Instant::now() < until => tokio::time::sleep(PAUSE).await,
+            Ok(None) => {
+                return Err(SqlError::TooSlow {
+                    place: database.place().to_owned(),
+                    what: "wait for other nodes' migrations",
+                    wait: limits::MIGRATION_WAIT,
+                });
             }
-        };
-        if !step? {
-            return Ok(count);
+            Err(error) if is_in_the_way(&error) && Instant::now() < until => {
+                tracing::info!(error = %base::report(&error), "a migration is tried again");
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) => return Err(error),
         }
-        count += 1;
+    }
+}
+
+/// The first of the schemas whose floor lies above what this binary knows.
+pub(crate) async fn outgrown(
+    database: &Database,
+    schemas: &[Schema],
+) -> Result<Option<Outgrown>, SqlError> {
+    let what = "see whether this binary still fits";
+    let select = Statement::new("SELECT schema_name, oldest FROM schema_floors");
+    for row in database.rows(what, &select).await? {
+        let read = || Ok((row.text("schema_name")?, row.number("oldest")?));
+        let (name, floor) = read().map_err(|e| database.error(what, e))?;
+        let schema = schemas.iter().find(|schema| schema.name == name);
+        if let Some(schema) = schema
+            && floor > newest(schema)
+        {
+            return Ok(Some((schema.name, floor, newest(schema))));
+        }
+    }
+    Ok(None)
+}
+
+/// The number of the newest migration that this binary knows.
+fn newest(schema: &Schema) -> i64 {
+    schema.migrations.last().map_or(0, |last| last.number)
+}
+
+/// Applies the next migration, if there is one, under the lock; none while another node has it.
+async fn locked_step(
+    database: &Database,
+    schema: &Schema,
+    now: UnixMillis,
+) -> Result<Option<bool>, SqlError> {
+    let mut tx = database.begin().await?;
+    let step = match tx.lock_migrations().await {
+        Ok(true) => step(&mut tx, database.place(), schema, now).await,
+        Ok(false) => {
+            tx.unlock().await;
+            return Ok(None);
+        }
+        Err(error) => Err(error),
+    };
+    match step {
+        Ok(step) => tx.commit_unlocked().await.map(|()| Some(step)),
+        Err(error) => {
+            tx.unlock().await;
+            Err(error)
+        }
+    }
+}
+
+/// Whether others held what the migration needs.
+fn is_in_the_way(error: &SqlError) -> bool {
+    match error {
+        SqlError::Conflict { .. } => true,
+        SqlError::Migration { source, .. } => is_in_the_way(source),
+        _ => false,
     }
 }
 
@@ -125,7 +191,7 @@ fn check_applied(
     applied: &[(i64, String)],
     floor: i64,
 ) -> Result<(), SqlError> {
-    let known = schema.migrations.last().map_or(0, |last| last.number);
+    let known = newest(schema);
     if let Some((found, _)) = applied.last().filter(|(found, _)| *found > known)
         && floor > known
     {
@@ -161,7 +227,7 @@ async fn apply(
         // A first attempt that broke off left some of these behind.
         for statement in text.split(";\n").filter(|text| !text.trim().is_empty()) {
             match tx.run_raw("run the migration", statement.to_owned()).await {
-                Err(error) if is_there_already(&error) => {}
+                Err(error) if is_there_already(&error, statement) => {}
                 done => done?,
             }
         }
@@ -180,17 +246,22 @@ async fn apply(
         .await
 }
 
-fn is_there_already(error: &SqlError) -> bool {
-    match error {
-        SqlError::Statement {
-            source: sqlx::Error::Database(error),
-            ..
-        } => mysql_number(&**error).is_some_and(|number| MYSQL_THERE.contains(&number)),
-        _ => false,
+fn is_there_already(error: &SqlError, statement: &str) -> bool {
+    let SqlError::Statement {
+        source: sqlx::Error::Database(error),
+        ..
+    } = error
+    else {
+        return false;
+    };
+    match mysql_number(&**error) {
+        Some(MYSQL_DOUBLE) => statement.trim_start().starts_with("INSERT"),
+        number => number.is_some_and(|number| MYSQL_THERE.contains(&number)),
     }
 }
 
-fn checksum(text: &str) -> String {
+/// The SHA-256 of a migration's text, in hexadecimal digits.
+pub(crate) fn checksum(text: &str) -> String {
     Sha256::digest(text.as_bytes())
         .iter()
         .map(|byte| format!("{byte:02x}"))
@@ -233,3 +304,13 @@ const INSERT_FLOOR: Insert = Insert {
 
 /// MySQL's numbers of errors: the table, column or index is there already.
 const MYSQL_THERE: [u16; 3] = [1050, 1060, 1061];
+
+/// MySQL's number of the error that a row with this key is there.
+const MYSQL_DOUBLE: u16 = 1062;
+
+/// Between two tries to get a lock: long enough for those who queued behind the last one.
+const PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+#[path = "migration_tests.rs"]
+mod tests;

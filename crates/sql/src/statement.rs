@@ -34,6 +34,15 @@ pub struct Insert {
     pub conflict: Conflict,
 }
 
+impl Insert {
+    /// Reads these columns; `rest` follows the table's name. Columns are named one by one: with `*`,
+    /// a column that a newer binary adds changes what was prepared, and PostgreSQL refuses that.
+    pub fn select(&self, rest: &str) -> Statement {
+        let columns = self.columns.join(", ");
+        Statement::new(format!("SELECT {columns} FROM {}{rest}", self.table))
+    }
+}
+
 /// What happens to a row whose key is there already.
 #[derive(Clone, Copy, Debug)]
 pub enum Conflict {

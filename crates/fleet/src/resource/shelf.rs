@@ -24,7 +24,7 @@ pub struct Shelf {
 
 /// Reads all resources and which class has which.
 pub async fn read(tables: &Tables) -> Result<Shelf, FleetError> {
-    let select = ("SELECT * FROM resources", vec![]);
+    let select = (RESOURCES, vec![]);
     let mut resources = HashMap::new();
     for row in tables.rows("read the resources", select).await? {
         let resource = resource(&row)?;
@@ -341,3 +341,6 @@ fn unknown_resource(id: &str) -> FleetError {
         list: "/api/v1/resources",
     }
 }
+
+const RESOURCES: &str =
+    "SELECT id, name, type, path, notes, bytes, sha512, created_ms FROM resources";

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::UnixMillis;
 use sql::{SqlError, Statement};
 
-use super::{CLASS, CLASS_GONE, FLOW_COLUMNS, Store, in_list, rows};
+use super::{CLASS, CLASS_GONE, Store, classes, flows, in_list, rows};
 use crate::error::FleetError;
 use crate::limits;
 use crate::registry::News;
@@ -50,7 +50,7 @@ impl Store {
     pub(super) async fn made_again(&self, news: &mut News) -> Result<(), FleetError> {
         let gone = news.removed_classes.clone();
         for chunk in gone.chunks(limits::ROWS_PER_STATEMENT_MAX) {
-            let select = in_list("SELECT * FROM classes WHERE name IN ", chunk);
+            let select = in_list(classes(" WHERE name IN "), chunk);
             let again = self.classes(select).await?;
             let named: Vec<Arc<str>> = again.iter().map(|row| row.name.clone()).collect();
             news.classes.extend(again);
@@ -58,10 +58,10 @@ impl Store {
                 continue;
             }
             self.resolutions_of(&named, news).await?;
-            let select = format!("SELECT {FLOW_COLUMNS} FROM flows WHERE class IN ");
-            let select = in_list(&select, &named).push(" ORDER BY class, version");
+            let select =
+                in_list(flows(" WHERE class IN "), &named).push(" ORDER BY class, version");
             news.flows.extend(self.flows(select).await?);
-            let select = in_list("SELECT * FROM rollouts WHERE class IN ", &named);
+            let select = in_list(rows::ROLLOUTS.select(" WHERE class IN "), &named);
             let select = select.push(" ORDER BY created_ms, id");
             news.rollouts.extend(self.rollouts(select).await?);
         }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sql::Statement;
+use sql::{Insert, Statement};
 
 use super::{
-    CLASS, CLASS_GONE, FLOW, FLOW_COLUMNS, MANIFEST, REMOVED, ROLLOUT, ROLLOUT_GONE, Store,
+    CLASS, CLASS_GONE, FLOW, MANIFEST, REMOVED, ROLLOUT, ROLLOUT_GONE, Store, classes, flows,
     in_list, resolution, rows,
 };
 use crate::agent::Agent;
@@ -21,26 +21,24 @@ impl Store {
     /// Everything but texts, as news; the feed goes on from its number.
     pub async fn everything(&self) -> Result<News, FleetError> {
         let seq = self.seq().await?;
-        let flows = format!("SELECT {FLOW_COLUMNS} FROM flows ORDER BY class, version");
-        let all = |text: &str| Statement::new(text);
+        let whole = |table: &Insert| table.select("");
+        let in_order = |table: &Insert| table.select(" ORDER BY created_ms, id");
         Ok(News {
             seq,
-            flows: self.flows(all(&flows)).await?,
-            rollouts: self
-                .rollouts(all("SELECT * FROM rollouts ORDER BY created_ms, id"))
+            flows: self.flows(flows(" ORDER BY class, version")).await?,
+            rollouts: self.rollouts(in_order(&rows::ROLLOUTS)).await?,
+            classes: self.classes(classes("")).await?,
+            seen: self.seen(whole(&resolution::CLASS_MANIFESTS)).await?,
+            resolutions: self
+                .resolutions(whole(&resolution::CLASS_RESOLUTIONS))
                 .await?,
-            classes: self.classes(all("SELECT * FROM classes")).await?,
-            seen: self.seen(all(resolution::SEEN)).await?,
-            resolutions: self.resolutions(all(resolution::OWN)).await?,
             manifests: self
-                .manifests(all("SELECT hash, head FROM manifests"))
+                .manifests(Statement::new("SELECT hash, head FROM manifests"))
                 .await?,
-            agents: self.agents(all("SELECT * FROM agents")).await?,
-            operations: self
-                .operations(all("SELECT * FROM operations ORDER BY created_ms, id"))
-                .await?,
+            agents: self.agents(whole(&rows::AGENTS)).await?,
+            operations: self.operations(in_order(&rows::OPERATIONS)).await?,
             sightings: self
-                .sightings(all("SELECT body FROM sightings ORDER BY seq"))
+                .sightings(Statement::new("SELECT body FROM sightings ORDER BY seq"))
                 .await?,
             ..News::default()
         })
@@ -52,13 +50,13 @@ impl Store {
         if seq <= since {
             return Ok(None);
         }
-        let window = |text: &str| {
-            let text = format!("{text} WHERE seq > ? AND seq <= ? AND node <> ? ORDER BY seq");
-            Statement::new(text).bind(since).bind(seq).bind(self.node)
+        let window = |select: Statement| {
+            let select = select.push(" WHERE seq > ? AND seq <= ? AND node <> ? ORDER BY seq");
+            select.bind(since).bind(seq).bind(self.node)
         };
         let what = "read what other nodes changed";
         let mut by_kind: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
-        let changes = window("SELECT seq, kind, item FROM changes");
+        let changes = window(Statement::new("SELECT seq, kind, item FROM changes"));
         for row in self.database.rows(what, &changes).await? {
             let read = || Ok((row.text("kind")?, row.text("item")?));
             let (kind, item) = read().map_err(|e| self.database.error(what, e))?;
@@ -74,40 +72,40 @@ impl Store {
         self.made_again(&mut news).await?;
         let named = |kind: &str| by_kind.get(kind).cloned().unwrap_or_default();
         for chunk in named(CLASS).chunks(limits::ROWS_PER_STATEMENT_MAX) {
-            let select = in_list("SELECT * FROM classes WHERE name IN ", chunk);
+            let select = in_list(classes(" WHERE name IN "), chunk);
             news.classes.extend(self.classes(select).await?);
             self.resolutions_of(chunk, &mut news).await?;
         }
         for chunk in named(ROLLOUT).chunks(limits::ROWS_PER_STATEMENT_MAX) {
-            let select = in_list("SELECT * FROM rollouts WHERE id IN ", chunk);
+            let select = in_list(rows::ROLLOUTS.select(" WHERE id IN "), chunk);
             let select = select.push(" ORDER BY created_ms, id");
             news.rollouts.extend(self.rollouts(select).await?);
         }
         for chunk in named(FLOW).chunks(limits::ROWS_PER_STATEMENT_MAX) {
-            let select = format!("SELECT {FLOW_COLUMNS} FROM flows WHERE id IN ");
-            let select = in_list(&select, chunk).push(" ORDER BY class, version");
+            let select = in_list(flows(" WHERE id IN "), chunk).push(" ORDER BY class, version");
             news.flows.extend(self.flows(select).await?);
         }
         for chunk in named(MANIFEST).chunks(limits::ROWS_PER_STATEMENT_MAX) {
-            let select = in_list("SELECT hash, head FROM manifests WHERE hash IN ", chunk);
+            let select = Statement::new("SELECT hash, head FROM manifests WHERE hash IN ");
+            let select = in_list(select, chunk);
             news.manifests.extend(self.manifests(select).await?);
         }
-        news.agents = self.agents(window("SELECT * FROM agents")).await?;
-        news.operations = self.operations(window("SELECT * FROM operations")).await?;
+        news.agents = self.agents(window(rows::AGENTS.select(""))).await?;
+        news.operations = self.operations(window(rows::OPERATIONS.select(""))).await?;
         news.sightings = self
-            .sightings(window("SELECT seq, body FROM sightings"))
+            .sightings(window(Statement::new("SELECT seq, body FROM sightings")))
             .await?;
         Ok(Some(news))
     }
 
     /// An operation that this node has not heard of yet, with its agent.
     pub async fn operation(&self, id: &str) -> Result<News, FleetError> {
-        let select = Statement::new("SELECT * FROM operations WHERE id = ?").bind(id);
+        let select = rows::OPERATIONS.select(" WHERE id = ?").bind(id);
         let operations = self.operations(select).await?;
         let Some((owner, _)) = operations.first() else {
             return Ok(News::default());
         };
-        let select = Statement::new("SELECT * FROM agents WHERE id = ?").bind(&**owner);
+        let select = rows::AGENTS.select(" WHERE id = ?").bind(&**owner);
         Ok(News {
             agents: self.agents(select).await?,
             operations,

@@ -66,9 +66,9 @@ impl Store {
         classes: &[Arc<str>],
         news: &mut News,
     ) -> Result<(), FleetError> {
-        let select = in_list(&format!("{SEEN} WHERE class IN "), classes);
+        let select = in_list(CLASS_MANIFESTS.select(OF_CLASSES), classes);
         news.seen.extend(self.seen(select).await?);
-        let select = in_list(&format!("{OWN} WHERE class IN "), classes);
+        let select = in_list(CLASS_RESOLUTIONS.select(OF_CLASSES), classes);
         let own = self.resolutions(select).await?;
         let without = classes.iter().map(|class| (class.clone(), None));
         news.resolutions.extend(without);
@@ -108,10 +108,9 @@ impl Store {
     }
 }
 
-pub const SEEN: &str = "SELECT * FROM class_manifests";
-pub const OWN: &str = "SELECT * FROM class_resolutions";
+const OF_CLASSES: &str = " WHERE class IN ";
 
-const CLASS_MANIFESTS: Insert = Insert {
+pub const CLASS_MANIFESTS: Insert = Insert {
     table: "class_manifests",
     columns: &["class", "hash", "first_ms", "last_ms"],
     conflict: Conflict::Replace {
@@ -120,7 +119,7 @@ const CLASS_MANIFESTS: Insert = Insert {
     },
 };
 
-const CLASS_RESOLUTIONS: Insert = Insert {
+pub const CLASS_RESOLUTIONS: Insert = Insert {
     table: "class_resolutions",
     columns: &["class", "resolution", "hash", "changed_ms"],
     conflict: Conflict::Fail,

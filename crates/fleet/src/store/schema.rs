@@ -1,5 +1,5 @@
-//! The fleet's migrations, in SQLite's types. Each only adds, so that nodes of the version before
-//! go on working beside it.
+//! The migrations of agents, classes, flows and operations, in SQLite's types; what they may do is
+//! told in `schemas.rs`.
 
 use sql::{Migration, Schema};
 
