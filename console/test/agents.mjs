@@ -8,21 +8,22 @@ export class Crowd {
     this.server = server;
     this.name = name;
     this.type = type;
-    this.ids = Array.from({ length: count }, (_, number) => `${name}-${String(number).padStart(4, "0")}`);
+    const digits = Math.max(4, String(count - 1).length);
+    this.ids = Array.from({ length: count }, (_, number) => `${name}-${String(number).padStart(digits, "0")}`);
     /** The flow that each agent runs. */
     this.flows = new Map();
     this.stopped = false;
   }
 
   /** One beat of each agent, a few at a time. */
-  async beat() {
+  async beat(at_once = 16) {
     const waiting = [...this.ids];
     const some = async () => {
       for (let id = waiting.pop(); id !== undefined; id = waiting.pop()) {
         await this.one(id);
       }
     };
-    await Promise.all(Array.from({ length: 16 }, some));
+    await Promise.all(Array.from({ length: at_once }, some));
   }
 
   /** Beats every `every_ms` until `stop`. */

@@ -1,8 +1,9 @@
 //! The console in a real browser: the page is opened, read and followed while data flows.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use crate::harness::{Running, Up, eventually, folder, repository, text};
+use crate::harness::{Running, Up, eventually, folder, number_of, repository, text};
 
 #[test]
 fn the_console_shows_live_what_the_demo_carries() {
@@ -58,6 +59,30 @@ fn the_fleets_pages_find_an_agent_publish_a_flow_and_show_its_way() {
         .arg(dir.path().join("fleet.png"));
     let browser = Running::start(&mut node, &dir.path().join("browser.log"));
     browser.finish("the fleet's pages are as expected");
+}
+
+/// As many agents as `THALWEG_TEST_CONSOLE_AGENTS` says, 20,000 unless told.
+#[test]
+fn the_fleets_page_finds_one_of_very_many_agents() {
+    let dir = folder();
+    // Each of them calls once.
+    let patient = "--set=fleet.heartbeat_interval=1h";
+    let up = Up::start_with(&dir.path().join("data"), &["--role=fleet", patient]);
+    let agents = number_of("THALWEG_TEST_CONSOLE_AGENTS", 20_000);
+    let mut node = Command::new("node");
+    node.arg(repository().join("console/test/fleet_many.mjs"))
+        .arg(up.url("fleet", "/"))
+        .arg(agents.to_string())
+        .arg(dir.path().join("many.png"));
+    let log = dir.path().join("browser.log");
+    let mut browser = Running::start(&mut node, &log);
+    let until = Instant::now() + Duration::from_secs(60 + agents / 200);
+    while !browser.has_ended() {
+        assert!(Instant::now() < until, "the browser is not done");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    browser.finish("the fleet's page is as expected");
+    print!("{}", std::fs::read_to_string(log).unwrap());
 }
 
 #[test]
