@@ -17,6 +17,8 @@ use crate::fleet::{AgentFilter, Reached};
 use crate::rollout::{Plan, Wish};
 use crate::{Fleet, FleetConfig, FleetError};
 
+#[path = "nodes_alerts_tests.rs"]
+mod alerts;
 #[path = "nodes_classes_tests.rs"]
 mod classes;
 #[path = "nodes_upgrade_tests.rs"]
