@@ -43,7 +43,7 @@ pub enum FusionError {
     )]
     ModuleTaken(String),
     /// A module that statements call.
-    #[error("{users} call functions of {module}: remove or replace them first")]
+    #[error("functions of {module} are called by {users}: remove or replace those first")]
     ModuleUsed {
         /// The module.
         module: String,

@@ -134,7 +134,9 @@ impl Instance {
                 "it gave a text of {length} bytes, more than a row may have"
             ));
         }
-        let memory = self.memory.map_or(&[][..], |memory| memory.data(&self.store));
+        let memory = self
+            .memory
+            .map_or(&[][..], |memory| memory.data(&self.store));
         let bytes = memory.get(place..).and_then(|from| from.get(..length));
         let Some(bytes) = bytes else {
             return Err("it gave a text that lies outside of its memory".to_owned());
@@ -168,7 +170,9 @@ fn told(error: &Error, module: &UserModule) -> String {
 }
 
 fn too_much(memory: usize) -> String {
-    format!("it may have {memory} bytes of memory (fusion.functions.memory_max), tables of {FUNCTION_TABLE_ELEMENTS_MAX} entries")
+    format!(
+        "it may have {memory} bytes of memory (fusion.functions.memory_max), tables of {FUNCTION_TABLE_ELEMENTS_MAX} entries"
+    )
 }
 
 const INITIALIZE: &str = "_initialize";

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 pub use module::{Bounds, UserModule};
-pub use signature::Signature;
 use signature::Argument;
+pub use signature::Signature;
 
 use crate::expression::Expression;
 use crate::suggest::did_you_mean;

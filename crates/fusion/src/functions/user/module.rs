@@ -143,10 +143,7 @@ fn functions_of(compiled: &Module, signatures: &[String]) -> Result<Vec<Signatur
     for text in signatures {
         let signature = Signature::parse(text)?;
         let Some(of) = exported(&signature.name) else {
-            return Err(format!(
-                "the module exports no function {}",
-                signature.name
-            ));
+            return Err(format!("the module exports no function {}", signature.name));
         };
         let wanted = signature.in_module();
         if of.params() != wanted.params() || of.results() != wanted.results() {
