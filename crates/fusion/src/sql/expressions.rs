@@ -15,7 +15,6 @@ use crate::functions::user::Binder;
 use crate::functions::{SCALAR_FUNCTIONS, scalar_function};
 use crate::limits::EXPRESSION_DEPTH_MAX;
 use crate::plan::AGGREGATE_FUNCTIONS;
-use crate::suggest::did_you_mean;
 use crate::value::{OwnedValue, Value, parse_number};
 
 /// Lowers an expression over one event.
@@ -660,12 +659,10 @@ fn cast_to(data_type: &DataType, span: Span) -> Checked<CastTo> {
 fn unknown_function(name: &str, binder: &Binder) -> String {
     let scalars = SCALAR_FUNCTIONS.iter().map(|function| function.name);
     let aggregates: Vec<&str> = AGGREGATE_FUNCTIONS.iter().map(|(name, _)| *name).collect();
-    let own = binder.modules().names();
     let known = scalars
         .chain(["coalesce", "concat"])
-        .chain(aggregates.iter().copied())
-        .chain(own.iter().map(String::as_str));
-    let hint = did_you_mean(name, known);
+        .chain(aggregates.iter().copied());
+    let hint = binder.modules().did_you_mean(name, known);
     format!(
         "there is no function {name}{hint}; the aggregates are {}",
         aggregates.join(", ")

@@ -36,7 +36,7 @@ async fn modules_outlive_a_restart_and_stay_while_statements_call_them() {
         .unwrap();
     assert_eq!(
         shown.functions,
-        ["twice.times(long) -> long", "twice.over(long) -> long"]
+        ["twice.over(long) -> long", "twice.times(long) -> long"]
     );
     let taken = house.fusion.add_functions(module("twice", 3)).await;
     assert!(matches!(taken, Err(FusionError::ModuleTaken(_))));

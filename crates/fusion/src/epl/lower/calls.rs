@@ -427,14 +427,12 @@ pub fn scalar(name: &str, arguments: Vec<Expression>, place: Place) -> Checked<E
 }
 
 fn unknown_function(name: &str, binder: &Binder) -> String {
-    let own = binder.modules().names();
     let known = crate::functions::SCALAR_FUNCTIONS
         .iter()
         .map(|function| function.name)
         .chain(AGGREGATES.iter().map(|(name, _)| *name))
-        .chain(["coalesce", "prev", "prior", "cast", "prevtail", "prevcount"])
-        .chain(own.iter().map(String::as_str));
-    let hint = did_you_mean(name, known);
+        .chain(["coalesce", "prev", "prior", "cast", "prevtail", "prevcount"]);
+    let hint = binder.modules().did_you_mean(name, known);
     format!("there is no function {name}{hint}")
 }
 

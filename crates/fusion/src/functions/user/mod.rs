@@ -80,14 +80,20 @@ impl Modules {
         Modules(Arc::new(modules))
     }
 
-    /// The functions, as statements write them.
-    pub fn names(&self) -> Vec<String> {
-        let mut names = Vec::new();
+    /// "; did you mean …?" for a name that is no function: the nearest of `known` and of all here, or
+    /// what it is called here with its module before it.
+    pub fn did_you_mean<'k>(&self, name: &str, known: impl Iterator<Item = &'k str>) -> String {
+        let mut words: Vec<String> = known.map(str::to_owned).collect();
         for module in self.all() {
-            let functions = module.functions.iter();
-            names.extend(functions.map(|function| format!("{}.{}", module.name, function.name)));
+            for function in &module.functions {
+                let whole = format!("{}.{}", module.name, function.name);
+                if function.name.eq_ignore_ascii_case(name) {
+                    return format!("; did you mean {whole}?");
+                }
+                words.push(whole);
+            }
         }
-        names
+        did_you_mean(name, words.iter().map(String::as_str))
     }
 }
 
