@@ -74,8 +74,8 @@ pub enum FusionError {
         #[source]
         source: Arc<StreamsError>,
     },
-    /// The statement journal holds what this version cannot read.
-    #[error("the statement journal holds {0}: open the folder with the version that wrote it")]
+    /// The statement journal, or what lies beside it, holds what this version cannot read.
+    #[error("the folder of statements holds {0}: open the folder with the version that wrote it")]
     Unreadable(String),
 }
 

@@ -302,8 +302,8 @@ impl QueryState {
     }
 
     /// Why a function of a module failed last, since faults were last taken.
-    pub fn failure(&self) -> Option<&str> {
-        self.faults.failed.as_deref()
+    pub fn take_failure(&mut self) -> Option<String> {
+        self.faults.failed.take()
     }
 
     /// Whether a function of a module has failed since this was last asked.

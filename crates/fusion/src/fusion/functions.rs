@@ -72,7 +72,7 @@ impl FunctionTable {
     /// logged, and the statements that call it do not start.
     ///
     /// # Errors
-    /// The folder cannot be read.
+    /// The folder cannot be read, or holds what this version does not know.
     pub fn open(dir: &Path, config: &FunctionsConfig) -> Result<FunctionTable, FusionError> {
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
         let mut table = FunctionTable {
@@ -96,6 +96,10 @@ impl FunctionTable {
             }
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
             let stored: Stored = file::read(&path).map_err(|error| unread(&path, &error))?;
+            if stored.version != VERSION {
+                let what = format!("functions in {name}.json of version {}", stored.version);
+                return Err(FusionError::Unreadable(what));
+            }
             match stored.module(&name, table.bounds) {
                 Ok(module) => table.put(module, UnixMillis(stored.added_ms)),
                 Err(why) => {
@@ -123,9 +127,6 @@ impl FunctionTable {
 
 impl Stored {
     fn module(&self, name: &str, bounds: Bounds) -> Result<UserModule, String> {
-        if self.version != VERSION {
-            return Err(format!("its file has version {}", self.version));
-        }
         let bytes = STANDARD
             .decode(self.module.trim())
             .map_err(|error| format!("the module is no base64: {error}"))?;

@@ -65,7 +65,7 @@ impl Machine {
             Taken::Waits => {}
             Taken::NoTime => self.errored(event, &NO_TIME),
             Taken::Failed => {
-                let why = query.state.failure().unwrap_or_default().to_owned();
+                let why = query.state.take_failure().unwrap_or_default();
                 self.errored(event, &why);
             }
         }

@@ -96,6 +96,36 @@ async fn modules_outlive_a_restart_and_stay_while_statements_call_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn files_of_modules_are_read_by_their_version() {
+    let mut house = House::open().await;
+    house.fusion.add_functions(module("m", 2)).await.unwrap();
+    house.fusion.close().await;
+    let file = house.inside("fusion-functions/m.json");
+    let bytes = STANDARD.encode(
+        b"\0asm\x01\0\0\0\x01\x05\x01\x60\0\x01\x7f\x03\x02\x01\0\x07\x07\x01\x03one\0\0\x0a\x06\x01\x04\0\x41\x01\x0b",
+    );
+    let of_version = |version: u32| {
+        format!(
+            "{{\"version\":{version},\"added_ms\":7,\"signatures\":[\"one() -> int\"],\"module\":\"{bytes}\"}}"
+        )
+    };
+    std::fs::write(&file, of_version(1)).unwrap();
+    house.reopen().await;
+    let shown = house.fusion.functions_of("m").unwrap();
+    assert_eq!(
+        (shown.functions, shown.added_ms.0),
+        (vec!["m.one() -> int".to_owned()], 7)
+    );
+    house.fusion.close().await;
+    std::fs::write(&file, of_version(2)).unwrap();
+    let newer = house.try_reopen().await.map(|_| ()).unwrap_err();
+    assert!(matches!(newer, FusionError::Unreadable(_)), "{newer}");
+    std::fs::write(&file, of_version(1)).unwrap();
+    house.reopen().await;
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_event_on_which_a_call_fails_is_told_on_the_error_topic() {
     let house = House::open().await;
     house.fusion.add_functions(module("m", 2)).await.unwrap();
