@@ -65,7 +65,7 @@ pub const FUNCTIONS_PER_MODULE_MAX: usize = 256;
 pub const FUNCTION_ARGUMENTS_MAX: usize = 16;
 
 /// Fuel of one call of a function of a module, unless configured otherwise: about one for each
-/// instruction, so that a call without an end costs its source some milliseconds.
+/// instruction, so that a call without an end costs its source about a millisecond.
 pub const FUNCTION_FUEL: u64 = 1_000_000;
 
 /// Most fuel that can be configured: some seconds, in which the source of a statement stands still.
