@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::deploy::{ControlConfig, NodeConfig};
 use crate::formats::EventTypes;
 use crate::limits::{
-    GROUPS_MAX, KEYED_STATE_BYTES, KEYED_STATE_BYTES_MAX, LETTERS_PER_SECOND_MAX, STATEMENTS,
-    STATEMENTS_MAX,
+    FUNCTION_FUEL, FUNCTION_FUEL_MAX, FUNCTION_MEMORY_BYTES, FUNCTION_MEMORY_BYTES_MAX, GROUPS_MAX,
+    KEYED_STATE_BYTES, KEYED_STATE_BYTES_MAX, LETTERS_PER_SECOND_MAX, STATEMENTS, STATEMENTS_MAX,
 };
 use crate::plan::Sink;
 use crate::rules::TopicRule;
@@ -28,6 +28,8 @@ pub struct FusionConfig {
     pub state_bytes_max: ByteSize,
     /// Most statements.
     pub statements_max: usize,
+    /// What one call of a function of a module may use.
+    pub functions: FunctionsConfig,
     /// Where events go that a statement could not use.
     pub errors: ErrorsConfig,
     /// The table of event types: name, MQTT topic filter, format.
@@ -59,6 +61,25 @@ impl Default for ErrorsConfig {
     }
 }
 
+/// Functions of one's own (`fusion.functions.…`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FunctionsConfig {
+    /// Fuel of one call: about one for each instruction.
+    pub fuel: u64,
+    /// Most memory of one call.
+    pub memory_max: ByteSize,
+}
+
+impl Default for FunctionsConfig {
+    fn default() -> Self {
+        FunctionsConfig {
+            fuel: FUNCTION_FUEL,
+            memory_max: ByteSize(FUNCTION_MEMORY_BYTES),
+        }
+    }
+}
+
 impl ErrorsConfig {
     /// The target, when there is one.
     ///
@@ -86,6 +107,7 @@ impl Default for FusionConfig {
             groups_max: GROUPS_MAX,
             state_bytes_max: ByteSize(KEYED_STATE_BYTES),
             statements_max: STATEMENTS,
+            functions: FunctionsConfig::default(),
             errors: ErrorsConfig::default(),
             types: EventTypes::default(),
             node: NodeConfig::default(),
@@ -114,6 +136,14 @@ impl FusionConfig {
         }
         if self.statements_max == 0 || self.statements_max > STATEMENTS_MAX {
             problems.push(format!("fusion.statements_max: 1 to {STATEMENTS_MAX}"));
+        }
+        if self.functions.fuel == 0 || self.functions.fuel > FUNCTION_FUEL_MAX {
+            problems.push(format!("fusion.functions.fuel: 1 to {FUNCTION_FUEL_MAX}"));
+        }
+        let memory = self.functions.memory_max.0;
+        if memory == 0 || memory > FUNCTION_MEMORY_BYTES_MAX {
+            let most = ByteSize(FUNCTION_MEMORY_BYTES_MAX);
+            problems.push(format!("fusion.functions.memory_max: 1B to {most}"));
         }
         if let Err(why) = self.errors.sink() {
             problems.push(format!("fusion.errors.target: {why}"));

@@ -10,6 +10,7 @@ use crate::limits::{DEMAND_ROWS_MAX, GROUPS_MAX, STATEMENT_TEXT_BYTES_MAX};
 use crate::output::Output;
 use crate::query::QueryState;
 use crate::query::kept::{Kept, KeptByName};
+use crate::query::select::Faults;
 
 /// Runs a text once; its rows are in the answer, and what it changed is noted where it stands. The
 /// caller holds the gate of the chains.
@@ -35,7 +36,15 @@ pub fn once(
         return Ok(out);
     };
     query.once(now.0, &mut out);
-    let (too_large, _, full) = query.take_faults();
+    let Faults {
+        too_large,
+        full,
+        failed,
+        ..
+    } = query.take_faults();
+    if let Some(why) = failed {
+        return Err(FusionError::Refused(why));
+    }
     if too_large > 0 {
         return Err(FusionError::Limit(
             "a row is larger than a record may be: select fewer columns".to_owned(),

@@ -33,6 +33,23 @@ pub enum FusionError {
     /// The name is taken.
     #[error("a statement is already called '{0}': choose another name or remove that one first")]
     NameTaken(String),
+    /// No module of functions has that name.
+    #[error("no module of functions is called '{0}': GET /api/v1/statement-functions lists them")]
+    UnknownModule(String),
+    /// A module of that name is there.
+    #[error(
+        "a module of functions is already called '{0}': statements that use it would change; add \
+         this one by another name, or remove that one first"
+    )]
+    ModuleTaken(String),
+    /// A module that statements call.
+    #[error("functions of {module} are called by {users}: remove or replace those first")]
+    ModuleUsed {
+        /// The module.
+        module: String,
+        /// Who calls it, for people.
+        users: String,
+    },
     /// A bound is reached.
     #[error("{0}")]
     Limit(String),
@@ -57,8 +74,8 @@ pub enum FusionError {
         #[source]
         source: Arc<StreamsError>,
     },
-    /// The statement journal holds what this version cannot read.
-    #[error("the statement journal holds {0}: open the folder with the version that wrote it")]
+    /// The statement journal, or what lies beside it, holds what this version cannot read.
+    #[error("the folder of statements holds {0}: open the folder with the version that wrote it")]
     Unreadable(String),
 }
 

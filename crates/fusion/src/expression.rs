@@ -7,6 +7,7 @@ use std::cmp::Ordering;
 use base::UnixMillis;
 use bytes::Bytes;
 
+use crate::functions::user::UserCall;
 use crate::functions::{ARGUMENTS_MAX, ScalarFunction};
 use crate::limits::REGEX_BYTES_MAX;
 use crate::value::{OwnedValue, Value, parse_number};
@@ -79,6 +80,8 @@ pub enum Expression {
     Cast(Box<Expression>, CastTo),
     /// A scalar function of the table.
     Call(&'static ScalarFunction, Vec<Expression>),
+    /// A function of a module of one's own.
+    User(Box<UserCall>, Vec<Expression>),
 }
 
 /// What the source knows of an event, beside its payload.
@@ -197,6 +200,9 @@ impl Expression {
                 .map_or(Value::Null, |result| result.evaluate(scope)),
             Expression::Cast(inner, to) => to.apply(inner.evaluate(scope)),
             Expression::Call(function, arguments) => call(function, arguments, scope),
+            Expression::User(call, arguments) => {
+                call.run(arguments.iter().map(|argument| argument.evaluate(scope)))
+            }
             _ => self.truth(scope).map_or(Value::Null, Value::Bool),
         }
     }
@@ -267,7 +273,8 @@ impl Expression {
             | Expression::Or(parts)
             | Expression::Coalesce(parts)
             | Expression::Concat(parts)
-            | Expression::Call(_, parts) => parts.iter_mut().for_each(visit),
+            | Expression::Call(_, parts)
+            | Expression::User(_, parts) => parts.iter_mut().for_each(visit),
             Expression::In(inner, choices) => {
                 visit(inner);
                 choices.iter_mut().for_each(visit);

@@ -32,6 +32,28 @@ pub fn write<T: Serialize>(path: &Path, content: &T) -> Result<(), std::io::Erro
     file.write_all(&serde_json::to_vec(content)?)?;
     file.sync_all()?;
     std::fs::rename(&fresh, path)?;
+    sync_folder(path)
+}
+
+/// Makes a folder; durable on return.
+///
+/// # Errors
+/// The folder cannot be made.
+pub fn create_folder(path: &Path) -> Result<(), std::io::Error> {
+    std::fs::create_dir_all(path)?;
+    sync_folder(path)
+}
+
+/// Removes a file; durable on return.
+///
+/// # Errors
+/// The file cannot be removed.
+pub fn remove(path: &Path) -> Result<(), std::io::Error> {
+    std::fs::remove_file(path)?;
+    sync_folder(path)
+}
+
+fn sync_folder(path: &Path) -> Result<(), std::io::Error> {
     match path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())

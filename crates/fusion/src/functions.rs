@@ -6,6 +6,7 @@
 mod numbers;
 mod texts;
 mod times;
+pub mod user;
 
 use crate::value::Value;
 

@@ -1,6 +1,7 @@
 //! The engine: statements added, listed and removed while it runs, and started again with their
 //! state when it opens.
 
+mod functions;
 mod life;
 mod listing;
 mod prepare;
@@ -8,6 +9,8 @@ mod recovered;
 mod sources;
 mod types;
 
+use functions::FunctionTable;
+pub use functions::{NewFunctions, ShownFunctions};
 pub use life::Explained;
 pub use types::ShownType;
 use types::TypeTable;
@@ -48,6 +51,7 @@ pub struct Fusion {
     journal: Arc<StatementStore>,
     statements: RwLock<BTreeMap<String, Arc<Statement>>>,
     types: RwLock<TypeTable>,
+    functions: RwLock<FunctionTable>,
     letters: Option<Arc<Letters>>,
     poster: Arc<Poster>,
     /// Held while a statement is added or removed.
@@ -111,6 +115,7 @@ impl Fusion {
         let (journal, recovered) = StatementStore::open(Arc::new(RealDisk), dir)?;
         let letters = letters_of(&config, around.mqtt.is_some());
         let types = RwLock::new(TypeTable::open(dir, config.types.clone())?);
+        let functions = RwLock::new(FunctionTable::open(dir, &config.functions)?);
         let fusion = Arc::new(Fusion {
             config,
             store,
@@ -120,6 +125,7 @@ impl Fusion {
             journal: Arc::new(journal),
             statements: RwLock::default(),
             types,
+            functions,
             letters,
             poster: Arc::default(),
             sources: Mutex::default(),

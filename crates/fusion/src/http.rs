@@ -15,6 +15,10 @@
 //! | `GET /api/v1/statement-types` | 200 `{"types": [{"alias", "filter", "format", "is_configured"}, …]}`, the first that fits counts |
 //! | `PUT /api/v1/statement-types/{alias}` `{"filter", "format"}` | 204 |
 //! | `DELETE /api/v1/statement-types/{alias}` | 204 |
+//! | `GET /api/v1/statement-functions` | 200 `{"modules": [module, …]}` |
+//! | `POST /api/v1/statement-functions` `{"name", "module", "signatures"?}`, the module in base64 | 201 module |
+//! | `GET /api/v1/statement-functions/{name}` | 200 module |
+//! | `DELETE /api/v1/statement-functions/{name}` | 204; 409 while statements call it |
 //! | `GET /api/v1/statements/openapi.json` | 200 these calls as OpenAPI |
 //!
 //! A statement form is `{"text", "name"?, "language"?, "start"?, "lateness"?, "format"?, "output"?,
@@ -28,6 +32,8 @@
 //!
 //! [`Format`]: crate::formats::Format
 //! [`StatementInfo`]: crate::StatementInfo
+
+mod functions;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +76,8 @@ pub fn routes(fusion: Arc<Fusion>) -> Router {
             put(set_type).delete(remove_type),
         )
         .layer(DefaultBodyLimit::max(HTTP_BODY_BYTES_MAX))
-        .with_state(fusion)
+        .with_state(fusion.clone())
+        .merge(functions::routes(fusion))
 }
 
 async fn list(State(fusion): State<Arc<Fusion>>) -> Response {
@@ -238,18 +245,19 @@ fn shown(statement: Result<StatementInfo, FusionError>) -> Response {
 
 /// The body as JSON of a shape, or what to answer.
 fn read<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, Box<Response>> {
-    let body = match body {
-        Ok(body) => body,
+    serde_json::from_slice(&within(body, HTTP_BODY_BYTES_MAX)?).map_err(no_statement)
+}
+
+/// The body, or what to answer; `most` is what the route takes.
+fn within(body: Result<Bytes, BytesRejection>, most: usize) -> Result<Bytes, Box<Response>> {
+    match body {
+        Ok(body) => Ok(body),
         Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-            let message =
-                format!("the body has more than {HTTP_BODY_BYTES_MAX} bytes: send a shorter one");
-            return Err(Box::new(answer(StatusCode::PAYLOAD_TOO_LARGE, &message)));
+            let message = format!("the body has more than {most} bytes: send a shorter one");
+            Err(Box::new(answer(StatusCode::PAYLOAD_TOO_LARGE, &message)))
         }
-        Err(rejection) => {
-            return Err(Box::new(answer(rejection.status(), &rejection.body_text())));
-        }
-    };
-    serde_json::from_slice(&body).map_err(no_statement)
+        Err(rejection) => Err(Box::new(answer(rejection.status(), &rejection.body_text()))),
+    }
 }
 
 /// A replacement: a statement form that may say what becomes of the state.
@@ -297,8 +305,10 @@ pub(crate) fn status_of(error: &FusionError) -> StatusCode {
         FusionError::Text(_) | FusionError::Refused(_) | FusionError::Limit(_) => {
             StatusCode::BAD_REQUEST
         }
-        FusionError::Unknown(_) => StatusCode::NOT_FOUND,
-        FusionError::NameTaken(_) => StatusCode::CONFLICT,
+        FusionError::Unknown(_) | FusionError::UnknownModule(_) => StatusCode::NOT_FOUND,
+        FusionError::NameTaken(_)
+        | FusionError::ModuleTaken(_)
+        | FusionError::ModuleUsed { .. } => StatusCode::CONFLICT,
         FusionError::Streams { source, .. } => match source.as_ref() {
             streams::StreamsError::AutoCreateOff(_) | streams::StreamsError::UnknownTopic(_) => {
                 StatusCode::BAD_REQUEST

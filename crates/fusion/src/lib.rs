@@ -114,10 +114,10 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use config::{ErrorsConfig, FusionConfig};
+pub use config::{ErrorsConfig, FunctionsConfig, FusionConfig};
 pub use error::{FusionError, TextError};
 pub use expression::Expression;
-pub use fusion::{Around, Explained, Fusion, ShownType};
+pub use fusion::{Around, Explained, Fusion, NewFunctions, ShownFunctions, ShownType};
 pub use json::FieldPath;
 pub use statement::{
     Definition, Language, NewStatement, Origin, ReplacedState, Replacement, Start, StatementInfo,

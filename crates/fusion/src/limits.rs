@@ -52,6 +52,37 @@ pub const STATEMENTS_MAX: usize = 50_000;
 /// Largest request body of the HTTP API, bytes: a statement text with every character escaped.
 pub const HTTP_BODY_BYTES_MAX: usize = 128 << 10;
 
+/// Largest module of functions, bytes: each is compiled when it is added and at every start.
+pub const FUNCTION_MODULE_BYTES_MAX: usize = 2 << 20;
+
+/// Most modules of functions of one process, count: all of them are read at every start.
+pub const FUNCTION_MODULES_MAX: usize = 256;
+
+/// Most functions of one module, count: each is tried when it is added.
+pub const FUNCTIONS_PER_MODULE_MAX: usize = 256;
+
+/// Most arguments of a function of a module, count.
+pub const FUNCTION_ARGUMENTS_MAX: usize = 16;
+
+/// Fuel of one call of a function of a module, unless configured otherwise: about one for each
+/// instruction, so that a call without an end costs its source about a millisecond.
+pub const FUNCTION_FUEL: u64 = 1_000_000;
+
+/// Most fuel that can be configured: some seconds, in which the source of a statement stands still.
+pub const FUNCTION_FUEL_MAX: u64 = 1_000_000_000;
+
+/// Memory of one call of a function of a module, bytes, unless configured otherwise.
+pub const FUNCTION_MEMORY_BYTES: u64 = 16 << 20;
+
+/// Most memory of one call that can be configured, bytes: each statement may be in one at once.
+pub const FUNCTION_MEMORY_BYTES_MAX: u64 = 1 << 30;
+
+/// Most entries of a module's tables, count: functions that it calls by reference.
+pub const FUNCTION_TABLE_ELEMENTS_MAX: usize = 100_000;
+
+/// Largest request that adds a module, bytes: the module in base64, and its signatures.
+pub const FUNCTION_BODY_BYTES_MAX: usize = FUNCTION_MODULE_BYTES_MAX / 3 * 4 + (64 << 10);
+
 /// Shortest tumbling window: below it, a window is an event.
 pub const WINDOW_MIN: Duration = Duration::from_millis(1);
 

@@ -109,6 +109,9 @@ impl Machine {
     /// A fresh statement whose fields stand in the slots of their own order, beside the named
     /// windows and tables that there are.
     pub fn beside(plan: Arc<Plan>, options: MachineOptions, kept: &KeptByName) -> Self {
+        if let Some(calls) = &plan.calls {
+            calls.give_null(options.on_error == OnError::Null);
+        }
         let (functions, windows) = match &plan.stage {
             Stage::PerEvent { .. } | Stage::Query(_) | Stage::Create(_) => (Vec::new(), None),
             Stage::Windowed {
@@ -320,6 +323,7 @@ impl Machine {
     ) {
         let slots = std::mem::take(&mut self.slots);
         let mut scope = Scope::of_event(values, &slots, event);
+        let before = (out.bytes.len(), out.rows.len(), self.books);
         let time = match window {
             None => Some(event.timestamp.0),
             Some(window) => time_of(&window.time, &scope, event),
@@ -346,6 +350,12 @@ impl Machine {
             }
         }
         self.slots = slots;
+        if let Some(why) = failed_call(plan) {
+            out.bytes.truncate(before.0);
+            out.rows.truncate(before.1);
+            self.books = before.2;
+            self.errored(event, &why);
+        }
     }
 
     fn errored(&mut self, event: &Event<'_>, error: &dyn std::fmt::Display) {
@@ -426,6 +436,11 @@ fn is_too_long(value: &Value<'_>, function: AggregateFunction) -> bool {
 
 fn suspended(reason: &str) -> String {
     format!("suspended: {reason}; then remove and add the statement")
+}
+
+/// Why a function of a module failed since this was last asked, where the statement calls any.
+fn failed_call(plan: &Plan) -> Option<String> {
+    plan.calls.as_ref()?.take()
 }
 
 /// An error with a fixed text.

@@ -9,6 +9,7 @@ mod policies;
 mod query;
 mod timed;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use pattern::{Pattern, PatternNode, Recognize, RecognizeInterval, RowPattern, Skip};
@@ -21,6 +22,7 @@ pub use query::{
 };
 
 use crate::expression::Expression;
+use crate::functions::user::Calls;
 use crate::json::FieldPath;
 use crate::sinks::Table;
 
@@ -39,6 +41,8 @@ pub struct Plan {
     pub stage: Stage,
     /// The columns of a row, in order.
     pub columns: Vec<Column>,
+    /// The modules whose functions it calls; none where it calls none.
+    pub calls: Option<Arc<Calls>>,
 }
 
 /// Where events come from.

@@ -17,7 +17,7 @@ mod part;
 mod pattern;
 mod rate;
 mod recognize;
-mod select;
+pub mod select;
 mod subquery;
 pub mod tuple;
 pub mod window;
@@ -35,7 +35,7 @@ use crate::output::Output;
 use crate::plan::{Plan, QueryTime, Shape};
 use crate::query::compiled::Compiled;
 use crate::query::contexts::Parts;
-use crate::query::kept::{Change, KeptByName, KeptFull};
+use crate::query::kept::{Change, KeptByName};
 use crate::query::order::Order;
 use crate::query::part::Work;
 use crate::query::select::Faults;
@@ -70,6 +70,8 @@ pub enum Taken {
     Late,
     /// It has no time.
     NoTime,
+    /// A function of a module failed on it.
+    Failed,
 }
 
 /// What became of events that waited for their time.
@@ -79,6 +81,8 @@ pub struct Released {
     pub filtered: u64,
     /// Events that are in the state or in rows.
     pub kept: u64,
+    /// Events on which a function of a module failed.
+    pub failed: u64,
 }
 
 /// Why a statement cannot go on.
@@ -259,6 +263,7 @@ impl QueryState {
             let source = Scope::of_event(&values, &slots, &event);
             match self.apply(waiting.source, &source, out) {
                 Taken::Kept => released.kept += 1,
+                Taken::Failed => released.failed += 1,
                 _ => released.filtered += 1,
             }
         }
@@ -291,9 +296,20 @@ impl QueryState {
     }
 
     /// Rows that could not be made since the last call.
-    pub fn take_faults(&mut self) -> (u64, u64, Option<KeptFull>) {
-        let faults = std::mem::take(&mut self.faults);
-        (faults.too_large, faults.long_keys, faults.full)
+    pub fn take_faults(&mut self) -> Faults {
+        self.note_failure();
+        std::mem::take(&mut self.faults)
+    }
+
+    /// Why a function of a module failed last, since faults were last taken.
+    pub fn take_failure(&mut self) -> Option<String> {
+        self.faults.failed.take()
+    }
+
+    /// Whether a function of a module has failed since this was last asked.
+    fn note_failure(&mut self) -> bool {
+        self.faults.note(self.compiled.plan.calls.as_deref());
+        std::mem::take(&mut self.faults.has_failed)
     }
 
     /// True when events are held that rows may stand for later.
@@ -430,6 +446,8 @@ impl QueryState {
             self.number = numbers.get();
         }
         self.now = Some(now.max(to));
+        // What time brings is no fault of the event that comes next.
+        self.note_failure();
     }
 
     fn apply(&mut self, number: usize, source: &Scope<'_>, out: &mut Output) -> Taken {
@@ -446,7 +464,9 @@ impl QueryState {
         };
         let is_taken = self.parts.on_event(&mut work, readers, source);
         self.number = numbers.get();
-        if is_taken {
+        if self.note_failure() {
+            Taken::Failed
+        } else if is_taken {
             Taken::Kept
         } else {
             Taken::Filtered

@@ -25,7 +25,10 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub(crate) use lower::{is_method, is_namespace};
+
 use crate::error::TextError;
+use crate::functions::user::{Binder, Modules};
 use crate::plan::{Plan, Source};
 
 /// The event types that statements can name without saying where they come from, and the named
@@ -39,6 +42,7 @@ pub struct Catalog {
 struct Inner {
     sources: BTreeMap<String, Source>,
     kept: BTreeMap<String, KeptType>,
+    modules: Modules,
 }
 
 /// What rows of a named window or table look like.
@@ -55,7 +59,7 @@ impl Catalog {
     pub fn new(sources: impl IntoIterator<Item = (String, Source)>) -> Self {
         let inner = Inner {
             sources: sources.into_iter().collect(),
-            kept: BTreeMap::new(),
+            ..Inner::default()
         };
         Catalog {
             inner: Arc::new(inner),
@@ -67,10 +71,27 @@ impl Catalog {
         let inner = Inner {
             sources: self.inner.sources.clone(),
             kept: kept.into_iter().collect(),
+            modules: self.inner.modules.clone(),
         };
         Catalog {
             inner: Arc::new(inner),
         }
+    }
+
+    /// The same with these modules, whose functions can be called.
+    pub(crate) fn with_modules(self, modules: Modules) -> Self {
+        let inner = Inner {
+            modules,
+            ..(*self.inner).clone()
+        };
+        Catalog {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// The modules whose functions can be called.
+    pub(crate) fn modules(&self) -> &Modules {
+        &self.inner.modules
     }
 
     /// The source of that name.
@@ -89,7 +110,9 @@ impl Catalog {
 /// # Errors
 /// The text is no statement, or one that is not supported; the error points at the place.
 pub fn compile(text: &str, catalog: &Catalog) -> Result<Plan, TextError> {
-    lower::lower(&parser::parse(text)?, catalog)
+    bound(catalog, |binder| {
+        lower::lower(&parser::parse(text)?, catalog, binder)
+    })
 }
 
 /// Compiles a text that is run once over named windows and tables: a select, a delete, an update or
@@ -99,5 +122,17 @@ pub fn compile(text: &str, catalog: &Catalog) -> Result<Plan, TextError> {
 /// # Errors
 /// As [`compile`], and what does not work on demand.
 pub fn compile_once(text: &str, catalog: &Catalog) -> Result<Plan, TextError> {
-    lower::lower_once(&parser::parse(text)?, catalog)
+    bound(catalog, |binder| {
+        lower::lower_once(&parser::parse(text)?, catalog, binder)
+    })
+}
+
+fn bound(
+    catalog: &Catalog,
+    lower: impl FnOnce(Binder) -> Result<Plan, TextError>,
+) -> Result<Plan, TextError> {
+    let binder = Binder::new(catalog.modules());
+    let mut plan = lower(binder.clone())?;
+    plan.calls = binder.into_calls();
+    Ok(plan)
 }

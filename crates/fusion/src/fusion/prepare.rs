@@ -23,11 +23,13 @@ use crate::statement::{Definition, Language, NewStatement, Origin, Start};
 use crate::window::Choices;
 
 impl Fusion {
-    /// The event types, named windows and tables that statements can name.
+    /// The event types, named windows and tables, and functions that statements can name.
     pub(super) fn catalog(&self) -> Catalog {
         let types = self.types.read().catalog();
         let kept = self.chains.kept();
-        types.with_kept(crate::demand::types_of(&kept))
+        types
+            .with_kept(crate::demand::types_of(&kept))
+            .with_modules(self.functions.read().modules())
     }
 
     /// Compiles a new form and says how its payloads are read.
@@ -375,7 +377,7 @@ impl Fusion {
 
 pub(super) fn compile(definition: &Definition, catalog: &Catalog) -> Result<Plan, FusionError> {
     let plan = match definition.language {
-        Language::Sql => sql::compile(&definition.text),
+        Language::Sql => sql::compile_with(&definition.text, catalog.modules()),
         Language::Epl => epl::compile(&definition.text, catalog),
     }
     .map_err(FusionError::Text)?;

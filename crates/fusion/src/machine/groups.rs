@@ -3,8 +3,8 @@
 use base::UnixMillis;
 
 use super::{
-    KEY_TOO_LARGE, Machine, MachineOptions, NO_TIME, ROW_TOO_LARGE, is_too_long, millis, passes,
-    step, time_of,
+    KEY_TOO_LARGE, Machine, MachineOptions, NO_TIME, ROW_TOO_LARGE, failed_call, is_too_long,
+    millis, passes, step, time_of,
 };
 use crate::aggregate::Accumulator;
 use crate::expression::{Event, Expression, Scope};
@@ -12,7 +12,7 @@ use crate::limits::{CLOCK_STEP_MS, KEPT_VALUE_BYTES_MAX};
 use crate::output::{Output, Row};
 use crate::plan::{Aggregate, EventTime, Plan, Source, Stage, Tumbling, WindowShape};
 use crate::row::write_row;
-use crate::value::Value;
+use crate::value::{OwnedValue, Value};
 use crate::window::{Bounds, Group, Window, Windows, decode_key, encode_key};
 
 impl Machine {
@@ -29,14 +29,20 @@ impl Machine {
         let slots = std::mem::take(&mut self.slots);
         let mut scope = Scope::of_event(values, &slots, event);
         match time_of(&window.time, &scope, event) {
-            None => self.errored(event, &NO_TIME),
+            None => match failed_call(plan) {
+                Some(why) => self.errored(event, &why),
+                None => self.errored(event, &NO_TIME),
+            },
             Some(time) => {
                 let time = self.advance(window, event, time, out);
                 if let Some(windows) = &mut self.windows {
                     windows.see(time);
                     scope.window = windows.bounds(time);
                 }
-                if !passes(plan.filter.as_ref(), &scope) {
+                let passes = passes(plan.filter.as_ref(), &scope);
+                if let Some(why) = failed_call(plan) {
+                    self.errored(event, &why);
+                } else if !passes {
                     self.books.filtered += 1;
                 } else if self
                     .windows
@@ -98,6 +104,12 @@ impl Machine {
         self.key.clear();
         for expression in group_by {
             encode_key(&expression.evaluate(scope), &mut self.key);
+        }
+        // What cannot be computed is known before anything is changed.
+        let computed = plan.calls.is_some().then(|| computed(aggregates, scope));
+        let aggregates = computed.as_ref().unwrap_or(aggregates);
+        if let Some(why) = failed_call(plan) {
+            return self.errored(event, &why);
         }
         if self.key.len() > KEPT_VALUE_BYTES_MAX {
             return self.errored(event, &KEY_TOO_LARGE);
@@ -182,9 +194,16 @@ impl Machine {
                 group: &keys,
                 aggregates: &aggregates,
             };
-            if !passes(having.as_ref(), &scope) {
+            let start = out.bytes.len();
+            let row = passes(having.as_ref(), &scope)
+                .then(|| write_row(&plan.columns, &self.prefixes, &scope, &mut out.bytes));
+            if let Some(why) = failed_call(&plan) {
+                out.bytes.truncate(start);
+                self.books.errored += group.events;
+                self.last_error = Some(why);
+            } else if row.is_none() {
                 self.books.filtered += group.events;
-            } else if write_row(&plan.columns, &self.prefixes, &scope, &mut out.bytes) {
+            } else if row == Some(true) {
                 let timestamp = UnixMillis(window.end - 1);
                 let (end, events) = (out.bytes.len(), group.events);
                 out.rows.push(Row {
@@ -215,9 +234,13 @@ impl Machine {
             aggregates: &aggregates,
             ..Scope::empty()
         };
-        if passes(having.as_ref(), &scope)
-            && write_row(&plan.columns, &self.prefixes, &scope, &mut out.bytes)
-        {
+        let start = out.bytes.len();
+        let is_row = passes(having.as_ref(), &scope)
+            && write_row(&plan.columns, &self.prefixes, &scope, &mut out.bytes);
+        if let Some(why) = failed_call(&plan) {
+            out.bytes.truncate(start);
+            self.last_error = Some(why);
+        } else if is_row {
             out.rows.push(Row {
                 end: out.bytes.len(),
                 timestamp: UnixMillis(window.end - 1),
@@ -244,6 +267,27 @@ pub(super) fn new_windows(window: &Tumbling, options: &MachineOptions) -> Window
         WindowShape::Session => windows.into_sessions(),
         WindowShape::Tumble | WindowShape::Hop { .. } => windows.with(options.choices),
     }
+}
+
+/// The aggregates with what an event gives them in the place of how it is computed, so that calls of
+/// functions are made once, whatever number of windows the event is in.
+fn computed(aggregates: &[Aggregate], scope: &Scope<'_>) -> Vec<Aggregate> {
+    let literal = |value: Value<'_>| {
+        let mut kept = OwnedValue::Null;
+        kept.assign(&value);
+        Expression::Literal(kept)
+    };
+    let mut computed = aggregates.to_vec();
+    for aggregate in &mut computed {
+        let counts = passes(aggregate.filter.as_ref(), scope);
+        aggregate.filter = Some(literal(Value::Bool(counts)));
+        for part in [&mut aggregate.argument, &mut aggregate.parameter] {
+            if let Some(part) = part.as_mut().filter(|_| counts) {
+                *part = literal(part.evaluate(scope));
+            }
+        }
+    }
+    computed
 }
 
 /// Adds an event to a group; the bytes of texts that its accumulators kept before, and keep now.

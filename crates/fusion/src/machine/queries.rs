@@ -11,6 +11,7 @@ use crate::expression::{Event, Scope};
 use crate::output::Output;
 use crate::plan::Source;
 use crate::query::kept::Change;
+use crate::query::select::Faults;
 use crate::query::{QueryState, Taken};
 use crate::value::Value;
 
@@ -63,6 +64,10 @@ impl Machine {
             Taken::Late => self.books.late += 1,
             Taken::Waits => {}
             Taken::NoTime => self.errored(event, &NO_TIME),
+            Taken::Failed => {
+                let why = query.state.take_failure().unwrap_or_default();
+                self.errored(event, &why);
+            }
         }
         self.settle(&mut query, first, out);
         self.query = Some(query);
@@ -158,9 +163,19 @@ impl Machine {
         if query.state.is_event_time() {
             let released = query.state.release(out);
             self.books.filtered += released.filtered;
+            self.books.errored += released.failed;
             query.pending += released.kept;
         }
-        let (too_large, long_keys, full) = query.state.take_faults();
+        let Faults {
+            too_large,
+            long_keys,
+            full,
+            failed,
+            ..
+        } = query.state.take_faults();
+        if failed.is_some() {
+            self.last_error = failed.or(self.last_error.take());
+        }
         if let Some(full) = full {
             self.last_error = Some(format!("a row was not inserted: {full}"));
         }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::aggregate::Windowed;
 use crate::codec::{Decoder, Encoder};
 use crate::expression::Expression;
+use crate::functions::user::Calls;
 use crate::limits::KEPT_VALUE_BYTES_MAX;
 use crate::plan::{OutputRate, StreamSelect};
 use crate::query::compiled::{Compiled, RowKind};
@@ -58,6 +59,21 @@ pub struct Faults {
     pub long_keys: u64,
     /// Why a named window or table did not take a row.
     pub full: Option<KeptFull>,
+    /// Why a function of a module failed.
+    pub failed: Option<String>,
+    /// Whether one has since this was last asked.
+    pub has_failed: bool,
+}
+
+impl Faults {
+    /// Takes note of a function of a module that failed; whether one did.
+    pub fn note(&mut self, calls: Option<&Calls>) -> bool {
+        let failed = calls.and_then(Calls::take);
+        let has_failed = failed.is_some();
+        self.has_failed |= has_failed;
+        self.failed = failed.or(self.failed.take());
+        has_failed
+    }
 }
 
 /// Everything that a step reads.
@@ -407,6 +423,23 @@ impl Groups {
 
     /// Adds to its group one that entered, or takes away one that left; gives the group.
     fn count_one(
+        &mut self,
+        step: Step<'_>,
+        row: &Row,
+        is_add: bool,
+        faults: &mut Faults,
+    ) -> Option<GroupKey> {
+        let calls = step.compiled.plan.calls.as_deref();
+        faults.note(calls);
+        let group = self.count_row(step, row, is_add, faults);
+        if !is_add && let Some(calls) = calls {
+            // It failed when it entered, and was told then.
+            calls.take();
+        }
+        group
+    }
+
+    fn count_row(
         &mut self,
         step: Step<'_>,
         row: &Row,

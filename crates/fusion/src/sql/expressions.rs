@@ -11,10 +11,10 @@ use super::aggregates::{Grouping, aggregate_function};
 use super::names::Names;
 use super::{Checked, at};
 use crate::expression::{Arithmetic, CastTo, Comparison, Expression, LikePattern};
+use crate::functions::user::Binder;
 use crate::functions::{SCALAR_FUNCTIONS, scalar_function};
 use crate::limits::EXPRESSION_DEPTH_MAX;
 use crate::plan::AGGREGATE_FUNCTIONS;
-use crate::suggest::did_you_mean;
 use crate::value::{OwnedValue, Value, parse_number};
 
 /// Lowers an expression over one event.
@@ -49,7 +49,10 @@ pub fn column_name(expr: &Expr, index: usize) -> String {
             .last()
             .map_or_else(String::new, |ident| ident.value.clone()),
         Expr::Nested(inner) => column_name(inner, index),
-        Expr::Function(function) => function.name.to_string().to_ascii_lowercase(),
+        Expr::Function(function) => {
+            let name = function.name.to_string().to_ascii_lowercase();
+            name.rsplit('.').next().unwrap_or_default().to_owned()
+        }
         Expr::Cast { expr, .. } => column_name(expr, index),
         _ => format!("column{}", index + 1),
     }
@@ -435,7 +438,7 @@ impl Lower<'_, '_, '_> {
             });
         }
         let Some(scalar) = scalar_function(&name) else {
-            return Err(at(span, unknown_function(&name)));
+            return self.user_function(function, &name, &arguments);
         };
         let (least, most) = scalar.arguments;
         if !(least..=most).contains(&arguments.len()) {
@@ -443,6 +446,26 @@ impl Lower<'_, '_, '_> {
         }
         let arguments = arguments.into_iter().map(|arg| self.expr(arg));
         Ok(Expression::Call(scalar, arguments.collect::<Checked<_>>()?))
+    }
+
+    /// `module.function(…)`.
+    #[inline(never)]
+    fn user_function(
+        &mut self,
+        function: &Function,
+        name: &str,
+        arguments: &[&Expr],
+    ) -> Checked<Expression> {
+        let span = function.name.span();
+        let lowered = arguments.iter().map(|argument| self.expr(argument));
+        let lowered = lowered.collect::<Checked<Vec<_>>>()?;
+        let called = name
+            .split_once('.')
+            .and_then(|(module, function)| self.names.binder.call(module, function, lowered));
+        match called {
+            Some(called) => called.map_err(|why| at(span, why)),
+            None => Err(at(span, unknown_function(name, &self.names.binder))),
+        }
     }
 
     fn rounding(&mut self, name: &str, expr: &Expr, field: &CeilFloorKind) -> Checked<Expression> {
@@ -633,13 +656,13 @@ fn cast_to(data_type: &DataType, span: Span) -> Checked<CastTo> {
     })
 }
 
-fn unknown_function(name: &str) -> String {
+fn unknown_function(name: &str, binder: &Binder) -> String {
     let scalars = SCALAR_FUNCTIONS.iter().map(|function| function.name);
     let aggregates: Vec<&str> = AGGREGATE_FUNCTIONS.iter().map(|(name, _)| *name).collect();
     let known = scalars
         .chain(["coalesce", "concat"])
         .chain(aggregates.iter().copied());
-    let hint = did_you_mean(name, known);
+    let hint = binder.modules().did_you_mean(name, known);
     format!(
         "there is no function {name}{hint}; the aggregates are {}",
         aggregates.join(", ")

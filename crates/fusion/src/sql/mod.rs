@@ -31,6 +31,7 @@ use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
 
 use crate::error::TextError;
 use crate::expression::Expression;
+use crate::functions::user::{Binder, Modules};
 use crate::limits::{
     COLUMNS_MAX, SQL_RECURSION_MAX, STATEMENT_TEXT_BYTES_MAX, STATEMENT_TOKENS_MAX,
 };
@@ -42,6 +43,14 @@ use crate::sql::names::Names;
 /// # Errors
 /// The text is no statement, or one that is not supported; the error points at the place.
 pub fn compile(text: &str) -> Result<Plan, TextError> {
+    compile_with(text, &Modules::default())
+}
+
+/// As [`compile`], for a statement that may call functions of these modules.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_with(text: &str, modules: &Modules) -> Result<Plan, TextError> {
     if text.len() > STATEMENT_TEXT_BYTES_MAX {
         let message = format!(
             "the statement has {} bytes, more than {STATEMENT_TEXT_BYTES_MAX}: shorten it",
@@ -64,7 +73,10 @@ pub fn compile(text: &str) -> Result<Plan, TextError> {
             ));
         }
     };
-    of_select(sink, select_of(query)?)
+    let binder = Binder::new(modules);
+    let mut plan = of_select(sink, select_of(query)?, binder.clone())?;
+    plan.calls = binder.into_calls();
+    Ok(plan)
 }
 
 type Checked<T> = Result<T, TextError>;
@@ -289,10 +301,10 @@ fn select_of(query: &Query) -> Checked<&Select> {
     }
 }
 
-fn of_select(sink: Option<Sink>, select: &Select) -> Checked<Plan> {
+fn of_select(sink: Option<Sink>, select: &Select, binder: Binder) -> Checked<Plan> {
     refuse_clauses(select)?;
     let (source, window, alias) = source::source(select)?;
-    let mut names = Names::new(alias);
+    let mut names = Names::new(alias, binder);
     let window = source::window(window, select, &mut names)?;
     names.has_window = window.is_some();
     let filter = match &select.selection {
@@ -324,6 +336,7 @@ fn of_select(sink: Option<Sink>, select: &Select) -> Checked<Plan> {
         filter,
         stage,
         columns,
+        calls: None,
     })
 }
 

@@ -5,6 +5,7 @@ use sqlparser::tokenizer::Span;
 
 use super::{Checked, at};
 use crate::expression::{Expression, Pseudo};
+use crate::functions::user::Binder;
 use crate::json::FieldPath;
 use crate::limits::FIELDS_MAX;
 
@@ -16,16 +17,20 @@ pub struct Names {
     pub has_window: bool,
     /// Names of columns that are not visible here, where a reader would expect them to be.
     pub hidden: Vec<String>,
+    /// The functions of one's own that can be called.
+    pub binder: Binder,
 }
 
 impl Names {
-    /// No fields yet; `alias` is what FROM calls the source.
-    pub fn new(alias: Option<String>) -> Self {
+    /// No fields yet; `alias` is what FROM calls the source, and `binder` has the functions of
+    /// one's own.
+    pub fn new(alias: Option<String>, binder: Binder) -> Self {
         Names {
             fields: Vec::new(),
             alias,
             has_window: false,
             hidden: Vec::new(),
+            binder,
         }
     }
 

@@ -40,6 +40,19 @@ impl House {
         self.fusion = reopened(&self.folder.path().join("fusion"), &self.store, &self.mqtt).await;
     }
 
+    /// What opening again gives, without going on with it.
+    pub async fn try_reopen(&self) -> Result<Arc<Fusion>, crate::FusionError> {
+        let config = FusionConfig::default();
+        let (store, mqtt) = (self.store.clone(), Some(self.mqtt.clone()));
+        let clock = Arc::new(SystemClock);
+        Fusion::open(&self.inside("fusion"), config, store, mqtt, clock).await
+    }
+
+    /// A path in the folder.
+    pub fn inside(&self, path: &str) -> std::path::PathBuf {
+        self.folder.path().join(path)
+    }
+
     pub async fn close(self) {
         self.fusion.close().await;
         self.mqtt.close().await;

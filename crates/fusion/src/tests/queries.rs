@@ -162,6 +162,7 @@ impl Builder {
             sink: None,
             fields: vec![field("k"), field("v"), field("ts")],
             filter: self.filter,
+            calls: None,
             stage: Stage::Query(Box::new(self.query)),
             columns: columns
                 .map(|(name, expression)| Column::Named { name, expression })

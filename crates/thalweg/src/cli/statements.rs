@@ -1,5 +1,7 @@
 //! `thalweg statements`: what is computed in flight.
 
+mod functions;
+
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -60,6 +62,9 @@ pub enum Command {
         /// The query's text.
         text: String,
     },
+    /// Functions of one's own, in WebAssembly.
+    #[command(subcommand)]
+    Functions(functions::Command),
     /// Print a statement's rows as they come.
     Tail {
         /// The statement's id or name.
@@ -182,6 +187,7 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
                 println!("{row}");
             }
         }
+        Command::Functions(command) => functions::run(&client, command).await?,
         Command::Tail { id, max } => tail(&client, &id, max).await?,
     }
     Ok(())

@@ -56,6 +56,7 @@ mod rest_peers;
 mod rest_streams;
 mod rest_survival;
 mod schemas;
+mod statement_functions;
 mod statement_tables;
 mod statements;
 mod statements_far;

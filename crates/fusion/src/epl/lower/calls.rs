@@ -7,6 +7,7 @@ use crate::epl::ast::{Call, Expr, ExprKind, Step};
 use crate::epl::token::Place;
 use crate::expression::{CastTo, Comparison, Expression, Pseudo};
 use crate::functions::scalar_function;
+use crate::functions::user::Binder;
 use crate::limits::COLUMNS_MAX;
 use crate::plan::{Aggregate, AggregateFunction, History, Slot};
 use crate::suggest::did_you_mean;
@@ -47,12 +48,11 @@ impl Lower<'_> {
         let name = last.to_ascii_lowercase();
         let value = match before {
             [] => self.function(&name, call, place)?,
-            [Step::Name(space)]
-                if NAMESPACES
-                    .iter()
-                    .any(|known| space.eq_ignore_ascii_case(known)) =>
-            {
+            [Step::Name(space)] if is_namespace(space) => {
                 self.namespaced(&space.to_ascii_lowercase(), &name, &call.arguments, place)?
+            }
+            [Step::Name(space)] if !is_method(last) && self.names.binder().has(space) => {
+                self.user_function(space, last, &call.arguments, place)?
             }
             receiver => {
                 let receiver = self.names.resolve(receiver, place)?;
@@ -226,7 +226,25 @@ impl Lower<'_> {
             _ => {}
         }
         let arguments = self.all(arguments)?;
+        if scalar_function(name).is_none() {
+            return Err(place.error(unknown_function(name, self.names.binder())));
+        }
         scalar(name, arguments, place)
+    }
+
+    /// `module.function(…)`.
+    fn user_function(
+        &mut self,
+        module: &str,
+        function: &str,
+        arguments: &[Expr],
+        place: Place,
+    ) -> Checked<Expression> {
+        let lowered = self.all(arguments)?;
+        match self.names.binder().call(module, function, lowered) {
+            Some(called) => called.map_err(|why| place.error(why)),
+            None => Err(place.error(format!("there is no module {module}"))),
+        }
     }
 
     /// A function of two values over more of them.
@@ -399,19 +417,35 @@ impl Lower<'_> {
 /// A function of the table.
 pub fn scalar(name: &str, arguments: Vec<Expression>, place: Place) -> Checked<Expression> {
     let Some(function) = scalar_function(name) else {
-        let known = crate::functions::SCALAR_FUNCTIONS
-            .iter()
-            .map(|function| function.name);
-        let aggregates = AGGREGATES.iter().map(|(name, _)| *name);
-        let others = ["coalesce", "prev", "prior", "cast", "prevtail", "prevcount"];
-        let hint = did_you_mean(name, known.chain(aggregates).chain(others));
-        return Err(place.error(format!("there is no function {name}{hint}")));
+        return Err(place.error(unknown_function(name, &Binder::default())));
     };
     let (least, most) = function.arguments;
     if !(least..=most).contains(&arguments.len()) {
         return Err(place.error(format!("{name} is written {}", function.usage)));
     }
     Ok(Expression::Call(function, arguments))
+}
+
+fn unknown_function(name: &str, binder: &Binder) -> String {
+    let known = crate::functions::SCALAR_FUNCTIONS
+        .iter()
+        .map(|function| function.name)
+        .chain(AGGREGATES.iter().map(|(name, _)| *name))
+        .chain(["coalesce", "prev", "prior", "cast", "prevtail", "prevcount"]);
+    let hint = binder.modules().did_you_mean(name, known);
+    format!("there is no function {name}{hint}")
+}
+
+/// Whether a name before a call's dot stands for functions of EPL's own.
+pub fn is_namespace(name: &str) -> bool {
+    let mut known = NAMESPACES.iter();
+    known.any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Whether values have a method of that name.
+pub fn is_method(name: &str) -> bool {
+    let mut known = METHODS.iter();
+    known.any(|(known, _, _)| name.eq_ignore_ascii_case(known))
 }
 
 /// A slot of the context's.

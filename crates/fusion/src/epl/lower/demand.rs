@@ -7,13 +7,14 @@ use super::{Checked, Environment, inputs, patterns, tables};
 use crate::epl::Catalog;
 use crate::epl::ast::{Body, Expr, Select, Source as AstSource, Statement, Target};
 use crate::epl::token::Place;
+use crate::functions::user::Binder;
 use crate::plan::{Assignment, MergeAction, MergeBranch, OnAction, Plan, Shape, Source};
 
 /// Lowers the one statement of a text that is run once.
 ///
 /// # Errors
 /// It does not work on demand, or names what is not there; the error points at the place.
-pub fn lower_once(statements: &[Statement], catalog: &Catalog) -> Checked<Plan> {
+pub fn lower_once(statements: &[Statement], catalog: &Catalog, binder: Binder) -> Checked<Plan> {
     let [statement] = statements else {
         let place = statements
             .get(1)
@@ -22,6 +23,7 @@ pub fn lower_once(statements: &[Statement], catalog: &Catalog) -> Checked<Plan> 
     };
     let environment = Environment {
         catalog,
+        binder,
         contexts: Vec::new(),
         schemas: Vec::new(),
     };
@@ -113,7 +115,7 @@ fn once(select: &Select, environment: &Environment<'_>) -> Checked<Plan> {
                 .error("a query reads what is held now: leave out the window"));
         }
     }
-    let mut names = Names::new(Fields::Slots);
+    let mut names = Names::new(Fields::Slots, environment.binder());
     let parts = inputs::events(select, &mut names, environment)?;
     select::query(select, parts, names, environment)
 }
@@ -142,7 +144,7 @@ fn act_on(
             target.name.text
         )));
     };
-    let mut names = Names::new(Fields::Slots);
+    let mut names = Names::new(Fields::Slots, environment.binder());
     names.add(target.alias.as_ref().unwrap_or(&target.name), 1)?;
     names.set_columns(1, kept.columns.clone());
     names.set_own(Some(1));

@@ -18,6 +18,7 @@ use mqtt::{TopicFilter, TopicName as MqttTopic};
 use super::Catalog;
 use super::ast::{Body, CreateContext, CreateSchema, Ident, Statement};
 use crate::error::TextError;
+use crate::functions::user::Binder;
 use crate::plan::{Plan, Sink, Source};
 
 type Checked<T> = Result<T, TextError>;
@@ -26,7 +27,7 @@ type Checked<T> = Result<T, TextError>;
 ///
 /// # Errors
 /// It names what is not there, or is not supported; the error points at the place.
-pub fn lower(statements: &[Statement], catalog: &Catalog) -> Checked<Plan> {
+pub fn lower(statements: &[Statement], catalog: &Catalog, binder: Binder) -> Checked<Plan> {
     let Some((last, declarations)) = statements.split_last() else {
         return Err(
             super::token::Place::default().error("the text is empty: write select … from …")
@@ -34,6 +35,7 @@ pub fn lower(statements: &[Statement], catalog: &Catalog) -> Checked<Plan> {
     };
     let mut environment = Environment {
         catalog,
+        binder,
         contexts: Vec::new(),
         schemas: Vec::new(),
     };
@@ -67,11 +69,13 @@ pub fn lower(statements: &[Statement], catalog: &Catalog) -> Checked<Plan> {
     }
 }
 
+pub use calls::{is_method, is_namespace};
 pub use demand::lower_once;
 
 /// What surrounds a statement.
 pub struct Environment<'e> {
     catalog: &'e Catalog,
+    binder: Binder,
     contexts: Vec<&'e CreateContext>,
     schemas: Vec<&'e CreateSchema>,
 }
@@ -83,6 +87,11 @@ impl Environment<'_> {
             .iter()
             .copied()
             .find(|context| context.name.text == name)
+    }
+
+    /// The functions of one's own that can be called.
+    pub fn binder(&self) -> Binder {
+        self.binder.clone()
     }
 
     /// The catalog.

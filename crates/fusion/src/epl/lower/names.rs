@@ -6,6 +6,7 @@ use crate::epl::Catalog;
 use crate::epl::ast::{Ident, Step};
 use crate::epl::token::Place;
 use crate::expression::{Expression, Pseudo};
+use crate::functions::user::Binder;
 use crate::json::FieldPath;
 use crate::limits::FIELDS_MAX;
 use crate::plan::{History, Input, Pick, Slot, SlotField, Subquery};
@@ -42,6 +43,8 @@ pub struct Names {
     reserved: u16,
     /// In a subquery, whose fields names without an alias are that its own source does not have.
     outer: Option<Option<u16>>,
+    /// The functions of one's own that can be called.
+    binder: Binder,
 }
 
 struct Alias {
@@ -53,7 +56,7 @@ struct Alias {
 
 impl Names {
     /// No names yet.
-    pub fn new(kind: Fields) -> Self {
+    pub fn new(kind: Fields, binder: Binder) -> Self {
         Names {
             kind,
             fields: Vec::new(),
@@ -67,7 +70,13 @@ impl Names {
             subqueries: Vec::new(),
             reserved: 0,
             outer: None,
+            binder,
         }
+    }
+
+    /// The functions of one's own that can be called.
+    pub fn binder(&self) -> &Binder {
+        &self.binder
     }
 
     /// Says where sources of subqueries are looked up, or that subqueries have no place.

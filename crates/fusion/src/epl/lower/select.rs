@@ -34,7 +34,7 @@ pub fn select(
     if context.is_none() && !reads_kept && is_single_event(select) {
         return single_event(select, first, environment);
     }
-    let mut names = Names::new(Fields::Slots);
+    let mut names = Names::new(Fields::Slots, environment.binder());
     let mut parts = if let ast::Source::Pattern(pattern, place) = &first.source {
         patterns::source(select, pattern, *place, &mut names, environment)?
     } else if let Some(rows) = &select.row_pattern {
@@ -158,6 +158,7 @@ pub fn query(
             context: parts.context,
             time: QueryTime::Arrival,
         })),
+        calls: None,
     })
 }
 
@@ -237,7 +238,7 @@ fn single_event(
     source: &ast::From,
     environment: &Environment<'_>,
 ) -> Checked<Plan> {
-    let mut names = Names::new(Fields::Payload);
+    let mut names = Names::new(Fields::Payload, environment.binder());
     let input = inputs::name_single(source, &mut names, environment)?;
     let mut lower = Lower {
         names: &mut names,
@@ -261,6 +262,7 @@ fn single_event(
         filter: all_of(conditions),
         columns,
         stage: Stage::PerEvent { window: None },
+        calls: None,
     })
 }
 

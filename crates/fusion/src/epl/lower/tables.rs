@@ -31,7 +31,7 @@ pub fn create_window(create: &CreateWindow, environment: &Environment<'_>) -> Ch
     }
     let columns = columns_of(create, environment);
     check_columns(columns.iter().flatten(), place)?;
-    let mut names = Names::new(Fields::Payload);
+    let mut names = Names::new(Fields::Payload, environment.binder());
     names.add(&create.name, 0)?;
     names.set_columns(0, columns.clone());
     names.set_own(Some(0));
@@ -154,6 +154,7 @@ fn created(name: &str, fields: Vec<crate::json::FieldPath>, create: Create) -> P
         filter: None,
         stage: Stage::Create(Box::new(create)),
         columns: Vec::new(),
+        calls: None,
     }
 }
 
@@ -277,7 +278,7 @@ fn finish(
 
 /// The trigger is source 0, the window or table source 1; names without an alias are the window's.
 fn names_of(on: &On, target: &Target, environment: &Environment<'_>) -> Checked<Names> {
-    let mut names = Names::new(Fields::Slots);
+    let mut names = Names::new(Fields::Slots, environment.binder());
     names.add(&inputs::name_of(&on.trigger)?, 0)?;
     names.set_columns(0, inputs::kept_columns(&on.trigger, environment));
     names.add(target.alias.as_ref().unwrap_or(&target.name), 1)?;

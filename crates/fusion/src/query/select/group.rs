@@ -62,11 +62,14 @@ impl Group {
     ) {
         let compiled = step.compiled;
         let query = compiled.query();
+        let calls = compiled.plan.calls.as_deref();
+        faults.note(calls);
         self.with_scope(step, row, |scope| {
+            let mut text = Vec::new();
             if !has(query, scope) {
+                faults.note(calls);
                 return;
             }
-            let mut text = Vec::new();
             if !write_row(&compiled.plan.columns, &compiled.prefixes, scope, &mut text) {
                 faults.too_large += 1;
                 return;
@@ -76,6 +79,9 @@ impl Group {
                 .iter()
                 .map(|key| owned(&key.expression.evaluate(scope)))
                 .collect();
+            if faults.note(calls) {
+                return;
+            }
             made.push(Made {
                 text,
                 order,

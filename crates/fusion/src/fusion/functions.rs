@@ -1,0 +1,310 @@
+//! Functions of one's own at run time: modules added, listed and removed.
+//!
+//! Each module is a file beside the journal, `DIR-functions/NAME.json`: version, signatures, when it
+//! was added, and the module in base64. A module is never changed under statements that call it: what
+//! they give would change with it, and what they keep would not fit. Another version is another name,
+//! to which statements are replaced one by one.
+
+use std::path::{Path, PathBuf};
+
+use base::UnixMillis;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+use super::Fusion;
+use super::listing::Statement;
+use super::prepare::compile;
+use crate::config::FunctionsConfig;
+use crate::error::FusionError;
+use crate::file;
+use crate::functions::user::{Bounds, Modules, UserModule};
+use crate::limits::FUNCTION_MODULES_MAX;
+
+/// The modules, and where they are kept.
+pub struct FunctionTable {
+    dir: PathBuf,
+    bounds: Bounds,
+    modules: Modules,
+    added_ms: std::collections::BTreeMap<String, UnixMillis>,
+}
+
+/// A module to be added.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewFunctions {
+    /// What statements call it: `name.function(…)`.
+    pub name: String,
+    /// The module's bytes, in base64.
+    pub module: String,
+    /// Its functions, as `name(string, double?) -> long`; without any, those that take and give
+    /// numbers.
+    #[serde(default)]
+    pub signatures: Vec<String>,
+}
+
+/// A module as it is shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShownFunctions {
+    /// Its name.
+    pub name: String,
+    /// Its functions, as statements write them.
+    pub functions: Vec<String>,
+    /// The module's size, bytes.
+    pub module_bytes: usize,
+    /// When it was added.
+    pub added_ms: UnixMillis,
+    /// The names of the statements that call it.
+    pub statements: Vec<String>,
+}
+
+/// A module's file.
+#[derive(Default, Serialize, Deserialize)]
+struct Stored {
+    version: u32,
+    added_ms: i64,
+    signatures: Vec<String>,
+    module: String,
+}
+
+impl FunctionTable {
+    /// Reads the modules that belong to the journal in `dir`. One that cannot be used any more is
+    /// logged, and the statements that call it do not start.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or holds what this version does not know.
+    pub fn open(dir: &Path, config: &FunctionsConfig) -> Result<FunctionTable, FusionError> {
+        let name = dir.file_name().unwrap_or_default().to_string_lossy();
+        let mut table = FunctionTable {
+            dir: dir.with_file_name(format!("{name}-functions")),
+            bounds: Bounds {
+                fuel: config.fuel,
+                memory: config.memory_max.0.try_into().unwrap_or(usize::MAX),
+            },
+            modules: Modules::default(),
+            added_ms: std::collections::BTreeMap::new(),
+        };
+        let files = match std::fs::read_dir(&table.dir) {
+            Ok(files) => files,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(table),
+            Err(error) => return Err(unread(&table.dir, &error)),
+        };
+        for entry in files {
+            let path = entry.map_err(|error| unread(&table.dir, &error))?.path();
+            if path.extension().is_none_or(|ending| ending != "json") {
+                continue;
+            }
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            let stored: Stored = file::read(&path).map_err(|error| unread(&path, &error))?;
+            if stored.version != VERSION {
+                let what = format!("functions in {name}.json of version {}", stored.version);
+                return Err(FusionError::Unreadable(what));
+            }
+            match stored.module(&name, table.bounds) {
+                Ok(module) => table.put(module, UnixMillis(stored.added_ms)),
+                Err(why) => {
+                    tracing::error!(module = %name, why, "a module of functions cannot be used");
+                }
+            }
+        }
+        Ok(table)
+    }
+
+    /// The modules.
+    pub fn modules(&self) -> Modules {
+        self.modules.clone()
+    }
+
+    fn put(&mut self, module: UserModule, added: UnixMillis) {
+        self.added_ms.insert(module.name.clone(), added);
+        self.modules = self.modules.with(module);
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.json"))
+    }
+}
+
+impl Stored {
+    fn module(&self, name: &str, bounds: Bounds) -> Result<UserModule, String> {
+        let bytes = STANDARD
+            .decode(self.module.trim())
+            .map_err(|error| format!("the module is no base64: {error}"))?;
+        UserModule::read(name, &bytes, &self.signatures, bounds)
+    }
+}
+
+impl Fusion {
+    /// The modules of functions, by name.
+    pub fn functions(&self) -> Vec<ShownFunctions> {
+        let modules = self.functions.read().modules();
+        modules.all().map(|module| self.shown(module)).collect()
+    }
+
+    /// One module of functions.
+    ///
+    /// # Errors
+    /// `UnknownModule`.
+    pub fn functions_of(&self, name: &str) -> Result<ShownFunctions, FusionError> {
+        let modules = self.functions.read().modules();
+        let module = modules
+            .named(name)
+            .ok_or_else(|| FusionError::UnknownModule(name.to_owned()))?;
+        Ok(self.shown(module))
+    }
+
+    /// Adds a module, whose functions statements can call from then on; durable on return.
+    ///
+    /// # Errors
+    /// `Refused` says why the module cannot be used; `ModuleTaken`; `Limit` where there are too many.
+    pub async fn add_functions(&self, new: NewFunctions) -> Result<ShownFunctions, FusionError> {
+        // One change at a time, as of statements.
+        let sources = self.sources.lock().await;
+        if sources.is_closed {
+            return Err(FusionError::Closed);
+        }
+        let (bounds, path, count) = {
+            let table = self.functions.read();
+            if table.modules.named(&new.name).is_some() {
+                return Err(FusionError::ModuleTaken(new.name));
+            }
+            let count = table.modules.all().count();
+            (table.bounds, table.path(&new.name), count)
+        };
+        if count >= FUNCTION_MODULES_MAX {
+            return Err(FusionError::Limit(format!(
+                "there are {count} modules of functions already: remove one"
+            )));
+        }
+        let added = self.clock.now();
+        let name = new.name.clone();
+        let kept = tokio::task::spawn_blocking(move || {
+            let stored = Stored {
+                version: VERSION,
+                added_ms: added.0,
+                signatures: new.signatures,
+                module: new.module,
+            };
+            let module = stored
+                .module(&new.name, bounds)
+                .map_err(FusionError::Refused)?;
+            keep(&path, &stored)?;
+            Ok(module)
+        });
+        let module = kept.await.map_err(|_| FusionError::Closed)??;
+        self.functions.write().put(module, added);
+        tracing::info!(module = name, "a module of functions was added");
+        self.functions_of(&name)
+    }
+
+    /// Removes a module that no statement calls; durable on return.
+    ///
+    /// # Errors
+    /// `UnknownModule`; `ModuleUsed` names the statements that call it.
+    pub async fn remove_functions(&self, name: &str) -> Result<(), FusionError> {
+        let _sources = self.sources.lock().await;
+        let shown = self.functions_of(name)?;
+        if !shown.statements.is_empty() {
+            return Err(FusionError::ModuleUsed {
+                module: shown.name,
+                users: told(&shown.statements),
+            });
+        }
+        let path = self.functions.read().path(name);
+        let removed = tokio::task::spawn_blocking(move || file::remove(&path));
+        removed
+            .await
+            .map_err(|_| FusionError::Closed)?
+            .map_err(|error| {
+                FusionError::Refused(format!("cannot remove the module's file: {error}"))
+            })?;
+        let mut table = self.functions.write();
+        table.modules = table.modules.without(name);
+        table.added_ms.remove(name);
+        tracing::info!(module = name, "a module of functions was removed");
+        Ok(())
+    }
+
+    fn shown(&self, module: &UserModule) -> ShownFunctions {
+        let name = module.name.clone();
+        let functions = module.functions.iter();
+        let added = self.functions.read().added_ms.get(&name).copied();
+        ShownFunctions {
+            functions: functions
+                .map(|function| format!("{name}.{function}"))
+                .collect(),
+            module_bytes: module.bytes,
+            added_ms: added.unwrap_or(UnixMillis(0)),
+            statements: self.callers(&name),
+            name,
+        }
+    }
+
+    /// The names of the statements that call functions of a module, also of those that could not be
+    /// started.
+    fn callers(&self, module: &str) -> Vec<String> {
+        let catalog = self.catalog();
+        let statements = self.statements.read();
+        let calls = |statement: &&std::sync::Arc<Statement>| {
+            let compiled;
+            let plan = match &statement.run {
+                Ok(running) => &*running.lane.plan,
+                Err(_) => match compile(&statement.definition, &catalog) {
+                    Ok(plan) => {
+                        compiled = plan;
+                        &compiled
+                    }
+                    // Whatever else is wrong with it: its text may name the module.
+                    Err(_) => return names(&statement.definition.text, module),
+                },
+            };
+            plan.calls.as_ref().is_some_and(|calls| calls.uses(module))
+        };
+        let callers = statements.values().filter(calls);
+        callers
+            .map(|statement| statement.definition.name.clone())
+            .collect()
+    }
+}
+
+/// Whether a text has a module's name before a dot.
+fn names(text: &str, module: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    text.contains(&format!("{module}."))
+}
+
+/// The first few names, for people.
+fn told(names: &[String]) -> String {
+    let shown: Vec<String> = names
+        .iter()
+        .take(NAMES_SHOWN)
+        .map(|name| format!("'{name}'"))
+        .collect();
+    let what = if names.len() == 1 {
+        "the statement"
+    } else {
+        "the statements"
+    };
+    match names.len().saturating_sub(NAMES_SHOWN) {
+        0 => format!("{what} {}", shown.join(", ")),
+        more => format!("{what} {} and {more} more", shown.join(", ")),
+    }
+}
+
+fn keep(path: &Path, stored: &Stored) -> Result<(), FusionError> {
+    let made = match path.parent() {
+        Some(folder) if !folder.is_dir() => file::create_folder(folder),
+        _ => Ok(()),
+    };
+    made.and_then(|()| file::write(path, stored))
+        .map_err(|error| FusionError::Refused(format!("cannot keep the module: {error}")))
+}
+
+fn unread(path: &Path, error: &std::io::Error) -> FusionError {
+    FusionError::Refused(format!("cannot read {}: {error}", path.display()))
+}
+
+const VERSION: u32 = 1;
+
+/// Names in one error text.
+const NAMES_SHOWN: usize = 5;
