@@ -8,6 +8,7 @@ mod cookbook;
 mod engine;
 mod epl;
 mod event_time;
+mod grouped;
 pub mod house;
 mod kept;
 mod life;

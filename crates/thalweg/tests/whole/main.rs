@@ -59,6 +59,7 @@ mod schemas;
 mod statement_tables;
 mod statements;
 mod statements_far;
+mod statements_shared;
 mod tenants;
 mod tenants_apart;
 mod transactions;
