@@ -126,6 +126,12 @@ impl Lane {
         keeps_outbox(&self.plan, &self.targets)
     }
 
+    /// Whether several processes run it together.
+    pub fn is_grouped(&self) -> bool {
+        let policies = self.definition.policies.as_ref();
+        policies.is_some_and(|policies| policies.group.is_some())
+    }
+
     /// Whether rows go to internal streams.
     pub fn inserts(&self) -> bool {
         let mut targets = self.targets.iter();

@@ -85,6 +85,7 @@ pub mod formats;
 mod functions;
 mod fusion;
 pub mod fuzzing;
+mod group;
 pub mod http;
 mod json;
 mod lane;
@@ -120,7 +121,7 @@ pub use expression::Expression;
 pub use fusion::{Around, Explained, Fusion, NewFunctions, ShownFunctions, ShownType};
 pub use json::FieldPath;
 pub use statement::{
-    Definition, Language, NewStatement, Origin, ReplacedState, Replacement, Start, StatementInfo,
-    Status,
+    Definition, GroupInfo, Language, NewStatement, Origin, ReplacedState, Replacement, Start,
+    StatementInfo, Status,
 };
 pub use tap::Tail;

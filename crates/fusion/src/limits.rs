@@ -285,3 +285,26 @@ pub const RULE_HOPS_MAX: usize = 16;
 
 /// How often a topic rule out of the store commits its position: so much may come twice after a crash.
 pub const RULE_COMMIT_WAIT: Duration = Duration::from_millis(200);
+
+/// Longest name of a group of processes, bytes: it is part of a topic's name.
+pub const GROUP_NAME_BYTES_MAX: usize = 100;
+
+/// Most bytes of keyed state that a statement of a group keeps of one partition: what changed of it
+/// is one transaction with its rows.
+pub const GROUP_STATE_BYTES_MAX: usize = 128 << 20;
+
+/// How long the others of a group wait for a process that does not answer, before they take over its
+/// partitions.
+pub const GROUP_SESSION: Duration = Duration::from_secs(10);
+
+/// How long rows of a group wait for more, so that they and the state go in one transaction.
+pub const GROUP_COMMIT_WAIT: Duration = Duration::from_millis(100);
+
+/// How often a group is asked what it has given, at least.
+pub const GROUP_LOOK: Duration = Duration::from_secs(1);
+
+/// How long reading a partition's state may take.
+pub const GROUP_LOAD_WAIT: Duration = Duration::from_secs(60);
+
+/// Bytes of a partition's state behind its latest whole checkpoint at which the older ones are deleted.
+pub const GROUP_LOG_BYTES: u64 = 4 << 20;

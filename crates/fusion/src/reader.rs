@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use streams::{Consumer, ConsumerConfig, EventStore, SeekTo, StreamsError, TopicName};
+use streams::{Consumer, ConsumerConfig, EventStore, Isolation, SeekTo, StreamsError, TopicName};
 use tokio_util::sync::CancellationToken;
 
 use crate::feed::Feed;
@@ -64,10 +64,12 @@ impl Reader<'_> {
     /// Reads until told to stop (`Ok`) or something fails.
     async fn read(&self) -> Result<(), StreamsError> {
         let info = self.store.topic(self.topic).await?;
-        let mut consumer = self
-            .store
-            .consumer(ConsumerConfig::alone(CLIENT_ID))
-            .await?;
+        let config = ConsumerConfig {
+            // What a transaction took back is no event: a statement before this one repeats it.
+            isolation: Isolation::Committed,
+            ..ConsumerConfig::alone(CLIENT_ID)
+        };
+        let mut consumer = self.store.consumer(config).await?;
         let partitions = (0..info.partitions).map(|partition| (self.topic.clone(), partition));
         consumer.assign(partitions.collect()).await?;
         let mut progress = Progress {

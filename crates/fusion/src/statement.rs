@@ -202,6 +202,19 @@ pub struct StatementInfo {
     pub cpu_seconds_total: f64,
     /// The same as a share of one core, over the last one to two minutes.
     pub cpu_share: f64,
+    /// The group that it is in, where it is in one; all figures above are those of the partitions
+    /// that this process holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupInfo>,
+}
+
+/// A process's part in a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GroupInfo {
+    /// The group's name.
+    pub name: String,
+    /// The partitions that this process computes, in order.
+    pub partitions: Vec<i32>,
 }
 
 /// What a statement does.

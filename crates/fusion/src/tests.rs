@@ -9,6 +9,7 @@ mod engine;
 mod epl;
 mod event_time;
 mod functions;
+mod grouped;
 pub mod house;
 mod kept;
 mod life;

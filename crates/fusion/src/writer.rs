@@ -14,7 +14,7 @@ mod messages;
 mod records;
 mod tables;
 
-pub use records::is_stored;
+pub use records::{cut, is_stored};
 
 use std::future::Future;
 use std::sync::Arc;

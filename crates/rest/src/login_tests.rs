@@ -16,7 +16,7 @@ use base::SystemClock;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt;
-use streams::{EventStore, Streams, StreamsConfig};
+use streams::{EventStore, ProduceBatch, Record, Streams, StreamsConfig, StreamsError};
 use tower::ServiceExt;
 
 use crate::{
@@ -471,6 +471,24 @@ async fn a_part_of_the_process_may_do_what_no_acl_denies_it() {
     let (kind, read) = (ResourceType::Topic, Operation::Describe);
     doors.rule(Permission::Deny, "thalweg.statements", read, kind, "t");
     assert_eq!(store.topics().await.unwrap().len(), 0);
+    // Names too, under which it writes alone, and each topic that it writes to.
+    let batch = || ProduceBatch {
+        topic: "t".parse().unwrap(),
+        partition: 0,
+        records: vec![Record::of_value("v".to_owned())],
+        sequence: None,
+    };
+    let is_refused = |error: &StreamsError| matches!(error, StreamsError::NotAllowed { .. });
+    let mut writer = store.fenced_writer("n").await.unwrap();
+    writer.store(vec![batch()]).await.unwrap();
+    let write = Operation::Write;
+    doors.rule(Permission::Deny, "thalweg.statements", write, kind, "t");
+    let refused = writer.store(vec![batch()]).await;
+    assert!(refused.as_ref().is_err_and(is_refused), "{refused:?}");
+    let kind = ResourceType::TransactionalId;
+    doors.rule(Permission::Deny, "thalweg.statements", write, kind, "n");
+    let refused = store.fenced_writer("n").await.err();
+    assert!(refused.as_ref().is_some_and(is_refused), "{refused:?}");
     doors.streams.close().await;
 }
 

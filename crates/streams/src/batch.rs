@@ -258,6 +258,19 @@ pub fn build(
     Ok(out.freeze())
 }
 
+/// As [`build`], for a batch of a transaction.
+pub(crate) fn build_transactional(
+    records: &[Record],
+    now: UnixMillis,
+    sequence: ProducerSequence,
+) -> Result<Bytes, StreamsError> {
+    let mut batch = BytesMut::from(build(records, now, Some(sequence))?);
+    let attributes = i16_at(&batch, ATTRIBUTES_AT) | TRANSACTION_BIT;
+    batch[ATTRIBUTES_AT..ATTRIBUTES_AT + 2].copy_from_slice(&attributes.to_be_bytes());
+    seal(&mut batch);
+    Ok(batch.freeze())
+}
+
 /// Fills in the length and the checksum of a batch that is complete but for them.
 pub(crate) fn seal(batch: &mut [u8]) {
     let length = i32::try_from(batch.len() - 12).unwrap_or(i32::MAX);

@@ -6,6 +6,7 @@
 
 mod administration;
 mod tenancy;
+mod writing;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +15,14 @@ use access::{Access, Asking, CLUSTER, Operation, Policy, Principal, ResourceType
 use async_trait::async_trait;
 use base::{TenantId, UnixMillis};
 
+use self::writing::WriterAsCaller;
 use crate::backup::{BackupHead, TopicBackup, TopicRestore};
 use crate::error::StreamsError;
 use crate::event_store::{
     ClusterInfo, CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail, GroupInfo,
     Placed, ProduceBatch, SeekTo, TopicInfo, TopicSetting, TopicSpec,
 };
+use crate::fenced::FencedWriter;
 use crate::once::{ProduceOnce, StoredOnce};
 use crate::record::ConsumedRecord;
 use crate::tenants::Run;
@@ -258,6 +261,15 @@ impl EventStore for AsCaller {
         let stored = self.store.produce_once(asked).await?;
         admitted.stored();
         Ok(stored)
+    }
+
+    async fn fenced_writer(&self, name: &str) -> Result<Box<dyn FencedWriter>, StreamsError> {
+        let kind = ResourceType::TransactionalId;
+        self.caller.check(Operation::Write, kind, name)?;
+        Ok(Box::new(WriterAsCaller {
+            writer: self.store.fenced_writer(name).await?,
+            caller: self.caller.clone(),
+        }))
     }
 
     fn is_shared(&self) -> bool {

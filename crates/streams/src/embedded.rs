@@ -19,6 +19,7 @@ use crate::event_store::{
     BrokerInfo, ClusterInfo, CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail,
     GroupInfo, GroupMember, Isolation, Placed, ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
 };
+use crate::fenced::{EmbeddedWriter, FencedWriter};
 use crate::groups::GroupDescription;
 use crate::once::{ProduceOnce, StoredOnce};
 use crate::partition::{Ack, Partition};
@@ -158,6 +159,11 @@ impl EventStore for Embedded {
             self.streams.check_own_home(&batch.topic)?;
         }
         self.streams.produce_once(asked).await
+    }
+
+    async fn fenced_writer(&self, name: &str) -> Result<Box<dyn FencedWriter>, StreamsError> {
+        let writer = EmbeddedWriter::take(Arc::clone(&self.streams), name);
+        Ok(Box::new(writer.await?))
     }
 
     async fn producer_id(&self) -> Result<i64, StreamsError> {

@@ -13,6 +13,7 @@ use crate::administration::Administration;
 use crate::backup::{BackupHead, TopicBackup, TopicRestore};
 use crate::config::Durability;
 use crate::error::StreamsError;
+use crate::fenced::FencedWriter;
 use crate::offsets::GroupOffset;
 use crate::once::{ProduceOnce, StoredOnce};
 use crate::record::{ConsumedRecord, Record};
@@ -94,6 +95,13 @@ pub trait EventStore: Administration {
     async fn produce_once(&self, asked: ProduceOnce) -> Result<StoredOnce, StreamsError> {
         let _ = asked;
         Err(StreamsError::Unsupported("storing once by a key"))
+    }
+
+    /// Takes a name, under which its last holder writes alone: those before are refused from now
+    /// on, and what they left unfinished is taken back.
+    async fn fenced_writer(&self, name: &str) -> Result<Box<dyn FencedWriter>, StreamsError> {
+        let _ = name;
+        Err(StreamsError::Unsupported("writing under a name"))
     }
 
     /// Whether other processes may work on the same store.
@@ -372,6 +380,9 @@ pub struct ConsumerConfig {
     pub session_timeout: Duration,
     /// Which records it is shown.
     pub isolation: Isolation,
+    /// Whether a member of a group is given records; one that is not holds partitions and commits,
+    /// and leaves the reading to others.
+    pub reads: bool,
 }
 
 /// Where to start without a committed offset.
@@ -504,6 +515,7 @@ impl ConsumerConfig {
             auto_offset_reset: OffsetReset::Earliest,
             session_timeout: Duration::from_secs(30),
             isolation: Isolation::default(),
+            reads: true,
         }
     }
 
@@ -515,6 +527,7 @@ impl ConsumerConfig {
             auto_offset_reset: OffsetReset::Earliest,
             session_timeout: Duration::from_secs(30),
             isolation: Isolation::default(),
+            reads: true,
         }
     }
 }

@@ -24,6 +24,7 @@ mod decode;
 mod embedded;
 mod error;
 mod event_store;
+mod fenced;
 mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -73,6 +74,7 @@ pub use event_store::{
     GroupInfo, GroupInstance, GroupMember, Isolation, OffsetRange, OffsetReset, Placed,
     ProduceBatch, ProducerSequence, SeekTo, TopicInfo, TopicSetting, TopicSpec,
 };
+pub use fenced::FencedWriter;
 pub use inspect::{
     InspectedBatch, InspectedBytes, InspectedFrame, InspectedRecord, Inspection, inspect,
 };

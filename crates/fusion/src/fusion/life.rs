@@ -107,6 +107,17 @@ impl Fusion {
                     .to_owned(),
             ));
         }
+        let is_grouped = definition
+            .policies
+            .as_ref()
+            .is_some_and(|p| p.group.is_some());
+        if is_grouped || old.is_some_and(|old| old.group.is_some()) {
+            return Err(FusionError::Refused(
+                "a statement of a group is not replaced, since the others run it too: remove it \
+                 everywhere, and add the new form with another group"
+                    .to_owned(),
+            ));
+        }
         let keeps = replacement.state != ReplacedState::Reset
             && old.is_some_and(|old| fits(&old.lane, &definition, &plan));
         if replacement.state == ReplacedState::Keep && !keeps {
@@ -189,19 +200,16 @@ impl Fusion {
     /// Says of statements on the event store how many records wait for them. What the store does
     /// not say in time stays unknown.
     pub async fn tell_lags(&self, infos: &mut [StatementInfo]) {
-        let lanes: Vec<Option<Arc<Lane>>> = {
+        let runs: Vec<Option<Running>> = {
             let statements = self.statements.read();
-            let lane = |info: &StatementInfo| {
-                let run = statements.get(&info.id)?.run.as_ref().ok()?;
-                Some(run.lane.clone())
-            };
-            infos.iter().map(lane).collect()
+            let run = |info: &StatementInfo| statements.get(&info.id)?.run.clone().ok();
+            infos.iter().map(run).collect()
         };
         let deadline = tokio::time::Instant::now() + LAG_WAIT;
         let mut ends = std::collections::HashMap::new();
-        for (info, lane) in infos.iter_mut().zip(lanes) {
-            let Some(lane) = lane else { continue };
-            let Some(topic) = lane.plan.kafka_topics().next() else {
+        for (info, run) in infos.iter_mut().zip(runs) {
+            let Some(run) = run else { continue };
+            let Some(topic) = run.lane.plan.kafka_topics().next() else {
                 continue;
             };
             if !ends.contains_key(topic) {
@@ -214,15 +222,12 @@ impl Fusion {
             let Some(Some(known)) = ends.get(topic) else {
                 continue;
             };
-            let state = lane.state.lock();
-            let waiting = known
-                .partition_offsets
-                .iter()
-                .enumerate()
-                .map(|(index, range)| {
-                    let position = state.positions.get(index).copied().unwrap_or(0);
-                    u64::try_from(range.end - position.max(range.start)).unwrap_or(0)
-                });
+            let positions = run.positions(known.partition_offsets.len());
+            let waiting = known.partition_offsets.iter().zip(positions);
+            let waiting = waiting.filter_map(|(range, position)| {
+                let position = position?.max(range.start);
+                Some(u64::try_from(range.end - position).unwrap_or(0))
+            });
             info.lag_records = Some(waiting.sum());
         }
     }
@@ -263,6 +268,10 @@ impl Fusion {
 
     /// Joins a lane to its source again.
     fn join(&self, sources: &mut Sources, running: &Running) -> Result<(), FusionError> {
+        if running.group.is_some() {
+            self.take_part(running);
+            return Ok(());
+        }
         for key in std::iter::once(&running.key).chain(&running.more) {
             let feed = self.feed(sources, key);
             feed.join([running.lane.clone()]);

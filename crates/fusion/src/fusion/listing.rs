@@ -9,7 +9,8 @@ use super::Fusion;
 use super::prepare::{compile, shown};
 use super::sources::SourceKey;
 use crate::error::FusionError;
-use crate::lane::Lane;
+use crate::group::Group;
+use crate::lane::{Lane, LaneState};
 use crate::statement::{Definition, StatementInfo, Status};
 
 /// A statement and, when it could be started, its lane.
@@ -27,6 +28,8 @@ pub(super) struct Running {
     pub(super) key: SourceKey,
     /// Further sources.
     pub(super) more: Vec<SourceKey>,
+    /// The group of processes that run it, where there is one.
+    pub(super) group: Option<Arc<Group>>,
 }
 
 impl Fusion {
@@ -109,6 +112,7 @@ impl Statement {
             latency_p99_us: None,
             cpu_seconds_total: 0.0,
             cpu_share: 0.0,
+            group: None,
         };
         let running = match &self.run {
             Ok(running) => running,
@@ -117,33 +121,75 @@ impl Statement {
                 return info;
             }
         };
-        let mut state = running.lane.state.lock();
-        let books = state.machine.books();
-        info.status = match (state.machine.is_suspended(), &state.trouble) {
+        let shell = running.lane.state.lock().trouble.clone();
+        let mut is_suspended = false;
+        let mut told = None;
+        for lane in running.lanes() {
+            let mut state = lane.state.lock();
+            is_suspended |= state.machine.is_suspended();
+            told = told.or_else(|| state.machine.error().map(str::to_owned));
+            add_figures(&mut info, &mut state);
+        }
+        info.status = match (is_suspended, &shell) {
             (true, _) => Status::Suspended,
             (false, _) if definition.is_paused => Status::Paused,
             (false, Some(_)) => Status::Retrying,
             (false, None) => Status::Running,
         };
-        info.error = state
-            .trouble
-            .clone()
-            .or_else(|| state.machine.error().map(str::to_owned));
-        info.received_total = books.received;
-        info.filtered_total = books.filtered;
-        info.emitted_total = books.emitted;
-        info.emitted_from_total = books.emitted_from;
-        info.errored_total = books.errored;
-        info.late_total = books.late;
-        info.dropped_total = books.dropped;
-        info.in_flight = books.in_flight();
-        info.state_bytes = state.machine.state_bytes() as u64;
-        info.waiting_rows = state.output.rows.len() as u64;
-        let now = Instant::now();
-        info.latency_p50_us = state.meter.percentile(now, 0.5);
-        info.latency_p99_us = state.meter.percentile(now, 0.99);
-        info.cpu_seconds_total = state.meter.spent_total().as_secs_f64();
-        info.cpu_share = state.meter.share(now);
+        info.error = shell.or(told);
+        info.group = running.group.as_ref().map(|group| group.info());
         info
     }
+}
+
+impl Running {
+    /// What it computes in: one lane, or one for each partition that its group has given it.
+    pub(super) fn lanes(&self) -> Vec<Arc<Lane>> {
+        match &self.group {
+            None => vec![self.lane.clone()],
+            Some(group) => group.shares().into_values().collect(),
+        }
+    }
+
+    /// The next offset of each of so many partitions of its topic; none of one that another process
+    /// of its group reads.
+    pub(super) fn positions(&self, partitions: usize) -> Vec<Option<i64>> {
+        let shares = self.group.as_ref().map(|group| group.shares());
+        (0..partitions)
+            .map(|partition| match &shares {
+                None => Some(position(&self.lane, partition)),
+                Some(shares) => {
+                    let lane = shares.get(&i32::try_from(partition).ok()?)?;
+                    Some(position(lane, partition))
+                }
+            })
+            .collect()
+    }
+}
+
+/// The position of a lane in a partition.
+fn position(lane: &Lane, partition: usize) -> i64 {
+    let state = lane.state.lock();
+    state.positions.get(partition).copied().unwrap_or(0)
+}
+
+fn add_figures(info: &mut StatementInfo, state: &mut LaneState) {
+    let books = state.machine.books();
+    info.received_total += books.received;
+    info.filtered_total += books.filtered;
+    info.emitted_total += books.emitted;
+    info.emitted_from_total += books.emitted_from;
+    info.errored_total += books.errored;
+    info.late_total += books.late;
+    info.dropped_total += books.dropped;
+    info.in_flight += books.in_flight();
+    info.state_bytes += state.machine.state_bytes() as u64;
+    info.waiting_rows += state.output.rows.len() as u64;
+    let now = Instant::now();
+    let half = state.meter.percentile(now, 0.5);
+    info.latency_p50_us = info.latency_p50_us.max(half);
+    let most = state.meter.percentile(now, 0.99);
+    info.latency_p99_us = info.latency_p99_us.max(most);
+    info.cpu_seconds_total += state.meter.spent_total().as_secs_f64();
+    info.cpu_share += state.meter.share(now);
 }

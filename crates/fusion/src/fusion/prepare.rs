@@ -13,7 +13,7 @@ use crate::error::FusionError;
 use crate::formats::Format;
 use crate::lane::checkpoint::{KeptState, Restored, decode};
 use crate::lane::{Lane, LaneState, Sequence, Target, keeps_outbox};
-use crate::limits::{NAME_BYTES_MAX, TARGETS_MAX};
+use crate::limits::{GROUP_STATE_BYTES_MAX, NAME_BYTES_MAX, TARGETS_MAX};
 use crate::machine::{Machine, MachineOptions};
 use crate::output::Output;
 use crate::plan::{Backpressure, OnError, Plan, Sink, Source, Stage};
@@ -40,6 +40,10 @@ impl Fusion {
         let plan = compile(&definition, &self.catalog())?;
         check_loop(&definition, &plan)?;
         check_overflow(&definition, &plan)?;
+        if let Some(policies) = &definition.policies {
+            let sinks = effective_sinks(&definition, &plan)?;
+            crate::group::check(policies, &plan, &sinks)?;
+        }
         if definition.format.is_none() {
             definition.format = Some(match &plan.source {
                 Source::Mqtt(filter) => self.types.read().rows().format_of(filter),
@@ -155,6 +159,13 @@ impl Fusion {
             choices: Choices {
                 align: policies.align,
                 empty: policies.empty_windows,
+            },
+        };
+        let options = match policies.group {
+            None => options,
+            Some(_) => MachineOptions {
+                state_bytes_max: options.state_bytes_max.min(GROUP_STATE_BYTES_MAX),
+                ..options
             },
         };
         let machine = Machine::beside(plan.clone(), options, &kept);

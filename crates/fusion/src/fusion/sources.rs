@@ -12,6 +12,7 @@ use super::prepare::{kafka_name, no_mqtt, shown};
 use crate::error::FusionError;
 use crate::feed::Feed;
 use crate::formats::Format;
+use crate::group::{self, Group, Member};
 use crate::lane::{Lane, Sequence};
 use crate::output::Output;
 use crate::plan::Source;
@@ -71,7 +72,9 @@ impl Fusion {
             key, more, lane, ..
         } in &prepared
         {
-            for key in std::iter::once(key).chain(more) {
+            // A group reads by itself.
+            let keys = std::iter::once(key).chain(more);
+            for key in keys.filter(|_| !lane.is_grouped()) {
                 let place = *places.entry(key.clone()).or_insert_with(|| {
                     by_source.push((key.clone(), Vec::new()));
                     by_source.len() - 1
@@ -83,6 +86,8 @@ impl Fusion {
                 self.chains.join(lane);
             }
             let (source, sink) = shown(&lane.definition, &lane.plan);
+            let policies = lane.definition.policies.as_ref();
+            let group = policies.and_then(|policies| policies.group.as_deref());
             self.list(Statement {
                 definition: lane.definition.clone(),
                 source,
@@ -91,8 +96,18 @@ impl Fusion {
                     lane: lane.clone(),
                     key: key.clone(),
                     more: more.clone(),
+                    group: group.map(Group::new),
                 }),
             });
+        }
+        let (grouped, prepared): (Vec<_>, Vec<_>) =
+            prepared.into_iter().partition(|it| it.lane.is_grouped());
+        for Prepared { lane, .. } in grouped {
+            if let Ok(running) = &self.find(&lane.definition.id)?.run
+                && !lane.definition.is_paused
+            {
+                self.take_part(running);
+            }
         }
         let mut to_open = Vec::new();
         let mut feeds: HashMap<SourceKey, Arc<Feed>> = HashMap::new();
@@ -192,7 +207,24 @@ impl Fusion {
         }
     }
 
+    /// Has this process take part in a statement's group.
+    pub(super) fn take_part(&self, running: &Running) {
+        let Some(group) = &running.group else { return };
+        let stop = group.starts(&self.reading);
+        let member = Member {
+            shell: running.lane.clone(),
+            group: group.clone(),
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            interval: self.config.checkpoint_interval.0,
+        };
+        self.readers.spawn(group::run(member, stop));
+    }
+
     pub(super) fn leave(&self, sources: &mut Sources, running: &Running) {
+        if let Some(group) = &running.group {
+            group.stop();
+        }
         for key in std::iter::once(&running.key).chain(&running.more) {
             let Some(open) = sources.open.get(key) else {
                 continue;

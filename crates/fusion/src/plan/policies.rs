@@ -24,6 +24,9 @@ pub struct Policies {
     /// order, instead of by the events' arrival.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
+    /// The group of processes that run the statement together, each on partitions of its topic.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
 }
 
 impl Default for Policies {
@@ -35,6 +38,7 @@ impl Default for Policies {
             align: Align::default(),
             idle_timeout: HumanDuration(Duration::ZERO),
             time: None,
+            group: None,
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Rows as records of the event store, in batches that it recognizes when they are repeated.
 
+use bytes::Bytes;
 use streams::{ProduceBatch, ProducerSequence, Record, StreamsError};
 
 use super::{Part, Sent, Stopped, Writer};
 use crate::lane::Sequence;
 use crate::limits::{PRODUCE_BYTES_MAX, PRODUCE_ROWS_MAX, RETRY_WAIT};
+use crate::output::Row;
 
 impl Writer {
     pub(super) async fn produce(
@@ -14,35 +16,8 @@ impl Writer {
         output: &Sent,
         part: Part,
     ) -> Result<(), Stopped> {
-        let Sent { bytes, rows } = output;
-        let mut first = 0;
-        let mut start = 0;
-        while first < rows.len() {
-            // The same rows are always cut in the same batches: a repeated one is recognized.
-            let mut last = first + 1;
-            while last < rows.len()
-                && last - first < PRODUCE_ROWS_MAX
-                && rows[last].end - start <= PRODUCE_BYTES_MAX
-            {
-                last += 1;
-            }
-            let batch = &rows[first..last];
-            let mut from = start;
-            let mut records = Vec::with_capacity(batch.len());
-            for row in batch {
-                records.push(Record {
-                    key: row.key.clone(),
-                    value: Some(bytes.slice(from..row.end)),
-                    headers: Vec::new(),
-                    timestamp: Some(row.timestamp),
-                });
-                from = row.end;
-            }
-            let events = batch.iter().map(|row| row.events).sum();
-            self.produce_batch(topic, partition, (records, events), part)
-                .await?;
-            start = from;
-            first = last;
+        for batch in cut(&output.bytes, &output.rows) {
+            self.produce_batch(topic, partition, batch, part).await?;
         }
         Ok(())
     }
@@ -124,6 +99,37 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+/// Rows as the records of batches, each with the events that it stands for. The same rows are always
+/// cut in the same batches: a repeated one is recognized.
+pub fn cut<'r>(
+    bytes: &'r Bytes,
+    rows: &'r [Row],
+) -> impl Iterator<Item = (Vec<Record>, u64)> + use<'r> {
+    let (mut first, mut start) = (0, 0);
+    std::iter::from_fn(move || {
+        let mut last = first + 1;
+        while last < rows.len()
+            && last - first < PRODUCE_ROWS_MAX
+            && rows[last].end - start <= PRODUCE_BYTES_MAX
+        {
+            last += 1;
+        }
+        let batch = rows.get(first..last)?;
+        let mut records = Vec::with_capacity(batch.len());
+        for row in batch {
+            records.push(Record {
+                key: row.key.clone(),
+                value: Some(bytes.slice(start..row.end)),
+                headers: Vec::new(),
+                timestamp: Some(row.timestamp),
+            });
+            start = row.end;
+        }
+        first = last;
+        Some((records, batch.iter().map(|row| row.events).sum()))
+    })
 }
 
 /// The sequence after `count` rows; after the greatest comes zero, as in Kafka.

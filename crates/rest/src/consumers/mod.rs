@@ -200,6 +200,7 @@ impl Consumers {
             auto_offset_reset: config.reset,
             session_timeout: self.idle_max.clamp(SESSION_MIN, session_max),
             isolation: Isolation::default(),
+            reads: true,
         }
     }
 

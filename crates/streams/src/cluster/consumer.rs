@@ -80,6 +80,8 @@ pub(super) struct Member {
     held: Arc<Mutex<BTreeSet<Place>>>,
     /// What was taken away since the last poll.
     revoked: Arc<Mutex<BTreeSet<Place>>>,
+    /// Whether it is given records.
+    reads: bool,
     trouble: Trouble,
 }
 
@@ -93,6 +95,7 @@ impl ClusterConsumer {
         let member = Member {
             held: Arc::default(),
             revoked: Arc::default(),
+            reads: config.reads,
             trouble: calls.trouble().clone(),
         };
         let properties = properties(&calls, &config);
@@ -415,7 +418,10 @@ impl Consumer for ClusterConsumer {
                     self.adopt();
                     let record = consumed(&message)?;
                     let place = (record.topic.clone(), record.partition);
-                    if self.holds(&place) && !self.answer(record, &mut left, &mut records) {
+                    if self.member.reads
+                        && self.holds(&place)
+                        && !self.answer(record, &mut left, &mut records)
+                    {
                         return Ok(records);
                     }
                 }
@@ -552,8 +558,14 @@ impl ConsumerContext for Member {
         self.revoked.lock().extend(gone);
     }
 
-    fn post_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+    fn post_rebalance(&self, client: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         if let Rebalance::Assign(list) = rebalance {
+            if !self.reads
+                && let Err(error) = client.pause(list)
+            {
+                // It fetches what nobody takes, until its queue is full.
+                tracing::debug!(%error, "partitions were not paused");
+            }
             self.held.lock().extend(places(list));
         }
     }

@@ -24,13 +24,12 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::calls::{Calls, Context};
 use super::error::{self, About};
-use super::round::{Deliveries, RoundProducer, batch_bytes};
-use super::writer::together_bytes;
+use super::fenced::{self, Introduced};
+use super::round::batch_bytes;
 use crate::error::StreamsError;
 use crate::event_store::{Placed, ProduceBatch};
 use crate::limits::{CLUSTER_ROUND_BATCHES_MAX, CLUSTER_ROUND_BYTES_MAX};
 use crate::once::{self, KeyBook, Outcome, ProduceOnce, Run, StoredOnce};
-use crate::topic::TopicName;
 
 /// Records under a key that wait to be written, and who waits for them.
 pub(super) struct KeyedJob {
@@ -46,7 +45,7 @@ pub(super) struct KeyedWriter {
     partition_bytes_max: u64,
     slot: i32,
     /// The slot is ours while there is one, or was until it notices.
-    producer: Option<(RoundProducer, Deliveries)>,
+    producer: Option<Introduced>,
     book: KeyBook,
     /// Where reading the slot goes on.
     read_until: Offset,
@@ -184,14 +183,15 @@ impl KeyedWriter {
     }
 
     fn transact(&self, fresh: &[(usize, &ProduceOnce)]) -> Result<Vec<Outcome>, StreamsError> {
-        let Some((producer, deliveries)) = &self.producer else {
+        let Some(held) = &self.producer else {
             return Err(StreamsError::Closed);
         };
+        let producer = &held.0;
         let told = |error| self.told(&error);
         let timeout = self.calls.config().flush_timeout();
         producer.begin_transaction().map_err(told)?;
         let batches: Vec<&ProduceBatch> = fresh.iter().flat_map(|(_, one)| &one.batches).collect();
-        let placed = self.send(producer, deliveries, &batches)?;
+        let placed = self.send(held, &batches)?;
         let mut placed = batches.iter().zip(placed).map(|(batch, placed)| Run {
             partition: placed.partition,
             base_offset: placed.base_offset,
@@ -210,60 +210,29 @@ impl KeyedWriter {
                 .collect(),
             sequence: None,
         };
-        self.send(producer, deliveries, &[&told_of])?;
+        self.send(held, &[&told_of])?;
         producer.commit_transaction(timeout).map_err(told)?;
         Ok(outcomes)
     }
 
-    /// Sends batches, at once no more for one partition than one batch may hold.
     fn send(
         &self,
-        producer: &RoundProducer,
-        deliveries: &Deliveries,
+        held: &Introduced,
         batches: &[&ProduceBatch],
     ) -> Result<Vec<Placed>, StreamsError> {
         let timeout = self.calls.config().flush_timeout();
-        let mut placed = Vec::with_capacity(batches.len());
-        let mut rest = batches;
-        while !rest.is_empty() {
-            let mut held: HashMap<(&TopicName, i32), u64> = HashMap::new();
-            let mut count = 0;
-            for batch in rest {
-                let held = held.entry((&batch.topic, batch.partition)).or_insert(0);
-                *held = held.saturating_add(batch_bytes(&batch.records));
-                if count > 0 && *held > self.partition_bytes_max {
-                    break;
-                }
-                count += 1;
-            }
-            let (now, later) = rest.split_at(count);
-            let sent = deliveries.send(producer, now, SystemClock.now(), timeout);
-            for one in sent.map_err(|error| self.told(&error))? {
-                placed.push(one?);
-            }
-            rest = later;
-        }
-        Ok(placed)
+        let sent = fenced::send(held, batches, self.partition_bytes_max, timeout);
+        let sent = sent.map_err(|error| self.told(&error))?;
+        sent.into_iter().collect()
     }
 
     /// Fences whoever had the slot, and reads what it has written there.
     fn take_slot(&mut self) -> Result<(), StreamsError> {
-        let config = self.calls.config();
-        let together = together_bytes(self.partition_bytes_max);
-        let transaction_ms = config.flush_timeout().max(TRANSACTION_MIN).as_millis();
-        let mut client = config.producer();
-        client
-            .set("message.max.bytes", &together)
-            .set("batch.size", &together)
-            .set("transactional.id", format!("thalweg.keys.{}", self.slot))
-            .set("transaction.timeout.ms", transaction_ms.to_string());
-        let deliveries = Deliveries::new(self.calls.trouble().clone());
-        let producer = RoundProducer::new(&client, deliveries.clone());
-        let producer = producer.map_err(|error| self.told(&error))?;
-        let taken = producer.init_transactions(config.flush_timeout());
-        taken.map_err(|error| self.told(&error))?;
+        let id = format!("thalweg.keys.{}", self.slot);
+        let taken = fenced::introduce(&self.calls, &id, self.partition_bytes_max);
+        let producer = taken.map_err(|error| self.told(&error))?;
         self.read_on()?;
-        self.producer = Some((producer, deliveries));
+        self.producer = Some(producer);
         Ok(())
     }
 
@@ -389,6 +358,3 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// How often a round is tried while others take its slot.
 const TRIES_MAX: u64 = 6;
-
-/// Kafka's usual time for a transaction; ours takes as long as its delivery may.
-const TRANSACTION_MIN: Duration = Duration::from_secs(60);

@@ -16,6 +16,7 @@ mod config;
 mod consumer;
 mod enqueue;
 mod error;
+mod fenced;
 mod groups;
 mod keyed;
 mod ledger;
@@ -43,6 +44,7 @@ use uuid::Uuid;
 use self::calls::{Calls, Trouble};
 use self::consumer::ClusterConsumer;
 use self::error::About;
+use self::fenced::ClusterWriter;
 use self::keyed::{KeyedJob, KeyedWriter, Slots};
 use self::once::OnceWriter;
 use self::round::{Job, batch_bytes};
@@ -55,6 +57,7 @@ use crate::event_store::{
     BrokerInfo, ClusterInfo, CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail,
     GroupInfo, Placed, ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
 };
+use crate::fenced::FencedWriter;
 use crate::limits::{CLUSTER_JOBS_MAX, CLUSTER_LANES_MAX, CLUSTER_PENDING_BYTES};
 use crate::once::{ProduceOnce, StoredOnce};
 use crate::topic::TopicName;
@@ -306,6 +309,11 @@ impl EventStore for ClusterStore {
 
     async fn produce(&self, batch: ProduceBatch) -> Result<Placed, StreamsError> {
         self.0.produce(batch).await
+    }
+
+    async fn fenced_writer(&self, name: &str) -> Result<Box<dyn FencedWriter>, StreamsError> {
+        let (calls, max) = (self.0.calls.clone(), self.0.batch_bytes_max);
+        Ok(Box::new(ClusterWriter::take(calls, name, max).await?))
     }
 
     async fn produce_once(&self, asked: ProduceOnce) -> Result<StoredOnce, StreamsError> {

@@ -10,7 +10,6 @@
 //! transactional producer of Kafka's; who reads committed ones sees each once.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use base::{Clock, SystemClock};
 use rdkafka::TopicPartitionList;
@@ -22,10 +21,11 @@ use rdkafka::topic_partition_list::Offset;
 
 use super::calls::{Calls, Context};
 use super::error::{self, About};
+use super::fenced::{self, Introduced};
 use super::ledger::{self, Entry, Verdict};
-use super::round::{Deliveries, Job, RoundProducer};
+use super::round::Job;
 use super::waiting::{Lane, Next};
-use super::writer::{Outcome, together_bytes};
+use super::writer::Outcome;
 use crate::error::StreamsError;
 use crate::event_store::{Placed, ProduceBatch, ProducerSequence};
 use crate::limits::CLUSTER_LEDGERS_MAX;
@@ -37,7 +37,7 @@ pub(super) struct OnceWriter {
     partition_bytes_max: u64,
     transactional_id: String,
     lane: Lane,
-    producer: Option<(RoundProducer, Deliveries)>,
+    producer: Option<Introduced>,
     ledgers: HashMap<i64, Ledger>,
 }
 
@@ -275,24 +275,11 @@ impl OnceWriter {
         if self.producer.is_some() {
             return Ok(());
         }
-        let config = self.calls.config();
-        let together = together_bytes(self.partition_bytes_max);
-        let transaction_ms = config.flush_timeout().max(TRANSACTION_MIN).as_millis();
-        let mut client = config.producer();
-        client
-            .set("message.max.bytes", &together)
-            .set("batch.size", &together)
-            .set("transactional.id", &self.transactional_id)
-            .set("transaction.timeout.ms", transaction_ms.to_string());
-        let deliveries = Deliveries::new(self.calls.trouble().clone());
-        let told = |error| self.told(&error);
-        let producer = RoundProducer::new(&client, deliveries.clone());
-        let producer = producer.map_err(told)?;
-        producer
-            .init_transactions(config.flush_timeout())
-            .map_err(told)?;
+        let id = &self.transactional_id;
+        let made = fenced::introduce(&self.calls, id, self.partition_bytes_max);
+        let producer = made.map_err(|error| self.told(&error))?;
         self.ledgers.clear();
-        self.producer = Some((producer, deliveries));
+        self.producer = Some(producer);
         Ok(())
     }
 
@@ -314,6 +301,3 @@ impl OnceWriter {
         error::of_call(error, About::Cluster, trouble.as_deref())
     }
 }
-
-/// Kafka's usual time for a transaction; ours takes as long as its delivery may.
-const TRANSACTION_MIN: Duration = Duration::from_secs(60);

@@ -1,6 +1,7 @@
 //! Records under keys: stored once whatever is sent again.
 
-use streams::{ProduceOnce, Run, StoredOnce};
+use streams::transactions::TransactionError;
+use streams::{FencedWriter, ProduceOnce, Run, StoredOnce};
 
 use super::*;
 
@@ -141,4 +142,110 @@ async fn a_request_that_fails_leaves_its_key_free() {
         request.fingerprint = [77; 32];
         assert!(!world.once(&request).await.is_recalled);
     }
+}
+
+impl World {
+    /// Takes a name; a young cluster may not know yet who coordinates.
+    async fn taken(&self, name: &str) -> Box<dyn FencedWriter> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.store.fenced_writer(name).await {
+                Err(StreamsError::Unavailable(reason)) => {
+                    assert!(Instant::now() < deadline, "still unavailable: {reason}");
+                }
+                taken => return taken.unwrap(),
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_to_take_a_name_writes_under_it_alone_and_all_or_nothing() {
+    let world = world().await;
+    let (topic, other) = (
+        world.created("fenced", 2).await,
+        world.created("fenced-too", 1).await,
+    );
+    let batch = |topic: &TopicName, partition, values: &[&str]| ProduceBatch {
+        topic: topic.clone(),
+        partition,
+        records: values
+            .iter()
+            .map(|v| Record::of_value(v.to_string()))
+            .collect(),
+        sequence: None,
+    };
+    let name = format!("fenced-{}", world.run);
+    let mut first = world.taken(&name).await;
+    for n in 0..3 {
+        let value = n.to_string();
+        let batches = vec![
+            batch(&topic, 0, &[&value, "x"]),
+            batch(&other, 0, &[&value]),
+            batch(&topic, 0, &["y"]),
+        ];
+        let placed = first.store(batches).await.unwrap();
+        assert_eq!(placed.len(), 3);
+        assert_eq!(placed[2].base_offset, placed[0].base_offset + 2);
+    }
+    let mut second = world.taken(&name).await;
+    let refused = first.store(vec![batch(&other, 0, &["late"])]).await;
+    let is_fenced = |error: &StreamsError| {
+        let reason = &TransactionError::Fenced;
+        matches!(error, StreamsError::Transaction { reason: is, .. } if is == reason)
+    };
+    assert!(refused.as_ref().is_err_and(is_fenced), "{refused:?}");
+    let over = first.store(vec![batch(&other, 0, &["later"])]).await;
+    assert!(
+        matches!(over, Err(StreamsError::IllegalState(_))),
+        "{over:?}"
+    );
+    second
+        .store(vec![batch(&other, 0, &["second"])])
+        .await
+        .unwrap();
+    // What cannot be stored whole is not stored at all.
+    let large = vec![b'x'; 2 << 20];
+    let mut half = vec![batch(&other, 0, &["half"]), batch(&topic, 1, &[""])];
+    half[1].records[0] = Record::of_value(large);
+    let refused = second.store(half).await;
+    assert!(
+        matches!(refused, Err(StreamsError::MessageTooLarge { .. })),
+        "{refused:?}"
+    );
+    let mut third = world.taken(&name).await;
+    third
+        .store(vec![batch(&other, 0, &["third"])])
+        .await
+        .unwrap();
+    let mut consumer = world.assigned(&other).await;
+    let found = texts(&poll_many(&mut consumer, 5).await);
+    assert_eq!(found, ["0", "1", "2", "second", "third"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_does_not_read_holds_partitions_and_commits() {
+    let world = world().await;
+    let topic = world.created("held", 2).await;
+    world.produce(&topic, 0, &["v0", "v1"]).await;
+    let config = ConsumerConfig {
+        reads: false,
+        ..ConsumerConfig::in_group(world.group(), "test")
+    };
+    let mut member = world.store.consumer(config).await.unwrap();
+    member.subscribe(vec![topic.clone()]).await.unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while member.assignment().len() < 2 {
+        let polled = member.poll(Duration::from_millis(200), 1_000).await;
+        assert!(polled.unwrap().is_empty());
+        assert!(Instant::now() < deadline, "it got no partitions");
+    }
+    let polled = member.poll(Duration::from_secs(1), 1_000).await.unwrap();
+    assert!(polled.is_empty());
+    let offsets = vec![(topic.clone(), 0, 1, String::new())];
+    member.commit(Some(offsets)).await.unwrap();
+    let committed = world.store.committed(&world.group(), &[(topic, 0)]).await;
+    let committed = committed.unwrap().remove(0).unwrap();
+    assert_eq!(committed.offset, 1);
+    member.close().await.unwrap();
 }
