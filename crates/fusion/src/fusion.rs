@@ -1,6 +1,7 @@
 //! The engine: statements added, listed and removed while it runs, and started again with their
 //! state when it opens.
 
+mod inputs;
 mod life;
 mod listing;
 mod prepare;
@@ -13,7 +14,7 @@ pub use types::ShownType;
 use types::TypeTable;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::Clock;
@@ -46,6 +47,8 @@ pub struct Fusion {
     clock: Arc<dyn Clock>,
     chains: Arc<Chains>,
     journal: Arc<StatementStore>,
+    /// The folder of durable statements' inputs.
+    inputs: PathBuf,
     statements: RwLock<BTreeMap<String, Arc<Statement>>>,
     types: RwLock<TypeTable>,
     letters: Option<Arc<Letters>>,
@@ -118,6 +121,7 @@ impl Fusion {
             clock,
             chains: Arc::default(),
             journal: Arc::new(journal),
+            inputs: dir.join("inputs"),
             statements: RwLock::default(),
             types,
             letters,
@@ -178,6 +182,7 @@ impl Fusion {
                 &Output::default(),
             )
         };
+        self.forget_input(&prepared.key);
         self.journal.add(&definition, &checkpoint).await?;
         let id = definition.id.clone();
         self.start(&mut sources, vec![prepared])?;
@@ -198,6 +203,7 @@ impl Fusion {
             self.chains.forget(&running.lane);
             running.lane.removed.cancel();
             self.leave(&mut sources, running);
+            self.forget_input(&running.key);
         }
         let id = &statement.definition.id;
         self.statements.write().remove(id);

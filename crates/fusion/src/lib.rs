@@ -86,6 +86,7 @@ mod functions;
 mod fusion;
 pub mod fuzzing;
 pub mod http;
+mod input;
 mod json;
 mod lane;
 mod limits;

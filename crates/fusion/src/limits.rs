@@ -254,3 +254,13 @@ pub const RULE_HOPS_MAX: usize = 16;
 
 /// How often a topic rule out of the store commits its position: so much may come twice after a crash.
 pub const RULE_COMMIT_WAIT: Duration = Duration::from_millis(200);
+
+/// Most bytes of a durable statement's input that no checkpoint holds yet: a checkpoint is asked for
+/// at half of it, and publishers are held back at it. The crate's own tests have few messages.
+pub const INPUT_BYTES_MAX: u64 = if cfg!(test) { 64 << 10 } else { 256 << 20 };
+
+/// Messages of a durable statement's input in one frame, bytes of payloads, unless one is larger.
+pub const INPUT_TURN_BYTES: usize = 1 << 20;
+
+/// How far apart the places of a durable statement's input are that are kept in memory, bytes.
+pub const INPUT_MARK_BYTES: u64 = if cfg!(test) { 1 << 10 } else { 64 << 10 };

@@ -59,6 +59,7 @@ mod schemas;
 mod statement_tables;
 mod statements;
 mod statements_far;
+mod statements_kills;
 mod tenants;
 mod tenants_apart;
 mod transactions;
