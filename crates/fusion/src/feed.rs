@@ -1,11 +1,13 @@
 //! One source and all the statements on it: each event goes through every statement before the
 //! next one does, and its payload is scanned once for all of them.
 
+mod durable;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use metrics::counter;
-use mqtt::{Delivery, Message, MessageSink, Room};
+use mqtt::{Delivery, Message, MessageSink, Room, Settled};
 use parking_lot::{Mutex, MutexGuard};
 use streams::ConsumedRecord;
 use tokio::sync::Notify;
@@ -20,6 +22,7 @@ use crate::machine::Books;
 use crate::plan::Source;
 use crate::sinks::{Kind, Letter};
 use crate::value::Value;
+use durable::Durable;
 
 /// A source that statements share.
 pub struct Feed {
@@ -30,6 +33,8 @@ pub struct Feed {
     pub rewind: Notify,
     /// Messages on topics that begin so are no events.
     skipped: Option<String>,
+    /// Where messages are kept that its statement took, if it is durable.
+    durable: Option<Durable>,
 }
 
 struct Inner {
@@ -79,6 +84,7 @@ impl Feed {
             room: Notify::new(),
             rewind: Notify::new(),
             skipped,
+            durable: None,
         }
     }
 
@@ -129,6 +135,10 @@ impl Feed {
 
     /// Waits until no statement is full.
     pub async fn wait_for_room(&self) {
+        self.wait_for(|| self.is_full()).await;
+    }
+
+    async fn wait_for(&self, is_full: impl Fn() -> bool) {
         loop {
             let notified = self.room.notified();
             let mut notified = std::pin::pin!(notified);
@@ -137,7 +147,7 @@ impl Feed {
             let room = chains.as_ref().map_or(&nobody, |chains| &chains.room);
             let mut chained = std::pin::pin!(room.notified());
             chained.as_mut().enable();
-            if !self.is_full() {
+            if !is_full() {
                 return;
             }
             tokio::select! {
@@ -179,14 +189,15 @@ impl Feed {
         }
         let turn = &records[..records.len().min(EVENTS_PER_TURN_MAX)];
         Some(inner.apply_all(turn.iter().map(|record| {
-            Some(Event {
+            let event = Event {
                 topic: record.topic.display(),
                 payload: record.value.as_deref(),
                 key: record.key.as_ref(),
                 partition: record.partition,
                 offset: Some(record.offset),
                 timestamp: record.timestamp,
-            })
+            };
+            Some((event, Some(record.offset)))
         })))
     }
 
@@ -213,12 +224,22 @@ impl Feed {
         }
     }
 
+    /// What was retained is the past: an event is what is published now, and after a restart it would
+    /// count a second time.
+    fn is_event(&self, message: &Message<'_>) -> bool {
+        !message.retain && !self.skips(message.topic)
+    }
+
     fn skips(&self, topic: &str) -> bool {
         let skipped = self.skipped.as_deref();
         skipped.is_some_and(|prefix| topic.starts_with(prefix))
     }
 
     fn is_full(&self) -> bool {
+        self.durable.as_ref().is_some_and(Durable::holds_back) || self.is_full_of_rows()
+    }
+
+    fn is_full_of_rows(&self) -> bool {
         let inner = self.inner.lock();
         let mut lanes = inner.lanes.iter();
         let chains = inner.chains.as_ref().filter(|_| inner.is_chained);
@@ -230,22 +251,16 @@ impl Feed {
 
 impl MessageSink for Feed {
     fn deliver(&self, batch: &[Message<'_>]) -> Delivery {
+        if let Some(durable) = &self.durable {
+            return self.deliver_durable(durable, batch);
+        }
         let mut taken = 0;
         while taken < batch.len() {
             let turn = &batch[taken..batch.len().min(taken + EVENTS_PER_TURN_MAX)];
-            let applied = self.inner.lock().apply_all(turn.iter().map(|message| {
-                // What was retained is the past: an event is what is published now, and after a
-                // restart it would count a second time.
-                let is_event = !message.retain && !self.skips(message.topic);
-                is_event.then_some(Event {
-                    topic: message.topic,
-                    payload: Some(message.payload),
-                    key: None,
-                    partition: 0,
-                    offset: None,
-                    timestamp: message.received,
-                })
-            }));
+            let applied = self.inner.lock().apply_all(
+                turn.iter()
+                    .map(|message| self.is_event(message).then(|| (event_of(message), None))),
+            );
             taken += applied;
             if applied < turn.len() {
                 return Delivery::HoldBack { taken };
@@ -255,9 +270,20 @@ impl MessageSink for Feed {
     }
 
     fn room(&self) -> Room<'_> {
-        Box::pin(self.wait_for_room())
+        Box::pin(async {
+            self.flush_input().await;
+            self.wait_for_room().await;
+        })
+    }
+
+    fn settled(&self) -> Option<Settled> {
+        self.durable.as_ref()?.log()?.settled()
     }
 }
+
+/// An event, and its place in its partition or in its statement's input, where it has one: who has had
+/// it is not given it again.
+type Placed<'e> = (Event<'e>, Option<i64>);
 
 impl Inner {
     /// Gives every wanted field one slot, and every statement the slots of its fields.
@@ -285,7 +311,7 @@ impl Inner {
 
     /// As [`Inner::apply`]; where statements are chained, each event goes through the whole chain
     /// before the next does.
-    fn apply_all<'e>(&mut self, mut events: impl Iterator<Item = Option<Event<'e>>>) -> usize {
+    fn apply_all<'e>(&mut self, mut events: impl Iterator<Item = Option<Placed<'e>>>) -> usize {
         let Some(chains) = self.chains.clone().filter(|_| self.is_chained) else {
             return self.apply(events);
         };
@@ -305,7 +331,7 @@ impl Inner {
 
     /// Applies events from the front (skipping those that are none) until all are applied or a
     /// statement is full; answers how many are done.
-    fn apply<'e>(&mut self, events: impl Iterator<Item = Option<Event<'e>>>) -> usize {
+    fn apply<'e>(&mut self, events: impl Iterator<Item = Option<Placed<'e>>>) -> usize {
         if self.is_held {
             return 0;
         }
@@ -323,7 +349,9 @@ impl Inner {
                 break;
             }
             done += 1;
-            let Some(event) = event else { continue };
+            let Some((event, position)) = event else {
+                continue;
+            };
             self.timed = (self.timed + 1) % TIMED_EVERY;
             let is_timed = self.timed == 0;
             let Some(payload) = event.payload.filter(|_| self.format != Format::Json) else {
@@ -344,6 +372,7 @@ impl Inner {
                         now,
                         is_timed,
                         is_last: true,
+                        position,
                     },
                 );
                 continue;
@@ -360,6 +389,7 @@ impl Inner {
                         now,
                         is_timed,
                         is_last: true,
+                        position,
                     },
                 );
                 continue;
@@ -379,6 +409,7 @@ impl Inner {
                     now,
                     is_timed,
                     is_last,
+                    position,
                 };
                 apply_one(&part, scanned, (lanes, numbers), &mut states, turn);
             }
@@ -401,6 +432,17 @@ pub fn tell(lane: &Lane, state: &mut LaneState, before: &Books, now: Instant) {
     }
 }
 
+fn event_of<'m>(message: &Message<'m>) -> Event<'m> {
+    Event {
+        topic: message.topic,
+        payload: Some(message.payload),
+        key: None,
+        partition: 0,
+        offset: None,
+        timestamp: message.received,
+    }
+}
+
 /// What goes with an event.
 #[derive(Clone, Copy)]
 struct Turn {
@@ -408,6 +450,8 @@ struct Turn {
     is_timed: bool,
     /// Whether it is its message's last event.
     is_last: bool,
+    /// See [`Placed`].
+    position: Option<i64>,
 }
 
 /// Applies one event to every statement that has not had it.
@@ -420,21 +464,22 @@ fn apply_one<'e>(
         now,
         is_timed,
         is_last,
+        position,
     }: Turn,
 ) {
     for ((state, lane), number) in states.iter_mut().zip(lanes).zip(numbers) {
         let state = &mut **state;
-        if let Some(offset) = event.offset {
+        if let Some(position) = position {
             let partition = usize::try_from(event.partition).unwrap_or(0);
             if partition >= state.positions.len() {
                 // It came after the statement, and so all that it holds did.
                 state.positions.resize(partition + 1, 0);
             }
-            if offset < state.positions[partition] {
+            if position < state.positions[partition] {
                 continue;
             }
             if is_last {
-                state.positions[partition] = offset + 1;
+                state.positions[partition] = position + 1;
             }
         }
         state.is_dirty = true;

@@ -2,6 +2,7 @@
 //! state when it opens.
 
 mod functions;
+mod inputs;
 mod life;
 mod listing;
 mod prepare;
@@ -16,7 +17,7 @@ pub use types::ShownType;
 use types::TypeTable;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::Clock;
@@ -49,6 +50,8 @@ pub struct Fusion {
     clock: Arc<dyn Clock>,
     chains: Arc<Chains>,
     journal: Arc<StatementStore>,
+    /// The folder of durable statements' inputs.
+    inputs: PathBuf,
     statements: RwLock<BTreeMap<String, Arc<Statement>>>,
     types: RwLock<TypeTable>,
     functions: RwLock<FunctionTable>,
@@ -123,6 +126,7 @@ impl Fusion {
             clock,
             chains: Arc::default(),
             journal: Arc::new(journal),
+            inputs: dir.join("inputs"),
             statements: RwLock::default(),
             types,
             functions,
@@ -184,6 +188,7 @@ impl Fusion {
                 &Output::default(),
             )
         };
+        self.forget_input(&prepared.key);
         self.journal.add(&definition, &checkpoint).await?;
         let id = definition.id.clone();
         self.start(&mut sources, vec![prepared])?;
@@ -204,6 +209,7 @@ impl Fusion {
             self.chains.forget(&running.lane);
             running.lane.removed.cancel();
             self.leave(&mut sources, running);
+            self.forget_input(&running.key);
         }
         let id = &statement.definition.id;
         self.statements.write().remove(id);

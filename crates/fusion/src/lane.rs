@@ -80,12 +80,16 @@ pub struct LaneState {
     pub machine: Machine,
     /// Rows that wait for the writer.
     pub output: Output,
-    /// The next offset of each partition; empty for MQTT.
+    /// The next offset of each partition; for MQTT empty, or the number of the next message of a
+    /// durable statement's input.
     pub positions: Vec<i64>,
-    /// Whether the source has nothing more waiting; always for MQTT.
+    /// Whether the source has nothing more waiting; always for MQTT, once a durable statement has
+    /// what its input holds.
     pub is_caught_up: bool,
     /// Whether something changed since the last checkpoint.
     pub is_dirty: bool,
+    /// Whether a checkpoint is wanted before the next one is due.
+    pub is_pressed: bool,
     /// When the writer will look by itself, once it knows that there is a checkpoint to come.
     pub alarm: Option<UnixMillis>,
     /// Why the source or the sink does not work at the moment.
@@ -123,7 +127,7 @@ impl Lane {
     /// Whether rows are kept before they are produced, so that they are stored once whatever
     /// crashes: for rows into Kafka and tables that come from a replayed source or from state.
     pub fn keeps_outbox(&self) -> bool {
-        keeps_outbox(&self.plan, &self.targets)
+        keeps_outbox(&self.definition, &self.plan, &self.targets)
     }
 
     /// Whether several processes run it together.
@@ -173,8 +177,8 @@ impl Lane {
 }
 
 /// See [`Lane::keeps_outbox`].
-pub fn keeps_outbox(plan: &Plan, targets: &[Target]) -> bool {
-    let is_replayed = plan.kafka_topics().next().is_some();
+pub fn keeps_outbox(definition: &Definition, plan: &Plan, targets: &[Target]) -> bool {
+    let is_replayed = plan.kafka_topics().next().is_some() || definition.is_durable();
     let has_state = matches!(plan.stage, Stage::Windowed { .. });
     let mut targets = targets.iter();
     // Of these it is known afterwards which rows they have.
@@ -191,6 +195,7 @@ impl LaneState {
             positions,
             is_caught_up,
             is_dirty: false,
+            is_pressed: false,
             alarm: None,
             trouble: None,
             waiting_since: None,

@@ -87,6 +87,7 @@ mod fusion;
 pub mod fuzzing;
 mod group;
 pub mod http;
+mod input;
 mod json;
 mod lane;
 mod limits;

@@ -114,6 +114,12 @@ pub const KEYED_STATE_BYTES_MAX: u64 = 4 << 30;
 /// crate's own tests have small states.
 pub const CHANGES_FROM_BYTES: usize = if cfg!(test) { 64 } else { 256 << 10 };
 
+/// State from which on a checkpoint's buffer is mapped by itself, bytes.
+pub const LARGE_STATE_BYTES: usize = 256 << 10;
+
+/// What is asked for then, bytes: above 32 MiB, glibc's malloc maps pages whatever was freed before.
+pub const MAPPED_BYTES: usize = 33 << 20;
+
 /// Longest group key and longest text kept by `min`, `max`, `first` and `last`, bytes.
 pub const KEPT_VALUE_BYTES_MAX: usize = 64 << 10;
 
@@ -153,6 +159,10 @@ pub const CHECKPOINT_PART_BYTES: usize = 1 << 20;
 /// Most bytes per second that the lazy checkpoints of one statement write: a large state is
 /// checkpointed less often.
 pub const CHECKPOINT_BYTES_PER_SECOND: u64 = 8 << 20;
+
+/// Bytes that may wait for the statement journal's writer: two parts, since its buffers stay as large
+/// as they once were.
+pub const JOURNAL_PENDING_BYTES: u64 = 2 << 20;
 
 /// Segment size of the statement journal, bytes: small, since it holds live state only.
 pub const JOURNAL_SEGMENT_BYTES: u64 = 8 << 20;
@@ -286,6 +296,15 @@ pub const RULE_HOPS_MAX: usize = 16;
 /// How often a topic rule out of the store commits its position: so much may come twice after a crash.
 pub const RULE_COMMIT_WAIT: Duration = Duration::from_millis(200);
 
+/// Most bytes of a durable statement's input that no checkpoint holds yet: a checkpoint is asked for
+/// at half of it, and publishers are held back at it. The crate's own tests have few messages.
+pub const INPUT_BYTES_MAX: u64 = if cfg!(test) { 64 << 10 } else { 256 << 20 };
+
+/// Messages of a durable statement's input in one frame, bytes of payloads, unless one is larger.
+pub const INPUT_TURN_BYTES: usize = 1 << 20;
+
+/// How far apart the places of a durable statement's input are that are kept in memory, bytes.
+pub const INPUT_MARK_BYTES: u64 = if cfg!(test) { 1 << 10 } else { 64 << 10 };
 /// Longest name of a group of processes, bytes: it is part of a topic's name.
 pub const GROUP_NAME_BYTES_MAX: usize = 100;
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use pattern::{Pattern, PatternNode, Recognize, RecognizeInterval, RowPattern, Skip};
-pub use policies::{Align, Backpressure, EmptyWindows, OnError, Policies};
+pub use policies::{Align, Backpressure, EmptyWindows, InputPolicy, OnError, Policies};
 pub use query::{
     Assignment, Boundary, Context, Create, History, Input, Join, JoinKind, Limit, MergeAction,
     MergeBranch, OUTPUT_COUNT_FIRST, OnAction, OrderKey, OutputAfter, OutputCount, OutputEvery,

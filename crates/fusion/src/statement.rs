@@ -4,7 +4,7 @@ use base::{HumanDuration, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 use crate::formats::Format;
-use crate::plan::Policies;
+use crate::plan::{InputPolicy, Policies};
 use crate::sinks::OutputForm;
 
 /// What a client asks for.
@@ -126,6 +126,14 @@ pub struct Definition {
     /// Who else knows it, and in what form.
     #[serde(default)]
     pub origin: Origin,
+}
+
+impl Definition {
+    /// Whether what it takes from MQTT is kept until a checkpoint holds it.
+    pub fn is_durable(&self) -> bool {
+        let policies = self.policies.as_ref();
+        policies.is_some_and(|policies| policies.input == InputPolicy::Durable)
+    }
 }
 
 /// Where a statement came from.

@@ -29,7 +29,9 @@ use tokio::sync::Mutex;
 use crate::codec::Encoder;
 use crate::error::FusionError;
 use crate::lane::checkpoint::{Checkpoint, KeptState};
-use crate::limits::{CHECKPOINT_PART_BYTES, JOURNAL_SEGMENT_BYTES, JOURNAL_SLACK_BYTES};
+use crate::limits::{
+    CHECKPOINT_PART_BYTES, JOURNAL_PENDING_BYTES, JOURNAL_SEGMENT_BYTES, JOURNAL_SLACK_BYTES,
+};
 use crate::statement::Definition;
 
 use found::{Found, Kept};
@@ -72,6 +74,7 @@ impl StatementStore {
         let options = JournalOptions {
             segment_bytes: JOURNAL_SEGMENT_BYTES,
             preallocate_bytes: JOURNAL_SEGMENT_BYTES / 8,
+            pending_bytes_max: JOURNAL_PENDING_BYTES,
             ..JournalOptions::default()
         };
         let mut found = Found::default();

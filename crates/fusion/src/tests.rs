@@ -5,6 +5,7 @@ mod cases;
 mod chains;
 mod changes;
 mod cookbook;
+mod durable;
 mod engine;
 mod epl;
 mod event_time;

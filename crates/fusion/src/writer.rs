@@ -1,6 +1,6 @@
 //! Carries one statement's rows to its sink and its state to the journal; one task per statement.
 //!
-//! For rows into Kafka and tables that come from a Kafka source or from windows, the order is: keep a
+//! For rows into Kafka and tables that come from a source that is read again or from windows, the order is: keep a
 //! checkpoint that holds positions, state *and the rows* (synced), produce the rows under the
 //! statement's producer id and the sequences that the checkpoint names, go on. After a crash the
 //! same rows are produced again in the same batches, and the store answers those it has with their
@@ -8,7 +8,8 @@
 //!
 //! All other rows are sent first and checkpoints follow, at most one per interval: after a crash
 //! the events since the last checkpoint are computed again where the source can be read again
-//! (rows over MQTT may then come twice), and are lost where it cannot (MQTT sources).
+//! (rows over MQTT may then come twice), and are lost where it cannot (MQTT sources, unless the
+//! statement is durable: see [`crate::input`]).
 
 mod messages;
 mod records;
@@ -29,6 +30,7 @@ use streams::EventStore;
 use tokio_util::sync::CancellationToken;
 
 use crate::chains::Chains;
+use crate::error::FusionError;
 use crate::feed::Feed;
 use crate::lane::checkpoint::Checkpoint;
 use crate::lane::{Lane, LaneState, Sequence, Target};
@@ -68,12 +70,18 @@ pub struct Writer {
     pub closing: CancellationToken,
 }
 
+/// A checkpoint, and up to which number of its input it holds a durable statement's messages.
+struct Due {
+    checkpoint: Checkpoint,
+    input: Option<u64>,
+}
+
 /// What one turn has to do.
 struct Turn {
     output: Output,
     /// Since when its first row waits.
     since: Instant,
-    checkpoint: Option<Checkpoint>,
+    checkpoint: Option<Due>,
 }
 
 /// Rows as they are sent.
@@ -120,7 +128,10 @@ impl Writer {
         loop {
             match self.next_turn(checkpoint_due, false) {
                 Ok(turn) => {
-                    let kept = turn.checkpoint.as_ref().map(|kept| kept.bytes.len());
+                    let kept = turn
+                        .checkpoint
+                        .as_ref()
+                        .map(|due| due.checkpoint.bytes.len());
                     if self.work(turn, Durability::Os).await.is_err() {
                         return;
                     }
@@ -181,6 +192,7 @@ impl Writer {
             output,
             is_caught_up,
             is_dirty,
+            is_pressed,
             alarm,
             waiting_since,
             meter,
@@ -199,7 +211,7 @@ impl Writer {
         } else {
             None
         };
-        let is_due = *is_dirty && now >= checkpoint_due;
+        let is_due = *is_dirty && (now >= checkpoint_due || *is_pressed);
         if output.is_empty() && !is_due {
             let due = is_dirty.then_some(checkpoint_due);
             let next = [due, clock_alarm].into_iter().flatten().min();
@@ -222,15 +234,22 @@ impl Writer {
         let is_wanted = (keeps_outbox || is_due) && !machine.is_suspended();
         let is_suspended = machine.is_suspended();
         let checkpoint = is_wanted.then(|| {
-            if keeps_outbox {
-                return state.checkpoint((0, 0), self.sequence, &output);
+            let checkpoint = if keeps_outbox {
+                state.checkpoint((0, 0), self.sequence, &output)
+            } else {
+                // It is written after the rows are sent, so it says that they were.
+                let sent = (output.rows.len() as u64, output.events());
+                state.checkpoint(sent, self.sequence, &Output::default())
+            };
+            let input = state.positions.first().copied();
+            let input = input.filter(|_| self.lane.definition.is_durable());
+            Due {
+                checkpoint,
+                input: input.and_then(|next| u64::try_from(next).ok()),
             }
-            // It is written after the rows are sent, so it says that they were.
-            let sent = (output.rows.len() as u64, output.events());
-            state.checkpoint(sent, self.sequence, &Output::default())
         });
         if is_wanted || is_suspended {
-            state.is_dirty = false;
+            (state.is_dirty, state.is_pressed) = (false, false);
         }
         state.is_sending = !output.is_empty();
         Ok(Turn {
@@ -300,12 +319,8 @@ impl Writer {
     }
 
     /// Keeps a checkpoint; false, and said on the statement, when the journal did not take it.
-    async fn keep(&self, checkpoint: &Checkpoint, durability: Durability) -> bool {
-        let kept = self
-            .journal
-            .checkpoint(&self.lane.definition.id, checkpoint, durability)
-            .await;
-        match kept {
+    async fn keep(&self, due: &Due, durability: Durability) -> bool {
+        match self.try_keep(due, durability).await {
             Ok(()) => true,
             Err(error) => {
                 self.set_trouble(Some(format!(
@@ -315,6 +330,29 @@ impl Writer {
                 false
             }
         }
+    }
+
+    /// Keeps a checkpoint once all messages that it counts stand in the statement's input, of which it
+    /// then gives back what lies before.
+    async fn try_keep(&self, due: &Due, durability: Durability) -> Result<(), FusionError> {
+        let Due { checkpoint, input } = due;
+        let id = &self.lane.definition.id;
+        let (Some(next), Some(log)) = (*input, self.feed.input()) else {
+            return self.journal.checkpoint(id, checkpoint, durability).await;
+        };
+        tokio::select! {
+            biased;
+            () = self.lane.removed.cancelled() => return Err(FusionError::Closed),
+            settled = log.settle(next) => {
+                settled.map_err(FusionError::journal("write an input beside"))?;
+            }
+        }
+        // What it lets go has to be as durable as what was acknowledged.
+        let durability = durability.max(log.need());
+        self.journal.checkpoint(id, checkpoint, durability).await?;
+        log.release(next).await;
+        self.feed.made_room();
+        Ok(())
     }
 
     /// Sends rows to every target, one after another; they are delivered when the last has them.

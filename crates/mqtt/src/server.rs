@@ -163,6 +163,16 @@ impl Server {
         self.core.publish(message, retain)
     }
 
+    /// What acknowledgements promise of what the server keeps.
+    pub fn durability(&self) -> journal::Durability {
+        self.core.store.need()
+    }
+
+    /// The most bytes that one packet may have.
+    pub fn packet_bytes_max(&self) -> u64 {
+        self.core.config.packet_bytes_max.0
+    }
+
     /// Makes passes be asked again who may receive what; call it when they may answer otherwise.
     pub fn permissions_changed(&self) {
         self.core.subscriptions_changed();

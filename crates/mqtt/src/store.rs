@@ -73,6 +73,11 @@ impl Store {
         Ok((store, recovered))
     }
 
+    /// The configured durability.
+    pub(crate) fn need(&self) -> Durability {
+        self.need
+    }
+
     /// A number that no session or queued message has had.
     pub(crate) fn next_number(&self) -> u64 {
         self.next_number.fetch_add(1, Ordering::Relaxed)

@@ -74,7 +74,8 @@ impl Fusion {
             })?;
             self.change(&statement, false).await?;
             let reads_records = running.lane.plan.kafka_topics().next().is_some();
-            running.lane.state.lock().is_caught_up = !reads_records;
+            let is_repeated = reads_records || running.lane.definition.is_durable();
+            running.lane.state.lock().is_caught_up = !is_repeated;
             self.join(&mut sources, running)?;
             // Windows may have ended meanwhile.
             running.lane.wake.notify_one();
@@ -128,6 +129,10 @@ impl Fusion {
             ));
         }
         let prepared = self.prepare(definition.clone(), plan, None).await?;
+        let is_moved = old.is_none_or(|old| old.key != prepared.key);
+        if is_moved {
+            self.forget_input(&prepared.key);
+        }
         let Some(old) = old else {
             let checkpoint = first_checkpoint(&prepared);
             self.journal.replace(&definition, &checkpoint, true).await?;
@@ -149,6 +154,9 @@ impl Fusion {
         // The new form joins before the old one leaves: the source stays open between.
         let started = self.start(&mut sources, vec![prepared]);
         self.leave(&mut sources, old);
+        if is_moved {
+            self.forget_input(&old.key);
+        }
         feed.let_go();
         started?;
         tracing::info!(

@@ -40,6 +40,7 @@ impl Fusion {
         let plan = compile(&definition, &self.catalog())?;
         check_loop(&definition, &plan)?;
         check_overflow(&definition, &plan)?;
+        check_durable(&definition, &plan)?;
         if let Some(policies) = &definition.policies {
             let sinks = effective_sinks(&definition, &plan)?;
             crate::group::check(policies, &plan, &sinks)?;
@@ -208,12 +209,17 @@ impl Fusion {
                 Source::Stream(_) => Format::Json,
                 _ => definition.format.unwrap_or_default(),
             },
-            alone: (definition.start == Start::Earliest && matches!(source, Source::Kafka(_)))
-                .then(|| definition.id.clone()),
+            alone: match source {
+                Source::Kafka(_) => definition.start == Start::Earliest,
+                Source::Mqtt(_) => definition.is_durable(),
+                Source::Stream(_) => false,
+            }
+            .then(|| definition.id.clone()),
         });
         let mut more: Vec<SourceKey> = keys.collect();
         let key = more.remove(0);
-        let is_caught_up = !reads_records && !definition.is_paused;
+        let is_repeated = reads_records || definition.is_durable();
+        let is_caught_up = !is_repeated && !definition.is_paused;
         let mut state = LaneState::new(machine, positions, is_caught_up);
         state.sequence = sequence;
         state.overflow = policies.backpressure;
@@ -321,7 +327,7 @@ impl Fusion {
             }
             targets.push(self.target(definition, sink).await?);
         }
-        let can_sequence = keeps_outbox(plan, &targets);
+        let can_sequence = keeps_outbox(definition, plan, &targets);
         Ok((targets, can_sequence))
     }
 
@@ -483,6 +489,29 @@ fn check_overflow(definition: &Definition, plan: &Plan) -> Result<(), FusionErro
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses to keep the input of what others compute with, or of what is read again anyway.
+fn check_durable(definition: &Definition, plan: &Plan) -> Result<(), FusionError> {
+    if !definition.is_durable() {
+        return Ok(());
+    }
+    let refused = |why: &str| Err(FusionError::Refused(format!("policies.input: {why}")));
+    if !matches!(plan.sources()[..], [Source::Mqtt(_)]) {
+        return refused(
+            "durable is for statements on one MQTT filter: what a topic of the event store gives is \
+             read again anyway; bring several into one topic of the store by rules",
+        );
+    }
+    let sinks = effective_sinks(definition, plan)?;
+    let inserts = sinks.iter().any(|sink| matches!(sink, Sink::Stream(_)));
+    if inserts || plan.changes().is_some() || matches!(plan.stage, Stage::Create(_)) {
+        return refused(
+            "durable is not for what other statements compute with in memory: insert into a topic \
+             of the event store",
+        );
+    }
+    Ok(())
 }
 
 pub(super) fn kafka_name(topic: &str) -> Result<streams::TopicName, FusionError> {

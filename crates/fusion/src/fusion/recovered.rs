@@ -18,6 +18,7 @@ impl Fusion {
     /// Starts statements with their state, and sees to those that cannot be started yet.
     pub(super) async fn start_again(self: &Arc<Self>, recovered: Vec<Recovered>) {
         let away = self.start_recovered(recovered, false).await;
+        self.sweep_inputs();
         if !away.is_empty() {
             self.readers.spawn(start_later(Arc::downgrade(self), away));
         }

@@ -35,6 +35,8 @@ pub(super) struct OpenSource {
 
 pub(super) enum Input {
     Mqtt(SubscriptionId),
+    /// Of a durable statement, which begins with what its input holds.
+    Durable(SubscriptionId, CancellationToken),
     Kafka(CancellationToken),
     /// Statements give it its events.
     Stream,
@@ -45,7 +47,8 @@ pub(super) enum Input {
 pub(super) struct SourceKey {
     pub(super) source: Source,
     pub(super) format: Format,
-    /// A statement that reads a topic from its start reads by itself: the others need not wait.
+    /// A statement that reads a topic from its start reads by itself: the others need not wait. One
+    /// whose input is kept has its own.
     pub(super) alone: Option<String>,
 }
 
@@ -116,8 +119,9 @@ impl Fusion {
             lanes.retain(|lane| !lane.definition.is_paused);
             if !lanes.is_empty() {
                 feed.join(lanes);
-                if !sources.open.contains_key(&key) {
-                    to_open.push((key.clone(), feed.clone()));
+                match sources.open.contains_key(&key) {
+                    true => feed.set_repeated(),
+                    false => to_open.push((key.clone(), feed.clone())),
                 }
             }
             feeds.insert(key, feed);
@@ -169,6 +173,10 @@ impl Fusion {
             Source::Kafka(_) | Source::Stream(_) => false,
         });
         let feed = Feed::of(key.format, skipped);
+        let feed = match key.is_durable() {
+            true => feed.made_durable(),
+            false => feed,
+        };
         let feed = Arc::new(feed.linked(key.source.clone(), self.chains.clone()));
         sources.feeds.retain(|_, feed| feed.strong_count() > 0);
         sources.feeds.insert(key.clone(), Arc::downgrade(&feed));
@@ -191,6 +199,16 @@ impl Fusion {
                 let filter = filter
                     .parse()
                     .map_err(|error| FusionError::Refused(format!("mqtt.\"{filter}\": {error}")))?;
+                if key.is_durable() {
+                    let stop = self.reading.child_token();
+                    if let Err(error) = self.open_input(key, feed, server, &stop) {
+                        // Publishers wait rather than be told what is not so; the others go on.
+                        let why = base::report(&error);
+                        tracing::error!(why, "a durable statement takes nothing");
+                        feed.set_trouble(Some(&why));
+                    }
+                    return Ok(Input::Durable(server.subscribe(filter, feed.clone()), stop));
+                }
                 Ok(Input::Mqtt(server.subscribe(filter, feed.clone())))
             }
             Source::Kafka(topic) => {
@@ -231,17 +249,28 @@ impl Fusion {
             };
             if open.feed.leave(&running.lane) {
                 self.stop(open);
+                if let (Input::Durable(subscription, _), Some(server)) =
+                    (&open.input, &self.around.mqtt)
+                {
+                    server.unsubscribe(*subscription);
+                }
                 sources.open.remove(key);
             }
         }
         self.chains.leave(&running.lane);
     }
 
+    /// Ends a source; publishers to a durable one are held back until it is unsubscribed, or their
+    /// links end.
     pub(super) fn stop(&self, open: &OpenSource) {
         match (&open.input, &self.around.mqtt) {
             (Input::Mqtt(subscription), Some(server)) => server.unsubscribe(*subscription),
             (Input::Mqtt(_), None) | (Input::Stream, _) => {}
             (Input::Kafka(stop), _) => stop.cancel(),
+            (Input::Durable(_, stop), _) => {
+                stop.cancel();
+                open.feed.close_input();
+            }
         }
     }
 }

@@ -10,7 +10,7 @@
 
 use crate::codec::{Decoder, Encoder};
 use crate::lane::{LaneState, Sequence};
-use crate::limits::CHANGES_FROM_BYTES;
+use crate::limits::{CHANGES_FROM_BYTES, LARGE_STATE_BYTES, MAPPED_BYTES};
 use crate::machine::Machine;
 use crate::output::Output;
 
@@ -69,7 +69,7 @@ impl LaneState {
         if let Some(noted) = noted
             && noted.changes < noted.whole
         {
-            let mut out = Encoder::short(Vec::with_capacity(noted.changes.min(GROWTH_BYTES)));
+            let mut out = Encoder::short(room(noted.whole));
             encode_head(positions, sequence, &mut out);
             machine.encode_changes(sent, &mut out);
             outbox.encode(&mut out);
@@ -108,7 +108,8 @@ pub fn encode(
     sequence: Sequence,
     outbox: &Output,
 ) -> Vec<u8> {
-    let mark = SHORT.to_le_bytes().to_vec();
+    let mut mark = room(machine.state_bytes());
+    mark.extend_from_slice(&SHORT.to_le_bytes());
     let mut out = Encoder::short(mark);
     encode_head(positions, sequence, &mut out);
     machine.encode(sent, &mut out);
@@ -128,6 +129,16 @@ pub fn decode(machine: Machine, kept: &KeptState) -> Option<Restored> {
         restored = decode_part(&mut Decoder::short(changes), |from| machine.apply(from))?;
     }
     Some(restored)
+}
+
+/// Room for the checkpoint of so large a state. A large one is made anew each second, and what it
+/// leaves in the heap, all others' small pieces are then cut from: so it asks for enough that the
+/// allocator maps pages for it alone, of which only those count that are written to.
+fn room(state_bytes: usize) -> Vec<u8> {
+    match state_bytes >= LARGE_STATE_BYTES {
+        true => Vec::with_capacity(MAPPED_BYTES),
+        false => Vec::new(),
+    }
 }
 
 fn encode_head(positions: &[i64], sequence: Sequence, out: &mut Encoder) {
@@ -162,6 +173,3 @@ fn decode_part(
 
 /// No count of offsets that an earlier version wrote first.
 const SHORT: u32 = u32::MAX;
-
-/// What room changes begin with at most, bytes.
-const GROWTH_BYTES: usize = 4 << 20;

@@ -17,6 +17,8 @@ pub struct Policies {
     pub empty_windows: EmptyWindows,
     /// Where time windows of the SQL forms start.
     pub align: Align,
+    /// What becomes, over a crash, of messages of MQTT that it took since its last checkpoint.
+    pub input: InputPolicy,
     /// A source (or partition) without events for so long does not hold the others' time back; 0
     /// waits for ever.
     pub idle_timeout: HumanDuration,
@@ -36,6 +38,7 @@ impl Default for Policies {
             backpressure: Backpressure::default(),
             empty_windows: EmptyWindows::default(),
             align: Align::default(),
+            input: InputPolicy::default(),
             idle_timeout: HumanDuration(Duration::ZERO),
             time: None,
             group: None,
@@ -80,6 +83,17 @@ pub enum EmptyWindows {
     Once,
     /// Always, from the first event on.
     Always,
+}
+
+/// What becomes, over a crash, of messages of MQTT that a statement took since its last checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InputPolicy {
+    /// They are lost to the statement.
+    #[default]
+    Passing,
+    /// They are in a journal before they are acknowledged, and count once.
+    Durable,
 }
 
 /// Where time windows start.

@@ -37,7 +37,12 @@ impl House {
     }
 
     pub async fn reopen(&mut self) {
-        self.fusion = reopened(&self.folder.path().join("fusion"), &self.store, &self.mqtt).await;
+        self.fusion = reopened(&self.fusion_dir(), &self.store, &self.mqtt).await;
+    }
+
+    /// Where the engine's files lie.
+    pub fn fusion_dir(&self) -> std::path::PathBuf {
+        self.folder.path().join("fusion")
     }
 
     /// What opening again gives, without going on with it.

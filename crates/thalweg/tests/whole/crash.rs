@@ -133,7 +133,8 @@ fn consume_some(up: &Up) -> u64 {
     offsets.last().map_or(0, |offset| offset + 1)
 }
 
-fn values(up: &Up, topic: &str) -> Vec<String> {
+/// The values of a topic, a line each.
+pub fn values(up: &Up, topic: &str) -> Vec<String> {
     let mut kcat = Command::new("kcat");
     kcat.args(["-b", &up.address("streams")])
         .args(whole_topic(topic));

@@ -60,6 +60,7 @@ mod statement_functions;
 mod statement_tables;
 mod statements;
 mod statements_far;
+mod statements_kills;
 mod statements_shared;
 mod tenants;
 mod tenants_apart;

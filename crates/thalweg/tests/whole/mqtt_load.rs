@@ -44,7 +44,8 @@ pub fn publish(topic: &str, payload: &[u8]) -> Vec<u8> {
     packet(0x30, &body)
 }
 
-fn packet(first: u8, body: &[u8]) -> Vec<u8> {
+/// A packet of fewer than 16,384 bytes.
+pub fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     let mut out = vec![first];
     match body.len() {
         length if length < 128 => out.push(length as u8),
@@ -54,7 +55,8 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     out
 }
 
-fn text(out: &mut Vec<u8>, text: &str) {
+/// Appends a text as packets hold it.
+pub fn text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(&(text.len() as u16).to_be_bytes());
     out.extend_from_slice(text.as_bytes());
 }

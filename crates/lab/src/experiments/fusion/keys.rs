@@ -1,5 +1,8 @@
 //! Windows over a million keys: what their checkpoints cost, and kill -9 in the middle.
 
+mod durable;
+
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -25,14 +28,16 @@ pub const EXPERIMENT: Experiment = Experiment {
         statement has read all that its topic holds. A hundred kills, 5 in the short form. After each, \
         the statement must have counted every message that was acknowledged. Then a last message \
         closes the window, and the rows' counts and sums must be those that a fresh statement finds in \
-        the topic, whose numbers must have no gap.",
+        the topic, whose numbers must have no gap. The same kills then for a durable statement that takes its \
+        messages from MQTT itself: its one row must be what the publishers' numbers come to without a gap or a \
+        double.",
     peer: None,
     measures,
     run,
 };
 
 fn measures() -> Vec<Measure> {
-    vec![
+    let mut measures = vec![
         Measure::new("CPU per message, without checkpoints", "µs"),
         Measure::new("CPU per message, a checkpoint a second", "µs"),
         Measure::new("cost of checkpoints", "%").at_most(10.0),
@@ -47,7 +52,9 @@ fn measures() -> Vec<Measure> {
         Measure::new("numbers off by", "units").at_most(0.0),
         Measure::new("counts off by", "records").at_most(0.0),
         Measure::new("sums off by", "units").at_most(0.0),
-    ]
+    ];
+    measures.extend(durable::measures());
+    measures
 }
 
 fn run(setting: &Setting) -> Result<Outcome, LabError> {
@@ -102,6 +109,7 @@ fn run(setting: &Setting) -> Result<Outcome, LabError> {
     outcome.add("kills", kills as f64);
     site.check(&mut outcome)?;
     site.up.process.stop()?;
+    durable::run(setting, kills, &mut outcome)?;
     Ok(outcome)
 }
 
@@ -116,7 +124,7 @@ struct Site {
 }
 
 impl Site {
-    fn start(setting: &Setting, folder: &std::path::Path, set: &[&str]) -> Result<Site, LabError> {
+    fn start(setting: &Setting, folder: &Path, set: &[&str]) -> Result<Site, LabError> {
         let up = Up::start_with(&setting.thalweg, folder, set)?;
         let mut api = Api::open(&up)?;
         let rule = json!({"name": "keys", "from": "mqtt:keys/+", "to": "kafka:keyed", "key": ""});
@@ -197,15 +205,20 @@ impl Site {
 
     /// Kills the server and starts it again; how long it took until the statement had caught up.
     fn killed(self, setting: &Setting) -> Result<(Site, Duration), LabError> {
-        self.up.process.kill();
-        // What the last run left says nothing of this one's ports.
-        let _ = std::fs::remove_file(setting.path("up").join("endpoints.json"));
-        let began = Instant::now();
-        let up = Up::start(&setting.thalweg, setting.folder())?;
-        let api = Api::open(&up)?;
-        let mut site = Site { up, api, ..self };
+        let (mut site, began) = self.restarted(setting, setting.folder())?;
         site.caught_up()?;
         Ok((site, began.elapsed()))
+    }
+
+    /// Kills the server and starts it again, and when it began.
+    fn restarted(self, setting: &Setting, folder: &Path) -> Result<(Site, Instant), LabError> {
+        self.up.process.kill();
+        // What the last run left says nothing of this one's ports.
+        let _ = std::fs::remove_file(folder.join("up").join("endpoints.json"));
+        let began = Instant::now();
+        let up = Up::start(&setting.thalweg, folder)?;
+        let api = Api::open(&up)?;
+        Ok((Site { up, api, ..self }, began))
     }
 
     /// Closes the window, and compares its rows with the records.

@@ -1,0 +1,109 @@
+//! The inputs of durable statements on the disk: one folder each, named after statement and source, so
+//! that no other form of a statement finds what is not its own.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use journal::{Durability, RealDisk};
+use mqtt::Server;
+use ring::digest::{SHA256, digest};
+use tokio_util::sync::CancellationToken;
+
+use super::Fusion;
+use super::sources::SourceKey;
+use crate::error::FusionError;
+use crate::feed::Feed;
+use crate::input::{InputLog, InputOptions};
+use crate::limits::INPUT_BYTES_MAX;
+use crate::plan::Source;
+
+impl SourceKey {
+    /// Whether it is a durable statement's.
+    pub(super) fn is_durable(&self) -> bool {
+        self.alone.is_some() && matches!(self.source, Source::Mqtt(_))
+    }
+}
+
+impl Fusion {
+    /// Opens a durable statement's input, and has it take what it had not had of it.
+    pub(super) fn open_input(
+        &self,
+        key: &SourceKey,
+        feed: &Arc<Feed>,
+        server: &Server,
+        stop: &CancellationToken,
+    ) -> Result<(), FusionError> {
+        let (_, positions) = feed.positions();
+        let next = positions.first().copied().unwrap_or(0);
+        let options = InputOptions {
+            // What is acknowledged outlives the process at least.
+            need: server.durability().max(Durability::Os),
+            message_bytes_max: server.packet_bytes_max(),
+            bytes_max: INPUT_BYTES_MAX,
+        };
+        let from = u64::try_from(next).unwrap_or(0);
+        let (log, frames) =
+            InputLog::open(Arc::new(RealDisk), &self.input_dir(key), options, from)?;
+        feed.open_input(Arc::new(log));
+        let (feed, stop) = (feed.clone(), stop.clone());
+        self.readers
+            .spawn(async move { feed.repeat(frames, stop).await });
+        Ok(())
+    }
+
+    /// Removes what was kept of a source that is not read any more.
+    pub(super) fn forget_input(&self, key: &SourceKey) {
+        if key.is_durable() {
+            remove(&self.input_dir(key));
+        }
+    }
+
+    /// Removes inputs that belong to no statement: a crash came between its end and theirs.
+    pub(super) fn sweep_inputs(&self) {
+        let Ok(entries) = std::fs::read_dir(&self.inputs) else {
+            return;
+        };
+        let (mut wanted, mut unknown) = (HashSet::new(), HashSet::new());
+        for statement in self.statements.read().values() {
+            match &statement.run {
+                Ok(running) => wanted.insert(name_of(&running.key)),
+                // Which source it has is not known before it starts.
+                Err(_) => unknown.insert(hash(&statement.definition.id)),
+            };
+        }
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let owner = name.split('-').next().unwrap_or_default();
+            if !wanted.contains(&name) && !unknown.contains(owner) {
+                remove(&entry.path());
+            }
+        }
+    }
+
+    fn input_dir(&self, key: &SourceKey) -> PathBuf {
+        self.inputs.join(name_of(key))
+    }
+}
+
+fn name_of(key: &SourceKey) -> String {
+    let id = key.alone.as_deref().unwrap_or_default();
+    format!("{}-{}", hash(id), hash(&key.source.to_string()))
+}
+
+/// Enough of a text's SHA-256 to tell it from others, in hexadecimal digits.
+fn hash(text: &str) -> String {
+    let digest = digest(&SHA256, text.as_bytes());
+    let digits = digest.as_ref()[..16]
+        .iter()
+        .map(|byte| format!("{byte:02x}"));
+    digits.collect()
+}
+
+fn remove(dir: &std::path::Path) {
+    if let Err(error) = std::fs::remove_dir_all(dir)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(dir = %dir.display(), %error, "cannot remove a statement's input");
+    }
+}
