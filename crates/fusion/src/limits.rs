@@ -305,6 +305,7 @@ pub const INPUT_TURN_BYTES: usize = 1 << 20;
 
 /// How far apart the places of a durable statement's input are that are kept in memory, bytes.
 pub const INPUT_MARK_BYTES: u64 = if cfg!(test) { 1 << 10 } else { 64 << 10 };
+
 /// Longest name of a group of processes, bytes: it is part of a topic's name.
 pub const GROUP_NAME_BYTES_MAX: usize = 100;
 
