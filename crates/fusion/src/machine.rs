@@ -115,7 +115,7 @@ impl Machine {
             Stage::Windowed {
                 window, aggregates, ..
             } => (
-                forms(window, aggregates, &options),
+                forms(&plan, (window, aggregates), &options),
                 Some(new_windows(window, &options)),
             ),
         };

@@ -9,6 +9,7 @@ mod engine;
 mod epl;
 mod event_time;
 pub mod house;
+mod joins;
 mod kept;
 mod life;
 mod outputs;

@@ -139,7 +139,11 @@ impl Exact {
             ..Exact::default()
         };
         for _ in 0..count {
-            own.digits.push(from.i64()?);
+            let digit = from.i64()?;
+            if digit.unsigned_abs() > DIGIT_MAX {
+                return None;
+            }
+            own.digits.push(digit);
         }
         own.settle();
         Some(own)
@@ -265,6 +269,9 @@ const LEAST_EXPONENT: i32 = -1074;
 
 /// Additions of 32 bits that a digit of 64 bears, with room to spare.
 const WAITING_MAX: u32 = 1 << 28;
+
+/// More than a digit ever holds.
+const DIGIT_MAX: u64 = 1 << 62;
 
 /// More digits than any sum needs.
 const DIGITS_MAX: usize = 200;

@@ -232,11 +232,12 @@ impl Machine {
 /// What groups accumulate. Where events may come in another order than that of their times, the
 /// order must not count; where they come as they happen it costs nothing.
 pub(super) fn forms(
-    window: &Tumbling,
-    aggregates: &[Aggregate],
+    plan: &Plan,
+    (window, aggregates): (&Tumbling, &[Aggregate]),
     options: &MachineOptions,
 ) -> Vec<Form> {
-    let is_settled = options.lateness_ms > 0 || window.time != EventTime::Source;
+    let is_records = matches!(plan.source, Source::Kafka(_));
+    let is_settled = window.time != EventTime::Source || (is_records && options.lateness_ms > 0);
     let of = |aggregate: &Aggregate| Form {
         function: aggregate.function,
         is_settled,

@@ -232,7 +232,7 @@ impl<'q> Finder<'q, '_> {
         {
             return Err(at(
                 span,
-                "the bounds in time leave no pair: no distance is in both",
+                "the bounds in time leave no pair: let the lower one be below the upper one",
             ));
         }
         Ok(true)
@@ -245,7 +245,7 @@ impl<'q> Finder<'q, '_> {
             return Ok(());
         }
         let message = format!(
-            "the events of {} have one time: this names {}, and before it was {}",
+            "the events of {} have one time: this names {}, and before it was {}; name one of them",
             self.aliases[point.side],
             shown(point.path),
             shown(known)
