@@ -90,11 +90,13 @@ impl<'q> Bounds<'q> {
 
     /// The conditions that are no bounds.
     pub fn others(&self, conditions: Vec<&'q Expr>) -> Vec<&'q Expr> {
-        let is_other = |condition: &&Expr| {
-            let taken = self.taken.iter();
-            !taken.clone().any(|known| std::ptr::eq(*known, *condition))
+        let is_taken = |condition: &Expr| {
+            self.taken
+                .iter()
+                .any(|known| std::ptr::eq(*known, condition))
         };
-        conditions.into_iter().filter(is_other).collect()
+        let others = conditions.into_iter();
+        others.filter(|condition| !is_taken(condition)).collect()
     }
 }
 
