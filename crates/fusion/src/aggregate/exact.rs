@@ -117,14 +117,16 @@ impl Exact {
 
     /// Bytes kept.
     pub fn bytes(&self) -> usize {
-        self.digits.capacity() * size_of::<i64>()
+        self.digits.len() * size_of::<i64>()
     }
 
     /// Writes the sum.
     pub fn encode(&self, out: &mut Encoder) {
-        out.i64(self.base.into());
-        out.count(self.digits.len());
-        self.digits.iter().for_each(|digit| out.i64(*digit));
+        let mut own = self.clone();
+        own.settle();
+        out.i64(own.base.into());
+        out.count(own.digits.len());
+        own.digits.iter().for_each(|digit| out.i64(*digit));
     }
 
     /// Reads it back.

@@ -135,7 +135,13 @@ fn any_order_within_the_lateness_gives_the_same_bytes() {
                 !expected.contains("late"),
                 "seed {seed}: {text}\n{expected}"
             );
-            assert_eq!(outcome(&moved), expected, "seed {seed}: {text}");
+            let moved = outcome(&moved);
+            // Whether rows stand for an event that none is of hangs on what leaves with it.
+            let told = |outcome: &str| -> Vec<String> {
+                let lines = outcome.lines().filter(|line| !line.ends_with(" filtered"));
+                lines.map(str::to_owned).collect()
+            };
+            assert_eq!(told(&moved), told(&expected), "seed {seed}: {text}");
             rows += expected
                 .lines()
                 .filter(|line| line.starts_with('{'))

@@ -142,7 +142,8 @@ impl<'q> Finder<'q, '_> {
         let (Some(left), Some(right)) = (self.point(left)?, self.point(right)?) else {
             return Ok(false);
         };
-        if left.side == right.side || (!is_sure && !(self.knows(&left) && self.knows(&right))) {
+        let is_time = is_sure || (self.knows(&left) && self.knows(&right));
+        if left.side == right.side || !is_time {
             return Ok(false);
         }
         // Of the second side's time less the first side's.
