@@ -1,6 +1,8 @@
 //! What a group accumulates. Nulls, and values of a type the aggregate does not take, are skipped.
 
+mod exact;
 pub mod kept;
+mod settled;
 pub mod windowed;
 
 use std::cmp::Ordering;
@@ -10,6 +12,17 @@ use crate::plan::AggregateFunction;
 use crate::value::{OwnedValue, Value};
 
 pub use windowed::{Given, Windowed};
+
+use settled::Settled;
+
+/// What kind of state an aggregate of a group has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// What is computed.
+    pub function: AggregateFunction,
+    /// Whether the order in which values come must not count.
+    pub is_settled: bool,
+}
 
 /// The state of one aggregate of one group.
 #[derive(Clone, Debug)]
@@ -39,6 +52,8 @@ pub enum Accumulator {
     },
     /// All others: they keep values.
     Kept(Box<Windowed>),
+    /// Where the order of values must not count.
+    Settled(Box<Settled>),
 }
 
 /// A running total: integers and doubles apart, so that integers stay exact.
@@ -50,8 +65,28 @@ pub struct Total {
     float: f64,
 }
 
+impl Form {
+    /// Bytes of an aggregate's state, without the values that it keeps.
+    pub fn bytes(&self) -> usize {
+        let boxed = self.is_settled && Settled::new(self.function).is_some();
+        size_of::<Accumulator>() + if boxed { size_of::<Settled>() } else { 0 }
+    }
+}
+
 impl Accumulator {
     /// The state of an empty group.
+    pub fn of(form: Form) -> Self {
+        let settled = match form.is_settled {
+            true => Settled::new(form.function),
+            false => None,
+        };
+        match settled {
+            Some(settled) => Accumulator::Settled(Box::new(settled)),
+            None => Accumulator::new(form.function),
+        }
+    }
+
+    /// The state of an empty group, where values come in order.
     pub fn new(function: AggregateFunction) -> Self {
         match function {
             AggregateFunction::Count => Accumulator::Count(0),
@@ -93,7 +128,9 @@ impl Accumulator {
                 }
             }
             Accumulator::Last(kept) => kept.assign(value),
-            Accumulator::Kept(_) => self.add_with(value, || Value::Null),
+            Accumulator::Kept(_) | Accumulator::Settled(_) => {
+                self.add_with(0, value, || Value::Null);
+            }
             Accumulator::Stddev {
                 count,
                 mean,
@@ -109,9 +146,17 @@ impl Accumulator {
         }
     }
 
-    /// Adds one value of the argument; `parameter` gives the second argument where it counts.
-    pub fn add_with<'v>(&mut self, value: &Value<'v>, parameter: impl FnOnce() -> Value<'v>) {
+    /// Adds one value of the argument, of an event of that time; `parameter` gives the second
+    /// argument where it counts.
+    pub fn add_with<'v>(
+        &mut self,
+        time: i64,
+        value: &Value<'v>,
+        parameter: impl FnOnce() -> Value<'v>,
+    ) {
         match self {
+            Accumulator::Settled(settled) if !value.is_null() => settled.add(time, value),
+            Accumulator::Settled(_) => {}
             Accumulator::Kept(kept) => kept.add(&Given {
                 value: Some(value.reborrow()),
                 parameter: parameter(),
@@ -126,6 +171,7 @@ impl Accumulator {
     pub fn join(&mut self, later: &Accumulator) {
         match (self, later) {
             (Accumulator::Count(own), Accumulator::Count(later)) => *own += later,
+            (Accumulator::Settled(own), Accumulator::Settled(later)) => own.join(later),
             (Accumulator::Sum(own), Accumulator::Sum(later))
             | (Accumulator::Avg(own), Accumulator::Avg(later)) => own.join(later),
             (
@@ -165,6 +211,7 @@ impl Accumulator {
             Accumulator::Sum(total) => total.sum(),
             Accumulator::Avg(total) => total.mean(),
             Accumulator::Kept(kept) => kept.value(),
+            Accumulator::Settled(settled) => settled.value(),
             Accumulator::Min(kept)
             | Accumulator::Max(kept)
             | Accumulator::First(kept)
@@ -176,7 +223,13 @@ impl Accumulator {
         }
     }
 
-    /// Bytes of text kept.
+    /// What [`Form::bytes`] said of it.
+    pub fn bytes(&self) -> usize {
+        let boxed = matches!(self, Accumulator::Settled(_));
+        size_of::<Accumulator>() + if boxed { size_of::<Settled>() } else { 0 }
+    }
+
+    /// Bytes kept beside [`Form::bytes`].
     pub fn text_bytes(&self) -> usize {
         match self {
             Accumulator::Min(kept)
@@ -184,6 +237,7 @@ impl Accumulator {
             | Accumulator::First(kept)
             | Accumulator::Last(kept) => kept.text_bytes(),
             Accumulator::Kept(kept) => kept.bytes(),
+            Accumulator::Settled(settled) => settled.bytes(),
             _ => 0,
         }
     }
@@ -196,6 +250,7 @@ impl Accumulator {
                 total.encode(out);
             }
             Accumulator::Kept(kept) => kept.encode(out),
+            Accumulator::Settled(settled) => settled.encode(out),
             Accumulator::Min(kept)
             | Accumulator::Max(kept)
             | Accumulator::First(kept)
@@ -212,21 +267,30 @@ impl Accumulator {
         }
     }
 
-    /// Reads back the state of an aggregate of `function`.
-    pub fn decode(function: AggregateFunction, from: &mut Decoder<'_>) -> Option<Self> {
-        Some(match function {
+    /// Reads back the state of an aggregate, also where the order counted for the one that wrote it
+    /// and does not here, or the other way round.
+    pub fn decode(form: Form, from: &mut Decoder<'_>) -> Option<Self> {
+        let mut own = Accumulator::of(form);
+        if let Accumulator::Settled(settled) = &mut own {
+            settled.read(from)?;
+            return Some(own);
+        }
+        Some(match form.function {
             AggregateFunction::Count => Accumulator::Count(from.u64()?),
             AggregateFunction::Sum => Accumulator::Sum(Total::decode(from)?),
             AggregateFunction::Avg => Accumulator::Avg(Total::decode(from)?),
             AggregateFunction::Min => Accumulator::Min(decode_value(from)?),
             AggregateFunction::Max => Accumulator::Max(decode_value(from)?),
-            AggregateFunction::First => Accumulator::First(decode_value(from)?),
-            AggregateFunction::Last => Accumulator::Last(decode_value(from)?),
-            AggregateFunction::Stddev => Accumulator::Stddev {
-                count: from.u64()?,
-                mean: from.f64()?,
-                squares: from.f64()?,
-            },
+            AggregateFunction::First => Accumulator::First(settled::decode_timed(from)?.1),
+            AggregateFunction::Last => Accumulator::Last(settled::decode_timed(from)?.1),
+            AggregateFunction::Stddev => {
+                let (count, mean, squares) = settled::decode_spread(from)?;
+                Accumulator::Stddev {
+                    count,
+                    mean,
+                    squares,
+                }
+            }
             function => {
                 let mut kept = Windowed::new(function, false, false);
                 kept.read(from)?;
@@ -307,11 +371,14 @@ impl Total {
     }
 
     fn decode(from: &mut Decoder<'_>) -> Option<Total> {
+        let (count, floats) = (from.u64()?, from.u64()?);
+        let int = from.i128()?;
+        let (floats, float) = settled::decode_sum(floats, from)?;
         Some(Total {
-            count: from.u64()?,
-            floats: from.u64()?,
-            int: from.i128()?,
-            float: from.f64()?,
+            count,
+            floats,
+            int,
+            float,
         })
     }
 }
@@ -357,7 +424,12 @@ pub fn encode_value(value: &OwnedValue, out: &mut Encoder) {
 
 /// Reads back what [`encode_value`] wrote.
 pub fn decode_value(from: &mut Decoder<'_>) -> Option<OwnedValue> {
-    Some(match from.u8()? {
+    decode_kind(from.u8()?, from)
+}
+
+/// Reads a value behind its kind.
+fn decode_kind(kind: u8, from: &mut Decoder<'_>) -> Option<OwnedValue> {
+    Some(match kind {
         0 => OwnedValue::Null,
         1 => OwnedValue::Bool(from.u8()? != 0),
         2 => OwnedValue::Int(from.i64()?),

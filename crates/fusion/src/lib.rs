@@ -42,6 +42,11 @@
 //!   arrival nothing is late. Time first advances, then the event is applied. Without a time
 //!   column a window is also closed by the wall clock, `fusion.close_delay` after its end, when
 //!   nothing more waits at the source; with one, only later events close it.
+//!   With a time column, or records and a `lateness`, no aggregate hangs on the order in which a
+//!   window's events come: sums of doubles are exact, `first` and `last` go by time.
+//! * **Joins** are of two sources within a time: see [`plan::Within`]. Events of both sides are taken
+//!   in the order of their times; a pair comes with the later one, and an event of an outer side
+//!   alone when nothing can join it any more.
 //! * **Order**: one event goes through all statements of a source before the next one does, and
 //!   the same events in the same order give the same rows whatever batches they come in.
 //!

@@ -13,10 +13,11 @@ use std::sync::Arc;
 
 use base::UnixMillis;
 
+use crate::aggregate::Form;
 use crate::expression::{Event, Expression, Scope};
 use crate::json::BadPayload;
 use crate::limits::{ERROR_TEXT_BYTES_MAX, KEPT_VALUE_BYTES_MAX};
-use crate::machine::groups::new_windows;
+use crate::machine::groups::{forms, new_windows};
 use crate::machine::queries::Queried;
 use crate::output::{Output, Row};
 use crate::plan::{
@@ -88,7 +89,7 @@ pub struct Machine {
     more_slots: Vec<Vec<usize>>,
     /// What stands in a row before each column's value.
     prefixes: Vec<Vec<u8>>,
-    functions: Vec<AggregateFunction>,
+    forms: Vec<Form>,
     windows: Option<Windows>,
     query: Option<Queried>,
     /// The named window or table that it creates.
@@ -112,15 +113,12 @@ impl Machine {
         if let Some(calls) = &plan.calls {
             calls.give_null(options.on_error == OnError::Null);
         }
-        let (functions, windows) = match &plan.stage {
+        let (forms, windows) = match &plan.stage {
             Stage::PerEvent { .. } | Stage::Query(_) | Stage::Create(_) => (Vec::new(), None),
             Stage::Windowed {
                 window, aggregates, ..
             } => (
-                aggregates
-                    .iter()
-                    .map(|aggregate| aggregate.function)
-                    .collect(),
+                forms(&plan, (window, aggregates), &options),
                 Some(new_windows(window, &options)),
             ),
         };
@@ -136,7 +134,7 @@ impl Machine {
             slots: (0..plan.fields.len()).collect(),
             more_slots: Vec::new(),
             prefixes: prefixes(&plan.columns),
-            functions,
+            forms,
             windows,
             query: query.map(Queried::new),
             created: Kept::new(&plan),

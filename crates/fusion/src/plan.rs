@@ -18,7 +18,7 @@ pub use query::{
     Assignment, Boundary, Context, Create, History, Input, Join, JoinKind, Limit, MergeAction,
     MergeBranch, OUTPUT_COUNT_FIRST, OnAction, OrderKey, OutputAfter, OutputCount, OutputEvery,
     OutputKind, OutputRate, Pick, Query, QueryTime, Schedule, Shape, Slot, SlotField, StreamSelect,
-    Subquery, SubqueryKind, TableColumn, View,
+    Subquery, SubqueryKind, TableColumn, View, Within,
 };
 
 use crate::expression::Expression;
@@ -250,6 +250,14 @@ impl Plan {
                 Source::Kafka(topic) => Some(topic.as_str()),
                 _ => None,
             })
+    }
+
+    /// The join that time bounds, and its bounds.
+    pub fn within(&self) -> Option<(&Join, &Within)> {
+        match &self.stage {
+            Stage::Query(query) => query.within(),
+            _ => None,
+        }
     }
 
     /// The named window or table that it changes.

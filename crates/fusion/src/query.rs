@@ -21,18 +21,19 @@ pub mod select;
 mod subquery;
 pub mod tuple;
 pub mod window;
+mod within;
 
 use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::codec::{Decoder, Encoder};
-use crate::expression::{Event, Scope};
+use crate::expression::{Event, Pseudo, Scope};
 use crate::limits::{
     PATTERN_STATES_MAX, STATE_BYTES_MAX, TIME_AHEAD_MS_MAX, TIME_MS_MAX, TIME_STEPS_MAX,
     WAITING_EVENTS_MAX,
 };
 use crate::output::Output;
-use crate::plan::{Plan, QueryTime, Shape};
+use crate::plan::{Plan, QueryTime, Shape, SlotField};
 use crate::query::compiled::Compiled;
 use crate::query::contexts::Parts;
 use crate::query::kept::{Change, KeptByName};
@@ -290,6 +291,31 @@ impl QueryState {
         }
     }
 
+    /// In event time that is the sources' own: what happened before `until` passes, and what is due
+    /// by then is done by the next [`QueryState::release`].
+    pub fn close_by_clock(&mut self, until: i64) {
+        if self.follows_clock()
+            && let Some(order) = &mut self.order
+        {
+            order.pass(until, self.parts.deadline());
+        }
+    }
+
+    /// When [`QueryState::close_by_clock`] has something to do.
+    pub fn next_close(&self) -> Option<i64> {
+        let order = self.order.as_ref().filter(|_| self.follows_clock())?;
+        let first = order.first().map(|time| time + 1);
+        first.into_iter().chain(self.parts.deadline()).min()
+    }
+
+    /// True of a join whose events have the times that their sources know.
+    fn follows_clock(&self) -> bool {
+        let query = self.compiled.query();
+        let is_own = |field: &SlotField| *field == SlotField::Pseudo(Pseudo::Timestamp);
+        query.within().is_some()
+            && matches!(&query.time, QueryTime::Event(fields) if fields.iter().all(is_own))
+    }
+
     /// Events that wait for their time.
     pub fn waiting(&self) -> usize {
         self.order.as_ref().map_or(0, Order::len)
@@ -386,10 +412,11 @@ impl QueryState {
     fn on_timed(&mut self, number: usize, event: &Event<'_>, source: &Scope<'_>) -> Taken {
         let compiled = self.compiled.clone();
         let query = compiled.query();
-        let QueryTime::Event(field) = &query.time else {
+        let QueryTime::Event(fields) = &query.time else {
             return Taken::NoTime;
         };
-        let time = event_time(&layout::field_of(field, source));
+        let field = fields.get(number).or(fields.first());
+        let time = field.and_then(|field| event_time(&layout::field_of(field, source)));
         let (Some(time), Some(order)) = (time, &mut self.order) else {
             return Taken::NoTime;
         };

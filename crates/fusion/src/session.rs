@@ -7,9 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::aggregate::Accumulator;
+use crate::aggregate::{Accumulator, Form};
 use crate::codec::{Decoder, Encoder};
-use crate::plan::AggregateFunction;
 use crate::window::Group;
 
 /// The open sessions of one statement.
@@ -57,12 +56,12 @@ impl Sessions {
         &mut self,
         time: i64,
         key: &[u8],
-        functions: &[AggregateFunction],
+        forms: &[Form],
         mut gone: impl FnMut(&Group),
     ) -> &mut Group {
         let touching = self.touching(time, key);
         let id = match touching.first() {
-            None => self.open(time, key, functions),
+            None => self.open(time, key, forms),
             Some(id) => *id,
         };
         for other in touching.iter().skip(1) {
@@ -121,22 +120,18 @@ impl Sessions {
     }
 
     /// Reads them back.
-    pub fn decode(
-        &mut self,
-        functions: &[AggregateFunction],
-        from: &mut Decoder<'_>,
-    ) -> Option<()> {
+    pub fn decode(&mut self, forms: &[Form], from: &mut Decoder<'_>) -> Option<()> {
         for _ in 0..from.count()? {
             let (start, end) = (from.i64()?, from.i64()?);
-            let id = self.open(start, from.bytes()?, functions);
+            let id = self.open(start, from.bytes()?, forms);
             let events = from.u64()?;
             let session = self.open.get_mut(&id)?;
             self.ends.remove(&session.place(id));
             session.end = end;
             self.ends.insert(session.place(id));
             session.group.events = events;
-            for (accumulator, function) in session.group.accumulators.iter_mut().zip(functions) {
-                *accumulator = Accumulator::decode(*function, from)?;
+            for (accumulator, form) in session.group.accumulators.iter_mut().zip(forms) {
+                *accumulator = Accumulator::decode(*form, from)?;
             }
         }
         Some(())
@@ -158,12 +153,12 @@ impl Sessions {
         touching.into_iter().map(|(_, id)| id).collect()
     }
 
-    fn open(&mut self, time: i64, key: &[u8], functions: &[AggregateFunction]) -> u64 {
+    fn open(&mut self, time: i64, key: &[u8], forms: &[Form]) -> u64 {
         let id = self.next;
         self.next += 1;
         let key: Arc<[u8]> = key.into();
         let end = time.saturating_add(self.gap_ms);
-        let group = Group::new(key.clone(), functions);
+        let group = Group::new(key.clone(), forms);
         let session = Session {
             start: time,
             end,

@@ -12,6 +12,7 @@ mod event_time;
 mod functions;
 mod grouped;
 pub mod house;
+mod joins;
 mod kept;
 mod life;
 mod outputs;

@@ -16,8 +16,9 @@ mod starts;
 
 use std::collections::VecDeque;
 
+use crate::aggregate::Form;
 use crate::limits::WINDOWS_MAX;
-use crate::plan::{AggregateFunction, Align, EmptyWindows};
+use crate::plan::{Align, EmptyWindows};
 use crate::session::Sessions;
 
 pub use groups::{Group, Window};
@@ -188,9 +189,9 @@ impl Windows {
         &mut self,
         time: i64,
         key: &[u8],
-        functions: &[AggregateFunction],
+        forms: &[Form],
     ) -> Result<Option<&mut Group>, WindowsFull> {
-        let bytes = group_bytes(key.len(), functions.len());
+        let bytes = group_bytes(key.len(), forms);
         let Some(sessions) = &mut self.sessions else {
             return Ok(None);
         };
@@ -208,7 +209,7 @@ impl Windows {
             self.state_bytes += bytes;
         }
         let (groups, state_bytes) = (&mut self.groups, &mut self.state_bytes);
-        let group = sessions.take(time, key, functions, |_| {
+        let group = sessions.take(time, key, forms, |_| {
             // Their texts are counted on, as those of the session that took them over.
             *groups -= 1;
             *state_bytes = state_bytes.saturating_sub(bytes);
@@ -389,13 +390,13 @@ impl Windows {
         &mut self,
         start: i64,
         key: &[u8],
-        functions: &[AggregateFunction],
+        forms: &[Form],
         is_counted: bool,
     ) -> Result<&mut Group, WindowsFull> {
         let window = self.window_of(start)?;
         let group = match self.open[window].find(key) {
             Some(group) => group,
-            None => self.insert_group(window, key, functions)?,
+            None => self.insert_group(window, key, forms)?,
         };
         if self.notes_changes {
             self.open[window].change(group);
@@ -475,9 +476,9 @@ impl Windows {
         &mut self,
         window: usize,
         key: &[u8],
-        functions: &[AggregateFunction],
+        forms: &[Form],
     ) -> Result<usize, WindowsFull> {
-        let bytes = group_bytes(key.len(), functions.len());
+        let bytes = group_bytes(key.len(), forms);
         if self.groups >= self.bounds.groups {
             return Err(WindowsFull::Groups(self.bounds.groups));
         }
@@ -486,13 +487,12 @@ impl Windows {
         }
         self.groups += 1;
         self.state_bytes += bytes;
-        Ok(self.open[window].insert(key, functions))
+        Ok(self.open[window].insert(key, forms))
     }
 
     fn forget(&mut self, windows: &[Window]) {
         for group in windows.iter().flat_map(|window| &window.groups) {
-            let bytes = group_bytes(group.key.len(), group.accumulators.len());
-            let bytes = bytes + group.text_bytes();
+            let bytes = group.bytes() + group.text_bytes();
             self.groups -= 1;
             self.state_bytes = self.state_bytes.saturating_sub(bytes);
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::mem::size_of;
 
 use super::kept::{Distinct, Listed, Numbers, Ordered, Sorted};
-use super::{Accumulator, Total};
+use super::{Accumulator, Form, Total};
 use crate::codec::{Decoder, Encoder};
 use crate::plan::AggregateFunction;
 use crate::value::Value;
@@ -302,7 +302,11 @@ impl Windowed {
             }
             State::Ordered(ordered, _) => **ordered = Ordered::decode(from)?,
             State::Ever(function, accumulator) => {
-                *accumulator = Accumulator::decode(*function, from)?;
+                let form = Form {
+                    function: *function,
+                    is_settled: false,
+                };
+                *accumulator = Accumulator::decode(form, from)?;
             }
             State::Rate {
                 times,

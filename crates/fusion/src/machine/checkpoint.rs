@@ -28,7 +28,7 @@ impl Machine {
             return None;
         }
         if let Some(windows) = self.windows {
-            self.windows = Some(windows.decode(&self.functions, from)?);
+            self.windows = Some(windows.decode(&self.forms, from)?);
         }
         if let Some(mut query) = self.query {
             query.pending = from.u64()?;
@@ -64,7 +64,7 @@ impl Machine {
     /// Applies what [`Machine::encode_changes`] wrote; `None` when it does not fit.
     pub fn apply(mut self, from: &mut Decoder<'_>) -> Option<Machine> {
         self.decode_books(from)?;
-        self.windows = Some(self.windows?.apply(&self.functions, from)?);
+        self.windows = Some(self.windows?.apply(&self.forms, from)?);
         Some(self)
     }
 

@@ -6,7 +6,7 @@ use super::{
     KEY_TOO_LARGE, Machine, MachineOptions, NO_TIME, ROW_TOO_LARGE, failed_call, is_too_long,
     millis, passes, step, time_of,
 };
-use crate::aggregate::Accumulator;
+use crate::aggregate::{Accumulator, Form};
 use crate::expression::{Event, Expression, Scope};
 use crate::limits::{CLOCK_STEP_MS, KEPT_VALUE_BYTES_MAX};
 use crate::output::{Output, Row};
@@ -115,10 +115,10 @@ impl Machine {
             return self.errored(event, &KEY_TOO_LARGE);
         }
         if windows.are_sessions() {
-            match windows.session(time, &self.key, &self.functions) {
+            match windows.session(time, &self.key, &self.forms) {
                 Ok(None) => self.books.late += 1,
                 Ok(Some(group)) => {
-                    let (before, after) = add(group, aggregates, scope);
+                    let (before, after) = add(group, aggregates, time, scope);
                     if let Err(full) = windows.add_state_bytes(before, after) {
                         self.suspend(full.to_string());
                     }
@@ -136,7 +136,7 @@ impl Machine {
             if windows.is_closed(start) {
                 continue;
             }
-            let group = match windows.group(start, &self.key, &self.functions, !is_counted) {
+            let group = match windows.group(start, &self.key, &self.forms, !is_counted) {
                 Ok(group) => group,
                 Err(full) => {
                     self.books.dropped += u64::from(!is_counted);
@@ -144,7 +144,7 @@ impl Machine {
                 }
             };
             is_counted = true;
-            let (before, after) = add(group, aggregates, scope);
+            let (before, after) = add(group, aggregates, time, scope);
             if before != after
                 && let Err(full) = windows.add_state_bytes(before, after)
             {
@@ -226,8 +226,8 @@ impl Machine {
         let Stage::Windowed { having, .. } = &plan.stage else {
             return;
         };
-        let functions = self.functions.iter();
-        let empty: Vec<Accumulator> = functions.map(|of| Accumulator::new(*of)).collect();
+        let forms = self.forms.iter();
+        let empty: Vec<Accumulator> = forms.map(|form| Accumulator::of(*form)).collect();
         let aggregates: Vec<Value<'_>> = empty.iter().map(Accumulator::value).collect();
         let scope = Scope {
             window: Some((window.start, window.end)),
@@ -250,6 +250,22 @@ impl Machine {
             });
         }
     }
+}
+
+/// What groups accumulate. Where events may come in another order than that of their times, the
+/// order must not count; where they come as they happen it costs nothing.
+pub(super) fn forms(
+    plan: &Plan,
+    (window, aggregates): (&Tumbling, &[Aggregate]),
+    options: &MachineOptions,
+) -> Vec<Form> {
+    let is_records = matches!(plan.source, Source::Kafka(_));
+    let is_settled = window.time != EventTime::Source || (is_records && options.lateness_ms > 0);
+    let of = |aggregate: &Aggregate| Form {
+        function: aggregate.function,
+        is_settled,
+    };
+    aggregates.iter().map(of).collect()
 }
 
 /// The windows that a plan asks for, without any group.
@@ -291,7 +307,12 @@ fn computed(aggregates: &[Aggregate], scope: &Scope<'_>) -> Vec<Aggregate> {
 }
 
 /// Adds an event to a group; the bytes of texts that its accumulators kept before, and keep now.
-fn add(group: &mut Group, aggregates: &[Aggregate], scope: &Scope<'_>) -> (usize, usize) {
+fn add(
+    group: &mut Group,
+    aggregates: &[Aggregate],
+    time: i64,
+    scope: &Scope<'_>,
+) -> (usize, usize) {
     let (mut before, mut after) = (0, 0);
     for (accumulator, aggregate) in group.accumulators.iter_mut().zip(aggregates) {
         if !passes(aggregate.filter.as_ref(), scope) {
@@ -305,7 +326,7 @@ fn add(group: &mut Group, aggregates: &[Aggregate], scope: &Scope<'_>) -> (usize
         before += accumulator.text_bytes();
         if !is_too_long(&value, aggregate.function) {
             let parameter = aggregate.parameter.as_ref();
-            accumulator.add_with(&value, || {
+            accumulator.add_with(time, &value, || {
                 parameter.map_or(Value::Null, |p| p.evaluate(scope))
             });
         }

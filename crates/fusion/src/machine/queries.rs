@@ -89,6 +89,7 @@ impl Machine {
             if idle > 0 && is_idle && query.state.waiting() > 0 {
                 query.state.flush();
             }
+            query.state.close_by_clock(now.0 - self.close_wait());
         } else {
             query.state.on_clock(now.0 - delay, out);
         }
@@ -105,10 +106,10 @@ impl Machine {
         if query.state.is_event_time() {
             let idle = self.options.idle_ms;
             let waits = idle > 0 && query.state.waiting() > 0;
-            return query
-                .seen
-                .filter(|_| waits)
-                .map(|seen| UnixMillis(seen + idle));
+            let idle = query.seen.filter(|_| waits).map(|seen| seen + idle);
+            let close = query.state.next_close();
+            let close = close.map(|due| due.saturating_add(self.close_wait()));
+            return idle.into_iter().chain(close).min().map(UnixMillis);
         }
         if query.state.now().is_none() {
             // Where arrival is the clock, time begins with the statement; records bring their own.
@@ -205,6 +206,13 @@ impl Machine {
         } else {
             self.options.close_delay_ms
         }
+    }
+
+    /// How long after their time records may still come.
+    fn close_wait(&self) -> i64 {
+        self.options
+            .close_delay_ms
+            .saturating_add(self.options.lateness_ms)
     }
 
     fn reads_clock(&self) -> bool {

@@ -45,6 +45,19 @@ pub struct Query {
     pub time: QueryTime,
 }
 
+impl Query {
+    /// The join that time bounds, and its bounds.
+    pub fn within(&self) -> Option<(&Join, &Within)> {
+        match &self.shape {
+            Shape::Events { joins } => {
+                let join = joins.first()?;
+                Some((join, join.within.as_ref()?))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// One input of a query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Input {
@@ -137,6 +150,8 @@ pub enum SlotField {
     Payload(u16),
     /// What the source knows of the event.
     Pseudo(Pseudo),
+    /// When it came by the query's time, ms.
+    Time,
 }
 
 /// Which of the events that a repeated tag or variable holds.
@@ -184,6 +199,24 @@ pub struct Join {
     pub kind: JoinKind,
     /// Pairs for which this is not true are none; more may stand in the plan's filter.
     pub on: Option<Expression>,
+    /// How far apart in time a pair's events may be, where time bounds the join instead of the
+    /// inputs' windows.
+    pub within: Option<Within>,
+}
+
+/// Bounds in time of a join of two inputs without windows: a pair comes with the later of its
+/// events, and an event of an outer side alone once nothing can join it any more.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Within {
+    /// Time is counted in whole units of so many milliseconds since the epoch: 1 for differences,
+    /// a window's length for events of one window.
+    pub unit_ms: i64,
+    /// The joined input's event is at least so many units behind the other one; may be negative.
+    pub from: i64,
+    /// And at most so many.
+    pub to: i64,
+    /// What has to be equal: of the first input's events, and of the joined one's.
+    pub keys: Vec<[Expression; 2]>,
 }
 
 /// The kinds of joins.
@@ -498,9 +531,9 @@ pub enum Boundary {
 pub enum QueryTime {
     /// The clock, and the events' arrival.
     Arrival,
-    /// The events' own: a field that those of every source have, in milliseconds or as RFC 3339.
-    /// Events are ordered by it within the lateness.
-    Event(SlotField),
+    /// The events' own, in milliseconds or as RFC 3339: a field of each of the plan's sources, or
+    /// one that those of every source have. Events are ordered by it within the lateness.
+    Event(Vec<SlotField>),
 }
 
 /// A statement that makes a named window or a table instead of rows. Its source and the stream of

@@ -11,6 +11,9 @@ impl Plan {
     /// # Errors
     /// The statement keeps nothing that goes by time, or says its time elsewhere; with what to do.
     pub fn by_event_time(mut self, path: &str) -> Result<Plan, String> {
+        if self.within().is_some() {
+            return Err("SQL names its time columns in the join's condition".to_owned());
+        }
         let query = match &mut self.stage {
             Stage::Query(query) if !matches!(query.shape, Shape::On(_)) => query,
             Stage::Windowed { .. } => {
@@ -40,7 +43,7 @@ impl Plan {
                 )
             }
         };
-        query.time = QueryTime::Event(field);
+        query.time = QueryTime::Event(vec![field]);
         Ok(self)
     }
 }

@@ -228,8 +228,13 @@ pub fn check(plan: &Plan, kept: &KeptByName) -> Result<(), String> {
                 "rows of single events have no HOP or SESSION window: select aggregates".to_owned(),
             );
         }
-        Stage::PerEvent { .. } | Stage::Windowed { .. } => return Ok(()),
+        Stage::PerEvent { .. } | Stage::Windowed { .. } => {
+            return check_streams(&[&plan.source], kept);
+        }
     };
+    if query.within().is_some() {
+        check_streams(&plan.sources(), kept)?;
+    }
     if let Shape::Recognize(recognize) = &query.shape {
         check_recognize(recognize)?;
     }
@@ -252,6 +257,21 @@ pub fn check(plan: &Plan, kept: &KeptByName) -> Result<(), String> {
         .inputs
         .iter()
         .try_for_each(|input| check_views(&input.views))
+}
+
+/// Refuses what keeps rows where streams of events are read.
+fn check_streams(sources: &[&Source], kept: &KeptByName) -> Result<(), String> {
+    for source in sources {
+        if let Source::Stream(name) = source
+            && kept.contains_key(name)
+        {
+            return Err(format!(
+                "{source} is a named window or table, which SQL does not read: write the statement \
+                 in EPL, or insert what it keeps into a stream"
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn check_recognize(recognize: &Recognize) -> Result<(), String> {

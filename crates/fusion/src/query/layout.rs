@@ -43,8 +43,8 @@ enum Place {
         alias: usize,
         field: KeptField,
     },
-    /// When a named window's row came.
-    KeptTime {
+    /// When an event came, or a named window's row.
+    Time {
         alias: usize,
     },
     History {
@@ -191,7 +191,7 @@ impl Layout {
             Place::Event {
                 alias: of, index, ..
             } if *of == alias => field_of(&self.aliases[alias].fields[*index], source),
-            Place::Event { .. } | Place::Kept { .. } | Place::KeptTime { .. } => {
+            Place::Event { .. } | Place::Kept { .. } | Place::Time { .. } => {
                 before.map_or(Value::Null, |row| place.of_row(row, None))
             }
             _ => Value::Null,
@@ -227,7 +227,7 @@ impl Layout {
         values.clear();
         values.extend(self.places.iter().map(|place| {
             match place {
-                Place::Event { .. } | Place::Kept { .. } | Place::KeptTime { .. } => {
+                Place::Event { .. } | Place::Kept { .. } | Place::Time { .. } => {
                     place.of_row(row, around.inner)
                 }
                 Place::Subquery(number) => around.history.map_or(Value::Null, |(compiled, _)| {
@@ -343,9 +343,7 @@ impl Place {
             Place::Kept { alias, field } => {
                 of(*alias).map_or(Value::Null, |tuple| kept_value(tuple, field))
             }
-            Place::KeptTime { alias } => {
-                of(*alias).map_or(Value::Null, |tuple| Value::Int(tuple.time))
-            }
+            Place::Time { alias } => of(*alias).map_or(Value::Null, |tuple| Value::Int(tuple.time)),
             _ => Value::Null,
         }
     }
@@ -381,6 +379,9 @@ fn place_of(slot: &Slot, fields: &[FieldPath], aliases: &mut [Alias], is_recogni
     match slot {
         Slot::Event { alias, pick, field } => {
             let alias = usize::from(*alias);
+            if *field == SlotField::Time {
+                return Place::Time { alias };
+            }
             if let Some(kept) = aliases.get(alias).and_then(|known| known.kept.as_ref()) {
                 return kept_place(alias, kept, field, fields);
             }
@@ -438,8 +439,8 @@ fn kept_place(alias: usize, kept: &Kept, field: &SlotField, fields: &[FieldPath]
             Some(path) => kept.field(path),
             None => KeptField::Nowhere,
         },
-        SlotField::Pseudo(crate::expression::Pseudo::Timestamp) => {
-            return Place::KeptTime { alias };
+        SlotField::Pseudo(crate::expression::Pseudo::Timestamp) | SlotField::Time => {
+            return Place::Time { alias };
         }
         SlotField::Pseudo(_) => KeptField::Nowhere,
     };
@@ -487,5 +488,7 @@ pub fn field_of<'a>(field: &SlotField, source: &Scope<'a>) -> Value<'a> {
     match field {
         SlotField::Payload(field) => source.field(*field),
         SlotField::Pseudo(pseudo) => source.pseudo(*pseudo),
+        // It is no part of what came.
+        SlotField::Time => Value::Null,
     }
 }

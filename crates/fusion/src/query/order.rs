@@ -92,11 +92,6 @@ impl Order {
         let is_late = self.floor.is_some_and(|floor| time < floor);
         if !is_late {
             let values: Box<[OwnedValue]> = values.collect();
-            let mut tie = Vec::new();
-            for value in &values {
-                encode_key(&value.as_value(), &mut tie);
-            }
-            encode_key(&Value::text(event.topic), &mut tie);
             let waiting = Waiting {
                 source,
                 time,
@@ -107,9 +102,7 @@ impl Order {
                 timestamp: event.timestamp,
                 values,
             };
-            self.bytes += waiting.bytes() + tie.len();
-            self.waiting.insert((time, tie, self.next), waiting);
-            self.next += 1;
+            self.keep(waiting);
         }
         self.raise();
         !is_late
@@ -132,6 +125,19 @@ impl Order {
             .last_key_value()
             .map(|((time, ..), _)| *time + 1);
         self.floor = self.floor.max(last);
+    }
+
+    /// The time of the first event that waits.
+    pub fn first(&self) -> Option<i64> {
+        self.waiting.first_key_value().map(|((time, ..), _)| *time)
+    }
+
+    /// Lets what happened before `until` pass, and time come to what is due by then; what happens
+    /// later than both is not late.
+    pub fn pass(&mut self, until: i64, due: Option<i64>) {
+        let passed = self.waiting.range(..(until, Vec::new(), 0));
+        let last = passed.map(|((time, ..), _)| *time + 1).next_back();
+        self.floor = self.floor.max(last).max(due.filter(|due| *due <= until));
     }
 
     /// The next event whose time has passed.
@@ -229,16 +235,16 @@ impl Order {
                 timestamp,
                 values: values.into(),
             };
-            let mut tie = Vec::new();
-            for value in &waiting.values {
-                encode_key(&value.as_value(), &mut tie);
-            }
-            encode_key(&Value::text(&waiting.topic), &mut tie);
-            self.bytes += waiting.bytes() + tie.len();
-            self.waiting.insert((time, tie, self.next), waiting);
-            self.next += 1;
+            self.keep(waiting);
         }
         Some(self)
+    }
+
+    fn keep(&mut self, waiting: Waiting) {
+        let tie = waiting.tie();
+        self.bytes += waiting.bytes() + tie.len();
+        self.waiting.insert((waiting.time, tie, self.next), waiting);
+        self.next += 1;
     }
 
     fn raise(&mut self) {
@@ -265,6 +271,27 @@ impl Waiting {
             offset: self.offset,
             timestamp: self.timestamp,
         }
+    }
+
+    /// Says which of two events of one time comes first. Only events that no row can tell apart
+    /// have the same.
+    fn tie(&self) -> Vec<u8> {
+        let mut tie = Vec::new();
+        for value in &self.values {
+            encode_key(&value.as_value(), &mut tie);
+        }
+        encode_key(&Value::text(&self.topic), &mut tie);
+        let mut more = Encoder::short(tie);
+        // A whole double is the integer that it is in a key, but not in a row.
+        self.values
+            .iter()
+            .for_each(|value| encode_value(value, &mut more));
+        more.count(self.source);
+        more.bytes(self.key.as_deref().unwrap_or_default());
+        more.i64(self.timestamp.0);
+        more.u32(self.partition.cast_unsigned());
+        more.i64(self.offset.unwrap_or(-1));
+        more.0
     }
 
     fn bytes(&self) -> usize {

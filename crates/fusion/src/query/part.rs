@@ -26,6 +26,7 @@ use crate::query::recognize::Recognizer;
 use crate::query::select::{Faults, Groups, Step};
 use crate::query::tuple::{Captured, Meter, Row, Tuple};
 use crate::query::window::{Delta, Reading};
+use crate::query::within::Within;
 use crate::value::OwnedValue;
 
 /// What a step of a part works with beside its own state.
@@ -56,6 +57,8 @@ pub struct Part {
     recent: Vec<VecDeque<Arc<Tuple>>>,
     pattern: Option<State>,
     recognizer: Recognizer,
+    /// Of a join that time bounds, what waits for its other side.
+    within: Within,
     pub(super) groups: Groups,
     rate: Rate,
 }
@@ -81,6 +84,7 @@ impl Part {
             recent: vec![VecDeque::new(); query.inputs.len()],
             pattern: None,
             recognizer: Recognizer::default(),
+            within: Within::default(),
             groups: Groups::default(),
             rate: Rate::start(now),
         };
@@ -211,7 +215,12 @@ impl Part {
     pub fn deadline(&self) -> Option<i64> {
         let chains = self.chains.iter().filter_map(Chain::deadline);
         let pattern = self.pattern.as_ref().and_then(pattern::deadline);
-        chains.chain(pattern).chain(self.rate.deadline()).min()
+        let within = self.within.deadline();
+        let own = pattern
+            .into_iter()
+            .chain(within)
+            .chain(self.rate.deadline());
+        chains.chain(own).min()
     }
 
     /// Does what is due at `work.now`.
@@ -227,6 +236,10 @@ impl Part {
         }
         deltas.truncate(compiled.sources);
         self.flow(work, deltas);
+        if self.within.deadline().is_some_and(|due| due <= work.now) {
+            let alone = self.within.advance(work.now);
+            self.select(work, alone, Vec::new(), false);
+        }
         if self
             .pattern
             .as_ref()
@@ -249,7 +262,11 @@ impl Part {
     pub fn bytes(&self) -> usize {
         let states = self.pattern_states();
         let sets: usize = self.chains.iter().map(Chain::sets).sum();
-        self.groups.bytes() + self.rate.bytes() + states * STATE_BYTES + sets * SET_BYTES
+        self.groups.bytes()
+            + self.rate.bytes()
+            + self.within.bytes()
+            + states * STATE_BYTES
+            + sets * SET_BYTES
     }
 
     /// Groups and keyed windows.
@@ -265,7 +282,10 @@ impl Part {
 
     /// True when events are held that no row has stood for yet, or may stand for again.
     pub fn holds_any(&self) -> bool {
-        self.chains.iter().any(Chain::holds_any) || self.rate.holds_any() || self.groups.holds_any()
+        self.chains.iter().any(Chain::holds_any)
+            || self.within.holds_any()
+            || self.rate.holds_any()
+            || self.groups.holds_any()
     }
 
     /// Takes what windows did to the rows.
@@ -277,6 +297,17 @@ impl Part {
         let Shape::Events { joins } = &query.shape else {
             return;
         };
+        if let Some((join, bounds)) = query.within() {
+            let mut within = std::mem::take(&mut self.within);
+            let mut rows = Vec::new();
+            for (side, delta) in deltas.into_iter().enumerate() {
+                for tuple in delta.new {
+                    within.take(self.step(work), (join, bounds), side, tuple, &mut rows);
+                }
+            }
+            self.within = within;
+            return self.select(work, rows, Vec::new(), false);
+        }
         let is_forced = deltas.iter().any(|delta| delta.is_forced);
         let (new, old) = if let [delta] = deltas.as_mut_slice() {
             let of = |tuples: &mut Vec<Arc<Tuple>>| tuples.drain(..).map(Row::One).collect();

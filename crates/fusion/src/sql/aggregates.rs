@@ -4,6 +4,7 @@ use sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Select,
     SelectItem, Spanned, Value as SqlValue, ValueWithSpan,
 };
+use sqlparser::tokenizer::Span;
 
 use super::names::Names;
 use super::source::key_window;
@@ -32,17 +33,24 @@ pub fn is_aggregated(select: &Select) -> bool {
     !keys_of(select).is_empty() || select.having.is_some() || first_aggregate(select).is_some()
 }
 
-/// Refuses what only a window gives a meaning to.
-pub fn refuse_without_window(select: &Select) -> Checked<()> {
-    let span = match (
+/// The place of what asks for groups first.
+pub fn grouped_at(select: &Select) -> Option<Span> {
+    match (
         first_aggregate(select),
         keys_of(select).first(),
         &select.having,
     ) {
-        (Some(function), _, _) => function.name.span(),
-        (None, Some(key), _) => key.span(),
-        (None, None, Some(having)) => having.span(),
-        (None, None, None) => return Ok(()),
+        (Some(function), _, _) => Some(function.name.span()),
+        (None, Some(key), _) => Some(key.span()),
+        (None, None, Some(having)) => Some(having.span()),
+        (None, None, None) => None,
+    }
+}
+
+/// Refuses what only a window gives a meaning to.
+pub fn refuse_without_window(select: &Select) -> Checked<()> {
+    let Some(span) = grouped_at(select) else {
+        return Ok(());
     };
     Err(at(
         span,

@@ -1,14 +1,22 @@
 //! The SQL front end: text to [`Plan`], by sqlparser's generic dialect.
 //!
 //! ```sql
-//! [INSERT INTO mqtt."topic" | kafka."topic"]
+//! [INSERT INTO mqtt."topic" | kafka."topic" | stream."name"]
 //! SELECT columns
-//! FROM mqtt."filter/+/x" | kafka."topic"
+//! FROM mqtt."filter/+/x" | kafka."topic" | stream."name"
 //!    | TUMBLE(source[, time_column], INTERVAL '10 seconds')
 //!    | HOP(source[, time_column], INTERVAL '5 seconds', INTERVAL '10 seconds')
 //!    | SESSION(source[, time_column], INTERVAL '10 seconds')
 //! [WHERE condition] [GROUP BY keys [, TUMBLINGWINDOW(ss, 10) | HOPPINGWINDOW(ss, 10, 5)]]
 //! [HAVING condition]
+//! ```
+//!
+//! or of two sources that are joined within a time ([`join`]):
+//!
+//! ```sql
+//! SELECT columns FROM source AS a [INNER | LEFT | RIGHT | FULL] JOIN source AS b
+//!   ON a.id = b.id AND b.ts BETWEEN a.ts - INTERVAL '5' SECOND AND a.ts + INTERVAL '5' SECOND
+//! [WHERE condition]
 //! ```
 //!
 //! Names are payload fields; `a.b` is field `b` of object `a`, and `payload.a.b` the same for
@@ -18,6 +26,7 @@
 
 mod aggregates;
 mod expressions;
+mod join;
 mod names;
 mod source;
 
@@ -303,6 +312,9 @@ fn select_of(query: &Query) -> Checked<&Select> {
 
 fn of_select(sink: Option<Sink>, select: &Select, binder: Binder) -> Checked<Plan> {
     refuse_clauses(select)?;
+    if join::is_join(select) {
+        return join::of_select(sink, select, binder);
+    }
     let (source, window, alias) = source::source(select)?;
     let mut names = Names::new(alias, binder);
     let window = source::window(window, select, &mut names)?;

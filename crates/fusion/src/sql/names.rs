@@ -4,10 +4,13 @@ use sqlparser::ast::Ident;
 use sqlparser::tokenizer::Span;
 
 use super::{Checked, at};
-use crate::expression::{Expression, Pseudo};
+use crate::error::TextError;
+use crate::expression::{Arithmetic, Expression, Pseudo};
 use crate::functions::user::Binder;
 use crate::json::FieldPath;
 use crate::limits::FIELDS_MAX;
+use crate::plan::{Pick, Slot, SlotField};
+use crate::value::OwnedValue;
 
 /// The payload fields that a statement reads, and what else names can mean.
 pub struct Names {
@@ -19,6 +22,22 @@ pub struct Names {
     pub hidden: Vec<String>,
     /// The functions of one's own that can be called.
     pub binder: Binder,
+    /// In a join, whose names are whose.
+    pub joined: Option<Joined>,
+}
+
+/// The two sides of a join.
+pub struct Joined {
+    /// What FROM calls them.
+    pub aliases: [String; 2],
+    /// The length of the windows that both are in, ms.
+    pub window_ms: Option<i64>,
+    /// What the join's expressions read.
+    pub slots: Vec<Slot>,
+    /// The sides that were named since it was last cleared.
+    pub named: [bool; 2],
+    /// Whether an event's time was named since then.
+    pub names_time: bool,
 }
 
 impl Names {
@@ -31,6 +50,22 @@ impl Names {
             has_window: false,
             hidden: Vec::new(),
             binder,
+            joined: None,
+        }
+    }
+
+    /// No fields yet, of two sides.
+    pub fn of_join(aliases: [String; 2], window_ms: Option<i64>, binder: Binder) -> Self {
+        Names {
+            has_window: window_ms.is_some(),
+            joined: Some(Joined {
+                aliases,
+                window_ms,
+                slots: Vec::new(),
+                named: [false; 2],
+                names_time: false,
+            }),
+            ..Names::new(None, binder)
         }
     }
 
@@ -66,6 +101,9 @@ impl Names {
     /// What `a.b.c` stands for.
     pub fn resolve(&mut self, idents: &[Ident]) -> Checked<Expression> {
         let span = idents.first().map_or(Span::empty(), |ident| ident.span);
+        if self.joined.is_some() {
+            return self.resolve_joined(idents, span);
+        }
         let idents = match (&self.alias, idents) {
             (Some(alias), [first, rest @ ..]) if !rest.is_empty() && first.value == *alias => rest,
             _ => idents,
@@ -84,31 +122,135 @@ impl Names {
         self.field(path, span).map(Expression::Field)
     }
 
-    fn reserved(&self, name: &str, span: Span) -> Checked<Option<Expression>> {
-        let pseudo = match name {
-            "_topic" => Pseudo::Topic,
-            "_timestamp" => Pseudo::Timestamp,
-            "_key" => Pseudo::Key,
-            "_partition" => Pseudo::Partition,
-            "_offset" => Pseudo::Offset,
-            "window_start" | "window_end" if !self.has_window => {
-                let message = format!(
-                    "{name} needs a window: write FROM TUMBLE(source, INTERVAL '10 seconds'), or \
-                     payload.{name} for a field of that name"
-                );
-                return Err(at(span, message));
+    /// What a name of one side stands for, as a field of its events.
+    pub fn side_field(&mut self, idents: &[Ident], span: Span) -> Checked<SlotField> {
+        if let [ident] = idents
+            && ident.quote_style.is_none()
+            && let Some(pseudo) = pseudo(&ident.value)
+        {
+            return Ok(SlotField::Pseudo(pseudo));
+        }
+        let path = match idents {
+            [first, rest @ ..] if first.quote_style.is_none() && first.value == "payload" => rest,
+            _ => idents,
+        };
+        let path = path.iter().map(|ident| ident.value.clone()).collect();
+        self.field(path, span).map(SlotField::Payload)
+    }
+
+    fn resolve_joined(&mut self, idents: &[Ident], span: Span) -> Checked<Expression> {
+        let Some(joined) = &self.joined else {
+            return Err(at(span, "there is no join"));
+        };
+        let side = match idents {
+            [first, _, ..] => joined.aliases.iter().position(|name| *name == first.value),
+            _ => None,
+        };
+        let bound = |ident: &Ident| match ident.value.as_str() {
+            _ if ident.quote_style.is_some() => None,
+            "window_start" => Some(false),
+            "window_end" => Some(true),
+            _ => None,
+        };
+        let (window_ms, aliases) = (joined.window_ms, joined.aliases.clone());
+        match (side, idents) {
+            (Some(side), [_, ident]) if bound(ident).is_some() => {
+                let is_end = bound(ident) == Some(true);
+                let length = window_ms.ok_or_else(|| no_window(&ident.value, ident.span))?;
+                let time = self.slot(side, SlotField::Time);
+                Ok(window_bound(time, length, is_end))
             }
-            "window_start" => return Ok(Some(Expression::WindowStart)),
-            "window_end" => return Ok(Some(Expression::WindowEnd)),
+            (None, [ident]) if bound(ident).is_some() => {
+                let is_end = bound(ident) == Some(true);
+                let length = window_ms.ok_or_else(|| no_window(&ident.value, ident.span))?;
+                // Of an outer join one of the sides may be missing.
+                let times = [0, 1].map(|side| self.slot(side, SlotField::Time));
+                let time = Expression::Coalesce(times.into());
+                Ok(window_bound(time, length, is_end))
+            }
+            (Some(side), [_, path @ ..]) => {
+                let field = self.side_field(path, span)?;
+                Ok(self.slot(side, field))
+            }
+            _ => {
+                let name: Vec<&str> = idents.iter().map(|ident| ident.value.as_str()).collect();
+                let (name, [a, b]) = (name.join("."), aliases);
+                let message =
+                    format!("in a join each name says whose it is: write {a}.{name} or {b}.{name}");
+                Err(at(span, message))
+            }
+        }
+    }
+
+    /// The slot of a side's field, which is added when it is new.
+    fn slot(&mut self, side: usize, field: SlotField) -> Expression {
+        let Some(joined) = &mut self.joined else {
+            return Expression::Field(0);
+        };
+        joined.named[side] = true;
+        joined.names_time |= field == SlotField::Time;
+        let slot = Slot::Event {
+            alias: side as u16,
+            pick: Pick::Last,
+            field,
+        };
+        let known = joined.slots.iter().position(|known| *known == slot);
+        let place = known.unwrap_or(joined.slots.len());
+        if known.is_none() {
+            joined.slots.push(slot);
+        }
+        Expression::Field(place as u16)
+    }
+
+    fn reserved(&self, name: &str, span: Span) -> Checked<Option<Expression>> {
+        if let Some(pseudo) = pseudo(name) {
+            return Ok(Some(Expression::Pseudo(pseudo)));
+        }
+        match name {
+            "window_start" | "window_end" if !self.has_window => Err(no_window(name, span)),
+            "window_start" => Ok(Some(Expression::WindowStart)),
+            "window_end" => Ok(Some(Expression::WindowEnd)),
             _ if self.hidden.iter().any(|hidden| hidden == name) => {
                 let message = format!(
                     "WHERE sees fields, not the column {name}: repeat its expression, or write \
                      payload.{name} for a field of that name"
                 );
-                return Err(at(span, message));
+                Err(at(span, message))
             }
-            _ => return Ok(None),
-        };
-        Ok(Some(Expression::Pseudo(pseudo)))
+            _ => Ok(None),
+        }
+    }
+}
+
+fn pseudo(name: &str) -> Option<Pseudo> {
+    Some(match name {
+        "_topic" => Pseudo::Topic,
+        "_timestamp" => Pseudo::Timestamp,
+        "_key" => Pseudo::Key,
+        "_partition" => Pseudo::Partition,
+        "_offset" => Pseudo::Offset,
+        _ => return None,
+    })
+}
+
+fn no_window(name: &str, span: Span) -> TextError {
+    let message = format!(
+        "{name} needs a window: write FROM TUMBLE(source, INTERVAL '10 seconds'), or payload.{name} \
+         for a field of that name"
+    );
+    at(span, message)
+}
+
+/// Start or end of the window of that length that a time lies in, also before 1970.
+fn window_bound(time: Expression, length_ms: i64, is_end: bool) -> Expression {
+    let length = || Expression::Literal(OwnedValue::Int(length_ms));
+    let of = |kind, a, b| Expression::Arithmetic(kind, Box::new([a, b]));
+    let past = of(Arithmetic::Remainder, time.clone(), length());
+    let past = of(Arithmetic::Add, past, length());
+    let past = of(Arithmetic::Remainder, past, length());
+    let start = of(Arithmetic::Subtract, time, past);
+    match is_end {
+        true => of(Arithmetic::Add, start, length()),
+        false => start,
     }
 }

@@ -17,9 +17,12 @@ use crate::plan::{EventTime, Sink, Source, Tumbling, WindowShape};
 
 /// A window as FROM writes it.
 pub struct WindowText<'q> {
-    time_column: Option<&'q Expr>,
-    length: Duration,
-    shape: WindowShape,
+    /// Whose time counts, where it is not the source's own.
+    pub time_column: Option<&'q Expr>,
+    /// How long it is.
+    pub length: Duration,
+    /// How windows lie to each other.
+    pub shape: WindowShape,
 }
 
 /// The target of INSERT INTO.
@@ -32,38 +35,34 @@ pub fn sink(name: &ObjectName) -> Checked<Sink> {
             Err(error) => Err(at(span, format!("no MQTT topic to publish to: {error}"))),
         },
         Kind::Kafka => Ok(Sink::Kafka(kafka_topic(&topic, span)?)),
+        Kind::Stream => Ok(Sink::Stream(topic)),
     }
 }
 
-/// The source of FROM, its window when it has one, and what FROM calls it.
+/// The one source of FROM, its window when it has one, and what FROM calls it.
 pub fn source(select: &Select) -> Checked<(Source, Option<WindowText<'_>>, Option<String>)> {
-    let [table] = select.from.as_slice() else {
-        let span = select
-            .from
-            .get(1)
-            .map_or(select.select_token.0.span, Spanned::span);
-        let message = if select.from.is_empty() {
-            "a statement needs a source: write FROM mqtt.\"a/+/b\" or FROM kafka.\"topic\""
-        } else {
-            "one source per statement: joins are not supported"
-        };
-        return Err(at(span, message));
-    };
-    if let Some(join) = table.joins.first() {
-        return Err(at(
-            join.relation.span(),
-            "joins are not supported: name one source",
-        ));
+    match select.from.first() {
+        Some(table) => relation(&table.relation),
+        None => Err(at(
+            select.select_token.0.span,
+            "a statement needs a source: write FROM mqtt.\"a/+/b\" or FROM kafka.\"topic\"",
+        )),
     }
+}
+
+/// One source, its window when it has one, and what FROM calls it.
+pub fn relation(
+    relation: &TableFactor,
+) -> Checked<(Source, Option<WindowText<'_>>, Option<String>)> {
     let TableFactor::Table {
         name,
         alias,
         args,
         sample: None,
         ..
-    } = &table.relation
+    } = relation
     else {
-        return Err(at(table.relation.span(), SOURCE_USAGE));
+        return Err(at(relation.span(), SOURCE_USAGE));
     };
     let alias = alias.as_ref().map(|alias| alias.name.value.clone());
     let idents = idents_of(name)?;
@@ -266,6 +265,7 @@ const FORMS: &[Form] = &[
 enum Kind {
     Mqtt,
     Kafka,
+    Stream,
 }
 
 fn endpoint_source(idents: &[Ident]) -> Checked<Source> {
@@ -276,6 +276,7 @@ fn endpoint_source(idents: &[Ident]) -> Checked<Source> {
             Err(error) => Err(at(span, format!("no MQTT topic filter: {error}"))),
         },
         Kind::Kafka => Ok(Source::Kafka(kafka_topic(&topic, span)?)),
+        Kind::Stream => Ok(Source::Stream(topic)),
     }
 }
 
@@ -304,6 +305,7 @@ fn endpoint(idents: &[Ident]) -> Checked<(Kind, String, Span)> {
     match kind.value.to_ascii_lowercase().as_str() {
         "mqtt" => Ok((Kind::Mqtt, topic, first.span)),
         "kafka" => Ok((Kind::Kafka, topic, first.span)),
+        "stream" => Ok((Kind::Stream, topic, first.span)),
         other => Err(at(
             span,
             format!("'{other}' is no kind of source or target: {SOURCE_USAGE}"),
@@ -316,7 +318,8 @@ fn idents_of(name: &ObjectName) -> Checked<Vec<Ident>> {
     idents.ok_or_else(|| at(name.span(), SOURCE_USAGE))
 }
 
-fn interval_millis(interval: &Interval) -> Checked<f64> {
+/// The length of an interval in milliseconds.
+pub fn interval_millis(interval: &Interval) -> Checked<f64> {
     let span = interval.value.span();
     if interval.last_field.is_some() {
         return Err(at(span, INTERVAL_USAGE));
@@ -347,7 +350,8 @@ fn field_millis(field: &DateTimeField) -> Option<i64> {
     unit_millis(&field.to_string())
 }
 
-fn unit_millis(unit: &str) -> Option<i64> {
+/// The milliseconds of a unit, as intervals and DATEDIFF name it.
+pub fn unit_millis(unit: &str) -> Option<i64> {
     Some(match unit.to_ascii_lowercase().as_str() {
         "ms" | "msec" | "millisecond" | "milliseconds" => 1,
         "s" | "sec" | "secs" | "second" | "seconds" => 1_000,
@@ -369,8 +373,8 @@ fn checked_length(millis: f64, span: Span) -> Checked<Duration> {
     Ok(Duration::from_millis(millis as u64))
 }
 
-const SOURCE_USAGE: &str =
-    "write mqtt.\"a/+/b\" for an MQTT topic, kafka.\"topic\" for a Kafka topic";
+const SOURCE_USAGE: &str = "write mqtt.\"a/+/b\" for an MQTT topic, kafka.\"topic\" for a Kafka topic, stream.\"name\" \
+     for what other statements insert into it";
 const TUMBLE_USAGE: &str = "write TUMBLE(source, INTERVAL '10 seconds') or TUMBLE(source, \
                             time_column, INTERVAL '10 seconds')";
 const HOP_USAGE: &str = "write HOP(source, INTERVAL '5 seconds', INTERVAL '10 seconds') with the \

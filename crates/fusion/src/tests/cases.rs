@@ -14,6 +14,7 @@ use crate::expression::Event;
 use crate::json::Scanner;
 use crate::machine::{Machine, MachineOptions};
 use crate::output::Output;
+use crate::plan::Source;
 use crate::sql;
 use crate::value::Value;
 
@@ -25,6 +26,11 @@ fn expressions() {
 #[test]
 fn windows() {
     check("windows.txt");
+}
+
+#[test]
+fn joins() {
+    check("joins.txt");
 }
 
 #[test]
@@ -103,14 +109,22 @@ fn run(case: &str, is_epl: bool) -> String {
 
 pub fn rows(plan: crate::plan::Plan, options: MachineOptions, events: &str) -> String {
     let scanner = Scanner::new(&plan.fields);
-    let mut machine = Machine::new(Arc::new(plan), options);
+    let plan = Arc::new(plan);
+    let mut machine = Machine::new(plan.clone(), options);
+    for number in 0..plan.sources().len() {
+        machine.bind_source(number, (0..plan.fields.len()).collect());
+    }
     let mut out = Output::default();
     let mut values: Vec<Value<'_>> = Vec::new();
     for (index, line) in events.lines().filter(|line| !line.is_empty()).enumerate() {
         let (head, rest) = line.split_once(' ').unwrap_or((line, ""));
         match head {
             "clock" => machine.on_clock(UnixMillis(rest.parse().unwrap()), &mut out),
-            "idle" => machine.set_source_waiting(0, |_| false, &mut out),
+            "idle" => {
+                for number in 0..plan.sources().len() {
+                    machine.set_source_waiting(number, |_| false, &mut out);
+                }
+            }
             _ => {
                 let (head, partition) = head.split_once('#').unwrap_or((head, "0"));
                 let (time, topic) = head.split_once('@').unwrap_or((head, "t"));
@@ -123,12 +137,10 @@ pub fn rows(plan: crate::plan::Plan, options: MachineOptions, events: &str) -> S
                     timestamp: UnixMillis(time.parse().unwrap()),
                 };
                 let scanned = scanner.scan(rest.as_bytes(), &mut values);
-                machine.on_source_event(
-                    0,
-                    &event,
-                    scanned.as_ref().map(|()| values.as_slice()),
-                    &mut out,
-                );
+                for number in sources_of(&plan, topic) {
+                    let values = scanned.as_ref().map(|()| values.as_slice());
+                    machine.on_source_event(number, &event, values, &mut out);
+                }
             }
         }
     }
@@ -155,6 +167,25 @@ pub fn rows(plan: crate::plan::Plan, options: MachineOptions, events: &str) -> S
         text.push_str(&format!("# {error}\n"));
     }
     text
+}
+
+/// The sources of a plan that a topic's events come from; one that is alone takes any.
+fn sources_of(plan: &crate::plan::Plan, topic: &str) -> Vec<usize> {
+    let sources = plan.sources();
+    if sources.len() == 1 {
+        return vec![0];
+    }
+    let is_it = |source: &&Source| match source {
+        Source::Mqtt(filter) => filter.parse::<mqtt::TopicFilter>().unwrap().matches(topic),
+        Source::Kafka(name) | Source::Stream(name) => name == topic,
+    };
+    let places = sources.iter().enumerate();
+    let found: Vec<usize> = places
+        .filter(|(_, source)| is_it(source))
+        .map(|(place, _)| place)
+        .collect();
+    assert!(!found.is_empty(), "no source has {topic}");
+    found
 }
 
 fn set(options: &mut MachineOptions, setting: &str) {

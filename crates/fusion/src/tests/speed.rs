@@ -29,6 +29,22 @@ fn speed_of_the_core() {
             "window and group of 100",
             "SELECT id, count(*) AS n, avg(result) AS a FROM TUMBLE(mqtt.\"t\", INTERVAL '10 seconds') GROUP BY id",
         ),
+        (
+            "the same by the time in the payload",
+            "SELECT id, count(*) AS n, avg(result) AS a FROM TUMBLE(mqtt.\"t\", time, INTERVAL '10 seconds') GROUP BY id",
+        ),
+        (
+            "standard deviation of a group of 100",
+            "SELECT id, stddev(result) AS d FROM TUMBLE(mqtt.\"t\", INTERVAL '10 seconds') GROUP BY id",
+        ),
+        (
+            "the same by the time in the payload",
+            "SELECT id, stddev(result) AS d FROM TUMBLE(mqtt.\"t\", time, INTERVAL '10 seconds') GROUP BY id",
+        ),
+        (
+            "join that keeps 10,000 events and gives a pair each",
+            "SELECT a.id, b.result AS r FROM mqtt.\"t\" AS a JOIN mqtt.\"t\" AS b ON a.id = b.id AND a.seq = b.seq AND b._timestamp BETWEEN a._timestamp + INTERVAL '10' MILLISECOND AND a._timestamp + INTERVAL '10' MILLISECOND",
+        ),
     ] {
         let mut figures: Vec<f64> = (0..5).map(|_| measure(text)).collect();
         figures.sort_by(f64::total_cmp);

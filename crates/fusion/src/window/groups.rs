@@ -2,14 +2,12 @@
 //! that changed since the last checkpoint where that is asked.
 
 use std::hash::BuildHasher;
-use std::mem::size_of;
 use std::sync::Arc;
 
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 
-use crate::aggregate::Accumulator;
-use crate::plan::AggregateFunction;
+use crate::aggregate::{Accumulator, Form};
 
 /// One open window, or one that was just closed.
 #[derive(Clone, Debug)]
@@ -70,7 +68,7 @@ impl Window {
     }
 
     /// Adds a group whose key is not there; where it stands.
-    pub fn insert(&mut self, key: &[u8], functions: &[AggregateFunction]) -> usize {
+    pub fn insert(&mut self, key: &[u8], forms: &[Form]) -> usize {
         let place = self.groups.len();
         let slot = Slot {
             hash: self.hash(key),
@@ -78,7 +76,7 @@ impl Window {
         };
         let rehash = |slot: &Slot| spread(slot.hash);
         self.index.insert_unique(spread(slot.hash), slot, rehash);
-        self.groups.push(Group::new(key.into(), functions));
+        self.groups.push(Group::new(key.into(), forms));
         place
     }
 
@@ -114,8 +112,8 @@ impl Window {
 
 impl Group {
     /// A group without events.
-    pub fn new(key: Arc<[u8]>, functions: &[AggregateFunction]) -> Self {
-        let accumulators = functions.iter().map(|function| Accumulator::new(*function));
+    pub fn new(key: Arc<[u8]>, forms: &[Form]) -> Self {
+        let accumulators = forms.iter().map(|form| Accumulator::of(*form));
         Group {
             key,
             events: 0,
@@ -124,15 +122,21 @@ impl Group {
         }
     }
 
-    /// Bytes of the texts that its accumulators keep.
+    /// What [`group_bytes`] said of it.
+    pub fn bytes(&self) -> usize {
+        let accumulators = self.accumulators.iter().map(Accumulator::bytes);
+        GROUP_OVERHEAD_BYTES + self.key.len() + accumulators.sum::<usize>()
+    }
+
+    /// Bytes of the values that its accumulators keep.
     pub fn text_bytes(&self) -> usize {
         self.accumulators.iter().map(Accumulator::text_bytes).sum()
     }
 }
 
-/// What a group costs beside its texts, bytes.
-pub fn group_bytes(key_bytes: usize, aggregates: usize) -> usize {
-    GROUP_OVERHEAD_BYTES + key_bytes + aggregates * size_of::<Accumulator>()
+/// What a group costs beside the values that it keeps, bytes.
+pub fn group_bytes(key_bytes: usize, forms: &[Form]) -> usize {
+    GROUP_OVERHEAD_BYTES + key_bytes + forms.iter().map(Form::bytes).sum::<usize>()
 }
 
 /// The table takes its place from the lowest bits and its tag from the highest.

@@ -10,10 +10,9 @@
 //!
 //! What stands in changes is what a group is, not what came to it: applied twice, they are the same.
 
-use super::{Choices, Group, Last, Mark, Window, Windows, group_bytes};
-use crate::aggregate::Accumulator;
+use super::{Choices, Group, Last, Mark, Window, Windows};
+use crate::aggregate::{Accumulator, Form};
 use crate::codec::{Decoder, Encoder};
-use crate::plan::AggregateFunction;
 use crate::query::window::{decode_time, encode_time};
 
 impl Windows {
@@ -36,11 +35,7 @@ impl Windows {
     }
 
     /// Reads back what [`Windows::encode`] wrote, into windows as [`Windows::new`] made them.
-    pub fn decode(
-        mut self,
-        functions: &[AggregateFunction],
-        from: &mut Decoder<'_>,
-    ) -> Option<Windows> {
+    pub fn decode(mut self, forms: &[Form], from: &mut Decoder<'_>) -> Option<Windows> {
         self.decode_times(from)?;
         for _ in 0..from.count()? {
             let start = from.i64()?;
@@ -48,16 +43,15 @@ impl Windows {
             self.open.push_back(Window::new(start, end));
             let window = self.open.len() - 1;
             for _ in 0..from.count()? {
-                let place = self.insert_group(window, from.bytes()?, functions).ok()?;
-                self.decode_group((window, place), functions, from)?;
+                let place = self.insert_group(window, from.bytes()?, forms).ok()?;
+                self.decode_group((window, place), forms, from)?;
             }
         }
         if let Some(sessions) = &mut self.sessions {
-            sessions.decode(functions, from)?;
+            sessions.decode(forms, from)?;
             for group in sessions.groups() {
                 self.groups += 1;
-                self.state_bytes +=
-                    group_bytes(group.key.len(), functions.len()) + group.text_bytes();
+                self.state_bytes += group.bytes() + group.text_bytes();
             }
         }
         self.decode_choices(from)?;
@@ -98,11 +92,7 @@ impl Windows {
 
     /// Brings what a checkpoint held to where [`Windows::encode_changes`] was; `None` when the
     /// changes are of another state.
-    pub fn apply(
-        mut self,
-        functions: &[AggregateFunction],
-        from: &mut Decoder<'_>,
-    ) -> Option<Windows> {
+    pub fn apply(mut self, forms: &[Form], from: &mut Decoder<'_>) -> Option<Windows> {
         self.decode_times(from)?;
         let mut before = std::mem::take(&mut self.open);
         for _ in 0..from.count()? {
@@ -118,7 +108,7 @@ impl Windows {
             let end = start.saturating_add(self.length_ms);
             self.open
                 .push_back(window.unwrap_or_else(|| Window::new(start, end)));
-            self.apply_groups(self.open.len() - 1, functions, from)?;
+            self.apply_groups(self.open.len() - 1, forms, from)?;
         }
         let gone: Vec<Window> = before.into();
         self.forget(&gone);
@@ -129,7 +119,7 @@ impl Windows {
     fn apply_groups(
         &mut self,
         window: usize,
-        functions: &[AggregateFunction],
+        forms: &[Form],
         from: &mut Decoder<'_>,
     ) -> Option<()> {
         let known = usize::try_from(from.u32()?).ok()?;
@@ -141,13 +131,13 @@ impl Windows {
             };
             let count = self.open[window].groups.len();
             if place == count {
-                self.insert_group(window, key?, functions).ok()?;
+                self.insert_group(window, key?, forms).ok()?;
             } else if place > count {
                 return None;
             }
             let before = self.open[window].groups[place].text_bytes();
             self.state_bytes = self.state_bytes.saturating_sub(before);
-            self.decode_group((window, place), functions, from)?;
+            self.decode_group((window, place), forms, from)?;
         }
         Some(())
     }
@@ -155,13 +145,13 @@ impl Windows {
     fn decode_group(
         &mut self,
         (window, place): (usize, usize),
-        functions: &[AggregateFunction],
+        forms: &[Form],
         from: &mut Decoder<'_>,
     ) -> Option<()> {
         let group = &mut self.open[window].groups[place];
         group.events = from.u64()?;
-        for (accumulator, function) in group.accumulators.iter_mut().zip(functions) {
-            *accumulator = Accumulator::decode(*function, from)?;
+        for (accumulator, form) in group.accumulators.iter_mut().zip(forms) {
+            *accumulator = Accumulator::decode(*form, from)?;
         }
         self.state_bytes += group.text_bytes();
         Some(())

@@ -53,6 +53,7 @@ pub fn events(select: &Select, names: &mut Names, environment: &Environment<'_>)
         joins.push(Join {
             kind: kind_of(source.join),
             on,
+            within: None,
         });
     }
     if !is_join {

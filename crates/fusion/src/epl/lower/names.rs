@@ -370,6 +370,7 @@ impl Names {
             return Ok(match field {
                 SlotField::Payload(place) => Expression::Field(place),
                 SlotField::Pseudo(pseudo) => Expression::Pseudo(pseudo),
+                SlotField::Time => Expression::Pseudo(Pseudo::Timestamp),
             });
         }
         let slot = match self.history {

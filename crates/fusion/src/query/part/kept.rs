@@ -10,6 +10,7 @@ use crate::query::rate::Rate;
 use crate::query::recognize::Recognizer;
 use crate::query::select::Groups;
 use crate::query::tuple::{TupleReader, TupleWriter};
+use crate::query::within::Within;
 
 impl Part {
     /// Writes the state.
@@ -34,6 +35,9 @@ impl Part {
         }
         if matches!(shape, Shape::Recognize(_)) {
             self.recognizer.encode(tuples, out);
+        }
+        if compiled.query().within().is_some() {
+            self.within.encode(tuples, out);
         }
         self.groups.encode(tuples, out);
         self.rate.encode(out);
@@ -72,6 +76,10 @@ impl Part {
             Shape::Recognize(plan) => Recognizer::decode(plan, tuples, from)?,
             _ => Recognizer::default(),
         };
+        let within = match query.within() {
+            Some((join, bounds)) => Within::decode(join, bounds, tuples, from)?,
+            None => Within::default(),
+        };
         let is_last = query
             .output
             .as_ref()
@@ -83,6 +91,7 @@ impl Part {
             recent,
             pattern,
             recognizer,
+            within,
             groups: Groups::decode(compiled, tuples, from)?,
             rate: Rate::decode(is_last, from)?,
         })

@@ -15,6 +15,7 @@ fn joined(kind: JoinKind) -> Builder {
                 joins: vec![Join {
                     kind,
                     on: Some(equal(of(0, K), of(1, K))),
+                    within: None,
                 }],
             };
         })
@@ -88,6 +89,7 @@ fn three_inputs_are_joined_in_turn() {
     let on = |input| Join {
         kind: JoinKind::Inner,
         on: Some(equal(of(0, K), of(input, K))),
+        within: None,
     };
     let rows = from(&[window, window, window])
         .column("a", of(0, V))

@@ -57,6 +57,7 @@ fn plans() -> Vec<Plan> {
                 joins: vec![Join {
                     kind: JoinKind::Full,
                     on: Some(super::equal(of(0, K), of(1, K))),
+                    within: None,
                 }],
             };
         });
@@ -115,7 +116,7 @@ fn plans() -> Vec<Plan> {
             end: Some(Box::new(event(1))),
         }))),
         sum(&[View::Time(secs(1))]).with(|query| {
-            query.time = QueryTime::Event(SlotField::Payload(TS));
+            query.time = QueryTime::Event(vec![SlotField::Payload(TS)]);
         }),
     ];
     builders.into_iter().map(Builder::plan).collect()
@@ -250,7 +251,7 @@ fn any_order_within_the_lateness_gives_the_same_rows() {
         .aggregate("s", F::Sum, of(0, V))
         .aggregate("w", F::Window, of(0, V))
         .group_by(of(0, K))
-        .with(|query| query.time = QueryTime::Event(SlotField::Payload(TS)))
+        .with(|query| query.time = QueryTime::Event(vec![SlotField::Payload(TS)]))
         .plan();
     for seed in 0..40 {
         let mut rng = Rng::from_seed(seed);
@@ -284,7 +285,7 @@ fn what_is_later_than_the_lateness_is_counted_and_left_out() {
     let mut own = machine(
         from(&[&[View::KeepAll]])
             .aggregate("s", F::Sum, of(0, V))
-            .with(|query| query.time = QueryTime::Event(SlotField::Payload(TS)))
+            .with(|query| query.time = QueryTime::Event(vec![SlotField::Payload(TS)]))
             .plan(),
         1_000,
     );
