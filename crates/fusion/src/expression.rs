@@ -99,6 +99,20 @@ pub enum Pseudo {
     Offset,
 }
 
+impl Pseudo {
+    /// The one that statements call `name`.
+    pub fn named(name: &str) -> Option<Pseudo> {
+        Some(match name {
+            "_topic" => Pseudo::Topic,
+            "_timestamp" => Pseudo::Timestamp,
+            "_key" => Pseudo::Key,
+            "_partition" => Pseudo::Partition,
+            "_offset" => Pseudo::Offset,
+            _ => return None,
+        })
+    }
+}
+
 /// The arithmetic operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arithmetic {

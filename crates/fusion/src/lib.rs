@@ -103,6 +103,7 @@ mod output;
 pub mod plan;
 mod query;
 mod reader;
+mod retry;
 mod row;
 pub mod rules;
 mod session;

@@ -10,7 +10,8 @@ use streams::{Consumer, ConsumerConfig, EventStore, Isolation, SeekTo, StreamsEr
 use tokio_util::sync::CancellationToken;
 
 use crate::feed::Feed;
-use crate::limits::{POLL_BYTES_MAX, POLL_WAIT, RETRY_WAIT};
+use crate::limits::{POLL_BYTES_MAX, POLL_WAIT};
+use crate::retry::Retries;
 
 /// Reads until `stop`; tries again after every failure.
 pub async fn run(
@@ -19,9 +20,8 @@ pub async fn run(
     topic: TopicName,
     stop: CancellationToken,
 ) {
-    let mut wait = RETRY_WAIT.0;
+    let mut retries = Retries::new();
     loop {
-        let started = Instant::now();
         let reader = Reader {
             feed: &feed,
             store: &store,
@@ -34,14 +34,9 @@ pub async fn run(
         let text = format!("cannot read kafka.\"{topic}\": {}", base::report(&error));
         tracing::warn!(error = text, "a statement source failed and is tried again");
         feed.set_trouble(Some(&text));
-        if started.elapsed() > RETRY_WAIT.1 {
-            wait = RETRY_WAIT.0;
+        if !retries.rest(&stop).await {
+            return;
         }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(wait) => {}
-        }
-        wait = (wait * 2).min(RETRY_WAIT.1);
     }
 }
 

@@ -18,7 +18,8 @@ use super::share::{Places, Share};
 use super::{CLIENT_ID, Group, log};
 use crate::lane::checkpoint::decode;
 use crate::lane::{Lane, Target};
-use crate::limits::{CLOSE_WAIT, GROUP_LOOK, GROUP_SESSION, POLL_BYTES_MAX, RETRY_WAIT};
+use crate::limits::{CLOSE_WAIT, GROUP_LOOK, GROUP_SESSION, POLL_BYTES_MAX};
+use crate::retry::Retries;
 
 /// What a part in a group works with.
 pub struct Member {
@@ -60,9 +61,8 @@ struct Part<'m> {
 /// Takes part in the group until `stop`; tries again after every failure.
 pub async fn run(with: Member, stop: CancellationToken) {
     let _turn = with.group.turn.lock().await;
-    let mut wait = RETRY_WAIT.0;
+    let mut retries = Retries::new();
     loop {
-        let started = Instant::now();
         let why = match with.take_part(&stop).await {
             Ok(()) => return,
             Err(Broken::Store(error)) => format!(
@@ -76,14 +76,9 @@ pub async fn run(with: Member, stop: CancellationToken) {
             }
         };
         with.say(Some(why));
-        if started.elapsed() > RETRY_WAIT.1 {
-            wait = RETRY_WAIT.0;
+        if !retries.rest(&stop).await {
+            return;
         }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(wait) => {}
-        }
-        wait = (wait * 2).min(RETRY_WAIT.1);
     }
 }
 

@@ -14,6 +14,7 @@ use streams::{
 use tokio_util::sync::CancellationToken;
 
 use crate::limits::{CLOSE_WAIT, POLL_BYTES_MAX, POLL_WAIT, RETRY_WAIT, RULE_COMMIT_WAIT};
+use crate::retry::Retries;
 use crate::rules::Rule;
 use crate::rules::carry::{header, path_of_record};
 use crate::rules::config::Taken;
@@ -70,23 +71,17 @@ pub(super) async fn prepare(
 impl Outlet {
     /// Reads until `stop`; tries again after every failure.
     pub(super) async fn run(self, stop: CancellationToken) {
-        let mut wait = RETRY_WAIT.0;
+        let mut retries = Retries::new();
         loop {
-            let started = Instant::now();
             let Err(error) = self.read(&stop).await else {
                 return;
             };
             let why = format!("cannot read kafka:{}: {}", self.topic, base::report(&error));
             self.rule.say(&why);
             tracing::warn!(rule = self.rule.config.name, why, "a rule is stuck");
-            if started.elapsed() > RETRY_WAIT.1 {
-                wait = RETRY_WAIT.0;
+            if !retries.rest(&stop).await {
+                return;
             }
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(wait) => {}
-            }
-            wait = (wait * 2).min(RETRY_WAIT.1);
         }
     }
 

@@ -126,7 +126,7 @@ impl Names {
     pub fn side_field(&mut self, idents: &[Ident], span: Span) -> Checked<SlotField> {
         if let [ident] = idents
             && ident.quote_style.is_none()
-            && let Some(pseudo) = pseudo(&ident.value)
+            && let Some(pseudo) = Pseudo::named(&ident.value)
         {
             return Ok(SlotField::Pseudo(pseudo));
         }
@@ -203,7 +203,7 @@ impl Names {
     }
 
     fn reserved(&self, name: &str, span: Span) -> Checked<Option<Expression>> {
-        if let Some(pseudo) = pseudo(name) {
+        if let Some(pseudo) = Pseudo::named(name) {
             return Ok(Some(Expression::Pseudo(pseudo)));
         }
         match name {
@@ -220,17 +220,6 @@ impl Names {
             _ => Ok(None),
         }
     }
-}
-
-fn pseudo(name: &str) -> Option<Pseudo> {
-    Some(match name {
-        "_topic" => Pseudo::Topic,
-        "_timestamp" => Pseudo::Timestamp,
-        "_key" => Pseudo::Key,
-        "_partition" => Pseudo::Partition,
-        "_offset" => Pseudo::Offset,
-        _ => return None,
-    })
 }
 
 fn no_window(name: &str, span: Span) -> TextError {

@@ -267,7 +267,7 @@ impl Names {
             }
         }
         if names.len() == 1
-            && let Some(pseudo) = pseudo_of(&names[0])
+            && let Some(pseudo) = Pseudo::named(&names[0])
         {
             return self.event_field(alias, pick, SlotField::Pseudo(pseudo), place);
         }
@@ -404,16 +404,4 @@ impl Names {
         self.slots.push(slot);
         Ok(Expression::Field((self.slots.len() - 1) as u16))
     }
-}
-
-/// What the source knows of an event, by its name.
-pub fn pseudo_of(name: &str) -> Option<Pseudo> {
-    Some(match name {
-        "_topic" => Pseudo::Topic,
-        "_timestamp" => Pseudo::Timestamp,
-        "_key" => Pseudo::Key,
-        "_partition" => Pseudo::Partition,
-        "_offset" => Pseudo::Offset,
-        _ => return None,
-    })
 }

@@ -1,7 +1,7 @@
 //! Named windows and tables: `create`, and what `on` does to them.
 
 use super::expressions::Lower;
-use super::names::{Fields, Names, pseudo_of};
+use super::names::{Fields, Names};
 use super::select::{self, Parts};
 use super::{Checked, Environment, inputs, patterns, views};
 use crate::epl::ast::{
@@ -9,6 +9,7 @@ use crate::epl::ast::{
 };
 use crate::epl::text::text_of;
 use crate::epl::token::Place;
+use crate::expression::Pseudo;
 use crate::limits::FIELDS_MAX;
 use crate::plan::{
     Assignment, Create, MergeAction, MergeBranch, OnAction, Plan, Shape, Source, Stage, TableColumn,
@@ -74,7 +75,7 @@ fn check_columns<'c>(columns: impl Iterator<Item = &'c String>, place: Place) ->
         if known.contains(&column) {
             return Err(place.error(format!("two columns are called {column}: name one with as")));
         }
-        if column == "payload" || pseudo_of(column).is_some() {
+        if column == "payload" || Pseudo::named(column).is_some() {
             return Err(place.error(format!(
                 "a column {column} would stand for what its source knows: choose another name"
             )));
