@@ -269,7 +269,10 @@ async fn functions_of_other_content_are_another_form() {
     other.add(grouped("m", &text, "g")).await.unwrap();
     let told = until(&other, "m", |info| info.error.is_some()).await.error;
     let told = told.unwrap();
-    assert!(told.contains("modules of functions") && told.contains("'g'"), "{told}");
+    assert!(
+        told.contains("modules of functions") && told.contains("'g'"),
+        "{told}"
+    );
     feed(&house.store, 0, 21).await;
     assert_eq!(committed(&house.store, "sums", 20).await, expected(20));
     other.close().await;
