@@ -90,7 +90,7 @@ fn name_of(key: &SourceKey) -> String {
     let id = key.alone.as_deref().unwrap_or_default();
     // Another format is another source: both are open for a moment while one takes the other's place.
     let source = format!("{} {:?}", key.source, key.format);
-    let [id, source] = [id, &source].map(|text| digest::of(text.as_bytes()));
+    let [id, source] = [id, source.as_str()].map(|text| digest::of(text.as_bytes()));
     format!("{id}-{source}")
 }
 
