@@ -28,7 +28,8 @@
 //!   is null. `length` counts characters. LIKE takes `%`, `_` and ESCAPE; ILIKE ignores case.
 //! * **Aggregates** skip nulls and values of a wrong type: `count(x)`, `sum` (an integer while all
 //!   values are), `avg` (a double), `min`, `max` (numbers, texts or truth values; of mixed kinds
-//!   the first kind counts), `first`, `last`, `stddev` (of the sample; null below two values).
+//!   the first kind counts, where events may come in any order numbers before texts), `first`,
+//!   `last`, `stddev` (of the sample; null below two values).
 //!   `count(*)` counts events. Of no values, counts are 0 and everything else is null. `FILTER
 //!   (WHERE …)` works on each. `min`, `max`, `first` and `last` skip texts over 64 KiB.
 //! * **Windows** tumble, hop or are sessions, and are aligned to the epoch (sessions to their first
@@ -81,6 +82,7 @@ mod codec;
 mod config;
 mod demand;
 pub mod deploy;
+mod digest;
 pub mod epl;
 mod error;
 mod expression;

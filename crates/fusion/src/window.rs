@@ -485,9 +485,7 @@ impl Windows {
         if self.state_bytes + bytes > self.bounds.state_bytes {
             return Err(WindowsFull::Bytes(self.bounds.state_bytes));
         }
-        self.groups += 1;
-        self.state_bytes += bytes;
-        Ok(self.open[window].insert(key, forms))
+        Ok(self.keep_group(window, key, forms))
     }
 
     fn forget(&mut self, windows: &[Window]) {

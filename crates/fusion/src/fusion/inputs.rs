@@ -1,5 +1,5 @@
-//! The inputs of durable statements on the disk: one folder each, named after statement and source, so
-//! that no other form of a statement finds what is not its own.
+//! The inputs of durable statements on the disk: one folder each, named after statement, source and
+//! format, so that no other form of a statement finds what is not its own.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use journal::{Durability, RealDisk};
 use mqtt::Server;
-use ring::digest::{SHA256, digest};
 use tokio_util::sync::CancellationToken;
 
 use super::Fusion;
 use super::sources::SourceKey;
+use crate::digest;
 use crate::error::FusionError;
 use crate::feed::Feed;
 use crate::input::{InputLog, InputOptions};
@@ -69,7 +69,7 @@ impl Fusion {
             match &statement.run {
                 Ok(running) => wanted.insert(name_of(&running.key)),
                 // Which source it has is not known before it starts.
-                Err(_) => unknown.insert(hash(&statement.definition.id)),
+                Err(_) => unknown.insert(digest::of(statement.definition.id.as_bytes())),
             };
         }
         for entry in entries.flatten() {
@@ -88,16 +88,10 @@ impl Fusion {
 
 fn name_of(key: &SourceKey) -> String {
     let id = key.alone.as_deref().unwrap_or_default();
-    format!("{}-{}", hash(id), hash(&key.source.to_string()))
-}
-
-/// Enough of a text's SHA-256 to tell it from others, in hexadecimal digits.
-fn hash(text: &str) -> String {
-    let digest = digest(&SHA256, text.as_bytes());
-    let digits = digest.as_ref()[..16]
-        .iter()
-        .map(|byte| format!("{byte:02x}"));
-    digits.collect()
+    // Another format is another source: both are open for a moment while one takes the other's place.
+    let source = format!("{} {:?}", key.source, key.format);
+    let [id, source] = [id, source.as_str()].map(|text| digest::of(text.as_bytes()));
+    format!("{id}-{source}")
 }
 
 fn remove(dir: &std::path::Path) {

@@ -340,7 +340,15 @@ impl Fusion {
 /// Gives a lane what it goes on from; its first checkpoint.
 fn graft(lane: &Lane, old: &Lane, sequence: Sequence, keeps: bool) -> Result<Vec<u8>, FusionError> {
     let (mut state, before) = (lane.state.lock(), old.state.lock());
-    if lane.plan.source == old.plan.source {
+    // Of a join it is the topic that positions are of, wherever it stands.
+    let is_same = match (
+        lane.plan.kafka_topics().next(),
+        old.plan.kafka_topics().next(),
+    ) {
+        (None, None) => lane.plan.source == old.plan.source,
+        (topic, before) => topic == before,
+    };
+    if is_same {
         state.positions.clone_from(&before.positions);
     }
     state.meter = before.meter.clone();

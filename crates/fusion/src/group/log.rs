@@ -40,6 +40,8 @@ struct Reading {
     /// The parts of a checkpoint that are there.
     parts: Vec<u8>,
     next: u32,
+    /// Whether there are changes, and the whole checkpoint that they are of is gone.
+    is_cut: bool,
 }
 
 /// Makes the log, with at least as many partitions as asked.
@@ -148,7 +150,12 @@ impl Reading {
             return Err(unreadable());
         };
         if kind == CLAIM {
-            return Ok(from.0 == claim.to_le_bytes());
+            let is_own = from.0 == claim.to_le_bytes();
+            // To start over would count everything twice.
+            return match is_own && self.is_cut {
+                true => Err(unreadable()),
+                false => Ok(is_own),
+            };
         }
         if part == 0 {
             self.parts.clear();
@@ -156,6 +163,7 @@ impl Reading {
         }
         // The front of what was deleted up to here may be missing.
         if part != self.next {
+            self.is_cut |= self.found.kept.is_none();
             return Ok(false);
         }
         self.parts.extend_from_slice(from.0);
@@ -173,11 +181,13 @@ impl Reading {
                     changes: Vec::new(),
                 };
                 self.found.kept = Some((form, kept));
+                self.is_cut = false;
             }
             CHANGES => {
                 // Without the whole one before them they were on their way to being deleted.
-                if let Some((_, kept)) = &mut self.found.kept {
-                    kept.changes.push(bytes);
+                match &mut self.found.kept {
+                    Some((_, kept)) => kept.changes.push(bytes),
+                    None => self.is_cut = true,
                 }
             }
             _ => return Err(unreadable()),
@@ -232,6 +242,10 @@ mod tests {
     }
 
     fn read(batches: &[ProduceBatch], claim: u64) -> (Found, bool) {
+        try_read(batches, claim).unwrap()
+    }
+
+    fn try_read(batches: &[ProduceBatch], claim: u64) -> Result<(Found, bool), StreamsError> {
         let mut reading = Reading::default();
         let mut is_claimed = false;
         for (offset, batch) in (0..).zip(batches) {
@@ -244,9 +258,9 @@ mod tests {
                 value: batch.records[0].value.clone(),
                 headers: Vec::new(),
             };
-            is_claimed |= reading.take(&record, claim).unwrap();
+            is_claimed |= reading.take(&record, claim)?;
         }
-        (reading.found, is_claimed)
+        Ok((reading.found, is_claimed))
     }
 
     #[test]
@@ -276,7 +290,20 @@ mod tests {
         for from in 1..=from {
             assert_eq!(read(&all[from..], 7), (expected.clone(), true));
         }
-        let (found, _) = read(&all[from + 1..], 7);
-        assert_eq!(found, Found::default());
+    }
+
+    #[test]
+    fn changes_without_the_whole_checkpoint_before_them_are_no_new_beginning() {
+        let topic: TopicName = "log".parse().unwrap();
+        let large = vec![7; PRODUCE_BYTES_MAX + 1];
+        let mut all = batches(&topic, 0, b"form", &whole(large));
+        all.extend(batches(&topic, 0, b"form", &changes(b"more")));
+        all.push(claim(&topic, 0, 1));
+        assert!(try_read(&all, 1).unwrap().0.kept.is_some());
+        for from in 1..=all.len() - 2 {
+            assert!(try_read(&all[from..], 1).is_err(), "{from}");
+        }
+        let claimed = try_read(&all[all.len() - 1..], 1).unwrap();
+        assert_eq!(claimed, (Found::default(), true));
     }
 }

@@ -14,6 +14,7 @@ use streams::{
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::form::Form;
 use super::share::{Places, Share};
 use super::{CLIENT_ID, Group, log};
 use crate::lane::checkpoint::decode;
@@ -49,7 +50,7 @@ struct Part<'m> {
     with: &'m Member,
     source: TopicName,
     log: TopicName,
-    form: Arc<[u8]>,
+    form: Form,
     member: Box<dyn Consumer>,
     reader: Box<dyn Consumer>,
     shares: BTreeMap<i32, Share>,
@@ -102,7 +103,7 @@ impl Member {
             with: self,
             source,
             log,
-            form: self.form(),
+            form: Form::of(&self.shell),
             member,
             reader: self.store.consumer(config).await?,
             shares: BTreeMap::new(),
@@ -127,19 +128,6 @@ impl Member {
         let left = part.member.close().await;
         part.reader.close().await?;
         ended.and(left.map_err(Broken::from))
-    }
-
-    /// What must be the same of all statements of a group.
-    fn form(&self) -> Arc<[u8]> {
-        let definition = &self.shell.definition;
-        let form = serde_json::json!({
-            "text": definition.text,
-            "language": definition.language,
-            "lateness_ms": definition.lateness_ms,
-            "format": definition.format,
-            "policies": definition.policies,
-        });
-        form.to_string().into_bytes().into()
     }
 
     /// Deletes what the log needs no more.
@@ -285,8 +273,10 @@ impl Part<'_> {
             };
             let (machine, positions) = match found.kept {
                 None => (machine, positions),
-                Some((form, _)) if *form != *self.form => return Err(self.foreign(&form)),
-                Some((_, kept)) => {
+                Some((form, kept)) => {
+                    if let Some(difference) = self.form.difference(&form) {
+                        return Err(self.foreign(&difference));
+                    }
                     let restored = decode(machine, &kept).ok_or(StreamsError::Unreadable(
                         "the state of a statement's group, which does not fit it",
                     ))?;
@@ -297,7 +287,7 @@ impl Part<'_> {
             let position = positions.get(index).copied().unwrap_or(0);
             let places = Places {
                 log: self.log.clone(),
-                form: self.form.clone(),
+                form: self.form.bytes(),
                 targets: targets
                     .iter()
                     .map(|(topic, count)| (topic.clone(), partition % count.max(&1)))
@@ -414,14 +404,11 @@ impl Part<'_> {
         self.waits_until = Some(Instant::now() + GROUP_LOOK);
     }
 
-    fn foreign(&self, form: &[u8]) -> Broken {
-        let text = serde_json::from_slice::<serde_json::Value>(form).ok();
-        let text = text.and_then(|form| Some(form.get("text")?.as_str()?.to_owned()));
+    fn foreign(&self, difference: &str) -> Broken {
         let name = &self.with.group.name;
         Broken::Refused(format!(
-            "the group '{name}' runs another statement or policies (its text: {}): add this one with \
-             another group, or with the same form everywhere",
-            text.unwrap_or_default()
+            "the group '{name}' {difference}: add this one with another group, or with the same form \
+             everywhere"
         ))
     }
 }

@@ -16,6 +16,7 @@
 //! be written together with the state; windows over all partitions together, which a second
 //! statement over the rows makes.
 
+mod form;
 mod log;
 mod member;
 mod share;

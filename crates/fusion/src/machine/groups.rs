@@ -28,12 +28,11 @@ impl Machine {
     ) {
         let slots = std::mem::take(&mut self.slots);
         let mut scope = Scope::of_event(values, &slots, event);
-        match time_of(&window.time, &scope, event) {
-            None => match failed_call(plan) {
-                Some(why) => self.errored(event, &why),
-                None => self.errored(event, &NO_TIME),
-            },
-            Some(time) => {
+        // What fails here is no fault of the windows that the event closes.
+        match (time_of(&window.time, &scope, event), failed_call(plan)) {
+            (_, Some(why)) => self.errored(event, &why),
+            (None, None) => self.errored(event, &NO_TIME),
+            (Some(time), None) => {
                 let time = self.advance(window, event, time, out);
                 if let Some(windows) = &mut self.windows {
                     windows.see(time);

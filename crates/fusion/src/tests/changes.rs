@@ -6,11 +6,12 @@ use base::Rng;
 use journal::Durability;
 
 use super::engine::{definition, whole};
-use super::properties::{STATEMENTS, apply, fresh, lane, outcome, random_records};
-use crate::codec::Encoder;
+use super::properties::{STATEMENTS, apply, fresh, lane, options, outcome, random_records};
+use crate::codec::{Decoder, Encoder};
 use crate::feed::Feed;
 use crate::lane::checkpoint::{Checkpoint, KeptState, decode};
 use crate::lane::{Lane, Sequence};
+use crate::machine::{Machine, MachineOptions};
 use crate::output::Output;
 use crate::store::StatementStore;
 
@@ -189,4 +190,22 @@ async fn the_journal_gives_the_last_whole_state_and_the_changes_behind_it() {
     };
     assert_eq!(recovered[0].checkpoint.as_ref(), Some(&expected));
     store.close().await;
+}
+
+/// A version may take more for a group than the one before, and bounds are lowered.
+#[test]
+fn a_state_beyond_the_bounds_is_read() {
+    let (feed, lane) = (Feed::new(), lane(STATEMENTS[1]));
+    feed.join([lane.clone()]);
+    apply(&feed, &random_records(&mut Rng::from_seed(4), 60));
+    let mut out = Encoder::default();
+    lane.state.lock().machine.encode((0, 0), &mut out);
+    let bytes = lane.state.lock().machine.state_bytes();
+    let options = MachineOptions {
+        state_bytes_max: bytes / 2,
+        ..options()
+    };
+    let narrow = Machine::new(lane.plan.clone(), options);
+    let restored = narrow.decode(&mut Decoder::new(&out.0)).unwrap();
+    assert!(restored.state_bytes() > bytes / 2);
 }

@@ -269,3 +269,23 @@ async fn what_cannot_be_durable_is_refused() {
 }
 
 const NEVER: Duration = Duration::from_secs(3_600);
+
+/// The old form's input goes when it leaves, and the new one's stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_durable_statement_of_another_format_has_an_input_of_its_own() {
+    let house = House::open().await;
+    house.fusion.add(durable("m", EACH)).await.unwrap();
+    let mut new = durable("m", EACH);
+    (new.name, new.format) = (None, Some(crate::formats::Format::Raw));
+    let replacement = Replacement {
+        new,
+        state: ReplacedState::Reset,
+        origin: None,
+    };
+    house.fusion.replace("m", replacement).await.unwrap();
+    send(&house.mqtt, 1, 1_000).await;
+    house.until("m", |info| info.received_total == 1).await;
+    let inputs = std::fs::read_dir(house.fusion_dir().join("inputs")).unwrap();
+    assert_eq!(inputs.count(), 1);
+    house.close().await;
+}

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::house::{House, new};
 use crate::{FusionError, NewFunctions, ReplacedState, Replacement, Status};
 
-fn module(name: &str, factor: i64) -> NewFunctions {
+pub fn module(name: &str, factor: i64) -> NewFunctions {
     let text = format!(
         "(module (func (export \"times\") (param i64) (result i64)
            (i64.mul (local.get 0) (i64.const {factor})))

@@ -255,6 +255,31 @@ async fn a_statement_of_another_form_stays_out_of_the_group_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn functions_of_other_content_are_another_form() {
+    let house = house().await;
+    let dir = tempfile::tempdir().unwrap();
+    let other = engine(dir.path(), &house.store).await;
+    for (fusion, factor) in [(&house.fusion, 1), (&other, 2)] {
+        let module = super::functions::module("f", factor);
+        fusion.add_functions(module).await.unwrap();
+    }
+    let text = SUMS.replace("sum(v)", "sum(f.times(v))");
+    house.fusion.add(grouped("m", &text, "g")).await.unwrap();
+    shared(&[&house.fusion]).await;
+    other.add(grouped("m", &text, "g")).await.unwrap();
+    let told = until(&other, "m", |info| info.error.is_some()).await.error;
+    let told = told.unwrap();
+    assert!(
+        told.contains("modules of functions") && told.contains("'g'"),
+        "{told}"
+    );
+    feed(&house.store, 0, 21).await;
+    assert_eq!(committed(&house.store, "sums", 20).await, expected(20));
+    other.close().await;
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_group_cannot_run_is_refused_with_the_reason() {
     let house = house().await;
     let refused = async |new: NewStatement| match house.fusion.add(new).await {

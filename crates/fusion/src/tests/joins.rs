@@ -131,3 +131,34 @@ async fn a_join_is_explained_and_takes_no_other_time() {
     }
     house.close().await;
 }
+
+/// Where the new form reads another topic, positions in the old one say nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_join_that_is_replaced_reads_another_topic_from_where_it_is() {
+    let house = House::open().await;
+    let text = |topic: &str| {
+        format!(
+            "SELECT m.id FROM mqtt.\"m\" AS m JOIN kafka.{topic} AS k ON m.id = k.id AND \
+             DATEDIFF(second, m, k) BETWEEN 0 AND 10"
+        )
+    };
+    for topic in ["a", "b"] {
+        house.create(topic, 1).await;
+    }
+    house.add_named("m", &text("a")).await;
+    for _ in 0..3 {
+        house.produce("a", 0, "{\"id\":1}").await;
+    }
+    house.until("m", |info| info.received_total == 3).await;
+    let mut form = new("m", &text("b"));
+    form.name = None;
+    let replacement = crate::Replacement {
+        new: form,
+        state: crate::ReplacedState::Reset,
+        origin: None,
+    };
+    house.fusion.replace("m", replacement).await.unwrap();
+    house.produce("b", 0, "{\"id\":1}").await;
+    house.until("m", |info| info.received_total == 4).await;
+    house.close().await;
+}

@@ -223,8 +223,8 @@ pub fn outcome(lane: &Lane) -> (String, Books) {
     (rows.join("\n"), state.machine.books())
 }
 
-pub fn fresh(text: &str) -> Machine {
-    let options = MachineOptions {
+pub fn options() -> MachineOptions {
+    MachineOptions {
         lateness_ms: 50,
         groups_max: 1_000,
         state_bytes_max: 1 << 30,
@@ -233,8 +233,11 @@ pub fn fresh(text: &str) -> Machine {
         idle_ms: 0,
         on_error: crate::plan::OnError::Drop,
         choices: crate::window::Choices::default(),
-    };
-    Machine::new(Arc::new(sql::compile(text).unwrap()), options)
+    }
+}
+
+pub fn fresh(text: &str) -> Machine {
+    Machine::new(Arc::new(sql::compile(text).unwrap()), options())
 }
 
 pub fn lane(text: &str) -> Arc<Lane> {

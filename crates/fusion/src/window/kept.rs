@@ -10,7 +10,7 @@
 //!
 //! What stands in changes is what a group is, not what came to it: applied twice, they are the same.
 
-use super::{Choices, Group, Last, Mark, Window, Windows};
+use super::{Choices, Group, Last, Mark, Window, Windows, group_bytes};
 use crate::aggregate::{Accumulator, Form};
 use crate::codec::{Decoder, Encoder};
 use crate::query::window::{decode_time, encode_time};
@@ -43,7 +43,7 @@ impl Windows {
             self.open.push_back(Window::new(start, end));
             let window = self.open.len() - 1;
             for _ in 0..from.count()? {
-                let place = self.insert_group(window, from.bytes()?, forms).ok()?;
+                let place = self.keep_group(window, from.bytes()?, forms);
                 self.decode_group((window, place), forms, from)?;
             }
         }
@@ -116,6 +116,14 @@ impl Windows {
         Some(self)
     }
 
+    /// Adds a group whatever the bounds: what is kept already has its place, also where this version
+    /// takes more for it, or the bounds were lowered.
+    pub(super) fn keep_group(&mut self, window: usize, key: &[u8], forms: &[Form]) -> usize {
+        self.groups += 1;
+        self.state_bytes += group_bytes(key.len(), forms);
+        self.open[window].insert(key, forms)
+    }
+
     fn apply_groups(
         &mut self,
         window: usize,
@@ -131,7 +139,7 @@ impl Windows {
             };
             let count = self.open[window].groups.len();
             if place == count {
-                self.insert_group(window, key?, forms).ok()?;
+                self.keep_group(window, key?, forms);
             } else if place > count {
                 return None;
             }

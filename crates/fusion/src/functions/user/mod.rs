@@ -11,7 +11,7 @@ mod instance;
 mod module;
 mod signature;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -40,7 +40,8 @@ pub struct Binder {
 /// What one statement calls, and what went wrong with it.
 #[derive(Debug, Default)]
 pub struct Calls {
-    used: Mutex<BTreeSet<String>>,
+    /// The modules, with what tells their contents apart.
+    used: Mutex<BTreeMap<String, String>>,
     failed: Mutex<Option<String>>,
     gives_null: AtomicBool,
 }
@@ -136,7 +137,8 @@ impl Binder {
         if let Err(why) = module.functions[place].check(&module.name, &arguments) {
             return Some(Err(why));
         }
-        self.calls.used.lock().insert(module.name.clone());
+        let used = (module.name.clone(), module.digest.clone());
+        self.calls.used.lock().extend([used]);
         let call = UserCall {
             module: module.clone(),
             function: place,
@@ -156,7 +158,12 @@ impl Binder {
 impl Calls {
     /// Whether the statement calls functions of that module.
     pub fn uses(&self, module: &str) -> bool {
-        self.used.lock().contains(module)
+        self.used.lock().contains_key(module)
+    }
+
+    /// The modules whose functions it calls, with what tells their contents apart.
+    pub fn modules(&self) -> BTreeMap<String, String> {
+        self.used.lock().clone()
     }
 
     /// Says that calls which fail are null and nothing else.

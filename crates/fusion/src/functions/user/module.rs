@@ -13,6 +13,7 @@ use wasmparser::{Operator, Parser, Payload};
 
 use super::instance::Instance;
 use super::signature::{Signature, is_name};
+use crate::digest;
 use crate::limits::{FUNCTION_MODULE_BYTES_MAX, FUNCTIONS_PER_MODULE_MAX};
 
 /// What a call may use.
@@ -32,6 +33,8 @@ pub struct UserModule {
     pub functions: Vec<Signature>,
     /// The bytes that it was read from, count.
     pub bytes: usize,
+    /// Tells its bytes and what its functions take and give from others'.
+    pub digest: String,
     /// Whether functions of numbers may run in one instance for ever, since none of its
     /// instructions can leave anything behind.
     pub is_stateless: bool,
@@ -80,7 +83,12 @@ impl UserModule {
             ));
         }
         let functions = functions_of(&compiled, signatures)?;
+        let mut content = bytes.to_vec();
+        for function in &functions {
+            content.extend_from_slice(format!("\n{function}").as_bytes());
+        }
         let module = UserModule {
+            digest: digest::of(&content),
             name: name.to_owned(),
             is_stateless: leaves_nothing(bytes),
             functions,

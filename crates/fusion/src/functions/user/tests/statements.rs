@@ -191,6 +191,23 @@ fn statements_that_keep_events_go_on_without_what_failed() {
     );
 }
 
+#[test]
+fn a_window_is_told_whatever_fails_on_the_event_that_closes_it() {
+    let modules = numbers();
+    let text = "SELECT count(*) AS n FROM TUMBLE(mqtt.\"t\", coalesce(m.ratio(ts, d), ts), INTERVAL '1 \
+                second')";
+    let payloads = [
+        r#"{"d":1,"ts":0}"#,
+        r#"{"d":1,"ts":500}"#,
+        r#"{"d":0,"ts":1500}"#,
+        r#"{"d":1,"ts":1600}"#,
+        r#"{"d":1,"ts":2500}"#,
+    ];
+    let (rows, errored, _, error) = run(sql_of(&modules, text), OnError::Drop, &payloads);
+    assert_eq!((rows.as_str(), errored), ("{\"n\":2}\n{\"n\":1}", 1));
+    assert!(error.unwrap().contains("the function m.ratio failed"));
+}
+
 /// The page's examples are assembled, added and called as they stand.
 #[test]
 fn the_examples_of_the_page_work() {
