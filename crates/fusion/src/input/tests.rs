@@ -103,7 +103,6 @@ async fn a_log_that_is_full_takes_nothing_until_a_checkpoint_holds_what_it_has()
         log.release(log.next()).await;
         assert!(!log.is_filling());
     }
-    log.close();
     let kept = || -> u64 {
         let entries = std::fs::read_dir(folder.path()).unwrap();
         // One that is just being given back may be gone.
@@ -112,6 +111,7 @@ async fn a_log_that_is_full_takes_nothing_until_a_checkpoint_holds_what_it_has()
     };
     // 96 MiB were written; there are a few segments of 8 MiB, one of them ahead and one to spare.
     wait("what is behind given back", || kept() <= 40 << 20).await;
+    log.close();
 }
 
 #[tokio::test]
