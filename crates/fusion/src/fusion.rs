@@ -212,6 +212,7 @@ impl Fusion {
             self.forget_input(&running.key);
         }
         let id = &statement.definition.id;
+        self.let_publishers_go(&mut sources, id);
         self.statements.write().remove(id);
         self.set_gauge();
         self.journal.remove(id).await?;

@@ -94,6 +94,10 @@ impl Reader<'_> {
                 generation = self.seek(consumer.as_mut(), &starts).await?;
                 continue;
             };
+            if records.is_empty() && wait == POLL_WAIT {
+                // What lies before the ends is no record: marks of transactions are none.
+                progress.ends.fill(0);
+            }
             // Records keep coming: look again soon, so that partitions without any are let go.
             wait = if records.is_empty() {
                 POLL_WAIT

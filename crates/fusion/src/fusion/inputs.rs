@@ -6,17 +6,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use journal::{Durability, RealDisk};
-use mqtt::Server;
+use mqtt::{Server, SubscriptionId};
 use tokio_util::sync::CancellationToken;
 
 use super::Fusion;
-use super::sources::SourceKey;
+use super::prepare::compile;
+use super::sources::{SourceKey, Sources};
 use crate::digest;
 use crate::error::FusionError;
 use crate::feed::Feed;
 use crate::input::{InputLog, InputOptions};
 use crate::limits::INPUT_BYTES_MAX;
 use crate::plan::Source;
+use crate::statement::Definition;
 
 impl SourceKey {
     /// Whether it is a durable statement's.
@@ -25,7 +27,52 @@ impl SourceKey {
     }
 }
 
+/// A durable statement's source that nobody reads: its publishers wait.
+pub(super) struct Held {
+    _feed: Arc<Feed>,
+    pub(super) subscription: SubscriptionId,
+}
+
 impl Fusion {
+    /// Has the publishers to a durable statement that could not be started wait until it is, or goes.
+    pub(super) fn hold_publishers(&self, sources: &mut Sources, definition: &Definition) {
+        if !definition.is_durable() || definition.is_paused {
+            return;
+        }
+        // What does not compile says nothing of its source.
+        let Ok(plan) = compile(definition, &self.catalog()) else {
+            return;
+        };
+        let key = SourceKey::of(definition, &plan.source);
+        let (Source::Mqtt(filter), Some(server)) = (&key.source, &self.around.mqtt) else {
+            return;
+        };
+        let Ok(filter) = filter.parse() else { return };
+        if !sources.held.contains_key(&key) {
+            let feed = self.feed(sources, &key);
+            let subscription = server.subscribe(filter, feed.clone());
+            let held = Held {
+                _feed: feed,
+                subscription,
+            };
+            sources.held.insert(key, held);
+        }
+    }
+
+    /// Has nobody wait for this statement any more that could not be started.
+    pub(super) fn let_publishers_go(&self, sources: &mut Sources, id: &str) {
+        let Some(server) = &self.around.mqtt else {
+            return;
+        };
+        sources.held.retain(|key, held| {
+            let is_its = key.alone.as_deref() == Some(id);
+            if is_its {
+                server.unsubscribe(held.subscription);
+            }
+            !is_its
+        });
+    }
+
     /// Opens a durable statement's input, and has it take what it had not had of it.
     pub(super) fn open_input(
         &self,

@@ -51,10 +51,13 @@ impl Fusion {
         let mut sources = self.open_sources().await?;
         let statement = self.find(id_or_name)?;
         if !statement.definition.is_paused {
-            if let Ok(running) = &statement.run {
-                self.leave(&mut sources, running);
-                // The wall clock closes no window of it.
-                running.lane.state.lock().is_caught_up = false;
+            match &statement.run {
+                Ok(running) => {
+                    self.leave(&mut sources, running);
+                    // The wall clock closes no window of it.
+                    running.lane.state.lock().is_caught_up = false;
+                }
+                Err(_) => self.let_publishers_go(&mut sources, &statement.definition.id),
             }
             self.change(&statement, true).await?;
         }
@@ -137,6 +140,7 @@ impl Fusion {
             let checkpoint = first_checkpoint(&prepared);
             self.journal.replace(&definition, &checkpoint, true).await?;
             self.start(&mut sources, vec![prepared])?;
+            self.let_publishers_go(&mut sources, &definition.id);
             return Ok((self.statement(&definition.id)?, false));
         };
         let feed = self.feed(&mut sources, &old.key);
@@ -284,7 +288,7 @@ impl Fusion {
             let feed = self.feed(sources, key);
             feed.join([running.lane.clone()]);
             if !sources.open.contains_key(key) {
-                let input = self.open_source(key, &feed)?;
+                let input = self.open_source(sources, key, &feed)?;
                 let open = OpenSource { feed, input };
                 sources.open.insert(key.clone(), open);
             }

@@ -203,19 +203,8 @@ impl Fusion {
             outbox,
         } = restored;
         let reads_records = plan.kafka_topics().next().is_some();
-        let keys = plan.sources().into_iter().map(|source| SourceKey {
-            source: source.clone(),
-            format: match source {
-                Source::Stream(_) => Format::Json,
-                _ => definition.format.unwrap_or_default(),
-            },
-            alone: match source {
-                Source::Kafka(_) => definition.start == Start::Earliest,
-                Source::Mqtt(_) => definition.is_durable(),
-                Source::Stream(_) => false,
-            }
-            .then(|| definition.id.clone()),
-        });
+        let keys = plan.sources().into_iter();
+        let keys = keys.map(|source| SourceKey::of(&definition, source));
         let mut more: Vec<SourceKey> = keys.collect();
         let key = more.remove(0);
         let is_repeated = reads_records || definition.is_durable();

@@ -75,6 +75,7 @@ impl Fusion {
                 Ok(ready) => prepared.push(ready),
                 Err(error) => {
                     self.list_failed(recovered.definition.clone(), &error);
+                    self.hold_publishers(&mut sources, &recovered.definition);
                     if let Some(why) = away_by(&error) {
                         reason = Some(why);
                         away.push(recovered);

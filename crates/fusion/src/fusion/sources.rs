@@ -7,6 +7,7 @@ use mqtt::SubscriptionId;
 use tokio_util::sync::CancellationToken;
 
 use super::Fusion;
+use super::inputs::Held;
 use super::listing::{Running, Statement};
 use super::prepare::{kafka_name, no_mqtt, shown};
 use crate::error::FusionError;
@@ -17,6 +18,7 @@ use crate::lane::{Lane, Sequence};
 use crate::output::Output;
 use crate::plan::Source;
 use crate::reader;
+use crate::statement::{Definition, Start};
 use crate::writer::Writer;
 
 /// The sources that are read.
@@ -25,6 +27,8 @@ pub(super) struct Sources {
     pub(super) open: HashMap<SourceKey, OpenSource>,
     /// The feeds that statements hold, also of sources that no running one reads.
     pub(super) feeds: HashMap<SourceKey, Weak<Feed>>,
+    /// The sources of durable statements that could not be started.
+    pub(super) held: HashMap<SourceKey, Held>,
     pub(super) is_closed: bool,
 }
 
@@ -50,6 +54,25 @@ pub(super) struct SourceKey {
     /// A statement that reads a topic from its start reads by itself: the others need not wait. One
     /// whose input is kept has its own.
     pub(super) alone: Option<String>,
+}
+
+impl SourceKey {
+    /// A statement's source.
+    pub(super) fn of(definition: &Definition, source: &Source) -> Self {
+        let is_alone = match source {
+            Source::Kafka(_) => definition.start == Start::Earliest,
+            Source::Mqtt(_) => definition.is_durable(),
+            Source::Stream(_) => false,
+        };
+        SourceKey {
+            source: source.clone(),
+            format: match source {
+                Source::Stream(_) => Format::Json,
+                _ => definition.format.unwrap_or_default(),
+            },
+            alone: is_alone.then(|| definition.id.clone()),
+        }
+    }
 }
 
 /// A statement that is ready to join its source.
@@ -152,7 +175,7 @@ impl Fusion {
             self.writers.spawn(writer.run(outbox));
         }
         for (key, feed) in to_open {
-            let input = self.open_source(&key, &feed)?;
+            let input = self.open_source(sources, &key, &feed)?;
             sources.open.insert(key, OpenSource { feed, input });
         }
         Ok(())
@@ -185,6 +208,7 @@ impl Fusion {
 
     pub(super) fn open_source(
         &self,
+        sources: &mut Sources,
         key: &SourceKey,
         feed: &Arc<Feed>,
     ) -> Result<Input, FusionError> {
@@ -207,7 +231,11 @@ impl Fusion {
                         tracing::error!(why, "a durable statement takes nothing");
                         feed.set_trouble(Some(&why));
                     }
-                    return Ok(Input::Durable(server.subscribe(filter, feed.clone()), stop));
+                    let subscription = match sources.held.remove(key) {
+                        Some(held) => held.subscription,
+                        None => server.subscribe(filter, feed.clone()),
+                    };
+                    return Ok(Input::Durable(subscription, stop));
                 }
                 Ok(Input::Mqtt(server.subscribe(filter, feed.clone())))
             }

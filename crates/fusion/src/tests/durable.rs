@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{HumanDuration, SystemClock};
-use mqtt::{MqttConfig, Qos, Server};
+use mqtt::{Bridges, MqttConfig, MqttError, Qos, Server};
 use serde_json::{Value as Json, json};
 use streams::EventStore;
 
 use super::house::{House, new, rows, stores, until};
-use crate::{Fusion, FusionConfig, FusionError, NewStatement, ReplacedState, Replacement, Status};
+use crate::{
+    Around, Fusion, FusionConfig, FusionError, NewStatement, ReplacedState, Replacement, Status,
+};
 
 const SUMS: &str = "INSERT INTO kafka.sums SELECT k, sum(v) AS s, count(*) AS n FROM \
                     TUMBLE(mqtt.\"in/+\", ts, INTERVAL '1 minute') GROUP BY k";
@@ -266,6 +268,62 @@ async fn what_cannot_be_durable_is_refused() {
         }
     }
     house.close().await;
+}
+
+/// A bridge is gone that its rows go to: what is acknowledged meanwhile would never count.
+#[tokio::test(flavor = "multi_thread")]
+async fn publishers_wait_for_a_durable_statement_that_could_not_be_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("fusion");
+    let (store, server) = stores(&folder.path().join("first"));
+    let clock = Arc::new(SystemClock);
+    let bridges = folder.path().join("bridges");
+    let config = MqttConfig::default();
+    let bridges = Bridges::open(&bridges, server.clone(), &config, clock.clone()).unwrap();
+    let bridge = json!({
+        "name": "cloud", "address": "mqtt://127.0.0.1:9", "topics": [{ "filter": "unused" }],
+    });
+    let bridge = serde_json::from_value(bridge).unwrap();
+    bridges.add(bridge).await.unwrap();
+    let around = Around {
+        mqtt: Some(server),
+        bridges: Some(bridges.clone()),
+        tables: None,
+    };
+    let fusion = Fusion::open_with(&dir, FusionConfig::default(), store, around, clock);
+    let fusion = fusion.await.unwrap();
+    for (name, filter) in [("m", "in"), ("gone", "else")] {
+        let mut form = durable(name, &format!("SELECT v FROM mqtt.\"{filter}\""));
+        form.targets = vec!["mqtt@cloud:rows".to_owned()];
+        fusion.add(form).await.unwrap();
+    }
+    fusion.close().await;
+    bridges.close().await;
+
+    let (store, server) = stores(&folder.path().join("second"));
+    let fusion = engine(&dir, &store, &server, NEVER).await;
+    let info = fusion.statement("m").unwrap();
+    let why = info.error.as_deref().unwrap_or_default();
+    assert!(why.contains("cloud"), "{info:?}");
+    let publish = |topic: &str| {
+        let topic = topic.parse().unwrap();
+        server.publish(&topic, b"{\"v\":1}", Qos::AtLeastOnce, false)
+    };
+    // The server keeps what the process itself publishes, as much as fits.
+    publish("in").unwrap();
+    let is_held = (0..100_000).any(|_| matches!(publish("else"), Err(MqttError::Busy)));
+    assert!(is_held, "nobody waits for the statement");
+    fusion.remove("gone").await.unwrap();
+    publish("else").unwrap();
+    let new = durable("m", "INSERT INTO mqtt.\"rows\" SELECT v FROM mqtt.\"in\"");
+    let replacement = Replacement {
+        new: NewStatement { name: None, ..new },
+        state: ReplacedState::Reset,
+        origin: None,
+    };
+    fusion.replace("m", replacement).await.unwrap();
+    until(&fusion, "m", |info| info.received_total == 1).await;
+    fusion.close().await;
 }
 
 const NEVER: Duration = Duration::from_secs(3_600);
