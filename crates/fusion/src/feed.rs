@@ -6,6 +6,7 @@ mod durable;
 use std::sync::Arc;
 use std::time::Instant;
 
+use base::UnixMillis;
 use metrics::counter;
 use mqtt::{Delivery, Message, MessageSink, Room, Settled};
 use parking_lot::{Mutex, MutexGuard};
@@ -257,10 +258,10 @@ impl MessageSink for Feed {
         let mut taken = 0;
         while taken < batch.len() {
             let turn = &batch[taken..batch.len().min(taken + EVENTS_PER_TURN_MAX)];
-            let applied = self.inner.lock().apply_all(
-                turn.iter()
-                    .map(|message| self.is_event(message).then(|| (event_of(message), None))),
-            );
+            let applied = self.inner.lock().apply_all(turn.iter().map(|message| {
+                let event = || event_of(message.topic, message.payload, message.received);
+                self.is_event(message).then(|| (event(), None))
+            }));
             taken += applied;
             if applied < turn.len() {
                 return Delivery::HoldBack { taken };
@@ -432,14 +433,15 @@ pub fn tell(lane: &Lane, state: &mut LaneState, before: &Books, now: Instant) {
     }
 }
 
-fn event_of<'m>(message: &Message<'m>) -> Event<'m> {
+/// The event that a message of MQTT is.
+fn event_of<'m>(topic: &'m str, payload: &'m [u8], received: UnixMillis) -> Event<'m> {
     Event {
-        topic: message.topic,
-        payload: Some(message.payload),
+        topic,
+        payload: Some(payload),
         key: None,
         partition: 0,
         offset: None,
-        timestamp: message.received,
+        timestamp: received,
     }
 }
 

@@ -132,7 +132,8 @@ impl Event {
         }
     }
 
-    /// An operation that failed, which is told once.
+    /// An operation that failed; on whatever nodes it is seen as such, it is one event, though each may
+    /// tell of it.
     pub fn failed(
         agent: &Arc<str>,
         class: Option<Arc<str>>,

@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{Feed, Placed, event_of};
-use crate::expression::Event;
 use crate::input::InputLog;
 use crate::input::frames::{self, Taken};
 use crate::limits::{EVENTS_PER_TURN_MAX, INPUT_TURN_BYTES};
@@ -145,7 +144,8 @@ impl Feed {
             let applied = inner.apply_all(turn.iter().map(|message| -> Option<Placed<'_>> {
                 let is_event = self.is_event(message);
                 number += i64::from(is_event);
-                is_event.then(|| (event_of(message), Some(number - 1)))
+                let event = || event_of(message.topic, message.payload, message.received);
+                is_event.then(|| (event(), Some(number - 1)))
             }));
             let is_event = |message: &&Message<'_>| self.is_event(message);
             if is_kept {
@@ -171,14 +171,7 @@ impl Feed {
         let turn = &messages[..messages.len().min(EVENTS_PER_TURN_MAX)];
         let first = i64::try_from(first).unwrap_or(i64::MAX);
         inner.apply_all(turn.iter().zip(first..).map(|(message, number)| {
-            let event = Event {
-                topic: message.topic,
-                payload: Some(message.payload),
-                key: None,
-                partition: 0,
-                offset: None,
-                timestamp: message.received,
-            };
+            let event = event_of(message.topic, message.payload, message.received);
             Some((event, Some(number)))
         }))
     }
