@@ -183,10 +183,13 @@ impl Writer {
     ) -> Result<Turn, Option<UnixMillis>> {
         let now = self.clock.now();
         let is_chained = self.lane.is_chained();
+        // What waits was passed on to internal streams only when nobody is half-way through a chain.
+        let gate = is_chained.then(|| self.chains.enter());
         if is_chained && !is_closing {
             self.insert_due(now);
         }
         let mut state = self.lane.state.lock();
+        drop(gate);
         let LaneState {
             machine,
             output,
@@ -259,9 +262,9 @@ impl Writer {
         })
     }
 
-    /// Does what is due by the clock and passes its rows on to internal streams.
+    /// Does what is due by the clock and passes its rows on to internal streams. The caller holds the
+    /// gate.
     fn insert_due(&self, now: UnixMillis) {
-        let _gate = self.chains.enter();
         {
             let mut state = self.lane.state.lock();
             let LaneState {

@@ -173,6 +173,28 @@ async fn a_subquery_keeps_what_comes_twice_out() {
     house.close().await;
 }
 
+/// While the writers of the statements on the way run beside the events, in no order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whatever_its_writer_does_a_row_goes_on_through_the_chain() {
+    let house = House::open().await;
+    add(&house, "w", "create window Seen#keepall as (id long)").await;
+    let dedup = "insert into Seen select id from \"in\" as e \
+                 where not exists (select * from Seen as s where s.id = e.id)";
+    add(&house, "first", dedup).await;
+    add(&house, "out", "insert into kafka.out select id from Seen").await;
+    let events = 4_000;
+    for id in 0..events {
+        house.publish("in", &json!({"id": id}).to_string());
+        if id % 50 == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    }
+    let rows = house.rows("out", events).await;
+    let wanted: Vec<Json> = (0..events).map(|id| json!({"id": id})).collect();
+    assert_eq!(rows, wanted);
+    house.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filter_in_brackets_asks_what_windows_hold_before_the_event_comes_to_them() {
     let house = House::open().await;
