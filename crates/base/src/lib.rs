@@ -6,6 +6,7 @@
 mod clock;
 mod exposition;
 mod histogram;
+mod output;
 mod report;
 mod rfc3339;
 mod rng;
@@ -15,6 +16,7 @@ mod units;
 pub use clock::{Clock, ManualClock, SystemClock, UnixMillis};
 pub use exposition::{Exposition, Family, MetricKind};
 pub use histogram::{Histogram, HistogramReading};
+pub use output::still_read;
 pub use report::report;
 pub use rfc3339::{format_rfc3339, parse_rfc3339};
 pub use rng::Rng;

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 
 use crate::limits::{
-    DIRECT_BLOCK_BYTES, DIRECT_WRITE_BYTES, SLOWER_AFTER_BYTES_MAX, SLOWER_AFTER_BYTES_MIN,
+    DIRECT_BLOCK_BYTES, DIRECT_COPY_BYTES, DIRECT_WRITE_BYTES, SLOWER_AFTER_BYTES_MAX,
+    SLOWER_AFTER_BYTES_MIN,
 };
 
 /// A second handle of a file, for what passes the cache.
@@ -79,10 +80,15 @@ impl Direct {
         };
         BUFFER.with_borrow_mut(|buffer| {
             let mut written = 0;
-            for piece in blocks.chunks(DIRECT_WRITE_BYTES) {
-                let piece = match piece.as_ptr().addr() % DIRECT_BLOCK_BYTES {
-                    0 => piece,
-                    _ => buffer.aligned(piece),
+            let is_aligned = blocks.as_ptr().addr().is_multiple_of(DIRECT_BLOCK_BYTES);
+            let step = match is_aligned {
+                true => DIRECT_WRITE_BYTES,
+                false => DIRECT_COPY_BYTES,
+            };
+            for piece in blocks.chunks(step) {
+                let piece = match is_aligned {
+                    true => piece,
+                    false => buffer.aligned(piece),
                 };
                 let at = offset + written as u64;
                 match write(file, piece, at) {
@@ -137,7 +143,7 @@ struct Buffer(Vec<u8>);
 impl Buffer {
     /// A copy of `bytes` that begins at a block's boundary.
     fn aligned(&mut self, bytes: &[u8]) -> &[u8] {
-        self.0.resize(DIRECT_WRITE_BYTES + DIRECT_BLOCK_BYTES, 0);
+        self.0.resize(DIRECT_COPY_BYTES + DIRECT_BLOCK_BYTES, 0);
         let start = self.0.as_ptr().align_offset(DIRECT_BLOCK_BYTES);
         let copy = &mut self.0[start..start + bytes.len()];
         copy.copy_from_slice(bytes);

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -67,6 +68,9 @@ pub trait File: Send + Sync + 'static {
 
     /// Tells that this handle is going to be read from front to back: a hint, which may do nothing.
     fn read_in_sequence(&self) {}
+
+    /// Tells that this range is going to be read soon: a hint, which may do nothing.
+    fn read_ahead(&self, _offset: u64, _len: u64) {}
 
     /// The operating system's own handle, for who has it send the bytes; none where there is none.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -244,6 +248,14 @@ impl File for RealFile {
     fn read_in_sequence(&self) {
         // Reads ahead further: four times as fast from a disk that answers late.
         let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Sequential);
+    }
+
+    fn read_ahead(&self, offset: u64, len: u64) {
+        self.note_reading();
+        // No length would mean to the end.
+        if let Some(len) = NonZeroU64::new(len) {
+            let _ = rustix::fs::fadvise(&self.file, offset, Some(len), Advice::WillNeed);
+        }
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -152,6 +152,12 @@ impl Journal {
         self.shared().table.read(position.0, into)
     }
 
+    /// Tells that `len` bytes at `position`, a range within one frame, are going to be read soon:
+    /// the disk may begin now. Does nothing where they are not to be had.
+    pub fn read_ahead(&self, position: Position, len: usize) {
+        self.shared().table.read_ahead(position.0, len);
+    }
+
     /// Where the bytes that [`Journal::read`] would answer lie, for who has the operating system
     /// move them. Errors as there.
     pub fn stretch(&self, position: Position, len: usize) -> Result<Stretch, JournalError> {

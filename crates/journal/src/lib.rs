@@ -85,6 +85,7 @@ mod mark;
 #[cfg(test)]
 mod measure;
 mod options;
+mod pages;
 mod reader;
 mod recovery;
 mod segment;

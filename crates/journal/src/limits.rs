@@ -55,6 +55,17 @@ pub const DIRECT_BYTES_MIN: usize = 256 << 10;
 /// more it is longer until others may come after them.
 pub const DIRECT_WRITE_BYTES: usize = 4 << 20;
 
+/// Bytes that go past the cache in one call where they have to be copied to lie in whole pages: what
+/// is kept for it stays, and it is seldom needed.
+pub const DIRECT_COPY_BYTES: usize = 1 << 20;
+
+/// What a processor calls a large page, on nearly all of them; where it is another, less is gained.
+pub const LARGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Bytes from which on a buffer of pending appends lies in large pages of its own: one of these is
+/// at most half empty then.
+pub const SMALL_BUFFER_BYTES_MAX: usize = 1 << 20;
+
 /// What writing past the cache goes by, of places in files and in memory: a page, which every block
 /// of a disk divides.
 pub const DIRECT_BLOCK_BYTES: usize = 4 << 10;

@@ -224,6 +224,13 @@ impl SegmentTable {
         }
     }
 
+    /// Has the disk begin to read a range, if it is there.
+    pub(crate) fn read_ahead(&self, position: u64, len: usize) {
+        if let Ok((segment, file)) = self.find(position, len) {
+            file.read_ahead(position - segment.base, len as u64);
+        }
+    }
+
     /// Where in its file a written range lies.
     pub(crate) fn stretch(&self, position: u64, len: usize) -> Result<Stretch, JournalError> {
         let (segment, file) = self.find(position, len)?;

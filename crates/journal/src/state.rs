@@ -19,6 +19,7 @@ use crate::format::{
 use crate::limits;
 use crate::mark::Marks;
 use crate::options::{Durability, JournalOptions};
+use crate::pages::Buffer;
 use crate::segment::{Segment, SegmentTable};
 use crate::spares::Spares;
 use crate::syncer::Syncing;
@@ -259,7 +260,7 @@ impl State {
 /// What the writer takes at one go; its buffers are used again.
 #[derive(Default)]
 pub(crate) struct Batch {
-    pub bytes: Vec<u8>,
+    pub bytes: Buffer,
     pub runs: Vec<Run>,
     pub done: Vec<Done>,
     pub need: NeedLevel,
@@ -344,7 +345,7 @@ impl Batch {
         let block = limits::DIRECT_BLOCK_BYTES;
         let at = self.bytes.as_ptr().addr() + self.bytes.len();
         let skipped = (offset as usize).wrapping_sub(at) % block;
-        self.bytes.resize(self.bytes.len() + skipped, 0);
+        self.bytes.extend_from_slice(&NOTHING[..skipped]);
         skipped
     }
 }
@@ -388,6 +389,9 @@ impl From<Checksum> for PayloadCrcs {
         PayloadCrcs::Few(crcs, 1)
     }
 }
+
+/// What is skipped, at most.
+const NOTHING: [u8; limits::DIRECT_BLOCK_BYTES] = [0; limits::DIRECT_BLOCK_BYTES];
 
 /// Frames of one append whose CRCs need no allocation.
 const CRCS_INLINE: usize = 8;

@@ -11,6 +11,7 @@ use crate::commit::Commit;
 use crate::error::JournalError;
 use crate::limits;
 use crate::options::Durability;
+use crate::pages::Buffer;
 use crate::state::{Batch, Condition, Shared};
 
 pub(crate) struct Writer {
@@ -82,8 +83,8 @@ impl Writer {
                 // Once after a burst, the big buffers go back; then sleep without a clock.
                 let rest = self.shared.work.wait_for(&mut state, BUFFER_REST);
                 if rest.timed_out() && state.pending.is_empty() {
-                    self.batch.bytes = Vec::new();
-                    state.pending.bytes = Vec::new();
+                    self.batch.bytes = Buffer::default();
+                    state.pending.bytes = Buffer::default();
                 }
             } else {
                 self.shared.work.wait(&mut state);

@@ -162,8 +162,13 @@ pub(crate) async fn blocking<T: Send + 'static>(
 ) -> Result<T, RestError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done.map_err(refusal),
-        Err(_) => Err(RestError::Access("the change broke off".to_owned())),
+        Err(_) => Err(broke_off()),
     }
+}
+
+/// The error of a change that panicked.
+pub(crate) fn broke_off() -> RestError {
+    RestError::Access("the change broke off".to_owned())
 }
 
 fn iterations_default() -> u32 {

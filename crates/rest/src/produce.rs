@@ -175,17 +175,28 @@ async fn store(
         Some(text) => Some(existing_partition(&topic, partitions, text)?),
         None => None,
     };
-    let asked = entries.iter().zip(records).map(|(entry, record)| Asked {
-        record,
-        partition: fixed.or(entry.partition),
-    });
-    let asked = asked.collect();
+    let is_free = |entry: &RecordEntry<'_>| entry.partition.is_none() && entry.key.is_none();
+    let goes_together = fixed_partition || entries.iter().all(is_free);
+    let asked = |records: Vec<Record>| -> Vec<Asked> {
+        let asked = entries.iter().zip(records).map(|(entry, record)| Asked {
+            record,
+            partition: fixed.or(entry.partition),
+        });
+        asked.collect()
+    };
     let (outcomes, is_recalled) = match wanted {
+        None if goes_together => {
+            let again = || decode(body, &entries, body_type.embedded, &writers).unwrap_or_default();
+            let stored =
+                storing::store_together(shared, &topic, partitions, records, &again, fixed);
+            (stored.await, false)
+        }
         None => (
-            storing::store(shared, &topic, partitions, asked).await,
+            storing::store(shared, &topic, partitions, asked(records)).await,
             false,
         ),
         Some(wanted) => {
+            let asked = asked(records);
             let once = wanted.of(&topic, body, shared.clock.now());
             let stored = storing::store_once(shared, &topic, partitions, asked, &once).await;
             stored.map(|(outcomes, recalled)| (outcomes, recalled.is_recalled))?
@@ -198,17 +209,17 @@ async fn store(
 impl<'a> ProduceRequest<'a> {
     fn read(body: &'a [u8]) -> Result<Self, RestError> {
         let is_large = body.len() >= limits::SCANNED_BYTES_MIN;
-        let scanned = is_large.then(|| scan::records(body, limits::RECORDS_MAX));
-        let Some(records) = scanned.flatten() else {
-            return answer::entity(body);
-        };
         let entry = |scan::Strings { key, value }| RecordEntry {
             key,
             value,
             ..RecordEntry::default()
         };
+        let scanned = is_large.then(|| scan::records(body, limits::RECORDS_MAX, entry));
+        let Some(records) = scanned.flatten() else {
+            return answer::entity(body);
+        };
         Ok(ProduceRequest {
-            records: Records(records.into_iter().map(entry).collect()),
+            records: Records(records),
             ..ProduceRequest::default()
         })
     }
@@ -317,11 +328,14 @@ fn decode(
         records.push(Record {
             key: part(index, "key", entry.key)?,
             value: part(index, "value", entry.value)?,
-            headers: entry
-                .headers
-                .iter()
-                .map(header)
-                .collect::<Result<_, RestError>>()?,
+            headers: match entry.headers.is_empty() {
+                true => Vec::new(),
+                false => entry
+                    .headers
+                    .iter()
+                    .map(header)
+                    .collect::<Result<_, RestError>>()?,
+            },
             timestamp: entry.timestamp.map(UnixMillis),
         });
     }

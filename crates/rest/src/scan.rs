@@ -12,25 +12,29 @@ pub(crate) struct Strings<'a> {
     pub value: Option<&'a str>,
 }
 
-/// The records of a body of that shape, at most `records_max` of them.
-pub(crate) fn records(body: &[u8], records_max: usize) -> Option<Vec<Strings<'_>>> {
+/// The records of a body of that shape, at most `records_max` of them, as `of` makes them.
+pub(crate) fn records<'a, T>(
+    body: &'a [u8],
+    records_max: usize,
+    of: impl Fn(Strings<'a>) -> T,
+) -> Option<Vec<T>> {
     let mut scan = Scan {
         rest: std::str::from_utf8(body).ok()?,
     };
     let mut records = Vec::new();
-    scan.token('{')?;
+    scan.token(b'{')?;
     (scan.string()? == "\"records\"").then_some(())?;
-    scan.token(':')?;
-    scan.token('[')?;
+    scan.token(b':')?;
+    scan.token(b'[')?;
     loop {
         (records.len() < records_max).then_some(())?;
-        records.push(scan.record()?);
-        if scan.token(',').is_none() {
+        records.push(of(scan.record()?));
+        if scan.token(b',').is_none() {
             break;
         }
     }
-    scan.token(']')?;
-    scan.token('}')?;
+    scan.token(b']')?;
+    scan.token(b'}')?;
     scan.skip_space();
     scan.rest.is_empty().then_some(records)
 }
@@ -42,10 +46,10 @@ struct Scan<'a> {
 impl<'a> Scan<'a> {
     fn record(&mut self) -> Option<Strings<'a>> {
         let mut record = Strings::default();
-        self.token('{')?;
+        self.token(b'{')?;
         loop {
             let name = self.string()?;
-            self.token(':')?;
+            self.token(b':')?;
             let text = self.string()?;
             let field = match name {
                 "\"key\"" => &mut record.key,
@@ -56,11 +60,11 @@ impl<'a> Scan<'a> {
             if field.replace(text).is_some() {
                 return None;
             }
-            if self.token(',').is_none() {
+            if self.token(b',').is_none() {
                 break;
             }
         }
-        self.token('}')?;
+        self.token(b'}')?;
         Some(record)
     }
 
@@ -75,41 +79,52 @@ impl<'a> Scan<'a> {
         Some(string)
     }
 
-    fn token(&mut self, token: char) -> Option<()> {
+    fn token(&mut self, token: u8) -> Option<()> {
         self.skip_space();
-        self.rest = self.rest.strip_prefix(token)?;
+        (self.rest.as_bytes().first() == Some(&token)).then_some(())?;
+        // Tokens are of one byte each, as spaces are.
+        self.rest = &self.rest[1..];
         Some(())
     }
 
     fn skip_space(&mut self) {
-        self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r']);
+        let is_space = |byte: &&u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+        let spaces = self.rest.as_bytes().iter().take_while(is_space).count();
+        self.rest = &self.rest[spaces..];
     }
 }
 
 /// How many bytes stand before the first quote, backslash or control character.
 fn plain_bytes(bytes: &[u8]) -> usize {
-    let is_special = |byte: u8| (byte < b' ') | (byte == b'"') | (byte == b'\\');
-    // Without a way out of the inner loop the compiler looks at many bytes at once.
-    let is_plain = |chunk: &&[u8]| {
-        !chunk
-            .iter()
-            .fold(false, |any, byte| any | is_special(*byte))
-    };
-    let plain = bytes.chunks_exact(CHUNK).take_while(is_plain).count() * CHUNK;
+    let long = plain_chunks::<64>(bytes);
+    let plain = long + plain_chunks::<16>(&bytes[long..]);
     let rest = &bytes[plain..];
     let special = rest.iter().position(|byte| is_special(*byte));
     plain + special.unwrap_or(rest.len())
 }
 
-const CHUNK: usize = 64;
+/// How many bytes of whole chunks stand before the first chunk with something special. Without a way
+/// out of the inner loop the compiler looks at a chunk at once.
+fn plain_chunks<const BYTES: usize>(bytes: &[u8]) -> usize {
+    let is_plain = |chunk: &&[u8; BYTES]| {
+        !chunk
+            .iter()
+            .fold(false, |any, byte| any | is_special(*byte))
+    };
+    let (chunks, _) = bytes.as_chunks::<BYTES>();
+    chunks.iter().take_while(is_plain).count() * BYTES
+}
+
+fn is_special(byte: u8) -> bool {
+    (byte < b' ') | (byte == b'"') | (byte == b'\\')
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn read(body: &str) -> Option<Vec<(Option<&str>, Option<&str>)>> {
-        let records = records(body.as_bytes(), 3)?;
-        Some(records.into_iter().map(|it| (it.key, it.value)).collect())
+        records(body.as_bytes(), 3, |it| (it.key, it.value))
     }
 
     #[test]
@@ -155,6 +170,7 @@ mod tests {
         ] {
             assert_eq!(read(body), None, "{body}");
         }
-        assert_eq!(records(b"{\"records\":[{\"value\":\"\xff\"}]}", 3), None);
+        let not_text = b"{\"records\":[{\"value\":\"\xff\"}]}";
+        assert_eq!(records(not_text, 3, |it| it), None);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base::UnixMillis;
 use bytes::Bytes;
-use streams::{EventStore, ProduceBatch, ProduceOnce, Record, StreamsError, TopicName};
+use streams::{EventStore, Placed, ProduceBatch, ProduceOnce, Record, StreamsError, TopicName};
 use tokio::task::JoinSet;
 
 use crate::error::{RestError, record_code};
@@ -47,23 +47,52 @@ pub(crate) async fn store(
     partitions: i32,
     asked: Vec<Asked>,
 ) -> Vec<Outcome> {
-    let (count, bytes) = (asked.len(), asked.iter().map(|it| record_bytes(&it.record)));
+    let count = asked.len();
+    let bytes = asked.iter().map(|it| record_bytes(&it.record));
     let bytes = bytes.sum::<usize>() as u64;
     shared.bytes_in.increment(bytes);
-    let broke_off = Outcome::Refused {
-        // Its task panicked; whether the record was stored is not known.
-        code: 50002,
-        reason: "the store broke off".into(),
-    };
-    let mut outcomes = vec![broke_off; count];
-    let turn = match shared.store.is_shared() {
-        true => shared.turns.of_moment(shared.clock.now(), bytes),
-        false => shared.turns.of_request(),
-    };
-    let parts = place(turn, partitions, asked, &mut outcomes);
+    let mut outcomes = vec![None; count];
+    let parts = place(turn(shared, bytes), partitions, asked, &mut outcomes);
     store_all(&shared.store, topic, parts, &mut outcomes).await;
     shared.records_in.increment(count as u64);
+    let broke_off: Arc<str> = "the store broke off".into();
+    let outcomes = outcomes.into_iter().map(|outcome| {
+        outcome.unwrap_or_else(|| Outcome::Refused {
+            // Its task panicked; whether the record was stored is not known.
+            code: 50002,
+            reason: Arc::clone(&broke_off),
+        })
+    });
+    outcomes.collect()
+}
+
+/// As [`store`], where all records go to one partition: the one that is named, or without keys any.
+/// They stay where they lie, since a record of an array costs less than moving it around; `again`
+/// makes the same records once more, should the store find them too many for one batch.
+pub(crate) async fn store_together(
+    shared: &Shared,
+    topic: &TopicName,
+    partitions: i32,
+    records: Vec<Record>,
+    again: &Again<'_>,
+    partition: Option<i32>,
+) -> Vec<Outcome> {
+    let count = records.len();
+    let bytes = records.iter().map(record_bytes).sum::<usize>() as u64;
+    shared.bytes_in.increment(bytes);
+    let any = || partitioner::of_turn(turn(shared, bytes), partitions);
+    let partition = partition.unwrap_or_else(any);
+    let outcomes = store_part(&*shared.store, topic.clone(), partition, records, again).await;
+    shared.records_in.increment(count as u64);
     outcomes
+}
+
+/// The turn of a request of so many bytes, by which its records without a key find their partition.
+fn turn(shared: &Shared, bytes: u64) -> u64 {
+    match shared.store.is_shared() {
+        true => shared.turns.of_moment(shared.clock.now(), bytes),
+        false => shared.turns.of_request(),
+    }
 }
 
 /// Stores records of one request under its key, all or none, or finds where they were stored under
@@ -79,20 +108,17 @@ pub(crate) async fn store_once(
     once: &Once,
 ) -> Result<(Vec<Outcome>, Recalled), RestError> {
     let bytes = asked.iter().map(|it| record_bytes(&it.record));
-    shared.bytes_in.increment(bytes.sum::<usize>() as u64);
+    let bytes = bytes.sum::<usize>() as u64;
+    shared.bytes_in.increment(bytes);
     let (count, turn) = (asked.len(), once.turn());
-    let nothing = Outcome::Refused {
-        code: 50002,
-        reason: "the key's answer does not tell of this record".into(),
-    };
-    let mut outcomes = vec![nothing; count];
+    let mut outcomes = vec![None; count];
     let parts = place(turn, partitions, asked.clone(), &mut outcomes);
     let fresh = Recalled {
         is_recalled: false,
         at: once.at,
     };
     if parts.is_empty() {
-        return Ok((outcomes, fresh));
+        return Ok((told(outcomes), fresh));
     }
     let mut batch_bytes = limits::BATCH_BYTES;
     let stored = loop {
@@ -107,13 +133,13 @@ pub(crate) async fn store_once(
         Err(StreamsError::KeyReused) => return Err(StreamsError::KeyReused.into()),
         Err(error) => {
             let (code, reason) = (record_code(&error), Arc::from(base::report(&error)));
-            for (index, _) in parts.values().flatten() {
-                outcomes[*index] = Outcome::Refused {
+            for index in parts.values().flat_map(|part| &part.indices) {
+                outcomes[*index] = Some(Outcome::Refused {
                     code,
                     reason: Arc::clone(&reason),
-                };
+                });
             }
-            return Ok((outcomes, fresh));
+            return Ok((told(outcomes), fresh));
         }
         Ok(stored) => stored,
     };
@@ -126,11 +152,11 @@ pub(crate) async fn store_once(
     for (partition, part) in &parts {
         let runs = stored.runs.iter().filter(|run| run.partition == *partition);
         let offsets = runs.flat_map(|run| (run.base_offset..).take(run.count as usize));
-        for ((index, _), offset) in part.iter().zip(offsets) {
-            outcomes[*index] = Outcome::Placed {
+        for (index, offset) in part.indices.iter().zip(offsets) {
+            outcomes[*index] = Some(Outcome::Placed {
                 partition: *partition,
                 offset,
-            };
+            });
         }
     }
     shared.records_in.increment(match stored.is_recalled {
@@ -141,7 +167,18 @@ pub(crate) async fn store_once(
         is_recalled: stored.is_recalled,
         at: stored.at,
     };
-    Ok((outcomes, recalled))
+    Ok((told(outcomes), recalled))
+}
+
+/// The outcomes of a request under a key, of which the key's answer may not tell all.
+fn told(outcomes: Vec<Option<Outcome>>) -> Vec<Outcome> {
+    let outcomes = outcomes.into_iter().map(|outcome| {
+        outcome.unwrap_or_else(|| Outcome::Refused {
+            code: 50002,
+            reason: "the key's answer does not tell of this record".into(),
+        })
+    });
+    outcomes.collect()
 }
 
 /// Whether an answer repeats an earlier one, and when that one's request came.
@@ -160,11 +197,11 @@ fn once_of(
 ) -> ProduceOnce {
     let of_part = |(partition, part): (&i32, &Part)| {
         let (topic, partition) = (topic.clone(), *partition);
-        let batches = batches(part.clone(), batch_bytes).into_iter();
-        batches.map(move |batch| ProduceBatch {
+        let batches = batches(part.records.clone(), batch_bytes).into_iter();
+        batches.map(move |records| ProduceBatch {
             topic: topic.clone(),
             partition,
-            records: batch.into_iter().map(|(_, record)| record).collect(),
+            records,
             sequence: None,
         })
     };
@@ -177,14 +214,20 @@ fn once_of(
     }
 }
 
-type Part = Vec<(usize, Record)>;
+/// What of a request goes to one partition, in its order.
+#[derive(Clone, Default)]
+struct Part {
+    /// Where each record stands in the request.
+    indices: Vec<usize>,
+    records: Vec<Record>,
+}
 
 /// Chooses each record's partition; what names a partition that is not there gets its outcome.
 fn place(
     turn: u64,
     partitions: i32,
     asked: Vec<Asked>,
-    outcomes: &mut [Outcome],
+    outcomes: &mut [Option<Outcome>],
 ) -> BTreeMap<i32, Part> {
     let sticky = partitioner::of_turn(turn, partitions);
     let mut parts: BTreeMap<i32, Part> = BTreeMap::new();
@@ -195,13 +238,15 @@ fn place(
             (None, None) => sticky,
         };
         if (0..partitions).contains(&partition) {
-            parts.entry(partition).or_default().push((index, record));
+            let part = parts.entry(partition).or_default();
+            part.indices.push(index);
+            part.records.push(record);
         } else {
             let reason = format!("partition {partition} not found; there are {partitions}");
-            outcomes[index] = Outcome::Refused {
+            outcomes[index] = Some(Outcome::Refused {
                 code: 40402,
                 reason: reason.into(),
-            };
+            });
         }
     }
     parts
@@ -211,51 +256,63 @@ async fn store_all(
     store: &Arc<dyn EventStore>,
     topic: &TopicName,
     mut parts: BTreeMap<i32, Part>,
-    outcomes: &mut [Outcome],
+    outcomes: &mut [Option<Outcome>],
 ) {
-    if parts.len() == 1
-        && let Some((partition, part)) = parts.pop_first()
-    {
-        for (index, outcome) in store_part(&**store, topic.clone(), partition, part).await {
-            outcomes[index] = outcome;
+    let mut note = |indices: Vec<usize>, stored: Vec<Outcome>| {
+        for (index, outcome) in indices.into_iter().zip(stored) {
+            outcomes[index] = Some(outcome);
         }
+    };
+    if parts.len() == 1
+        && let Some((partition, Part { indices, records })) = parts.pop_first()
+    {
+        let kept = records.clone();
+        let again = move || kept.clone();
+        let stored = store_part(&**store, topic.clone(), partition, records, &again).await;
+        note(indices, stored);
         return;
     }
     // Tasks, so that the partitions' records meet in one sync. They end with the request.
     let mut tasks = JoinSet::new();
-    for (partition, part) in parts {
+    for (partition, Part { indices, records }) in parts {
         let (store, topic) = (store.clone(), topic.clone());
-        tasks.spawn(async move { store_part(&*store, topic, partition, part).await });
+        tasks.spawn(async move {
+            let kept = records.clone();
+            let again = move || kept.clone();
+            let stored = store_part(&*store, topic, partition, records, &again).await;
+            (indices, stored)
+        });
     }
     while let Some(done) = tasks.join_next().await {
-        for (index, outcome) in done.unwrap_or_default() {
-            outcomes[index] = outcome;
-        }
+        let (indices, stored) = done.unwrap_or_default();
+        note(indices, stored);
     }
 }
 
-/// Stores one partition's records in order, in batches that the store takes.
+/// What makes the records of a request, or of one of its parts, once more.
+pub(crate) type Again<'a> = dyn Fn() -> Vec<Record> + Sync + 'a;
+
+/// Stores one partition's records in order, in batches that the store takes; answers what became of
+/// each.
 async fn store_part(
     store: &dyn EventStore,
     topic: TopicName,
     partition: i32,
-    part: Part,
-) -> Vec<(usize, Outcome)> {
-    let mut outcomes = Vec::with_capacity(part.len());
-    let mut waiting: Vec<Part> = batches(part, limits::BATCH_BYTES);
+    records: Vec<Record>,
+    again: &Again<'_>,
+) -> Vec<Outcome> {
+    let mut outcomes = Vec::with_capacity(records.len());
+    // Made when the first batch is found too large.
+    let mut kept: Option<Vec<Record>> = None;
+    let mut waiting = batches(records, limits::BATCH_BYTES);
     waiting.reverse();
-    let mut failure: Option<(u32, Arc<str>)> = None;
-    while let Some(mut batch) = waiting.pop() {
-        if let Some((code, reason)) = &failure {
-            let refused = Outcome::Refused {
-                code: *code,
-                reason: reason.clone(),
-            };
-            outcomes.extend(batch.iter().map(|(index, _)| (*index, refused.clone())));
+    let mut failure: Option<Outcome> = None;
+    while let Some(records) = waiting.pop() {
+        let count = records.len();
+        if let Some(refused) = &failure {
+            outcomes.extend(std::iter::repeat_n(refused.clone(), count));
             continue;
         }
-        let indices: Vec<usize> = batch.iter().map(|(index, _)| *index).collect();
-        let records: Vec<Record> = batch.iter_mut().map(|(_, record)| record.clone()).collect();
         let request = ProduceBatch {
             topic: topic.clone(),
             partition,
@@ -263,34 +320,40 @@ async fn store_part(
             sequence: None,
         };
         match store.produce(request).await {
-            Ok(placed) => {
-                let offsets = placed.base_offset..;
-                outcomes.extend(indices.into_iter().zip(offsets).map(|(index, offset)| {
-                    (
-                        index,
-                        Outcome::Placed {
-                            partition: placed.partition,
-                            offset,
-                        },
-                    )
-                }));
+            Ok(Placed {
+                partition,
+                base_offset,
+            }) => {
+                let offsets = (base_offset..).take(count);
+                outcomes.extend(offsets.map(|offset| Outcome::Placed { partition, offset }));
             }
-            Err(StreamsError::MessageTooLarge { .. }) if batch.len() > 1 => {
-                let back = batch.split_off(batch.len() / 2);
-                waiting.push(back);
-                waiting.push(batch);
+            Err(StreamsError::MessageTooLarge { .. }) if count > 1 => {
+                let kept = kept.get_or_insert_with(again);
+                let first = outcomes.len();
+                let Some(whole) = kept.get(first..first + count) else {
+                    // Others' places would be answered for them.
+                    let refused = Outcome::Refused {
+                        code: 50002,
+                        reason: "the records could not be made once more in smaller batches".into(),
+                    };
+                    outcomes.extend(std::iter::repeat_n(refused.clone(), count));
+                    failure = Some(refused);
+                    continue;
+                };
+                let (front, back) = whole.split_at(whole.len() / 2);
+                waiting.push(back.to_vec());
+                waiting.push(front.to_vec());
             }
             Err(error) => {
-                let (code, reason) = (record_code(&error), Arc::from(base::report(&error)));
                 let refused = Outcome::Refused {
-                    code,
-                    reason: Arc::clone(&reason),
+                    code: record_code(&error),
+                    reason: Arc::from(base::report(&error)),
                 };
-                outcomes.extend(indices.into_iter().map(|index| (index, refused.clone())));
+                outcomes.extend(std::iter::repeat_n(refused.clone(), count));
                 // One record that is too large says nothing about those after it; any other
                 // failure does, and storing them now would tear the request's order.
                 if !matches!(error, StreamsError::MessageTooLarge { .. }) {
-                    failure = Some((code, reason));
+                    failure = Some(refused);
                 }
             }
         }
@@ -298,23 +361,76 @@ async fn store_part(
     outcomes
 }
 
-fn batches(part: Part, bytes_max: usize) -> Vec<Part> {
-    let mut batches = Vec::new();
-    let (mut batch, mut bytes) = (Part::new(), 0);
-    for (index, record) in part {
-        let more = record_bytes(&record);
-        if !batch.is_empty() && bytes + more > bytes_max {
-            batches.push(std::mem::take(&mut batch));
+/// Records in batches of at most so many bytes, or of one record; most requests are one batch, which
+/// stays where it lies.
+fn batches(mut records: Vec<Record>, bytes_max: usize) -> Vec<Vec<Record>> {
+    let (mut starts, mut bytes) = (Vec::new(), 0);
+    for (index, record) in records.iter().enumerate() {
+        let more = record_bytes(record);
+        let start = starts.last().copied().unwrap_or(0);
+        if index > start && bytes + more > bytes_max {
+            starts.push(index);
             bytes = 0;
         }
         bytes += more;
-        batch.push((index, record));
     }
-    batches.push(batch);
+    let later = starts.into_iter().rev();
+    let mut batches: Vec<Vec<Record>> = later.map(|start| records.split_off(start)).collect();
+    batches.push(records);
+    batches.reverse();
     batches
 }
 
 fn record_bytes(record: &Record) -> usize {
     let part = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
     part(&record.key) + part(&record.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use streams::{Streams, StreamsConfig, TopicConfig, TopicSpec};
+
+    use super::*;
+
+    /// The bytes of the records of each batch, of at most 10 bytes.
+    fn cut(of: &[usize]) -> Vec<Vec<usize>> {
+        let records = of.iter().map(|bytes| Record::of_value(vec![0_u8; *bytes]));
+        let batches = batches(records.collect(), 10).into_iter();
+        let sizes = batches.map(|batch| batch.iter().map(record_bytes).collect());
+        sizes.collect()
+    }
+
+    #[tokio::test]
+    async fn records_that_are_not_made_again_are_refused_at_their_places() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(base::SystemClock);
+        let (streams, _) = Streams::open(folder.path(), StreamsConfig::default(), clock).unwrap();
+        let store = streams.store();
+        let topic: TopicName = "t".parse().unwrap();
+        let spec = TopicSpec {
+            config: TopicConfig::of([("max.message.bytes", "500")]).unwrap(),
+            ..TopicSpec::of(topic.clone()).with_partitions(1)
+        };
+        store.create_topic(spec).await.unwrap();
+        let records = |count: usize| vec![Record::of_value(vec![b'x'; 100]); count];
+        let stored = async |again: usize| {
+            let again = move || records(again);
+            let outcomes = store_part(&*store, topic.clone(), 0, records(8), &again).await;
+            let told = outcomes.iter().map(|outcome| match outcome {
+                Outcome::Placed { offset, .. } => Ok(*offset),
+                Outcome::Refused { code, .. } => Err(*code),
+            });
+            told.collect::<Vec<_>>()
+        };
+        assert_eq!(stored(7).await, vec![Err(50002); 8]);
+        assert_eq!(stored(8).await, (0..8).map(Ok).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn batches_are_cut_where_one_would_be_too_large() {
+        assert_eq!(cut(&[10]), [vec![10]]);
+        assert_eq!(cut(&[4, 6, 1]), [vec![4, 6], vec![1]]);
+        assert_eq!(cut(&[11, 12, 0, 10]), [vec![11], vec![12], vec![0, 10]]);
+        assert_eq!(cut(&[0, 11, 5, 5]), [vec![0], vec![11], vec![5, 5]]);
+    }
 }

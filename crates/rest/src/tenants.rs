@@ -16,9 +16,9 @@ use base::{Clock, TenantId, UnixMillis};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use streams::{Caller, EventStore, Purge, TenantUse};
+use streams::{Caller, EventStore, Purge, RetentionChange, TenantUse};
 
-use crate::access::{JSON, blocking};
+use crate::access::{JSON, blocking, broke_off};
 use crate::answer::{self, Parameters, Segments};
 use crate::body::Gate;
 use crate::error::RestError;
@@ -29,6 +29,8 @@ struct Tenants {
     store: Option<Arc<dyn EventStore>>,
     clock: Arc<dyn Clock>,
     gate: Gate,
+    /// Held by who changes a tenant's retention, until its topics have followed.
+    retentions: tokio::sync::Mutex<()>,
 }
 
 type Service = State<Arc<Tenants>>;
@@ -58,6 +60,7 @@ pub fn tenant_management(
         store,
         clock,
         gate: Gate::new(BODY_BYTES_MAX),
+        retentions: tokio::sync::Mutex::default(),
     });
     Router::new()
         .route("/api/v1/tenants", get(list))
@@ -121,10 +124,11 @@ async fn set(
     let name = changed_by(&who, &name)?;
     let held = tenants.gate.read(&headers, body).await?;
     let change: TenantChange = answer::entity(&held.bytes)?;
-    let access = Arc::clone(&tenants.access);
-    let changed = name.clone();
-    let tenant = blocking(move || access.set_tenant(&changed, &change)).await?;
-    Ok(answer::json(StatusCode::OK, JSON, &object(&name, &tenant)))
+    let told = to_its_end(async move {
+        let tenant = tenants.changed(&name, change).await?;
+        Ok(object(&name, &tenant))
+    });
+    Ok(answer::json(StatusCode::OK, JSON, &told.await?))
 }
 
 async fn remove(
@@ -133,8 +137,7 @@ async fn remove(
     Segments(name): Segments<String>,
 ) -> Result<Response, RestError> {
     let name = changed_by(&who, &name)?;
-    let access = Arc::clone(&tenants.access);
-    blocking(move || access.remove_tenant(&name)).await?;
+    to_its_end(async move { tenants.removed(name).await }).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -222,6 +225,66 @@ async fn document() -> Response {
 }
 
 impl Tenants {
+    /// How long a tenant keeps records now.
+    fn retention(&self, name: &TenantId) -> Option<u64> {
+        self.access.snapshot().tenants().get(name)?.retention_ms
+    }
+
+    /// Changes a tenant, and has its topics follow its retention.
+    async fn changed(&self, name: &TenantId, change: TenantChange) -> Result<Tenant, RestError> {
+        if change.retention_ms.is_none() {
+            return self.change(name, change).await;
+        }
+        let _alone = self.retentions.lock().await;
+        self.changed_alone(name, change).await
+    }
+
+    /// As [`Tenants::changed`], by who holds the retentions. Where the topics cannot follow, the
+    /// tenant's retention is what it was; the rest of the change holds.
+    async fn changed_alone(
+        &self,
+        name: &TenantId,
+        change: TenantChange,
+    ) -> Result<Tenant, RestError> {
+        let before = self.retention(name);
+        let tenant = self.change(name, change).await?;
+        let now = tenant.retention_ms;
+        let followed = self.follow_retention(name, RetentionChange { before, now });
+        if let Err(error) = followed.await {
+            self.change(name, retention_of(before)).await?;
+            return Err(error);
+        }
+        Ok(tenant)
+    }
+
+    /// Forgets a tenant, whose topics first follow that it has no retention.
+    async fn removed(&self, name: TenantId) -> Result<(), RestError> {
+        let _alone = self.retentions.lock().await;
+        if self.retention(&name).is_some() {
+            self.changed_alone(&name, retention_of(None)).await?;
+        }
+        let access = Arc::clone(&self.access);
+        blocking(move || access.remove_tenant(&name)).await
+    }
+
+    async fn change(&self, name: &TenantId, change: TenantChange) -> Result<Tenant, RestError> {
+        let (access, name) = (Arc::clone(&self.access), name.clone());
+        blocking(move || access.set_tenant(&name, &change)).await
+    }
+
+    /// Has the tenant's topics follow, where the store does not look after that by itself.
+    async fn follow_retention(
+        &self,
+        name: &TenantId,
+        change: RetentionChange,
+    ) -> Result<(), RestError> {
+        if let Some(store) = self.store.as_ref().filter(|_| change.before != change.now) {
+            let snapshot = self.access.snapshot();
+            store.follow_retention(&snapshot, name, change).await?;
+        }
+        Ok(())
+    }
+
     /// A kept tenant that the caller may hear of.
     fn find(&self, who: &Who, name: &str) -> Result<(TenantId, Tenant), RestError> {
         let unknown = || RestError::TenantNotFound(name.chars().take(NAME_CHARS_MAX).collect());
@@ -232,6 +295,23 @@ impl Tenants {
         let snapshot = self.access.snapshot();
         let tenant = snapshot.tenants().get(&name).ok_or_else(unknown)?;
         Ok((name, tenant.clone()))
+    }
+}
+
+/// Brings work to its end, whether its caller goes away or not.
+async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, RestError>> + Send + 'static,
+) -> Result<T, RestError> {
+    tokio::spawn(work)
+        .await
+        .unwrap_or_else(|_| Err(broke_off()))
+}
+
+/// A change of a tenant's retention alone.
+fn retention_of(retention_ms: Option<u64>) -> TenantChange {
+    TenantChange {
+        retention_ms: Some(retention_ms),
+        ..TenantChange::default()
     }
 }
 

@@ -15,6 +15,8 @@ mod exchanges;
 mod live;
 mod load;
 mod reading;
+mod storing;
+mod tenants;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -47,13 +47,15 @@ fn version(number: usize, oldest: i64) -> Schema {
 }
 
 async fn places(folder: &Path) -> Vec<Place> {
-    let file = folder.join("test.db");
+    let mut places = vec![Place::File(folder.join("test.db"))];
+    places.extend(server_places().await);
+    places
+}
+
+async fn server_places() -> [Place; 2] {
     let (postgres, mariadb) = (postgres().new_database(), mariadb().new_database());
-    vec![
-        Place::File(file.clone()),
-        Place::read(Some(&postgres.await), &file).unwrap(),
-        Place::read(Some(&mariadb.await), &file).unwrap(),
-    ]
+    let read = |url: String| Place::read(Some(&url), Path::new("unused")).unwrap();
+    [read(postgres.await), read(mariadb.await)]
 }
 
 async fn open(place: &Place, schema: &Schema) -> Result<Database, SqlError> {
@@ -137,11 +139,7 @@ async fn a_migration_that_broke_off_anywhere_is_taken_up_there() {
 /// One transaction has looked at the table and stays; the migration waits for it, and others pass.
 #[tokio::test]
 async fn who_uses_a_table_is_not_held_up_by_a_migration_that_waits_for_it() {
-    for url in [
-        postgres().new_database().await,
-        mariadb().new_database().await,
-    ] {
-        let place = Place::read(Some(&url), Path::new("unused")).unwrap();
+    for place in server_places().await {
         let database = open(&place, &version(1, 1)).await.unwrap();
         let look = Statement::new("SELECT COUNT(*) AS n FROM people");
         let mut holder = database.begin().await.unwrap();
@@ -164,11 +162,7 @@ async fn who_uses_a_table_is_not_held_up_by_a_migration_that_waits_for_it() {
 /// While one process is in the middle of a migration, another one waits for its turn.
 #[tokio::test]
 async fn one_process_migrates_at_a_time() {
-    for url in [
-        postgres().new_database().await,
-        mariadb().new_database().await,
-    ] {
-        let place = Place::read(Some(&url), Path::new("unused")).unwrap();
+    for place in server_places().await {
         let database = open(&place, &version(1, 1)).await.unwrap();
         let mut first = database.begin().await.unwrap();
         assert!(first.lock_migrations().await.unwrap(), "{place}");
@@ -190,11 +184,7 @@ async fn one_process_migrates_at_a_time() {
 /// A process that runs while its schema goes out of its reach writes nothing more, and says why.
 #[tokio::test]
 async fn who_is_left_behind_while_running_writes_no_more() {
-    for url in [
-        postgres().new_database().await,
-        mariadb().new_database().await,
-    ] {
-        let place = Place::read(Some(&url), Path::new("unused")).unwrap();
+    for place in server_places().await {
         let [old, new, newest] = [version(1, 1), version(2, 1), version(3, 3)];
         let running = open(&place, &old).await.unwrap();
         open(&place, &new).await.unwrap().close().await;

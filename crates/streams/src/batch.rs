@@ -202,6 +202,13 @@ pub fn placed_head(batch: &[u8], base_offset: i64) -> [u8; PLACED_HEAD_BYTES] {
     head
 }
 
+/// What follows a placed head: bytes to be counted for a checksum, and those behind them with the
+/// batch's own, which is of the same kind.
+pub(crate) fn known_part(rest: &[u8]) -> (&[u8], &[u8], u32) {
+    let (counted, known) = rest.split_at(ATTRIBUTES_AT - PLACED_HEAD_BYTES);
+    (counted, known, u32_at(rest, CRC_AT - PLACED_HEAD_BYTES))
+}
+
 /// The batch with the time of its storing for all its records, under a checksum of its own.
 pub fn stamped(batch: &[u8], now: UnixMillis) -> Bytes {
     let mut stamped = BytesMut::from(batch);

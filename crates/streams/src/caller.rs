@@ -11,12 +11,13 @@ mod writing;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::{Access, Asking, CLUSTER, Operation, Policy, Principal, ResourceType};
+use access::{Access, Asking, CLUSTER, Operation, Policy, Principal, ResourceType, Snapshot};
 use async_trait::async_trait;
 use base::{TenantId, UnixMillis};
 
 use self::writing::WriterAsCaller;
 use crate::backup::{BackupHead, TopicBackup, TopicRestore};
+use crate::cluster::RetentionChange;
 use crate::error::StreamsError;
 use crate::event_store::{
     ClusterInfo, CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail, GroupInfo,
@@ -404,6 +405,16 @@ impl EventStore for AsCaller {
         self.store.purge_tenant(topic, tenant, before).await
     }
 
+    async fn follow_retention(
+        &self,
+        snapshot: &Snapshot,
+        tenant: &TenantId,
+        change: RetentionChange,
+    ) -> Result<(), StreamsError> {
+        self.caller.check_cluster(Operation::AlterConfigs)?;
+        self.store.follow_retention(snapshot, tenant, change).await
+    }
+
     async fn time_at(
         &self,
         topic: &TopicName,
@@ -476,6 +487,10 @@ impl Consumer for ConsumerAsCaller {
 
     fn position(&self, topic: &TopicName, partition: i32) -> Option<i64> {
         self.consumer.position(topic, partition)
+    }
+
+    fn is_at_end(&self, topic: &TopicName, partition: i32) -> bool {
+        self.consumer.is_at_end(topic, partition)
     }
 
     async fn seek(

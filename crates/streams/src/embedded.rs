@@ -360,7 +360,7 @@ impl Administration for Embedded {
     ) -> Result<(), StreamsError> {
         self.check_broker(broker)?;
         match changes.into_iter().next() {
-            Some(change) => Err(StreamsError::ReadOnlySetting(change.into_name())),
+            Some(change) => Err(StreamsError::ReadOnlySetting(change.name().to_owned())),
             None => Ok(()),
         }
     }

@@ -5,12 +5,14 @@
 
 use std::time::Duration;
 
+use access::Snapshot;
 use async_trait::async_trait;
 use base::{TenantId, UnixMillis};
 use uuid::Uuid;
 
 use crate::administration::Administration;
 use crate::backup::{BackupHead, TopicBackup, TopicRestore};
+use crate::cluster::RetentionChange;
 use crate::config::Durability;
 use crate::error::StreamsError;
 use crate::fenced::FencedWriter;
@@ -202,6 +204,21 @@ pub trait EventStore: Administration {
         Ok(None)
     }
 
+    /// Has a tenant's own topics follow a change of how long it keeps records, where their settings
+    /// have to say so; does nothing where the store looks after that by itself. All or none.
+    ///
+    /// # Errors
+    /// The store's, which names the topic.
+    async fn follow_retention(
+        &self,
+        snapshot: &Snapshot,
+        tenant: &TenantId,
+        change: RetentionChange,
+    ) -> Result<(), StreamsError> {
+        let _ = (snapshot, tenant, change);
+        Ok(())
+    }
+
     /// The time of the batch that holds `offset`; none where there is no such batch, or the store
     /// does not tell.
     async fn time_at(
@@ -244,6 +261,11 @@ pub trait Consumer: Send {
 
     /// The offset that the next poll starts from, once it is known.
     fn position(&self, topic: &TopicName, partition: i32) -> Option<i64>;
+
+    /// Whether the latest look at a partition that it holds found nothing more to read. The position
+    /// may then still lie before the end: what is between is no record (marks of transactions), or
+    /// not committed yet.
+    fn is_at_end(&self, topic: &TopicName, partition: i32) -> bool;
 
     /// Moves the position of a partition that it holds.
     async fn seek(

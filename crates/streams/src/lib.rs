@@ -62,7 +62,7 @@ mod unsettled;
 
 pub use administration::{Administration, BrokerSetting, PartitionReplicas, SettingSource};
 pub use caller::{Caller, as_caller};
-pub use cluster::{Cluster, ClusterConfig, Properties};
+pub use cluster::{Cluster, ClusterConfig, Properties, RetentionChange};
 pub use config::{
     Authorization, CreationPolicy, Durability, SaslConfig, StreamDefaults, StreamPolicy,
     StreamsConfig,

@@ -61,6 +61,10 @@ pub const MESSAGE_BYTES_DEFAULT: u64 = 1_048_588;
 /// Largest message that may be configured, in bytes: a frame must fit a segment several times.
 pub const MESSAGE_BYTES_MAX: u64 = 16 << 20;
 
+/// Bytes that may wait for the journal's writer: enough that the disk never waits for connections,
+/// and twice as much memory, since what is being written stays where it is until all of it is.
+pub const PENDING_BYTES_MAX: u64 = 12 << 20;
+
 /// Bytes that one compressed batch may unpack to: 64 MiB holds any sane batch and stops a bomb.
 pub const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
 
@@ -149,6 +153,10 @@ pub const CLUSTER_LEDGERS_MAX: usize = 10_000;
 
 /// Topics of an external cluster whose partitions are remembered: others are asked for again.
 pub const CLUSTER_TOPICS_KNOWN_MAX: usize = 10_000;
+
+/// How often the topics of an external cluster are looked at that keep more than their tenants want
+/// kept: the cluster's own clients make topics, and its looks at what is too old are minutes apart.
+pub const CLUSTER_RETENTION_LOOK: Duration = Duration::from_secs(60);
 
 /// KiB that a consumer of an external cluster reads ahead: two fetches of the usual size.
 pub const CLUSTER_PREFETCH_KBYTES: u32 = 4_096;

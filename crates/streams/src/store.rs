@@ -36,7 +36,7 @@ use crate::frames::{Change, VERSION, version_of};
 use crate::groups::Coordinator;
 use crate::keeper::{self, Keeper};
 use crate::ledger::GroupLedger;
-use crate::limits::RESERVE_BYTES;
+use crate::limits::{PENDING_BYTES_MAX, RESERVE_BYTES};
 use crate::observe::ToldTopics;
 use crate::offsets::Offsets;
 use crate::once::embedded::Keys;
@@ -410,9 +410,7 @@ fn journal_options(config: &StreamsConfig) -> JournalOptions {
     JournalOptions {
         segment_bytes: config.segment_bytes.0,
         preallocate_bytes: default.preallocate_bytes.min(config.segment_bytes.0),
-        pending_bytes_max: default
-            .pending_bytes_max
-            .max(config.message_bytes_ceiling()),
+        pending_bytes_max: PENDING_BYTES_MAX,
         reserve_bytes: reserve_of(config),
         ..default
     }

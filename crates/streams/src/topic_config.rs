@@ -68,7 +68,7 @@ pub enum ConfigChange {
 
 impl ConfigChange {
     /// The setting that it changes.
-    pub fn into_name(self) -> String {
+    pub fn name(&self) -> &str {
         match self {
             ConfigChange::Set(name, _)
             | ConfigChange::Unset(name)

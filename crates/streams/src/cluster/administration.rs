@@ -14,6 +14,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::metadata::MetadataPartition;
 
 use super::ClusterStore;
+use super::alter::Resource;
 use super::error::About;
 use super::settings::{described_resource, replace};
 use crate::administration::{Administration, BrokerSetting, PartitionReplicas, SettingSource};
@@ -106,8 +107,7 @@ impl Administration for ClusterStore {
         if is_check {
             return Ok(());
         }
-        let resource = ResourceSpecifier::Broker(id);
-        replace(&self.0.calls, resource, About::Cluster, &set).await
+        replace(&self.0.calls, Resource::Broker(id), About::Cluster, set).await
     }
 
     async fn acls(&self, _: &AclFilter) -> Result<Vec<Acl>, StreamsError> {

@@ -260,7 +260,7 @@ const OURS: &[(&str, &str)] = &[
         "each consumer commits for itself",
     ),
     ("enable.idempotence", "nothing is stored twice by a retry"),
-    ("enable.partition.eof", "nothing here would read it"),
+    ("enable.partition.eof", "each consumer says its own"),
     ("group.id", "each consumer says its own"),
     ("isolation.level", "each consumer says its own"),
     (

@@ -72,6 +72,8 @@ struct Position {
     moved: Option<SeekTo>,
     /// Whether a record of it was answered.
     is_polled: bool,
+    /// Whether the cluster said that nothing more is there, and no record came since.
+    is_at_end: bool,
 }
 
 /// What the group's coordinator gave, as the client's callbacks tell it.
@@ -190,6 +192,7 @@ impl ClusterConsumer {
             let position = self.positions.entry(place).or_default();
             position.next = Some(next);
             position.moved = None;
+            position.is_at_end = false;
         }
         self.mode = Mode::Assigned { is_placed: true };
         Ok(())
@@ -250,8 +253,28 @@ impl ClusterConsumer {
         let position = self.positions.entry(place).or_default();
         position.next = Some(record.offset.saturating_add(1));
         position.is_polled = true;
+        position.is_at_end = false;
         records.push(record);
         *left > 0
+    }
+
+    /// Notes that nothing more is in a partition. The client does not say of which topic, so that only
+    /// a consumer of one topic knows.
+    fn note_end(&mut self, partition: i32) {
+        let (first, last) = (
+            self.positions.first_key_value(),
+            self.positions.last_key_value(),
+        );
+        let (Some(((topic, _), _)), Some(((last, _), _))) = (first, last) else {
+            return;
+        };
+        if topic != last {
+            return;
+        }
+        let place = (topic.clone(), partition);
+        if let Some(position) = self.positions.get_mut(&place) {
+            position.is_at_end = true;
+        }
     }
 
     /// What an error while reading means: an error for who polls, or nothing but a pause.
@@ -264,7 +287,7 @@ impl ClusterConsumer {
             {
                 None
             }
-            Some(Code::PollExceeded | Code::PartitionEOF) => None,
+            Some(Code::PollExceeded) => None,
             Some(Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition) => {
                 let (topic, _) = self.positions.keys().next()?;
                 Some(StreamsError::UnknownTopic(topic.clone()))
@@ -425,6 +448,7 @@ impl Consumer for ClusterConsumer {
                         return Ok(records);
                     }
                 }
+                Some(Err(KafkaError::PartitionEOF(partition))) => self.note_end(partition),
                 Some(Err(error)) => match self.read_error(&error) {
                     None => {}
                     Some(error @ StreamsError::Unavailable(_)) => trouble = Some(error),
@@ -476,6 +500,11 @@ impl Consumer for ClusterConsumer {
             Some(_) => None,
             None => position.next,
         }
+    }
+
+    fn is_at_end(&self, topic: &TopicName, partition: i32) -> bool {
+        let position = self.positions.get(&(topic.clone(), partition));
+        position.is_some_and(|position| position.moved.is_none() && position.is_at_end)
     }
 
     async fn seek(
@@ -611,6 +640,7 @@ fn properties(calls: &Calls, config: &ConsumerConfig) -> rdkafka::ClientConfig {
         .set("auto.offset.reset", reset)
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")
+        .set("enable.partition.eof", config.group.is_none().to_string())
         // Who holds a consumer in this process is alive as long as the process is.
         .set("max.poll.interval.ms", "86400000")
         .set("queued.max.messages.kbytes", &prefetch)

@@ -11,6 +11,7 @@
 //! Left out: quotas, users, ACLs and TLS of clients, which are the cluster's own.
 
 mod administration;
+mod alter;
 mod calls;
 mod config;
 mod consumer;
@@ -21,6 +22,7 @@ mod groups;
 mod keyed;
 mod ledger;
 mod once;
+mod retention;
 mod round;
 mod settings;
 #[cfg(test)]
@@ -35,8 +37,9 @@ use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use access::Snapshot;
 use async_trait::async_trait;
-use base::UnixMillis;
+use base::{TenantId, UnixMillis};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use uuid::Uuid;
@@ -64,6 +67,7 @@ use crate::topic::TopicName;
 use crate::topic_config::ConfigChange;
 
 pub use self::config::{ClusterConfig, Properties};
+pub use self::retention::RetentionChange;
 
 /// The event store in a Kafka cluster.
 pub struct Cluster {
@@ -291,7 +295,10 @@ impl EventStore for ClusterStore {
         topic: &TopicName,
         changes: Vec<ConfigChange>,
     ) -> Result<(), StreamsError> {
-        settings::alter(&self.0.calls, topic, &changes).await
+        // A call sets all settings that a topic has: two at once would take each other back.
+        let _alone = self.0.topics.setting_changes().lock().await;
+        let tenant_keeps = self.0.topics.tenant_keeps(topic);
+        settings::alter(&self.0.calls, topic, &changes, tenant_keeps).await
     }
 
     async fn create_partitions(&self, topic: &TopicName, count: i32) -> Result<(), StreamsError> {
@@ -363,6 +370,16 @@ impl EventStore for ClusterStore {
 
     async fn delete_group(&self, group: &str) -> Result<(), StreamsError> {
         self.0.delete_group(group).await
+    }
+
+    async fn follow_retention(
+        &self,
+        snapshot: &Snapshot,
+        tenant: &TenantId,
+        change: RetentionChange,
+    ) -> Result<(), StreamsError> {
+        let topics = &self.0.topics;
+        topics.follow_retention(snapshot, tenant, change).await
     }
 
     async fn offset_for_time(

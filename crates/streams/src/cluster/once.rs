@@ -10,6 +10,7 @@
 //! transactional producer of Kafka's; who reads committed ones sees each once.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use base::{Clock, SystemClock};
 use rdkafka::TopicPartitionList;
@@ -20,6 +21,7 @@ use rdkafka::producer::Producer;
 use rdkafka::topic_partition_list::Offset;
 
 use super::calls::{Calls, Context};
+use super::enqueue::flush;
 use super::error::{self, About};
 use super::fenced::{self, Introduced};
 use super::ledger::{self, Entry, Verdict};
@@ -289,10 +291,14 @@ impl OnceWriter {
             return;
         };
         let aborted = producer.abort_transaction(self.calls.config().flush_timeout());
-        // Without a transaction under way there is nothing to abort, which is told as an error too.
-        if let Err(error) = aborted {
-            tracing::debug!(%error, "a transaction was not aborted: its producer is replaced");
-            self.producer = None;
+        match aborted {
+            // It holds nothing any more: what was lent to it comes back now, not with the next round.
+            Ok(()) => drop(flush(producer, Duration::ZERO)),
+            // Without a transaction under way there is nothing to abort, which is told as an error too.
+            Err(error) => {
+                tracing::debug!(%error, "a transaction was not aborted: its producer is replaced");
+                self.producer = None;
+            }
         }
     }
 

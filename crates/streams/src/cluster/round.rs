@@ -23,7 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::calls::{self, Trouble};
 use super::config::FLUSH_GRACE;
-use super::enqueue::{enqueue, flush};
+use super::enqueue::{Lent, enqueue, flush};
 use super::error::{self, About};
 use crate::error::StreamsError;
 use crate::event_store::{Placed, ProduceBatch};
@@ -85,8 +85,12 @@ struct Place {
 ///
 /// The wrapper's producer with a thread asks ten times a second, and spins for the last millisecond
 /// of each time: half a percent of a core for each producer that does nothing.
+///
+/// Its own thread and this each hold the producer and, to be dropped behind it, what was lent to it:
+/// so that outlives the producer, whoever of the two is the last.
 pub(super) struct RoundProducer {
     producer: Arc<BaseProducer<Deliveries>>,
+    lent: Lent,
     is_over: Arc<AtomicBool>,
     /// Topics whose partitions it knows.
     known: Mutex<HashSet<TopicName>>,
@@ -120,11 +124,17 @@ impl RoundProducer {
         let producer = BaseProducer::from_config_and_context(client, deliveries)?;
         let producer = Arc::new(producer);
         let is_over = Arc::new(AtomicBool::new(false));
-        let (polled, ends) = (producer.clone(), is_over.clone());
+        let lent = Lent::default();
+        let (polled, ends, held) = (producer.clone(), is_over.clone(), lent.clone());
         let polls = move || {
+            // A panic drops what is declared last first, and the end does too.
+            let held = held;
+            let polled = polled;
             while !ends.load(Ordering::Acquire) {
                 polled.poll(POLL);
             }
+            drop(polled);
+            drop(held);
         };
         let started = std::thread::Builder::new().name("kafka-deliveries".to_owned());
         let started = started.spawn(polls).map_err(|error| {
@@ -132,9 +142,15 @@ impl RoundProducer {
         });
         started.map(|_| RoundProducer {
             producer,
+            lent,
             is_over,
             known: Mutex::default(),
         })
+    }
+
+    /// What was lent to it.
+    pub(super) fn lent(&self) -> &Lent {
+        &self.lent
     }
 
     /// Has the producer know the partitions of the batches' topics, and asks the cluster for those of

@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rdkafka::admin::{
-    AlterConfig, ConfigEntry, ConfigSource, OwnedResourceSpecifier, ResourceSpecifier,
-};
+use rdkafka::admin::{ConfigEntry, ConfigSource, OwnedResourceSpecifier, ResourceSpecifier};
+use rdkafka::consumer::Consumer as _;
 
+use super::alter::{self, Resource};
 use super::calls::Calls;
 use super::error::{self, About};
+use super::retention;
 use crate::config::{Durability, StreamsConfig};
 use crate::error::StreamsError;
 use crate::event_store::{TopicSetting, TopicSpec};
@@ -21,6 +22,7 @@ use crate::topic_config::{ConfigChange, DURABILITY, SETTINGS, Setting, TopicConf
 pub(super) fn of_new_topic(
     config: &StreamsConfig,
     spec: TopicSpec,
+    tenant_keeps: Option<u64>,
 ) -> Result<BTreeMap<String, String>, StreamsError> {
     let mut asked = spec.config;
     let durability = asked.take_durability().or(spec.durability);
@@ -36,6 +38,7 @@ pub(super) fn of_new_topic(
         set.entry(RETENTION.to_owned())
             .or_insert_with(|| ms.unwrap_or_else(|| "-1".to_owned()));
     }
+    retention::bound(&mut set, tenant_keeps);
     if let Some(durability) = durability {
         set_durability(&mut set, durability)?;
     }
@@ -68,11 +71,12 @@ pub(super) async fn of_topic(
     Ok(known.collect())
 }
 
-/// Changes settings, all or none.
+/// Changes settings, all or none; a retention that changes is no longer than `tenant_keeps`.
 pub(super) async fn alter(
     calls: &Calls,
     name: &TopicName,
     changes: &[ConfigChange],
+    tenant_keeps: Option<u64>,
 ) -> Result<(), StreamsError> {
     let entries = described(calls, name).await?;
     // The call sets all that a topic has, so what is not changed is set again.
@@ -113,29 +117,30 @@ pub(super) async fn alter(
     if let Some(durability) = durability {
         set_durability(&mut set, durability)?;
     }
-    let resource = ResourceSpecifier::Topic(name.wire_name());
-    replace(calls, resource, About::Topic(name), &set).await
+    let mut names = changes.iter().map(ConfigChange::name);
+    if names.any(|name| name == RETENTION) {
+        retention::bound(&mut set, tenant_keeps);
+    }
+    replace(
+        calls,
+        Resource::Topic(name.clone()),
+        About::Topic(name),
+        set,
+    )
+    .await
 }
 
 /// Has exactly these settings be set for a topic or a broker.
 pub(super) async fn replace(
     calls: &Calls,
-    resource: ResourceSpecifier<'_>,
+    resource: Resource,
     about: About<'_>,
-    set: &BTreeMap<String, String>,
+    set: BTreeMap<String, String>,
 ) -> Result<(), StreamsError> {
-    let mut altered = AlterConfig::new(resource);
-    for (name, value) in set {
-        altered = altered.set(name, value);
-    }
-    let answered = calls.admin().alter_configs([&altered], &calls.options());
-    for result in calls.judged(about, answered.await)? {
-        if let Err((_, code)) = result {
-            let trouble = calls.trouble().told();
-            return Err(error::of_code(code, about, trouble.as_deref()));
-        }
-    }
-    Ok(())
+    let altered = calls.blocking(about, move |asker, timeout| {
+        alter::alter(asker.client().native_ptr(), &resource, &set, timeout)
+    });
+    altered.await
 }
 
 /// Those topics whose records are synced before they are acknowledged. What cannot be asked is
@@ -144,38 +149,50 @@ pub(super) async fn synced_topics(
     calls: &Calls,
     names: impl Iterator<Item = &TopicName>,
 ) -> BTreeSet<TopicName> {
+    let described = match of_topics(calls, names).await {
+        Ok(described) => described,
+        Err(error) => {
+            tracing::debug!(%error, "topics cannot be described");
+            return BTreeSet::new();
+        }
+    };
+    let is_synced = |entries: &BTreeMap<String, ConfigEntry>| {
+        let flush = entries.get(FLUSH_MESSAGES);
+        durability_of(flush.and_then(|entry| entry.value.as_deref())) == Durability::Disk
+    };
+    let synced = described.into_iter().filter(|(_, of)| is_synced(of));
+    synced.map(|(name, _)| name).collect()
+}
+
+/// What holds for topics, but for those that cannot be described, by name.
+pub(super) async fn of_topics(
+    calls: &Calls,
+    names: impl Iterator<Item = &TopicName>,
+) -> Result<BTreeMap<TopicName, BTreeMap<String, ConfigEntry>>, StreamsError> {
     let names: Vec<&TopicName> = names.collect();
-    let mut synced = BTreeSet::new();
+    let mut found: BTreeMap<TopicName, BTreeMap<String, ConfigEntry>> = BTreeMap::new();
     for some in names.chunks(DESCRIBED_AT_ONCE) {
         let resources: Vec<ResourceSpecifier<'_>> = some
             .iter()
             .map(|name| ResourceSpecifier::Topic(name.wire_name()))
             .collect();
         let described = calls.admin().describe_configs(&resources, &calls.options());
-        let described = match described.await {
-            Ok(described) => described,
-            Err(error) => {
-                tracing::debug!(%error, "topics cannot be described");
-                return synced;
-            }
-        };
+        let described = calls.judged(About::Cluster, described.await)?;
         for resource in described.into_iter().flatten() {
-            let OwnedResourceSpecifier::Topic(wire) = &resource.specifier else {
-                continue;
-            };
-            let flush = resource.get(FLUSH_MESSAGES);
-            let value = flush.and_then(|entry| entry.value.as_deref());
-            if durability_of(value) == Durability::Disk
+            if let OwnedResourceSpecifier::Topic(wire) = &resource.specifier
                 && let Ok(name) = wire.parse()
             {
-                synced.insert(name);
+                let entries = resource.entries.into_iter();
+                let named = entries.map(|entry| (entry.name.clone(), entry));
+                found.insert(name, named.collect());
             }
         }
     }
-    synced
+    Ok(found)
 }
 
-async fn described(
+/// What holds for one topic, by name.
+pub(super) async fn described(
     calls: &Calls,
     name: &TopicName,
 ) -> Result<BTreeMap<String, ConfigEntry>, StreamsError> {
@@ -202,7 +219,7 @@ pub(super) async fn described_resource(
     Ok(entries)
 }
 
-fn is_set(entry: &ConfigEntry) -> bool {
+pub(super) fn is_set(entry: &ConfigEntry) -> bool {
     entry.source == ConfigSource::DynamicTopic
 }
 
@@ -230,7 +247,7 @@ fn durability_of(flush_messages: Option<&str>) -> Durability {
 }
 
 const FLUSH_MESSAGES: &str = "flush.messages";
-const RETENTION: &str = "retention.ms";
+pub(super) const RETENTION: &str = "retention.ms";
 
 /// Topics asked for in one request.
 const DESCRIBED_AT_ONCE: usize = 500;
@@ -245,7 +262,10 @@ mod tests {
             config: TopicConfig::of(asked.iter().copied()).unwrap(),
             ..TopicSpec::of(name.parse().unwrap())
         };
-        of_new_topic(&config, spec).unwrap().into_iter().collect()
+        of_new_topic(&config, spec, None)
+            .unwrap()
+            .into_iter()
+            .collect()
     }
 
     fn set(name: &str, value: &str) -> (String, String) {
@@ -281,7 +301,7 @@ mod tests {
             durability: Some(Durability::Memory),
             ..TopicSpec::of("t".parse().unwrap())
         };
-        let refused = of_new_topic(&StreamsConfig::default(), spec).unwrap_err();
+        let refused = of_new_topic(&StreamsConfig::default(), spec, None).unwrap_err();
         assert!(refused.to_string().contains("memory"), "{refused}");
     }
 }

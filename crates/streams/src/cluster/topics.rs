@@ -6,9 +6,10 @@
 //! usual way, `memory` is refused.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use access::Access;
 use base::UnixMillis;
 use parking_lot::Mutex;
 use rdkafka::admin::{NewPartitions, NewTopic, TopicReplication};
@@ -42,16 +43,38 @@ pub(super) struct Topics {
     config: Arc<StreamsConfig>,
     /// Topics that were seen, with their partitions, so that a batch needs no question first.
     known: Arc<Mutex<HashMap<TopicName, i32>>>,
+    /// Who keeps the tenants, where any are.
+    tenants: Arc<OnceLock<Arc<Access>>>,
+    /// Held by who changes settings of topics.
+    setting_changes: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Topics {
     pub(super) fn new(calls: Calls, config: Arc<StreamsConfig>) -> Self {
-        let known = Arc::default();
         Topics {
             calls,
             config,
-            known,
+            known: Arc::default(),
+            tenants: Arc::default(),
+            setting_changes: Arc::default(),
         }
+    }
+
+    pub(super) fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    /// Has new topics and changes of settings be within what the tenants of `access` want kept.
+    pub(super) fn follow_tenants(&self, access: &Arc<Access>) {
+        let _ = self.tenants.set(Arc::clone(access));
+    }
+
+    pub(super) fn setting_changes(&self) -> &tokio::sync::Mutex<()> {
+        &self.setting_changes
+    }
+
+    pub(super) fn tenants(&self) -> Option<&Arc<Access>> {
+        self.tenants.get()
     }
 
     /// Creates a topic; every partition has a leader when this returns.
@@ -70,7 +93,7 @@ impl Topics {
             let max = PARTITIONS_PER_TOPIC_MAX;
             return Err(StreamsError::InvalidPartitions { partitions, max });
         }
-        let set = settings::of_new_topic(&self.config, spec)?;
+        let set = settings::of_new_topic(&self.config, spec, self.tenant_keeps(&name))?;
         let assigned: Vec<&[i32]> = match &replication {
             Replication::Assigned(assigned) => assigned.iter().map(Vec::as_slice).collect(),
             _ => Vec::new(),
@@ -150,7 +173,7 @@ impl Topics {
         found.await
     }
 
-    async fn partitions_of_all(&self) -> Result<BTreeMap<TopicName, i32>, StreamsError> {
+    pub(super) async fn partitions_of_all(&self) -> Result<BTreeMap<TopicName, i32>, StreamsError> {
         let found = self.calls.blocking(About::Cluster, |asker, timeout| {
             let metadata = asker.fetch_metadata(None, timeout)?;
             let topics = metadata.topics().iter();

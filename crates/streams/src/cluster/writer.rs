@@ -7,6 +7,8 @@
 //! in order. While the cluster is away the rounds wait for it, up to the delivery's time-out, and
 //! everybody behind them waits for room.
 
+use std::collections::HashMap;
+
 use base::{Clock, SystemClock};
 use rdkafka::error::KafkaError;
 use rdkafka::producer::Producer as _;
@@ -17,6 +19,7 @@ use super::round::{Deliveries, Round, RoundProducer};
 use super::waiting::{Lane, Next};
 use crate::error::StreamsError;
 use crate::event_store::{Placed, ProduceBatch};
+use crate::topic::TopicName;
 
 /// What became of a batch.
 pub(super) type Outcome = Result<Placed, StreamsError>;
@@ -72,9 +75,10 @@ impl Writer {
 
     fn write(&mut self, round: Round) {
         let batches: Vec<&ProduceBatch> = round.jobs.iter().map(|job| &job.batch).collect();
-        let sent = self.send(&batches);
-        if let Err(error) = &sent {
-            tracing::warn!(error = base::report(error), "a round was not sent");
+        let mut sent = self.send(&batches);
+        match &mut sent {
+            Ok(outcomes) => self.send_apart(&batches, outcomes),
+            Err(error) => tracing::warn!(error = base::report(error), "a round was not sent"),
         }
         for (index, job) in round.jobs.into_iter().enumerate() {
             let outcome = match &sent {
@@ -100,6 +104,41 @@ impl Writer {
             self.producer = None;
         }
         sent.map_err(|error| self.told(&error))
+    }
+
+    /// Sends those once more, each by itself, that the cluster found too large together with others
+    /// of their partition: its topic may take less than a round joins.
+    fn send_apart(&mut self, batches: &[&ProduceBatch], outcomes: &mut [Outcome]) {
+        let is_refused =
+            |outcome: &Outcome| matches!(outcome, Err(StreamsError::MessageTooLarge { .. }));
+        if !outcomes.iter().any(is_refused) {
+            return;
+        }
+        let place = |batch: &ProduceBatch| (batch.topic.clone(), batch.partition);
+        let mut together: HashMap<(TopicName, i32), usize> = HashMap::new();
+        for batch in batches {
+            *together.entry(place(batch)).or_default() += 1;
+        }
+        let mut away: Option<StreamsError> = None;
+        for (batch, outcome) in batches.iter().zip(outcomes) {
+            let count = together.get(&place(batch)).copied().unwrap_or(0);
+            if count < 2 || !is_refused(outcome) {
+                continue;
+            }
+            *outcome = match &away {
+                Some(error) => Err(error.clone()),
+                None => self.send_alone(batch),
+            };
+            if let Err(error @ StreamsError::Unavailable(_)) = &*outcome {
+                // The others would wait as long, one behind the other.
+                away = Some(error.clone());
+            }
+        }
+    }
+
+    fn send_alone(&mut self, batch: &ProduceBatch) -> Outcome {
+        let sent = self.send(&[batch])?;
+        sent.into_iter().next().unwrap_or(Err(StreamsError::Closed))
     }
 
     /// The producer, made unless it is there.
@@ -137,12 +176,62 @@ mod tests {
     use std::time::Duration;
 
     use rdkafka::mocking::MockCluster;
+    use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
     use super::super::calls::Trouble;
     use super::super::tests::{config, job};
     use super::super::waiting::queue;
     use super::*;
     use crate::limits::CLUSTER_ROUND_BESIDE_BYTES_MIN as BESIDE;
+
+    #[tokio::test]
+    async fn what_is_too_large_together_is_sent_once_more_alone() {
+        let mock = MockCluster::new(1).unwrap();
+        mock.create_topic("t", 1, 1).unwrap();
+        let calls = Calls::new(config(&mock).kafka, Trouble::default()).unwrap();
+        let (queue, mut lanes) = queue(1, Duration::from_millis(1));
+        let mut writer = Writer::new(calls, 1 << 20, lanes.remove(0));
+        assert!(writer.turn());
+        let too_large = |count| {
+            let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
+            mock.request_errors(RDKafkaApiKey::Produce, &vec![error; count]);
+        };
+        let mut round = |count| {
+            let jobs = (0..count).map(|_| job("t", 1_000));
+            let answers: Vec<_> = jobs
+                .map(|(job, answer)| {
+                    queue.send(job).unwrap();
+                    answer
+                })
+                .collect();
+            assert!(writer.turn());
+            let outcomes = answers.into_iter().map(|mut answer| {
+                let outcome = answer.try_recv().unwrap();
+                outcome.map(|placed| placed.base_offset)
+            });
+            outcomes.collect::<Vec<_>>()
+        };
+        // The two together.
+        too_large(1);
+        assert_eq!(round(2).into_iter().flatten().collect::<Vec<_>>(), [0, 1]);
+        // The two together, and then the first alone.
+        too_large(2);
+        let outcomes = round(2);
+        assert!(
+            matches!(
+                outcomes[..],
+                [Err(StreamsError::MessageTooLarge { .. }), Ok(2)]
+            ),
+            "{outcomes:?}"
+        );
+        // One that was alone is not sent again.
+        too_large(1);
+        let outcomes = round(1);
+        assert!(
+            matches!(outcomes[..], [Err(StreamsError::MessageTooLarge { .. })]),
+            "{outcomes:?}"
+        );
+    }
 
     #[tokio::test]
     async fn a_lane_beside_the_first_has_a_producer_while_there_is_enough_to_write() {

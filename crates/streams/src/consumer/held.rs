@@ -25,6 +25,8 @@ pub(super) struct Held {
     position: Option<i64>,
     /// Whether records were taken since it is held.
     polled: bool,
+    /// Whether the latest look found nothing more.
+    is_at_end: bool,
     ahead: VecDeque<Bytes>,
     current: Option<Current>,
 }
@@ -61,6 +63,7 @@ impl Held {
             isolation,
             position: None,
             polled: false,
+            is_at_end: false,
             ahead: VecDeque::new(),
             current: None,
         })
@@ -80,6 +83,11 @@ impl Held {
 
     pub(super) fn position(&self) -> Option<i64> {
         self.position
+    }
+
+    /// Whether the latest look found nothing more.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.is_at_end
     }
 
     /// The position, when records were taken.
@@ -104,6 +112,7 @@ impl Held {
             SeekTo::Beginning => self.partition.log_start_offset(),
             SeekTo::End => self.partition.end_offset(self.isolation),
         });
+        self.is_at_end = false;
         self.ahead.clear();
         self.current = None;
     }
@@ -186,6 +195,7 @@ impl Held {
                 Err(error) => return Err(error),
             }
         }
+        self.is_at_end = self.ahead.is_empty();
         let Some(batch) = self.ahead.pop_front() else {
             return Ok(false);
         };

@@ -321,6 +321,11 @@ impl Consumer for EmbeddedConsumer {
             .position()
     }
 
+    fn is_at_end(&self, topic: &TopicName, partition: i32) -> bool {
+        let mut held = self.held.iter();
+        held.any(|held| held.is(topic, partition) && held.is_at_end())
+    }
+
     async fn seek(
         &mut self,
         topic: &TopicName,

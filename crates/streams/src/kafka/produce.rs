@@ -45,6 +45,7 @@ pub(super) fn produce(mut call: Call) -> Result<Reply, Ending> {
                 topic_id: topic.topic_id,
                 index: partition.index,
                 records: partition.records,
+                is_checked: false,
                 outcome: None,
             });
         }
@@ -93,6 +94,8 @@ struct Entry {
     topic_id: Uuid,
     index: i32,
     records: Option<Bytes>,
+    /// It was found whole when the store was too busy for it.
+    is_checked: bool,
     outcome: Option<Outcome>,
 }
 
@@ -266,7 +269,7 @@ fn append(
     call: &Call,
     transactional_id: Option<&str>,
     ack: Ack,
-    entry: &Entry,
+    entry: &mut Entry,
     tenancy: Option<&mut Tenancy>,
 ) -> Result<Append, StreamsError> {
     let streams = call.context.streams();
@@ -291,16 +294,24 @@ fn append(
         .records
         .clone()
         .ok_or(StreamsError::InvalidRecord("no record batch"))?;
+    if transactional_id.is_none() && !entry.is_checked {
+        partition.check(&records)?;
+        entry.is_checked = true;
+    }
     let Some(tenancy) = tenancy else {
         return stored(call, transactional_id, ack, partition, records);
     };
-    let header = BatchHeader::check(&records)?;
+    let header = match entry.is_checked {
+        true => BatchHeader::read(&records)?,
+        false => BatchHeader::check(&records)?,
+    };
     tenancy.admit(&call.context, topic.name(), &records)?;
     let append = stored(call, transactional_id, ack, partition, records)?;
     tenancy.stored(&call.context, topic.name(), &header);
     Ok(append)
 }
 
+/// Stores a batch, which was checked unless it belongs to a transaction.
 fn stored(
     call: &Call,
     transactional_id: Option<&str>,
@@ -310,7 +321,7 @@ fn stored(
 ) -> Result<Append, StreamsError> {
     let streams = call.context.streams();
     let Some(id) = transactional_id else {
-        return streams.append_at_home(partition, records, |at, batch| at.append(batch, ack));
+        return streams.append_at_home(partition, records, |at, batch| at.append_built(batch, ack));
     };
     streams.check_own_home(partition.topic())?;
     let protocol = protocol_of(call.version >= IMPLICIT_FROM);

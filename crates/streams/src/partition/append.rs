@@ -7,11 +7,11 @@ use std::task::{Context, Poll};
 
 use base::UnixMillis;
 use bytes::Bytes;
-use journal::{Done, Frame, JournalError, Position};
+use journal::{Checksum, Done, Frame, JournalError, Position};
 use tokio::sync::oneshot;
 
 use super::{Partition, State, located, storage};
-use crate::batch::{BatchHeader, PLACED_HEAD_BYTES, placed_head, stamped};
+use crate::batch::{BatchHeader, PLACED_HEAD_BYTES, known_part, placed_head, stamped};
 use crate::compaction;
 use crate::config::Durability;
 use crate::error::StreamsError;
@@ -55,12 +55,20 @@ impl Partition {
     /// again; nothing was stored then, as after every other error. A batch of a transaction goes
     /// through the transactions' coordinator instead.
     pub fn append(self: &Arc<Self>, batch: Bytes, ack: Ack) -> Result<Append, StreamsError> {
-        if BatchHeader::read(&batch)?.is_transactional() {
+        self.check(&batch)?;
+        self.append_built(batch, ack)
+    }
+
+    /// Checks what [`Partition::append`] does of a batch by itself: for who tries one several
+    /// times, since the checksum is most of what appending costs.
+    pub(crate) fn check(&self, batch: &Bytes) -> Result<(), StreamsError> {
+        if BatchHeader::read(batch)?.is_transactional() {
             return Err(StreamsError::InvalidRecord(
                 "a batch of a transaction needs the transaction's id",
             ));
         }
-        self.append_any(batch, ack)
+        self.check_size(batch)?;
+        BatchHeader::check(batch).map(drop)
     }
 
     /// As [`Partition::append`], for batches of transactions too; the caller has seen to it that
@@ -75,7 +83,7 @@ impl Partition {
         self.append_checked(batch, header, ack)
     }
 
-    /// As [`Partition::append`], for a batch that this process has built.
+    /// As [`Partition::append`], for a batch that this process has built or checked.
     pub(crate) fn append_built(
         self: &Arc<Self>,
         batch: Bytes,
@@ -202,7 +210,15 @@ impl Partition {
             version: VERSION,
             parts: &parts,
         };
-        let placed = match self.shared.journal.append(&[frame], need(durability), done) {
+        // What the batch says of itself was checked, or counted here.
+        let (counted, known, sum) = known_part(&batch[PLACED_HEAD_BYTES..]);
+        let checksum = Checksum::default()
+            .then(&number)
+            .then(&head)
+            .then(counted)
+            .then_known(known, sum);
+        let journal = &self.shared.journal;
+        let placed = match journal.append_summed(frame, checksum, need(durability), done) {
             Err(error @ JournalError::Full { .. }) => {
                 self.shared.keeper.note_full();
                 return Err(storage(error));

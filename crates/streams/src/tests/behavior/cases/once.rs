@@ -249,3 +249,32 @@ async fn a_member_that_does_not_read_holds_partitions_and_commits() {
     assert_eq!(committed.offset, 1);
     member.close().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partition_that_ends_in_marks_of_transactions_is_seen_to_end() {
+    let world = world().await;
+    let topic = world.created("marked", 1).await;
+    let mut writer = world.taken(&format!("marked-{}", world.run)).await;
+    let mut consumer = world.assigned(&topic).await;
+    assert!(!consumer.is_at_end(&topic, 0), "nobody has looked");
+    for value in ["a", "b"] {
+        let batch = ProduceBatch {
+            topic: topic.clone(),
+            partition: 0,
+            records: vec![Record::of_value(value)],
+            sequence: None,
+        };
+        writer.store(vec![batch]).await.unwrap();
+        let records = consumer.poll(PATIENCE, 1_000).await.unwrap();
+        assert_eq!(texts(&records), [value]);
+        let deadline = Instant::now() + PATIENCE;
+        while !consumer.is_at_end(&topic, 0) {
+            assert!(Instant::now() < deadline, "behind {value}");
+            let records = consumer.poll(Duration::from_millis(20), 1_000).await;
+            assert!(records.unwrap().is_empty());
+        }
+    }
+    let from = SeekTo::Beginning;
+    consumer.seek(&topic, 0, from).await.unwrap();
+    assert!(!consumer.is_at_end(&topic, 0), "it was moved");
+}
