@@ -13,6 +13,8 @@ export class Crowd {
     /** The flow that each agent runs. */
     this.flows = new Map();
     this.stopped = false;
+    /** Whether they say of which class they are; those that do not are parked. */
+    this.names_class = true;
   }
 
   /** One beat of each agent, a few at a time. */
@@ -39,7 +41,7 @@ export class Crowd {
   }
 
   async one(id) {
-    const info = { identifier: id, agentClass: this.name, agentManifestHash: `${this.name}-build` };
+    const info = { identifier: id, ...(this.names_class && { agentClass: this.name }), agentManifestHash: `${this.name}-build` };
     const size = Math.floor(Math.random() * 500);
     const answer = await this.post("heartbeat", {
       deviceInfo: { identifier: `device-${id}`, networkInfo: { hostname: `host-${id}` }, systemInfo: { operatingSystem: "Linux", machineArch: "amd64" } },

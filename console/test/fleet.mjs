@@ -19,6 +19,7 @@ try {
   await withPage(async (page, troubles) => {
     await page.goto(url);
     await findAnAgent(page);
+    await giveAClass(page);
     await rollOut(page);
     await publishToAll(page);
     assert.deepEqual(troubles, [], "the pages reported errors");
@@ -64,6 +65,28 @@ async function findAnAgent(page) {
   const first = await rows.first().getAttribute("data-id");
   await page.getByRole("link", { name: "Next page" }).click();
   await page.waitForFunction((old) => document.querySelector("#agents tbody tr")?.dataset.id > old, first);
+}
+
+/** An agent that names no class gets one, and is parked again when that is taken back. */
+async function giveAClass(page) {
+  const loose = new Crowd(url, "loose", 1);
+  loose.names_class = false;
+  await loose.beat();
+  const [id] = loose.ids;
+  const link = page.getByRole("link", { name: "1 without a class" });
+  await link.waitFor();
+  await link.click();
+  await page.getByRole("link", { name: id }).click();
+  await page.getByText("none: parked").waitFor();
+  await page.getByLabel("Class to give").selectOption("meters");
+  await page.getByRole("button", { name: "Give the class" }).click();
+  await page.getByText("given by an operator").waitFor();
+  await page.getByRole("button", { name: "Take the class back" }).click();
+  await page.getByText("none: parked").waitFor();
+  // What follows counts agents.
+  const removed = await fetch(new URL(`api/v1/agents/${id}`, url), { method: "DELETE" });
+  assert.equal(removed.status, 200);
+  await page.getByRole("link", { name: "Fleet" }).first().click();
 }
 
 async function rollOut(page) {

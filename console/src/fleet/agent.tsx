@@ -9,6 +9,7 @@ import { Badge, Fill, FLOW_TONES, Section, Sub, Trouble } from "../parts";
 import { RatePlot } from "../plot";
 import { address } from "../route";
 import { EventsTable } from "./events";
+import { GivenClass } from "./given";
 import type { AgentDetail, FleetEvent, Heartbeat, Operation, Queue } from "./types";
 
 export function AgentPage({ id }: { id: string }) {
@@ -33,6 +34,7 @@ export function AgentPage({ id }: { id: string }) {
               </figure>
             )}
           </div>
+          {(agent.class === null || agent.class_given) && <GivenClass agent={agent} again={asked.again} />}
           <Queues queues={Object.entries(agent.heartbeat?.flowInfo?.queues ?? {})} />
           <Repositories heartbeat={agent.heartbeat} />
           <Processors heartbeat={agent.heartbeat} />
@@ -55,7 +57,7 @@ function Facts({ agent }: { agent: AgentDetail }) {
   const status = agent.heartbeat?.agentInfo?.status;
   const now = Date.now();
   const facts: [string, ReactNode][] = [
-    ["Class", agent.class === null ? "none: parked" : <a href={address(["classes", agent.class])}>{agent.class}</a>],
+    ["Class", agent.class === null ? "none: parked" : <><a href={address(["classes", agent.class])}>{agent.class}</a>{agent.class_given && <Sub>given by an operator</Sub>}</>],
     ["Flow", <><Badge kind={FLOW_TONES[agent.flow_state]}>{agent.flow_state}</Badge><Sub>runs {agent.flow_id ?? "none"}</Sub>{agent.flow_state !== "deployed" && agent.desired_flow_id !== null && <Sub>should run {agent.desired_flow_id}</Sub>}</>],
     ["Resources", agent.resource_state],
     ["Build", `${agent.agent_type ?? "not described yet"} ${agent.agent_version ?? ""}`],

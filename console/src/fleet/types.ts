@@ -15,6 +15,7 @@ export interface FleetTotals {
 export interface Agent {
   id: string;
   class: string | null;
+  class_given: boolean;
   agent_type: string | null;
   agent_version: string | null;
   state: "online" | "missing";

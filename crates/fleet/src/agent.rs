@@ -20,6 +20,8 @@ pub struct Agent {
     pub id: Arc<str>,
     /// Its class; parked without one.
     pub class: Option<Arc<str>>,
+    /// What an operator said of its class, if one ever did.
+    pub given: Option<Box<Given>>,
     /// Key of its manifest.
     pub manifest: Option<Arc<str>>,
     /// The host's name.
@@ -64,6 +66,15 @@ pub struct Agent {
     pub place: u32,
 }
 
+/// What an operator said of an agent's class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The class; none when what was given is taken back.
+    pub class: Option<Arc<str>>,
+    /// The feed's number of the change: a later one counts.
+    pub seq: i64,
+}
+
 /// What an agent says of its resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Told {
@@ -104,6 +115,7 @@ impl Agent {
         Agent {
             id,
             class: None,
+            given: None,
             manifest: None,
             hostname: None,
             device: None,

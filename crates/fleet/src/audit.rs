@@ -36,6 +36,25 @@ pub struct Entry {
     pub details: String,
 }
 
+impl Entry {
+    /// Writes it to the log.
+    pub fn log(&self) {
+        let Entry {
+            principal,
+            host,
+            method,
+            path,
+            class,
+            status,
+            details,
+            ..
+        } = self;
+        tracing::info!(
+            principal, host, method, path, class, status, details, "audit"
+        );
+    }
+}
+
 /// Which entries a list wants, newest first.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
@@ -120,7 +139,7 @@ impl Audit {
             let delete = Statement::new("DELETE FROM audit WHERE at_ms < ?").bind((now - age).0);
             self.database.run(what, &delete).await?;
         }
-        let rows = ("audit", "at_ms");
+        let rows = newest::Rows::of("audit", "at_ms");
         let kept = newest::keep(&self.database, what, rows, limits::AUDIT_ENTRIES_MAX);
         kept.await.map(drop)
     }

@@ -35,7 +35,7 @@ use crate::registry::{self, Beaten, Registry, Source};
 use crate::resource;
 use crate::rights::Rights;
 use crate::seal::Sealer;
-use crate::store::Store;
+use crate::store::{Noted, Store};
 use crate::tables::Tables;
 use crate::writer::{self, Signals};
 
@@ -68,7 +68,7 @@ pub(crate) struct Inner {
     pub(crate) ages: Ages,
     /// Our own certificates, by whoever serves the ports.
     pub(crate) own: Mutex<(Own, Option<OwnCertificates>)>,
-    alerts: Alerts,
+    pub(crate) alerts: Alerts,
     pub(crate) forward: Arc<Forward>,
     pub(crate) meters: Mutex<Meters>,
     /// The number up to which other nodes' changes are known.
@@ -147,7 +147,7 @@ impl Fleet {
         );
         let config_ages = config.events_max_age.clone();
         let webhook = config.alerts_webhook.as_ref().map(SecretUrl::reveal);
-        let (alerts, courier) = Alerts::new(webhook.map(str::to_owned));
+        let alerts = Alerts::new(webhook.map(str::to_owned));
         let forward = Arc::new(Forward::new(config.forward.clone()));
         let inner = Arc::new(Inner {
             policy: config.policy(),
@@ -180,7 +180,7 @@ impl Fleet {
             tokio::spawn(writer::run(inner.clone(), stop.clone())),
             tokio::spawn(feed::run(inner.clone(), stop.clone())),
             tokio::spawn(lease::run(inner.clone(), stop.clone())),
-            tokio::spawn(events::alerts::run(courier, stop.clone())),
+            tokio::spawn(events::alerts::run(inner.clone(), stop.clone())),
         ];
         Ok(Arc::new(Fleet {
             inner,
@@ -399,19 +399,16 @@ impl Inner {
     /// Writes everything that changed; durable when this returns.
     pub(crate) async fn flush(&self) -> Result<(), SqlError> {
         let _one = self.writing.lock().await;
-        let mut batch = {
+        let batch = {
             let mut registry = self.registry.lock();
             if !registry.is_dirty() {
                 return Ok(());
             }
             registry.take_batch()
         };
-        let alerts = batch.events.iter().filter(|event| event.kind.is_alert());
-        let alerts: Vec<Event> = alerts.cloned().collect();
-        batch.told = batch.events.iter().filter_map(|e| e.once.clone()).collect();
-        batch.events.retain(|event| event.count(&self.ages));
         let started = std::time::Instant::now();
-        match self.store.write(&batch, self.clock.now()).await {
+        let now = self.clock.now();
+        match self.store.write(&batch, &self.ages, now).await {
             Ok(written) => {
                 let mut registry = self.registry.lock();
                 registry.refuse_claims(&written.refused);
@@ -419,8 +416,7 @@ impl Inner {
                 registry.adopt(written.news);
                 drop(registry);
                 self.signals.commit(batch.generation);
-                let new = alerts.iter().filter(|event| !event.is_told(&written.told));
-                new.for_each(|event| self.alerts.raise(event));
+                self.told(&batch.events, written.alerts);
                 histogram!("thalweg_fleet_write_behind_seconds").record(started.elapsed());
                 counter!("thalweg_fleet_write_behind_agents_total")
                     .increment(batch.agents.len() as u64);
@@ -431,6 +427,12 @@ impl Inner {
                 Err(error)
             }
         }
+    }
+
+    /// Counts events that are durable, and has their alerts sent.
+    pub(crate) fn told(&self, events: &[Event], noted: Noted) {
+        events.iter().for_each(Event::count);
+        self.alerts.noted(&noted);
     }
 
     /// Hears of an operation that another node made a moment ago.

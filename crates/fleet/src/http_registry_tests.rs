@@ -358,8 +358,12 @@ async fn a_roll_out_is_stopped_though_it_takes_a_step_at_the_same_moment() {
     let mut step = (*inner.registry.lock().rollouts[id]).clone();
     step.version += 1;
     step.reach += 1;
-    let is_written = inner.store.change_rollout(&step, inner.clock.now()).await;
-    assert!(is_written.unwrap());
+    let now = inner.clock.now();
+    let written = inner
+        .store
+        .change_rollout(&step, &[], &inner.ages, now)
+        .await;
+    assert!(written.unwrap().is_some());
     let told = tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(50)).await;
         inner.registry.lock().adopt_rollout(step);

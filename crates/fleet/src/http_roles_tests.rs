@@ -2,9 +2,12 @@
 //! the audit.
 
 use access::{Granted, Principal, Role, Roles};
+use axum::Router;
 use axum::extract::Request;
+use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::Response;
+use axum::routing::post;
 use base::Rng;
 
 use super::*;
@@ -162,7 +165,13 @@ impl World {
         serde_json::from_slice(&told).unwrap()
     }
 
-    async fn by(&self, roles: &str, method: &str, path: &str, body: &str) -> (u16, String) {
+    pub(super) async fn by(
+        &self,
+        roles: &str,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> (u16, String) {
         let headers = format!("X-As: ann {roles}\r\n");
         let (status, told) = self.call(method, path, &headers, body.as_bytes()).await;
         (status, String::from_utf8_lossy(&told).into_owned())
@@ -469,4 +478,47 @@ async fn the_summary_counts_only_what_its_caller_may_see() {
         );
     }
     assert_eq!(world.by("", "GET", "/api/v1/fleet", "").await.0, 403);
+}
+
+#[tokio::test]
+async fn who_checks_out_is_in_the_log_and_in_the_audit_where_it_is_denied() {
+    let mut world = World::new().await;
+    let routes = Router::new()
+        .route("/api/v1/records/1/check-out", post(|| async {}))
+        .route(
+            "/api/v1/records/2/check-out",
+            post(|| async { StatusCode::FORBIDDEN }),
+        );
+    let routes = crate::http::audited(routes, world.fleet.clone()).layer(from_fn(named));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let management = world.address.clone();
+    world.address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
+
+    // The server's tasks run on this thread.
+    let log = world.folder.path().join("log");
+    let file = Arc::new(std::fs::File::create(&log).unwrap());
+    let logs = tracing_subscriber::fmt().with_ansi(false);
+    let logs = logs.with_writer(file).finish();
+    let logging = tracing::subscriber::set_default(logs);
+    for (record, expected) in [(1, 200), (2, 403)] {
+        let path = format!("/api/v1/records/{record}/check-out");
+        assert_eq!(world.by("operator", "POST", &path, "").await.0, expected);
+    }
+    drop(logging);
+    let lines = std::fs::read_to_string(&log).unwrap();
+    for (record, status) in [(1, 200), (2, 403)] {
+        let path = format!("path=\"/api/v1/records/{record}/check-out\"");
+        let told = lines.lines().filter(|line| line.contains(&path));
+        let told: Vec<&str> = told.collect();
+        let is_whole = |line: &&str| {
+            line.contains("principal=\"User:ann\"") && line.contains(&format!("status={status}"))
+        };
+        assert!(told.len() == 1 && told.iter().all(is_whole), "{lines}");
+    }
+    world.address = management;
+    let audit = world.get("/api/v1/audit").await;
+    let entries = audit["entries"].as_array().unwrap();
+    let paths: Vec<&Value> = entries.iter().map(|entry| &entry["path"]).collect();
+    assert_eq!(paths, [&json!("/api/v1/records/2/check-out")]);
 }

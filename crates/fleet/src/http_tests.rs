@@ -17,6 +17,8 @@ use crate::{Fleet, FleetConfig};
 mod classes;
 #[path = "http_efm_tests.rs"]
 mod efm;
+#[path = "http_giving_tests.rs"]
+mod giving;
 #[path = "http_operator_tests.rs"]
 mod operators;
 #[path = "http_registry_tests.rs"]

@@ -33,6 +33,7 @@ mod files;
 mod fleet;
 mod flow;
 mod forward;
+mod giving;
 pub mod http;
 mod kept;
 mod lease;

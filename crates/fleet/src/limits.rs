@@ -237,17 +237,36 @@ pub const EVENTS_QUEUED_MAX: usize = 20_000;
 /// Bulletins of one heartbeat that are looked at: agents send a thousand at the most.
 pub const BULLETINS_MAX: usize = 1_000;
 
-/// Alerts that wait for the webhook.
-pub const ALERTS_QUEUED_MAX: usize = 10_000;
+/// Alerts that wait in the database to be sent, about 500 bytes each; what is over is counted and
+/// dropped.
+pub const ALERTS_QUEUED_MAX: i64 = 10_000;
+
+/// How long an alert waits to be sent before it is given up: who hears of it later is misled.
+pub const ALERT_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// How long it is known that an alert was told: nodes are not further behind each other.
+pub const ALERT_TOLD_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// Told alerts that are known; the oldest go first.
+pub const ALERTS_TOLD_MAX: i64 = 100_000;
 
 /// Alerts told in one call of the webhook.
 pub const ALERTS_AT_ONCE: usize = 100;
 
-/// Calls of the webhook for the same alerts before they are given up.
-pub const WEBHOOK_TRIES: u32 = 5;
+/// For how long the node that sends an alert has it for itself; longer than [`WEBHOOK_WAIT`].
+pub const ALERT_CLAIM: Duration = Duration::from_secs(30);
 
-/// Wait after the first call that failed; it doubles each time.
+/// How often a node looks for alerts that another one left.
+pub const ALERTS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Wait after the first call of the webhook that failed; it doubles each time up to the next bound.
 pub const WEBHOOK_RETRY: Duration = Duration::from_secs(1);
+
+/// See [`WEBHOOK_RETRY`]: how late a webhook that is back is noticed.
+pub const WEBHOOK_RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// How long a stop waits for a call of the webhook that is under way.
+pub const WEBHOOK_STOP_WAIT: Duration = Duration::from_secs(3);
 
 /// How long the webhook may take.
 pub const WEBHOOK_WAIT: Duration = Duration::from_secs(10);

@@ -43,18 +43,47 @@ pub fn page(mut select: Statement, wanted: &Wanted<'_>) -> Option<Statement> {
     Some(select.bind(limit))
 }
 
-/// Removes what is behind the `max` newest rows of `table` by the time in `column`; those of one time
-/// go together. Tells how many went.
+/// Which rows the newest are kept of.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows {
+    /// The table.
+    pub table: &'static str,
+    /// The column with the time.
+    pub column: &'static str,
+    /// The rows that count, and go; a condition.
+    pub only: &'static str,
+}
+
+impl Rows {
+    /// All rows of a table.
+    pub const fn of(table: &'static str, column: &'static str) -> Rows {
+        Rows {
+            table,
+            column,
+            only: "1 = 1",
+        }
+    }
+}
+
+/// Removes what is behind the `max` newest of these rows; those of one time go together. Tells how
+/// many went.
 ///
 /// # Errors
 /// The database's.
 pub async fn keep(
     database: &Database,
     what: &'static str,
-    (table, column): (&'static str, &'static str),
+    rows: Rows,
     max: i64,
 ) -> Result<u64, SqlError> {
-    let newest = format!("SELECT {column} FROM {table} ORDER BY {column} DESC LIMIT 1 OFFSET ?");
+    let Rows {
+        table,
+        column,
+        only,
+    } = rows;
+    let newest = format!(
+        "SELECT {column} FROM {table} WHERE {only} ORDER BY {column} DESC LIMIT 1 OFFSET ?"
+    );
     let newest = Statement::new(newest).bind(max);
     let Some(row) = database.row(what, &newest).await? else {
         return Ok(0);
@@ -62,6 +91,8 @@ pub async fn keep(
     let at = row
         .number(column)
         .map_err(|error| database.error(what, error))?;
-    let delete = Statement::new(format!("DELETE FROM {table} WHERE {column} <= ?"));
+    let delete = Statement::new(format!(
+        "DELETE FROM {table} WHERE {only} AND {column} <= ?"
+    ));
     database.run(what, &delete.bind(at)).await
 }

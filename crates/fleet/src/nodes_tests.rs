@@ -21,6 +21,8 @@ use crate::{Fleet, FleetConfig, FleetError};
 mod alerts;
 #[path = "nodes_classes_tests.rs"]
 mod classes;
+#[path = "nodes_giving_tests.rs"]
+mod giving;
 #[path = "nodes_upgrade_tests.rs"]
 mod upgrade;
 
@@ -33,6 +35,8 @@ struct Simulated {
     id: String,
     flow: Option<String>,
     describes: bool,
+    /// Whether it does not say that it is of the class `edge`.
+    names_no_class: bool,
     /// Flows that it cannot take.
     cannot: BTreeSet<String>,
     /// The ids under which each flow was handed to it.
@@ -53,7 +57,7 @@ impl Simulated {
         let text = || RawJson::parse(MANIFEST.to_owned()).unwrap();
         AgentInfo {
             identifier: Some(self.id.clone()),
-            agent_class: Some("edge".to_owned()),
+            agent_class: (!self.names_no_class).then(|| "edge".to_owned()),
             agent_manifest_hash: Some("one-hash".to_owned()),
             agent_manifest: manifest.then(text),
             ..AgentInfo::default()

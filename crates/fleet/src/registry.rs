@@ -207,9 +207,11 @@ impl Registry {
     ) -> Result<Taken, FleetError> {
         let sender = heartbeat.sender().ok_or(FleetError::NoIdentifier)?;
         check_name("an agent", sender)?;
+        let known = self.agents.get(sender);
+        let is_given = known.is_some_and(|agent| agent.given_class().is_some());
         let class = match heartbeat.class() {
-            Some(name) => Some(self.class_or_new(name, now)?),
-            None => None,
+            Some(name) if !is_given => Some(self.class_or_new(name, now)?),
+            _ => None,
         };
         let id = self.agent_or_new(sender, now)?;
         let stored = manifest
@@ -395,6 +397,15 @@ impl Registry {
             let of_class = self.by_class.entry(class).or_default();
             of_class.insert(id.clone());
         }
+    }
+
+    /// Follows an agent that is in another class now than the one that it left.
+    pub(crate) fn moved(&mut self, id: &Arc<str>, left: Option<&Arc<str>>, now: UnixMillis) {
+        self.file(id, left);
+        if let Some(agent) = self.agents.get(id) {
+            self.due.follow(agent, &self.config);
+        }
+        self.see_manifest(id, now);
     }
 
     fn unfile(&mut self, id: &str, class: &str) {

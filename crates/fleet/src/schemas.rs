@@ -12,10 +12,11 @@ use sql::Schema;
 use crate::{audit, operators, store, tables};
 
 /// Every schema.
-pub const ALL: [Schema; 6] = [
+pub const ALL: [Schema; 7] = [
     store::SCHEMAS[0],
     store::SCHEMAS[1],
     store::SCHEMAS[2],
+    store::SCHEMAS[3],
     tables::SCHEMA,
     audit::SCHEMA,
     operators::SCHEMA,

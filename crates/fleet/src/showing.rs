@@ -130,6 +130,7 @@ impl Inner {
         AgentView {
             id: agent.id.to_string(),
             class: agent.class.as_deref().map(str::to_owned),
+            class_given: agent.given_class().is_some(),
             agent_type: head.and_then(|head| head.agent_type.clone()),
             agent_version: head.and_then(|head| head.agent_version().map(str::to_owned)),
             state: self.state(agent, now),

@@ -12,8 +12,10 @@
 //! one packed row for all agents that called since the last one, and in the agents' own rows only
 //! now and then.
 
+mod alerts;
 mod classes;
 mod events;
+mod giving;
 mod joined;
 mod leases;
 mod news;
@@ -23,7 +25,6 @@ mod rows;
 mod schema;
 mod told;
 
-use std::collections::HashSet;
 use std::io::Read;
 use std::sync::Arc;
 
@@ -32,14 +33,22 @@ use bytes::Bytes;
 use flate2::read::GzDecoder;
 use sql::{Database, Options, Place, SqlError, Statement, Transaction};
 
-use crate::events::Once;
+use crate::events::Ages;
 use crate::manifest::NewManifest;
 use crate::operation::FleetOperation;
 use crate::registry::{Batch, Flow, News};
 use crate::{limits, schemas, sighting};
 
+pub use alerts::{ClaimedAlerts, Noted};
+pub use giving::Giving;
+
 /// The schemas that the store itself brings.
-pub const SCHEMAS: [sql::Schema; 3] = [schema::SCHEMA, resolution::SCHEMA, told::SCHEMA];
+pub const SCHEMAS: [sql::Schema; 4] = [
+    schema::SCHEMA,
+    resolution::SCHEMA,
+    told::SCHEMA,
+    alerts::SCHEMA,
+];
 
 /// The fleet's database, as one node sees it.
 #[derive(Clone, Debug)]
@@ -53,8 +62,8 @@ pub struct Store {
 pub struct Written {
     /// Agents and operations as they stand now.
     pub news: News,
-    /// What another node, or this one before it was started, has told already.
-    pub told: HashSet<Once>,
+    /// Its alerts.
+    pub alerts: Noted,
     /// New operations that were not written: another agent is describing the same manifest.
     pub refused: Vec<Arc<str>>,
 }
@@ -99,7 +108,12 @@ impl Store {
     }
 
     /// Writes a batch in one transaction: durable when this returns.
-    pub async fn write(&self, batch: &Batch, now: UnixMillis) -> Result<Written, SqlError> {
+    pub async fn write(
+        &self,
+        batch: &Batch,
+        ages: &Ages,
+        now: UnixMillis,
+    ) -> Result<Written, SqlError> {
         let (mut tx, seq) = self.begin().await?;
         let mut written = Written::default();
         let mut changes: Vec<(&'static str, Arc<str>)> = Vec::new();
@@ -142,9 +156,7 @@ impl Store {
         }
         self.write_seen(&mut tx, &batch.seen).await?;
         changes.extend(batch.seen.iter().map(|(class, _)| (CLASS, class.clone())));
-        written.told = self.note_told(&mut tx, &batch.told).await?;
-        self.write_events(&mut tx, &batch.events, &written.told)
-            .await?;
+        written.alerts = self.tell(&mut tx, &batch.events, ages).await?;
         self.note(&mut tx, seq, now, &changes).await?;
         tx.commit("commit what agents said").await?;
         Ok(written)

@@ -52,9 +52,14 @@ impl Inner {
         let rollouts = self.prune_rollouts(fence, now).await;
         let audit = self.audit.prune(self.config.audit_max_age.0, now).await;
         let told = self.store.prune_told(now).await;
+        let given_up = self.store.prune_alerts(now).await;
+        if let Ok(count) = given_up {
+            self.alerts.gave_up(count);
+        }
         let done = pruned
             .map(drop)
             .and(told)
+            .and(given_up.map(drop))
             .and(forgotten.map(drop))
             .and(rollouts.map(drop));
         if let Err(error) = done.and(audit) {

@@ -17,6 +17,8 @@ pub struct AgentView {
     pub id: String,
     /// Its class; null while it is parked without one.
     pub class: Option<String>,
+    /// Whether an operator gave it that class.
+    pub class_given: bool,
     /// `cpp`, `minifi-java`, `nifi`…; null until its manifest is known.
     pub agent_type: Option<String>,
     /// Its version; null until its manifest is known.

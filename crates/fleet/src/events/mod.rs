@@ -132,8 +132,7 @@ impl Event {
         }
     }
 
-    /// An operation that failed; on whatever nodes it is seen as such, it is one event, though each may
-    /// tell of it.
+    /// An operation that failed; on whatever nodes it is seen as such, it is one event.
     pub fn failed(
         agent: &Arc<str>,
         class: Option<Arc<str>>,
@@ -176,11 +175,42 @@ impl Event {
         }
     }
 
-    /// Counts it, and tells whether it is to be kept.
-    pub fn count(&self, ages: &Ages) -> bool {
+    /// Counts it.
+    pub fn count(&self) {
         let level = self.level.as_str();
         counter!("thalweg_fleet_events_total", "level" => level).increment(1);
-        ages.of(self.level).is_some()
+    }
+
+    /// As the API shows it.
+    pub fn view(&self) -> EventView {
+        EventView {
+            id: self.id.to_string(),
+            at_ms: self.at.0,
+            level: self.level.to_string(),
+            kind: self.kind.as_str().to_owned(),
+            class: self.class.as_deref().map(str::to_owned),
+            agent_id: self.agent.as_deref().map(str::to_owned),
+            message: self.message.clone(),
+        }
+    }
+
+    /// What an alert of it tells once over all nodes: a UUID.
+    pub fn alert_key(&self) -> Arc<str> {
+        match (self.kind, &self.agent) {
+            // Each node finds the two by itself, at a time of its own.
+            (Kind::DuplicateIdentifier, Some(agent)) => operation_id(agent, "duplicate", None),
+            _ => self.id.clone(),
+        }
+    }
+
+    /// An agent that was not heard since `last_seen`; whatever nodes tell of it, it is one event.
+    pub fn missing(agent: &Agent, silence: Duration, now: UnixMillis) -> Event {
+        let message = format!("silent for {} s", silence.as_secs());
+        let since = agent.last_seen.0.to_string();
+        Event {
+            id: operation_id(&agent.id, "missing", Some(&since)),
+            ..Event::new(Kind::AgentMissing, Some(agent), message, now)
+        }
     }
 }
 
@@ -241,6 +271,11 @@ impl Kind {
             .iter()
             .find(|(kind, ..)| *kind == self)
             .map_or(Level::Info, |(.., level)| *level)
+    }
+
+    /// How long after an alert another one tells the same; none: never.
+    pub fn told_again_after(self) -> Option<Duration> {
+        (self == Kind::DuplicateIdentifier).then_some(DUPLICATE_TOLD_AGAIN)
     }
 
     /// Whether somebody is to be told at once.
@@ -357,6 +392,9 @@ const KINDS: [(Kind, &str, Level); 10] = [
     (Kind::CertificateEnding, "certificate-ending", Level::Warn),
     (Kind::Bulletin, "bulletin", Level::Warn),
 ];
+
+/// Nodes find the two that use one identifier some heartbeats apart.
+const DUPLICATE_TOLD_AGAIN: Duration = Duration::from_secs(3600);
 
 /// Bulletins are repeated for five minutes; what is older was told by an agent with a wrong clock.
 const BULLETIN_SKEW_MS: i64 = 3_600_000;

@@ -13,6 +13,7 @@ mod classes;
 mod efm;
 mod files;
 mod flows;
+mod giving;
 mod judge;
 mod management;
 mod manifests;
@@ -44,6 +45,7 @@ pub use straight::Straight;
 pub fn routes(fleet: Arc<Fleet>) -> Router {
     let ruled = management::routes(fleet.clone())
         .merge(classes::routes(fleet.clone()))
+        .merge(giving::routes(fleet.clone()))
         .merge(flows::routes(fleet.clone()))
         .merge(manifests::routes(fleet.clone()))
         .merge(operations::routes(fleet.clone()))

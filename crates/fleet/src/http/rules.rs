@@ -59,6 +59,8 @@ pub const RULES: &[Rule] = &[
     read("/api/v1/agents", All),
     read("/api/v1/agents/{id}", Agent),
     rule("DELETE", "/api/v1/agents/{id}", Operator, Agent),
+    rule("PUT", "/api/v1/agents/{id}/class", Operator, Agent),
+    rule("DELETE", "/api/v1/agents/{id}/class", Operator, Agent),
     rule("POST", "/api/v1/agents/{id}/operations", Operator, Agent),
     read("/api/v1/agents/{id}/parameters", Agent),
     rule("PATCH", "/api/v1/agents/{id}/parameters", Designer, Agent),

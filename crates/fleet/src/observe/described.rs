@@ -122,7 +122,7 @@ const COUNTERS: [Counter; 21] = [
     (
         "thalweg_fleet_alerts_total",
         "Alerts for the webhook, by what became of them.",
-        Some(("result", &["sent", "failed", "dropped"])),
+        Some(("result", &["sent", "refused", "expired", "dropped"])),
     ),
     (
         "thalweg_fleet_write_behind_agents_total",

@@ -7,7 +7,7 @@ use base::UnixMillis;
 
 use super::{Registry, SeenManifest};
 use crate::agent::Agent;
-use crate::events::{Event, Once};
+use crate::events::Event;
 use crate::manifest::NewManifest;
 use crate::operation::FleetOperation;
 use crate::sighting::Sighting;
@@ -24,8 +24,6 @@ pub struct Batch {
     pub sightings: Vec<Sighting>,
     pub claims: Vec<Claim>,
     pub events: Vec<Event>,
-    /// What they tell once.
-    pub told: Vec<Once>,
     pub seen: Vec<(Arc<str>, SeenManifest)>,
 }
 
@@ -121,6 +119,7 @@ impl Registry {
 fn row_of(agent: &Agent) -> Agent {
     Agent {
         class: agent.class.clone(),
+        given: agent.given.clone(),
         manifest: agent.manifest.clone(),
         hostname: agent.hostname.clone(),
         device: agent.device.clone(),

@@ -113,7 +113,8 @@ impl Agent {
         };
         self.heartbeats > 0
             && has_manifest
-            && class.is_none_or(|class| self.class.as_deref() == Some(class))
+            && (class.is_none_or(|class| self.class.as_deref() == Some(class))
+                || self.given_class().is_some())
             && device
             && flow
             && resources

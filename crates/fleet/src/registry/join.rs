@@ -17,8 +17,14 @@ impl Agent {
     /// when that shows two who call by its identifier.
     pub fn join(&mut self, other: &Agent) -> Option<Event> {
         let mut event = None;
-        if other.last_seen > self.last_seen {
+        let is_newer = other.last_seen > self.last_seen;
+        if other.given_seq() > self.given_seq() {
+            self.given.clone_from(&other.given);
             self.class.clone_from(&other.class);
+        } else if is_newer && other.given_seq() == self.given_seq() {
+            self.class.clone_from(&other.class);
+        }
+        if is_newer {
             self.manifest.clone_from(&other.manifest);
             self.hostname.clone_from(&other.hostname);
             let before = Caller {

@@ -45,8 +45,7 @@ impl Registry {
                     now,
                 )
             } else if self.due.has_looked || silence - patience < TAKEOVER {
-                let message = format!("silent for {} s", silence.as_secs());
-                Event::new(Kind::AgentMissing, Some(agent), message, now)
+                Event::missing(agent, silence, now)
             } else {
                 continue;
             };

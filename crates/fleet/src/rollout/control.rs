@@ -268,27 +268,26 @@ impl Inner {
     /// Writes a roll-out's next state; none when another node was first.
     async fn change(&self, mut rollout: Rollout) -> Result<Option<Arc<Rollout>>, FleetError> {
         rollout.version += 1;
-        if !self
-            .store
-            .change_rollout(&rollout, self.clock.now())
-            .await?
-        {
-            return Ok(None);
-        }
-        let mut registry = self.registry.lock();
+        let now = self.clock.now();
         let kind = match rollout.state {
             RolloutState::Halted => Some(Kind::RolloutHalted),
             RolloutState::Done => Some(Kind::RolloutDone),
             _ => None,
         };
-        if let Some(kind) = kind {
+        let event = kind.map(|kind| {
             let message = format!("roll-out {}: {}", rollout.id, rollout.reason);
-            registry.tell(Event {
+            Event {
                 class: Some(rollout.class.clone()),
-                ..Event::new(kind, None, message, self.clock.now())
-            });
-            self.signals.change();
-        }
+                ..Event::new(kind, None, message, now)
+            }
+        });
+        let events = event.as_slice();
+        let change = self.store.change_rollout(&rollout, events, &self.ages, now);
+        let Some(noted) = change.await? else {
+            return Ok(None);
+        };
+        self.told(events, noted);
+        let mut registry = self.registry.lock();
         let flow = match rollout.state {
             RolloutState::Done => Some(Some(rollout.flow.clone())),
             RolloutState::RolledBack => Some(rollout.previous.clone()),

@@ -1,11 +1,9 @@
 //! Events in the database: written with their batch, listed by filters, removed by age and number.
 
-use std::collections::HashSet;
-
 use base::UnixMillis;
 use sql::{Conflict, Insert, Row, SqlError, Statement, Transaction, Value};
 
-use super::Store;
+use super::{Noted, Store};
 use crate::error::FleetError;
 use crate::events::{Ages, Event, EventFilter, EventView, Level, Once};
 use crate::{limits, newest};
@@ -43,24 +41,33 @@ impl Store {
             let delete = delete.bind(number(level)).bind(before.0);
             removed += self.database.run(what, &delete).await?;
         }
-        let rows = ("events", "at_ms");
+        let rows = newest::Rows::of("events", "at_ms");
         removed += newest::keep(&self.database, what, rows, limits::EVENTS_MAX).await?;
         Ok(removed)
     }
 
-    pub(super) async fn write_events(
+    /// Writes events in this transaction, as far as they are kept and tell nothing that is told once
+    /// and was told before; those that are alerts go on their way with it.
+    pub(super) async fn tell(
         &self,
         tx: &mut Transaction,
         events: &[Event],
-        told: &HashSet<Once>,
-    ) -> Result<(), SqlError> {
-        let new = events.iter().filter(|event| !event.is_told(told));
-        let rows = new.map(row).collect();
-        tx.insert("write events", &EVENTS, rows).await
+        ages: &Ages,
+    ) -> Result<Noted, SqlError> {
+        let once: Vec<Once> = events.iter().filter_map(|e| e.once.clone()).collect();
+        let told = self.note_told(tx, &once).await?;
+        let new = events.iter().filter(|event| !event.is_told(&told));
+        let alerts = new.clone().filter(|event| event.kind.is_alert());
+        let noted = self.note_alerts(tx, &alerts.collect::<Vec<_>>()).await?;
+        let kept = new
+            .filter(|event| ages.of(event.level).is_some() && !noted.repeated.contains(&event.id));
+        tx.insert("write events", &EVENTS, kept.map(row).collect())
+            .await?;
+        Ok(noted)
     }
 }
 
-fn number(level: Level) -> i64 {
+pub(super) fn number(level: Level) -> i64 {
     match level {
         Level::Debug => 0,
         Level::Info => 1,
@@ -81,7 +88,7 @@ fn row(event: &Event) -> Vec<Value> {
     ]
 }
 
-fn read_event(row: &Row) -> Result<EventView, sqlx::Error> {
+pub(super) fn read_event(row: &Row) -> Result<EventView, sqlx::Error> {
     let level = row.number("level")?;
     let level = Level::ALL.into_iter().find(|known| number(*known) == level);
     Ok(EventView {

@@ -25,7 +25,7 @@ impl Store {
             return Ok(agents);
         }
         for chunk in agents.chunks_mut(limits::ROWS_PER_STATEMENT_MAX) {
-            let select = rows::AGENTS.select(" WHERE id IN ");
+            let select = rows::agents(" WHERE id IN ");
             let select = select.list(chunk.iter().map(|agent| &*agent.id));
             let mut stored = HashMap::new();
             for row in tx.rows("read agents", &select).await? {

@@ -35,7 +35,7 @@ impl Store {
             manifests: self
                 .manifests(Statement::new("SELECT hash, head FROM manifests"))
                 .await?,
-            agents: self.agents(whole(&rows::AGENTS)).await?,
+            agents: self.agents(rows::agents("")).await?,
             operations: self.operations(in_order(&rows::OPERATIONS)).await?,
             sightings: self
                 .sightings(Statement::new("SELECT body FROM sightings ORDER BY seq"))
@@ -90,7 +90,7 @@ impl Store {
             let select = in_list(select, chunk);
             news.manifests.extend(self.manifests(select).await?);
         }
-        news.agents = self.agents(window(rows::AGENTS.select(""))).await?;
+        news.agents = self.agents(window(rows::agents(""))).await?;
         news.operations = self.operations(window(rows::OPERATIONS.select(""))).await?;
         news.sightings = self
             .sightings(window(Statement::new("SELECT seq, body FROM sightings")))
@@ -105,7 +105,7 @@ impl Store {
         let Some((owner, _)) = operations.first() else {
             return Ok(News::default());
         };
-        let select = rows::AGENTS.select(" WHERE id = ?").bind(&**owner);
+        let select = rows::agents(" WHERE id = ?").bind(&**owner);
         Ok(News {
             agents: self.agents(select).await?,
             operations,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use base::UnixMillis;
 use sql::{SqlError, Statement, Transaction};
 
-use super::{CLASS, ROLLOUT, ROLLOUT_GONE, Store, rows};
+use super::{CLASS, Noted, ROLLOUT, ROLLOUT_GONE, Store, rows};
+use crate::events::{Ages, Event};
 use crate::limits;
 use crate::rollout::{Rollout, RolloutState};
 
@@ -27,12 +28,15 @@ impl Store {
     }
 
     /// Writes a roll-out's next state, unless another node changed it meanwhile; one that is done
-    /// or rolled back decides no longer, and its class wants one flow again.
+    /// or rolled back decides no longer, and its class wants one flow again. None when another node
+    /// was first; otherwise what became of the alerts among `events`, which are written with it.
     pub async fn change_rollout(
         &self,
         rollout: &Rollout,
+        events: &[Event],
+        ages: &Ages,
         now: UnixMillis,
-    ) -> Result<bool, SqlError> {
+    ) -> Result<Option<Noted>, SqlError> {
         let what = "change a roll-out";
         let (mut tx, seq) = self.begin().await?;
         let change = Statement::new(
@@ -49,7 +53,7 @@ impl Store {
             .bind(&*rollout.id)
             .bind(rollout.version - 1);
         if tx.run(what, &change).await? == 0 {
-            return Ok(false);
+            return Ok(None);
         }
         let flow = match rollout.state {
             RolloutState::Done => Some(Some(&*rollout.flow)),
@@ -64,8 +68,9 @@ impl Store {
             let class = class.bind(flow).bind(&*rollout.class).bind(&*rollout.id);
             tx.run(what, &class).await?;
         }
+        let noted = self.tell(&mut tx, events, ages).await?;
         self.note_rollout(tx, seq, rollout, now).await?;
-        Ok(true)
+        Ok(Some(noted))
     }
 
     async fn note_rollout(

@@ -6,9 +6,9 @@ use std::time::Duration;
 use base::UnixMillis;
 use bytes::Bytes;
 use c2::{AgentManifest, Operand, OperationKind, RawJson};
-use sql::{Conflict, Insert, Row, Value};
+use sql::{Conflict, Insert, Row, Statement, Value};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Given};
 use crate::flow::FlowShape;
 use crate::manifest::NewManifest;
 use crate::operation::{FleetOperation, OperationStatus};
@@ -95,6 +95,14 @@ pub const AGENTS: Insert = Insert {
         ],
     },
 };
+
+/// Reads agents; `rest` follows the table's name. What operators said of an agent's class is written
+/// by itself, and not with the rest.
+pub fn agents(rest: &str) -> Statement {
+    let columns = AGENTS.columns.join(", ");
+    let text = format!("SELECT {columns}, given_class, given_seq FROM agents{rest}");
+    Statement::new(text)
+}
 
 pub const OPERATIONS: Insert = Insert {
     table: "operations",
@@ -341,7 +349,13 @@ pub fn read_agent(row: &Row) -> Result<Agent, sqlx::Error> {
     agent.row_seen = agent.last_seen;
     agent.heartbeats = row.number("heartbeats")?.cast_unsigned();
     agent.interval_ms = u32::try_from(row.number("interval_ms")?).unwrap_or(0);
-    agent.class = row.maybe_text("class")?.map(Arc::from);
+    let given: Option<Arc<str>> = row.maybe_text("given_class")?.map(Arc::from);
+    agent.class = match &given {
+        Some(given) => Some(given.clone()),
+        None => row.maybe_text("class")?.map(Arc::from),
+    };
+    let seq = row.number("given_seq")?;
+    agent.given = (seq > 0).then(|| Box::new(Given { class: given, seq }));
     agent.manifest = row.maybe_text("manifest_hash")?.map(Arc::from);
     agent.hostname = row.maybe_text("hostname")?;
     agent.device = row.maybe_text("device_id")?;

@@ -22,6 +22,11 @@ pub const SCHEMA: Schema = Schema {
             name: "classes' descriptions",
             text: "ALTER TABLE classes ADD COLUMN description TEXT;",
         },
+        Migration {
+            number: 4,
+            name: "classes that operators give agents",
+            text: FOURTH,
+        },
     ],
 };
 
@@ -145,4 +150,9 @@ ALTER TABLE operations ADD COLUMN seq BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE operations ADD COLUMN node BIGINT NOT NULL DEFAULT 0;
 CREATE INDEX agents_seq ON agents (seq);
 CREATE INDEX operations_seq ON operations (seq);
+";
+
+const FOURTH: &str = "
+ALTER TABLE agents ADD COLUMN given_class VARCHAR(255);
+ALTER TABLE agents ADD COLUMN given_seq BIGINT NOT NULL DEFAULT 0;
 ";

@@ -64,7 +64,7 @@ impl Store {
         let old = Statement::new("DELETE FROM certificates_told WHERE until_ms <= ?");
         let old = old.bind((now - KEPT_AFTER_END).0);
         self.database.run(what, &old).await?;
-        let rows = ("certificates_told", "until_ms");
+        let rows = newest::Rows::of("certificates_told", "until_ms");
         let kept = newest::keep(&self.database, what, rows, limits::CERTIFICATES_TOLD_MAX);
         kept.await.map(drop)
     }
