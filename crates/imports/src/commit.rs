@@ -31,6 +31,14 @@ pub(crate) struct Lease {
     pub lasts: Duration,
 }
 
+/// How a slice is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writing {
+    pub lease: Lease,
+    /// Records in one statement.
+    pub rows: usize,
+}
+
 /// What the profile's policy made of a slice's records.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Decided {
@@ -48,7 +56,10 @@ impl Registry {
         job: &Job,
         slice: Slice,
         to_topic: Option<Placed>,
-        lease: Lease,
+        Writing {
+            lease,
+            rows: rows_at_once,
+        }: Writing,
         now: UnixMillis,
     ) -> Result<Committed, ImportsError> {
         let mut tx = self.database.begin().await?;
@@ -154,8 +165,12 @@ impl Registry {
             )
             .await?;
         }
-        let rows = rows(job, slice.records, decided.rows);
-        tx.insert("store records", &INSERT_RECORD, rows).await?;
+        let mut rows = rows(job, slice.records, decided.rows);
+        while !rows.is_empty() {
+            let rest = rows.split_off(rows.len().min(rows_at_once.max(1)));
+            let some = std::mem::replace(&mut rows, rest);
+            tx.insert("store records", &INSERT_RECORD, some).await?;
+        }
         tx.insert("write the journal", &INSERT_REMARK, remarks)
             .await?;
         tx.insert("write the slice", &INSERT_SLICE, vec![place])

@@ -102,6 +102,10 @@ pub(crate) const LISTED_PROFILES_MAX: u32 = 1_000;
 /// Rejected records that are read at once for the reject file: with [`REJECT_BYTES_MAX`] some MiB.
 pub(crate) const REJECTS_AT_ONCE: u32 = 64;
 
+/// Records in one statement of a slice's commit while people are served: a server works on one for
+/// less than a millisecond, and whoever waits for its processor gets it then.
+pub(crate) const ROWS_WHILE_SERVED: usize = 50;
+
 /// Ids or match values in one look at the sink: as many as a usual slice has, so that the
 /// statement is prepared once.
 pub(crate) const IDS_PER_STATEMENT: usize = 250;

@@ -17,7 +17,7 @@ use streams::{Placed, ProduceBatch, ProducerSequence, Record};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::task::JoinHandle;
 
-use crate::commit::{Committed, Lease};
+use crate::commit::{Committed, Lease, Writing};
 use crate::error::ImportsError;
 use crate::imports::{Core, Live};
 use crate::job::{Class, Job, JobState};
@@ -164,10 +164,16 @@ impl Core {
             token,
             lasts: limits::LEASE,
         };
+        let is_serving = self.guard.lock().is_serving(self.opened.elapsed());
+        let rows = match is_serving {
+            true => limits::ROWS_WHILE_SERVED,
+            false => slice.records.len(),
+        };
+        let writing = Writing { lease, rows };
         let now = self.clock.now();
         let committed = self
             .behind
-            .commit_slice(&job, slice, placed, lease, now)
+            .commit_slice(&job, slice, placed, writing, now)
             .await?;
         let Committed::State(state) = committed else {
             return Ok(Outcome::Lost);

@@ -272,6 +272,40 @@ async fn a_record_is_out_once_and_an_import_does_not_bring_it_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_in_parts_while_people_are_served_is_whole() {
+    on_every_database(|service| async move {
+        let line = |n: usize| format!("{{\"id\":\"b{n}\",\"title\":\"{n}\"}}\n");
+        let id = service
+            .import("format=jsonl&tenant=t&key=id", line(0))
+            .await;
+        service.ended(&id).await;
+        let (status, out) = service
+            .call(
+                "POST",
+                "/api/v1/records/t/b0/check-out",
+                "{\"holder\":\"ada\"}",
+            )
+            .await;
+        assert_eq!(status, 200, "{out}");
+        // More than one part, and a rest; one record twice, in two parts.
+        let lines: String = (0..120).chain([7]).map(line).collect();
+        let id = service.import("format=jsonl&tenant=t&key=id", lines).await;
+        let job = service.ended(&id).await;
+        let counts = ["records_done", "records_created", "records_updated"];
+        assert_eq!(
+            counts.map(|count| job[count].as_u64()),
+            [121, 119, 2].map(Some)
+        );
+        for n in 0..120 {
+            let record = service.get(&format!("/api/v1/records/t/b{n}")).await;
+            assert_eq!(record["title"], n.to_string(), "{record}");
+        }
+        service.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_topic_alone_gets_the_records_of_a_job_that_asks_for_it() {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::open(folder.path(), small_slices(20)).await;

@@ -226,7 +226,8 @@ async fn a_worker_that_lost_its_lease_commits_nothing() {
         lasts: Duration::from_secs(1),
     };
     let now = base::UnixMillis(0);
-    let committed = registry.commit_slice(&job, slice, None, lease, now).await;
+    let writing = crate::commit::Writing { lease, rows: 1 };
+    let committed = registry.commit_slice(&job, slice, None, writing, now).await;
     assert_eq!(
         committed.unwrap(),
         crate::commit::Committed::Fenced,
