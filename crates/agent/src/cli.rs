@@ -67,6 +67,9 @@ pub enum Command {
         /// Folder of extensions, whose processors are listed too
         #[arg(long, value_name = "DIR", env = "THALWEG_AGENT_EXTENSIONS")]
         extensions: Option<PathBuf>,
+        /// How to write it
+        #[arg(long, value_enum, default_value_t)]
+        output: Output,
     },
     /// Show a running agent's processors, queues and rates
     Status {
@@ -180,13 +183,14 @@ pub struct Place {
     pub data: Option<PathBuf>,
 }
 
-/// How answers are written.
+/// How answers are written, by these commands and by those of `thalweg` around them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// For people
     #[default]
-    Text,
-    /// For programs
+    #[value(alias = "text")]
+    Table,
+    /// For scripts
     Json,
 }
 
@@ -233,9 +237,13 @@ pub fn run(args: Args, logs: &Logs) -> Result<(), AgentError> {
         Some(Command::Encrypt { data, flow, key }) => {
             offline::encrypt(&folder(data), flow.as_deref(), key)
         }
-        Some(Command::Processors { name, extensions }) => {
+        Some(Command::Processors {
+            name,
+            extensions,
+            output,
+        }) => {
             extend(extensions.as_deref())?;
-            listing::list(name.as_deref())
+            listing::list(name.as_deref(), output)
         }
         Some(Command::Status {
             place,
@@ -338,13 +346,17 @@ fn run_flow(args: &RunArgs, logs: &Logs) -> Result<(), AgentError> {
 
 /// Prints; a reader that went away early (`| head`) is no error.
 pub(crate) fn print(text: &str) -> Result<(), AgentError> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(AgentError::System {
+    print_on(text).map(drop)
+}
+
+/// Prints; false when nobody reads any more.
+pub(crate) fn print_on(text: &str) -> Result<bool, AgentError> {
+    base::still_read(std::io::stdout().write_all(text.as_bytes())).map_err(|source| {
+        AgentError::System {
             action: "print",
-            source: error,
-        }),
-        _ => Ok(()),
-    }
+            source,
+        }
+    })
 }
 
 const DATA_DEFAULT: &str = "thalweg-agent-data";

@@ -135,11 +135,12 @@ pub const PROVENANCE_SEGMENT_BYTES_MAX: u64 = 32 << 20;
 pub const SESSION_FLOW_FILES_MAX: usize = 20_000;
 
 /// Content bytes kept in memory so that a processor which keeps up never reads the disk.
-pub const HOT_CONTENT_BYTES_MAX: u64 = 32 << 20;
+pub const HOT_CONTENT_BYTES_MAX: u64 = 12 << 20;
 
 /// Bytes queued for the journal's writer; below [`HOT_CONTENT_BYTES_MAX`], so that content is on
-/// its file before it is dropped from memory.
-pub const JOURNAL_PENDING_BYTES_MAX: u64 = 16 << 20;
+/// its file before it is dropped from memory. Each of the journal's two buffers grows to so much;
+/// twice and more of it made no flow faster, and half of it those of large FlowFiles slower.
+pub const JOURNAL_PENDING_BYTES_MAX: u64 = 6 << 20;
 
 /// How long commits that nobody waits for rest before they are synced together: as many syncs leave
 /// the disk and the processor to the flow, and a crash of the machine takes back no more than so
@@ -157,6 +158,10 @@ pub const SWAP_BATCH_FLOW_FILES: usize = 10_000;
 
 /// Bytes of attributes that are swapped out together, so that a batch fits into one frame.
 pub const SWAP_BATCH_BYTES: usize = 4 << 20;
+
+/// Content bytes that the disk is told to read when swapped FlowFiles come back: some milliseconds'
+/// worth, in the system's cache.
+pub const READ_AHEAD_BYTES_MAX: u64 = 32 << 20;
 
 /// Journal bytes between two snapshots at least; restart replays about as much.
 pub const SNAPSHOT_BYTES_MIN: u64 = 64 << 20;

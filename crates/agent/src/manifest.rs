@@ -33,14 +33,22 @@ impl Manifest {
     }
 }
 
+/// The processors and controller services whose names are wanted, as a manifest tells them.
+pub(crate) fn components(is_wanted: impl Fn(&str) -> bool) -> Value {
+    let processors = processors::all().filter(|kind| is_wanted(kind.name));
+    let services = SERVICES.iter().filter(|kind| is_wanted(kind.name));
+    json!({
+        "processors": processors.map(processor).collect::<Vec<Value>>(),
+        "controllerServices": services.map(|kind| service(kind)).collect::<Vec<Value>>(),
+    })
+}
+
 fn build() -> Result<AgentManifest, c2::C2Error> {
-    let processors: Vec<Value> = processors::all().map(processor).collect();
-    let services: Vec<Value> = SERVICES.iter().map(|kind| service(kind)).collect();
     let bundles = json!([{
         "group": "thalweg",
         "artifact": "thalweg-agent",
         "version": VERSION,
-        "componentManifest": { "processors": processors, "controllerServices": services },
+        "componentManifest": components(|_| true),
     }]);
     let scheduling = json!({
         "defaultSchedulingStrategy": "TIMER_DRIVEN",

@@ -27,7 +27,7 @@ use crate::limits::{
 };
 use crate::processors::ProcessorError;
 use crate::provenance::{EventKind, Events, Run};
-use crate::repository::{Commit, Repository};
+use crate::repository::{Commit, CommitWait, Repository};
 
 /// One piece of a processor's work.
 pub struct ProcessSession<'n> {
@@ -78,6 +78,22 @@ impl<'n> ProcessSession<'n> {
             state: None,
             is_dirty: false,
         }
+    }
+
+    /// Another session of the same processor, which takes behind this one and is committed on its
+    /// own. What is rolled back last stands first in the queue.
+    pub fn beside(&self) -> ProcessSession<'n> {
+        let mut beside = ProcessSession::new(self.node, self.repository, self.clock);
+        beside.damaged = Arc::clone(&self.damaged);
+        beside
+    }
+
+    /// FlowFiles that wait for the processor, and bytes of their content.
+    pub fn waiting(&self) -> (u64, u64) {
+        let inputs = self.node.inputs.iter();
+        inputs.fold((0, 0), |(count, bytes), input| {
+            (count + input.count(), bytes + input.bytes())
+        })
     }
 
     /// The time now.
@@ -480,11 +496,19 @@ impl<'n> ProcessSession<'n> {
     /// Puts a state on record at once and waits for the disk, while the session goes on holding
     /// what it took: what a sink does before it acts outside.
     pub fn record_state(&mut self, state: Bytes) -> Result<(), ProcessorError> {
+        Ok(self.begin_to_record_state(state)?.wait()?)
+    }
+
+    /// As [`Self::record_state`], with the disk still to be waited for.
+    pub(crate) fn begin_to_record_state(
+        &mut self,
+        state: Bytes,
+    ) -> Result<CommitWait, ProcessorError> {
         let commit = Commit {
             state: Some((&self.node.id, state)),
             ..Commit::default()
         };
-        Ok(self.repository.commit_and_wait(commit)?)
+        Ok(self.repository.commit_to_wait_for(commit)?)
     }
 
     /// Puts back what was taken and forgets the rest.

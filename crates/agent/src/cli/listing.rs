@@ -1,12 +1,13 @@
 //! The processors and controller services, for people at a terminal.
 
-use super::print;
+use super::{Output, print};
 use crate::AgentError;
+use crate::manifest;
 use crate::processors::{self, Dynamic, Input, ProcessorKind, PropertyKind};
 use crate::services::{SERVICES, ServiceKind};
 
 /// Prints all of them, or the one of this name.
-pub(super) fn list(name: Option<&str>) -> Result<(), AgentError> {
+pub(super) fn list(name: Option<&str>, output: Output) -> Result<(), AgentError> {
     let is_wanted = |known: &str| name.is_none_or(|name| known == name);
     let mut out = String::new();
     for kind in processors::all().filter(|kind| is_wanted(kind.name)) {
@@ -22,7 +23,10 @@ pub(super) fn list(name: Option<&str>) -> Result<(), AgentError> {
              lists all"
         )));
     }
-    print(&out)
+    match output {
+        Output::Table => print(&out),
+        Output::Json => print(&format!("{:#}\n", manifest::components(is_wanted))),
+    }
 }
 
 fn processor(out: &mut String, kind: &ProcessorKind) {

@@ -199,6 +199,19 @@ impl Claim {
         Ok(whole.slice(start..end))
     }
 
+    /// Has the disk begin to read it, if it is not in memory.
+    pub(crate) fn read_ahead(&self) {
+        let position = {
+            let place = self.place.lock();
+            place.position.filter(|_| place.hot.is_none())
+        };
+        if let (Some(position), Some(Store::Journal(journal))) =
+            (position, self.contents.store.get())
+        {
+            journal.read_ahead(position, self.disk_len() as usize);
+        }
+    }
+
     /// What was written there, if these are its bytes.
     fn checked(&self, bytes: Bytes, position: Position) -> Result<Bytes, DamagedClaim> {
         match self.check {

@@ -1,18 +1,16 @@
-//! A cluster: which broker leads which partition, and sending batches there.
+//! A cluster: which broker leads which partition, and the links to brokers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
-use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{
-    FindCoordinatorRequest, InitProducerIdRequest, MetadataRequest, MetadataResponse,
-    ProduceRequest, ProducerId, TopicName,
+    FindCoordinatorRequest, InitProducerIdRequest, MetadataRequest, MetadataResponse, ProducerId,
+    TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
 
-use super::batch::Batch;
 use super::link::{KafkaError, Link};
 use super::security::Security;
 
@@ -25,7 +23,7 @@ pub(crate) struct Cluster {
     brokers: HashMap<i32, String>,
     /// Leaders by partition.
     topics: HashMap<String, BTreeMap<i32, i32>>,
-    links: HashMap<String, Link>,
+    pub(super) links: HashMap<String, Link>,
 }
 
 /// Makes links to one broker.
@@ -34,27 +32,6 @@ pub(crate) struct Linker {
     address: String,
     client: String,
     security: Security,
-}
-
-/// A batch to send.
-#[derive(Clone, Debug)]
-pub(crate) struct Sent {
-    pub(crate) topic: String,
-    pub(crate) partition: i32,
-    pub(crate) batch: Batch,
-}
-
-/// What a broker said to a batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// It is stored, now or before.
-    Stored,
-    /// Not now; the same batch may be sent again.
-    Retry(String),
-    /// The producer's sequence is not known there any more.
-    Unsequenced(String),
-    /// Never.
-    Refused(String),
 }
 
 impl Cluster {
@@ -111,109 +88,6 @@ impl Cluster {
                 reason: format!("gives no producer id: {error}"),
             }),
         }
-    }
-
-    /// Sends batches of different partitions, and says what became of each, in their order.
-    pub(crate) fn produce(
-        &mut self,
-        acks: i16,
-        wait: Duration,
-        batches: &[Sent],
-        stops: &dyn Fn() -> bool,
-    ) -> Vec<Outcome> {
-        let mut outcomes = vec![Outcome::Retry("not sent".to_owned()); batches.len()];
-        let mut by_broker: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (index, sent) in batches.iter().enumerate() {
-            let found = self.leader(&sent.topic, sent.partition, stops);
-            match found {
-                Ok(address) => by_broker.entry(address).or_default().push(index),
-                Err(error) => outcomes[index] = Outcome::Retry(error.to_string()),
-            }
-        }
-        for (address, indexes) in by_broker {
-            if let Err(error) = self.produce_at(
-                &address,
-                acks,
-                wait,
-                batches,
-                &indexes,
-                &mut outcomes,
-                stops,
-            ) {
-                // The link's state is not known any more.
-                self.links.remove(&address);
-                for index in indexes {
-                    self.topics.remove(&batches[index].topic);
-                    outcomes[index] = Outcome::Retry(error.to_string());
-                }
-            }
-        }
-        outcomes
-    }
-
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one call, kept apart for its early returns"
-    )]
-    fn produce_at(
-        &mut self,
-        address: &str,
-        acks: i16,
-        wait: Duration,
-        batches: &[Sent],
-        indexes: &[usize],
-        outcomes: &mut [Outcome],
-        stops: &dyn Fn() -> bool,
-    ) -> Result<(), KafkaError> {
-        let mut topics: Vec<TopicProduceData> = Vec::new();
-        for &index in indexes {
-            let sent = &batches[index];
-            let partition = PartitionProduceData::default()
-                .with_index(sent.partition)
-                .with_records(Some(sent.batch.bytes.clone()));
-            match topics
-                .iter_mut()
-                .find(|topic| topic.name.as_str() == sent.topic)
-            {
-                Some(topic) => topic.partition_data.push(partition),
-                None => topics.push(
-                    TopicProduceData::default()
-                        .with_name(topic_name(&sent.topic))
-                        .with_partition_data(vec![partition]),
-                ),
-            }
-        }
-        let request = ProduceRequest::default()
-            .with_acks(acks)
-            .with_timeout_ms(i32::try_from(wait.as_millis()).unwrap_or(i32::MAX))
-            .with_topic_data(topics);
-        let link = self.link(address, stops)?;
-        let version = link.version::<ProduceRequest>(PRODUCE_VERSION_MAX)?;
-        if acks == 0 {
-            link.send(&request, version)?;
-            for &index in indexes {
-                outcomes[index] = Outcome::Stored;
-            }
-            return Ok(());
-        }
-        let (answer, _) = link.call(&request, version, wait + ANSWER_WAIT, stops)?;
-        for topic in &answer.responses {
-            for partition in &topic.partition_responses {
-                let found = indexes.iter().find(|&&index| {
-                    batches[index].topic == topic.name.as_str()
-                        && batches[index].partition == partition.index
-                });
-                if let Some(&index) = found {
-                    outcomes[index] = outcome(partition.error_code);
-                }
-            }
-        }
-        for &index in indexes {
-            if matches!(outcomes[index], Outcome::Retry(_)) {
-                self.topics.remove(&batches[index].topic);
-            }
-        }
-        Ok(())
     }
 
     /// The address of a partition's leader.
@@ -365,7 +239,11 @@ impl Cluster {
         Err(last)
     }
 
-    fn link(&mut self, address: &str, stops: &dyn Fn() -> bool) -> Result<&mut Link, KafkaError> {
+    pub(super) fn link(
+        &mut self,
+        address: &str,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<&mut Link, KafkaError> {
         use std::collections::hash_map::Entry;
         match self.links.entry(address.to_owned()) {
             Entry::Occupied(open) => Ok(open.into_mut()),
@@ -383,31 +261,14 @@ impl Linker {
     }
 }
 
-fn outcome(code: i16) -> Outcome {
-    let Some(error) = ResponseError::try_from_code(code) else {
-        return Outcome::Stored;
-    };
-    match error {
-        ResponseError::DuplicateSequenceNumber => Outcome::Stored,
-        ResponseError::OutOfOrderSequenceNumber
-        | ResponseError::UnknownProducerId
-        | ResponseError::InvalidProducerEpoch
-        | ResponseError::InvalidProducerIdMapping => Outcome::Unsequenced(error.to_string()),
-        error if error.is_retriable() => Outcome::Retry(error.to_string()),
-        error => Outcome::Refused(error.to_string()),
-    }
-}
-
 /// A topic's name as messages hold it.
 pub(super) fn topic_name(topic: &str) -> TopicName {
     TopicName(StrBytes::from_string(topic.to_owned()))
 }
 
-/// From 13 on topics go by id, which a producer by name would have to ask for.
-const PRODUCE_VERSION_MAX: i16 = 9;
 /// Enough to name topics and to have them made.
 const METADATA_VERSION_MAX: i16 = 9;
 /// One group in a request.
 const COORDINATOR_VERSION_MAX: i16 = 3;
 /// Longest wait for an answer beyond what the broker itself may wait.
-const ANSWER_WAIT: Duration = Duration::from_secs(10);
+pub(super) const ANSWER_WAIT: Duration = Duration::from_secs(10);

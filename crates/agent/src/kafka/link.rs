@@ -1,4 +1,7 @@
-//! A link to one broker: requests and answers in turn, on a socket with deadlines.
+//! A link to one broker: requests and their answers, on a socket with deadlines.
+//!
+//! A request may be sent before the last one's answer was taken; answers that come before they are
+//! wanted are kept.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -42,8 +45,17 @@ pub(crate) struct Link {
     address: String,
     client: StrBytes,
     correlation: i32,
+    /// Requests whose answers were not taken, with those that are there.
+    awaited: Vec<(i32, Option<Bytes>)>,
     versions: Vec<(i16, i16, i16)>,
     out: BytesMut,
+}
+
+/// A request that was sent, by which its answer is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    correlation: i32,
+    version: i16,
 }
 
 impl Link {
@@ -65,6 +77,7 @@ impl Link {
             address: address.to_owned(),
             client: StrBytes::from_string(client.to_owned()),
             correlation: 0,
+            awaited: Vec::new(),
             versions: Vec::new(),
             out: BytesMut::new(),
         };
@@ -145,6 +158,61 @@ impl Link {
         self.write(request, version)
     }
 
+    /// Sends; the answer is taken by [`Self::answer`].
+    pub(crate) fn ask<Q: Request>(
+        &mut self,
+        request: &Q,
+        version: i16,
+    ) -> Result<Asked, KafkaError> {
+        self.write(request, version)?;
+        let correlation = self.correlation;
+        self.awaited.push((correlation, None));
+        Ok(Asked {
+            correlation,
+            version,
+        })
+    }
+
+    /// Whether the answer to this is still to be taken: not so on a link that came after its own.
+    pub(crate) fn awaits(&self, asked: Asked) -> bool {
+        let mut awaited = self.awaited.iter();
+        awaited.any(|(correlation, _)| *correlation == asked.correlation)
+    }
+
+    /// The answer to what was asked.
+    pub(crate) fn answer<A: Decodable + HeaderVersion>(
+        &mut self,
+        asked: Asked,
+        wait: Duration,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<A, KafkaError> {
+        let deadline = Instant::now() + wait;
+        loop {
+            let at = self
+                .awaited
+                .iter()
+                .position(|(correlation, _)| *correlation == asked.correlation);
+            let Some(at) = at else {
+                return Err(self.no_answer("nobody asked for it"));
+            };
+            if self.awaited[at].1.is_some() {
+                let mut answer = self.awaited.remove(at).1.unwrap_or_default();
+                let header = A::header_version(asked.version);
+                return ResponseHeader::decode(&mut answer, header)
+                    .and_then(|_| A::decode(&mut answer, asked.version))
+                    .map_err(|error| self.no_answer(&error.to_string()));
+            }
+            let answer = self.read(deadline, stops)?;
+            // Every header begins with the number of its request.
+            let number = answer.first_chunk().map(|bytes| i32::from_be_bytes(*bytes));
+            let mut awaited = self.awaited.iter_mut();
+            match awaited.find(|(correlation, _)| Some(*correlation) == number) {
+                Some((_, kept)) => *kept = Some(answer),
+                None => return Err(self.no_answer("it belongs to another request")),
+            }
+        }
+    }
+
     fn call_version<Q: Request, A: Decodable + HeaderVersion>(
         &mut self,
         request: &Q,
@@ -152,16 +220,8 @@ impl Link {
         wait: Duration,
         stops: &dyn Fn() -> bool,
     ) -> Result<A, KafkaError> {
-        self.write(request, version)?;
-        let correlation = self.correlation;
-        let mut answer = self.read(wait, stops)?;
-        let header = ResponseHeader::decode(&mut answer, A::header_version(version));
-        match header {
-            Ok(header) if header.correlation_id == correlation => {}
-            Ok(_) => return Err(self.no_answer("it belongs to another request")),
-            Err(error) => return Err(self.no_answer(&error.to_string())),
-        }
-        A::decode(&mut answer, version).map_err(|error| self.no_answer(&error.to_string()))
+        let asked = self.ask(request, version)?;
+        self.answer(asked, wait, stops)
     }
 
     fn write<Q: Request>(&mut self, request: &Q, version: i16) -> Result<(), KafkaError> {
@@ -185,8 +245,7 @@ impl Link {
             .map_err(|source| self.lost(source))
     }
 
-    fn read(&mut self, wait: Duration, stops: &dyn Fn() -> bool) -> Result<Bytes, KafkaError> {
-        let deadline = Instant::now() + wait;
+    fn read(&mut self, deadline: Instant, stops: &dyn Fn() -> bool) -> Result<Bytes, KafkaError> {
         let mut len = [0; 4];
         self.read_exact(&mut len, deadline, stops)?;
         let len = u32::from_be_bytes(len) as usize;

@@ -11,7 +11,7 @@ use super::status::StatusView;
 use super::table::render;
 use super::{Answer, ProvenanceQuestion, Question, address, lineage};
 use crate::AgentError;
-use crate::cli::{Output, print};
+use crate::cli::{Output, print, print_on};
 use crate::limits::BUNDLE_BYTES_MAX;
 use crate::whole_file;
 
@@ -25,8 +25,8 @@ pub(crate) fn status(
     let mut before: Option<StatusView> = None;
     loop {
         let value = ask(dir, &Question::Status)?.0;
-        if output == Output::Json {
-            print(&format!("{value}\n"))?;
+        let is_read = if output == Output::Json {
+            print_on(&format!("{value}\n"))?
         } else {
             let now: StatusView = serde_json::from_value(value).map_err(garbled)?;
             // A terminal is drawn over; what is piped on is written one after the other.
@@ -35,10 +35,11 @@ pub(crate) fn status(
             } else {
                 ""
             };
-            print(&format!("{clear}{}\n", render(&now, before.as_ref())))?;
+            let drawn = format!("{clear}{}\n", render(&now, before.as_ref()));
             before = Some(now);
-        }
-        if once {
+            print_on(&drawn)?
+        };
+        if once || !is_read {
             return Ok(());
         }
         std::thread::sleep(every);
@@ -50,7 +51,7 @@ pub(crate) fn flow(dir: &Path, question: &Question, output: Output) -> Result<()
     let value = ask(dir, question)?.0;
     let text = match (question, output) {
         (_, Output::Json) => value.to_string(),
-        (Question::Flow, Output::Text) => match &value {
+        (Question::Flow, Output::Table) => match &value {
             Value::Null => "the agent has no flow".to_owned(),
             _ => serde_yaml_ng::to_string(&value["flow"])
                 .map_err(|error| AgentError::Refused(error.to_string()))?,

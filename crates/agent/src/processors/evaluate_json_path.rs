@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::refused::Refused;
+use super::refused::{Refused, taken};
 use super::{
     AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings,
@@ -205,14 +205,11 @@ impl Processor for EvaluateJsonPath {
         session: &mut ProcessSession<'_>,
     ) -> Result<Next, ProcessorError> {
         for mut flow_file in session.take(BATCH, BATCH_BYTES) {
-            let relationship = match self.evaluate(context, session, &mut flow_file) {
-                Ok(Found::Matched) => MATCHED,
-                Ok(Found::Unmatched) => UNMATCHED,
-                Err(Refused::FlowFile(reason)) => {
-                    context.post(Level::Error, &reason);
-                    FAILURE
-                }
-                Err(Refused::Session(error)) => return Err(error),
+            let evaluated = self.evaluate(context, session, &mut flow_file);
+            let relationship = match taken(context, evaluated)? {
+                Some(Found::Matched) => MATCHED,
+                Some(Found::Unmatched) => UNMATCHED,
+                None => FAILURE,
             };
             session.transfer(flow_file, relationship);
         }

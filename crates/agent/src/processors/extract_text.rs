@@ -3,12 +3,11 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use super::refused::Refused;
+use super::refused::{Refused, taken};
 use super::{
     AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings, Shape,
 };
-use crate::bulletins::Level;
 use crate::engine::Context;
 use crate::flowfile::{Attributes, FlowFile};
 use crate::patterns::ContentPattern;
@@ -184,11 +183,9 @@ impl Processor for ExtractText {
         session: &mut ProcessSession<'_>,
     ) -> Result<Next, ProcessorError> {
         for mut flow_file in session.take(BATCH, BATCH_BYTES) {
-            match self.extract(session, &flow_file) {
-                Ok(attributes) => session.set_attributes(&mut flow_file, Arc::new(attributes)),
-                // There is no other way to go: it goes on as it came.
-                Err(Refused::FlowFile(reason)) => context.post(Level::Error, &reason),
-                Err(Refused::Session(error)) => return Err(error),
+            // There is no other way to go: what is refused goes on as it came.
+            if let Some(attributes) = taken(context, self.extract(session, &flow_file))? {
+                session.set_attributes(&mut flow_file, Arc::new(attributes));
             }
             session.transfer(flow_file, SUCCESS);
         }

@@ -3,12 +3,11 @@
 use bytes::Bytes;
 
 use super::evaluate_json_path::read_document;
-use super::refused::Refused;
+use super::refused::{Refused, taken};
 use super::{
     Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings,
 };
-use crate::bulletins::Level;
 use crate::engine::Context;
 use crate::flowfile::FlowFile;
 use crate::json::Shift;
@@ -80,13 +79,9 @@ impl Processor for JoltTransformJson {
         session: &mut ProcessSession<'_>,
     ) -> Result<Next, ProcessorError> {
         for mut flow_file in session.take(BATCH, BATCH_BYTES) {
-            let relationship = match self.transform(session, &mut flow_file) {
-                Ok(()) => SUCCESS,
-                Err(Refused::FlowFile(reason)) => {
-                    context.post(Level::Error, &reason);
-                    FAILURE
-                }
-                Err(Refused::Session(error)) => return Err(error),
+            let relationship = match taken(context, self.transform(session, &mut flow_file))? {
+                Some(()) => SUCCESS,
+                None => FAILURE,
             };
             session.transfer(flow_file, relationship);
         }

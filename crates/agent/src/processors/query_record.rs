@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use super::convert_record::{Formats, INCLUDE_EMPTY, MIME_TYPE, READER, RECORD_COUNT, WRITER};
-use super::refused::Refused;
+use super::refused::{Refused, taken};
 use super::{
     AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind,
     RelationshipKind, Settings,
 };
-use crate::bulletins::Level;
 use crate::content::Content;
 use crate::engine::Context;
 use crate::expression::Expression;
@@ -156,13 +155,9 @@ impl Processor for QueryRecord {
         session: &mut ProcessSession<'_>,
     ) -> Result<Next, ProcessorError> {
         for flow_file in session.take(BATCH, BATCH_BYTES) {
-            match self.answer(session, &flow_file) {
-                Ok(()) => session.transfer(flow_file, ORIGINAL),
-                Err(Refused::FlowFile(reason)) => {
-                    context.post(Level::Error, &reason);
-                    session.transfer(flow_file, FAILURE);
-                }
-                Err(Refused::Session(error)) => return Err(error),
+            match taken(context, self.answer(session, &flow_file))? {
+                Some(()) => session.transfer(flow_file, ORIGINAL),
+                None => session.transfer(flow_file, FAILURE),
             }
         }
         Ok(Next::Scheduled)

@@ -3,6 +3,8 @@
 use std::io;
 
 use super::ProcessorError;
+use crate::bulletins::Level;
+use crate::engine::Context;
 use crate::expression::ExpressionError;
 
 /// Why one FlowFile could not be handled.
@@ -12,6 +14,24 @@ pub(super) enum Refused {
     FlowFile(String),
     /// Something that is no fault of it; the session is rolled back.
     Session(ProcessorError),
+}
+
+/// What came of handling a FlowFile, with a bulletin instead where it is the FlowFile's own fault.
+///
+/// # Errors
+/// What is no fault of it.
+pub(super) fn taken<T>(
+    context: &Context,
+    handled: Result<T, Refused>,
+) -> Result<Option<T>, ProcessorError> {
+    match handled {
+        Ok(value) => Ok(Some(value)),
+        Err(Refused::FlowFile(reason)) => {
+            context.post(Level::Error, &reason);
+            Ok(None)
+        }
+        Err(Refused::Session(error)) => Err(error),
+    }
 }
 
 impl Refused {

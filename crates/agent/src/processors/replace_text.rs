@@ -4,7 +4,7 @@ use std::io::{self, BufReader, Write};
 use std::sync::LazyLock;
 
 use super::lines::{chomp, read_line};
-use super::refused::Refused;
+use super::refused::{Refused, taken};
 use super::{
     Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings,
@@ -326,16 +326,12 @@ impl Processor for ReplaceText {
                 session.transfer(flow_file, FAILURE);
                 continue;
             }
-            match self.replace(session, &flow_file) {
-                Ok(content) => {
+            match taken(context, self.replace(session, &flow_file))? {
+                Some(content) => {
                     session.set_content(&mut flow_file, content)?;
                     session.transfer(flow_file, SUCCESS);
                 }
-                Err(Refused::FlowFile(reason)) => {
-                    context.post(Level::Error, &reason);
-                    session.transfer(flow_file, FAILURE);
-                }
-                Err(Refused::Session(error)) => return Err(error),
+                None => session.transfer(flow_file, FAILURE),
             }
         }
         Ok(Next::Scheduled)

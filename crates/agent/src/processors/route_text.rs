@@ -6,12 +6,11 @@ use std::io::{BufReader, Read};
 use std::sync::Arc;
 
 use super::lines::{chomp, read_line};
-use super::refused::Refused;
+use super::refused::{Refused, taken};
 use super::{
     AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings, Shape,
 };
-use crate::bulletins::Level;
 use crate::content::Content;
 use crate::engine::Context;
 use crate::expression::{Expression, Scope};
@@ -400,12 +399,8 @@ impl Processor for RouteText {
             } else {
                 self.route(session, &flow_file)
             };
-            match routed {
-                Ok(()) => {}
-                // MiNiFi's processor has no way for failures.
-                Err(Refused::FlowFile(reason)) => context.post(Level::Error, &reason),
-                Err(Refused::Session(error)) => return Err(error),
-            }
+            // MiNiFi's processor has no way for failures.
+            taken(context, routed)?;
             session.transfer(flow_file, ORIGINAL);
         }
         Ok(Next::Scheduled)

@@ -3,12 +3,11 @@
 use std::io;
 
 use super::fragments::{self, Fragments};
-use super::refused::Refused;
+use super::refused::{Refused, taken};
 use super::{
     Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind, RelationshipKind,
     Settings, Shape,
 };
-use crate::bulletins::Level;
 use crate::content::ContentReader;
 use crate::engine::Context;
 use crate::flowfile::FlowFile;
@@ -183,12 +182,8 @@ impl Processor for SplitContent {
         let Some(flow_file) = session.take_one() else {
             return Ok(Next::Scheduled);
         };
-        match self.split(session, &flow_file) {
-            Ok(()) => {}
-            // MiNiFi's processor has no way for failures.
-            Err(Refused::FlowFile(reason)) => context.post(Level::Error, &reason),
-            Err(Refused::Session(error)) => return Err(error),
-        }
+        // MiNiFi's processor has no way for failures.
+        taken(context, self.split(session, &flow_file))?;
         session.transfer(flow_file, ORIGINAL);
         Ok(Next::Scheduled)
     }

@@ -6,12 +6,11 @@ use bytes::Bytes;
 
 use super::evaluate_json_path::{NULL_VALUE, null_text, plain, read_document};
 use super::fragments::{self, Fragments};
-use super::refused::Refused;
+use super::refused::{Refused, taken};
 use super::{
     AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings,
 };
-use crate::bulletins::Level;
 use crate::engine::Context;
 use crate::flowfile::FlowFile;
 use crate::json::{Json, Path};
@@ -124,13 +123,9 @@ impl Processor for SplitJson {
         let Some(mut flow_file) = session.take_one() else {
             return Ok(Next::Scheduled);
         };
-        match self.split(session, &mut flow_file) {
-            Ok(()) => session.transfer(flow_file, ORIGINAL),
-            Err(Refused::FlowFile(reason)) => {
-                context.post(Level::Error, &reason);
-                session.transfer(flow_file, FAILURE);
-            }
-            Err(Refused::Session(error)) => return Err(error),
+        match taken(context, self.split(session, &mut flow_file))? {
+            Some(()) => session.transfer(flow_file, ORIGINAL),
+            None => session.transfer(flow_file, FAILURE),
         }
         Ok(Next::Scheduled)
     }

@@ -2,12 +2,11 @@
 
 use super::convert_record::{Formats, MIME_TYPE, READER, RECORD_COUNT, WRITER};
 use super::fragments::{self, Fragments};
-use super::refused::Refused;
+use super::refused::{Refused, taken};
 use super::{
     Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings,
 };
-use crate::bulletins::Level;
 use crate::engine::Context;
 use crate::expression::Expression;
 use crate::flowfile::FlowFile;
@@ -129,13 +128,9 @@ impl Processor for SplitRecord {
         let Some(flow_file) = session.take_one() else {
             return Ok(Next::Scheduled);
         };
-        match self.split(session, &flow_file) {
-            Ok(()) => session.transfer(flow_file, ORIGINAL),
-            Err(Refused::FlowFile(reason)) => {
-                context.post(Level::Error, &reason);
-                session.transfer(flow_file, FAILURE);
-            }
-            Err(Refused::Session(error)) => return Err(error),
+        match taken(context, self.split(session, &flow_file))? {
+            Some(()) => session.transfer(flow_file, ORIGINAL),
+            None => session.transfer(flow_file, FAILURE),
         }
         Ok(Next::Scheduled)
     }

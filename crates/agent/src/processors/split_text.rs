@@ -2,12 +2,11 @@
 
 use super::fragments::{self, Fragments};
 use super::lines::{Line, LineFinder};
-use super::refused::Refused;
+use super::refused::{Refused, taken};
 use super::{
     AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings, Shape,
 };
-use crate::bulletins::Level;
 use crate::content::Content;
 use crate::engine::Context;
 use crate::flowfile::FlowFile;
@@ -268,13 +267,9 @@ impl Processor for SplitText {
         let Some(flow_file) = session.take_one() else {
             return Ok(Next::Scheduled);
         };
-        match self.split(session, &flow_file) {
-            Ok(()) => session.transfer(flow_file, ORIGINAL),
-            Err(Refused::FlowFile(reason)) => {
-                context.post(Level::Error, &reason);
-                session.transfer(flow_file, FAILURE);
-            }
-            Err(Refused::Session(error)) => return Err(error),
+        match taken(context, self.split(session, &flow_file))? {
+            Some(()) => session.transfer(flow_file, ORIGINAL),
+            None => session.transfer(flow_file, FAILURE),
         }
         Ok(Next::Scheduled)
     }

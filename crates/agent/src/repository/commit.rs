@@ -71,7 +71,12 @@ impl Repository {
 
     /// Commits and waits until the disk has it, if it is to be there at all.
     pub(crate) fn commit_and_wait(&self, commit: Commit<'_>) -> Result<(), AgentError> {
-        self.append(commit, Durability::Disk, true)?.wait()
+        self.commit_to_wait_for(commit)?.wait()
+    }
+
+    /// Commits to the disk; whoever needs it there waits for that later.
+    pub(crate) fn commit_to_wait_for(&self, commit: Commit<'_>) -> Result<CommitWait, AgentError> {
+        self.append(commit, Durability::Disk, true)
     }
 
     /// Waits until all that was committed before is on the disk.

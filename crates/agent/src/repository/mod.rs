@@ -43,7 +43,7 @@ use crate::provenance::{EventKind, Events, Filter, Provenance, ProvenanceEvent, 
 use crate::sealing::Keyring;
 use crate::supervisor::CONTROLLER;
 
-pub(crate) use commit::{Commit, Put};
+pub(crate) use commit::{Commit, CommitWait, Put};
 pub use options::{ContentKind, FlowFileKind, ProvenanceKind, RepositoryLimits, RepositoryOptions};
 pub(crate) use swap::{Stock, Swapped};
 

@@ -14,8 +14,9 @@ use super::head::FrameError;
 use super::{FlowFileKind, Repository, head};
 use crate::AgentError;
 use crate::connection::Connection;
-use crate::content::{Content, Contents, Pin, View};
+use crate::content::{Claim, Content, Contents, Pin, View};
 use crate::flowfile::{Attributes, FlowFile, FlowFileId};
+use crate::limits::READ_AHEAD_BYTES_MAX;
 use crate::records::{self, Check, ClaimAt, Group, RecordError, SwapAt, ViewAt, Visit, Writer};
 use crate::sealing::SealError;
 
@@ -175,6 +176,7 @@ impl Repository {
             writer.swap_in(position);
             writer.put(&connection.definition.id, &batch, &|claim| claim.locate());
             self.write_swap_in(writer)?;
+            read_ahead(&batch);
             connection.batch_is_in(batch);
         }
         Ok(())
@@ -229,6 +231,23 @@ impl Repository {
         records::read(&operations, &mut find).map_err(JournalError::refused)?;
         records::read(&find.puts, &mut back).map_err(JournalError::refused)?;
         Ok(back.flow_files)
+    }
+}
+
+/// Has the disk begin with the content of a batch, which its processor asks for next.
+fn read_ahead(batch: &[FlowFile]) {
+    let mut last: Option<&Arc<Claim>> = None;
+    let mut bytes = 0;
+    for view in batch.iter().flat_map(|flow_file| flow_file.content.views()) {
+        if last.is_some_and(|last| Arc::ptr_eq(last, &view.claim)) {
+            continue;
+        }
+        bytes += view.claim.disk_len();
+        if bytes > READ_AHEAD_BYTES_MAX {
+            return;
+        }
+        view.claim.read_ahead();
+        last = Some(&view.claim);
     }
 }
 

@@ -46,6 +46,9 @@ struct Shared {
     /// Each so many requests the link breaks after the request was obeyed.
     breaks_each: AtomicU64,
     is_away: AtomicBool,
+    /// Batches that are answered one by one; the ones behind them are answered two by two.
+    singles: AtomicU64,
+    produced: AtomicU64,
     group: Group,
     account: Option<Account>,
 }
@@ -65,6 +68,16 @@ struct Store {
     sequences: HashMap<(i64, String, i32), Vec<(i32, i32)>>,
     producers: i64,
     duplicates: u64,
+    /// Batches with this value in them are too large.
+    refused: Option<Bytes>,
+    /// The batch with this value is stored, and refused when it comes again.
+    refused_again: Option<Bytes>,
+    /// The batch with this value, in its order, is not taken the first time; from then on the first
+    /// batch of a producer is taken whatever its sequence.
+    put_off: Option<Bytes>,
+    takes_any_first: bool,
+    /// Whether the answer that is about to be given is lost.
+    loses_answer: bool,
 }
 
 impl Broker {
@@ -86,6 +99,8 @@ impl Broker {
             requests: AtomicU64::new(0),
             breaks_each: AtomicU64::new(0),
             is_away: AtomicBool::new(false),
+            singles: AtomicU64::new(u64::MAX),
+            produced: AtomicU64::new(0),
             group: Group::default(),
             account,
         };
@@ -118,6 +133,31 @@ impl Broker {
     /// Whether it answers at all.
     pub(crate) fn set_away(&self, is_away: bool) {
         self.0.is_away.store(is_away, Ordering::SeqCst);
+    }
+
+    /// Answers to produce requests behind the first `singles` come two at a time: the first of two
+    /// is answered when the second is there.
+    pub(crate) fn answer_in_pairs_after(&self, singles: u64) {
+        self.0.singles.store(singles, Ordering::SeqCst);
+    }
+
+    /// Refuses each batch with a record of this value.
+    pub(crate) fn refuse(&self, value: &str) {
+        let value = Bytes::copy_from_slice(value.as_bytes());
+        self.0.store.lock().refused = Some(value);
+    }
+
+    /// Stores the batch with a record of this value, loses the answer and refuses it from then on.
+    pub(crate) fn refuse_again(&self, value: &str) {
+        let value = Bytes::copy_from_slice(value.as_bytes());
+        self.0.store.lock().refused_again = Some(value);
+    }
+
+    /// Puts a batch with a record of this value off once, and from then on takes any sequence as a
+    /// producer's first, as brokers do that know nothing of it.
+    pub(crate) fn put_off(&self, value: &str) {
+        let value = Bytes::copy_from_slice(value.as_bytes());
+        self.0.store.lock().put_off = Some(value);
     }
 
     /// Forgets every producer, as a broker does that lost its state.
@@ -199,12 +239,14 @@ impl Broker {
 
     fn serve(&self, mut stream: impl Read + Write) {
         let mut login = Login::default();
+        let mut held = Vec::new();
         let mut len = [0; 4];
         while stream.read_exact(&mut len).is_ok() {
             let mut request = vec![0; u32::from_be_bytes(len) as usize];
             if stream.read_exact(&mut request).is_err() || self.0.is_away.load(Ordering::SeqCst) {
                 return;
             }
+            let is_produce = request.starts_with(&[0, 0]);
             let Some(answer) = self.answer(Bytes::from(request), &mut login) else {
                 return;
             };
@@ -213,10 +255,20 @@ impl Broker {
             if each > 0 && count.is_multiple_of(each) {
                 return;
             }
+            if std::mem::take(&mut self.0.store.lock().loses_answer) {
+                return;
+            }
+            if answer.is_empty() {
+                continue;
+            }
             // In one write: two would wait for the peer's delayed acknowledgement in between.
             let framed = [&(answer.len() as u32).to_be_bytes(), answer.as_ref()].concat();
+            held.extend(framed);
+            if is_produce && self.waits_for_another() {
+                continue;
+            }
             if stream
-                .write_all(&framed)
+                .write_all(&std::mem::take(&mut held))
                 .and_then(|()| stream.flush())
                 .is_err()
             {
@@ -225,7 +277,14 @@ impl Broker {
         }
     }
 
-    /// Nothing when the peer may not ask.
+    /// Whether the answer to a batch goes with the next one's.
+    fn waits_for_another(&self) -> bool {
+        let singles = self.0.singles.load(Ordering::SeqCst);
+        let count = self.0.produced.fetch_add(1, Ordering::SeqCst) + 1;
+        count > singles && (count - singles) % 2 == 1
+    }
+
+    /// Nothing when the peer may not ask; empty when it wants no answer.
     fn answer(&self, mut request: Bytes, login: &mut Login) -> Option<BytesMut> {
         let mut peek = request.clone();
         let (key, version) = (peek.get_i16(), peek.get_i16());
@@ -254,10 +313,15 @@ impl Broker {
             .unwrap();
         let group = &self.0.group;
         match key {
-            0 => self
-                .produce(ProduceRequest::decode(&mut request, version).unwrap())
-                .encode(&mut out, version)
-                .unwrap(),
+            0 => {
+                let asked = ProduceRequest::decode(&mut request, version).unwrap();
+                let wants_answer = asked.acks != 0;
+                let answer = self.produce(asked);
+                if !wants_answer {
+                    return Some(BytesMut::new());
+                }
+                answer.encode(&mut out, version).unwrap();
+            }
             3 => self
                 .metadata(&MetadataRequest::decode(&mut request, version).unwrap())
                 .encode(&mut out, version)
@@ -486,6 +550,9 @@ impl Store {
     fn append(&mut self, topic: &str, partition: i32, batch: Bytes) -> i16 {
         let mut head = batch.slice(43..61);
         let producer = head.get_i64();
+        if holds(&batch, &self.refused) {
+            return TOO_LARGE;
+        }
         head.advance(2);
         let (first, count) = (head.get_i32(), head.get_i32());
         if producer >= 0 {
@@ -502,9 +569,15 @@ impl Store {
                 self.duplicates += 1;
                 return 0;
             }
-            let expected = known.last().map_or(0, |(first, count)| first + count);
+            let begins = if self.takes_any_first { first } else { 0 };
+            let expected = known.last().map_or(begins, |(first, count)| first + count);
             if first != expected {
                 return OUT_OF_ORDER;
+            }
+            if holds(&batch, &self.put_off) {
+                self.put_off = None;
+                self.takes_any_first = true;
+                return NOT_ENOUGH_REPLICAS;
             }
             known.push((first, count));
         }
@@ -512,6 +585,10 @@ impl Store {
         let values = self.values.entry(key.clone()).or_default();
         let offset = values.len() as i64;
         let read = read_records(batch.clone(), 0, Vec::new(), usize::MAX).unwrap();
+        if holds(&batch, &self.refused_again) {
+            self.refused = self.refused_again.take();
+            self.loses_answer = true;
+        }
         for record in read.records {
             values.push(record.value.unwrap_or_default());
             self.headers.push(record.headers);
@@ -527,7 +604,17 @@ impl Store {
     }
 }
 
+/// Whether a batch has a record of this value.
+fn holds(batch: &Bytes, value: &Option<Bytes>) -> bool {
+    let Some(value) = value else { return false };
+    let read = read_records(batch.clone(), 0, Vec::new(), usize::MAX).unwrap();
+    let mut records = read.records.iter();
+    records.any(|record| record.value.as_ref() == Some(value))
+}
+
 const OUT_OF_ORDER: i16 = 45;
+const NOT_ENOUGH_REPLICAS: i16 = 19;
+const TOO_LARGE: i16 = 10;
 const OUT_OF_RANGE: i16 = 1;
 
 /// Requests that are understood, and their newest versions.

@@ -161,6 +161,14 @@ impl Rig {
         self.open().unwrap_or_else(|error| panic!("{error}"));
     }
 
+    /// Kills the agent and starts it again with another value of one of the properties.
+    pub(crate) fn kill_with(&mut self, property: &str, value: &str) {
+        let mut flow: serde_yaml_ng::Value = serde_yaml_ng::from_str(&self.text).unwrap();
+        flow["Processors"][0]["Properties"][property] = value.into();
+        self.text = serde_yaml_ng::to_string(&flow).unwrap();
+        self.kill();
+    }
+
     /// FlowFiles that wait for the processor, penalized ones too.
     pub(crate) fn waiting(&self) -> u64 {
         self.queued("in")

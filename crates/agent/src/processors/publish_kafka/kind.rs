@@ -55,7 +55,8 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
         .shape(Shape::Integer(1)),
         PropertyKind::new(
             "Target Batch Payload Size",
-            "Content bytes sent together at most.",
+            "Content bytes sent together at most; where more waits, two such batches of a \
+             partition are under way.",
         )
         .default("512 KB")
         .shape(Shape::Size),

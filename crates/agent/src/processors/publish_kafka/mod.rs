@@ -10,28 +10,40 @@
 //!
 //! A broker that no longer knows the producer gets a new producer id and the batch again; whether
 //! it had it is then not known, so that is put up as a bulletin.
+//! Until a producer has a batch in a partition, one goes there at a time: a broker that knows nothing
+//! of it takes any sequence, also that of the second. A batch whose answer was lost and that is
+//! refused then keeps its sequences, since the broker may have it: whatever came with them would be
+//! taken for it.
 //!
 //! Batches in doubt are never given up: Message Timeout bounds one try, not all.
+//!
+//! # How it keeps up
+//!
+//! While much waits, batches go in rounds ([`round`]): those of one round are sent one behind the
+//! other and answered together, and the next round is taken, read and put on record while the
+//! broker has the last one. A round has a session of its own. Brokers know a producer's last five
+//! batches of a partition, so no more than that may be in doubt: two rounds of two.
 
 mod kind;
+mod round;
+mod settle;
 mod state;
+#[cfg(test)]
+mod tests;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use regex::Regex;
 
 pub(super) use self::kind::KIND;
-use self::state::{Doubt, ProducerState, ids, runs, to_bytes};
+use self::round::Round;
+use self::state::ProducerState;
 use super::kafka_properties::{brokers, security};
 use super::{Next, Processor, ProcessorError, Settings};
-use crate::bulletins::Level;
 use crate::engine::Context;
-use crate::expression::{Expression, ExpressionError};
-use crate::flowfile::{FlowFile, FlowFileId};
-use crate::kafka::{self, BatchBuilder, Cluster, Codec, KafkaError, Outcome, Sent};
-use crate::limits::{KAFKA_PARTITIONS_MAX, SESSION_FLOW_FILES_MAX};
+use crate::expression::Expression;
+use crate::kafka::{Cluster, Codec, KafkaError};
+use crate::limits::SESSION_FLOW_FILES_MAX;
 use crate::patterns;
 use crate::session::ProcessSession;
 
@@ -52,13 +64,6 @@ struct PublishKafka {
     /// What is on record; read at the first trigger.
     state: Option<ProducerState>,
     turn: i32,
-}
-
-/// A batch and the FlowFiles in it.
-struct Pending {
-    doubt: Doubt,
-    flow_files: Vec<FlowFile>,
-    keys: Option<Vec<String>>,
 }
 
 impl PublishKafka {
@@ -132,379 +137,52 @@ impl PublishKafka {
         self.state.get_or_insert_with(ProducerState::default)
     }
 
-    /// The batches that were in doubt when the agent stopped.
-    fn doubtful(
+    /// Sends what waits, round by round, for as long as there is plenty of it.
+    fn stream<'n>(
         &mut self,
         context: &Context,
-        session: &mut ProcessSession<'_>,
-    ) -> Result<Vec<Pending>, ProcessorError> {
-        let doubts = self.state().doubt.clone();
-        let stored: HashSet<FlowFileId> = ids(&self.state().stored.clone()).collect();
-        let done = session.take_these(&stored);
-        session.transfer_all(done, SUCCESS);
-        let all = doubts.iter().flat_map(|doubt| ids(&doubt.runs));
-        let wanted: HashSet<FlowFileId> = all.filter(|id| !stored.contains(id)).collect();
-        let mut found: HashMap<FlowFileId, FlowFile> = session
-            .take_these(&wanted)
-            .into_iter()
-            .map(|flow_file| (flow_file.id(), flow_file))
-            .collect();
-        let is_whole = found.len() == wanted.len();
-        let mut pending = Vec::new();
-        for doubt in doubts {
-            let flow_files: Vec<FlowFile> = ids(&doubt.runs)
-                .filter_map(|id| found.remove(&id))
-                .collect();
-            if !flow_files.is_empty() {
-                let keys = self.keys(session, &flow_files)?;
-                pending.push(Pending {
-                    doubt,
-                    flow_files,
-                    keys,
-                });
-            }
-        }
-        if !is_whole {
-            context.post(
-                Level::Warning,
-                "FlowFiles of a batch in doubt are gone (expired, or their connection was \
-                 removed); the others are sent again and may be there twice",
-            );
-            self.state().producer = None;
-        }
-        Ok(pending)
-    }
-
-    /// Takes what waits and sorts it by partition.
-    fn gather(
-        &mut self,
-        context: &Context,
-        session: &mut ProcessSession<'_>,
-    ) -> Result<Vec<Pending>, ProcessorError> {
-        let mut flow_files = session.take(self.batch, self.batch_bytes);
-        let bytes: u64 = flow_files.iter().map(FlowFile::size).sum();
-        if !self.linger.is_zero() && flow_files.len() < self.batch && bytes < self.batch_bytes / 2 {
-            context.sleep(self.linger);
-            let bytes_left = self.batch_bytes - bytes;
-            flow_files.extend(session.take(self.batch - flow_files.len(), bytes_left));
-        }
-        if self.fails_empty {
-            let (empty, full) = flow_files.into_iter().partition(|file| file.size() == 0);
-            session.transfer_all(empty, FAILURE);
-            flow_files = full;
-        }
-        let mut pending: Vec<Pending> = Vec::new();
-        let mut slots: HashMap<(String, i32), usize> = HashMap::new();
-        let stops = || context.is_stopping();
-        self.turn = self.turn.wrapping_add(1);
-        if let Some(topic) = self.topic.as_literal().map(str::to_owned)
-            && self.key.is_none()
-        {
-            if flow_files.is_empty() {
-                return Ok(pending);
-            }
-            let partition = self.partition(&topic, None, &stops)?;
-            let doubt = Doubt {
-                topic,
-                partition,
-                first_sequence: 0,
-                runs: Vec::new(),
-            };
-            return Ok(vec![Pending {
-                doubt,
-                flow_files,
-                keys: None,
-            }]);
-        }
-        for flow_file in flow_files {
-            let scope = session.scope(&flow_file);
-            let named = self.topic.evaluate(scope).and_then(|topic| {
-                let key = self
-                    .key
-                    .as_ref()
-                    .map(|key| key.evaluate(scope))
-                    .transpose()?;
-                Ok((topic.into_owned(), key.map(|key| key.into_owned())))
-            });
-            let (topic, key) = match named {
-                Ok((topic, _)) if topic.is_empty() => {
-                    context.post(Level::Error, "Topic Name is empty for a FlowFile");
-                    session.transfer(flow_file, FAILURE);
-                    continue;
-                }
-                Ok(named) => named,
-                Err(error) => {
-                    context.post(Level::Error, &error.to_string());
-                    session.transfer(flow_file, FAILURE);
-                    continue;
-                }
-            };
-            let partition = self.partition(&topic, key.as_deref(), &stops)?;
-            let at = *slots
-                .entry((topic.clone(), partition))
-                .or_insert(pending.len());
-            if at == pending.len() {
-                let doubt = Doubt {
-                    topic,
-                    partition,
-                    first_sequence: 0,
-                    runs: Vec::new(),
-                };
-                let keys = self.key.as_ref().map(|_| Vec::new());
-                pending.push(Pending {
-                    doubt,
-                    flow_files: Vec::new(),
-                    keys,
-                });
-            }
-            if let (Some(keys), Some(key)) = (&mut pending[at].keys, key) {
-                keys.push(key);
-            }
-            pending[at].flow_files.push(flow_file);
-        }
-        Ok(pending)
-    }
-
-    fn keys(
-        &self,
-        session: &ProcessSession<'_>,
-        flow_files: &[FlowFile],
-    ) -> Result<Option<Vec<String>>, ProcessorError> {
-        let Some(key) = &self.key else {
-            return Ok(None);
-        };
-        let keys: Result<Vec<String>, ExpressionError> = flow_files
-            .iter()
-            .map(|flow_file| {
-                key.evaluate(session.scope(flow_file))
-                    .map(|key| key.into_owned())
-            })
-            .collect();
-        keys.map(Some)
-            .map_err(|error| ProcessorError::Failed(error.to_string()))
-    }
-
-    fn partition(
-        &mut self,
-        topic: &str,
-        key: Option<&str>,
-        stops: &dyn Fn() -> bool,
-    ) -> Result<i32, ProcessorError> {
-        let partitions = self
-            .cluster
-            .partitions(topic, stops)
-            .map_err(unreachable_broker)?;
-        if partitions == 0 {
-            return Err(ProcessorError::Failed(format!(
-                "topic '{topic}' has no partitions"
-            )));
-        }
-        Ok(match key {
-            Some(key) => kafka::partition_of(key.as_bytes(), partitions),
-            None => self.turn.rem_euclid(partitions),
-        })
-    }
-
-    /// Gives batches their sequences and puts them on record.
-    fn record(
-        &mut self,
-        context: &Context,
-        session: &mut ProcessSession<'_>,
-        pending: &mut [Pending],
-    ) -> Result<(), ProcessorError> {
-        if self.acks == 0 {
-            return Ok(());
-        }
-        if self.state().producer.is_none() {
-            let stops = || context.is_stopping();
-            let fresh = self
-                .cluster
-                .producer_id(&stops)
-                .map_err(unreachable_broker)?;
-            let state = self.state();
-            state.producer = Some(fresh);
-            state.next.clear();
-        }
-        let state = self.state();
-        state.doubt.clear();
-        for batch in pending {
-            let next = state.next.get(&batch.doubt.topic);
-            let next = next.and_then(|topic| topic.get(&batch.doubt.partition));
-            batch.doubt.first_sequence = next.copied().unwrap_or(0);
-            batch.doubt.runs = runs(&batch.flow_files);
-            state.doubt.push(batch.doubt.clone());
-        }
-        let partitions: usize = state.next.values().map(BTreeMap::len).sum();
-        if partitions > KAFKA_PARTITIONS_MAX {
-            return Err(ProcessorError::Failed(format!(
-                "it writes to more than {KAFKA_PARTITIONS_MAX} partitions"
-            )));
-        }
-        let bytes = to_bytes(state);
-        let recorded = session.record_state(bytes);
-        if recorded.is_err() {
-            // Not on record, so not to be sent: the FlowFiles are still in their queue.
-            self.state().doubt.clear();
-        }
-        recorded
-    }
-
-    /// Sends batches until each is stored or refused, or the processor is stopped.
-    fn deliver(
-        &mut self,
-        context: &Context,
-        session: &mut ProcessSession<'_>,
-        mut pending: Vec<Pending>,
+        session: &mut ProcessSession<'n>,
+        beside: &mut ProcessSession<'n>,
     ) -> Result<Next, ProcessorError> {
-        let stops = || context.is_stopping();
-        let mut pause = RETRY_FIRST;
-        while !pending.is_empty() {
-            let mut batches = Vec::with_capacity(pending.len());
-            for batch in &pending {
-                batches.push(self.build(session, batch)?);
-            }
-            let wait = self.request_timeout.min(self.timeout);
-            let outcomes = self.cluster.produce(self.acks, wait, &batches, &stops);
-            drop(batches);
-            let mut left = Vec::new();
-            let mut is_unsequenced = false;
-            let mut trouble = None;
-            for (batch, outcome) in pending.into_iter().zip(outcomes) {
-                match outcome {
-                    Outcome::Stored => {
-                        self.advance(&batch);
-                        self.state().stored.extend(&batch.doubt.runs);
-                        session.transfer_all(batch.flow_files, SUCCESS);
-                    }
-                    Outcome::Refused(reason) => {
-                        let Doubt {
-                            topic, partition, ..
-                        } = &batch.doubt;
-                        let count = batch.flow_files.len();
-                        context.post(
-                            Level::Error,
-                            &format!("{topic}-{partition} refused {count} records: {reason}"),
-                        );
-                        session.transfer_all(batch.flow_files, FAILURE);
-                    }
-                    Outcome::Unsequenced(reason) => {
-                        is_unsequenced = true;
-                        trouble = Some(reason);
-                        left.push(batch);
-                    }
-                    Outcome::Retry(reason) => {
-                        trouble = Some(reason);
-                        left.push(batch);
-                    }
+        let (mut now, mut then) = (session, beside);
+        let until = Instant::now() + STREAM_SPAN;
+        let mut round = self.prepare(context, now, &mut Round::default())?;
+        while let Some(mut sent) = round {
+            self.send(context, &mut sent);
+            let goes_on = context.may_go_on() && Instant::now() < until && self.is_plenty(then);
+            let prepared = match goes_on {
+                true => self.prepare(context, then, &mut sent),
+                false => Ok(None),
+            };
+            let (mut next, trouble) = match prepared {
+                Ok(next) => (next, None),
+                Err(error) => {
+                    // What was taken last is given back first, or its order would be lost.
+                    then.rollback();
+                    (None, Some(error))
                 }
+            };
+            let settled = self.settle(context, now, sent, next.as_mut());
+            if let Err(error) = settled {
+                then.rollback();
+                return Err(error);
             }
-            pending = left;
-            if pending.is_empty() {
-                break;
+            if let Some(error) = trouble {
+                return Err(error);
             }
-            let reason = trouble.unwrap_or_default();
-            if is_unsequenced {
-                context.post(
-                    Level::Warning,
-                    &format!(
-                        "the broker lost this producer's sequence ({reason}); a new producer \
-                              sends the batch again, so its records may be there twice"
-                    ),
-                );
-                self.state().producer = None;
-                self.record(context, session, &mut pending)?;
-                continue;
-            }
-            context.post(
-                Level::Warning,
-                &format!("not sent yet, trying again: {reason}"),
-            );
-            if !context.sleep(pause) {
-                // Stopped: what is left stays in doubt, on record, and in its queue.
-                return Err(ProcessorError::Failed(
-                    "stopped while a batch was in doubt".to_owned(),
-                ));
-            }
-            pause = (pause * 2).min(RETRY_MAX);
-            for batch in &pending {
-                self.cluster.forget(&batch.doubt.topic);
-            }
+            round = next;
+            std::mem::swap(&mut now, &mut then);
         }
-        if self.acks != 0 {
-            let state = self.state();
-            state.doubt.clear();
-            state.stored.clear();
-            let bytes = to_bytes(state);
-            session.set_state(bytes)?;
-        }
-        session.commit_lazily()?;
+        // What failed or expired without a record in the round.
+        now.commit_lazily()?;
+        then.commit_lazily()?;
         Ok(Next::Scheduled)
     }
 
-    fn build(
-        &mut self,
-        session: &ProcessSession<'_>,
-        batch: &Pending,
-    ) -> Result<Sent, ProcessorError> {
-        let bytes: u64 = batch
-            .flow_files
-            .iter()
-            .map(|f| f.size() + RECORD_OVERHEAD)
-            .sum();
-        let base = batch.flow_files.first().map_or(0, |first| first.entry().0);
-        let mut builder = BatchBuilder::new(base, usize::try_from(bytes).unwrap_or(0));
-        for (index, flow_file) in batch.flow_files.iter().enumerate() {
-            let key = batch.keys.as_ref().map(|keys| keys[index].as_bytes());
-            let value = session.read(flow_file)?;
-            let headers = self.headers_of(flow_file);
-            builder.push(flow_file.entry().0, key, Some(&value), &headers);
-        }
-        let (id, epoch) = match self.acks {
-            0 => (-1, -1),
-            _ => self.state().producer.unwrap_or((-1, -1)),
-        };
-        let sequence = if id < 0 {
-            -1
-        } else {
-            batch.doubt.first_sequence
-        };
-        let batch_of_all = builder.finish(id, epoch, sequence, self.codec);
-        Ok(Sent {
-            topic: batch.doubt.topic.clone(),
-            partition: batch.doubt.partition,
-            batch: batch_of_all.map_err(|error| {
-                ProcessorError::Failed(format!("the records cannot be packed: {error}"))
-            })?,
-        })
-    }
-
-    /// The attributes that go along; the same at each try, as they are on record.
-    fn headers_of(&self, flow_file: &FlowFile) -> Vec<(String, Bytes)> {
-        let Some(wanted) = &self.headers else {
-            return Vec::new();
-        };
-        let attributes = flow_file.attributes().iter();
-        attributes
-            .filter(|(name, _)| wanted.is_match(name))
-            .map(|(name, value)| (name.to_owned(), Bytes::copy_from_slice(value.as_bytes())))
-            .collect()
-    }
-
-    fn advance(&mut self, batch: &Pending) {
-        let Doubt {
-            topic,
-            partition,
-            first_sequence,
-            ..
-        } = &batch.doubt;
-        // Sequences wrap from the largest to zero.
-        let next = (i64::from(*first_sequence) + batch.flow_files.len() as i64) % (1 << 31);
-        let next = i32::try_from(next).unwrap_or(0);
-        self.state()
-            .next
-            .entry(topic.clone())
-            .or_default()
-            .insert(*partition, next);
+    /// Whether more than a batch waits.
+    fn is_plenty(&self, session: &ProcessSession<'_>) -> bool {
+        let (count, bytes) = session.waiting();
+        count >= self.batch as u64 || bytes >= self.batch_bytes
     }
 }
 
@@ -516,19 +194,12 @@ impl Processor for PublishKafka {
     ) -> Result<Next, ProcessorError> {
         self.load(session)?;
         if !self.state().doubt.is_empty() {
-            let whole = self.state().producer;
-            let mut pending = self.doubtful(context, session)?;
-            if self.state().producer.is_none() || whole.is_none() {
-                self.record(context, session, &mut pending)?;
-            }
-            return self.deliver(context, session, pending);
-        }
-        let mut pending = self.gather(context, session)?;
-        if pending.is_empty() {
+            let round = self.doubtful(context, session)?;
+            self.settle(context, session, round, None)?;
             return Ok(Next::Scheduled);
         }
-        self.record(context, session, &mut pending)?;
-        self.deliver(context, session, pending)
+        let mut beside = session.beside();
+        self.stream(context, session, &mut beside)
     }
 }
 
@@ -539,11 +210,5 @@ fn unreachable_broker(error: KafkaError) -> ProcessorError {
 const SUCCESS: usize = 0;
 const FAILURE: usize = 1;
 
-/// Bytes that a record takes beside its value, roughly.
-const RECORD_OVERHEAD: u64 = 16;
-
-/// First pause before a batch is tried again.
-const RETRY_FIRST: Duration = Duration::from_millis(100);
-
-/// Longest pause before a batch is tried again.
-const RETRY_MAX: Duration = Duration::from_secs(5);
+/// How long one trigger goes on with further rounds.
+const STREAM_SPAN: Duration = Duration::from_millis(500);

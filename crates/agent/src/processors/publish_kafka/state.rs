@@ -32,6 +32,23 @@ pub(super) struct Doubt {
     pub(super) runs: Vec<(u64, u64)>,
 }
 
+/// A topic's partition.
+pub(super) type Place = (String, i32);
+
+impl ProducerState {
+    /// A partition's next record gets this sequence.
+    pub(super) fn advance(&mut self, (topic, partition): &Place, next: i32) {
+        let partitions = self.next.entry(topic.clone()).or_default();
+        partitions.insert(*partition, next);
+    }
+}
+
+/// The sequence `count` records after `first`; they wrap from the largest to zero.
+pub(super) fn next_sequence(first: i32, count: usize) -> i32 {
+    let next = (i64::from(first) + count as i64) % (1 << 31);
+    i32::try_from(next).unwrap_or(0)
+}
+
 /// The ids of runs: first id and count.
 pub(super) fn ids(runs: &[(u64, u64)]) -> impl Iterator<Item = FlowFileId> {
     runs.iter()

@@ -1,0 +1,187 @@
+//! PublishKafka alone with a broker that is unkind.
+
+use bytes::Bytes;
+
+use super::state::ProducerState;
+use crate::testing::{Broker, Rig, wait_for_count};
+
+/// A processor that sends ten FlowFiles together.
+fn publisher_to(broker: &Broker, topic: &str) -> Rig {
+    let address = broker.address();
+    let properties = [
+        ("Known Brokers", address.as_str()),
+        ("Topic Name", topic),
+        ("Client Name", "test"),
+        ("Delivery Guarantee", "all"),
+        ("Batch Size", "10"),
+    ];
+    Rig::new("PublishKafka", &properties)
+}
+
+/// The same, before so many that wait.
+fn publisher(broker: &Broker, count: usize) -> Rig {
+    let mut rig = publisher_to(broker, "lines");
+    for number in 0..count {
+        rig.put(&[], number.to_string());
+    }
+    rig
+}
+
+fn numbers(numbers: impl IntoIterator<Item = usize>) -> Vec<Bytes> {
+    let texts = numbers.into_iter().map(|number| number.to_string());
+    texts.map(Bytes::from).collect()
+}
+
+/// What the broker has in order, and that nothing is in doubt.
+fn check(broker: &Broker, rig: &Rig, expected: &[Bytes]) {
+    assert_eq!(broker.values("lines", 0), expected);
+    let state: ProducerState = serde_json::from_slice(&rig.state()).unwrap();
+    assert!(
+        state.doubt.is_empty() && state.stored.is_empty(),
+        "{state:?}"
+    );
+}
+
+#[test]
+fn batches_are_sent_before_those_ahead_of_them_are_answered() {
+    let broker = Broker::start(1);
+    // A broker that does not know the producer yet gets a batch at a time.
+    broker.answer_in_pairs_after(2);
+    let mut rig = publisher(&broker, 220);
+    rig.run();
+    check(&broker, &rig, &numbers(0..220));
+    assert_eq!(rig.counts(), [("success", 220)]);
+    assert_eq!(rig.bulletins(), [""; 0]);
+}
+
+#[test]
+fn what_stands_behind_a_refused_batch_follows_what_stands_before_it() {
+    // The first and the second batch of a round.
+    for refused in [25, 35] {
+        let broker = Broker::start(1);
+        broker.refuse(&refused.to_string());
+        let mut rig = publisher(&broker, 200);
+        rig.run();
+        let batch = refused / 10 * 10..refused / 10 * 10 + 10;
+        let others = (0..200).filter(|number| !batch.contains(number));
+        check(&broker, &rig, &numbers(others));
+        let failed = rig.out("failure").into_iter().map(|out| out.content);
+        assert_eq!(failed.collect::<Vec<_>>(), numbers(batch));
+        let bulletins = rig.bulletins();
+        assert!(
+            matches!(&bulletins[..], [one] if one.contains("lines-0 refused 10 records")),
+            "{bulletins:?}"
+        );
+    }
+}
+
+#[test]
+fn what_follows_a_refused_batch_that_is_stored_is_not_taken_for_it() {
+    let broker = Broker::start(1);
+    broker.refuse_again("15");
+    let mut rig = publisher(&broker, 20);
+    rig.run();
+    for number in 20..30 {
+        rig.put(&[], number.to_string());
+    }
+    rig.run();
+    check(&broker, &rig, &numbers(0..30));
+    assert_eq!(rig.counts(), [("success", 20), ("failure", 10)]);
+    assert_eq!(broker.duplicates(), 0);
+}
+
+#[test]
+fn a_new_producer_begins_with_the_first_of_its_batches() {
+    let broker = Broker::start(1);
+    let mut rig = publisher(&broker, 20);
+    rig.run();
+    broker.forget_producers();
+    broker.put_off("25");
+    for number in 20..60 {
+        rig.put(&[], number.to_string());
+    }
+    rig.run();
+    check(&broker, &rig, &numbers(0..60));
+    assert_eq!(rig.counts(), [("success", 60)]);
+}
+
+#[test]
+fn rounds_whose_answers_are_lost_are_known_again() {
+    for each in [5, 6, 7, 8] {
+        let broker = Broker::start(1);
+        broker.break_each(each);
+        let mut rig = publisher(&broker, 200);
+        rig.run();
+        check(&broker, &rig, &numbers(0..200));
+        assert_eq!(rig.counts(), [("success", 200)]);
+        assert!(broker.duplicates() > 0, "no answer was lost");
+    }
+}
+
+#[test]
+fn a_round_that_is_on_record_is_sent_once_over_a_kill() {
+    for count in [50, 60, 70] {
+        let broker = Broker::start(1);
+        let mut rig = publisher(&broker, 20);
+        rig.run();
+        for number in 20..count {
+            rig.put(&[], number.to_string());
+        }
+        rig.kill_at("repository.after_flush");
+        rig.run();
+        check(&broker, &rig, &numbers(0..count));
+    }
+}
+
+#[test]
+fn a_doubt_on_record_ends_without_acknowledgement_too() {
+    let broker = Broker::start(1);
+    let mut rig = publisher(&broker, 10);
+    rig.kill_at("repository.after_flush");
+    let state: ProducerState = serde_json::from_slice(&rig.state()).unwrap();
+    assert_eq!(state.doubt.len(), 1);
+    rig.kill_with("Delivery Guarantee", "DELIVERY_BEST_EFFORT");
+    for number in 10..30 {
+        rig.put(&[], number.to_string());
+    }
+    rig.run();
+    wait_for_count("what was sent", 30, || broker.count("lines"));
+    check(&broker, &rig, &numbers(0..30));
+    assert_eq!(rig.counts(), [("success", 30)]);
+}
+
+#[test]
+fn topics_are_asked_for_while_a_batch_is_under_way() {
+    let broker = Broker::start(1);
+    let mut rig = publisher_to(&broker, "${topic}");
+    for number in 0..100 {
+        let topic = format!("topic-{}", number / 10);
+        rig.put(&[("topic", &topic)], number.to_string());
+    }
+    rig.run();
+    for topic in 0..10 {
+        let values = broker.values(&format!("topic-{topic}"), 0);
+        assert_eq!(values, numbers(topic * 10..topic * 10 + 10));
+    }
+}
+
+#[test]
+fn every_partition_has_its_share_in_order() {
+    let broker = Broker::start(3);
+    let mut rig = publisher(&broker, 300);
+    rig.run();
+    let mut all = Vec::new();
+    for partition in 0..3 {
+        let values = broker.values("lines", partition);
+        let text = |value: &Bytes| String::from_utf8(value.to_vec()).unwrap();
+        let there: Vec<usize> = values
+            .iter()
+            .map(|value| text(value).parse().unwrap())
+            .collect();
+        assert!(there.is_sorted(), "{there:?}");
+        assert!(there.len() >= 90, "{} of 300 in {partition}", there.len());
+        all.extend(there);
+    }
+    all.sort_unstable();
+    assert_eq!(all, (0..300).collect::<Vec<_>>());
+}
