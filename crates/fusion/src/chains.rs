@@ -32,6 +32,8 @@ pub struct Chains {
     /// Tells held-back sources that a statement that reads a stream has room again.
     pub room: Notify,
     /// Whether such a statement was full when it was last looked at.
+    is_full: AtomicBool,
+    /// Whether one of the statements is being replaced: queries on demand wait.
     is_held: AtomicBool,
     gate: Mutex<()>,
     streams: RwLock<HashMap<String, Stream>>,
@@ -64,15 +66,42 @@ impl Chains {
         self.gate.lock()
     }
 
+    /// Has no query on demand change anything until they are let go; whatever goes along a chain at
+    /// the moment has gone through it.
+    pub fn hold(&self) {
+        let _gate = self.enter();
+        self.is_held.store(true, Ordering::Release);
+    }
+
+    /// Lets queries on demand change things again.
+    pub fn let_go(&self) {
+        self.is_held.store(false, Ordering::Release);
+        self.made_room();
+    }
+
+    /// The gate, once the chains are not held.
+    pub async fn entered(&self) -> MutexGuard<'_, ()> {
+        loop {
+            let mut room = std::pin::pin!(self.room.notified());
+            room.as_mut().enable();
+            let gate = self.enter();
+            if !self.is_held.load(Ordering::Acquire) {
+                return gate;
+            }
+            drop(gate);
+            room.await;
+        }
+    }
+
     /// Whether a statement that reads a stream is full: then no source gives events to a chain.
     pub fn is_full(&self) -> bool {
-        if !self.is_held.load(Ordering::Relaxed) {
+        if !self.is_full.load(Ordering::Relaxed) {
             return false;
         }
         let streams = self.streams.read();
         let mut readers = streams.values().flat_map(|stream| &stream.readers);
         let is_full = readers.any(|(lane, _)| lane.state.lock().holds_back());
-        self.is_held.store(is_full, Ordering::Relaxed);
+        self.is_full.store(is_full, Ordering::Relaxed);
         is_full
     }
 
@@ -176,8 +205,8 @@ impl Chains {
                     }
                 }
             }
-            if std::mem::take(&mut flow.is_held) {
-                self.is_held.store(true, Ordering::Relaxed);
+            if std::mem::take(&mut flow.is_full) {
+                self.is_full.store(true, Ordering::Relaxed);
             }
             let Some(row) = flow.passing.pop_front() else {
                 return;
@@ -198,7 +227,7 @@ struct Flow {
     passing: VecDeque<Passing>,
     changed: Vec<Arc<Kept>>,
     /// Whether a statement on the way was full.
-    is_held: bool,
+    is_full: bool,
 }
 
 impl Flow {
@@ -276,7 +305,7 @@ impl Stream {
             if state.machine.unused_events() != unused {
                 letter(lane, state, &event, unused, now);
             }
-            flow.is_held |= state.output.is_full() && !state.shed();
+            flow.is_full |= state.output.is_full() && !state.shed();
             tell(lane, state, &before, now);
             drop(guard);
             flow.take(lane);
@@ -298,7 +327,7 @@ impl Stream {
             let before = state.machine.books();
             state.is_dirty = true;
             state.machine.on_change(*number, change, &mut state.output);
-            flow.is_held |= state.output.is_full() && !state.shed();
+            flow.is_full |= state.output.is_full() && !state.shed();
             tell(lane, state, &before, now);
             drop(guard);
             flow.take(lane);
@@ -422,6 +451,34 @@ pub fn closes_loop(
         }
     }
     false
+}
+
+/// Those of `others` from which rows or changes come to a statement along chains.
+pub fn above(lane: &Lane, others: Vec<Arc<Lane>>) -> Vec<Arc<Lane>> {
+    let streams = |lane: &Lane| -> Vec<String> {
+        let sources = lane.plan.sources().into_iter();
+        let name = |source: &Source| match source {
+            Source::Stream(name) => Some(name.clone()),
+            _ => None,
+        };
+        sources.filter_map(name).collect()
+    };
+    let (mut names, mut above, mut rest) = (streams(lane), Vec::new(), others);
+    loop {
+        let gives = |other: &Arc<Lane>| {
+            let changes = other.changes.as_ref().map(|kept| kept.name());
+            let inserts = other.targets.iter().filter_map(Target::stream);
+            let mut given = inserts.chain(changes);
+            given.any(|given| names.iter().any(|name| name == given))
+        };
+        let (found, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(gives);
+        if found.is_empty() {
+            return above;
+        }
+        rest = others;
+        names.extend(found.iter().flat_map(|lane| streams(lane)));
+        above.extend(found);
+    }
 }
 
 /// The streams whose rows make a plan do something.

@@ -12,6 +12,7 @@ use crate::limits::{
     KEYED_STATE_BYTES, KEYED_STATE_BYTES_MAX, LETTERS_PER_SECOND_MAX, STATEMENTS, STATEMENTS_MAX,
 };
 use crate::plan::Sink;
+use crate::polls::PollsConfig;
 use crate::rules::TopicRule;
 
 /// The statement engine's part of the configuration (`fusion.…`).
@@ -38,6 +39,8 @@ pub struct FusionConfig {
     pub node: NodeConfig,
     /// Whose control messages count.
     pub control: ControlConfig,
+    /// How servers are asked for events.
+    pub polls: PollsConfig,
     /// MQTT topics that are topics of the event store too, without a statement.
     pub rules: Vec<TopicRule>,
 }
@@ -90,7 +93,7 @@ impl ErrorsConfig {
             return Ok(None);
         }
         match crate::sinks::target(&self.target) {
-            Ok(Sink::Http(_) | Sink::Bridge(..) | Sink::Table(_)) => {
+            Ok(Sink::Http(_) | Sink::Bridge(..) | Sink::Table(_) | Sink::Poll(_)) => {
                 Err("write mqtt:a/b or kafka:t".to_owned())
             }
             Ok(sink) => Ok(Some(sink)),
@@ -112,6 +115,7 @@ impl Default for FusionConfig {
             types: EventTypes::default(),
             node: NodeConfig::default(),
             control: ControlConfig::default(),
+            polls: PollsConfig::default(),
             rules: Vec::new(),
         }
     }
@@ -154,6 +158,7 @@ impl FusionConfig {
             ));
         }
         problems.extend(crate::deploy::problems(&self.node, &self.control));
+        problems.extend(self.polls.problems());
         for rule in &self.rules {
             if let Err(error) = rule.check() {
                 problems.push(format!("fusion.rules: {error}"));

@@ -202,20 +202,36 @@ impl Feed {
         })))
     }
 
-    /// Says of every partition whether records wait there, and whether any do.
-    pub fn set_waiting(&self, is_caught_up: bool, is_waiting: impl Fn(usize) -> bool) {
+    /// Says of every partition whether records wait there, and whether any do; false where it has to
+    /// be said again once [`Feed::wait_for_room`] has returned: a statement along the chain is being replaced.
+    pub fn set_waiting(&self, is_caught_up: bool, is_waiting: impl Fn(usize) -> bool) -> bool {
         let inner = self.inner.lock();
+        let chains = inner.chains.as_ref().filter(|_| inner.is_chained);
+        // What closes goes through the chain as if an event had closed it.
+        let _gate = chains.map(|chains| chains.enter());
+        if inner.is_held && chains.is_some() {
+            return false;
+        }
         for (lane, number) in inner.lanes.iter().zip(&inner.numbers) {
             let mut state = lane.state.lock();
             let LaneState {
-                machine, output, ..
+                machine,
+                output,
+                is_dirty,
+                ..
             } = &mut *state;
+            let before = output.rows.len();
             machine.set_source_waiting(*number, &is_waiting, output);
+            *is_dirty |= output.rows.len() > before;
             state.is_caught_up = is_caught_up;
             if wants_writer(&state) {
                 lane.wake.notify_one();
             }
         }
+        if let Some(chains) = chains {
+            chains.flow(&inner.lanes);
+        }
+        true
     }
 
     /// Says on every statement what is wrong with the source, or that nothing is.

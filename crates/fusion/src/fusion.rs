@@ -2,9 +2,11 @@
 //! state when it opens.
 
 mod functions;
+mod handover;
 mod inputs;
 mod life;
 mod listing;
+mod polling;
 mod prepare;
 mod recovered;
 mod sources;
@@ -38,6 +40,7 @@ use crate::lane::Lane;
 use crate::lane::checkpoint::encode;
 use crate::output::Output;
 use crate::plan::{Sink, Source};
+use crate::polls::Fetcher;
 use crate::sinks::{Letters, Poster, Tables};
 use crate::statement::{Definition, NewStatement, Origin, StatementInfo};
 use crate::store::StatementStore;
@@ -57,12 +60,16 @@ pub struct Fusion {
     functions: RwLock<FunctionTable>,
     letters: Option<Arc<Letters>>,
     poster: Arc<Poster>,
+    fetcher: Arc<Fetcher>,
     /// Held while a statement is added or removed.
     sources: Mutex<Sources>,
     reading: CancellationToken,
     writing: CancellationToken,
+    /// Ends the task that writes dead letters, which writers may add to up to their end.
+    lettering: CancellationToken,
     readers: TaskTracker,
     writers: TaskTracker,
+    letterers: TaskTracker,
 }
 
 /// What statements reach beside the event store.
@@ -132,18 +139,21 @@ impl Fusion {
             functions,
             letters,
             poster: Arc::default(),
+            fetcher: Arc::default(),
             sources: Mutex::default(),
             reading: CancellationToken::new(),
             writing: CancellationToken::new(),
+            lettering: CancellationToken::new(),
             readers: TaskTracker::new(),
             writers: TaskTracker::new(),
+            letterers: TaskTracker::new(),
         });
         if let Some(letters) = &fusion.letters {
             let (mqtt, store) = (fusion.around.mqtt.clone(), fusion.store.clone());
-            let writing = fusion.writing.clone();
+            let stop = fusion.lettering.clone();
             fusion
-                .writers
-                .spawn(letters.clone().run(mqtt, store, writing));
+                .letterers
+                .spawn(letters.clone().run(mqtt, store, stop));
         }
         fusion.start_again(recovered).await;
         Ok(fusion)
@@ -228,14 +238,20 @@ impl Fusion {
     ///
     /// # Errors
     /// [`FusionError::Text`] points at what does not compile; `Limit` where the answer is too long
-    /// or a window is full.
-    pub fn query(&self, text: &str) -> Result<Vec<serde_json::Value>, FusionError> {
-        let _gate = self.chains.enter();
+    /// or a window is full: what it changed up to there stays; `Closed`.
+    pub async fn query(&self, text: &str) -> Result<Vec<serde_json::Value>, FusionError> {
+        let _gate = self.chains.entered().await;
+        if self.writing.is_cancelled() {
+            // Nothing would keep what it changes.
+            return Err(FusionError::Closed);
+        }
         let kept = self.chains.kept();
-        let out = crate::demand::once(text, &self.catalog(), &kept, self.clock.now())?;
+        let done = crate::demand::once(text, &self.catalog(), &kept, self.clock.now());
+        // Also what it changed before it met a bound.
         for kept in kept.values().filter(|kept| kept.has_changes()) {
             self.chains.tell_of(kept);
         }
+        let out = done?;
         let rows = out.texts().zip(&out.rows);
         // What an update puts in a row's place is told; what was there is not asked for.
         let new = rows.filter(|(_, row)| !row.is_old);
@@ -311,14 +327,23 @@ impl Fusion {
             sources.is_closed = true;
             for (_, open) in sources.open.drain() {
                 self.stop(&open);
+                // What a publisher is just giving it would be in nobody's last checkpoint.
+                open.feed.hold();
             }
         }
         self.reading.cancel();
         self.readers.close();
         self.readers.wait().await;
-        self.writing.cancel();
+        {
+            // From here on nothing goes along a chain: the last checkpoints tell of one instant.
+            let _gate = self.chains.enter();
+            self.writing.cancel();
+        }
         self.writers.close();
         self.writers.wait().await;
+        self.lettering.cancel();
+        self.letterers.close();
+        self.letterers.wait().await;
         self.journal.close().await;
     }
 }

@@ -49,6 +49,7 @@ use axum::routing::{get, post, put};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::task::JoinError;
 
 use crate::error::FusionError;
 use crate::formats::{EventType, Format};
@@ -103,7 +104,7 @@ async fn add(State(fusion): State<Arc<Fusion>>, body: Result<Bytes, BytesRejecti
         Ok(new) => new,
         Err(response) => return *response,
     };
-    match fusion.add(new).await {
+    match whole(async move { fusion.add(new).await }).await {
         Ok(statement) => (StatusCode::CREATED, Json(statement)).into_response(),
         Err(error) => of_error(&error),
     }
@@ -135,7 +136,7 @@ async fn query(State(fusion): State<Arc<Fusion>>, body: Result<Bytes, BytesRejec
         Ok(question) => question,
         Err(response) => return *response,
     };
-    match fusion.query(&question.text) {
+    match whole(async move { fusion.query(&question.text).await }).await {
         Ok(rows) => Json(json!({ "rows": rows })).into_response(),
         Err(error) => of_error(&error),
     }
@@ -150,7 +151,7 @@ async fn replace(
         Ok(replacement) => replacement,
         Err(response) => return *response,
     };
-    match fusion.replace(&id, replacement).await {
+    match whole(async move { fusion.replace(&id, replacement).await }).await {
         Ok((statement, state_kept)) => {
             let mut answer = json!(statement);
             answer["state_kept"] = state_kept.into();
@@ -161,11 +162,11 @@ async fn replace(
 }
 
 async fn pause(State(fusion): State<Arc<Fusion>>, Path(id): Path<String>) -> Response {
-    shown(fusion.pause(&id).await)
+    shown(whole(async move { fusion.pause(&id).await }).await)
 }
 
 async fn resume(State(fusion): State<Arc<Fusion>>, Path(id): Path<String>) -> Response {
-    shown(fusion.resume(&id).await)
+    shown(whole(async move { fusion.resume(&id).await }).await)
 }
 
 /// The query of a look at rows.
@@ -188,7 +189,7 @@ async fn rows(
 }
 
 async fn remove(State(fusion): State<Arc<Fusion>>, Path(id): Path<String>) -> Response {
-    done(fusion.remove(&id).await)
+    done(whole(async move { fusion.remove(&id).await }).await)
 }
 
 async fn types(State(fusion): State<Arc<Fusion>>) -> Response {
@@ -217,11 +218,27 @@ async fn set_type(
         filter,
         format,
     };
-    done(fusion.set_type(row).await)
+    done(whole(async move { fusion.set_type(row).await }).await)
 }
 
 async fn remove_type(State(fusion): State<Arc<Fusion>>, Path(alias): Path<String>) -> Response {
-    done(fusion.remove_type(&alias).await)
+    done(whole(async move { fusion.remove_type(&alias).await }).await)
+}
+
+/// Brings a change to its end, also when its client goes away: what answers it is dropped half-way
+/// then, and nobody would end what it began.
+pub(crate) async fn whole<T: Send + 'static>(
+    change: impl Future<Output = T> + Send + 'static,
+) -> T {
+    match tokio::spawn(change)
+        .await
+        .map_err(JoinError::try_into_panic)
+    {
+        Ok(done) => done,
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        // The runtime goes down, and this with it.
+        Err(Err(_)) => std::future::pending().await,
+    }
 }
 
 fn done(outcome: Result<(), FusionError>) -> Response {

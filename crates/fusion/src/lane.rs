@@ -18,6 +18,7 @@ use crate::machine::Machine;
 use crate::meter::Meter;
 use crate::output::Output;
 use crate::plan::{Backpressure, Plan, Source, Stage};
+use crate::polls::Poll;
 use crate::query::kept::Kept;
 use crate::sinks::{Budget, Kind, Letter, Letters, Table};
 use crate::statement::Definition;
@@ -48,6 +49,18 @@ pub enum Target {
     Table(Table),
     /// An internal stream.
     Stream(String),
+    /// Servers that are asked for events.
+    Poll(Arc<Poll>),
+}
+
+impl Target {
+    /// The internal stream, where it is one.
+    pub fn stream(&self) -> Option<&str> {
+        match self {
+            Target::Stream(name) => Some(name),
+            _ => None,
+        }
+    }
 }
 
 /// A running statement.
@@ -70,6 +83,9 @@ pub struct Lane {
     pub wake: Notify,
     /// Told when the writer has nothing more to send.
     pub idle: Notify,
+    /// Held by the writer from the moment it takes rows or state until they are where they go, and
+    /// by whoever puts another form in the statement's place.
+    pub turn: tokio::sync::Mutex<()>,
     /// Ends the writer without a last checkpoint.
     pub removed: CancellationToken,
 }
@@ -86,6 +102,8 @@ pub struct LaneState {
     /// Whether the source has nothing more waiting; always for MQTT, once a durable statement has
     /// what its input holds.
     pub is_caught_up: bool,
+    /// Whether its clock stands still: a statement to which its rows go is being replaced.
+    pub is_held: bool,
     /// Whether something changed since the last checkpoint.
     pub is_dirty: bool,
     /// Whether a checkpoint is wanted before the next one is due.
@@ -148,6 +166,14 @@ impl Lane {
         targets.all(|target| matches!(target, Target::Stream(_)))
     }
 
+    /// The servers that it asks for events, where there are such.
+    pub fn poll(&self) -> Option<&Arc<Poll>> {
+        self.targets.iter().find_map(|target| match target {
+            Target::Poll(poll) => Some(poll),
+            _ => None,
+        })
+    }
+
     /// Whether it writes or reads an internal stream, or has several sources: then each event goes
     /// through all statements before another source gives one.
     pub fn is_chained(&self) -> bool {
@@ -194,6 +220,7 @@ impl LaneState {
             output: Output::default(),
             positions,
             is_caught_up,
+            is_held: false,
             is_dirty: false,
             is_pressed: false,
             alarm: None,
@@ -212,6 +239,15 @@ impl LaneState {
 }
 
 impl LaneState {
+    /// Does what is due by the wall clock, once the source has nothing more waiting.
+    pub fn tick(&mut self, now: UnixMillis) {
+        let is_due = self.machine.next_clock().is_some_and(|due| due <= now);
+        if self.is_caught_up && !self.is_held && is_due {
+            self.machine.on_clock(now, &mut self.output);
+            self.is_dirty = true;
+        }
+    }
+
     /// True when its sources have to be held back until the sinks have taken what waits.
     pub fn holds_back(&self) -> bool {
         self.overflow == Backpressure::Block && self.output.is_full()

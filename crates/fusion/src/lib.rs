@@ -103,6 +103,7 @@ mod meter;
 mod observe;
 mod output;
 pub mod plan;
+mod polls;
 mod query;
 mod reader;
 mod retry;
@@ -129,8 +130,9 @@ pub use error::{FusionError, TextError};
 pub use expression::Expression;
 pub use fusion::{Around, Explained, Fusion, NewFunctions, ShownFunctions, ShownType};
 pub use json::FieldPath;
+pub use polls::{Polled, PollsConfig};
 pub use statement::{
-    Definition, GroupInfo, Language, NewStatement, Origin, ReplacedState, Replacement, Start,
-    StatementInfo, Status,
+    Definition, GroupInfo, Language, NewStatement, Origin, PollInfo, ReplacedState, Replacement,
+    Start, StatementInfo, Status,
 };
 pub use tap::Tail;

@@ -227,6 +227,26 @@ pub const TARGET_TEXT_BYTES_MAX: usize = 4 << 10;
 /// Longest wait for the answer to a posted row: a server that is slower holds its source back.
 pub const POST_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Most requests for events that are under way at once, count: what all statements together hold of
+/// sockets and of answers that are not whole yet.
+pub const POLLS_AT_ONCE: usize = 64;
+
+/// The rests before a server that failed is asked again, shortest and longest; they double between.
+pub const POLL_RETRY_WAIT: (Duration, Duration) = if cfg!(test) {
+    (Duration::from_millis(10), Duration::from_millis(40))
+} else {
+    (Duration::from_secs(1), Duration::from_secs(60))
+};
+
+/// Longest pause between two requests for events, and longest wait for an answer, that can be
+/// configured.
+pub const POLL_PAUSE_MAX: Duration = Duration::from_secs(86_400);
+/// See [`POLL_PAUSE_MAX`].
+pub const POLL_WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// Shortest pause between two requests for events that can be configured: no server is flooded.
+pub const POLL_PAUSE_MIN: Duration = Duration::from_millis(10);
+
 /// Most dead letters that wait for their topic, count; what comes more is counted only.
 pub const LETTERS_WAITING_MAX: usize = 1_000;
 
@@ -322,6 +342,14 @@ pub const GROUP_COMMIT_WAIT: Duration = Duration::from_millis(100);
 
 /// How often a group is asked what it has given, at least.
 pub const GROUP_LOOK: Duration = Duration::from_secs(1);
+
+/// How long a process whose statement is of another form than its group's waits before it looks again:
+/// the first time, and at last.
+pub const GROUP_FORM_WAIT: (Duration, Duration) = (RETRY_WAIT.0, Duration::from_secs(60));
+
+/// How long one look at a partition for the form of its group's state waits: short, since most
+/// partitions end with a mark that is no record, and all of them may be looked at.
+pub const GROUP_FORM_LOOK: Duration = Duration::from_millis(50);
 
 /// How long reading a partition's state may take.
 pub const GROUP_LOAD_WAIT: Duration = Duration::from_secs(60);

@@ -80,6 +80,18 @@ const FIGURES: &[Figure] = &[
         |info| Some(info.cpu_seconds_total),
     ),
     (
+        MetricKind::Counter,
+        "thalweg_fusion_statement_polls_total",
+        "Requests for events to the statement's HTTP servers",
+        |info| info.polls.as_ref().map(|polls| polls.asked_total as f64),
+    ),
+    (
+        MetricKind::Counter,
+        "thalweg_fusion_statement_polls_failed_total",
+        "Requests for events that failed",
+        |info| info.polls.as_ref().map(|polls| polls.failed_total as f64),
+    ),
+    (
         MetricKind::Gauge,
         "thalweg_fusion_statement_latency_p50_seconds",
         "Half of the last minutes' rows took no longer from their computing to the sink",

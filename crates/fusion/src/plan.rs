@@ -24,6 +24,7 @@ pub use query::{
 use crate::expression::Expression;
 use crate::functions::user::Calls;
 use crate::json::FieldPath;
+use crate::polls::Polled;
 use crate::sinks::Table;
 
 /// What one statement does with each event.
@@ -72,6 +73,8 @@ pub enum Sink {
     /// One event per row on an internal stream, named window or table: every statement on it has
     /// seen the row before the next event of a source is taken.
     Stream(String),
+    /// Nowhere: a row asks HTTP servers for events.
+    Poll(Polled),
 }
 
 /// How events become rows.
@@ -318,6 +321,7 @@ impl std::fmt::Display for Sink {
             Sink::Http(url) => f.write_str(url),
             Sink::Table(table) => table.fmt(f),
             Sink::Stream(name) => write!(f, "stream.\"{name}\""),
+            Sink::Poll(polled) => polled.fmt(f),
         }
     }
 }

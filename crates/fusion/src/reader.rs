@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use streams::{Consumer, ConsumerConfig, EventStore, Isolation, SeekTo, StreamsError, TopicName};
+use streams::{
+    Consumer, ConsumerConfig, EventStore, Isolation, SeekTo, StreamsError, TopicInfo, TopicName,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::feed::Feed;
@@ -49,7 +51,7 @@ struct Reader<'r> {
 
 /// What is known of the partitions' progress.
 struct Progress {
-    /// The ends when reading began: up to there records surely wait.
+    /// The ends when reading began, or went back: up to there records surely wait.
     ends: Vec<i64>,
     /// When each partition last had records.
     seen: Vec<Option<Instant>>,
@@ -67,20 +69,8 @@ impl Reader<'_> {
         let mut consumer = self.store.consumer(config).await?;
         let partitions = (0..info.partitions).map(|partition| (self.topic.clone(), partition));
         consumer.assign(partitions.collect()).await?;
-        let mut progress = Progress {
-            ends: info
-                .partition_offsets
-                .iter()
-                .map(|range| range.end)
-                .collect(),
-            seen: vec![None; info.partition_offsets.len()],
-        };
-        let starts: Vec<i64> = info
-            .partition_offsets
-            .iter()
-            .map(|range| range.start)
-            .collect();
-        let mut generation = self.seek(consumer.as_mut(), &starts).await?;
+        let mut progress = Progress::of(&info);
+        let mut generation = self.seek(consumer.as_mut(), &info).await?;
         self.feed.set_trouble(None);
         let mut wait = PARTITION_IDLE;
         loop {
@@ -91,13 +81,10 @@ impl Reader<'_> {
                 polled = consumer.poll(wait, POLL_BYTES_MAX) => Some(polled?),
             };
             let Some(records) = polled else {
-                generation = self.seek(consumer.as_mut(), &starts).await?;
+                generation = self.go_back(consumer.as_mut(), &mut progress).await?;
+                wait = PARTITION_IDLE;
                 continue;
             };
-            if records.is_empty() && wait == POLL_WAIT {
-                // What lies before the ends is no record: marks of transactions are none.
-                progress.ends.fill(0);
-            }
             // Records keep coming: look again soon, so that partitions without any are let go.
             wait = if records.is_empty() {
                 POLL_WAIT
@@ -108,17 +95,19 @@ impl Reader<'_> {
                 .iter()
                 .map(|record| record.value.as_ref().map_or(0, |v| v.len()))
                 .sum();
-            let is_caught_up = bytes < POLL_BYTES_MAX / 2;
+            let mut is_caught_up = bytes < POLL_BYTES_MAX / 2;
             for record in &records {
                 progress.see(record.partition);
             }
-            self.feed.set_waiting(false, |partition| {
-                progress.waits(partition, consumer.as_ref(), self.topic)
-            });
+            if !self.tell(false, &progress, consumer.as_mut()).await {
+                return Ok(());
+            }
             let mut at = 0;
             while at < records.len() {
                 let Some(applied) = self.feed.apply_records(generation, &records[at..]) else {
-                    generation = self.seek(consumer.as_mut(), &starts).await?;
+                    // These and perhaps many before them are to be read again.
+                    generation = self.go_back(consumer.as_mut(), &mut progress).await?;
+                    is_caught_up = false;
                     break;
                 };
                 at += applied;
@@ -134,24 +123,69 @@ impl Reader<'_> {
             if records.is_empty() {
                 progress.seen.fill(None);
             }
-            self.feed.set_waiting(is_caught_up, |partition| {
-                progress.waits(partition, consumer.as_ref(), self.topic)
-            });
+            if !self.tell(is_caught_up, &progress, consumer.as_mut()).await {
+                return Ok(());
+            }
         }
+    }
+
+    /// Says what waits, once that may be said; false where it was told to stop before.
+    async fn tell(
+        &self,
+        is_caught_up: bool,
+        progress: &Progress,
+        consumer: &mut dyn Consumer,
+    ) -> bool {
+        loop {
+            let waits = |partition| progress.waits(partition, &*consumer, self.topic);
+            if self.feed.set_waiting(is_caught_up, waits) {
+                return true;
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => return false,
+                () = self.feed.wait_for_room() => {}
+            }
+        }
+    }
+
+    /// Goes to where the statements are now. Where that is back, what the partition holds by now
+    /// surely waits.
+    async fn go_back(
+        &self,
+        consumer: &mut dyn Consumer,
+        progress: &mut Progress,
+    ) -> Result<u64, StreamsError> {
+        let info = self.store.topic(self.topic).await?;
+        let before: Vec<Option<i64>> = (0..info.partitions)
+            .map(|partition| consumer.position(self.topic, partition))
+            .collect();
+        let generation = self.seek(consumer, &info).await?;
+        let ends = info.partition_offsets.iter().map(|range| range.end);
+        for ((partition, before), end) in (0..).zip(before).zip(ends) {
+            if consumer.position(self.topic, partition) < before {
+                progress.expect(partition, end);
+            }
+        }
+        Ok(generation)
     }
 
     /// Goes to the least positions that the statements want; a position that the topic no longer
     /// holds moves up to where the topic starts.
-    async fn seek(&self, consumer: &mut dyn Consumer, starts: &[i64]) -> Result<u64, StreamsError> {
+    async fn seek(
+        &self,
+        consumer: &mut dyn Consumer,
+        info: &TopicInfo,
+    ) -> Result<u64, StreamsError> {
         let (generation, positions) = self.feed.positions();
-        for (partition, start) in starts.iter().enumerate() {
+        let starts = info.partition_offsets.iter().map(|range| range.start);
+        for (partition, start) in starts.enumerate() {
             let Ok(number) = i32::try_from(partition) else {
                 continue;
             };
             // A partition that came after every statement is read from its start.
             let position = positions.get(partition).copied().unwrap_or(0);
             consumer
-                .seek(self.topic, number, SeekTo::Offset(position.max(*start)))
+                .seek(self.topic, number, SeekTo::Offset(position.max(start)))
                 .await?;
         }
         Ok(generation)
@@ -159,6 +193,23 @@ impl Reader<'_> {
 }
 
 impl Progress {
+    /// Nothing was read yet.
+    fn of(info: &TopicInfo) -> Progress {
+        let ranges = info.partition_offsets.iter();
+        Progress {
+            ends: ranges.map(|range| range.end).collect(),
+            seen: vec![None; info.partition_offsets.len()],
+        }
+    }
+
+    /// Records wait on a partition up to there.
+    fn expect(&mut self, partition: i32, end: i64) {
+        let partition = usize::try_from(partition).unwrap_or(0);
+        if let Some(known) = self.ends.get_mut(partition) {
+            *known = end;
+        }
+    }
+
     fn see(&mut self, partition: i32) {
         let partition = usize::try_from(partition).unwrap_or(0);
         if let Some(seen) = self.seen.get_mut(partition) {
@@ -172,11 +223,11 @@ impl Progress {
             .seen
             .get(partition)
             .is_some_and(|seen| seen.is_some_and(|at| at.elapsed() < PARTITION_IDLE));
-        let position = i32::try_from(partition)
-            .ok()
-            .and_then(|partition| consumer.position(topic, partition));
+        let number = i32::try_from(partition).unwrap_or(i32::MAX);
+        let position = consumer.position(topic, number);
         let is_behind = match (position, self.ends.get(partition)) {
-            (Some(position), Some(end)) => position < *end,
+            // What lies before the end need not be a record.
+            (Some(position), Some(end)) => position < *end && !consumer.is_at_end(topic, number),
             _ => false,
         };
         is_active || is_behind

@@ -8,6 +8,8 @@ use crate::limits::RETRY_WAIT;
 
 /// Attempts one after another, each after a longer rest than the one before.
 pub struct Retries {
+    /// The first and the longest rest.
+    bounds: (Duration, Duration),
     wait: Duration,
     began: Instant,
 }
@@ -15,8 +17,14 @@ pub struct Retries {
 impl Retries {
     /// The first attempt begins.
     pub fn new() -> Self {
+        Retries::within(RETRY_WAIT)
+    }
+
+    /// The first attempt begins; rests are from the first of these to the second.
+    pub fn within(bounds: (Duration, Duration)) -> Self {
         Retries {
-            wait: RETRY_WAIT.0,
+            bounds,
+            wait: bounds.0,
             began: Instant::now(),
         }
     }
@@ -24,14 +32,15 @@ impl Retries {
     /// Rests after an attempt that failed, and begins the next one; false when `stop` came first.
     /// An attempt that went well for long is followed by a short rest.
     pub async fn rest(&mut self, stop: &CancellationToken) -> bool {
-        if self.began.elapsed() > RETRY_WAIT.1 {
-            self.wait = RETRY_WAIT.0;
+        let (first, longest) = self.bounds;
+        if self.began.elapsed() > longest {
+            self.wait = first;
         }
         tokio::select! {
             () = stop.cancelled() => return false,
             () = tokio::time::sleep(self.wait) => {}
         }
-        self.wait = (self.wait * 2).min(RETRY_WAIT.1);
+        self.wait = (self.wait * 2).min(longest);
         self.began = Instant::now();
         true
     }

@@ -214,6 +214,26 @@ pub struct StatementInfo {
     /// that this process holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupInfo>,
+    /// The servers that it asks for events, where there are such.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub polls: Option<PollInfo>,
+}
+
+/// How a statement's servers were asked for events, since it was started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PollInfo {
+    /// The MQTT topic on which answers are published.
+    pub topic: String,
+    /// How often it asks by the clock, milliseconds; none where its rows ask.
+    pub interval_ms: Option<u64>,
+    /// Requests.
+    pub asked_total: u64,
+    /// Answers that became events.
+    pub answered_total: u64,
+    /// Answers without a body, which become nothing.
+    pub empty_total: u64,
+    /// Requests that failed, and answers that could not be taken.
+    pub failed_total: u64,
 }
 
 /// A process's part in a group.

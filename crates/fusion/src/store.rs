@@ -25,6 +25,7 @@ use journal::{
     Disk, Done, Durability, DurableWait, Frame, Journal, JournalError, JournalOptions, Position,
 };
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use crate::codec::Encoder;
 use crate::error::FusionError;
@@ -211,22 +212,25 @@ impl StatementStore {
         wait.await.map_err(FusionError::journal("write"))
     }
 
-    /// Keeps a checkpoint of a statement that is there; returns at `durability`.
+    /// Keeps a checkpoint of a statement that is there; returns at `durability`. `removed` says when
+    /// it is there no more: by then another may have its id.
     ///
     /// # Errors
-    /// The journal failed; the earlier checkpoint counts, and no changes may follow it.
+    /// `Closed` where it was removed, and nothing was kept; or the journal failed: the earlier
+    /// checkpoint counts, and no changes may follow it.
     pub async fn checkpoint(
         &self,
         id: &str,
         checkpoint: &Checkpoint,
         durability: Durability,
+        removed: &CancellationToken,
     ) -> Result<(), FusionError> {
         let Checkpoint { bytes, is_whole } = checkpoint;
         let wait = {
             let mut live = self.live.lock().await;
-            // A statement that was removed meanwhile needs none.
-            let Some(entry) = live.get_mut(id) else {
-                return Ok(());
+            // It is removed before the journal forgets it, which waits for this lock.
+            let Some(entry) = live.get_mut(id).filter(|_| !removed.is_cancelled()) else {
+                return Err(FusionError::Closed);
             };
             let kind = if *is_whole { WHOLE } else { CHANGES };
             self.append_parts(id, entry, (kind, bytes), durability)

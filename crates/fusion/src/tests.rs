@@ -19,4 +19,5 @@ mod outputs;
 mod overflow;
 mod properties;
 mod queries;
+mod races;
 mod speed;

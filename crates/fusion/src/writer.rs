@@ -118,7 +118,9 @@ impl Writer {
     /// Works until the statement is removed or the engine closes. `outbox` are rows of the
     /// checkpoint that the statement was started from.
     pub async fn run(mut self, outbox: Output) {
+        let lane = self.lane.clone();
         if !outbox.is_empty() {
+            let _alone = lane.turn.lock().await;
             if self.send(outbox, Instant::now()).await.is_err() {
                 return;
             }
@@ -126,6 +128,11 @@ impl Writer {
         }
         let mut checkpoint_due = self.clock.now() + self.checkpoint_interval;
         loop {
+            let alone = lane.turn.lock().await;
+            // Another form took its place meanwhile.
+            if lane.removed.is_cancelled() {
+                return;
+            }
             match self.next_turn(checkpoint_due, false) {
                 Ok(turn) => {
                     let kept = turn
@@ -141,6 +148,9 @@ impl Writer {
                     }
                 }
                 Err(alarm) => {
+                    drop(alone);
+                    // Rows may have gone without the writer: along a chain, or given up.
+                    lane.idle.notify_waiters();
                     let pause = alarm.map(|alarm| alarm.since(self.clock.now()).max(TICK));
                     tokio::select! {
                         biased;
@@ -185,7 +195,7 @@ impl Writer {
         let is_chained = self.lane.is_chained();
         // What waits was passed on to internal streams only when nobody is half-way through a chain.
         let gate = is_chained.then(|| self.chains.enter());
-        if is_chained && !is_closing {
+        if is_chained && !is_closing && !self.closing.is_cancelled() {
             self.insert_due(now);
         }
         let mut state = self.lane.state.lock();
@@ -194,6 +204,7 @@ impl Writer {
             machine,
             output,
             is_caught_up,
+            is_held,
             is_dirty,
             is_pressed,
             alarm,
@@ -207,9 +218,10 @@ impl Writer {
         let may_tick = *is_caught_up && !is_closing && !is_chained;
         if may_tick && machine.next_clock().is_some_and(|due| due <= now) {
             machine.on_clock(now, output);
+            *is_dirty = true;
             meter.spent(at, at.elapsed());
         }
-        let clock_alarm = if *is_caught_up {
+        let clock_alarm = if *is_caught_up && !*is_held {
             machine.next_clock()
         } else {
             None
@@ -230,6 +242,8 @@ impl Writer {
             *is_dirty = false;
             *alarm = None;
             machine.given_up(output.events(), "suspended");
+            drop(state);
+            self.make_room();
             return Err(None);
         }
         let keeps_outbox = self.lane.keeps_outbox() && !output.is_empty();
@@ -265,18 +279,7 @@ impl Writer {
     /// Does what is due by the clock and passes its rows on to internal streams. The caller holds the
     /// gate.
     fn insert_due(&self, now: UnixMillis) {
-        {
-            let mut state = self.lane.state.lock();
-            let LaneState {
-                machine,
-                output,
-                is_caught_up,
-                ..
-            } = &mut *state;
-            if *is_caught_up && machine.next_clock().is_some_and(|due| due <= now) {
-                machine.on_clock(now, output);
-            }
-        }
+        self.lane.state.lock().tick(now);
         self.chains.flow(std::slice::from_ref(&self.lane));
     }
 
@@ -286,11 +289,16 @@ impl Writer {
         self.lane.idle.notify_waiters();
     }
 
-    async fn work(&mut self, turn: Turn, durability: Durability) -> Result<(), Stopped> {
+    /// Says that what waited was taken.
+    fn make_room(&self) {
         self.feed.made_room();
         if self.lane.is_chained() {
             self.chains.made_room();
         }
+    }
+
+    async fn work(&mut self, turn: Turn, durability: Durability) -> Result<(), Stopped> {
+        self.make_room();
         let Turn {
             output,
             since,
@@ -325,6 +333,7 @@ impl Writer {
     async fn keep(&self, due: &Due, durability: Durability) -> bool {
         match self.try_keep(due, durability).await {
             Ok(()) => true,
+            Err(_) if self.lane.removed.is_cancelled() => false,
             Err(error) => {
                 self.set_trouble(Some(format!(
                     "cannot keep the statement's state: {}",
@@ -339,20 +348,21 @@ impl Writer {
     /// then gives back what lies before.
     async fn try_keep(&self, due: &Due, durability: Durability) -> Result<(), FusionError> {
         let Due { checkpoint, input } = due;
-        let id = &self.lane.definition.id;
+        let (id, removed) = (&self.lane.definition.id, &self.lane.removed);
+        let keep = |durability| self.journal.checkpoint(id, checkpoint, durability, removed);
         let (Some(next), Some(log)) = (*input, self.feed.input()) else {
-            return self.journal.checkpoint(id, checkpoint, durability).await;
+            return keep(durability).await;
         };
         tokio::select! {
             biased;
-            () = self.lane.removed.cancelled() => return Err(FusionError::Closed),
+            () = removed.cancelled() => return Err(FusionError::Closed),
             settled = log.settle(next) => {
                 settled.map_err(FusionError::journal("write an input beside"))?;
             }
         }
         // What it lets go has to be as durable as what was acknowledged.
         let durability = durability.max(log.need());
-        self.journal.checkpoint(id, checkpoint, durability).await?;
+        keep(durability).await?;
         log.release(next).await;
         self.feed.made_room();
         Ok(())
@@ -385,9 +395,10 @@ impl Writer {
                 }
                 Target::Http(url) => self.post(&url, &output, part).await?,
                 // It had them before the next event was taken.
-                Target::Stream(_) => {
-                    let events = output.rows.iter().map(|row| row.events).sum();
-                    self.delivered((output.rows.len() as u64, events), 0, part);
+                Target::Stream(_) => self.had(&output, part),
+                Target::Poll(poll) => {
+                    poll.ask();
+                    self.had(&output, part);
                 }
                 Target::Table(table) => {
                     self.recount(before);
@@ -421,6 +432,12 @@ impl Writer {
             return;
         };
         tap.show(output.texts());
+    }
+
+    /// A target has the rows without having waited for anybody.
+    fn had(&self, output: &Sent, part: Part) {
+        let events = output.rows.iter().map(|row| row.events).sum();
+        self.delivered((output.rows.len() as u64, events), 0, part);
     }
 
     /// So many rows of so many events were taken; the waiting time counts for `timed` rows.

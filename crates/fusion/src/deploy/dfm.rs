@@ -15,6 +15,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::plan::Source;
+use crate::polls::Polled;
 use crate::sinks::OutputForm;
 use crate::statement::{Definition, Language, NewStatement, Origin, Start};
 
@@ -163,10 +164,8 @@ pub enum Life {
 
 /// What a node adds to a statement that leaves it open.
 pub struct Surroundings<'s> {
-    /// The node's id.
-    pub node: &'s str,
-    /// The first part of default topics.
-    pub code: &'s str,
+    /// Who the node is.
+    pub node: &'s super::NodeConfig,
     /// HTTP servers by alias.
     pub servers: &'s std::collections::BTreeMap<String, String>,
     /// Whether a bridge of that name leads to another broker.
@@ -225,18 +224,50 @@ pub fn asked(
     })
 }
 
-/// Where the rows of a DFM statement go, as our targets' texts.
-fn targets(
-    resource: &Map<String, Value>,
-    id: &str,
-    around: &Surroundings<'_>,
-) -> Result<Vec<String>, String> {
-    let list = |name: &str| -> Result<Vec<&str>, String> {
+/// What a DFM statement gets from HTTP servers; none where its rows go somewhere instead.
+pub fn polled(origin: &Origin) -> Option<Polled> {
+    match origin {
+        Origin::Dfm(kept) if matches!(publisher(kept), Ok(Publisher::Get)) => places(kept).ok(),
+        _ => None,
+    }
+}
+
+/// The topic of a statement that names none.
+pub fn own_topic(node: &super::NodeConfig, id: &str) -> String {
+    format!("LS/{}/{}/OGC/1.0/Datastreams/{id}", node.code, node.id)
+}
+
+/// What becomes of the rows of a DFM statement.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Publisher {
+    /// They are published.
+    Mqtt,
+    /// They are posted.
+    Post,
+    /// They ask for events.
+    Get,
+}
+
+fn publisher(resource: &Map<String, Value>) -> Result<Publisher, String> {
+    let publisher = resource.get("publisher").and_then(Value::as_str);
+    match publisher.unwrap_or("MQTT_PUB") {
+        "MQTT_PUB" | "MQTT" => Ok(Publisher::Mqtt),
+        "HTTP_POST" | "REST_POST" | "HTTP" | "REST" => Ok(Publisher::Post),
+        "HTTP_GET" | "REST_GET" => Ok(Publisher::Get),
+        other => Err(format!(
+            "the publisher {other} is not known: MQTT_PUB, HTTP_POST, HTTP_GET"
+        )),
+    }
+}
+
+/// Aliases of servers or brokers, and the paths or topics there.
+fn places(resource: &Map<String, Value>) -> Result<Polled, String> {
+    let list = |name: &str| -> Result<Vec<String>, String> {
         match resource.get(name) {
             None | Some(Value::Null) => Ok(Vec::new()),
-            Some(Value::String(one)) => Ok(vec![one.as_str()]),
+            Some(Value::String(one)) => Ok(vec![one.clone()]),
             Some(Value::Array(all)) => {
-                let texts = all.iter().map(Value::as_str);
+                let texts = all.iter().map(|text| text.as_str().map(str::to_owned));
                 texts
                     .collect::<Option<_>>()
                     .ok_or(format!("{name} is no list of texts"))
@@ -244,49 +275,39 @@ fn targets(
             Some(_) => Err(format!("{name} is no list of texts")),
         }
     };
-    let (outputs, scopes) = (list("output")?, list("scope")?);
-    let publisher = resource.get("publisher").and_then(Value::as_str);
-    let is_http = match publisher.unwrap_or("MQTT_PUB") {
-        "MQTT_PUB" | "MQTT" => false,
-        "HTTP_POST" | "REST_POST" | "HTTP" | "REST" => true,
-        other => {
-            return Err(format!(
-                "the publisher {other} is not supported: MQTT_PUB, HTTP_POST"
-            ));
+    Ok(Polled {
+        paths: list("output")?,
+        scopes: list("scope")?,
+    })
+}
+
+/// Where the rows of a DFM statement go, as our targets' texts.
+fn targets(
+    resource: &Map<String, Value>,
+    id: &str,
+    around: &Surroundings<'_>,
+) -> Result<Vec<String>, String> {
+    let places = places(resource)?;
+    match publisher(resource)? {
+        Publisher::Mqtt => {}
+        Publisher::Post => {
+            let addresses = places.addresses(around.servers)?.into_iter();
+            return Ok(addresses.map(String::from).collect());
         }
+        // They are looked up again when it starts.
+        Publisher::Get => return places.addresses(around.servers).map(|_| Vec::new()),
+    }
+    let outputs = match places.paths.is_empty() {
+        true => vec![own_topic(around.node, id)],
+        false => places.paths,
+    };
+    let scopes = match places.scopes.is_empty() {
+        true => vec![BROKERS[0].to_owned()],
+        false => places.scopes,
     };
     let mut targets = Vec::new();
-    if is_http {
-        if scopes.is_empty() {
-            return Err("HTTP_POST needs a scope: the alias of a server".to_owned());
-        }
-        for scope in scopes {
-            let server = around.servers.get(scope).ok_or_else(|| {
-                format!("the scope '{scope}' is no server: fusion.control.servers lists them")
-            })?;
-            let server = server.trim_end_matches('/');
-            if outputs.is_empty() {
-                targets.push(server.to_owned());
-            }
-            for output in &outputs {
-                targets.push(format!("{server}/{}", output.trim_start_matches('/')));
-            }
-        }
-        return Ok(targets);
-    }
-    let Surroundings { node, code, .. } = around;
-    let own = format!("LS/{code}/{node}/OGC/1.0/Datastreams/{id}");
-    let outputs = if outputs.is_empty() {
-        vec![own.as_str()]
-    } else {
-        outputs
-    };
-    for scope in if scopes.is_empty() {
-        vec![BROKERS[0]]
-    } else {
-        scopes
-    } {
-        let broker = match BROKERS.contains(&scope) {
+    for scope in &scopes {
+        let broker = match BROKERS.contains(&scope.as_str()) {
             true => "mqtt".to_owned(),
             false if (around.has_bridge)(scope) => format!("mqtt@{scope}"),
             false => {

@@ -26,6 +26,7 @@ use serde::Deserialize;
 
 use super::dfm::{self, Operation, Outcome};
 use super::node::Node;
+use crate::http::whole;
 use crate::limits::{HTTP_BODY_BYTES_MAX, INJECT_BYTES_MAX, TAIL_WAIT_MAX};
 
 /// The routes, to be mounted at the root.
@@ -140,7 +141,9 @@ async fn execute(node: Shared, body: Bytes) -> Response {
         Err(why) => return answer(&node, &Outcome::new(None, 400, why)),
     };
     resource.insert("statelifecycle".to_owned(), "SYNCHRONOUS".into());
-    let outcome = node.execute(Operation::Add(None), Some(&resource)).await;
+    let working = node.0.clone();
+    let work = async move { working.execute(Operation::Add(None), Some(&resource)).await };
+    let outcome = whole(work).await;
     answer(&node, &outcome)
 }
 
@@ -160,14 +163,16 @@ async fn event(node: Shared, Path(topic): Path<String>, body: Bytes) -> Response
     }
 }
 
-async fn run(node: &Node, operation: Operation, body: Option<Bytes>) -> Response {
+async fn run(node: &Arc<Node>, operation: Operation, body: Option<Bytes>) -> Response {
     let resource = match body.as_deref().map(dfm::resource) {
         None => None,
         Some(Ok(resource)) => Some(resource),
         Some(Err(why)) => return answer(node, &Outcome::new(None, 400, why)),
     };
     let is_add = matches!(operation, Operation::Add(_));
-    let outcome = node.execute(operation, resource.as_ref()).await;
+    let working = node.clone();
+    let work = async move { working.execute(operation, resource.as_ref()).await };
+    let outcome = whole(work).await;
     let mut response = answer(node, &outcome);
     if is_add
         && outcome.is_good()

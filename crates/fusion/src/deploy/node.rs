@@ -218,8 +218,7 @@ impl Node {
         };
         let config = self.fusion.config();
         let around = Surroundings {
-            node: &config.node.id,
-            code: &config.node.code,
+            node: &config.node,
             servers: &config.control.servers,
             has_bridge: &|name| self.fusion.has_bridge(name),
         };
@@ -244,14 +243,23 @@ impl Node {
                 Ok(Outcome::new(Some(id), 200, "the statement was removed"))
             }
             (Life::Once, _) => {
-                let rows = self.fusion.query(&new.text)?;
+                let rows = self.fusion.query(&new.text).await?;
                 let mut outcome = Outcome::new(Some(id.clone()), 200, "the query was run");
                 outcome.resources.insert(id, Value::Array(rows));
                 Ok(outcome)
             }
             (_, Some(_)) if !may_replace => Err(FusionError::NameTaken(id)),
             (life, Some(known)) => {
-                let is_same = known.text == new.text && known.targets == new.targets;
+                let (before, after) = (dfm::polled(&known.origin), dfm::polled(&origin));
+                if before.is_some() != after.is_some() {
+                    return Err(FusionError::Refused(
+                        "an update does not change the publisher: remove the statement and add it \
+                         anew"
+                            .to_owned(),
+                    ));
+                }
+                let is_same =
+                    known.text == new.text && known.targets == new.targets && before == after;
                 if !is_same {
                     let named = NewStatement {
                         name: Some(self.free_name(&new, &id)),

@@ -1,5 +1,7 @@
 //! The DFM's API and desired state, with real servers, stores and nodes.
 
+mod polls;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -86,9 +88,13 @@ fn an_envelope_says_who_is_meant_and_where_the_answer_goes() {
 #[test]
 fn a_dfm_statement_becomes_one_of_ours() {
     let servers = BTreeMap::from([("shop".to_owned(), "http://shop:1/".to_owned())]);
+    let node = NodeConfig {
+        id: "me".to_owned(),
+        code: "code".to_owned(),
+        ..NodeConfig::default()
+    };
     let around = Surroundings {
-        node: "me",
-        code: "code",
+        node: &node,
         servers: &servers,
         has_bridge: &|name| name == "cloud",
     };
@@ -121,6 +127,11 @@ fn a_dfm_statement_becomes_one_of_ours() {
     assert_eq!(several.new.id.as_deref(), Some("x"));
     let posted = asked(json!({"publisher": "HTTP_POST", "scope": ["shop"], "output": ["/in"]}));
     assert_eq!(posted.unwrap().new.targets, ["http://shop:1/in"]);
+    let got = json!({"publisher": "REST_GET", "scope": ["shop"], "output": ["/in"], "id": "x"});
+    let got = asked(got).unwrap();
+    assert!(got.new.targets.is_empty(), "its rows go nowhere");
+    let polled = dfm::polled(&got.origin).unwrap();
+    assert_eq!(polled.to_string(), "get@shop:/in");
     for (extra, says) in [
         (json!({"statement": ""}), "no text"),
         (json!({"name": ""}), "no name"),
@@ -129,7 +140,12 @@ fn a_dfm_statement_becomes_one_of_ours() {
             json!({"publisher": "REST_POST", "scope": ["mars"]}),
             "no server",
         ),
-        (json!({"publisher": "HTTP_GET"}), "not supported"),
+        (json!({"publisher": "HTTP_GET"}), "needs a scope"),
+        (
+            json!({"publisher": "HTTP_GET", "scope": ["mars"]}),
+            "no server",
+        ),
+        (json!({"publisher": "SMTP"}), "not known"),
         (json!({"stateLifecycle": "SLEEP"}), "life cycle"),
         (json!({"output": [1]}), "list of texts"),
     ] {
@@ -511,10 +527,16 @@ struct Yard {
     key: Ed25519KeyPair,
     keys: BTreeMap<String, String>,
     nodes: Vec<Arc<Node>>,
+    /// What all nodes are configured with.
+    config: FusionConfig,
 }
 
 impl Yard {
     async fn open(count: usize, allow_unsigned: bool) -> Yard {
+        Yard::open_with(count, allow_unsigned, FusionConfig::default()).await
+    }
+
+    async fn open_with(count: usize, allow_unsigned: bool, config: FusionConfig) -> Yard {
         let folder = tempfile::tempdir().unwrap();
         let (store, server) = stores(folder.path());
         let (key, keys) = keys();
@@ -525,6 +547,7 @@ impl Yard {
             key,
             keys,
             nodes: Vec::new(),
+            config,
         };
         for index in 0..count {
             let node = yard.node(index, allow_unsigned).await;
@@ -546,7 +569,7 @@ impl Yard {
                 books_interval: base::HumanDuration(std::time::Duration::from_millis(200)),
                 ..NodeConfig::default()
             },
-            ..FusionConfig::default()
+            ..self.config.clone()
         };
         config.control.allow_unsigned = allow_unsigned;
         config.control.keys.clone_from(&self.keys);

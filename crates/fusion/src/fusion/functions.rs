@@ -4,7 +4,12 @@
 //! was added, and the module in base64. A module is never changed under statements that call it: what
 //! they give would change with it, and what they keep would not fit. Another version is another name,
 //! to which statements are replaced one by one.
+//!
+//! A module that was there and cannot be used any more, since its file is damaged or this version
+//! refuses it, is listed with the reason; it is called by nobody, and may be added anew or removed.
 
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use base::UnixMillis;
@@ -26,7 +31,17 @@ pub struct FunctionTable {
     dir: PathBuf,
     bounds: Bounds,
     modules: Modules,
-    added_ms: std::collections::BTreeMap<String, UnixMillis>,
+    added_ms: BTreeMap<String, UnixMillis>,
+    /// Those that cannot be used, by name.
+    unusable: BTreeMap<String, Unusable>,
+}
+
+/// A module that cannot be used any more.
+#[derive(Clone)]
+struct Unusable {
+    why: String,
+    bytes: usize,
+    added: UnixMillis,
 }
 
 /// A module to be added.
@@ -56,6 +71,8 @@ pub struct ShownFunctions {
     pub added_ms: UnixMillis,
     /// The names of the statements that call it.
     pub statements: Vec<String>,
+    /// Why it cannot be used, if it cannot: then none of them runs.
+    pub error: Option<String>,
 }
 
 /// A module's file.
@@ -68,11 +85,11 @@ struct Stored {
 }
 
 impl FunctionTable {
-    /// Reads the modules that belong to the journal in `dir`. One that cannot be used any more is
-    /// logged, and the statements that call it do not start.
+    /// Reads the modules that belong to the journal in `dir`. The statements that call one that
+    /// cannot be used any more do not start.
     ///
     /// # Errors
-    /// The folder cannot be read, or holds what this version does not know.
+    /// The folder cannot be read, or holds what a later version wrote.
     pub fn open(dir: &Path, config: &FunctionsConfig) -> Result<FunctionTable, FusionError> {
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
         let mut table = FunctionTable {
@@ -82,11 +99,12 @@ impl FunctionTable {
                 memory: config.memory_max.0.try_into().unwrap_or(usize::MAX),
             },
             modules: Modules::default(),
-            added_ms: std::collections::BTreeMap::new(),
+            added_ms: BTreeMap::new(),
+            unusable: BTreeMap::new(),
         };
         let files = match std::fs::read_dir(&table.dir) {
             Ok(files) => files,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(table),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(table),
             Err(error) => return Err(unread(&table.dir, &error)),
         };
         for entry in files {
@@ -95,19 +113,38 @@ impl FunctionTable {
                 continue;
             }
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
-            let stored: Stored = file::read(&path).map_err(|error| unread(&path, &error))?;
-            if stored.version != VERSION {
-                let what = format!("functions in {name}.json of version {}", stored.version);
-                return Err(FusionError::Unreadable(what));
-            }
+            let stored = match file::read::<Stored>(&path) {
+                Ok(stored) if stored.version != VERSION => {
+                    let what = format!("functions in {name}.json of version {}", stored.version);
+                    return Err(FusionError::Unreadable(what));
+                }
+                Ok(stored) => stored,
+                Err(error) if is_damage(&error) => {
+                    let why = format!("its file {} is damaged: {error}", path.display());
+                    table.miss(&name, why, &Stored::default());
+                    continue;
+                }
+                Err(error) => return Err(unread(&path, &error)),
+            };
             match stored.module(&name, table.bounds) {
                 Ok(module) => table.put(module, UnixMillis(stored.added_ms)),
-                Err(why) => {
-                    tracing::error!(module = %name, why, "a module of functions cannot be used");
-                }
+                Err(why) => table.miss(&name, why, &stored),
             }
         }
         Ok(table)
+    }
+
+    /// Notes a module that cannot be used.
+    fn miss(&mut self, name: &str, why: String, stored: &Stored) {
+        tracing::error!(module = name, why, "a module of functions cannot be used");
+        let unusable = Unusable {
+            why,
+            bytes: STANDARD
+                .decode(stored.module.trim())
+                .map_or(0, |it| it.len()),
+            added: UnixMillis(stored.added_ms),
+        };
+        self.unusable.insert(name.to_owned(), unusable);
     }
 
     /// The modules.
@@ -116,6 +153,7 @@ impl FunctionTable {
     }
 
     fn put(&mut self, module: UserModule, added: UnixMillis) {
+        self.unusable.remove(&module.name);
         self.added_ms.insert(module.name.clone(), added);
         self.modules = self.modules.with(module);
     }
@@ -135,10 +173,19 @@ impl Stored {
 }
 
 impl Fusion {
-    /// The modules of functions, by name.
+    /// The modules of functions, by name, also those that cannot be used.
     pub fn functions(&self) -> Vec<ShownFunctions> {
-        let modules = self.functions.read().modules();
-        modules.all().map(|module| self.shown(module)).collect()
+        let (modules, unusable) = {
+            let table = self.functions.read();
+            (table.modules(), table.unusable.clone())
+        };
+        let usable = modules.all().map(|module| self.shown(module));
+        let unusable = unusable
+            .iter()
+            .map(|(name, module)| self.shown_unusable(name, module));
+        let mut shown: Vec<ShownFunctions> = usable.chain(unusable).collect();
+        shown.sort_by(|one, other| one.name.cmp(&other.name));
+        shown
     }
 
     /// One module of functions.
@@ -146,14 +193,19 @@ impl Fusion {
     /// # Errors
     /// `UnknownModule`.
     pub fn functions_of(&self, name: &str) -> Result<ShownFunctions, FusionError> {
-        let modules = self.functions.read().modules();
-        let module = modules
-            .named(name)
-            .ok_or_else(|| FusionError::UnknownModule(name.to_owned()))?;
-        Ok(self.shown(module))
+        let (modules, unusable) = {
+            let table = self.functions.read();
+            (table.modules(), table.unusable.get(name).cloned())
+        };
+        match (modules.named(name), unusable) {
+            (Some(module), _) => Ok(self.shown(module)),
+            (None, Some(module)) => Ok(self.shown_unusable(name, &module)),
+            (None, None) => Err(FusionError::UnknownModule(name.to_owned())),
+        }
     }
 
-    /// Adds a module, whose functions statements can call from then on; durable on return.
+    /// Adds a module, whose functions statements can call from then on; durable on return. It takes
+    /// the place of one of its name that cannot be used.
     ///
     /// # Errors
     /// `Refused` says why the module cannot be used; `ModuleTaken`; `Limit` where there are too many.
@@ -168,7 +220,8 @@ impl Fusion {
             if table.modules.named(&new.name).is_some() {
                 return Err(FusionError::ModuleTaken(new.name));
             }
-            let count = table.modules.all().count();
+            let others = table.unusable.keys().filter(|name| **name != new.name);
+            let count = table.modules.all().count() + others.count();
             (table.bounds, table.path(&new.name), count)
         };
         if count >= FUNCTION_MODULES_MAX {
@@ -197,14 +250,15 @@ impl Fusion {
         self.functions_of(&name)
     }
 
-    /// Removes a module that no statement calls; durable on return.
+    /// Removes a module that no statement calls, or one that cannot be used; durable on return.
     ///
     /// # Errors
     /// `UnknownModule`; `ModuleUsed` names the statements that call it.
     pub async fn remove_functions(&self, name: &str) -> Result<(), FusionError> {
         let _sources = self.sources.lock().await;
         let shown = self.functions_of(name)?;
-        if !shown.statements.is_empty() {
+        // Those that call one that cannot be used do not run, and would not without it.
+        if shown.error.is_none() && !shown.statements.is_empty() {
             return Err(FusionError::ModuleUsed {
                 module: shown.name,
                 users: told(&shown.statements),
@@ -221,6 +275,7 @@ impl Fusion {
         let mut table = self.functions.write();
         table.modules = table.modules.without(name);
         table.added_ms.remove(name);
+        table.unusable.remove(name);
         tracing::info!(module = name, "a module of functions was removed");
         Ok(())
     }
@@ -237,6 +292,18 @@ impl Fusion {
             added_ms: added.unwrap_or(UnixMillis(0)),
             statements: self.callers(&name),
             name,
+            error: None,
+        }
+    }
+
+    fn shown_unusable(&self, name: &str, module: &Unusable) -> ShownFunctions {
+        ShownFunctions {
+            name: name.to_owned(),
+            functions: Vec::new(),
+            module_bytes: module.bytes,
+            added_ms: module.added,
+            statements: self.callers(name),
+            error: Some(module.why.clone()),
         }
     }
 
@@ -298,6 +365,14 @@ fn keep(path: &Path, stored: &Stored) -> Result<(), FusionError> {
     };
     made.and_then(|()| file::write(path, stored))
         .map_err(|error| FusionError::Refused(format!("cannot keep the module: {error}")))
+}
+
+/// Whether a file was read and holds something else than it should.
+fn is_damage(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::InvalidData | ErrorKind::UnexpectedEof
+    )
 }
 
 fn unread(path: &Path, error: &std::io::Error) -> FusionError {

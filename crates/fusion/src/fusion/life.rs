@@ -9,17 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::sync::MutexGuard;
 
 use super::Fusion;
+use super::handover::HeldBack;
 use super::listing::{Running, Statement};
 use super::prepare::{kafka_name, shown};
 use super::sources::{OpenSource, Prepared, Sources};
-use crate::codec::{Decoder, Encoder};
 use crate::error::FusionError;
 use crate::formats::Format;
+use crate::lane::Lane;
 use crate::lane::checkpoint::encode;
-use crate::lane::{Lane, Sequence};
-use crate::limits::{LAG_WAIT, REPLACE_WAIT, TAIL_WAIT_MAX};
+use crate::limits::{LAG_WAIT, TAIL_WAIT_MAX};
 use crate::output::Output;
 use crate::plan::{Plan, Stage};
 use crate::statement::{Definition, NewStatement, ReplacedState, Replacement, StatementInfo};
@@ -143,14 +144,11 @@ impl Fusion {
             self.let_publishers_go(&mut sources, &definition.id);
             return Ok((self.statement(&definition.id)?, false));
         };
-        let feed = self.feed(&mut sources, &old.key);
-        feed.hold();
-        let taken = self.take_over(&prepared, old, keeps).await;
-        if let Err(error) = taken {
-            feed.let_go();
-            return Err(error);
-        }
+        let held = HeldBack::new(self, &mut sources, old);
+        // The old form's writer stands still from here on, and then finds that it is removed.
+        let turn = self.take_over(&held, &prepared, old, keeps).await?;
         old.lane.removed.cancel();
+        drop(turn);
         // Who looks goes on looking.
         if let Some(tap) = old.lane.tap.get() {
             prepared.lane.tap.get_or_init(|| tap.clone());
@@ -161,7 +159,7 @@ impl Fusion {
         if is_moved {
             self.forget_input(&old.key);
         }
-        feed.let_go();
+        drop(held);
         started?;
         tracing::info!(
             statement = definition.name,
@@ -261,7 +259,7 @@ impl Fusion {
             .map(|statement| statement.definition.clone())
     }
 
-    async fn open_sources(&self) -> Result<tokio::sync::MutexGuard<'_, Sources>, FusionError> {
+    async fn open_sources(&self) -> Result<MutexGuard<'_, Sources>, FusionError> {
         let sources = self.sources.lock().await;
         match sources.is_closed {
             true => Err(FusionError::Closed),
@@ -284,6 +282,7 @@ impl Fusion {
             self.take_part(running);
             return Ok(());
         }
+        let askers = self.askers(&running.lane);
         for key in std::iter::once(&running.key).chain(&running.more) {
             let feed = self.feed(sources, key);
             feed.join([running.lane.clone()]);
@@ -294,6 +293,7 @@ impl Fusion {
             }
         }
         self.chains.join(&running.lane);
+        self.start_polls(&running.lane, askers);
         Ok(())
     }
 
@@ -323,84 +323,6 @@ impl Fusion {
             ..self.definition(old.id.clone(), name, new)?
         })
     }
-
-    /// Waits until the sinks have the old form's rows, gives the new one what it goes on from, and
-    /// keeps both. The source is held.
-    async fn take_over(
-        &self,
-        prepared: &Prepared,
-        old: &Running,
-        keeps: bool,
-    ) -> Result<(), FusionError> {
-        drained(&old.lane).await?;
-        let lane = &prepared.lane;
-        let checkpoint = graft(lane, &old.lane, prepared.sequence, keeps)?;
-        self.journal
-            .replace(&lane.definition, &checkpoint, !keeps)
-            .await
-    }
-}
-
-/// Gives a lane what it goes on from; its first checkpoint.
-fn graft(lane: &Lane, old: &Lane, sequence: Sequence, keeps: bool) -> Result<Vec<u8>, FusionError> {
-    let (mut state, before) = (lane.state.lock(), old.state.lock());
-    // Of a join it is the topic that positions are of, wherever it stands.
-    let is_same = match (
-        lane.plan.kafka_topics().next(),
-        old.plan.kafka_topics().next(),
-    ) {
-        (None, None) => lane.plan.source == old.plan.source,
-        (topic, before) => topic == before,
-    };
-    if is_same {
-        state.positions.clone_from(&before.positions);
-    }
-    state.meter = before.meter.clone();
-    if keeps {
-        let mut kept = Encoder::default();
-        before.machine.encode((0, 0), &mut kept);
-        let fresh = state.machine.clone();
-        state.machine = fresh.decode(&mut Decoder::new(&kept.0)).ok_or_else(|| {
-            FusionError::Refused(
-                "the state does not fit the new text: send \"state\": \"reset\"".to_owned(),
-            )
-        })?;
-    } else {
-        state.machine.take_books(before.machine.books());
-    }
-    let nothing = Output::default();
-    Ok(encode(
-        &state.machine,
-        (0, 0),
-        &state.positions,
-        sequence,
-        &nothing,
-    ))
-}
-
-/// Waits until the sinks have all rows of a lane that gets no more.
-async fn drained(lane: &Lane) -> Result<(), FusionError> {
-    let waiting = async {
-        loop {
-            let idle = lane.idle.notified();
-            let mut idle = std::pin::pin!(idle);
-            idle.as_mut().enable();
-            if lane.is_drained() {
-                return;
-            }
-            lane.wake.notify_one();
-            idle.await;
-        }
-    };
-    tokio::time::timeout(REPLACE_WAIT, waiting)
-        .await
-        .map_err(|_| {
-            FusionError::Limit(
-            "the sink does not take the rows that wait: replace the statement when it does, or \
-             remove it"
-                .to_owned(),
-        )
-        })
 }
 
 fn first_checkpoint(prepared: &Prepared) -> Vec<u8> {

@@ -113,6 +113,7 @@ impl Statement {
             cpu_seconds_total: 0.0,
             cpu_share: 0.0,
             group: None,
+            polls: None,
         };
         let running = match &self.run {
             Ok(running) => running,
@@ -138,6 +139,7 @@ impl Statement {
         };
         info.error = shell.or(told);
         info.group = running.group.as_ref().map(|group| group.info());
+        info.polls = running.lane.poll().map(|poll| poll.info());
         info
     }
 }

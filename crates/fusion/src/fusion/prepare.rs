@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::Fusion;
 use super::sources::{Prepared, SourceKey};
 use crate::chains::{closes_loop, streams_of};
+use crate::deploy::dfm;
 use crate::epl::{self, Catalog};
 use crate::error::FusionError;
 use crate::formats::Format;
@@ -224,6 +225,7 @@ impl Fusion {
             state: parking_lot::Mutex::new(state),
             wake: tokio::sync::Notify::new(),
             idle: tokio::sync::Notify::new(),
+            turn: tokio::sync::Mutex::default(),
             removed: CancellationToken::new(),
         });
         Ok(Prepared {
@@ -314,7 +316,7 @@ impl Fusion {
             if let Sink::Table(table) = &sink {
                 self.check_table(definition, plan, table)?;
             }
-            targets.push(self.target(definition, sink).await?);
+            targets.push(self.target(definition, plan, sink).await?);
         }
         let can_sequence = keeps_outbox(definition, plan, &targets);
         Ok((targets, can_sequence))
@@ -339,8 +341,14 @@ impl Fusion {
         tables.check(table, &columns).or_else(|why| refused(&why))
     }
 
-    async fn target(&self, definition: &Definition, sink: Sink) -> Result<Target, FusionError> {
+    async fn target(
+        &self,
+        definition: &Definition,
+        plan: &Plan,
+        sink: Sink,
+    ) -> Result<Target, FusionError> {
         match sink {
+            Sink::Poll(polled) => self.poll(definition, plan, &polled).map(Target::Poll),
             Sink::Stream(name) => Ok(Target::Stream(name)),
             Sink::Mqtt(_) if self.around.mqtt.is_none() => Err(no_mqtt("writes to")),
             Sink::Mqtt(topic) => match topic.parse() {
@@ -440,7 +448,14 @@ pub(super) fn effective_sinks(
             sinks.push(sink);
         }
     }
+    let polled = dfm::polled(&definition.origin);
     if matches!(plan.stage, Stage::Create(_)) {
+        if polled.is_some() {
+            return Err(FusionError::Refused(
+                "a named window or table has no rows that ask a server: leave out the publisher"
+                    .to_owned(),
+            ));
+        }
         // Its rows stay where they are; who looks at the statement sees them change.
         if !sinks.is_empty() && definition.origin == Origin::Api {
             return Err(FusionError::Refused(
@@ -450,6 +465,7 @@ pub(super) fn effective_sinks(
         }
         return Ok(Vec::new());
     }
+    sinks.extend(polled.map(Sink::Poll));
     if sinks.is_empty() {
         sinks.push(Sink::Mqtt(format!("{OWN_TOPIC}{}", definition.id)));
     }

@@ -57,9 +57,13 @@ impl Fusion {
             }
         }
         let catalog = self.catalog();
-        for recovered in others {
-            if again && !self.waits(&recovered) {
-                continue;
+        for mut recovered in others {
+            if again {
+                // It may have been paused meanwhile, or removed.
+                let Some(definition) = self.waiting(&recovered) else {
+                    continue;
+                };
+                recovered.definition = definition;
             }
             let started = match (&reason, compile(&recovered.definition, &catalog)) {
                 (Some(reason), Ok(plan)) if needs_store(&recovered.definition, &plan) => {
@@ -110,11 +114,11 @@ impl Fusion {
         tried.is_err_and(|error| away_by(&error).is_some())
     }
 
-    /// Whether a statement is listed as one that could not be started.
-    fn waits(&self, recovered: &Recovered) -> bool {
+    /// A statement as it is listed, where it is listed as one that could not be started.
+    fn waiting(&self, recovered: &Recovered) -> Option<Definition> {
         let statements = self.statements.read();
-        let listed = statements.get(&recovered.definition.id);
-        listed.is_some_and(|statement| statement.run.is_err())
+        let listed = statements.get(&recovered.definition.id)?;
+        listed.run.is_err().then(|| listed.definition.clone())
     }
 }
 
@@ -130,7 +134,10 @@ async fn start_later(fusion: Weak<Fusion>, mut away: Vec<Recovered>) {
         let Some(fusion) = fusion.upgrade() else {
             return;
         };
-        let Some(first) = away.iter().find(|recovered| fusion.waits(recovered)) else {
+        let Some(first) = away
+            .iter()
+            .find(|recovered| fusion.waiting(recovered).is_some())
+        else {
             return;
         };
         let is_still_away = tokio::select! {
@@ -167,5 +174,35 @@ fn away_by(error: &FusionError) -> Option<Arc<StreamsError>> {
             Some(Arc::clone(source))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Status;
+    use crate::tests::house::{House, new};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_is_paused_while_the_store_is_away_stays_so_when_it_is_back() {
+        let house = House::open().await;
+        let fusion = &house.fusion;
+        let text = "INSERT INTO kafka.out SELECT v FROM mqtt.\"in\"";
+        let made = fusion.definition("m".to_owned(), "m".to_owned(), new("m", text));
+        let definition = made.unwrap();
+        let away = FusionError::Streams {
+            doing: "start the statement".to_owned(),
+            source: Arc::new(StreamsError::Unavailable("away".to_owned())),
+        };
+        fusion.list_failed(definition.clone(), &away);
+        fusion.pause("m").await.unwrap();
+        let recovered = Recovered {
+            definition,
+            checkpoint: None,
+        };
+        let left = fusion.start_recovered(vec![recovered], true).await;
+        assert!(left.is_empty());
+        assert_eq!(fusion.statement("m").unwrap().status, Status::Paused);
+        house.close().await;
     }
 }

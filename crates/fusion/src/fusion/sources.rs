@@ -92,6 +92,10 @@ impl Fusion {
         sources: &mut Sources,
         prepared: Vec<Prepared>,
     ) -> Result<(), FusionError> {
+        let lanes = prepared.iter().map(|it| it.lane.clone());
+        let awake = lanes.filter(|lane| !lane.definition.is_paused);
+        // They hear the first rows, and begin when what they ask for is heard.
+        let polls: Vec<_> = awake.map(|lane| (self.askers(&lane), lane)).collect();
         let mut by_source: Vec<(SourceKey, Vec<Arc<Lane>>)> = Vec::new();
         let mut places: HashMap<SourceKey, usize> = HashMap::new();
         for Prepared {
@@ -177,6 +181,9 @@ impl Fusion {
         for (key, feed) in to_open {
             let input = self.open_source(sources, &key, &feed)?;
             sources.open.insert(key, OpenSource { feed, input });
+        }
+        for (askers, lane) in polls {
+            self.start_polls(&lane, askers);
         }
         Ok(())
     }
@@ -270,6 +277,9 @@ impl Fusion {
     pub(super) fn leave(&self, sources: &mut Sources, running: &Running) {
         if let Some(group) = &running.group {
             group.stop();
+        }
+        if let Some(poll) = running.lane.poll() {
+            poll.stop();
         }
         for key in std::iter::once(&running.key).chain(&running.more) {
             let Some(open) = sources.open.get(key) else {

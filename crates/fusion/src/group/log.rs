@@ -24,7 +24,9 @@ use streams::{
 
 use crate::codec::{Decoder, Encoder};
 use crate::lane::checkpoint::{Checkpoint, KeptState};
-use crate::limits::{GROUP_LOAD_WAIT, GROUP_LOOK, POLL_BYTES_MAX, PRODUCE_BYTES_MAX};
+use crate::limits::{
+    GROUP_FORM_LOOK, GROUP_LOAD_WAIT, GROUP_LOOK, POLL_BYTES_MAX, PRODUCE_BYTES_MAX,
+};
 
 /// What is known of a partition's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -127,7 +129,7 @@ pub(super) async fn load(
             let Some(reading) = open.get_mut(&partition) else {
                 continue;
             };
-            let claim = claims.get(&partition).copied().unwrap_or(0);
+            let claim = claims.get(&partition).copied();
             if reading.take(&record, claim)?
                 && let Some(reading) = open.remove(&partition)
             {
@@ -139,9 +141,64 @@ pub(super) async fn load(
     Ok(found)
 }
 
+/// The form of the statement that wrote last, by the shortest partition that holds one: a partition
+/// that is new, or was only claimed, holds none. Takes nothing from anybody.
+///
+/// # Errors
+/// The store's own; `Unavailable` when it is not read in time, which does not say that there is none.
+pub(super) async fn form(
+    store: &dyn EventStore,
+    topic: &TopicName,
+) -> Result<Option<Vec<u8>>, StreamsError> {
+    let info = match store.topic(topic).await {
+        Err(StreamsError::UnknownTopic(_)) => return Ok(None),
+        found => found?,
+    };
+    let offsets = (0..).zip(&info.partition_offsets);
+    let written = offsets.filter(|(_, range)| range.end > range.start);
+    let mut written: Vec<(i32, i64, i64)> = written
+        .map(|(partition, range)| (partition, range.start, range.end))
+        .collect();
+    written.sort_by_key(|(_, start, end)| end - start);
+    let config = ConsumerConfig {
+        isolation: Isolation::Committed,
+        ..ConsumerConfig::alone(super::CLIENT_ID)
+    };
+    let mut reader = store.consumer(config).await?;
+    let deadline = Instant::now() + GROUP_LOAD_WAIT;
+    let mut form = None;
+    for (partition, mut next, end) in written {
+        reader.assign(vec![(topic.clone(), partition)]).await?;
+        let mut reading = Reading::default();
+        while next < end {
+            if Instant::now() > deadline {
+                let late = "the form of the group's state could not be read in time";
+                return Err(StreamsError::Unavailable(late.to_owned()));
+            }
+            let records = reader.poll(GROUP_FORM_LOOK, POLL_BYTES_MAX).await?;
+            match records.last() {
+                Some(last) => next = last.offset + 1,
+                // What lies before the end is no record: marks of transactions are none.
+                None if reader.is_at_end(topic, partition) => break,
+                // A cluster has not answered yet.
+                None => {}
+            }
+            for record in &records {
+                reading.take(record, None)?;
+            }
+        }
+        if let Some((kept, _)) = reading.found.kept {
+            form = Some(kept);
+            break;
+        }
+    }
+    reader.close().await?;
+    Ok(form)
+}
+
 impl Reading {
     /// Takes a record in; true when it is the claim.
-    fn take(&mut self, record: &ConsumedRecord, claim: u64) -> Result<bool, StreamsError> {
+    fn take(&mut self, record: &ConsumedRecord, claim: Option<u64>) -> Result<bool, StreamsError> {
         let unreadable = || StreamsError::Unreadable("the state of a statement's group");
         let value = record.value.as_deref().ok_or_else(unreadable)?;
         let mut from = Decoder::new(value);
@@ -150,7 +207,7 @@ impl Reading {
             return Err(unreadable());
         };
         if kind == CLAIM {
-            let is_own = from.0 == claim.to_le_bytes();
+            let is_own = claim.is_some_and(|claim| from.0 == claim.to_le_bytes());
             // To start over would count everything twice.
             return match is_own && self.is_cut {
                 true => Err(unreadable()),
@@ -226,6 +283,7 @@ mod tests {
     use base::UnixMillis;
 
     use super::*;
+    use crate::tests::house::stores;
 
     fn whole(bytes: Vec<u8>) -> Checkpoint {
         Checkpoint {
@@ -258,7 +316,7 @@ mod tests {
                 value: batch.records[0].value.clone(),
                 headers: Vec::new(),
             };
-            is_claimed |= reading.take(&record, claim)?;
+            is_claimed |= reading.take(&record, Some(claim))?;
         }
         Ok((reading.found, is_claimed))
     }
@@ -305,5 +363,26 @@ mod tests {
         }
         let claimed = try_read(&all[all.len() - 1..], 1).unwrap();
         assert_eq!(claimed, (Found::default(), true));
+    }
+    #[tokio::test]
+    async fn the_form_is_found_where_partitions_are_only_claimed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _mqtt) = stores(folder.path());
+        let topic: TopicName = "log".parse().unwrap();
+        assert_eq!(form(&*store, &topic).await.unwrap(), None);
+        ready(&*store, &topic, 4).await.unwrap();
+        for partition in 0..3 {
+            let writer = store.fenced_writer(&format!("w{partition}")).await;
+            let claimed = vec![claim(&topic, partition, 7)];
+            writer.unwrap().store(claimed).await.unwrap();
+        }
+        assert_eq!(form(&*store, &topic).await.unwrap(), None);
+        let mut writer = store.fenced_writer("w1").await.unwrap();
+        for checkpoint in [whole(b"state".to_vec()), changes(b"more")] {
+            let written = batches(&topic, 1, b"form", &checkpoint);
+            writer.store(written).await.unwrap();
+        }
+        let found = form(&*store, &topic).await.unwrap();
+        assert_eq!(found.as_deref(), Some(&b"form"[..]));
     }
 }

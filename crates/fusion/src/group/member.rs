@@ -19,7 +19,7 @@ use super::share::{Places, Share};
 use super::{CLIENT_ID, Group, log};
 use crate::lane::checkpoint::decode;
 use crate::lane::{Lane, Target};
-use crate::limits::{CLOSE_WAIT, GROUP_LOOK, GROUP_SESSION, POLL_BYTES_MAX};
+use crate::limits::{CLOSE_WAIT, GROUP_FORM_WAIT, GROUP_LOOK, GROUP_SESSION, POLL_BYTES_MAX};
 use crate::retry::Retries;
 
 /// What a part in a group works with.
@@ -41,7 +41,7 @@ pub struct Member {
 enum Broken {
     /// The store failed, or what it holds is about to change: tried again.
     Store(StreamsError),
-    /// It is not to be tried again.
+    /// The group's state is of another form: tried again when it is not.
     Refused(String),
 }
 
@@ -62,7 +62,7 @@ struct Part<'m> {
 /// Takes part in the group until `stop`; tries again after every failure.
 pub async fn run(with: Member, stop: CancellationToken) {
     let _turn = with.group.turn.lock().await;
-    let mut retries = Retries::new();
+    let (mut retries, mut looks) = (Retries::new(), Retries::within(GROUP_FORM_WAIT));
     loop {
         let why = match with.take_part(&stop).await {
             Ok(()) => return,
@@ -73,7 +73,11 @@ pub async fn run(with: Member, stop: CancellationToken) {
             ),
             Err(Broken::Refused(why)) => {
                 with.say(Some(why));
-                return;
+                if !with.is_welcome(&mut looks, &stop).await {
+                    return;
+                }
+                with.say(None);
+                continue;
             }
         };
         with.say(Some(why));
@@ -84,6 +88,43 @@ pub async fn run(with: Member, stop: CancellationToken) {
 }
 
 impl Member {
+    /// Waits until the group's state is of the statement's form, or is gone; false when `stop` comes
+    /// first. It looks without joining: the others would share their partitions anew each time.
+    async fn is_welcome(&self, looks: &mut Retries, stop: &CancellationToken) -> bool {
+        while looks.rest(stop).await {
+            let found = tokio::select! {
+                biased;
+                () = stop.cancelled() => return false,
+                found = self.difference() => found,
+            };
+            match found {
+                Ok(None) => return true,
+                Ok(Some(difference)) => self.say(Some(self.foreign(&difference))),
+                Err(error) => self.say(Some(format!(
+                    "cannot look at the form of the group '{}': {}",
+                    self.group.name,
+                    base::report(&error)
+                ))),
+            }
+        }
+        false
+    }
+
+    /// What differs of the form in which the group's state is now.
+    async fn difference(&self) -> Result<Option<String>, StreamsError> {
+        let log: TopicName = self.group.log().parse()?;
+        let kept = log::form(&*self.store, &log).await?;
+        Ok(kept.and_then(|kept| Form::of(&self.shell).difference(&kept)))
+    }
+
+    fn foreign(&self, difference: &str) -> String {
+        let name = &self.group.name;
+        format!(
+            "the group '{name}' {difference}: add this one with another group, or with the same form \
+             everywhere"
+        )
+    }
+
     async fn take_part(&self, stop: &CancellationToken) -> Result<(), Broken> {
         let topic = self.shell.plan.kafka_topics().next().unwrap_or_default();
         let source: TopicName = topic.parse().map_err(StreamsError::from)?;
@@ -263,6 +304,11 @@ impl Part<'_> {
         let mut writers = self.claim(fresh).await?;
         let claims = writers.iter().map(|(of, (_, number))| (*of, *number));
         let mut found = log::load(&**store, &self.log, &claims.collect()).await?;
+        // Before any is taken: one that is new would be written in this form.
+        let mut forms = found.values().filter_map(|found| found.kept.as_ref());
+        if let Some(difference) = forms.find_map(|(form, _)| self.form.difference(form)) {
+            return Err(Broken::Refused(self.with.foreign(&difference)));
+        }
         while let Some((partition, (writer, _))) = writers.pop_first() {
             let found = found.remove(&partition).unwrap_or_default();
             let index = usize::try_from(partition).unwrap_or(0);
@@ -273,10 +319,7 @@ impl Part<'_> {
             };
             let (machine, positions) = match found.kept {
                 None => (machine, positions),
-                Some((form, kept)) => {
-                    if let Some(difference) = self.form.difference(&form) {
-                        return Err(self.foreign(&difference));
-                    }
+                Some((_, kept)) => {
                     let restored = decode(machine, &kept).ok_or(StreamsError::Unreadable(
                         "the state of a statement's group, which does not fit it",
                     ))?;
@@ -402,14 +445,6 @@ impl Part<'_> {
     /// that it is no member any more.
     fn wait(&mut self) {
         self.waits_until = Some(Instant::now() + GROUP_LOOK);
-    }
-
-    fn foreign(&self, difference: &str) -> Broken {
-        let name = &self.with.group.name;
-        Broken::Refused(format!(
-            "the group '{name}' {difference}: add this one with another group, or with the same form \
-             everywhere"
-        ))
     }
 }
 

@@ -88,6 +88,7 @@ impl Share {
             state: parking_lot::Mutex::new(state),
             wake: Notify::new(),
             idle: Notify::new(),
+            turn: tokio::sync::Mutex::default(),
             removed: CancellationToken::new(),
         });
         let feed = Feed::of(shell.definition.format.unwrap_or(Format::Json), None);
@@ -136,18 +137,7 @@ impl Share {
 
     /// Does what is due by the wall clock.
     pub(super) fn tick(&self, now: UnixMillis) {
-        let mut state = self.lane.state.lock();
-        let LaneState {
-            machine,
-            output,
-            is_caught_up,
-            is_dirty,
-            ..
-        } = &mut *state;
-        if *is_caught_up && machine.next_clock().is_some_and(|due| due <= now) {
-            machine.on_clock(now, output);
-            *is_dirty = true;
-        }
+        self.lane.state.lock().tick(now);
     }
 
     /// How long until there is something to do without another event; none when there is nothing.

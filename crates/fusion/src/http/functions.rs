@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
 
-use super::{answer, done, of_error, within};
+use super::{answer, done, of_error, whole, within};
 use crate::fusion::{Fusion, NewFunctions};
 use crate::limits::FUNCTION_BODY_BYTES_MAX;
 
@@ -54,12 +54,12 @@ async fn add(State(fusion): State<Arc<Fusion>>, body: Result<Bytes, BytesRejecti
             return answer(StatusCode::BAD_REQUEST, &message);
         }
     };
-    match fusion.add_functions(new).await {
+    match whole(async move { fusion.add_functions(new).await }).await {
         Ok(shown) => (StatusCode::CREATED, Json(shown)).into_response(),
         Err(error) => of_error(&error),
     }
 }
 
 async fn remove(State(fusion): State<Arc<Fusion>>, Path(name): Path<String>) -> Response {
-    done(fusion.remove_functions(&name).await)
+    done(whole(async move { fusion.remove_functions(&name).await }).await)
 }

@@ -46,6 +46,26 @@ pub struct Query {
 }
 
 impl Query {
+    /// Each event of `shape` as it comes, without anything else that a query can do.
+    pub fn of(inputs: Vec<Input>, slots: Vec<Slot>, shape: Shape) -> Self {
+        Query {
+            inputs,
+            slots,
+            shape,
+            group_by: Vec::new(),
+            aggregates: Vec::new(),
+            having: None,
+            stream: StreamSelect::Insert,
+            distinct: false,
+            order_by: Vec::new(),
+            limit: None,
+            output: None,
+            subqueries: Vec::new(),
+            context: None,
+            time: QueryTime::Arrival,
+        }
+    }
+
     /// The join that time bounds, and its bounds.
     pub fn within(&self) -> Option<(&Join, &Within)> {
         match &self.shape {

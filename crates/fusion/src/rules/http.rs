@@ -22,7 +22,7 @@ use axum::routing::{delete, get};
 use axum::{Json, Router};
 use serde_json::json;
 
-use crate::http::answer;
+use crate::http::{answer, whole};
 use crate::limits::HTTP_BODY_BYTES_MAX;
 use crate::rules::{RuleError, Rules, TopicRule};
 
@@ -54,14 +54,14 @@ async fn add(State(rules): State<Arc<Rules>>, body: Result<Bytes, BytesRejection
             return answer(StatusCode::BAD_REQUEST, &message);
         }
     };
-    match rules.add(rule).await {
+    match whole(async move { rules.add(rule).await }).await {
         Ok(status) => (StatusCode::CREATED, Json(status)).into_response(),
         Err(error) => of_error(&error),
     }
 }
 
 async fn remove(State(rules): State<Arc<Rules>>, Path(name): Path<String>) -> Response {
-    match rules.remove(&name).await {
+    match whole(async move { rules.remove(&name).await }).await {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
         Err(error) => of_error(&error),
     }

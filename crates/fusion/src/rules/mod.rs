@@ -72,7 +72,7 @@ pub enum RuleError {
     #[error("there is a rule '{0}' already: remove it first")]
     Exists(String),
     /// There is none of this name.
-    #[error("there is no rule '{0}'")]
+    #[error("there is no rule '{0}': thalweg mqtt rules list names them")]
     Unknown(String),
     /// It stands in the configuration.
     #[error("rule '{0}' stands in the configuration (fusion.rules): remove it there")]

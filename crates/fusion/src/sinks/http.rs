@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use reqwest::header::CONTENT_TYPE;
-use reqwest::{Client, StatusCode};
+use reqwest::{Client, ClientBuilder, StatusCode};
 
 use crate::limits::POST_TIMEOUT;
 
@@ -28,7 +28,8 @@ pub enum Posted {
 impl Poster {
     /// Posts one row and waits for the answer, [`POST_TIMEOUT`] at most.
     pub async fn post(&self, url: &str, row: Bytes) -> Posted {
-        let client = match self.client.get_or_init(client) {
+        let made = || client(|settings| settings.timeout(POST_TIMEOUT));
+        let client = match self.client.get_or_init(made) {
             Ok(client) => client,
             Err(why) => return Posted::Later(why.clone()),
         };
@@ -57,15 +58,12 @@ fn judged(status: StatusCode) -> Posted {
     }
 }
 
-fn client() -> Result<Client, String> {
+/// A client that follows no redirects: one would turn a POST into a GET, and lead to servers that
+/// nobody named.
+pub fn client(set: impl Fn(ClientBuilder) -> ClientBuilder) -> Result<Client, String> {
     // Whoever did it before did the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // A redirect would turn the POST into a GET.
-    let settings = || {
-        Client::builder()
-            .timeout(POST_TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
-    };
+    let settings = || set(Client::builder().redirect(reqwest::redirect::Policy::none()));
     // A machine that believes nobody can still call a server without TLS.
     let made = settings().build();
     made.or_else(|_| settings().tls_certs_only(Vec::new()).build())

@@ -18,6 +18,7 @@ pub mod tables;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use http::client;
 pub use http::{Posted, Poster};
 pub use letters::{Budget, Kind, Letter, Letters};
 pub use observation::observations;

@@ -21,7 +21,7 @@ use crate::expression::{Expression, Pseudo};
 use crate::functions::user::Binder;
 use crate::plan::{
     Column, Input, Join, JoinKind, Plan, Query, QueryTime, Shape, Sink, SlotField, Source, Stage,
-    StreamSelect, WindowShape, Within,
+    WindowShape, Within,
 };
 
 /// One side as FROM writes it.
@@ -93,35 +93,23 @@ pub fn of_select(sink: Option<Sink>, select: &Select, binder: Binder) -> Checked
         is_union: false,
         is_unidirectional: false,
     };
+    let inputs = vec![
+        input(&first.source, first_filter),
+        input(&second.source, second_filter),
+    ];
+    let joins = vec![Join {
+        kind,
+        on: all(lowered.pairs),
+        within: Some(Within {
+            unit_ms: bounds.unit_ms,
+            from: bounds.from,
+            to: bounds.to,
+            keys: lowered.keys,
+        }),
+    }];
     let query = Query {
-        inputs: vec![
-            input(&first.source, first_filter),
-            input(&second.source, second_filter),
-        ],
-        slots,
-        shape: Shape::Events {
-            joins: vec![Join {
-                kind,
-                on: all(lowered.pairs),
-                within: Some(Within {
-                    unit_ms: bounds.unit_ms,
-                    from: bounds.from,
-                    to: bounds.to,
-                    keys: lowered.keys,
-                }),
-            }],
-        },
-        group_by: Vec::new(),
-        aggregates: Vec::new(),
-        having: None,
-        stream: StreamSelect::Insert,
-        distinct: false,
-        order_by: Vec::new(),
-        limit: None,
-        output: None,
-        subqueries: Vec::new(),
-        context: None,
         time: time_of(&first, &second, times)?,
+        ..Query::of(inputs, slots, Shape::Events { joins })
     };
     Ok(Plan {
         source: first.source,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base::Rng;
 use journal::Durability;
+use tokio_util::sync::CancellationToken;
 
 use super::engine::{definition, whole};
 use super::properties::{STATEMENTS, apply, fresh, lane, options, outcome, random_records};
@@ -152,7 +153,7 @@ async fn the_journal_gives_the_last_whole_state_and_the_changes_behind_it() {
     };
     let (store, _) = open();
     store.add(&definition(), b"first").await.unwrap();
-    let long = vec![5; 3 << 20];
+    let (long, there) = (vec![5; 3 << 20], CancellationToken::new());
     for checkpoint in [
         changes(b"a"),
         whole(&long),
@@ -160,8 +161,8 @@ async fn the_journal_gives_the_last_whole_state_and_the_changes_behind_it() {
         changes(&long),
         changes(b"c"),
     ] {
-        let kept = store.checkpoint("a", &checkpoint, Durability::Os).await;
-        kept.unwrap();
+        let kept = store.checkpoint("a", &checkpoint, Durability::Os, &there);
+        kept.await.unwrap();
     }
     store.close().await;
     drop(store);
@@ -178,8 +179,8 @@ async fn the_journal_gives_the_last_whole_state_and_the_changes_behind_it() {
             0 => whole(&more),
             _ => changes(&more),
         };
-        let kept = store.checkpoint("a", &checkpoint, Durability::Os).await;
-        kept.unwrap();
+        let kept = store.checkpoint("a", &checkpoint, Durability::Os, &there);
+        kept.await.unwrap();
     }
     store.close().await;
     drop(store);

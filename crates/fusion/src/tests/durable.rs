@@ -38,7 +38,7 @@ async fn send(server: &Server, v: i64, ts: i64) {
 }
 
 /// An engine on `dir` that keeps checkpoints of itself every so often.
-async fn engine(
+pub(super) async fn engine(
     dir: &Path,
     store: &Arc<dyn EventStore>,
     server: &Server,

@@ -7,6 +7,7 @@ use base::{Rng, SystemClock};
 use mqtt::{Delivery, Message, MessageSink as _, Qos};
 use serde_json::{Value as Json, json};
 use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
 
 use super::house::{
     Collector, DEADLINE, House, http, new, produce_batch, produce_numbered, reopened, rows, stores,
@@ -473,11 +474,11 @@ async fn the_journal_of_statements_stays_small() {
     };
     store.add(&idle, b"idle state").await.unwrap();
     store.add(&definition, b"").await.unwrap();
-    let mut state = vec![0; 3 << 20];
+    let (mut state, there) = (vec![0; 3 << 20], CancellationToken::new());
     for round in 0..60u8 {
         state[0] = round;
         store
-            .checkpoint("a", &whole(&state), journal::Durability::Os)
+            .checkpoint("a", &whole(&state), journal::Durability::Os, &there)
             .await
             .unwrap();
     }

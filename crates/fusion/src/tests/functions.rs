@@ -126,6 +126,55 @@ async fn files_of_modules_are_read_by_their_version() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_module_that_cannot_be_used_any_more_is_listed_and_added_anew_or_removed() {
+    let mut house = House::open().await;
+    for name in ["cut", "refused"] {
+        house.fusion.add_functions(module(name, 2)).await.unwrap();
+    }
+    let text = "INSERT INTO kafka.out SELECT refused.times(v) AS v FROM mqtt.\"in\"";
+    house.add_named("s", text).await;
+    house.add_named("t", &text.replace("refused", "cut")).await;
+    house.fusion.close().await;
+    let file = |name: &str| house.inside(&format!("fusion-functions/{name}.json"));
+    let whole = std::fs::read(file("cut")).unwrap();
+    std::fs::write(file("cut"), &whole[..whole.len() / 2]).unwrap();
+    let refused = json!({"version": 1, "added_ms": 7, "signatures": [], "module": "AGFzbQ=="});
+    std::fs::write(file("refused"), refused.to_string()).unwrap();
+    house.reopen().await;
+    let listed = house.fusion.functions();
+    let told: Vec<(&str, &[String], bool)> = listed
+        .iter()
+        .map(|one| (&*one.name, &*one.statements, one.error.is_some()))
+        .collect();
+    let [s, t] = ["s", "t"].map(|name| vec![name.to_owned()]);
+    assert_eq!(told, [("cut", &*t, true), ("refused", &*s, true)]);
+    assert_eq!((listed[1].module_bytes, listed[1].added_ms.0), (4, 7));
+    assert_eq!(house.fusion.statement("s").unwrap().status, Status::Failed);
+
+    house.fusion.remove_functions("cut").await.unwrap();
+    let gone = house.fusion.remove_functions("cut").await;
+    assert!(matches!(gone, Err(FusionError::UnknownModule(_))));
+    let wrong = NewFunctions {
+        module: "AGFzbQ==".to_owned(),
+        ..module("refused", 3)
+    };
+    let wrong = house.fusion.add_functions(wrong).await;
+    assert!(matches!(wrong, Err(FusionError::Refused(_))), "{wrong:?}");
+    let added = house.fusion.add_functions(module("refused", 3)).await;
+    assert_eq!(added.unwrap().error, None);
+    house.fusion.remove("t").await.unwrap();
+
+    house.fusion.close().await;
+    house.reopen().await;
+    let listed = house.fusion.functions();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(listed[0].error, None);
+    house.publish("in", "{\"v\":4}");
+    assert_eq!(house.rows("out", 1).await, [json!({"v": 12})]);
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_event_on_which_a_call_fails_is_told_on_the_error_topic() {
     let house = House::open().await;
     house.fusion.add_functions(module("m", 2)).await.unwrap();

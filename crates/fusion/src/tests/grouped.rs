@@ -250,6 +250,22 @@ async fn a_statement_of_another_form_stays_out_of_the_group_and_says_why() {
     shared(&[&house.fusion]).await;
     feed(&house.store, 0, 21).await;
     assert_eq!(committed(&house.store, "sums", 20).await, expected(20));
+    // It takes part once nobody's state is in its way.
+    house.fusion.remove("m").await.unwrap();
+    let log = "__thalweg_statement.g".parse().unwrap();
+    let deadline = Instant::now() + DEADLINE;
+    let there = async || {
+        let group = house.store.group("thalweg.statement.g").await.unwrap();
+        group.is_some_and(|group| !group.members.is_empty())
+    };
+    while there().await {
+        assert!(Instant::now() < deadline, "it never left its group");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    house.store.delete_topic(&log).await.unwrap();
+    shared(&[&other]).await;
+    let info = other.statement("m").unwrap();
+    assert_eq!((info.status, info.error), (Status::Running, None));
     other.close().await;
     house.close().await;
 }

@@ -48,16 +48,19 @@ async fn a_table_counts_is_asked_and_stands_after_a_restart() {
     for (number, k) in ["x", "y", "x", "x"].into_iter().enumerate() {
         send(&house, "in", &json!({"k": k}), "counts", number as u64 + 1).await;
     }
-    let ask = |house: &House| house.fusion.query("select k, n from T order by k").unwrap();
+    let ask = async |house: &House| {
+        let text = "select k, n from T order by k";
+        house.fusion.query(text).await.unwrap()
+    };
     let rows = [json!({"k": "x", "n": 3}), json!({"k": "y", "n": 1})];
-    assert_eq!(ask(&house), rows);
+    assert_eq!(ask(&house).await, rows);
 
     house.fusion.close().await;
     house.reopen().await;
-    assert_eq!(ask(&house), rows, "the table is kept");
+    assert_eq!(ask(&house).await, rows, "the table is kept");
     let before = house.fusion.statement("counts").unwrap().received_total;
     send(&house, "in", &json!({"k": "y"}), "counts", before + 1).await;
-    assert_eq!(ask(&house)[1], json!({"k": "y", "n": 2}));
+    assert_eq!(ask(&house).await[1], json!({"k": "y", "n": 2}));
     house.close().await;
 }
 
@@ -71,28 +74,28 @@ async fn a_query_selects_changes_and_inserts() {
         "insert into kafka.sums select sum(a) as s from W",
     )
     .await;
-    let query = |text: &str| house.fusion.query(text).unwrap();
+    let query = async |text: &str| house.fusion.query(text).await.unwrap();
     for (k, a) in [("x", 1), ("y", 2), ("x", 3)] {
-        query(&format!("insert into W (k, a) values ('{k}', {a})"));
+        query(&format!("insert into W (k, a) values ('{k}', {a})")).await;
     }
     let grouped = "select k, sum(a) as s, count(*) as c from W group by k having count(*) > 1";
-    assert_eq!(query(grouped), [json!({"k": "x", "s": 4, "c": 2})]);
+    assert_eq!(query(grouped).await, [json!({"k": "x", "s": 4, "c": 2})]);
     assert_eq!(
-        query("select count(*) as c from W where a > 9"),
+        query("select count(*) as c from W where a > 9").await,
         [json!({"c": 0})]
     );
     let joined = "select p.a as p, q.a as q from W as p, W as q where p.k = q.k and p.a < q.a";
-    assert_eq!(query(joined), [json!({"p": 1, "q": 3})]);
+    assert_eq!(query(joined).await, [json!({"p": 1, "q": 3})]);
     let biggest = "select k from W where a = (select max(a) from W)";
-    assert_eq!(query(biggest), [json!({"k": "x"})]);
-    let updated = query("update W set a = a * 10 where k = 'x'");
+    assert_eq!(query(biggest).await, [json!({"k": "x"})]);
+    let updated = query("update W set a = a * 10 where k = 'x'").await;
     assert_eq!(
         sorted(updated),
         [json!({"k": "x", "a": 10}), json!({"k": "x", "a": 30})]
     );
-    query("delete from W where k = 'y'");
+    query("delete from W where k = 'y'").await;
     assert_eq!(
-        query("select a from W order by a desc limit 1"),
+        query("select a from W order by a desc limit 1").await,
         [json!({"a": 30})]
     );
     // Statements that read the window saw every change.
@@ -111,7 +114,7 @@ async fn what_is_asked_wrongly_is_refused_with_what_to_do() {
         "create window W#length(3) as (k string, a long)",
     )
     .await;
-    let text = |query: &str| house.fusion.query(query).unwrap_err();
+    let text = async |query: &str| house.fusion.query(query).await.unwrap_err();
     for (query, wanted) in [
         ("select k from V", "no named window or table V"),
         ("select b from W", "no column b: there are k, a"),
@@ -127,7 +130,7 @@ async fn what_is_asked_wrongly_is_refused_with_what_to_do() {
         ),
         ("select k from pattern [every W]", "no patterns"),
     ] {
-        let FusionError::Text(error) = text(query) else {
+        let FusionError::Text(error) = text(query).await else {
             panic!("{query}");
         };
         assert!(error.message.contains(wanted), "{query}: {error}");
@@ -150,7 +153,7 @@ async fn what_is_asked_wrongly_is_refused_with_what_to_do() {
     assert!(error.to_string().contains("'reader'"), "{error}");
     house.fusion.remove("reader").await.unwrap();
     house.fusion.remove("w").await.unwrap();
-    assert!(house.fusion.query("select k from W").is_err());
+    assert!(house.fusion.query("select k from W").await.is_err());
     house.close().await;
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
+use tokio_util::sync::CancellationToken;
 
 use super::engine::{kept, whole};
 use super::house::{House, http, new, wait};
@@ -397,10 +398,11 @@ async fn the_journal_holds_the_form_that_took_the_place_and_its_state_alone() {
         generation: 1,
         ..old.clone()
     };
+    let there = CancellationToken::new();
     let (store, _) = open();
     store.add(&old, b"one").await.unwrap();
     store
-        .checkpoint("a", &whole(b"two"), journal::Durability::Os)
+        .checkpoint("a", &whole(b"two"), journal::Durability::Os, &there)
         .await
         .unwrap();
     store.replace(&changed, b"two, kept", false).await.unwrap();
@@ -429,7 +431,7 @@ async fn the_journal_holds_the_form_that_took_the_place_and_its_state_alone() {
         "earlier states are gone"
     );
     store
-        .checkpoint("a", &whole(b"three"), journal::Durability::Os)
+        .checkpoint("a", &whole(b"three"), journal::Durability::Os, &there)
         .await
         .unwrap();
     store.close().await;

@@ -267,6 +267,7 @@ pub fn lane(text: &str) -> Arc<Lane> {
         state: parking_lot::Mutex::new(LaneState::new(fresh(text), vec![0], false)),
         wake: tokio::sync::Notify::new(),
         idle: tokio::sync::Notify::new(),
+        turn: tokio::sync::Mutex::default(),
         removed: tokio_util::sync::CancellationToken::new(),
     })
 }

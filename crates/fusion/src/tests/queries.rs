@@ -18,8 +18,8 @@ use crate::json::{FieldPath, Scanner};
 use crate::machine::{Machine, MachineOptions};
 use crate::output::Output;
 use crate::plan::{
-    Aggregate, AggregateFunction, Column, Input, OnError, Pick, Plan, Query, QueryTime, Shape,
-    Slot, SlotField, Source, Stage, StreamSelect, View,
+    Aggregate, AggregateFunction, Column, Input, OnError, Pick, Plan, Query, Shape, Slot,
+    SlotField, Source, Stage, StreamSelect, View,
 };
 use crate::query::kept::KeptByName;
 use crate::value::{OwnedValue, Value};
@@ -71,22 +71,11 @@ pub fn from(views: &[&[View]]) -> Builder {
     });
     let aliases = u16::try_from(views.len()).unwrap();
     Builder {
-        query: Query {
-            inputs: inputs.collect(),
-            slots: slots(aliases),
-            shape: Shape::Events { joins: Vec::new() },
-            group_by: Vec::new(),
-            aggregates: Vec::new(),
-            having: None,
-            stream: StreamSelect::Insert,
-            distinct: false,
-            order_by: Vec::new(),
-            limit: None,
-            output: None,
-            subqueries: Vec::new(),
-            context: None,
-            time: QueryTime::Arrival,
-        },
+        query: Query::of(
+            inputs.collect(),
+            slots(aliases),
+            Shape::Events { joins: Vec::new() },
+        ),
         columns: Vec::new(),
         filter: None,
     }

@@ -139,6 +139,7 @@ pub fn lane_of(plan: Arc<Plan>) -> Arc<Lane> {
         state: parking_lot::Mutex::new(LaneState::new(machine, Vec::new(), true)),
         wake: tokio::sync::Notify::new(),
         idle: tokio::sync::Notify::new(),
+        turn: tokio::sync::Mutex::default(),
         removed: tokio_util::sync::CancellationToken::new(),
     })
 }
