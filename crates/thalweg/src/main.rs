@@ -3,6 +3,8 @@
 //! Holds no business rule: what a role does lives in the role's crate; here it is configured,
 //! started, mounted, measured and stopped.
 
+#![warn(clippy::print_stdout)]
+
 mod cli;
 mod config;
 mod console;

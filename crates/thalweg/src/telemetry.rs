@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde::{Deserialize, Serialize};
+use tracing::Subscriber;
 use tracing_subscriber::filter::EnvFilter;
-use tracing_subscriber::fmt::writer::MakeWriterExt;
+use tracing_subscriber::fmt::{self, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Section `[log]` of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,13 +42,23 @@ pub fn start_logs(config: &LogConfig, folder: &Path) -> Result<(), std::io::Erro
         .open(folder.join(LOG_FILE))?;
     let colors = std::io::IsTerminal::is_terminal(&std::io::stderr())
         && std::env::var_os("NO_COLOR").is_none();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(colors)
-        .with_target(false)
-        .with_writer(std::io::stderr.and(file))
+    logs(filter, colors, std::io::stderr, file)
         .try_init()
         .map_err(std::io::Error::other)
+}
+
+/// Logs to a screen, with colors or without, and to a file, always without.
+fn logs<W>(filter: EnvFilter, colors: bool, screen: W, file: File) -> impl Subscriber + Send + Sync
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    // The file's comes first: what spans hold is written once for both, as the first one does it.
+    let kept = fmt::layer().with_ansi(false).with_target(false);
+    let shown = fmt::layer().with_ansi(colors).with_target(false);
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(kept.with_writer(file))
+        .with(shown.with_writer(screen))
 }
 
 /// Starts counting; the handle renders what was counted.
@@ -106,3 +119,28 @@ const ADD_UP: Duration = Duration::from_secs(5);
 
 /// The log's copy in the data folder; the demo's agent may tail it.
 pub const LOG_FILE: &str = "thalweg.log";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colors_are_for_the_screen_and_not_for_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (screen, file) = (dir.path().join("screen"), dir.path().join("file"));
+        let create = |path: &Path| File::create(path).unwrap();
+        let logs = logs(EnvFilter::new("info"), true, create(&screen), create(&file));
+        tracing::subscriber::with_default(logs, || {
+            let _span = tracing::info_span!("outer", number = 7).entered();
+            tracing::info!(amount = 1, "told");
+        });
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+        let (shown, kept) = (read(&screen), read(&file));
+        assert!(
+            shown.contains('\u{1b}') && shown.contains("told"),
+            "{shown:?}"
+        );
+        assert!(!kept.contains('\u{1b}'), "{kept:?}");
+        assert!(kept.contains("outer{number=7}: told amount=1"), "{kept:?}");
+    }
+}

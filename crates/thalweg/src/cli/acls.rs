@@ -11,6 +11,7 @@ pub enum Command {
     /// List the ACLs.
     List,
     /// Allow, or deny, something.
+    #[command(after_help = ADD_HELP)]
     Add(Box<Fields>),
     /// Remove the ACLs that have everything that is given.
     Remove(Box<Fields>),
@@ -66,6 +67,13 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
         }
         Command::Add(fields) => {
             let body = fields.written();
+            let says = |key: &str| body.contains_key(key);
+            if !["principal", "operation", "resource_type"]
+                .into_iter()
+                .all(says)
+            {
+                return Err(Failure(INCOMPLETE.to_owned()));
+            }
             let request = client.request(Method::POST, "/api/v1/acls").json(&body);
             client.print_object(&client.send(request).await?);
         }
@@ -121,3 +129,13 @@ const COLUMNS: [(&str, &str); 7] = [
     ("NAME", "resource_name"),
     ("PATTERN", "pattern_type"),
 ];
+
+const ADD_HELP: &str = "\
+Examples:
+  thalweg acls add --user ann --operation read --topic orders
+  thalweg acls add --user ann --operation read --group billing
+  thalweg acls add --user bob --operation write --topic plant- --prefixed
+  thalweg acls add --user '*' --operation read --mqtt-topic 'public/#'";
+
+const INCOMPLETE: &str = "say who (--user), what (--operation) and to what (--topic, --group, \
+    --transactional-id, --mqtt-topic or --cluster)";

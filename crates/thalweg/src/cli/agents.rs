@@ -9,16 +9,33 @@ use serde_json::{Map, Value, json};
 use super::client::{download, query, segment};
 use super::flows::DIFF_COLUMNS;
 use super::parameters::{self, Change, pair};
-use super::{Client, Failure};
+use super::{Client, Failure, out};
 
 #[derive(Subcommand)]
 pub enum Command {
     /// List agents with state, last heartbeat and flow.
-    List,
+    List {
+        /// Only those without a class.
+        #[arg(long)]
+        parked: bool,
+    },
     /// Show one agent.
     Show {
         /// The agent's identifier.
         id: String,
+    },
+    /// Give agents a class, whatever they say of their class themselves, or take back what was given.
+    #[command(after_help = CLASS_HELP)]
+    Class {
+        /// The agents' identifiers.
+        #[arg(required = true)]
+        ids: Vec<String>,
+        /// The class, one that is there.
+        #[arg(long, value_name = "CLASS", required_unless_present = "take_back")]
+        give: Option<String>,
+        /// Leave the agents the classes that they name.
+        #[arg(long, conflicts_with = "give")]
+        take_back: bool,
     },
     /// Remove an agent with its operations and parameters; one that still calls comes back.
     Remove {
@@ -112,13 +129,45 @@ pub struct Target {
 
 pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
     match command {
-        Command::List => {
-            let answer = client.get("/api/v1/agents").await?;
+        Command::List { parked } => {
+            let parked = parked.then(|| "true".to_owned());
+            let path = format!("/api/v1/agents{}", query([("parked", parked)]));
+            let answer = client.get(&path).await?;
             client.print_list(&answer, "agents", &AGENT_COLUMNS);
         }
         Command::Show { id } => {
             let path = format!("/api/v1/agents/{}", segment(&id));
             client.print_object(&client.get(&path).await?);
+        }
+        Command::Class { ids, give, .. } => {
+            let mut agents = Vec::new();
+            let mut failed = None;
+            for id in ids {
+                let path = format!("/api/v1/agents/{}/class", segment(&id));
+                let request = match &give {
+                    Some(class) => client
+                        .request(Method::PUT, &path)
+                        .json(&json!({"class": class})),
+                    None => client.request(Method::DELETE, &path),
+                };
+                match client.send(request).await {
+                    Ok(agent) => agents.push(agent),
+                    Err(failure) => {
+                        failed = Some(Failure(format!("agent '{id}': {failure}")));
+                        break;
+                    }
+                }
+            }
+            let is_any = !agents.is_empty();
+            let moved = client.list_text(&json!({"agents": agents}), "agents", &AGENT_COLUMNS);
+            if let Some(failure) = failed {
+                // Those before it are moved all the same.
+                if is_any {
+                    out::text_before_verdict(moved)?;
+                }
+                return Err(failure);
+            }
+            out::text(moved);
         }
         Command::Remove { id } => {
             let path = format!("/api/v1/agents/{}", segment(&id));
@@ -162,7 +211,7 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
         }
         Command::Result { id } => {
             let path = format!("/api/v1/operations/{}/result", segment(&id));
-            println!("{:#}", client.get(&path).await?);
+            out::line(format_args!("{:#}", client.get(&path).await?));
         }
         Command::Bundles { agent, fetch, to } => match (fetch, to) {
             (Some(id), Some(to)) => {
@@ -195,7 +244,7 @@ async fn manifests(
     };
     let path = format!("/api/v1/manifests/{}", segment(&hash));
     if against.is_none() {
-        println!("{:#}", client.get(&path).await?);
+        out::line(format_args!("{:#}", client.get(&path).await?));
         return Ok(());
     }
     let path = format!("{path}/diff{}", query([("against", against)]));
@@ -266,6 +315,12 @@ const BUNDLE_COLUMNS: [(&str, &str); 5] = [
     ("BYTES", "bytes"),
     ("RECEIVED", "created_ms"),
 ];
+
+const CLASS_HELP: &str = "\
+Examples:
+  thalweg agents list --parked
+  thalweg agents class edge-1 edge-2 --give edge
+  thalweg agents class edge-1 --take-back";
 
 const ASK_HELP: &str = "\
 Examples:

@@ -22,7 +22,7 @@ use tokio::io::AsyncWriteExt;
 use tokio_util::io::ReaderStream;
 
 use super::client::segment;
-use super::{Client, Failure};
+use super::{Client, Failure, out};
 use crate::folder::DataFolder;
 
 /// Writes a topic into a file: settings, partitions and batches as they are stored.
@@ -122,7 +122,7 @@ pub async fn restore(client: &Client, args: &Restore) -> Result<(), Failure> {
 
 fn told(client: &Client, end: &BackupEnd, what: &str) {
     if client.wants_json() {
-        println!("{:#}", serde_json::json!(end));
+        out::line(format_args!("{:#}", serde_json::json!(end)));
     } else {
         let BackupEnd {
             batches,
@@ -130,7 +130,9 @@ fn told(client: &Client, end: &BackupEnd, what: &str) {
             bytes,
             groups,
         } = end;
-        println!("{what}: {records} records in {batches} batches, {bytes} bytes, {groups} groups");
+        out::line(format_args!(
+            "{what}: {records} records in {batches} batches, {bytes} bytes, {groups} groups"
+        ));
     }
 }
 

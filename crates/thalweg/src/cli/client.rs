@@ -2,15 +2,16 @@
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use base::{Clock, SystemClock, UnixMillis};
+use base::{Clock, HumanDuration, SystemClock, UnixMillis};
 use reqwest::{Method, RequestBuilder, Response};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 
-use super::{Failure, Output, table};
+use super::{Failure, Output, out, table};
 use crate::endpoints::Endpoints;
 
 /// Speaks to one running `thalweg up`.
@@ -39,17 +40,21 @@ impl Login {
             let text = "name the file that holds the password with --login-password-file";
             return Err(Failure(text.to_owned()));
         }
-        let password = super::users::password(&name, password_file)?;
+        let password = super::users::password(&name, password_file, "--login-password-file")?;
         Ok(Login::Password { name, password })
     }
 
     /// Takes the token in the first line of a file.
     pub fn by_token(file: &Path) -> Result<Self, Failure> {
         let read = std::fs::read_to_string(file);
-        let text = read.map_err(|error| Failure::because("cannot read the token", &error))?;
+        let what = format!("cannot read the token in {}", file.display());
+        let text = read.map_err(|error| Failure::because(&what, &error))?;
         match text.lines().next().map(str::trim) {
             Some(token) if !token.is_empty() => Ok(Login::Token(token.to_owned())),
-            _ => Err(Failure("there is no token in the first line".to_owned())),
+            _ => {
+                let text = format!("there is no token in the first line of {}", file.display());
+                Err(Failure(text))
+            }
         }
     }
 }
@@ -64,7 +69,13 @@ impl Client {
         ca: Option<&Path>,
     ) -> Result<Self, Failure> {
         let management = match server {
-            Some(url) => url.trim_end_matches('/').to_owned(),
+            Some(url) if ["http://", "https://"].iter().any(|s| url.starts_with(s)) => {
+                url.trim_end_matches('/').to_owned()
+            }
+            Some(url) => {
+                let text = format!("write the server '{url}' as http://HOST:PORT");
+                return Err(Failure(text));
+            }
             None => Endpoints::of_default_folder()
                 .and_then(|endpoints| {
                     // A process of an older version calls it by its role.
@@ -218,9 +229,13 @@ impl Client {
 
     /// Prints a list answer: the JSON as it is, or `columns` of each item as a table.
     pub fn print_list(&self, answer: &Value, list: &str, columns: &[(&str, &str)]) {
+        out::text(self.list_text(answer, list, columns));
+    }
+
+    /// What [`Client::print_list`] prints.
+    pub fn list_text(&self, answer: &Value, list: &str, columns: &[(&str, &str)]) -> String {
         if self.wants_json() {
-            println!("{answer:#}");
-            return;
+            return format!("{answer:#}\n");
         }
         let head: Vec<&str> = columns.iter().map(|(title, _)| *title).collect();
         let items = answer[list].as_array().map_or(&[][..], Vec::as_slice);
@@ -233,22 +248,27 @@ impl Client {
                     .collect()
             })
             .collect();
-        print!("{}", table::table(&head, &rows));
+        table::table(&head, &rows)
     }
 
     /// Prints one object: the JSON as it is, or a line a field.
     pub fn print_object(&self, answer: &Value) {
+        out::text(self.object_text(answer));
+    }
+
+    /// What [`Client::print_object`] prints.
+    pub fn object_text(&self, answer: &Value) -> String {
         if self.wants_json() {
-            println!("{answer:#}");
-            return;
+            return format!("{answer:#}\n");
         }
-        if let Some(fields) = answer.as_object() {
-            let rows: Vec<Vec<String>> = fields
-                .iter()
-                .map(|(key, value)| vec![key.clone(), field(key, value)])
-                .collect();
-            print!("{}", table::table(&["FIELD", "VALUE"], &rows));
-        }
+        let Some(fields) = answer.as_object() else {
+            return String::new();
+        };
+        let rows: Vec<Vec<String>> = fields
+            .iter()
+            .map(|(key, value)| vec![key.clone(), field(key, value)])
+            .collect();
+        table::table(&["FIELD", "VALUE"], &rows)
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Failure {
@@ -343,6 +363,9 @@ fn refusal(status: u16, body: &str) -> String {
             };
             format!("{message}{place}")
         }
+        None if status == 404 && body.is_empty() => "the server has nothing of this kind: it runs \
+             without the role, or without the logins, that this command is about"
+            .to_owned(),
         None => format!("the server answered {status}: {}", body.trim()),
     }
 }
@@ -363,8 +386,14 @@ fn pointed(text: &str, body: &str) -> String {
     format!("\n  {shown}\n  {gap}^")
 }
 
-/// A field for people: an instant (`…_ms`, milliseconds since 1970) as its age.
+/// A field for people: an instant (`…_ms`, milliseconds since 1970) as its age, and what is too small
+/// for one as the time that it lasts.
 fn field(key: &str, value: &Value) -> String {
+    if key.ends_with("_ms")
+        && let Some(lasts) = value.as_u64().filter(|ms| *ms < INSTANT_MS_MIN)
+    {
+        return HumanDuration(Duration::from_millis(lasts)).to_string();
+    }
     match value {
         Value::Number(instant) if key.ends_with("_ms") => {
             let seconds = instant
@@ -387,6 +416,8 @@ fn age(seconds: u64) -> String {
     }
 }
 
+/// Nobody tells of what was before 1980, and nothing lasts for ten years.
+const INSTANT_MS_MIN: u64 = 315_360_000_000;
 const DEFAULT_SERVER: &str = "http://127.0.0.1:10090";
 
 #[cfg(test)]
@@ -405,6 +436,7 @@ mod tests {
     fn an_instant_reads_as_its_age() {
         let now = SystemClock.now().0;
         assert_eq!(field("last_seen_ms", &Value::from(now - 90_500)), "90s ago");
+        assert_eq!(field("retention_ms", &Value::from(7_200_000)), "2h");
         assert_eq!(
             field("updated_ms", &Value::from(now - 3 * 86_400_000)),
             "3d ago"
@@ -431,5 +463,14 @@ mod tests {
             refusal(502, "bad gateway\n"),
             "the server answered 502: bad gateway"
         );
+        assert!(refusal(404, "").contains("without the role"));
+    }
+
+    #[test]
+    fn a_server_is_written_with_its_scheme() {
+        let of = |url: &str| Client::new(Some(url.to_owned()), Output::Table, None, None);
+        let told = of("127.0.0.1:10090").err().unwrap().to_string();
+        assert!(told.contains("as http://HOST:PORT"), "{told}");
+        assert!(of("https://thalweg.example.org/").is_ok());
     }
 }

@@ -4,14 +4,15 @@ use std::io::Write;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use reqwest::Method;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::client::segment;
-use super::{Client, Failure};
+use super::{Client, Failure, out};
 
 /// Follows the topics until stopped with Ctrl-C, or until --max records were printed.
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub struct Args {
     /// The topics' names.
     #[arg(required = true)]
@@ -29,6 +30,7 @@ pub struct Args {
 
 pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
     let rest = client.role_url("rest").await?;
+    tell_missing(&client, &args.topics).await;
     let group = args
         .group
         .clone()
@@ -62,6 +64,17 @@ pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
     followed.and(left.map(|_| ()))
 }
 
+/// Says of a topic that is not there why nothing comes: its name may be mistyped, or it is made later.
+async fn tell_missing(client: &Client, topics: &[String]) {
+    for topic in topics {
+        let path = format!("/api/v1/topics/{}", segment(topic));
+        let answer = client.request(Method::GET, &path).send().await;
+        if answer.is_ok_and(|answer| answer.status() == StatusCode::NOT_FOUND) {
+            eprintln!("there is no topic '{topic}' yet: waiting for it; Ctrl-C ends");
+        }
+    }
+}
+
 async fn follow(client: &Client, args: &Args, instance: &str) -> Result<(), Failure> {
     let topics = json!({"topics": args.topics});
     post(client, &format!("{instance}/subscription"), &topics).await?;
@@ -75,8 +88,9 @@ async fn follow(client: &Client, args: &Args, instance: &str) -> Result<(), Fail
         let taken = records
             .len()
             .min(usize::try_from(left).unwrap_or(usize::MAX));
-        print(client.wants_json(), &records[..taken])
-            .map_err(|error| Failure::because("cannot print", &error))?;
+        if !out::is_read(print(client.wants_json(), &records[..taken]))? {
+            return Ok(());
+        }
         left -= taken as u64;
         if args.group.is_some() && taken > 0 {
             post(
@@ -130,3 +144,11 @@ fn print(as_json: bool, records: &[Value]) -> std::io::Result<()> {
 }
 
 const V2: &str = "application/vnd.kafka.v2+json";
+
+const HELP: &str = "\
+Examples:
+  thalweg consume demo-log
+  thalweg consume orders --from-beginning --max 10
+  thalweg consume orders --group billing --from-beginning
+  thalweg consume orders --from-beginning --output json | jq .offset
+With a group, the next call goes on where this one stopped.";

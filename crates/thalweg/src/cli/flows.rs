@@ -7,11 +7,12 @@ use reqwest::Method;
 
 use super::client::{query, segment};
 use super::parameters::{self, Change};
-use super::{Client, Failure};
+use super::{Client, Failure, out};
 
 #[derive(Subcommand)]
 pub enum Command {
     /// Publish a flow (MiNiFi YAML or NiFi flow JSON) to every agent of a class.
+    #[command(after_help = PUBLISH_HELP)]
     Publish {
         /// The agent class.
         #[arg(long)]
@@ -116,7 +117,7 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
                 .text()
                 .await
                 .map_err(|error| Failure::because("the answer broke off", &error))?;
-            print!("{text}");
+            out::text(text);
         }
         Command::Parameters { id, change } => {
             let path = format!("/api/v1/flows/{}/parameters", segment(&id));
@@ -145,3 +146,10 @@ pub const DIFF_COLUMNS: [(&str, &str); 4] = [
     ("FROM", "from"),
     ("TO", "to"),
 ];
+
+const PUBLISH_HELP: &str = "\
+Examples:
+  thalweg flows publish --class edge flow.yml
+  thalweg flows check --class edge flow.yml
+  thalweg flows publish --class edge --store-only flow.yml
+What is stored only goes out by `thalweg rollouts begin`.";

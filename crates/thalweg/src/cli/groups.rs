@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::client::segment;
-use super::{Client, Failure};
+use super::{Client, Failure, out};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -169,26 +169,25 @@ fn print_described(client: &Client, group: &Value) {
         "" => String::new(),
         assignor => format!(", assignor {assignor}"),
     };
-    println!(
-        "group {} is {}: {} members, protocol {}{assignor}, lag {}",
+    out::line(format_args!(
+        "group {} is {}: {} members, protocol {}{assignor}, lag {}\n",
         text("group"),
         text("state"),
         members.len(),
         text("kind").to_lowercase(),
         group["lag_total"],
-    );
-    println!();
+    ));
     client.print_list(group, "offsets", &OFFSET_COLUMNS);
     let idle: Vec<&Value> = members
         .iter()
         .filter(|member| member["partitions"].as_array().is_none_or(Vec::is_empty))
         .collect();
     if !idle.is_empty() {
-        println!("\nmembers without partitions:");
+        out::line("\nmembers without partitions:");
         client.print_list(&json!({"members": idle}), "members", &MEMBER_COLUMNS);
     }
     if members.is_empty() {
-        println!("\nthe group has no active members");
+        out::line("\nthe group has no active members");
     }
 }
 

@@ -11,10 +11,11 @@ use tokio::io::AsyncWriteExt;
 use tokio_util::io::ReaderStream;
 
 use super::client::segment;
-use super::{Client, Failure};
+use super::{Client, Failure, out};
 
 /// The file is sent to the server, which runs the job; stopping this command leaves it running.
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub struct Args {
     /// The file: JSON lines, CSV, or MARC 21 (ISO 2709, MARCXML, MARC-in-JSON). With http:// or
     /// https:// the server fetches it itself, where its operator allows that address.
@@ -170,7 +171,7 @@ async fn finish(client: &Client, job: Value, no_wait: bool) -> Result<(), Failur
         return Err(Failure("the server named no job".to_owned()));
     };
     let ended = watch(client, id).await?;
-    client.print_object(&ended);
+    out::text_before_verdict(client.object_text(&ended))?;
     match ended["state"].as_str() {
         Some("completed" | "completed_with_rejects") => Ok(()),
         state => Err(Failure(format!(
@@ -306,3 +307,9 @@ const JOURNAL_COLUMNS: [(&str, &str); 3] = [
 const BAR: &str = "{bar:40.cyan} {bytes}/{total_bytes} {elapsed} {msg}";
 const POLL: Duration = Duration::from_millis(200);
 const UPLOAD_CHUNK_BYTES: usize = 256 << 10;
+
+const HELP: &str = "\
+Examples:
+  thalweg import books.mrc --tenant diku
+  thalweg import people.csv --tenant diku --key id
+  thalweg import https://example.org/books.mrc --tenant diku --no-wait";

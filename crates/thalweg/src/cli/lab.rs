@@ -9,6 +9,7 @@ use super::Failure;
 /// Everything after `lab` goes to thalweg-lab as it is.
 #[derive(clap::Args)]
 pub struct Args {
+    /// What thalweg-lab is to do; `list` and `run NAME` among it.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }

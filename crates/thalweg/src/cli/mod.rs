@@ -13,6 +13,7 @@ mod import;
 mod json_lines;
 mod lab;
 mod mqtt;
+mod out;
 mod parameters;
 mod produce;
 mod resources;
@@ -30,10 +31,12 @@ mod users;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::up;
 
+// One type, since clap passes a global argument on to a command that has one of the same name.
+pub use agent::cli::Output;
 pub use client::{Client, http_client};
 
 /// Carries data from the edge to the core: fleet, agent, streams, statements, imports.
@@ -99,15 +102,6 @@ pub struct Cli {
 
     #[command(subcommand)]
     command: Command,
-}
-
-/// How a client command prints its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// Aligned columns for people.
-    Table,
-    /// The API's own JSON.
-    Json,
 }
 
 #[derive(Subcommand)]
@@ -215,12 +209,14 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Store(command) => store::run(command, cli.output).map(|()| ExitCode::SUCCESS),
         Command::Lab(args) => lab::run(args),
         Command::Config => {
-            print!("{}", crate::config::DEFAULTS);
+            out::text(crate::config::DEFAULTS);
             Ok(ExitCode::SUCCESS)
         }
         Command::Completions { shell } => {
             let mut command = Cli::command();
-            clap_complete::generate(shell, &mut command, "thalweg", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut command, "thalweg", &mut script);
+            out::text(String::from_utf8_lossy(&script));
             Ok(ExitCode::SUCCESS)
         }
         Command::Topics(command) => block_on(topics::run(client()?, command)),
@@ -285,3 +281,6 @@ First steps:
   thalweg consume demo-log                follow a topic
   thalweg statements list                 what is computed
 The console is at http://127.0.0.1:10090/ while `up` runs.";
+
+#[cfg(test)]
+mod tests;

@@ -18,13 +18,15 @@ use rumqttc::{Outgoing, TlsConfiguration, Transport};
 use serde_json::{Value, json};
 
 use super::client::segment;
-use super::{Client, Failure};
+use super::{Client, Failure, out};
 
 #[derive(Subcommand)]
 pub enum Command {
     /// Publish a message, or one for each line of standard input.
+    #[command(after_help = PUBLISH_HELP)]
     Publish(Box<PublishArgs>),
     /// Print messages as they come.
+    #[command(after_help = SUBSCRIBE_HELP)]
     Subscribe(Box<SubscribeArgs>),
     /// List the clients and their sessions, or send one away.
     Clients {
@@ -55,6 +57,7 @@ pub enum RulesCommand {
     /// List the rules and how they are.
     List,
     /// Add a rule; it is kept over restarts.
+    #[command(after_help = RULE_HELP)]
     Add {
         /// Its name.
         name: String,
@@ -107,6 +110,7 @@ pub enum BridgesCommand {
     /// List the bridges and how they are.
     List,
     /// Add a bridge; it is kept over restarts.
+    #[command(after_help = BRIDGE_HELP)]
     Add {
         /// File with its settings as JSON; - is standard input.
         file: PathBuf,
@@ -328,8 +332,14 @@ async fn publish(client: &Client, args: PublishArgs) -> Result<(), Failure> {
             user_properties: user_properties.clone(),
             ..PublishProperties::default()
         };
+        // The client refuses a topic that cannot be, without saying so.
         mqtt.try_publish_with_properties(&args.topic, qos, args.retain, payload?, properties)
-            .map_err(|error| Failure::because("cannot publish", &error))?;
+            .map_err(|_| {
+                let topic = &args.topic;
+                Failure(format!(
+                    "'{topic}' is no topic to publish to: + and # are for filters"
+                ))
+            })?;
         sent += 1;
         // One at a time: what is told is what the server has.
         while done < sent {
@@ -381,8 +391,13 @@ async fn subscribe(client: &Client, args: SubscribeArgs) -> Result<(), Failure> 
         .iter()
         .map(|filter| Filter::new(filter, quality(args.broker.qos)))
         .collect();
-    mqtt.try_subscribe_many(filters)
-        .map_err(|error| Failure::because("cannot subscribe", &error))?;
+    // The client refuses a filter that cannot be, without saying so.
+    mqtt.try_subscribe_many(filters).map_err(|_| {
+        let filters = args.filters.join("' or '");
+        Failure(format!(
+            "'{filters}' is no filter: + stands for a whole level, # at the end for all further ones"
+        ))
+    })?;
     let mut left = args.max.unwrap_or(u64::MAX);
     while left > 0 {
         match poll(&mut events).await? {
@@ -399,8 +414,9 @@ async fn subscribe(client: &Client, args: SubscribeArgs) -> Result<(), Failure> 
                 if message.retain && args.no_retained {
                     continue;
                 }
-                print(client.wants_json(), args.verbose, &message)
-                    .map_err(|error| Failure::because("cannot print", &error))?;
+                if !out::is_read(print(client.wants_json(), args.verbose, &message))? {
+                    break;
+                }
                 left -= 1;
             }
             _ => {}
@@ -495,7 +511,9 @@ async fn connect(client: &Client, broker: &Broker) -> Result<(AsyncClient, Event
     });
     let (mqtt, mut events) = AsyncClient::new(options, REQUESTS_MAX);
     loop {
-        if let Event::Incoming(Packet::ConnAck(_)) = poll(&mut events).await? {
+        let event = poll(&mut events).await;
+        let event = event.map_err(|failure| Failure(format!("{url}: {failure}")))?;
+        if let Event::Incoming(Packet::ConnAck(_)) = event {
             return Ok((mqtt, events));
         }
     }
@@ -578,3 +596,26 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const REQUESTS_MAX: usize = 64;
 /// Bytes: the largest packet taken.
 const PACKET_BYTES_MAX: u32 = 64 << 20;
+
+const PUBLISH_HELP: &str = "\
+Examples:
+  thalweg mqtt publish plant/1/t -m 21.5 --qos 1
+  thalweg mqtt publish plant/1/state -m on --retain
+  thalweg mqtt publish plant/1/image --file image.jpg --broker mqtt://broker.example.org:1883";
+
+const SUBSCRIBE_HELP: &str = "\
+Examples:
+  thalweg mqtt subscribe 'plant/#' --verbose
+  thalweg mqtt subscribe 'hosts/+/metrics' --max 2 --output json";
+
+const RULE_HELP: &str = "\
+Examples:
+  thalweg mqtt rules add temperatures --from 'mqtt:plant/+/t' --to kafka:temperatures --key '{2}'
+  thalweg mqtt rules add commands --from kafka:commands --to 'mqtt:commands/{key}' --qos 1";
+
+const BRIDGE_HELP: &str = "\
+Examples:
+  thalweg mqtt bridges add cloud.json
+with a file such as
+  {\"name\": \"cloud\", \"address\": \"mqtts://broker.example.org:8883\",
+   \"topics\": [{\"filter\": \"t/#\", \"direction\": \"out\"}]}";

@@ -13,6 +13,7 @@ use super::{Client, Failure};
 
 /// Each line becomes one record; the command ends when every record was acknowledged.
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub struct Args {
     /// The topic's name, or a stream path such as /streams/test:topic1.
     topic: String,
@@ -92,6 +93,12 @@ fn record(line: &[u8], key_separator: Option<&str>) -> Value {
 const RECORDS_PER_REQUEST: usize = 5_000;
 /// Keeps one request's body well under the proxy's bound.
 const BYTES_PER_REQUEST: usize = 4 << 20;
+
+const HELP: &str = "\
+Examples:
+  thalweg produce orders orders.jsonl
+  journalctl -f | thalweg produce lines
+  thalweg produce readings --key-separator ';' < readings.csv";
 
 #[cfg(test)]
 mod tests {

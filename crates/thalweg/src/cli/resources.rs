@@ -14,6 +14,7 @@ pub enum Command {
     /// List resources.
     List,
     /// Upload a file; `thalweg classes resources CLASS --assign ID` gives it to agents.
+    #[command(after_help = UPLOAD_HELP)]
     Upload {
         /// Its name on the agents; if not given, the file's.
         #[arg(long)]
@@ -100,3 +101,9 @@ pub const RESOURCE_COLUMNS: [(&str, &str); 6] = [
     ("BYTES", "bytes"),
     ("UPLOADED", "created_ms"),
 ];
+
+const UPLOAD_HELP: &str = "\
+Examples:
+  thalweg resources upload lookup.csv --path tables
+  thalweg resources list
+  thalweg classes resources edge --assign ID";

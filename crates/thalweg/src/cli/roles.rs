@@ -17,6 +17,7 @@ pub enum Command {
     /// List the roles that were granted; those of the configuration are not among them.
     List,
     /// Grant somebody a role.
+    #[command(after_help = GRANT_HELP)]
     Grant(Given),
     /// Take a role back.
     Revoke(Given),
@@ -128,3 +129,10 @@ const ENTRIES: [(&str, &str); 7] = [
     ("STATUS", "status"),
     ("DETAILS", "details"),
 ];
+
+const GRANT_HELP: &str = "\
+Examples:
+  thalweg roles grant User:ann viewer
+  thalweg roles grant User:bob operator:edge
+  thalweg roles grant User:root administrator --data /var/lib/thalweg
+The last one is for the first administrator, before `up` runs.";

@@ -15,6 +15,7 @@ pub enum Command {
         class: String,
     },
     /// Roll a flow that is stored out to its class, in batches.
+    #[command(after_help = BEGIN_HELP)]
     Begin {
         /// The agent class.
         #[arg(long)]
@@ -108,3 +109,9 @@ const ROLLOUT_COLUMNS: [(&str, &str); 5] = [
     ("CREATED", "created_ms"),
     ("REASON", "reason"),
 ];
+
+const BEGIN_HELP: &str = "\
+Examples:
+  thalweg flows publish --class edge --store-only flow.yml
+  thalweg rollouts begin --class edge FLOW --canary 5 --batch 50 --interval 1m
+  thalweg rollouts show ID";

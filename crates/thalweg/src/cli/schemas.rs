@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::client::segment;
 use super::json_lines::broken_into_lines;
-use super::{Client, Failure, read_file};
+use super::{Client, Failure, out, read_file};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -246,7 +246,7 @@ impl Registry {
         let versions = format!("/subjects/{}/versions?deleted={deleted}", segment(subject));
         let numbers = self.get(&versions).await?;
         if self.client.wants_json() {
-            println!("{numbers:#}");
+            out::line(format_args!("{numbers:#}"));
             return Ok(());
         }
         let mut found = Vec::new();
@@ -275,15 +275,15 @@ impl Registry {
         let text = found.as_object_mut().and_then(|of| of.remove("schema"));
         let text = text.as_ref().and_then(Value::as_str).unwrap_or_default();
         if show.raw {
-            println!("{text}");
+            out::line(text);
             return Ok(());
         }
         with_type(&mut found);
         self.client.print_object(&found);
         // Avro and JSON Schema are JSON, which people read better with line breaks.
         match serde_json::from_str::<IgnoredAny>(text) {
-            Ok(_) => println!("\n{}", broken_into_lines(text)),
-            Err(_) => println!("\n{text}"),
+            Ok(_) => out::line(format_args!("\n{}", broken_into_lines(text))),
+            Err(_) => out::line(format_args!("\n{text}")),
         }
         Ok(())
     }
@@ -297,11 +297,11 @@ impl Registry {
         );
         let told = self.call(Method::POST, &path, Some(new.body()?)).await?;
         if self.client.wants_json() {
-            self.client.print_object(&told);
+            out::text_before_verdict(self.client.object_text(&told))?;
         }
         if told["is_compatible"] == true {
             if !self.client.wants_json() {
-                println!("the schema is compatible");
+                out::line("the schema is compatible");
             }
             return Ok(());
         }
@@ -344,7 +344,7 @@ impl Registry {
 
     fn print_versions(&self, mut found: Value, columns: &[(&str, &str)]) {
         if self.client.wants_json() {
-            println!("{found:#}");
+            out::line(format_args!("{found:#}"));
             return;
         }
         for version in found.as_array_mut().into_iter().flatten() {

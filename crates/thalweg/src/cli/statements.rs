@@ -10,7 +10,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::client::segment;
-use super::{Client, Failure};
+use super::{Client, Failure, out};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -40,8 +40,8 @@ pub enum Command {
         id: String,
         #[command(flatten)]
         form: Form,
-        /// What becomes of the state: auto, keep (or refuse) or reset.
-        #[arg(long, default_value = "auto")]
+        /// What becomes of the state: kept where it fits, kept or the new text refused, or forgotten.
+        #[arg(long, default_value = "auto", value_parser = ["auto", "keep", "reset"])]
         state: String,
     },
     /// Try statements on events of a script, by the script's own clock, without a server.
@@ -56,8 +56,10 @@ pub enum Command {
         id: String,
     },
     /// Say what a text would do, without adding it.
+    #[command(after_help = EXPLAIN_HELP)]
     Explain(Form),
     /// Run an EPL query once over named windows and tables: select, delete, update or insert.
+    #[command(after_help = QUERY_HELP)]
     Query {
         /// The query's text.
         text: String,
@@ -83,11 +85,11 @@ pub struct Form {
     /// A name to know it by.
     #[arg(long)]
     name: Option<String>,
-    /// The text's language: sql or epl.
-    #[arg(long, default_value = "sql")]
+    /// The text's language.
+    #[arg(long, default_value = "sql", value_parser = ["sql", "epl"])]
     language: String,
-    /// Where to start in a topic that already holds records: latest or earliest.
-    #[arg(long)]
+    /// Where to start in a topic that already holds records.
+    #[arg(long, value_parser = ["latest", "earliest"])]
     start: Option<String>,
     /// How long windows stay open for late events, such as 5s.
     #[arg(long)]
@@ -95,8 +97,8 @@ pub struct Form {
     /// How payloads are read: json, senml, senml-cbor, observation, observation097, cbor or raw.
     #[arg(long)]
     format: Option<String>,
-    /// What a row becomes: rows or observations.
-    #[arg(long = "as", value_name = "FORM")]
+    /// What a row becomes.
+    #[arg(long = "as", value_name = "FORM", value_parser = ["rows", "observations"])]
     rows_as: Option<String>,
     /// A further target: mqtt."topic", kafka."topic" or http://host/path; may be said again.
     #[arg(long = "target", value_name = "TARGET")]
@@ -184,7 +186,7 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             let request = call(Method::POST, "/query").json(&json!({ "text": text }));
             let answer = client.send_text(request, &text).await?;
             for row in answer["rows"].as_array().map_or(&[][..], Vec::as_slice) {
-                println!("{row}");
+                out::line(row);
             }
         }
         Command::Functions(command) => functions::run(&client, command).await?,
@@ -209,7 +211,7 @@ async fn tail(client: &Client, id: &str, max: Option<u64>) -> Result<(), Failure
             if left == Some(0) {
                 break;
             }
-            println!("{row}");
+            out::line(row);
             left = left.map(|left| left - 1);
         }
     }
@@ -261,3 +263,13 @@ over ten seconds, from MQTT into a Kafka topic:
     SELECT host, avg(cpu) AS cpu, count(*) AS n, window_start
     FROM TUMBLE(mqtt.\"hosts/+/metrics\", INTERVAL '\\''10 seconds'\\'')
     GROUP BY host'";
+
+const QUERY_HELP: &str = "\
+Examples:
+  thalweg statements query 'select * from LastSeen where host = \"edge-1\"'
+  thalweg statements query 'delete from LastSeen where age > 60'";
+
+const EXPLAIN_HELP: &str = "\
+Examples:
+  thalweg statements explain 'SELECT host FROM mqtt.\"hosts/+/metrics\"'
+  thalweg statements explain --language epl - < statement.epl";

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use streams::{InspectedBytes, InspectedFrame, Inspection, StreamsError};
 
-use super::{Failure, Output};
+use super::{Failure, Output, out};
 use crate::endpoints::DEFAULT_FOLDER;
 
 #[derive(Subcommand)]
@@ -102,7 +102,7 @@ fn verify(data: &Path, output: Output) -> Result<(), Failure> {
     for place in &places {
         eprintln!("{}", place.trim_start());
     }
-    print_inspection(&found, output);
+    out::text_before_verdict(inspection_text(&found, output))?;
     if found.is_whole() {
         return Ok(());
     }
@@ -118,7 +118,7 @@ fn verify(data: &Path, output: Output) -> Result<(), Failure> {
 }
 
 fn dump(data: &Path, only: &Only, records: bool, output: Output) -> Result<(), Failure> {
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut stdout = BufWriter::new(std::io::stdout().lock());
     let mut failed = None;
     let mut printed = 0_u64;
     inspect(data, records, &mut |frame| {
@@ -129,22 +129,16 @@ fn dump(data: &Path, only: &Only, records: bool, output: Output) -> Result<(), F
         let written = match output {
             Output::Json => serde_json::to_string(frame)
                 .map_err(std::io::Error::from)
-                .and_then(|line| writeln!(out, "{line}")),
-            Output::Table => print_frame(&mut out, frame),
+                .and_then(|line| writeln!(stdout, "{line}")),
+            Output::Table => print_frame(&mut stdout, frame),
         };
         failed = written.err();
     })?;
-    match failed.or_else(|| out.flush().err()) {
-        // Whoever reads had enough, `head` for one.
-        Some(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        Some(error) => Err(Failure::because("cannot print", &error)),
-        None => {
-            if let (0, Some(topic)) = (printed, &only.topic) {
-                eprintln!("no batch of topic '{topic}' is like that");
-            }
-            Ok(())
-        }
+    out::is_read(failed.map_or_else(|| stdout.flush(), Err))?;
+    if let (0, Some(topic)) = (printed, &only.topic) {
+        eprintln!("no batch of topic '{topic}' is like that");
     }
+    Ok(())
 }
 
 fn print_frame(out: &mut impl Write, frame: &InspectedFrame) -> std::io::Result<()> {
@@ -233,30 +227,24 @@ fn inspect(
     streams::inspect(&dir, records, show).map_err(failed)
 }
 
-fn print_inspection(found: &Inspection, output: Output) {
-    match output {
-        Output::Json => println!("{}", serde_json::json!(found)),
-        Output::Table => {
-            println!(
-                "{} topics, {} records in {} batches; {} frames, {} bytes in {} segments",
-                found.topics,
-                found.records,
-                found.batches,
-                found.frames,
-                found.bytes,
-                found.segments
-            );
-            if found.unfinished_bytes > 0 {
-                println!(
-                    "{} bytes at the end were never acknowledged and go with the next start",
-                    found.unfinished_bytes
-                );
-            }
-            if found.is_whole() {
-                println!("everything is whole");
-            }
-        }
+fn inspection_text(found: &Inspection, output: Output) -> String {
+    if output == Output::Json {
+        return format!("{}\n", serde_json::json!(found));
     }
+    let mut text = format!(
+        "{} topics, {} records in {} batches; {} frames, {} bytes in {} segments\n",
+        found.topics, found.records, found.batches, found.frames, found.bytes, found.segments
+    );
+    if found.unfinished_bytes > 0 {
+        text += &format!(
+            "{} bytes at the end were never acknowledged and go with the next start\n",
+            found.unfinished_bytes
+        );
+    }
+    if found.is_whole() {
+        text += "everything is whole\n";
+    }
+    text
 }
 
 /// Damaged batches that are named one by one.

@@ -28,6 +28,7 @@ pub enum Command {
         tenant: String,
     },
     /// Change a tenant, or keep a new one; what is not named stays as it is.
+    #[command(after_help = SET_HELP)]
     Set(Box<Changes>),
     /// Take a tenant's records out of all topics; others' stay.
     Purge {
@@ -275,3 +276,9 @@ const REFUSAL_COLUMNS: [(&str, &str); 6] = [
     ("CLAIMED", "claimed"),
     ("WHAT", "what"),
 ];
+
+const SET_HELP: &str = "\
+Examples:
+  thalweg tenants set diku --weight 20 --member User:ann --member User:bob
+  thalweg tenants set diku --bytes-in 10MiB --stored 50GiB --retention 30d
+  thalweg tenants set diku --bytes-in none";

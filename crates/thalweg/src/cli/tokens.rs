@@ -9,7 +9,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::client::segment;
-use super::{Client, Failure};
+use super::{Client, Failure, out};
 use crate::folder::DataFolder;
 
 #[derive(Subcommand)]
@@ -21,6 +21,7 @@ pub enum Command {
         user: Option<String>,
     },
     /// Issue a token of a user and print it, this once.
+    #[command(after_help = ADD_HELP)]
     Add {
         /// The user whom it stands for.
         user: String,
@@ -55,7 +56,7 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             data: Some(data),
         } => {
             let text = issue(&data, &user, &description, expires_in)?;
-            println!("{text}");
+            out::line(text);
         }
         Command::Add {
             user,
@@ -69,7 +70,7 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             let request = client.request(Method::POST, "/api/v1/tokens").json(&body);
             let answer = client.send(request).await?;
             match answer["token"].as_str() {
-                Some(token) if !client.wants_json() => println!("{token}"),
+                Some(token) if !client.wants_json() => out::line(token),
                 _ => client.print_object(&answer),
             }
         }
@@ -106,3 +107,8 @@ const COLUMNS: [(&str, &str); 5] = [
     ("CREATED", "created_ms"),
     ("EXPIRES", "expires_ms"),
 ];
+
+const ADD_HELP: &str = "\
+Examples:
+  thalweg tokens add ann --description 'the nightly job' > nightly.token
+  thalweg topics list --token-file nightly.token";

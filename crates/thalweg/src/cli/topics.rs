@@ -5,21 +5,22 @@ use reqwest::Method;
 use serde_json::{Map, Value, json};
 
 use super::client::segment;
-use super::{Client, Failure, backup};
+use super::{Client, Failure, backup, out};
 
 #[derive(Subcommand)]
 pub enum Command {
     /// List topics with what they hold.
     List,
     /// Create a topic: a Kafka name, or a stream path such as /streams/test:topic1.
+    #[command(after_help = CREATE_HELP)]
     Create {
         /// The topic's name.
         name: String,
         /// How many partitions; the store's or the stream's default if not given.
         #[arg(long, value_name = "N")]
         partitions: Option<i32>,
-        /// What an acknowledgement with acks=all survives: memory, os or disk.
-        #[arg(long, value_name = "LEVEL")]
+        /// What an acknowledgement with acks=all survives: nothing, the process or the machine.
+        #[arg(long, value_name = "LEVEL", value_parser = ["memory", "os", "disk"])]
         durability: Option<String>,
         /// A setting under Kafka's name, such as retention.ms=60000; repeat for more.
         #[arg(long = "config", value_name = "KEY=VALUE", value_parser = key_value)]
@@ -133,7 +134,7 @@ fn print_described(client: &Client, mut topic: Value) {
     let settings = topic.as_object_mut().and_then(|t| t.remove("config"));
     client.print_object(&topic);
     if let Some(settings) = settings {
-        println!();
+        out::line("");
         client.print_list(&json!({"config": settings}), "config", &SETTING_COLUMNS);
     }
 }
@@ -167,3 +168,9 @@ const COLUMNS: [(&str, &str); 5] = [
     ("BYTES STORED", "bytes_stored"),
     ("DURABILITY", "durability"),
 ];
+
+const CREATE_HELP: &str = "\
+Examples:
+  thalweg topics create orders --partitions 3
+  thalweg topics create orders --durability os --config retention.ms=86400000
+  thalweg topics create /streams/test:topic1";

@@ -21,6 +21,7 @@ pub enum Command {
     List,
     /// Add a user, or set the password of one; the password is asked for, or read from standard
     /// input.
+    #[command(after_help = ADD_HELP)]
     Add {
         /// The user's name.
         name: String,
@@ -60,7 +61,7 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             mechanisms,
             data,
         } => {
-            let password = password(&name, password_file.as_deref())?;
+            let password = password(&name, password_file.as_deref(), "--password-file")?;
             if let Some(data) = data {
                 return alter(&data, set(&name, &password, &mechanisms)?);
             }
@@ -98,9 +99,15 @@ fn set(name: &str, password: &str, mechanisms: &[String]) -> Result<Vec<UserChan
     PasswordForm::changes(&forms, name, password, rounds).map_err(refused)
 }
 
-/// Reads the password's line from where the caller has it.
-pub(super) fn password(name: &str, file: Option<&Path>) -> Result<String, Failure> {
-    let failed = |error| Failure::because("cannot read the password", &error);
+/// Reads the password's line from where the caller has it; `option` is the one that names its file.
+pub(super) fn password(name: &str, file: Option<&Path>, option: &str) -> Result<String, Failure> {
+    let failed = |error: std::io::Error| match file {
+        Some(path) => {
+            let what = format!("cannot read the password in {}", path.display());
+            Failure::because(&what, &error)
+        }
+        None => Failure::because("cannot read the password", &error),
+    };
     let mut line = String::new();
     let stdin = std::io::stdin();
     match file {
@@ -128,7 +135,12 @@ pub(super) fn password(name: &str, file: Option<&Path>) -> Result<String, Failur
     }
     let password = line.trim_end_matches(['\n', '\r']);
     if password.is_empty() {
-        return Err(Failure("there is no password in the first line".to_owned()));
+        let place = match file {
+            Some(path) => path.display().to_string(),
+            None => format!("the standard input; name its file with {option}"),
+        };
+        let text = format!("there is no password in the first line of {place}");
+        return Err(Failure(text));
     }
     Ok(password.to_owned())
 }
@@ -154,3 +166,10 @@ fn shorten(answer: &mut Value) {
 }
 
 const COLUMNS: [(&str, &str); 2] = [("USER", "name"), ("MECHANISMS", "credentials")];
+
+const ADD_HELP: &str = "\
+Examples:
+  thalweg users add ann
+  thalweg users add ann --password-file ann.password
+  thalweg users add root --data /var/lib/thalweg
+The last one is for the first user, before `up` runs.";

@@ -181,13 +181,7 @@ impl Layers {
     }
 
     fn section<T: DeserializeOwned + Default>(&mut self, name: &str) -> T {
-        match serde_json::from_value(self.merged[name].clone()) {
-            Ok(section) => section,
-            Err(error) => {
-                self.problem(format!("[{name}]"), error.to_string());
-                T::default()
-            }
-        }
+        self.read_section(name, serde_json::from_value)
     }
 
     /// A section of a role with an HTTP port.
@@ -195,13 +189,39 @@ impl Layers {
     where
         T: DeserializeOwned + Default,
     {
-        match Section::read(self.merged[name].clone()) {
-            Ok(section) => section,
-            Err(error) => {
-                self.problem(format!("[{name}]"), error.to_string());
-                Section::default()
+        self.read_section(name, Section::read)
+    }
+
+    /// Reads a section; where that fails, each key that fails by itself is told.
+    fn read_section<T: Default, E: std::fmt::Display>(
+        &mut self,
+        name: &str,
+        read: impl Fn(Value) -> Result<T, E>,
+    ) -> T {
+        let given = self.merged[name].clone();
+        let error = match read(given.clone()) {
+            Ok(section) => return section,
+            Err(error) => error,
+        };
+        let mut keys = Vec::new();
+        leaves(&self.known[name], "", &mut keys);
+        let problems = self.problems.len();
+        for key in keys {
+            let pointer = format!("/{}", key.replace('.', "/"));
+            let mut alone = self.known[name].clone();
+            let place = alone.pointer_mut(&pointer).zip(given.pointer(&pointer));
+            let Some((place, value)) = place else {
+                continue;
+            };
+            *place = value.clone();
+            if let Err(error) = read(alone) {
+                self.problem(format!("{name}.{key}"), error.to_string());
             }
         }
+        if self.problems.len() == problems {
+            self.problem(format!("[{name}]"), error.to_string());
+        }
+        T::default()
     }
 
     fn hint(&self, key: &str) -> String {

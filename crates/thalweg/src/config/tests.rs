@@ -51,9 +51,32 @@ fn what_is_wrong_with_an_http_port_is_told_in_its_section() {
     }
     let problems = texts(load(None, std::iter::empty(), &settings[3..]));
     assert!(
-        problems.len() == 1 && problems[0].starts_with("[rest]"),
+        problems.len() == 1 && problems[0].starts_with("rest.rate_limit.requests_per_second: "),
         "{problems:?}"
     );
+}
+
+#[test]
+fn values_that_do_not_fit_are_told_by_their_keys() {
+    let settings = [
+        "streams.default_partitions=many",
+        "streams.retention=soon",
+        "streams.node_id=7",
+        "fleet.tls.client_auth=perhaps",
+        "imports.listen=1",
+    ];
+    let problems = texts(load(None, std::iter::empty(), &settings.map(str::to_owned)));
+    let told: Vec<&str> = problems
+        .iter()
+        .filter_map(|p| p.split(": ").next())
+        .collect();
+    let keys = [
+        "--set imports.listen=1",
+        "streams.default_partitions",
+        "streams.retention",
+        "fleet.tls.client_auth",
+    ];
+    assert_eq!(told, keys, "{problems:?}");
 }
 
 #[test]
@@ -158,7 +181,9 @@ fn every_problem_is_told_at_once_with_its_place() {
             .any(|p| p.contains("did you mean 'fleet.listen'?"))
     );
     assert!(
-        problems.iter().any(|p| p.starts_with("[streams]: ")),
+        problems
+            .iter()
+            .any(|p| p.starts_with("streams.default_partitions: ")),
         "{problems:?}"
     );
 }

@@ -9,6 +9,7 @@ mod open;
 mod serve;
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -262,13 +263,13 @@ fn announce(
     let scheme = |http: &http::HttpConfig| if http.tls.is_on() { "https" } else { "http" };
     let (rest, fleet) = (scheme(&config.rest.http), scheme(&config.fleet.http));
     let schemas = scheme(&config.schemas.http);
-    println!(
-        "thalweg {} is up, data in {}",
+    let mut told = format!(
+        "thalweg {} is up, data in {}\n",
         env!("CARGO_PKG_VERSION"),
         folder.display()
     );
     if let Some(servers) = cluster {
-        println!("  streams  {servers:<22} Kafka cluster; no Kafka listener of its own");
+        told += &format!("  streams  {servers:<22} Kafka cluster; no Kafka listener of its own\n");
     }
     for (role, address) in endpoints.iter() {
         let what = match role {
@@ -283,8 +284,10 @@ fn announce(
             "fleet" => format!("{fleet}://{address:<15} C2 for agents"),
             _ => format!("{fleet}://{address:<15} console, management API, /metrics, /health"),
         };
-        println!("  {role:<10} {what}");
+        told += &format!("  {role:<10} {what}\n");
     }
+    // It runs on where nobody reads what it says.
+    let _ = std::io::stdout().write_all(told.as_bytes());
     tracing::info!(ready_ms = began.elapsed().as_millis(), "ready");
 }
 

@@ -91,6 +91,10 @@ impl Parts {
                 let streams = Arc::clone(streams);
                 tasks.spawn(streams.keep_collections(access.clone(), shutdown.clone()));
             }
+            if let Some(cluster) = &self.cluster {
+                let cluster = Arc::clone(cluster);
+                tasks.spawn(cluster.keep_retentions(access.clone(), shutdown.clone()));
+            }
             let (store, imports) = (self.store.clone(), self.imports.clone());
             let kept = tenants::keep(access.clone(), store, imports, shutdown.clone());
             tasks.spawn(kept);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{Up, folder, succeed, text, thalweg_command};
+use crate::harness::{Up, eventually, folder, succeed, text, thalweg_command};
 
 #[test]
 fn produced_lines_come_back_and_a_group_goes_on_where_it_stopped() {
@@ -99,6 +99,15 @@ fn a_stored_folder_is_verified_and_dumped_and_damage_is_found() {
         !verified.status.success() && told.contains("damaged"),
         "{told}"
     );
+    // So it ends where nobody reads what it prints before.
+    let (reader, unread) = std::io::pipe().unwrap();
+    drop(reader);
+    let verified = store("verify").stdout(unread).output().unwrap();
+    assert!(!verified.status.success(), "{}", text(&verified.stderr));
+    let (reader, unread) = std::io::pipe().unwrap();
+    drop(reader);
+    let dumped = store("dump").stdout(unread).output().unwrap();
+    assert!(dumped.status.success(), "{}", text(&dumped.stderr));
 }
 
 #[test]
@@ -128,6 +137,62 @@ fn every_command_explains_itself_and_completes() {
     assert!(completions.contains("_thalweg"), "{completions}");
     let config = succeed(thalweg_command().arg("config"));
     assert!(config.contains("[streams]"), "{config}");
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_failure() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let file = dir.path().join("lines");
+    std::fs::write(&file, "one\ntwo\n").unwrap();
+    up.cli_json(&["topics", "create", "read"]);
+    let produced = up.cli(&["produce", "read", file.to_str().unwrap()]);
+    assert!(produced.status.success(), "{}", text(&produced.stderr));
+    let server = up.url("management", "");
+    for arguments in [
+        "config",
+        "completions bash",
+        "agent processors",
+        "agent processors --output json",
+        "topics list",
+        "topics list --output json",
+        "consume read --from-beginning --max 2",
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = thalweg_command();
+        command.args(["--server", &server]);
+        command.args(arguments.split(' ')).stdout(writer);
+        let output = command.output().unwrap();
+        let told = text(&output.stderr);
+        assert!(
+            output.status.success() && told.is_empty(),
+            "{arguments}: {told}"
+        );
+    }
+}
+
+#[test]
+fn a_topic_that_is_awaited_is_told_and_read_once_it_is_there() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let mut command = thalweg_command();
+    command.args(["--server", &up.url("management", ""), "consume", "later"]);
+    command.args(["--from-beginning", "--max", "1"]);
+    let (output, errors) = (dir.path().join("output"), dir.path().join("errors"));
+    command.stdout(std::fs::File::create(&output).unwrap());
+    command.stderr(std::fs::File::create(&errors).unwrap());
+    let mut consumer = command.spawn().unwrap();
+    eventually("the missing topic is told", || {
+        let told = std::fs::read_to_string(&errors).unwrap();
+        told.contains("there is no topic 'later' yet").then_some(())
+    });
+    let file = dir.path().join("lines");
+    std::fs::write(&file, "at last\n").unwrap();
+    let produced = up.cli(&["produce", "later", file.to_str().unwrap()]);
+    assert!(produced.status.success(), "{}", text(&produced.stderr));
+    assert!(consumer.wait().unwrap().success());
+    assert_eq!(std::fs::read_to_string(&output).unwrap(), "at last\n");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use crate::access::Certificates;
-use crate::harness::{Up, curl, eventually, folder, succeed, text};
+use crate::harness::{Up, curl, eventually, folder, post, succeed, text};
 use crate::transport::start;
 
 /// A heartbeat of an agent of a build of its own, whose only processor is `org.BUILD`.
@@ -198,6 +198,50 @@ fn the_command_line_makes_describes_and_removes_classes() {
     assert!(removed.status.success(), "{}", text(&removed.stderr));
     let listed = up.cli_json(&["classes", "list"]);
     assert_eq!(listed["classes"], json!([]));
+}
+
+#[test]
+fn the_command_line_gives_parked_agents_a_class() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    up.cli_json(&["classes", "describe", "edge", "the edge"]);
+    let url = up.url("fleet", "/c2/heartbeat");
+    for agent in ["a", "b"] {
+        let body = json!({"agentInfo": {"identifier": agent}});
+        let told = post(&url, "application/json", &body.to_string());
+        assert_eq!(told.status, 200, "{}", told.body);
+    }
+    let parked = || {
+        let listed = up.cli_json(&["agents", "list", "--parked"]);
+        listed["agents"].as_array().unwrap().len()
+    };
+    assert_eq!(parked(), 2);
+    let given = up.cli_json(&["agents", "class", "a", "b", "--give", "edge"]);
+    assert_eq!(given["agents"][1]["class"], "edge");
+    assert_eq!(parked(), 0);
+    let taken = up.cli_json(&["agents", "class", "b", "--take-back"]);
+    assert_eq!(taken["agents"][0]["class"], Value::Null);
+    assert_eq!(parked(), 1);
+    let refused = up.cli(&["agents", "class", "b", "--give", "nowhere"]);
+    let said = text(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("nowhere"),
+        "{said}"
+    );
+    // What was done before the failure is told, and whom it is about.
+    let broken = up.cli(&[
+        "agents", "class", "b", "nobody", "a", "--give", "edge", "--output", "json",
+    ]);
+    let said = text(&broken.stderr);
+    assert!(
+        !broken.status.success() && said.contains("agent 'nobody': "),
+        "{said}"
+    );
+    let moved: Value = serde_json::from_slice(&broken.stdout).unwrap();
+    assert_eq!(moved["agents"].as_array().unwrap().len(), 1, "{moved}");
+    assert_eq!(moved["agents"][0]["id"], "b", "{moved}");
+    let unclear = up.cli(&["agents", "class", "b"]);
+    assert!(!unclear.status.success());
 }
 
 #[test]

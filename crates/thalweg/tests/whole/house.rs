@@ -106,3 +106,56 @@ fn every_source_file_opens_with_what_it_is_for() {
     }
     assert!(seen > 50, "only {seen} files were looked at");
 }
+
+#[test]
+fn every_link_between_pages_leads_somewhere() {
+    let root = crate::harness::repository();
+    let mut pages = BTreeMap::new();
+    for folder in ["", "docs", "docs/decisions", "fuzz"] {
+        for entry in std::fs::read_dir(root.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|ending| ending == "md") {
+                pages.insert(
+                    path.canonicalize().unwrap(),
+                    std::fs::read_to_string(&path).unwrap(),
+                );
+            }
+        }
+    }
+    let mut followed = 0;
+    for (page, text) in &pages {
+        let targets = text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next());
+        for target in targets.filter(|target| !target.contains([':', ' ', '"'])) {
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let path = match file {
+                "" => page.clone(),
+                file => page.with_file_name(file),
+            };
+            let place = format!("{}: {target}", page.display());
+            let path = path
+                .canonicalize()
+                .unwrap_or_else(|_| panic!("{place} is not there"));
+            if !heading.is_empty() {
+                let mut headings = pages[&path].lines().filter(|line| line.starts_with('#'));
+                assert!(
+                    headings.any(|line| anchor(line) == heading),
+                    "{place} has no such heading"
+                );
+            }
+            followed += 1;
+        }
+    }
+    assert!(followed > 100, "only {followed} links were followed");
+}
+
+/// What a link calls a heading.
+fn anchor(heading: &str) -> String {
+    let words = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = words
+        .chars()
+        .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}

@@ -177,6 +177,55 @@ fn a_client_command_without_a_server_says_how_to_get_one() {
 }
 
 #[test]
+fn what_is_mistyped_is_told_with_what_to_write() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    for (arguments, expected) in [
+        (
+            "mqtt publish a/# -m x",
+            "'a/#' is no topic to publish to: + and #",
+        ),
+        ("mqtt subscribe a/#/b", "'a/#/b' is no filter: + stands for"),
+        (
+            "mqtt publish a -m x --broker mqtt://127.0.0.1:1",
+            "mqtt://127.0.0.1:1: ",
+        ),
+        ("mqtt rules remove x", "mqtt rules list"),
+        ("acls add --user ann", "what (--operation)"),
+        ("roles me", "without the logins"),
+        (
+            "users add ann --password-file nowhere",
+            "password in nowhere",
+        ),
+        (
+            "users add ann",
+            "standard input; name its file with --password-file",
+        ),
+        (
+            "topics list --login ann --login-password-file /dev/null",
+            "password in the first line of /dev/null",
+        ),
+        ("topics list --token-file nowhere", "token in nowhere"),
+        (
+            "topics list --token-file /dev/null",
+            "token in the first line of /dev/null",
+        ),
+        (
+            "topics create t --durability fast",
+            "[possible values: memory, os, disk]",
+        ),
+    ] {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        let output = up.cli(&arguments);
+        let said = text(&output.stderr);
+        assert!(
+            !output.status.success() && said.contains(expected),
+            "{arguments:?}: {said}"
+        );
+    }
+}
+
+#[test]
 fn a_full_disk_refuses_writes_and_keeps_what_was_acknowledged() {
     let dir = folder();
     let up = Up::start_on_small_disk(&dir.path().join("data"), 160);

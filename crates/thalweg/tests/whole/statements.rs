@@ -1,8 +1,12 @@
 //! Statements by the command line and by the DFM's REST paths, against the whole system.
 
-use serde_json::json;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::Command;
 
-use crate::harness::{Up, eventually, folder, text};
+use serde_json::{Value, json};
+
+use crate::harness::{Running, Up, eventually, folder, text};
 
 #[test]
 fn statements_are_added_paused_resumed_replaced_tailed_and_removed_by_command() {
@@ -116,4 +120,76 @@ fn statements_are_added_paused_resumed_replaced_tailed_and_removed_by_command() 
     eventually("no statement is left", || {
         (up.get("/api/v1/statements") == json!({"statements": []})).then_some(())
     });
+}
+
+#[test]
+fn a_dfm_statement_gets_events_from_a_server_and_others_tell_them_over_mqtt() {
+    let dir = folder();
+    let shop = format!("fusion.control.servers.shop={}", counting_server());
+    let settings = ["--set", &shop, "--set", "fusion.polls.interval=50ms"];
+    let up = Up::start_with(&dir.path().join("data"), &settings);
+    let out = dir.path().join("rows");
+    let mut subscribe = Command::new("mosquitto_sub");
+    subscribe.args(["-p", &up.port("mqtt"), "-t", "hot", "-C", "2"]);
+    let subscriber = Running::start(&mut subscribe, &out);
+    eventually("the subscriber is there", || {
+        let status = up.get("/api/v1/status");
+        (status["mqtt"]["clients_connected"].as_u64() >= Some(1)).then_some(())
+    });
+    let add = |form: Value| {
+        let url = up.url("management", "/statement/");
+        let answer = crate::harness::post(&url, "application/json", &form.to_string());
+        assert_eq!(answer.status, 201, "{}", answer.body);
+    };
+    add(json!({"id": "hot", "name": "hot", "output": ["hot"],
+        "statement": "select result from Observation(attributeId = 'temp' and result > 3)"}));
+    add(json!({"id": "temp", "name": "temp",
+        "statement": "select result from Observation(attributeId = 'temp')",
+        "publisher": "HTTP_GET", "scope": ["shop"], "output": ["/temp"]}));
+    subscriber.finish("two rows come");
+    let rows = std::fs::read_to_string(&out).unwrap();
+    let results = rows.lines().map(|row| {
+        let row: Value = serde_json::from_str(row).unwrap();
+        row["result"].clone()
+    });
+    assert_eq!(results.collect::<Vec<_>>(), [json!(4), json!(5)]);
+    let shown = up.get("/api/v1/statements/temp");
+    assert!(
+        shown["polls"]["answered_total"].as_u64() >= Some(5),
+        "{shown}"
+    );
+    assert_eq!(shown["error"], Value::Null);
+    let metrics = crate::harness::curl(&[&up.url("management", "/metrics")]).body;
+    assert!(
+        metrics.contains("thalweg_fusion_polls_total{outcome=\"answered\"}"),
+        "{metrics}"
+    );
+    assert!(up.cli(&["statements", "remove", "temp"]).status.success());
+}
+
+/// The address of a server that answers `/temp` with 1, 2, and so on, and nothing else.
+fn counting_server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let mut result = 0;
+        for link in listener.incoming() {
+            let mut link = link.unwrap();
+            let mut head = [0; 4096];
+            let read = link.read(&mut head).unwrap_or(0);
+            let (status, body) = match head[..read].starts_with(b"GET /temp ") {
+                true => {
+                    result += 1;
+                    ("200 OK", json!({"result": result}).to_string())
+                }
+                false => ("404 Not Found", String::new()),
+            };
+            let length = body.len();
+            let answer = format!(
+                "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+            );
+            let _ = link.write_all(answer.as_bytes());
+        }
+    });
+    url
 }

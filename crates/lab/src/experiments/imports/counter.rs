@@ -23,8 +23,8 @@ impl Bench {
         self.indexed().await
     }
 
-    /// Serves the counter for a while; answers the 95th percentile in seconds.
-    pub async fn circulate(&self, length: Duration) -> Result<f64, LabError> {
+    /// Serves the counter for a while.
+    pub async fn circulate(&self, length: Duration) -> Result<Served, LabError> {
         self.circulate_beside(async {
             tokio::time::sleep(length).await;
             Ok(())
@@ -32,11 +32,11 @@ impl Bench {
         .await
     }
 
-    /// Serves the counter as long as `work` goes on; answers the 95th percentile in seconds.
+    /// Serves the counter as long as `work` goes on.
     pub async fn circulate_beside(
         &self,
         work: impl Future<Output = Result<(), LabError>>,
-    ) -> Result<f64, LabError> {
+    ) -> Result<Served, LabError> {
         let url = self.url.clone();
         let (over, is_over) = oneshot::channel();
         // On a thread of its own, so that nobody waits for what the lab does beside.
@@ -46,14 +46,30 @@ impl Bench {
         let served = counter.join();
         worked?;
         let broke = |_| LabError::Failed("the counter broke off".to_owned());
-        let latencies = served.map_err(broke)??;
-        quantile(&sorted(&latencies), 0.95)
-            .ok_or_else(|| LabError::Failed("nobody was served".to_owned()))
+        Ok(Served(served.map_err(broke)??))
     }
 }
 
-/// Checks records out and in until it is over; answers each operation's seconds.
-async fn serve(url: &str, is_over: oneshot::Receiver<()>) -> Result<Vec<f64>, LabError> {
+/// Operations at the counter: when each was meant to begin, and what it took, in seconds.
+pub struct Served(Vec<(f64, f64)>);
+
+impl Served {
+    /// The 95th percentile in seconds.
+    pub fn p95(&self) -> Result<f64, LabError> {
+        let taken: Vec<f64> = self.0.iter().map(|(_, taken)| *taken).collect();
+        quantile(&sorted(&taken), 0.95)
+            .ok_or_else(|| LabError::Failed("nobody was served".to_owned()))
+    }
+
+    /// What each took in milliseconds, over the time.
+    pub fn points(self) -> Vec<(f64, f64)> {
+        let points = self.0.into_iter();
+        points.map(|(at, taken)| (at, taken * 1e3)).collect()
+    }
+}
+
+/// Checks records out and in until it is over; answers as [`Served`].
+async fn serve(url: &str, is_over: oneshot::Receiver<()>) -> Result<Vec<(f64, f64)>, LabError> {
     let client = client()?;
     let begun = Instant::now();
     let latencies = Mutex::new(Vec::new());
@@ -78,7 +94,7 @@ struct User<'a> {
     number: usize,
     url: &'a str,
     client: &'a Client,
-    latencies: &'a Mutex<Vec<f64>>,
+    latencies: &'a Mutex<Vec<(f64, f64)>>,
 }
 
 impl User<'_> {
@@ -103,7 +119,8 @@ impl User<'_> {
                 return Err(error);
             }
             if let Ok(mut latencies) = self.latencies.lock() {
-                latencies.push(at.elapsed().as_secs_f64());
+                let meant = at.duration_since(begun).as_secs_f64();
+                latencies.push((meant, at.elapsed().as_secs_f64()));
             }
         }
         Ok(())

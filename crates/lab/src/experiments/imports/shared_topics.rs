@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::bench::Bench;
+use super::counter::Served;
 use super::{PUBLISHED, SINK, books};
 use crate::database::Kind;
 use crate::experiment::{Experiment, LabError, Measure, Outcome, Series, Setting, runtime};
@@ -141,13 +142,17 @@ async fn counter(
     bench.stock().await?;
     bench.circulate(SETTLING).await?;
     let length = if setting.quick { QUIET / 3 } else { QUIET };
-    let quiet = bench.circulate(length).await?;
+    let quiet = bench.circulate(length).await?.p95()?;
     outcome.add(check_alone(sink), quiet * 1e3);
     bench.up.process.stop()?;
     for mode in MODES {
         let bench = Bench::start_on(setting, &format!("{}-{sink}", mode.replace(' ', "-")), on)?;
-        let (p95, beside) = bench.beside(mode, records).await?;
-        outcome.add(slower(sink, mode), p95 / quiet);
+        let (served, beside) = bench.beside(mode, records).await?;
+        outcome.add(slower(sink, mode), served.p95()? / quiet);
+        let plot = format!("check-out or check-in beside imports, {sink}");
+        let points = served.points();
+        let line = Series::new(&plot, "s", "ms", mode, points);
+        outcome.series.push(line);
         outcome.add(kept(sink, mode), beside / rate);
         bench.up.process.stop()?;
     }
@@ -197,9 +202,9 @@ impl Bench {
         Ok(times)
     }
 
-    /// Three imports at once beside the counter; answers the counter's 95th percentile in seconds and
-    /// the imports' records a second.
-    async fn beside(&self, mode: &str, records: usize) -> Result<(f64, f64), LabError> {
+    /// Three imports at once beside the counter; answers who was served there, and the imports' records
+    /// a second.
+    async fn beside(&self, mode: &str, records: usize) -> Result<(Served, f64), LabError> {
         self.stock().await?;
         // So that the floor is known of a counter without imports.
         self.circulate(SETTLING).await?;
@@ -218,8 +223,8 @@ impl Bench {
             rate = (ids.len() * records) as f64 / started.elapsed().as_secs_f64();
             Ok(())
         };
-        let p95 = self.circulate_beside(imports).await?;
-        Ok((p95, rate))
+        let served = self.circulate_beside(imports).await?;
+        Ok((served, rate))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The loads of the comparison, in one table: what each does, what is measured of it, what must hold.
 
-use crate::experiment::{Goal, Measure};
+use crate::experiment::{Goal, Measure, Setting};
 use crate::load::Sending;
 
 /// One load; both servers get the same.
@@ -89,6 +89,14 @@ impl Load {
         Load {
             is_quick: true,
             ..self
+        }
+    }
+
+    /// The load that sent what it reads.
+    fn reads(&self) -> Option<&'static str> {
+        match self.work {
+            Work::Read(of) | Work::ReadCold(of) | Work::ToolReads(of) => Some(of),
+            Work::Send(_) | Work::ToolSends => None,
         }
     }
 
@@ -317,9 +325,20 @@ pub const LOADS: &[Load] = &[
     ),
 ];
 
+/// The loads of a run: those that are wanted, and those that send what they read.
+pub fn chosen(setting: &Setting) -> Vec<&'static Load> {
+    let is_in_form = |load: &&Load| load.is_quick || !setting.quick;
+    let loads: Vec<&Load> = LOADS.iter().filter(is_in_form).collect();
+    let wanted = loads.iter().filter(|load| setting.wants(load.name));
+    let read: Vec<&str> = wanted.filter_map(|load| load.reads()).collect();
+    let is_needed = |load: &&Load| setting.wants(load.name) || read.contains(&load.name);
+    loads.into_iter().filter(is_needed).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::path::PathBuf;
 
     use super::*;
 
@@ -327,7 +346,7 @@ mod tests {
     fn what_a_load_reads_was_sent_before_it_in_both_forms() {
         let mut sent: Vec<&Load> = Vec::new();
         for load in LOADS {
-            if let Work::Read(of) | Work::ReadCold(of) | Work::ToolReads(of) = load.work {
+            if let Some(of) = load.reads() {
                 let source = sent.iter().find(|sent| sent.name == of);
                 let source = source.unwrap_or_else(|| panic!("{} reads {of}", load.name));
                 assert_eq!(source.bytes, load.bytes, "{}", load.name);
@@ -338,5 +357,19 @@ mod tests {
         }
         let names: BTreeSet<&str> = LOADS.iter().map(|load| load.name).collect();
         assert_eq!(names.len(), LOADS.len(), "two loads of one name");
+    }
+
+    #[test]
+    fn a_wanted_load_comes_with_what_sends_what_it_reads() {
+        let setting = Setting {
+            thalweg: PathBuf::new(),
+            quick: false,
+            only: vec!["100 KB, read cold".to_owned()],
+            seed: None,
+            count: None,
+            folder: PathBuf::new(),
+        };
+        let names: Vec<&str> = chosen(&setting).iter().map(|load| load.name).collect();
+        assert_eq!(names, ["100 KB, acks=1", "100 KB, read cold"]);
     }
 }

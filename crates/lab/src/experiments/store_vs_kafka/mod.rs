@@ -153,10 +153,7 @@ impl Bench<'_> {
         self.warm_up(&store)?;
         std::thread::sleep(self.quick_or(300, 10_000));
         side.add(IDLE, store.idle_percent(self.quick_or(1_000, 30_000))?);
-        let loads = LOADS
-            .iter()
-            .filter(|load| load.is_quick || !self.setting.quick);
-        for load in loads {
+        for load in loads::chosen(self.setting) {
             store.process.still_runs()?;
             eprintln!("store-vs-kafka: {name}: {}", load.name);
             self.give(load, &store, &mut side)?;

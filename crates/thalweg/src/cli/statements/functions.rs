@@ -13,7 +13,8 @@ use crate::cli::{Client, Failure};
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Add a module; statements call its functions as NAME.FUNCTION(…).
+    /// Add a module, or one in the place of one that cannot be used any more; statements call its
+    /// functions as NAME.FUNCTION(…).
     #[command(after_help = ADD_HELP)]
     Add {
         /// What statements write before the dot: lower-case letters, digits and _.
@@ -32,7 +33,7 @@ pub enum Command {
         /// The module's name.
         name: String,
     },
-    /// Remove a module that no statement calls.
+    /// Remove a module that no statement calls, or that cannot be used any more.
     Remove {
         /// The module's name.
         name: String,
@@ -73,11 +74,12 @@ pub async fn run(client: &Client, command: Command) -> Result<(), Failure> {
 
 const ROOT: &str = "/api/v1/statement-functions";
 
-const COLUMNS: [(&str, &str); 4] = [
+const COLUMNS: [(&str, &str); 5] = [
     ("MODULE", "name"),
     ("BYTES", "module_bytes"),
     ("FUNCTIONS", "functions"),
     ("STATEMENTS", "statements"),
+    ("ERROR", "error"),
 ];
 
 const ADD_HELP: &str = "\

@@ -4,6 +4,7 @@
 // The same cases as in `streams`, which runs them on the store in the process.
 #[path = "../../../../streams/src/tests/behavior/cases.rs"]
 mod cases;
+mod retention;
 mod system;
 
 use streams::{Cluster, ClusterConfig, StreamsConfig};
