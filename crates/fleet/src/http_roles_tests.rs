@@ -9,6 +9,8 @@ use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::post;
 use base::Rng;
+use tracing::Dispatch;
+use tracing::subscriber::NoSubscriber;
 
 use super::*;
 use crate::http::rules::{About, RULES};
@@ -500,6 +502,8 @@ async fn who_checks_out_is_in_the_log_and_in_the_audit_where_it_is_denied() {
     let file = Arc::new(std::fs::File::create(&log).unwrap());
     let logs = tracing_subscriber::fmt().with_ansi(false);
     let logs = logs.with_writer(file).finish();
+    // With a single subscriber, a line that another thread reaches first is silent for all threads.
+    let _second = Dispatch::new(NoSubscriber::new());
     let logging = tracing::subscriber::set_default(logs);
     for (record, expected) in [(1, 200), (2, 403)] {
         let path = format!("/api/v1/records/{record}/check-out");

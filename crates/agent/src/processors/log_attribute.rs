@@ -160,41 +160,16 @@ const PAYLOAD_BYTES_MAX: usize = 2_000;
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::Arc;
-
-    use parking_lot::Mutex;
-
-    use crate::testing::Rig;
-
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
+    use crate::testing::{Logged, Rig};
 
     /// What is written of one FlowFile.
     fn logged(properties: &[(&str, &str)]) -> String {
         let mut rig = Rig::new("LogAttribute", properties);
         rig.put(&[("a", "1"), ("b", "2")], "line\n\u{fc}");
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_writer(move || writer.clone())
-            .with_ansi(false)
-            .finish();
-        tracing::subscriber::with_default(subscriber, || rig.run());
+        let logged = Logged::default();
+        logged.during(|| rig.run());
         assert_eq!(rig.counts(), [("success", 1)]);
-        let written = lines.0.lock().clone();
-        String::from_utf8(written).unwrap()
+        logged.text()
     }
 
     #[test]

@@ -144,48 +144,25 @@ impl Processor for MeasureThroughput {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::Arc;
     use std::time::Duration;
 
-    use parking_lot::Mutex;
-
     use crate::processors::Next;
-    use crate::testing::Rig;
-
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
+    use crate::testing::{Logged, Rig};
 
     #[test]
     fn rates_are_written_once_an_interval() {
         let mut rig = Rig::new("MeasureThroughput", &[("Read Content", "true")]);
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_writer(move || writer.clone())
-            .with_ansi(false)
-            .finish();
-        tracing::subscriber::with_default(subscriber, || {
+        let logged = Logged::default();
+        logged.during(|| {
             for _ in 0..4 {
                 rig.put(&[], vec![0; 500_000]);
             }
             assert!(matches!(rig.trigger(), Ok(Next::ScheduledOr(_))));
-            assert!(lines.0.lock().is_empty(), "it is too early");
+            assert!(logged.text().is_empty(), "it is too early");
             rig.advance(Duration::from_secs(2));
             assert_eq!(rig.trigger(), Ok(Next::Scheduled));
         });
-        let line = String::from_utf8(lines.0.lock().clone()).unwrap();
+        let line = logged.text();
         for part in [
             "flow_files=4",
             "bytes=2000000",
