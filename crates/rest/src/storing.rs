@@ -266,9 +266,7 @@ async fn store_all(
     if parts.len() == 1
         && let Some((partition, Part { indices, records })) = parts.pop_first()
     {
-        let kept = records.clone();
-        let again = move || kept.clone();
-        let stored = store_part(&**store, topic.clone(), partition, records, &again).await;
+        let stored = store_kept(&**store, topic.clone(), partition, records).await;
         note(indices, stored);
         return;
     }
@@ -277,9 +275,7 @@ async fn store_all(
     for (partition, Part { indices, records }) in parts {
         let (store, topic) = (store.clone(), topic.clone());
         tasks.spawn(async move {
-            let kept = records.clone();
-            let again = move || kept.clone();
-            let stored = store_part(&*store, topic, partition, records, &again).await;
+            let stored = store_kept(&*store, topic, partition, records).await;
             (indices, stored)
         });
     }
@@ -287,6 +283,17 @@ async fn store_all(
         let (indices, stored) = done.unwrap_or_default();
         note(indices, stored);
     }
+}
+
+/// As [`store_part`], of records that nothing makes once more.
+async fn store_kept(
+    store: &dyn EventStore,
+    topic: TopicName,
+    partition: i32,
+    records: Vec<Record>,
+) -> Vec<Outcome> {
+    let kept = records.clone();
+    store_part(store, topic, partition, records, &|| kept.clone()).await
 }
 
 /// What makes the records of a request, or of one of its parts, once more.

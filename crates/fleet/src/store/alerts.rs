@@ -15,7 +15,7 @@ use base::UnixMillis;
 use sql::{Conflict, Insert, Migration, Row, Schema, SqlError, Statement, Transaction};
 
 use super::Store;
-use super::events::{number, read_event};
+use super::events::{read_event, row};
 use crate::events::{Event, EventView};
 use crate::{limits, newest};
 
@@ -92,19 +92,11 @@ impl Store {
                 room -= 1;
                 new.insert(&event.id);
                 noted.new.push((*event).clone());
-                rows.push(vec![
-                    (&*key).into(),
-                    (&*event.id).into(),
-                    event.at.0.into(),
-                    number(event.level).into(),
-                    event.kind.as_str().into(),
-                    event.class.as_deref().into(),
-                    event.agent.as_deref().into(),
-                    event.message.as_str().into(),
-                    0_i64.into(),
-                    0_i64.into(),
-                    0_i64.into(),
-                ]);
+                let mut alert = vec![(&*key).into()];
+                alert.extend(row(event));
+                // No tries, nobody who holds it, and due at once.
+                alert.extend([0_i64; 3].map(Into::into));
+                rows.push(alert);
                 // What one transaction tells twice is told once, too.
                 let told = Known {
                     at: event.at,

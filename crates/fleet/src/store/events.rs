@@ -76,7 +76,8 @@ pub(super) fn number(level: Level) -> i64 {
     }
 }
 
-fn row(event: &Event) -> Vec<Value> {
+/// An event as its table has it.
+pub(super) fn row(event: &Event) -> Vec<Value> {
     vec![
         (&*event.id).into(),
         event.at.0.into(),

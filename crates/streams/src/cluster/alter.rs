@@ -16,7 +16,7 @@ use rdkafka::bindings::{
     rd_kafka_event_t, rd_kafka_queue_destroy, rd_kafka_queue_new, rd_kafka_queue_poll,
     rd_kafka_queue_t, rd_kafka_resp_err_t, rd_kafka_t,
 };
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
 use crate::topic::TopicName;
 
@@ -39,18 +39,16 @@ pub(super) fn alter(
     timeout: Duration,
 ) -> Result<(), KafkaError> {
     let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
-    let wrong = |_| judged(rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__INVALID_ARG);
     let (kind, name) = match resource {
         Resource::Topic(topic) => (
             rd_kafka_ResourceType_t::RD_KAFKA_RESOURCE_TOPIC,
-            topic.wire_name().to_owned(),
+            text(topic.wire_name())?,
         ),
         Resource::Broker(id) => (
             rd_kafka_ResourceType_t::RD_KAFKA_RESOURCE_BROKER,
-            id.to_string(),
+            text(&id.to_string())?,
         ),
     };
-    let name = CString::new(name).or_else(|error| wrong(error).map(|()| CString::default()))?;
     // SAFETY: the client lives, since who calls holds it; all that is made here is destroyed by its
     // guard, the event (of which the result and its resources are parts) before the queue; names and
     // values are copied by the calls that take them.
@@ -64,13 +62,10 @@ pub(super) fn alter(
             queue: rd_kafka_queue_new(client),
         };
         if made.resource.is_null() || made.options.is_null() || made.queue.is_null() {
-            return judged(rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__INVALID_ARG);
+            return Err(KafkaError::AdminOp(Code::InvalidArgument));
         }
         for (name, value) in set {
-            let (Ok(name), Ok(value)) = (CString::new(name.as_str()), CString::new(value.as_str()))
-            else {
-                return judged(rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__INVALID_ARG);
-            };
+            let (name, value) = (text(name)?, text(value)?);
             judged(rd_kafka_ConfigResource_set_config(
                 made.resource,
                 name.as_ptr(),
@@ -89,12 +84,12 @@ pub(super) fn alter(
         // It answers in that time, if only that it is over.
         let event = rd_kafka_queue_poll(made.queue, timeout_ms.saturating_add(1_000));
         let Some(event) = NonNull::new(event).map(Event) else {
-            return judged(rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__TIMED_OUT);
+            return Err(KafkaError::AdminOp(Code::OperationTimedOut));
         };
         judged(rd_kafka_event_error(event.0.as_ptr()))?;
         let result = rd_kafka_event_AlterConfigs_result(event.0.as_ptr());
         if result.is_null() {
-            return judged(rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__BAD_MSG);
+            return Err(KafkaError::AdminOp(Code::BadMessage));
         }
         let mut count = 0;
         let answered = rd_kafka_AlterConfigs_result_resources(result, &raw mut count);
@@ -103,6 +98,10 @@ pub(super) fn alter(
         }
         Ok(())
     }
+}
+
+fn text(text: &str) -> Result<CString, KafkaError> {
+    CString::new(text).map_err(|_| KafkaError::AdminOp(Code::InvalidArgument))
 }
 
 fn judged(code: rd_kafka_resp_err_t) -> Result<(), KafkaError> {
