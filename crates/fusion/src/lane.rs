@@ -239,13 +239,16 @@ impl LaneState {
 }
 
 impl LaneState {
-    /// Does what is due by the wall clock, once the source has nothing more waiting.
-    pub fn tick(&mut self, now: UnixMillis) {
+    /// Does what is due by the wall clock, once the source has nothing more waiting; says whether
+    /// there was anything.
+    pub fn tick(&mut self, now: UnixMillis) -> bool {
         let is_due = self.machine.next_clock().is_some_and(|due| due <= now);
-        if self.is_caught_up && !self.is_held && is_due {
+        let goes = self.is_caught_up && !self.is_held && is_due;
+        if goes {
             self.machine.on_clock(now, &mut self.output);
             self.is_dirty = true;
         }
+        goes
     }
 
     /// True when its sources have to be held back until the sinks have taken what waits.

@@ -200,6 +200,10 @@ impl Writer {
         }
         let mut state = self.lane.state.lock();
         drop(gate);
+        let at = Instant::now();
+        if !is_closing && !is_chained && state.tick(now) {
+            state.meter.spent(at, at.elapsed());
+        }
         let LaneState {
             machine,
             output,
@@ -209,18 +213,10 @@ impl Writer {
             is_pressed,
             alarm,
             waiting_since,
-            meter,
             routed,
             kept,
             ..
         } = &mut *state;
-        let at = Instant::now();
-        let may_tick = *is_caught_up && !is_closing && !is_chained;
-        if may_tick && machine.next_clock().is_some_and(|due| due <= now) {
-            machine.on_clock(now, output);
-            *is_dirty = true;
-            meter.spent(at, at.elapsed());
-        }
         let clock_alarm = if *is_caught_up && !*is_held {
             machine.next_clock()
         } else {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use base::UnixMillis;
 
+use super::house;
 use crate::epl;
 use crate::expression::Event;
 use crate::json::Scanner;
@@ -72,16 +73,7 @@ fn run(case: &str, is_epl: bool) -> String {
     let mut sections = rest.split("--- ");
     let statement = sections.next().unwrap();
     let mut kept = format!("{name}\n{statement}");
-    let mut options = MachineOptions {
-        lateness_ms: 0,
-        groups_max: 1_000,
-        state_bytes_max: 1 << 30,
-        partitions: 1,
-        close_delay_ms: 500,
-        idle_ms: 0,
-        on_error: crate::plan::OnError::Drop,
-        choices: crate::window::Choices::default(),
-    };
+    let mut options = house::options();
     let mut events = "";
     for section in sections {
         let (head, body) = section.split_once('\n').unwrap_or((section, ""));

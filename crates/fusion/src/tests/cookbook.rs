@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use super::cases::rows;
-use crate::machine::MachineOptions;
+use super::house::options;
 use crate::sql;
 
 #[test]
@@ -23,18 +23,8 @@ fn every_recipe_gives_the_rows_that_the_page_shows() {
             (true, "sql") => statement = body.to_owned(),
             (true, "events") => events = body.to_owned(),
             (true, "rows") => {
-                let options = MachineOptions {
-                    lateness_ms: 0,
-                    groups_max: 1_000,
-                    state_bytes_max: 1 << 30,
-                    partitions: 1,
-                    close_delay_ms: 500,
-                    idle_ms: 0,
-                    on_error: crate::plan::OnError::Drop,
-                    choices: crate::window::Choices::default(),
-                };
                 let plan = sql::compile(statement.trim_end()).unwrap();
-                written.push_str(&format!("rows\n{}", rows(plan, options, &events)));
+                written.push_str(&format!("rows\n{}", rows(plan, options(), &events)));
                 recipes += 1;
                 continue;
             }

@@ -5,7 +5,7 @@ use base::Rng;
 use serde_json::{Value as Json, json};
 
 use super::cases;
-use super::house::{Collector, House, wait};
+use super::house::{self, Collector, House, wait};
 use crate::epl::{self, Catalog};
 use crate::machine::MachineOptions;
 use crate::plan::Plan;
@@ -66,13 +66,7 @@ fn by_event_time(text: &str) -> Plan {
 fn options() -> MachineOptions {
     MachineOptions {
         lateness_ms: LATENESS as i64,
-        groups_max: 1_000,
-        state_bytes_max: 1 << 30,
-        partitions: 1,
-        close_delay_ms: 500,
-        idle_ms: 0,
-        on_error: crate::plan::OnError::Drop,
-        choices: crate::window::Choices::default(),
+        ..house::options()
     }
 }
 

@@ -13,6 +13,9 @@ use streams::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::machine::MachineOptions;
+use crate::plan::OnError;
+use crate::window::Choices;
 use crate::{Fusion, FusionConfig, NewStatement, StatementInfo, Status};
 
 /// The engine with its stores in one folder.
@@ -99,6 +102,20 @@ impl House {
         reached: impl Fn(&StatementInfo) -> bool,
     ) -> StatementInfo {
         until(&self.fusion, name, reached).await
+    }
+}
+
+/// What most tests' machines go by.
+pub fn options() -> MachineOptions {
+    MachineOptions {
+        lateness_ms: 0,
+        groups_max: 1_000,
+        state_bytes_max: 1 << 30,
+        partitions: 1,
+        close_delay_ms: 500,
+        idle_ms: 0,
+        on_error: OnError::Drop,
+        choices: Choices::default(),
     }
 }
 

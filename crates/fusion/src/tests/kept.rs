@@ -157,14 +157,20 @@ async fn what_is_asked_wrongly_is_refused_with_what_to_do() {
     house.close().await;
 }
 
+/// Adds statements that tell an id, of this type, at its first event only.
+async fn tell_each_once(house: &House, kind: &str) {
+    let window = format!("create window Seen#keepall as (id {kind})");
+    add(house, "w", &window).await;
+    let first = "insert into Seen select id from \"in\" as e \
+                 where not exists (select * from Seen as s where s.id = e.id)";
+    add(house, "first", first).await;
+    add(house, "out", "insert into kafka.out select id from Seen").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subquery_keeps_what_comes_twice_out() {
     let house = House::open().await;
-    add(&house, "w", "create window Seen#keepall as (id string)").await;
-    let dedup = "insert into Seen select id from \"in\" as e \
-                 where not exists (select * from Seen as s where s.id = e.id)";
-    add(&house, "first", dedup).await;
-    add(&house, "out", "insert into kafka.out select id from Seen").await;
+    tell_each_once(&house, "string").await;
     for (number, id) in ["a", "b", "a", "b", "c"].into_iter().enumerate() {
         send(&house, "in", &json!({"id": id}), "first", number as u64 + 1).await;
     }
@@ -180,11 +186,7 @@ async fn a_subquery_keeps_what_comes_twice_out() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn whatever_its_writer_does_a_row_goes_on_through_the_chain() {
     let house = House::open().await;
-    add(&house, "w", "create window Seen#keepall as (id long)").await;
-    let dedup = "insert into Seen select id from \"in\" as e \
-                 where not exists (select * from Seen as s where s.id = e.id)";
-    add(&house, "first", dedup).await;
-    add(&house, "out", "insert into kafka.out select id from Seen").await;
+    tell_each_once(&house, "long").await;
     let events = 4_000;
     for id in 0..events {
         house.publish("in", &json!({"id": id}).to_string());

@@ -6,6 +6,7 @@ use base::{Rng, UnixMillis};
 use bytes::Bytes;
 use streams::ConsumedRecord;
 
+use super::house;
 use crate::codec::{Decoder, Encoder};
 use crate::feed::Feed;
 use crate::lane::{Lane, LaneState, Target};
@@ -226,13 +227,7 @@ pub fn outcome(lane: &Lane) -> (String, Books) {
 pub fn options() -> MachineOptions {
     MachineOptions {
         lateness_ms: 50,
-        groups_max: 1_000,
-        state_bytes_max: 1 << 30,
-        partitions: 1,
-        close_delay_ms: 500,
-        idle_ms: 0,
-        on_error: crate::plan::OnError::Drop,
-        choices: crate::window::Choices::default(),
+        ..house::options()
     }
 }
 

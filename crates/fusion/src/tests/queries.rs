@@ -18,8 +18,8 @@ use crate::json::{FieldPath, Scanner};
 use crate::machine::{Machine, MachineOptions};
 use crate::output::Output;
 use crate::plan::{
-    Aggregate, AggregateFunction, Column, Input, OnError, Pick, Plan, Query, Shape, Slot,
-    SlotField, Source, Stage, StreamSelect, View,
+    Aggregate, AggregateFunction, Column, Input, Pick, Plan, Query, Shape, Slot, SlotField, Source,
+    Stage, StreamSelect, View,
 };
 use crate::query::kept::KeptByName;
 use crate::value::{OwnedValue, Value};
@@ -169,13 +169,8 @@ impl Builder {
 pub fn machine(plan: Plan, lateness_ms: i64) -> Machine {
     let options = MachineOptions {
         lateness_ms,
-        groups_max: 1_000,
-        state_bytes_max: 1 << 30,
-        partitions: 1,
         close_delay_ms: 0,
-        idle_ms: 0,
-        on_error: OnError::Drop,
-        choices: crate::window::Choices::default(),
+        ..super::house::options()
     };
     crate::query::compiled::check(&plan, &KeptByName::default()).unwrap();
     Machine::new(Arc::new(plan), options)

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::durable::engine;
-use super::house::{Collector, DEADLINE, House, new, produce_batch, stores, until, wait};
+use super::house::{Collector, DEADLINE, House, new, options, produce_batch, stores, until, wait};
 use super::speed::lane_of;
 use crate::chains::Chains;
 use crate::feed::Feed;
@@ -25,7 +25,7 @@ use crate::formats::Format;
 use crate::lane::{Lane, LaneState, Sequence, Target};
 use crate::machine::{Machine, MachineOptions};
 use crate::output::Output;
-use crate::plan::{OnError, Source};
+use crate::plan::Source;
 use crate::store::StatementStore;
 use crate::writer::Writer;
 use crate::{FusionError, Language, NewStatement, ReplacedState, Replacement, Status};
@@ -400,19 +400,6 @@ async fn a_resumed_statement_waits_for_every_partition_that_it_has_not_read() {
     let info = house.until("m", |info| info.received_total == all).await;
     assert_eq!(info.late_total, 0, "{info:?}");
     house.close().await;
-}
-
-fn options() -> MachineOptions {
-    MachineOptions {
-        lateness_ms: 0,
-        groups_max: 1_000,
-        state_bytes_max: 1 << 30,
-        partitions: 1,
-        close_delay_ms: 500,
-        idle_ms: 0,
-        on_error: OnError::Drop,
-        choices: crate::window::Choices::default(),
-    }
 }
 
 fn lane(text: &str, options: MachineOptions, target: Target) -> Arc<Lane> {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use base::UnixMillis;
 use mqtt::{Delivery, Message, MessageSink, Qos};
 
+use super::house::options;
 use crate::feed::Feed;
 use crate::lane::{Lane, LaneState, Target};
-use crate::machine::{Machine, MachineOptions};
+use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::sql;
 use crate::statement::{Definition, Language, Start};
@@ -103,17 +104,7 @@ fn lane(text: &str) -> Arc<Lane> {
 
 /// A lane of an MQTT source that nobody writes out.
 pub fn lane_of(plan: Arc<Plan>) -> Arc<Lane> {
-    let options = MachineOptions {
-        lateness_ms: 0,
-        groups_max: 1_000,
-        state_bytes_max: 1 << 30,
-        partitions: 1,
-        close_delay_ms: 500,
-        idle_ms: 0,
-        on_error: crate::plan::OnError::Drop,
-        choices: crate::window::Choices::default(),
-    };
-    let machine = Machine::new(plan.clone(), options);
+    let machine = Machine::new(plan.clone(), options());
     Arc::new(Lane {
         definition: Definition {
             id: "speed".to_owned(),
