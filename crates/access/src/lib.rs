@@ -63,8 +63,8 @@ pub use snapshot::{Asking, Policy, Snapshot};
 pub use socket::{Socket, TlsSocket};
 pub use subject::certificate_subject;
 pub use tenant::{
-    Collection, Destination, OfTopic, TENANT_HEADERS, Tenant, TenantBound, TenantChange,
-    TenantClass, TenantQuotas,
+    Collection, Destination, IMPORTS_TOPIC, OfTopic, TENANT_HEADERS, Tenant, TenantBound,
+    TenantChange, TenantClass, TenantQuotas,
 };
 pub use tls::{ClientAuth, PrincipalName, Tls, TlsConfig};
 pub use token::{Token, TokenHash};

@@ -2,8 +2,8 @@
 //!
 //! A caller belongs to the tenant among whose members it is, or whose name its own begins with
 //! (`User:acme/ann`). Who belongs to a tenant is kept off the topics of others, which are told by
-//! their names: `ENV.NAMESPACE.TENANT.EVENT`, or `ENV.TENANT.EVENT`, where TENANT is a kept tenant
-//! or a collection that several share.
+//! their names: `ENV.NAMESPACE.TENANT.EVENT`, `ENV.TENANT.EVENT`, or `imports-TENANT`, where TENANT is
+//! a kept tenant or a collection that several share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -306,6 +306,9 @@ impl fmt::Display for Collection {
 /// The names of record headers that say whose a record is.
 pub const TENANT_HEADERS: [&str; 3] = ["folio.tenantId", "x-okapi-tenant", "thalweg.tenant"];
 
+/// What the names of topics begin with that imports go to which name none; the tenant follows.
+pub const IMPORTS_TOPIC: &str = "imports-";
+
 /// All tenants, laid out for asking.
 #[derive(Default)]
 pub(crate) struct TenantIndex {
@@ -353,6 +356,12 @@ impl TenantIndex {
     pub(crate) fn of_topic<'t>(&'t self, topic: &'t str) -> Option<OfTopic<'t>> {
         if self.tenants.is_empty() {
             return None;
+        }
+        let of_import = topic.strip_prefix(IMPORTS_TOPIC);
+        let of_import = of_import.and_then(|part| self.of_part(part));
+        // An environment's name may begin alike.
+        if of_import.is_some() {
+            return of_import;
         }
         let mut parts = topic.splitn(4, '.');
         let (_, second, third) = (parts.next()?, parts.next()?, parts.next()?);
@@ -452,6 +461,14 @@ mod tests {
             ("folio.ALL.inventory.instance", "shared ALL"),
             ("folio.Default.OTHER.DI_COMPLETED", "-"),
             ("folio.Default.unknown.DI_COMPLETED", "-"),
+            ("imports-diku", "diku"),
+            ("imports-ALL", "shared ALL"),
+            ("imports-unknown", "-"),
+            ("imports-", "-"),
+            ("imports-diku.b.c", "-"),
+            ("imports-x.y.diku.c", "diku"),
+            ("imports-prod.Default.diku.ORDERS", "diku"),
+            ("x.imports-diku", "-"),
             ("diku.a.b.c", "-"),
             ("diku", "-"),
             ("folio.diku", "-"),

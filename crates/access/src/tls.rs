@@ -69,6 +69,7 @@ pub struct Tls {
 struct Shown {
     server: Arc<ServerConfig>,
     own: CertificateFacts,
+    own_name: Option<Principal>,
 }
 
 impl TlsConfig {
@@ -131,6 +132,12 @@ impl Tls {
         self.now.read().own
     }
 
+    /// Who this process is to those whom it shows the listener's own certificate; none where that
+    /// has no name.
+    pub fn own_name(&self) -> Option<Principal> {
+        self.now.read().own_name.clone()
+    }
+
     /// What of a certificate becomes the caller's name.
     pub fn naming(&self) -> PrincipalName {
         self.config.principal
@@ -161,6 +168,9 @@ fn shown(config: &TlsConfig, protocols: &[&str]) -> Result<Shown, AccessError> {
     let key_file = file_of("tls.key", &config.key)?;
     let chain = certificates("tls.certificate", certificate)?;
     let own = CertificateFacts::of(&chain[0]);
+    // A certificate whose subject is empty is nobody's in particular.
+    let own_name = subject_principal(&chain[0], config.principal);
+    let own_name = own_name.filter(|principal| !principal.name().is_empty());
     let key_refused = |reason: String| refusal("tls.key", key_file, reason);
     check_size("tls.key", key_file)?;
     let key =
@@ -199,6 +209,7 @@ fn shown(config: &TlsConfig, protocols: &[&str]) -> Result<Shown, AccessError> {
     Ok(Shown {
         server: Arc::new(made),
         own,
+        own_name,
     })
 }
 

@@ -19,6 +19,7 @@
 use base::UnixMillis;
 use bytes::{BufMut, Bytes, BytesMut};
 
+use crate::codec;
 use crate::error::StreamsError;
 use crate::event_store::ProducerSequence;
 use crate::limits::RECORDS_PER_BATCH_MAX;
@@ -304,6 +305,27 @@ pub(crate) fn rewrite_head_unpacked(batch: &mut [u8]) {
     rewrite_head(batch, 0, None);
 }
 
+/// The same batch by another producer.
+pub(crate) fn of_producer(batch: &[u8], producer_id: i64) -> Bytes {
+    let mut out = BytesMut::from(batch);
+    out[PRODUCER_ID_AT..PRODUCER_ID_AT + 8].copy_from_slice(&producer_id.to_be_bytes());
+    seal(&mut out);
+    out.freeze()
+}
+
+/// A batch that is not packed, packed by a codec.
+pub(crate) fn packed_as(plain: &[u8], codec: i16) -> Result<Bytes, StreamsError> {
+    let (head, body) = plain.split_at(HEADER_BYTES);
+    let body = codec::packed(codec, body.to_vec())?;
+    let mut out = BytesMut::with_capacity(HEADER_BYTES + body.len());
+    out.put_slice(head);
+    out.put_slice(&body);
+    let attributes = i16_at(plain, ATTRIBUTES_AT) & !CODEC_MASK | codec;
+    out[ATTRIBUTES_AT..ATTRIBUTES_AT + 2].copy_from_slice(&attributes.to_be_bytes());
+    seal(&mut out);
+    Ok(out.freeze())
+}
+
 /// The sequence `delta` records after `first`; after 2^31-1 comes 0.
 pub fn sequence_after(first: i32, delta: i32) -> i32 {
     i32::try_from((i64::from(first) + i64::from(delta)) & i64::from(i32::MAX)).unwrap_or(0)
@@ -436,6 +458,7 @@ const MAGIC_AT: usize = 16;
 const CRC_AT: usize = 17;
 const ATTRIBUTES_AT: usize = 21;
 const MAX_TIMESTAMP_AT: usize = 35;
+const PRODUCER_ID_AT: usize = 43;
 const APPEND_TIME_BIT: i16 = 1 << 3;
 const CODEC_MASK: i16 = 0b111;
 const CODEC_MAX: i16 = 4;

@@ -8,6 +8,7 @@ mod administration;
 mod tenancy;
 mod writing;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,6 +73,11 @@ impl Caller {
         &self.principal
     }
 
+    /// The address that it calls from.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     /// The tenant that it belongs to.
     pub fn tenant(&self) -> Option<TenantId> {
         if !self.access.has_tenants() {
@@ -106,6 +112,29 @@ impl Caller {
         match self.may(operation, kind, name) {
             true => Ok(()),
             false => Err(self.not_allowed(operation, kind, name)),
+        }
+    }
+
+    /// Refuses work that a part of this process is to do for the caller, and that writes to `topic`.
+    /// Who belongs to a tenant has to be allowed to write there itself; of others, who may give work
+    /// by a right on the cluster, what an ACL denies them is refused.
+    ///
+    /// # Errors
+    /// [`StreamsError::NotAllowed`].
+    pub fn check_work(&self, topic: &TopicName, is_there: bool) -> Result<(), StreamsError> {
+        let (write, kind, name) = (Operation::Write, ResourceType::Topic, topic.wire_name());
+        if self.tenant().is_some() {
+            self.check_topic(write, topic)?;
+            return match is_there {
+                true => Ok(()),
+                false => self.check_create(topic),
+            };
+        }
+        let snapshot = self.access.snapshot();
+        let is_denied = snapshot.denies(self.asking(), write, kind, name);
+        match is_denied && !self.may(write, kind, name) {
+            true => Err(self.not_allowed(write, kind, name)),
+            false => Ok(()),
         }
     }
 
@@ -201,6 +230,12 @@ impl EventStore for AsCaller {
         Ok(topics)
     }
 
+    async fn topic_names(&self) -> Result<Vec<TopicName>, StreamsError> {
+        let mut names = self.store.topic_names().await?;
+        names.retain(|name| self.caller.may_know(name));
+        Ok(names)
+    }
+
     async fn topic(&self, topic: &TopicName) -> Result<TopicInfo, StreamsError> {
         self.caller.check_topic(Operation::Describe, topic)?;
         self.store.topic(topic).await
@@ -212,6 +247,21 @@ impl EventStore for AsCaller {
             Err(StreamsError::UnknownTopic(_)) => {
                 self.caller.check_create(topic)?;
                 self.store.topic_or_create(topic).await
+            }
+            found => found,
+        }
+    }
+
+    async fn partitions(&self, topic: &TopicName) -> Result<i32, StreamsError> {
+        self.caller.check_topic(Operation::Describe, topic)?;
+        self.store.partitions(topic).await
+    }
+
+    async fn partitions_or_create(&self, topic: &TopicName) -> Result<i32, StreamsError> {
+        match self.partitions(topic).await {
+            Err(StreamsError::UnknownTopic(_)) => {
+                self.caller.check_create(topic)?;
+                self.store.partitions_or_create(topic).await
             }
             found => found,
         }
@@ -386,6 +436,11 @@ impl EventStore for AsCaller {
         self.store.offset_for_time(topic, partition, at).await
     }
 
+    fn tenant_wait(&self, tenant: &TenantId) -> Result<Duration, StreamsError> {
+        let wait = self.caller.work_wait(tenant)?;
+        Ok(wait.max(self.store.tenant_wait(tenant)?))
+    }
+
     async fn tenant_runs(
         &self,
         topic: &TopicName,
@@ -393,6 +448,18 @@ impl EventStore for AsCaller {
     ) -> Result<Option<Vec<Vec<Run>>>, StreamsError> {
         self.caller.check_topic(Operation::Describe, topic)?;
         self.store.tenant_runs(topic, tenant).await
+    }
+
+    async fn count_tenant(
+        &self,
+        topic: &TopicName,
+        partition: i32,
+        tenant: &TenantId,
+        within: Range<i64>,
+    ) -> Result<(u64, Option<UnixMillis>), StreamsError> {
+        self.caller.check_topic(Operation::Describe, topic)?;
+        let store = &self.store;
+        store.count_tenant(topic, partition, tenant, within).await
     }
 
     async fn purge_tenant(
@@ -500,6 +567,10 @@ impl Consumer for ConsumerAsCaller {
         to: SeekTo,
     ) -> Result<(), StreamsError> {
         self.consumer.seek(topic, partition, to).await
+    }
+
+    async fn tend(&mut self) -> Result<(), StreamsError> {
+        self.consumer.tend().await
     }
 
     async fn close(self: Box<Self>) -> Result<(), StreamsError> {

@@ -31,6 +31,7 @@ use crate::index::Located;
 use crate::limits::{COMPACTION_BYTES_MIN, COMPACTION_KEYS_MAX};
 use crate::marker;
 use crate::partition::{Partition, storage};
+use crate::setbacks::Setbacks;
 use crate::store::Streams;
 use crate::topic_config::TopicSettings;
 pub(crate) use rewrite::{Rewritten, emptied, rewrite as rewritten};
@@ -58,6 +59,7 @@ impl Streams {
     pub(crate) fn compact_due(&self) -> Result<Option<Duration>, StreamsError> {
         let now = self.clock().now();
         let mut next: Option<Duration> = None;
+        let mut setbacks = Setbacks::default();
         for topic in self.topics_snapshot() {
             let settings = topic.settings();
             if !settings.is_compacting {
@@ -68,7 +70,11 @@ impl Streams {
                 delete_retention: settings.tombstone_retention,
             };
             for partition in topic.partitions() {
-                match partition.compaction_due(now, &settings)? {
+                let due = partition.compaction_due(now, &settings);
+                match setbacks
+                    .pass(partition, due)?
+                    .unwrap_or(Due::OnceMoreComesIn)
+                {
                     Due::Now => {}
                     Due::In(pause) => {
                         next = Some(next.map_or(pause, |next| next.min(pause)));
@@ -81,7 +87,9 @@ impl Streams {
                 let outcome = partition.compact(now, policy);
                 // Also after a failure: some of the index may have followed before it.
                 self.note_moved(self.shared().journal.end());
-                let compacted = outcome?;
+                let Some(compacted) = setbacks.pass(partition, outcome)? else {
+                    continue;
+                };
                 tracing::debug!(?partition, ?compacted, "compacted a partition");
                 // What was too young, or undecided, is looked at again.
                 if let Some(lag) = settings.lag_bound()
@@ -92,6 +100,7 @@ impl Streams {
                 }
             }
         }
+        setbacks.result()?;
         Ok(next)
     }
 }
@@ -323,7 +332,9 @@ impl Keys {
 
 /// None for a batch whose records do not read: it came before the topic was compacted, and stays
 /// what it is.
-fn unless_malformed<T>(read: Result<T, StreamsError>) -> Result<Option<T>, StreamsError> {
+pub(crate) fn unless_malformed<T>(
+    read: Result<T, StreamsError>,
+) -> Result<Option<T>, StreamsError> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(StreamsError::InvalidRecord(_) | StreamsError::UnsupportedFormat(_)) => Ok(None),

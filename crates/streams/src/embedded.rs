@@ -1,6 +1,7 @@
 //! The store in this process behind the trait that the other crates use.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use access::Operation;
@@ -22,9 +23,9 @@ use crate::event_store::{
 use crate::fenced::{EmbeddedWriter, FencedWriter};
 use crate::groups::GroupDescription;
 use crate::once::{ProduceOnce, StoredOnce};
-use crate::partition::{Ack, Partition};
+use crate::partition::Ack;
 use crate::store::Streams;
-use crate::tenants::Run;
+use crate::tenants::{Run, counted};
 use crate::topic::TopicName;
 use crate::topic_config::ConfigChange;
 
@@ -91,6 +92,12 @@ impl EventStore for Embedded {
             .map(|topic| topic.info())
     }
 
+    async fn partitions(&self, topic: &TopicName) -> Result<i32, StreamsError> {
+        let found = self.streams.topic_by_name(topic);
+        let found = found.ok_or_else(|| StreamsError::UnknownTopic(topic.clone()))?;
+        Ok(i32::try_from(found.partitions().len()).unwrap_or(i32::MAX))
+    }
+
     async fn partitions_or_create(&self, topic: &TopicName) -> Result<i32, StreamsError> {
         let found = self.streams.topic_or_create(topic).await?;
         Ok(i32::try_from(found.partitions().len()).unwrap_or(i32::MAX))
@@ -132,17 +139,22 @@ impl EventStore for Embedded {
         } = produced;
         let found = self.streams.topic_by_name(&topic);
         let found = found.ok_or_else(|| StreamsError::UnknownTopic(topic.clone()))?;
+        if topic.is_internal() {
+            return Err(StreamsError::InternalTopic(topic));
+        }
         let Some(found) = found.partition(partition).cloned() else {
             return Err(StreamsError::UnknownPartition { topic, partition });
         };
         let batch = batch::build(&records, self.streams.clock().now(), sequence)?;
         drop(records);
         let append = loop {
-            let append = |at: &Arc<Partition>, batch| at.append_built(batch, Ack::All);
-            match self.streams.append_at_home(&found, batch.clone(), append) {
-                Err(StreamsError::Busy) => self.streams.room(batch.len() as u64).await,
+            match (self.streams).append_at_home(&found, batch.clone(), Ack::All) {
+                Err(StreamsError::Busy) => {
+                    let bytes = self.streams.bytes_at_home(batch.len() as u64);
+                    self.streams.room(bytes).await;
+                }
                 Err(StreamsError::Switching(tenant)) => {
-                    self.streams.tenant_opened(&tenant, &topic).await;
+                    self.streams.tenant_opened(&tenant, &topic).await?;
                 }
                 outcome => break outcome?,
             }
@@ -269,6 +281,23 @@ impl EventStore for Embedded {
         });
         let counted = counted.await.map_err(|_| StreamsError::Closed)?;
         counted.map(Some)
+    }
+
+    async fn count_tenant(
+        &self,
+        topic: &TopicName,
+        partition: i32,
+        tenant: &TenantId,
+        within: Range<i64>,
+    ) -> Result<(u64, Option<UnixMillis>), StreamsError> {
+        let found = self.streams.topic_by_name(topic);
+        let found = found.and_then(|topic| topic.partition(partition).cloned());
+        let Some(found) = found else {
+            return Ok((0, None));
+        };
+        let tenant = tenant.clone();
+        let counted = tokio::task::spawn_blocking(move || counted(&found, &tenant, within));
+        counted.await.map_err(|_| StreamsError::Closed)?
     }
 
     async fn purge_tenant(

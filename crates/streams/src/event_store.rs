@@ -3,6 +3,7 @@
 //! The embedded store ([`crate::Streams`]) is one implementation, a Kafka cluster
 //! ([`crate::Cluster`]) the other.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use access::Snapshot;
@@ -39,12 +40,26 @@ pub trait EventStore: Administration {
     /// All topics, by wire name.
     async fn topics(&self) -> Result<Vec<TopicInfo>, StreamsError>;
 
+    /// The names of all topics, by wire name: less to ask for than [`EventStore::topics`].
+    async fn topic_names(&self) -> Result<Vec<TopicName>, StreamsError> {
+        let topics = self.topics().await?.into_iter();
+        Ok(topics.map(|info| info.name).collect())
+    }
+
     /// One topic; answers `UnknownTopic` when it is not there.
     async fn topic(&self, topic: &TopicName) -> Result<TopicInfo, StreamsError>;
 
     /// One topic, created by the store's or its stream's policy when it is not there; answers
     /// `AutoCreateOff` when the policy forbids that.
     async fn topic_or_create(&self, topic: &TopicName) -> Result<TopicInfo, StreamsError>;
+
+    /// How many partitions a topic has.
+    ///
+    /// # Errors
+    /// `UnknownTopic` when it is not there.
+    async fn partitions(&self, topic: &TopicName) -> Result<i32, StreamsError> {
+        Ok(self.topic(topic).await?.partitions)
+    }
 
     /// How many partitions a topic has, which is created as by [`EventStore::topic_or_create`] when
     /// it is not there; what a producer asks before every batch.
@@ -181,6 +196,15 @@ pub trait EventStore: Administration {
         Err(StreamsError::Unsupported("finding offsets by time"))
     }
 
+    /// For how long a part of this process has to leave a tenant's work alone, whose quotas it uses.
+    ///
+    /// # Errors
+    /// [`StreamsError::TenantFull`] where the tenant keeps as much as it may.
+    fn tenant_wait(&self, tenant: &TenantId) -> Result<Duration, StreamsError> {
+        let _ = tenant;
+        Ok(Duration::ZERO)
+    }
+
     /// A tenant's runs of records in each partition of a topic that several share; none where the
     /// store does not tell.
     async fn tenant_runs(
@@ -190,6 +214,19 @@ pub trait EventStore: Administration {
     ) -> Result<Option<Vec<Vec<Run>>>, StreamsError> {
         let _ = (topic, tenant);
         Ok(None)
+    }
+
+    /// How many records a tenant has at these offsets of a partition of a topic that several share,
+    /// and the time of the oldest; none where the store does not tell. Reads them.
+    async fn count_tenant(
+        &self,
+        topic: &TopicName,
+        partition: i32,
+        tenant: &TenantId,
+        within: Range<i64>,
+    ) -> Result<(u64, Option<UnixMillis>), StreamsError> {
+        let _ = (topic, partition, tenant, within);
+        Ok((0, None))
     }
 
     /// Takes what a tenant wrote before `before`, or all of it, out of a topic that several share;
@@ -274,6 +311,13 @@ pub trait Consumer: Send {
         partition: i32,
         to: SeekTo,
     ) -> Result<(), StreamsError>;
+
+    /// Takes part in what its group does while nobody polls, and takes no records. Whoever may leave
+    /// a consumer of a group alone for seconds calls it about once in each, so that the group does not
+    /// wait for it; it does little, and nothing where members keep up by themselves.
+    async fn tend(&mut self) -> Result<(), StreamsError> {
+        Ok(())
+    }
 
     /// Leaves the group at once; dropping does the same when it can.
     async fn close(self: Box<Self>) -> Result<(), StreamsError>;

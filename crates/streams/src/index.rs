@@ -113,6 +113,23 @@ impl BatchIndex {
         Some((self.chunks.get(chunk)?.run(offset, bytes_max), next))
     }
 
+    /// Bytes of the chunks that begin at `offset` or follow it and end at or before `end`, until they
+    /// are `enough`, and the offset at which the next chunk begins; nothing when none begins there.
+    pub(crate) fn whole_chunks(&self, offset: i64, end: i64, enough: usize) -> (usize, i64) {
+        let (mut bytes, mut at) = (0_usize, offset);
+        let chunks = self.chunks.iter().skip(self.chunk_of(offset));
+        for (chunk, next) in chunks.clone().zip(chunks.skip(1)) {
+            let next = next.outline.first_offset;
+            if chunk.outline.first_offset != at || next > end || bytes >= enough {
+                break;
+            }
+            bytes =
+                bytes.saturating_add(usize::try_from(chunk.outline.bytes).unwrap_or(usize::MAX));
+            at = next;
+        }
+        (bytes, at)
+    }
+
     /// The first chunk at or after the one of `offset` that claims a batch with a record at or
     /// after `timestamp`, and the offset at which the next chunk begins.
     pub(crate) fn run_since_time(&self, offset: i64, timestamp: i64) -> Option<(Run, Option<i64>)> {

@@ -29,6 +29,7 @@ use crate::frames::{Change, VERSION, version_of};
 use crate::limits::{CHUNK_BATCHES_MIN, RECLAIM_CHECK_BYTES, SNAPSHOT_AFTER_BYTES};
 use crate::mover::SPARE_SEGMENTS;
 use crate::partition::{Partition, storage};
+use crate::setbacks::Setbacks;
 use crate::store::{Streams, reserve_of};
 
 /// Wakes the keeper's thread.
@@ -215,13 +216,14 @@ pub(crate) fn start(streams: &Arc<Streams>) -> Result<(), StreamsError> {
 impl Streams {
     /// Does away with records and offsets that have expired; tells when to come again.
     fn expire_all(&self) -> Result<Option<Duration>, StreamsError> {
-        let records = self.expire()?;
-        let offsets = self.expire_offsets()?;
-        let offsets = offsets.map(|next| next.max(EXPIRY_PAUSE_MIN));
+        // Each has its turn, whatever the others come to.
+        let records = self.expire();
+        let offsets = self.expire_offsets();
         let producers = self.expire_producers();
-        let tenants = self.expire_tenants()?;
-        let all = records.into_iter().chain(offsets).chain(producers);
-        Ok(all.chain(tenants).min())
+        let tenants = self.expire_tenants();
+        let offsets = offsets?.map(|next| next.max(EXPIRY_PAUSE_MIN));
+        let all = records?.into_iter().chain(offsets).chain(producers);
+        Ok(all.chain(tenants?).min())
     }
 
     /// Forgets idempotent producers that have been silent for too long; tells how long from now
@@ -246,11 +248,12 @@ impl Streams {
     pub(crate) fn expire(&self) -> Result<Option<Duration>, StreamsError> {
         let now = self.clock().now();
         let mut next: Option<Duration> = None;
+        let mut setbacks = Setbacks::default();
         for topic in self.topics_snapshot() {
             let settings = topic.settings();
             if settings.deletion_bytes().is_some() {
                 for partition in topic.partitions() {
-                    self.trim(partition)?;
+                    setbacks.pass(partition, self.trim(partition))?;
                 }
             }
             let Some(age) = settings.deletion_age() else {
@@ -266,13 +269,14 @@ impl Streams {
                     partition.expire(before, |standing| {
                         self.append_once(&Change::Partition(standing), Durability::Memory)
                     })
-                })?;
-                if let Some(made) = made {
+                });
+                if let Some(made) = setbacks.pass(partition, made)?.flatten() {
                     let left = age.saturating_sub(now.since(made)).max(late);
                     next = next.map(|next| next.min(left));
                 }
             }
         }
+        setbacks.result()?;
         Ok(next.map(|next| next.max(EXPIRY_PAUSE_MIN)))
     }
 

@@ -48,6 +48,7 @@ mod producers;
 mod record;
 mod recovery;
 mod replication;
+mod setbacks;
 mod signal;
 mod store;
 mod telemetry;

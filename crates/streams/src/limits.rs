@@ -42,6 +42,14 @@ pub const GROUP_NAME_BYTES_MAX: usize = 1_024;
 /// Transactional ids in one store: bounds memory against invented names.
 pub const TRANSACTIONAL_IDS_MAX: usize = 100_000;
 
+/// Bytes that partitions, groups and offsets of all open transactions take together: as much as all
+/// committed offsets, since any of them may become such.
+pub const TRANSACTIONS_BYTES_MAX: usize = 256 << 20;
+
+/// Groups in one transaction: a producer writes for one or a few, and all their names stand in one
+/// frame.
+pub const TRANSACTION_GROUPS_MAX: usize = 1_000;
+
 /// Groups with committed offsets in one store: bounds memory against invented names.
 pub const GROUPS_MAX: usize = 100_000;
 
@@ -179,8 +187,12 @@ pub const TENANT_HOLD_MAX: Duration = Duration::from_secs(1);
 /// How long a call waits before it looks again whether its tenant may have another one under way.
 pub const TENANT_LOOK: Duration = Duration::from_millis(5);
 
-/// Runs of tenants' records that are counted in one shared partition, 40 bytes each.
+/// Runs of tenants' records that are counted in one shared partition, 40 bytes each; where there
+/// would be more, a run takes in more.
 pub const CENSUS_RUNS_MAX: usize = 1_000_000;
 
 /// Records of one run: the age of what a group has yet to read is told by the run's first.
 pub const CENSUS_RUN_RECORDS_MAX: i64 = 500;
+
+/// Offsets whose records of one tenant are counted together at first, where runs would be too many.
+pub const CENSUS_BLOCK_OFFSETS: i64 = 4_096;

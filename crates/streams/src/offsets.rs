@@ -412,7 +412,7 @@ fn apply(
 }
 
 /// About what an offset takes in memory.
-fn bytes_of(offset: &CommittedOffset) -> usize {
+pub(crate) fn bytes_of(offset: &CommittedOffset) -> usize {
     OFFSET_BYTES + offset.metadata.len()
 }
 

@@ -138,16 +138,14 @@ impl Partition {
         })
     }
 
-    /// Visible bytes from the batch that holds `offset` on; stops counting at `enough`.
+    /// Visible bytes from the batch that holds `offset` on; stops counting once they are `enough`.
     pub fn readable_bytes(
         &self,
         isolation: Isolation,
         offset: i64,
         enough: usize,
     ) -> Result<usize, StreamsError> {
-        let batches = self.while_moving(|| self.locate(isolation, offset, enough, true))?;
-        let sizes = batches.iter().map(|batch| batch.bytes as usize);
-        Ok(sizes.fold(0, usize::saturating_add))
+        self.while_moving(|| self.count_readable(isolation, offset, enough))
     }
 
     /// The offset that the next visible record will have.

@@ -202,6 +202,12 @@ impl Producers {
 }
 
 impl Producer {
+    /// Whether a batch is one of those remembered, or the next.
+    pub(crate) fn goes_on_with(&self, header: &BatchHeader) -> bool {
+        let is_known = || self.find(header).is_some() || header.base_sequence == self.expected();
+        header.producer_epoch == self.epoch && is_known()
+    }
+
     fn find(&self, header: &BatchHeader) -> Option<Sequenced> {
         let (first, last) = (header.base_sequence, header.last_sequence());
         self.batches
@@ -304,6 +310,22 @@ mod tests {
             offset += i64::from(*count);
         }
         producers
+    }
+
+    #[test]
+    fn a_producer_goes_on_with_what_it_stored_and_what_is_next() {
+        let producers = stored(&[(1, 0, 2), (1, 2, 3)]);
+        let producer = producers.of(7).unwrap();
+        for (epoch, first, count, expected) in [
+            (1, 5, 1, true),
+            (1, 2, 3, true),
+            (1, 2, 2, false),
+            (1, 6, 1, false),
+            (2, 5, 1, false),
+        ] {
+            let header = header(epoch, first, count);
+            assert_eq!(producer.goes_on_with(&header), expected, "{header:?}");
+        }
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub struct Streams {
     moved_until: AtomicU64,
     collections: Collections,
     /// By the numbers of shared partitions.
-    censuses: Mutex<HashMap<u32, Census>>,
+    censuses: Mutex<HashMap<u32, Arc<Mutex<Census>>>>,
 }
 
 /// Resolves when a change survives the machine.
@@ -97,7 +97,7 @@ impl Streams {
         &self.collections
     }
 
-    pub(crate) fn censuses(&self) -> &Mutex<HashMap<u32, Census>> {
+    pub(crate) fn censuses(&self) -> &Mutex<HashMap<u32, Arc<Mutex<Census>>>> {
         &self.censuses
     }
 

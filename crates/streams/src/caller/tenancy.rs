@@ -1,6 +1,7 @@
 //! Tenants of callers who do not come over Kafka: each waits for a moment while its tenant is over
 //! its quotas, and is told to come again when that takes longer. Parts of this process are counted
-//! and never held back, as others' work waits behind them.
+//! and never held back amid a call, as others' work waits behind them; they ask before they begin
+//! with a tenant's work ([`EventStore::tenant_wait`](crate::EventStore::tenant_wait)).
 
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ impl Caller {
         match Payer::of_caller(&self.access, &self.principal) {
             Some(payer) if payer.tenant().as_str() != claimed => {
                 let from = self.from(protocol);
-                Err(payer.refuse(&from, claimed, "a request's header names another tenant"))
+                Err(payer.refuse(&from, claimed, "a request names another tenant"))
             }
             _ => Ok(()),
         }
@@ -55,7 +56,13 @@ impl Caller {
         let member = Payer::of_caller(&self.access, &self.principal);
         for batch in batches {
             let of_topic = || Payer::of_topic(&self.access, batch.topic.wire_name());
-            let Some(payer) = member.clone().or_else(of_topic) else {
+            // What a part of the process writes for a tenant names it.
+            let of_header = || match self.is_service {
+                true => Payer::of_tenant(&self.access, &whose(&batch.records.first()?.headers)?),
+                false => None,
+            };
+            let payer = member.clone().or_else(of_topic).or_else(of_header);
+            let Some(payer) = payer else {
                 continue;
             };
             if member.is_some() {
@@ -81,6 +88,15 @@ impl Caller {
             }
         }
         Ok(Admitted(admitted))
+    }
+
+    /// For how long work of a tenant that its quotas bound is left alone.
+    pub(super) fn work_wait(&self, tenant: &TenantId) -> Result<Duration, StreamsError> {
+        let Some(payer) = Payer::of_tenant(&self.access, tenant) else {
+            return Ok(Duration::ZERO);
+        };
+        payer.check_room()?;
+        Ok(payer.hold(SystemClock.now(), Spending::In))
     }
 
     /// Waits until the caller's tenant may read.

@@ -190,5 +190,6 @@ fn changed(
 }
 
 const OWN_ACLS: StreamsError = StreamsError::Unsupported(
-    "keeping ACLs (the Kafka cluster's own hold: change them with its tools)",
+    "keeping ACLs (the Kafka cluster's own hold; with streams.authorization = \"acl\" callers by HTTP \
+     are held to this folder's)",
 );

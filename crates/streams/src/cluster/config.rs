@@ -13,7 +13,7 @@ use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Authorization, Durability, StreamsConfig};
+use crate::config::{Durability, StreamsConfig};
 use crate::limits::MESSAGE_BYTES_MAX;
 
 /// The cluster's part of the event store's configuration.
@@ -214,7 +214,8 @@ fn flatten(at: &str, written: BTreeMap<String, Written>, flat: &mut BTreeMap<Str
     }
 }
 
-/// Keys that mean the listener or the store in this process, which there are none of.
+/// Keys that mean the listener or the store in this process, which there are none of. Users and ACLs
+/// are not among them: those who come by HTTP are held to them here.
 fn without_a_listener(streams: &StreamsConfig) -> Vec<String> {
     let theirs = "the cluster's own brokers decide that; leave it as it is by default";
     let mut problems = Vec::new();
@@ -229,7 +230,6 @@ fn without_a_listener(streams: &StreamsConfig) -> Vec<String> {
     refuse(streams.advertised.is_some(), "advertised");
     refuse(streams.tls.is_on(), "tls");
     refuse(!streams.sasl.mechanisms.is_empty(), "sasl.mechanisms");
-    refuse(streams.authorization != Authorization::Off, "authorization");
     if streams.durability == Durability::Memory {
         problems.push(
             "durability = \"memory\" cannot be had of a Kafka cluster, which writes every record; \
@@ -316,6 +316,12 @@ mod tests {
         assert_eq!(config.problems(), Vec::<String>::new());
         assert_eq!(config.kafka.servers(), Some("a:1"));
         assert_eq!(StreamsConfig::default().kafka.servers(), None);
+        // Who comes by HTTP is asked here, whatever holds the records.
+        let asks = of(
+            r#"{"kafka":{"bootstrap_servers":"a:1"},"authorization":"acl",
+            "super_users":["User:root"]}"#,
+        );
+        assert_eq!(asks.problems(), Vec::<String>::new());
         let config = of(r#"{"kafka":{"bootstrap_servers":"a:1","properties":
             {"security":{"protocol":"SASL_SSL"},"sasl.password":"hush","socket.timeout.ms":7000}}}"#);
         let client = config.kafka.client();
@@ -351,7 +357,7 @@ mod tests {
         }
         for (json, named) in [
             (r#""durability":"memory""#, "durability"),
-            (r#""authorization":"acl""#, "authorization"),
+            (r#""advertised":"a""#, "advertised"),
             (r#""sasl":{"mechanisms":["PLAIN"]}"#, "sasl.mechanisms"),
         ] {
             let problems = of(&format!(

@@ -8,8 +8,11 @@
 //! A poll that is given up loses nothing: its only wait is for the first record, and that one is
 //! handed over in the same step that ends the wait.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod resting;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -19,7 +22,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::consumer::{
-    BaseConsumer, CommitMode, Consumer as _, ConsumerContext, Rebalance, StreamConsumer,
+    BaseConsumer, CommitMode, Consumer as _, ConsumerContext, Rebalance, RebalanceProtocol,
+    StreamConsumer,
 };
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
@@ -50,8 +54,10 @@ pub(super) struct ClusterConsumer {
     member: Member,
     mode: Mode,
     positions: BTreeMap<Place, Position>,
-    /// A record that did not fit into the last poll.
-    kept: Option<ConsumedRecord>,
+    /// Records that did not fit into the last poll, or came while it rested.
+    kept: VecDeque<ConsumedRecord>,
+    /// How often it was tended since it was polled.
+    tended: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +82,17 @@ struct Position {
     is_at_end: bool,
 }
 
+impl Position {
+    /// The offset that is read next, once it is known.
+    fn at(&self) -> Option<i64> {
+        match self.moved {
+            Some(SeekTo::Offset(offset)) => Some(offset),
+            Some(SeekTo::Beginning | SeekTo::End) => None,
+            None => self.next,
+        }
+    }
+}
+
 /// What the group's coordinator gave, as the client's callbacks tell it.
 #[derive(Clone)]
 pub(super) struct Member {
@@ -84,6 +101,8 @@ pub(super) struct Member {
     revoked: Arc<Mutex<BTreeSet<Place>>>,
     /// Whether it is given records.
     reads: bool,
+    /// Whether nobody polls it, so that what it holds is paused.
+    rests: Arc<AtomicBool>,
     trouble: Trouble,
 }
 
@@ -98,6 +117,7 @@ impl ClusterConsumer {
             held: Arc::default(),
             revoked: Arc::default(),
             reads: config.reads,
+            rests: Arc::default(),
             trouble: calls.trouble().clone(),
         };
         let properties = properties(&calls, &config);
@@ -115,7 +135,8 @@ impl ClusterConsumer {
             member,
             mode: Mode::Nothing,
             positions: BTreeMap::new(),
-            kept: None,
+            kept: VecDeque::new(),
+            tended: 0,
         })
     }
 
@@ -138,13 +159,16 @@ impl ClusterConsumer {
 
     /// Forgets what the group took away.
     fn adopt(&mut self) {
-        for place in std::mem::take(&mut *self.member.revoked.lock()) {
+        let revoked = std::mem::take(&mut *self.member.revoked.lock());
+        for place in revoked {
             self.positions.remove(&place);
-            let is_of = |kept: &ConsumedRecord| kept.topic == place.0 && kept.partition == place.1;
-            if self.kept.as_ref().is_some_and(is_of) {
-                self.kept = None;
-            }
+            self.drop_kept(&place);
         }
+    }
+
+    fn drop_kept(&mut self, (topic, partition): &Place) {
+        let is_of = |kept: &ConsumedRecord| kept.partition == *partition && kept.topic == *topic;
+        self.kept.retain(|kept| !is_of(kept));
     }
 
     /// Has the client read from our positions, which are worked out first where they are not known.
@@ -245,7 +269,7 @@ impl ClusterConsumer {
     ) -> bool {
         let bytes = size(&record);
         if bytes > *left && !records.is_empty() {
-            self.kept = Some(record);
+            self.kept.push_front(record);
             return false;
         }
         *left = left.saturating_sub(bytes);
@@ -325,6 +349,8 @@ impl ClusterConsumer {
             SeekTo::Beginning => Offset::Beginning,
             SeekTo::End => Offset::End,
         };
+        // While a partition is paused its client may not know where it is.
+        self.wake().await?;
         let client = self.client()?;
         let (topic, partition) = place.clone();
         let sought = self
@@ -363,12 +389,19 @@ impl Consumer for ClusterConsumer {
         }
         let client = self.client()?;
         let was_assigned = matches!(self.mode, Mode::Assigned { .. });
+        // What it held before is not answered any more, while the group has yet to take it back.
+        self.member.held.lock().clear();
         self.positions.clear();
-        self.kept = None;
+        self.kept.clear();
         self.mode = Mode::Subscribed;
+        self.tended = 0;
         let subscribed = self.calls.blocking(About::Group(&group), move |_, _| {
             if was_assigned {
                 client.unassign()?;
+            }
+            // Where members keep what they hold, no callback would tell of what is kept.
+            if matches!(client.rebalance_protocol(), RebalanceProtocol::Cooperative) {
+                client.unsubscribe();
             }
             let names: Vec<&str> = topics.iter().map(TopicName::wire_name).collect();
             client.subscribe(&names)
@@ -395,7 +428,7 @@ impl Consumer for ClusterConsumer {
             left.await?;
         }
         self.member.held.lock().clear();
-        self.kept = None;
+        self.kept.clear();
         let fresh = partitions
             .into_iter()
             .map(|place| (place, Position::default()));
@@ -419,15 +452,17 @@ impl Consumer for ClusterConsumer {
     ) -> Result<Vec<ConsumedRecord>, StreamsError> {
         let deadline = Instant::now() + max_wait;
         self.place().await?;
+        self.tended = 0;
+        self.wake().await?;
         let client = self.client()?;
         let (mut records, mut left) = (Vec::new(), max_bytes.max(1));
         let mut trouble = None;
         loop {
             self.adopt();
-            if let Some(kept) = self.kept.take()
-                && !self.answer(kept, &mut left, &mut records)
-            {
-                return Ok(records);
+            while let Some(kept) = self.kept.pop_front() {
+                if !self.answer(kept, &mut left, &mut records) {
+                    return Ok(records);
+                }
             }
             // Once there is one record, what is there already is taken without any wait.
             let next = match records.is_empty() {
@@ -472,7 +507,7 @@ impl Consumer for ClusterConsumer {
                 .filter(|(_, position)| position.is_polled);
             polled
                 .filter_map(|((topic, partition), position)| {
-                    Some((topic.clone(), *partition, position.next?, String::new()))
+                    Some((topic.clone(), *partition, position.at()?, String::new()))
                 })
                 .collect()
         });
@@ -494,12 +529,7 @@ impl Consumer for ClusterConsumer {
     }
 
     fn position(&self, topic: &TopicName, partition: i32) -> Option<i64> {
-        let position = self.positions.get(&(topic.clone(), partition))?;
-        match position.moved {
-            Some(SeekTo::Offset(offset)) => Some(offset),
-            Some(_) => None,
-            None => position.next,
-        }
+        self.positions.get(&(topic.clone(), partition))?.at()
     }
 
     fn is_at_end(&self, topic: &TopicName, partition: i32) -> bool {
@@ -519,10 +549,7 @@ impl Consumer for ClusterConsumer {
             let topic = topic.clone();
             return Err(StreamsError::NotAssigned { topic, partition });
         }
-        let is_of = |kept: &ConsumedRecord| kept.topic == *topic && kept.partition == partition;
-        if self.kept.as_ref().is_some_and(is_of) {
-            self.kept = None;
-        }
+        self.drop_kept(&place);
         if self.mode == Mode::Subscribed {
             self.seek_member(place.clone(), to).await?;
             let position = self.positions.entry(place).or_default();
@@ -536,9 +563,13 @@ impl Consumer for ClusterConsumer {
             position.moved = Some(to);
         }
         // What was read ahead of other partitions goes too, and is read again.
-        self.kept = None;
+        self.kept.clear();
         self.mode = Mode::Assigned { is_placed: false };
         Ok(())
+    }
+
+    async fn tend(&mut self) -> Result<(), StreamsError> {
+        self.keep_up().await
     }
 
     async fn close(mut self: Box<Self>) -> Result<(), StreamsError> {
@@ -589,7 +620,7 @@ impl ConsumerContext for Member {
 
     fn post_rebalance(&self, client: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         if let Rebalance::Assign(list) = rebalance {
-            if !self.reads
+            if (!self.reads || self.rests.load(Ordering::Relaxed))
                 && let Err(error) = client.pause(list)
             {
                 // It fetches what nobody takes, until its queue is full.

@@ -8,13 +8,16 @@
 //! numbered batch is stored once; no worker of the runtime waits for the cluster; what waits to be
 //! written is bounded, and who would exceed the bound waits.
 //!
-//! Left out: quotas, users, ACLs and TLS of clients, which are the cluster's own.
+//! Left out: quotas, users, ACLs and TLS of the cluster's own clients. Whom this process acts for is
+//! judged before it comes here (`caller.rs`); the cluster knows this process alone.
 
 mod administration;
 mod alter;
 mod calls;
 mod config;
 mod consumer;
+#[cfg(test)]
+mod consumer_tests;
 mod enqueue;
 mod error;
 mod fenced;
@@ -274,12 +277,21 @@ impl EventStore for ClusterStore {
         self.0.topics.all().await
     }
 
+    async fn topic_names(&self) -> Result<Vec<TopicName>, StreamsError> {
+        let found = self.0.topics.partitions_of_all().await?;
+        Ok(found.into_keys().collect())
+    }
+
     async fn topic(&self, topic: &TopicName) -> Result<TopicInfo, StreamsError> {
         self.0.topics.info(topic).await
     }
 
     async fn topic_or_create(&self, topic: &TopicName) -> Result<TopicInfo, StreamsError> {
         self.0.topics.found_or_created(topic).await
+    }
+
+    async fn partitions(&self, topic: &TopicName) -> Result<i32, StreamsError> {
+        self.0.topics.partitions(topic).await
     }
 
     async fn partitions_or_create(&self, topic: &TopicName) -> Result<i32, StreamsError> {

@@ -209,21 +209,39 @@ impl Topics {
             return Err(StreamsError::AutoCreateOff(name.clone()));
         }
         match self.create(TopicSpec::of(name.clone())).await {
-            // Somebody else was faster.
-            Err(StreamsError::TopicExists(_)) => self.info(name).await,
+            Err(StreamsError::TopicExists(_)) => self.appeared(name).await,
             outcome => outcome,
         }
     }
 
+    /// A topic that somebody else was faster to create: the cluster's brokers hear of it one by one.
+    async fn appeared(&self, name: &TopicName) -> Result<TopicInfo, StreamsError> {
+        let until = tokio::time::Instant::now() + APPEARS_WITHIN;
+        loop {
+            match self.info(name).await {
+                Err(StreamsError::UnknownTopic(_)) if tokio::time::Instant::now() < until => {
+                    tokio::time::sleep(APPEARS_LOOK).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
     /// How many partitions a topic has, without a question to the cluster when it was seen.
-    pub(super) async fn partitions_or_create(&self, name: &TopicName) -> Result<i32, StreamsError> {
+    pub(super) async fn partitions(&self, name: &TopicName) -> Result<i32, StreamsError> {
         let known = self.known.lock().get(name).copied();
-        match known {
-            Some(partitions) => Ok(partitions),
-            None => match self.looked_up(name).await? {
-                Some(partitions) => Ok(partitions),
-                None => Ok(self.found_or_created(name).await?.partitions),
-            },
+        let found = match known {
+            Some(partitions) => Some(partitions),
+            None => self.looked_up(name).await?,
+        };
+        found.ok_or_else(|| StreamsError::UnknownTopic(name.clone()))
+    }
+
+    /// The same of a topic that is created when it is not there.
+    pub(super) async fn partitions_or_create(&self, name: &TopicName) -> Result<i32, StreamsError> {
+        match self.partitions(name).await {
+            Err(StreamsError::UnknownTopic(_)) => Ok(self.found_or_created(name).await?.partitions),
+            found => found,
         }
     }
 
@@ -551,5 +569,8 @@ pub(super) fn committed<C: ConsumerContext>(
     Ok(committed)
 }
 
+/// How long a topic that exists may be unknown to the brokers that are asked.
+const APPEARS_WITHIN: Duration = Duration::from_secs(5);
+const APPEARS_LOOK: Duration = Duration::from_millis(50);
 /// How soon to ask again whether the brokers know of a change.
 const ASK_AGAIN: Duration = Duration::from_millis(20);

@@ -202,8 +202,9 @@ impl Held {
         let header = BatchHeader::read(&batch)?;
         let end = header.base_offset.saturating_add(header.offsets());
         // Control batches have no records to begin with.
-        let is_hidden =
-            self.isolation == Isolation::Committed && self.partition.is_aborted(&header);
+        // The start is looked at last: what was aborted is forgotten with what is deleted.
+        let is_hidden = self.isolation == Isolation::Committed
+            && (self.partition.is_aborted(&header) || end <= self.partition.log_start_offset());
         let records = if is_hidden {
             Ok(BatchRecords::none(header))
         } else {

@@ -61,13 +61,13 @@ impl EmbeddedConsumer {
         }
     }
 
-    /// Takes over what the membership has got since the last time.
-    fn adopt(&mut self) -> Result<(), StreamsError> {
+    /// Takes over what the membership has got since the last time; answers what it gave up.
+    fn adopt(&mut self) -> Result<Vec<Held>, StreamsError> {
         let Some(membership) = &self.membership else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         let Some(standing) = membership.changed_since(self.adopted.version) else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         if let Some(reason) = standing.failed {
             let group = membership.group().to_owned();
@@ -76,30 +76,26 @@ impl EmbeddedConsumer {
             return Err(StreamsError::Group { group, reason });
         }
         self.adopted.version = standing.version;
-        if let Some(generation) = standing.generation {
-            self.hold(standing, generation)?;
+        match standing.generation {
+            Some(generation) => self.hold(standing, generation),
+            None => Ok(Vec::new()),
         }
-        Ok(())
     }
 
-    fn hold(&mut self, standing: Standing, generation: i32) -> Result<(), StreamsError> {
+    fn hold(&mut self, standing: Standing, generation: i32) -> Result<Vec<Held>, StreamsError> {
         // Nobody else can have had a partition between two generations that follow each other,
         // so its position goes on; otherwise it starts again from what the group has committed.
         let follows = standing.member_id == self.adopted.member_id
             && (generation == self.adopted.generation + 1 || generation == self.adopted.generation);
-        let mut before = if follows {
-            std::mem::take(&mut self.held)
-        } else {
-            Vec::new()
-        };
-        self.held.clear();
+        let mut before = std::mem::take(&mut self.held);
         for (topic, partitions) in &standing.share {
             // A foreign leader may name a topic that is gone; the next rebalance drops it.
             let Ok(topic) = topic.parse::<TopicName>() else {
                 continue;
             };
             for partition in partitions {
-                let kept = before.iter().position(|held| held.is(&topic, *partition));
+                let mut kept = before.iter();
+                let kept = kept.position(|held| follows && held.is(&topic, *partition));
                 match kept {
                     Some(at) => self.held.push(before.swap_remove(at)),
                     None => match self.held_of(&topic, *partition) {
@@ -114,7 +110,7 @@ impl EmbeddedConsumer {
         }
         self.adopted.member_id = standing.member_id;
         self.adopted.generation = generation;
-        Ok(())
+        Ok(before)
     }
 
     /// Records that are there now.
@@ -261,6 +257,17 @@ impl Consumer for EmbeddedConsumer {
         offsets: Option<Vec<(TopicName, i32, i64, String)>>,
     ) -> Result<Vec<(TopicName, i32, i64)>, StreamsError> {
         let group = self.group()?.to_owned();
+        // What it still holds is its own to commit, in whatever generation the group is by now.
+        let given_up = self.adopt()?;
+        let is_given_up = |(topic, index, ..): &(TopicName, i32, i64, String)| {
+            given_up.iter().any(|held| held.is(topic, *index))
+        };
+        if offsets.iter().flatten().any(is_given_up) {
+            return Err(StreamsError::Group {
+                group,
+                reason: GroupError::IllegalGeneration,
+            });
+        }
         let offsets = offsets.unwrap_or_else(|| {
             let polled = self.held.iter().filter_map(|held| {
                 let position = held.polled_position()?;

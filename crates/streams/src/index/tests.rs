@@ -132,6 +132,28 @@ fn lookups_are_those_of_a_plain_list() {
 }
 
 #[test]
+fn whole_chunks_tell_the_bytes_of_their_batches() {
+    for seed in 0..20 {
+        let (index, list, end) = sample(seed);
+        let (mut chunks, mut at) = (0, 0);
+        while let Some((_, Some(next))) = index.run_at(at, 0) {
+            let within = list.iter().filter(|b| (at..next).contains(&b.base_offset));
+            let bytes = 100 * within.count();
+            assert_eq!(index.whole_chunks(at, end, 1), (bytes, next), "seed {seed}");
+            // Not when some of it is not visible, nor from its middle on.
+            assert_eq!(index.whole_chunks(at, next - 1, 1), (0, at));
+            if at + 1 < next {
+                assert_eq!(index.whole_chunks(at + 1, end, 1), (0, at + 1));
+            }
+            (chunks, at) = (chunks + 1, next);
+        }
+        assert!(chunks > 0, "seed {seed}");
+        let before = list.iter().filter(|b| b.base_offset < at).count();
+        assert_eq!(index.whole_chunks(0, end, usize::MAX), (100 * before, at));
+    }
+}
+
+#[test]
 fn forgetting_leaves_the_batch_that_holds_the_offset() {
     for seed in 0..20 {
         let (mut index, list, end) = sample(seed);

@@ -65,7 +65,7 @@ pub(super) async fn run(socket: Socket, context: Arc<Context>, seat: Seat) {
             tracing::debug!(client = %context.client_host, %error, "Kafka connection broke");
         }
         Err(Ending::Idle) => {
-            tracing::debug!(client = %context.client_host, "idle Kafka connection closed");
+            tracing::debug!(client = %context.client_host, "Kafka connection closed that was idle, or waited while others wanted its place");
         }
         Err(ending) => {
             context.shared.telemetry().refused.increment(1);

@@ -96,10 +96,38 @@ pub fn transaction_error_code(error: &TransactionError) -> i16 {
             Code::InvalidProducerIdMapping
         }
         TransactionError::Fenced => Code::ProducerFenced,
+        TransactionError::NoRoom => Code::CoordinatorNotAvailable,
         TransactionError::Concurrent => Code::ConcurrentTransactions,
         TransactionError::InvalidState(_) | TransactionError::NotJoined => Code::InvalidTxnState,
     };
     code.code()
+}
+
+/// As [`streams_error_code`], as the coordinator of groups and transactions tells it: its clients
+/// know no errors of partitions. Where the disk or the store fails them, they look for the
+/// coordinator again and retry.
+pub(super) fn coordinator_error_code(error: &StreamsError) -> i16 {
+    match error {
+        StreamsError::Full
+        | StreamsError::Storage(_)
+        | StreamsError::Unreadable(_)
+        | StreamsError::Closed => Code::NotCoordinator.code(),
+        StreamsError::Busy | StreamsError::Switching(_) => Code::CoordinatorNotAvailable.code(),
+        error => streams_error_code(error),
+    }
+}
+
+/// As [`coordinator_error_code`], for offsets that are to be committed.
+pub(super) fn commit_error_code(error: &StreamsError) -> i16 {
+    match error {
+        StreamsError::Limit { .. } => Code::InvalidCommitOffsetSize.code(),
+        error => coordinator_error_code(error),
+    }
+}
+
+/// The code of the coordinator's result: zero when it is fine.
+pub(super) fn coordinator_code_of<T>(result: &Result<T, StreamsError>) -> i16 {
+    result.as_ref().err().map_or(0, coordinator_error_code)
 }
 
 /// The code of a result: zero when it is fine.

@@ -31,8 +31,11 @@ use crate::{Isolation, Partition, Topic};
 pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
     let request: FetchRequest = call.decode("Fetch")?;
     let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
-    let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0);
     let max_bytes = usize::try_from(request.max_bytes).unwrap_or(0);
+    let max_bytes = max_bytes.min(FETCH_BYTES_MAX).min(call.fetch_bytes_max());
+    // No answer can have more, so that none is waited for.
+    let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0);
+    let min_bytes = min_bytes.min(max_bytes.max(1));
     let isolation = isolation_of(request.isolation_level);
     let epoch = request.session_epoch;
     let until = deadline(&call, wait.min(FETCH_WAIT_MAX));
@@ -48,7 +51,7 @@ pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
             let fetching = Fetching {
                 isolation,
                 min_bytes,
-                max_bytes: max_bytes.min(FETCH_BYTES_MAX).min(call.fetch_bytes_max()),
+                max_bytes,
                 session_id,
                 epoch,
                 only_news: true,
@@ -73,7 +76,7 @@ pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
     let fetching = Fetching {
         isolation,
         min_bytes,
-        max_bytes: max_bytes.min(FETCH_BYTES_MAX).min(call.fetch_bytes_max()),
+        max_bytes,
         session_id: opened.session_id,
         epoch: epoch.max(0),
         only_news: opened.only_news,
@@ -299,17 +302,25 @@ impl Target {
             Some(shown) => Ok((batches, Some(shown?))),
             None => Ok((batches, None)),
         });
-        match batches {
-            Ok((batches, shown)) => Read {
-                code: 0,
-                shown,
-                high_watermark: partition.high_watermark(),
-                last_stable_offset: partition.end_offset(Isolation::Committed),
-                log_start_offset: partition.log_start_offset(),
-                aborted: aborted_among(partition, isolation, self.offset, &batches),
-                batches,
-            },
-            Err(error) => Read::refused(streams_error_code(&error)),
+        let (batches, shown) = match batches {
+            Ok(found) => found,
+            Err(error) => return Read::refused(streams_error_code(&error)),
+        };
+        let aborted = aborted_among(partition, isolation, self.offset, &batches);
+        // Only now: what was aborted is forgotten with what is deleted, so that batches found before
+        // that would pass for committed ones.
+        let log_start_offset = partition.log_start_offset();
+        if log_start_offset > self.offset && !batches.is_empty() {
+            return Read::refused(ResponseError::OffsetOutOfRange.code());
+        }
+        Read {
+            code: 0,
+            shown,
+            high_watermark: partition.high_watermark(),
+            last_stable_offset: partition.end_offset(Isolation::Committed),
+            log_start_offset,
+            aborted,
+            batches,
         }
     }
 }

@@ -15,10 +15,12 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
-use super::error::{code_of, group_error_code};
+use super::error::{coordinator_code_of, coordinator_error_code, group_error_code};
 use super::metadata;
-use super::reply::{Call, Ending, Reply, once, owned, text};
+use super::reply::{Call, Ending, Reply, begun_again, once, owned, text};
+use crate::StreamsError;
 use crate::groups::{GroupDescription, GroupKind, GroupState};
+use crate::store::CHANGE_ROOM_BYTES;
 
 /// Describes classic groups with their members.
 pub(super) fn describe_groups(call: Call) -> Result<Reply, Ending> {
@@ -117,15 +119,16 @@ async fn delete_group(call: &Call, group: &str) -> i16 {
         return NOT_ALLOWED;
     }
     let streams = call.context.streams();
-    if let Err(error) = streams.groups().check_delete(group) {
-        return group_error_code(&error);
-    }
-    let deleted = streams.delete_group(group);
-    let code = code_of(&deleted);
-    match deleted {
-        Ok((true, durable)) => code_of(&durable.await),
-        Ok((false, _)) => ResponseError::GroupIdNotFound.code(),
-        Err(_) => code,
+    loop {
+        if let Err(error) = streams.groups().check_delete(group) {
+            return group_error_code(&error);
+        }
+        match streams.delete_group(group) {
+            Ok((true, durable)) => return coordinator_code_of(&durable.await),
+            Ok((false, _)) => return ResponseError::GroupIdNotFound.code(),
+            Err(StreamsError::Busy) => streams.room(CHANGE_ROOM_BYTES).await,
+            Err(error) => return coordinator_error_code(&error),
+        }
     }
 }
 
@@ -156,11 +159,14 @@ pub(super) fn offset_delete(call: Call) -> Result<Reply, Ending> {
         .into_iter()
         .map(|asked| deletable(&call, group, asked, &mut forgotten))
         .collect();
-    let deleted = streams.delete_offsets(group, &forgotten);
+    let deleted = match streams.delete_offsets(group, &forgotten) {
+        Err(StreamsError::Busy) => return Ok(begun_again(call, offset_delete)),
+        deleted => deleted,
+    };
     Reply::later(async move {
         let code = match deleted {
-            Ok(durable) => code_of(&durable.await),
-            Err(error) => super::streams_error_code(&error),
+            Ok(durable) => coordinator_code_of(&durable.await),
+            Err(error) => coordinator_error_code(&error),
         };
         let body = OffsetDeleteResponse::default().with_error_code(code);
         call.answer(&match code {

@@ -17,6 +17,11 @@ pub(super) const IDLE_MAX: Duration = Duration::from_secs(600);
 /// [`CONNECTIONS_MAX`]: clients that work ask several times in it.
 pub(super) const IDLE_GRACE: Duration = Duration::from_secs(10);
 
+/// A connection whose last request began this long ago and is still unanswered, or its answer
+/// unread, is ended for a newcomer when nobody is idle: longer than a request may wait for its
+/// answer, which is [`FETCH_WAIT_MAX`] for a fetch and about as long for a join of a group.
+pub(super) const WAITING_GRACE: Duration = Duration::from_secs(330);
+
 /// Requests of one connection that were begun and are not answered. Clients pipeline 5 by default;
 /// at the bound the connection is not read any further.
 pub(super) const REQUESTS_IN_FLIGHT_MAX: usize = 256;
@@ -90,7 +95,7 @@ pub(super) const LOGIN_WAIT: Duration = Duration::from_secs(60);
 /// `connection.failed.authentication.delay.ms`, so that passwords cannot be tried fast.
 pub(super) const LOGIN_REFUSED_WAIT: Duration = Duration::from_millis(100);
 
-/// Requests that look for offsets by time at once: each may unpack a batch of 64 MiB.
+/// Looks for offsets by time at once, of one partition each: each may unpack a batch of 64 MiB.
 pub(super) const LOOKUPS_AT_ONCE_MAX: usize = 2;
 
 /// Passwords that are checked at one time: each holds a thread, and waits there for one of the few

@@ -10,35 +10,43 @@ use kafka_protocol::messages::write_txn_markers_response::{
     WritableTxnMarkerPartitionResult, WritableTxnMarkerResult, WritableTxnMarkerTopicResult,
 };
 use kafka_protocol::messages::{WriteTxnMarkersRequest, WriteTxnMarkersResponse};
+use tokio::task::consume_budget;
 
 use super::error::streams_error_code;
 use super::reply::{Call, Ending, Reply};
-use crate::TopicName;
 use crate::marker::Marker;
+use crate::store::CHANGE_ROOM_BYTES;
+use crate::{StreamsError, TopicName};
 
 /// Writes the markers; they are durable when the answer says so.
 pub(super) fn write_txn_markers(call: Call) -> Result<Reply, Ending> {
     let request: WriteTxnMarkersRequest = call.decode("WriteTxnMarkers")?;
     let is_allowed =
         call.may_cluster(Operation::ClusterAction) || call.may_cluster(Operation::Alter);
-    let results = request.markers.into_iter().map(|asked| {
-        let producer_id = asked.producer_id;
-        let topics = write(&call, is_allowed, asked);
-        WritableTxnMarkerResult::default()
-            .with_producer_id(producer_id)
-            .with_topics(topics)
-    });
-    let answer = WriteTxnMarkersResponse::default().with_markers(results.collect());
-    match call.context.streams().barrier() {
-        Ok(durable) => Reply::later(async move {
-            let failed = durable.await.err().map(|error| streams_error_code(&error));
-            call.answer(&failed.map_or(answer.clone(), |code| all_failed(answer, code)))
-        }),
-        Err(error) => call.now(&all_failed(answer, streams_error_code(&error))),
-    }
+    Reply::later(async move {
+        let mut results = Vec::with_capacity(request.markers.len());
+        for asked in request.markers {
+            let producer_id = asked.producer_id;
+            let topics = write(&call, is_allowed, asked).await;
+            results.push(
+                WritableTxnMarkerResult::default()
+                    .with_producer_id(producer_id)
+                    .with_topics(topics),
+            );
+        }
+        let answer = WriteTxnMarkersResponse::default().with_markers(results);
+        let durable = match call.context.streams().barrier() {
+            Ok(durable) => durable.await,
+            Err(error) => Err(error),
+        };
+        call.answer(&match durable {
+            Ok(()) => answer,
+            Err(error) => all_failed(answer, streams_error_code(&error)),
+        })
+    })
 }
 
-fn write(
+async fn write(
     call: &Call,
     is_allowed: bool,
     asked: WritableTxnMarker,
@@ -50,29 +58,38 @@ fn write(
         producer_epoch: asked.producer_epoch,
         is_commit: asked.transaction_result,
     };
-    let topics = asked.topics.into_iter().map(|topic| {
+    let mut topics = Vec::with_capacity(asked.topics.len());
+    for topic in asked.topics {
         let name = topic.name.as_str().parse::<TopicName>().ok();
         let found = name.and_then(|name| streams.topic_by_name(&name));
-        let partitions = topic.partition_indexes.iter().map(|index| {
+        let mut partitions = Vec::with_capacity(topic.partition_indexes.len());
+        for index in &topic.partition_indexes {
             let partition = found.as_ref().and_then(|topic| topic.partition(*index));
             let code = match partition {
                 _ if !is_allowed => ResponseError::ClusterAuthorizationFailed.code(),
                 None => ResponseError::UnknownTopicOrPartition.code(),
-                Some(partition) => match partition.append_marker(now, marker) {
-                    Ok(()) => 0,
-                    Err(error) => streams_error_code(&error),
+                Some(partition) => loop {
+                    match partition.append_marker(now, marker) {
+                        Ok(()) => break 0,
+                        Err(StreamsError::Busy) => streams.room(CHANGE_ROOM_BYTES).await,
+                        Err(error) => break streams_error_code(&error),
+                    }
                 },
             };
-            WritableTxnMarkerPartitionResult::default()
-                .with_partition_index(*index)
-                .with_error_code(code)
-        });
-        let partitions = partitions.collect();
-        WritableTxnMarkerTopicResult::default()
-            .with_name(topic.name)
-            .with_partitions(partitions)
-    });
-    topics.collect()
+            partitions.push(
+                WritableTxnMarkerPartitionResult::default()
+                    .with_partition_index(*index)
+                    .with_error_code(code),
+            );
+            consume_budget().await;
+        }
+        topics.push(
+            WritableTxnMarkerTopicResult::default()
+                .with_name(topic.name)
+                .with_partitions(partitions),
+        );
+    }
+    topics
 }
 
 /// What could not be made durable failed for all.

@@ -1,5 +1,6 @@
 //! Metadata and ListOffsets: which topics there are, and how far they reach.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use access::{Operation, ResourceType};
@@ -18,9 +19,9 @@ use kafka_protocol::messages::{
     TopicName as WireName,
 };
 
-use super::error::{code_of, streams_error_code};
-use super::reply::{Answer, Call, Ending, Reply, once, owned};
-use crate::{Isolation, Partition, Topic, TopicName};
+use super::error::streams_error_code;
+use super::reply::{Call, Ending, Reply, once, owned};
+use crate::{Isolation, Partition, StreamsError, Topic, TopicName};
 
 /// Tells the node and its topics; creates topics that are asked for by name, where the client and
 /// the policy allow it.
@@ -77,56 +78,122 @@ pub(super) fn list_offsets(call: Call) -> Result<Reply, Ending> {
     // Version 11 allows one more question and is written as version 10.
     let version = call.version.min(LIST_OFFSETS_WRITTEN);
     let request: ListOffsetsRequest = call.decode_in(version, "ListOffsets")?;
-    let partitions = request.topics.iter().flat_map(|topic| &topic.partitions);
-    if !partitions
-        .into_iter()
-        .any(|partition| partition.timestamp >= 0)
-    {
-        return told_offsets(&call, version, request).map(Reply::Now);
-    }
-    // A look by time reads batches and unpacks them, which must keep no other connection waiting.
-    let places = Arc::clone(&call.context.shared.lookups);
-    Reply::later(async move {
-        let place = places.acquire_owned().await;
-        let told = tokio::task::spawn_blocking(move || {
-            let told = told_offsets(&call, version, request);
-            drop(place);
-            told
-        });
-        let failed = |_| Ending::Unencodable("the lookup was given up".to_owned());
-        told.await.map_err(failed)?
-    })
-}
-
-fn told_offsets(call: &Call, version: i16, request: ListOffsetsRequest) -> Result<Answer, Ending> {
     let isolation = isolation_of(request.isolation_level);
+    let twice = named_twice(&request);
+    let mut lookups = Vec::new();
     let mut topics = Vec::with_capacity(request.topics.len());
     for asked in request.topics {
-        let topic = find(call, Operation::Describe, &asked.name);
-        let partitions = asked.partitions.iter().map(|partition| {
-            let found = list_offset(call.version, isolation, &topic, partition);
-            let (timestamp, offset) = found.as_ref().copied().unwrap_or((-1, -1));
-            let (code, epoch) = match found {
-                Ok((_, -1)) => (0, -1),
-                Ok(_) => (0, LEADER_EPOCH),
-                Err(code) => (code, -1),
+        let topic = find(&call, Operation::Describe, &asked.name);
+        let mut partitions = Vec::with_capacity(asked.partitions.len());
+        for partition in &asked.partitions {
+            let index = partition.partition_index;
+            let found = match twice.contains(&(asked.name.clone(), index)) {
+                true => Err(ResponseError::InvalidRequest.code()),
+                false => list_offset(call.version, isolation, &topic, partition),
             };
-            ListOffsetsPartitionResponse::default()
-                .with_partition_index(partition.partition_index)
-                .with_error_code(code)
-                .with_timestamp(timestamp)
-                .with_offset(offset)
-                .with_leader_epoch(if call.version >= 4 { epoch } else { -1 })
-        });
-        let partitions = partitions.collect();
+            partitions.push(match found {
+                Ok(Found::At(timestamp, offset)) => told(&call, index, Ok((timestamp, offset))),
+                Ok(Found::By(lookup)) => {
+                    lookups.push((topics.len(), partitions.len(), lookup));
+                    told(&call, index, Ok(NOWHERE))
+                }
+                Err(code) => told(&call, index, Err(code)),
+            });
+        }
         topics.push(
             ListOffsetsTopicResponse::default()
                 .with_name(asked.name)
                 .with_partitions(partitions),
         );
     }
-    let body = ListOffsetsResponse::default().with_topics(topics);
-    call.answer_in(version, &body)
+    let mut body = ListOffsetsResponse::default().with_topics(topics);
+    if lookups.is_empty() {
+        return call.answer_in(version, &body).map(Reply::Now);
+    }
+    Reply::later(async move {
+        for (topic, nth, lookup) in lookups {
+            let found = look_up(&call, isolation, lookup).await?;
+            let partition = &mut body.topics[topic].partitions[nth];
+            *partition = told(&call, partition.partition_index, found);
+        }
+        call.answer_in(version, &body)
+    })
+}
+
+/// Partitions that the request names more than once, which Kafka refuses: each naming would cost a
+/// look of its own.
+fn named_twice(request: &ListOffsetsRequest) -> HashSet<(WireName, i32)> {
+    let mut seen = HashSet::new();
+    let named = request.topics.iter().flat_map(|topic| {
+        let partitions = topic.partitions.iter();
+        partitions.map(|partition| (topic.name.clone(), partition.partition_index))
+    });
+    named.filter(|named| !seen.insert(named.clone())).collect()
+}
+
+fn told(call: &Call, index: i32, found: Result<(i64, i64), i16>) -> ListOffsetsPartitionResponse {
+    let (timestamp, offset) = found.as_ref().copied().unwrap_or(NOWHERE);
+    let (code, epoch) = match found {
+        Ok((_, -1)) => (0, -1),
+        Ok(_) => (0, LEADER_EPOCH),
+        Err(code) => (code, -1),
+    };
+    ListOffsetsPartitionResponse::default()
+        .with_partition_index(index)
+        .with_error_code(code)
+        .with_timestamp(timestamp)
+        .with_offset(offset)
+        .with_leader_epoch(if call.version >= 4 { epoch } else { -1 })
+}
+
+/// A look by time reads batches and unpacks them, which must keep no other connection waiting; each
+/// takes its turn among those of all connections.
+async fn look_up(
+    call: &Call,
+    isolation: Isolation,
+    lookup: Lookup,
+) -> Result<Result<(i64, i64), i16>, Ending> {
+    let shared = &call.context.shared;
+    let failed = || Ending::Unencodable("the lookup was given up".to_owned());
+    let place = tokio::select! {
+        biased;
+        () = shared.shutdown.cancelled() => return Err(failed()),
+        place = Arc::clone(&shared.lookups).acquire_owned() => place,
+    };
+    let found = tokio::task::spawn_blocking(move || {
+        let found = lookup.run(isolation);
+        drop(place);
+        found
+    });
+    let found = found.await.map_err(|_| failed())?;
+    Ok(match found {
+        Ok(found) => Ok(found.map_or(NOWHERE, |(offset, at)| (at.0, offset))),
+        Err(error) => Err(streams_error_code(&error)),
+    })
+}
+
+/// What answers one partition of ListOffsets.
+enum Found {
+    /// This timestamp and offset.
+    At(i64, i64),
+    /// What this finds.
+    By(Lookup),
+}
+
+/// A look into a partition by time.
+struct Lookup {
+    partition: Arc<Partition>,
+    /// The first record at or after this time, or else the newest.
+    since: Option<UnixMillis>,
+}
+
+impl Lookup {
+    fn run(&self, isolation: Isolation) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
+        match self.since {
+            Some(at) => self.partition.offset_for_time(isolation, at),
+            None => self.partition.offset_of_max_time(isolation),
+        }
+    }
 }
 
 /// Kafka's number for an isolation level; 0 shows everything.
@@ -286,13 +353,13 @@ fn body(call: &Call, telling: Telling, topics: Vec<MetadataResponseTopic>) -> Me
     told.with_cluster_authorized_operations(call.allowed_to_cluster())
 }
 
-/// Timestamp and offset asked for, or the code of the refusal.
+/// What answers for one partition, or the code of the refusal.
 fn list_offset(
     version: i16,
     isolation: Isolation,
     topic: &Result<Arc<Topic>, i16>,
     asked: &ListOffsetsPartition,
-) -> Result<(i64, i64), i16> {
+) -> Result<Found, i16> {
     let topic = topic.as_ref().map_err(|code| *code)?;
     let partition = topic
         .partition(asked.partition_index)
@@ -300,34 +367,26 @@ fn list_offset(
     if asked.current_leader_epoch > LEADER_EPOCH {
         return Err(ResponseError::UnknownLeaderEpoch.code());
     }
+    let by = |since| {
+        let partition = Arc::clone(partition);
+        Found::By(Lookup { partition, since })
+    };
+    let nowhere = Found::At(NOWHERE.0, NOWHERE.1);
     match asked.timestamp {
-        LATEST => Ok((-1, partition.end_offset(isolation))),
-        EARLIEST => Ok((-1, partition.log_start_offset())),
-        NEWEST if version >= 7 => newest(isolation, partition),
+        LATEST => Ok(Found::At(-1, partition.end_offset(isolation))),
+        EARLIEST => Ok(Found::At(-1, partition.log_start_offset())),
+        NEWEST if version >= 7 => Ok(by(None)),
         // All that is held is held here.
-        EARLIEST_LOCAL if version >= 8 => Ok((-1, partition.log_start_offset())),
-        LATEST_TIERED if version >= 9 => Ok((-1, -1)),
-        EARLIEST_TO_TIER if version >= 11 => Ok((-1, -1)),
-        timestamp if timestamp >= 0 => {
-            let found = partition.offset_for_time(isolation, UnixMillis(timestamp));
-            let code = code_of(&found);
-            match found {
-                Ok(Some((offset, at))) => Ok((at.0, offset)),
-                Ok(None) => Ok((-1, -1)),
-                Err(_) => Err(code),
-            }
-        }
+        EARLIEST_LOCAL if version >= 8 => Ok(Found::At(-1, partition.log_start_offset())),
+        LATEST_TIERED if version >= 9 => Ok(nowhere),
+        EARLIEST_TO_TIER if version >= 11 => Ok(nowhere),
+        timestamp if timestamp >= 0 => Ok(by(Some(UnixMillis(timestamp)))),
         _ => Err(ResponseError::UnsupportedVersion.code()),
     }
 }
 
-/// The record with the greatest time, the first of them.
-fn newest(isolation: Isolation, partition: &Arc<Partition>) -> Result<(i64, i64), i16> {
-    match partition.offset_of_max_time(isolation) {
-        Ok(found) => Ok(found.map_or((-1, -1), |(offset, at)| (at.0, offset))),
-        Err(error) => Err(streams_error_code(&error)),
-    }
-}
+/// The timestamp and offset of what is not there.
+const NOWHERE: (i64, i64) = (-1, -1);
 
 /// One node leads everything and never hands over.
 const LEADER_EPOCH: i32 = 0;

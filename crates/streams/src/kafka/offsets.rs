@@ -23,12 +23,12 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::Decodable;
 use uuid::Uuid;
 
-use super::error::{code_of, group_code_of, group_error_code, streams_error_code};
-use super::reply::{Call, Ending, Reply, once, owned};
+use super::error::{commit_error_code, coordinator_code_of, group_code_of, group_error_code};
+use super::reply::{Call, Ending, Reply, begun_again, once, owned};
 use super::{guard, metadata, shapes};
 use crate::groups::{GroupError, MemberRef};
 use crate::limits::OFFSET_METADATA_BYTES_MAX;
-use crate::{CommittedOffset, OffsetCommit, Topic, TopicName};
+use crate::{CommittedOffset, OffsetCommit, StreamsError, Topic, TopicName};
 
 /// Commits offsets; they are durable when the answer says so.
 pub(super) fn offset_commit(call: Call) -> Result<Reply, Ending> {
@@ -40,24 +40,26 @@ pub(super) fn offset_commit(call: Call) -> Result<Reply, Ending> {
         instance_id: request.group_instance_id.as_deref(),
         generation: request.generation_id_or_member_epoch,
     };
-    let checked = match streams.groups().check_commit(member) {
+    let checked = || match streams.groups().check_commit(member) {
         Err(GroupError::StaleMemberEpoch) => {
             let partitions = partitions_of(&call, &request);
             streams.groups().check_late_commit(member, &partitions)
         }
         checked => checked,
     };
-    let refusal = match checked {
-        _ if !call.may_group(Operation::Read, &request.group_id) => {
-            ResponseError::GroupAuthorizationFailed.code()
+    // First, as a commit keeps its member's session alive.
+    let refusal = if !call.may_group(Operation::Read, &request.group_id) {
+        ResponseError::GroupAuthorizationFailed.code()
+    } else {
+        match checked() {
+            // From version 9 on a group that is not there is told apart.
+            Err(GroupError::IllegalGeneration)
+                if call.version >= MEMBER_EPOCHS_FROM && !streams.has_group(&request.group_id) =>
+            {
+                group_error_code(&GroupError::NotFound)
+            }
+            checked => group_code_of(&checked),
         }
-        // From version 9 on a group that is not there is told apart.
-        Err(GroupError::IllegalGeneration)
-            if call.version >= MEMBER_EPOCHS_FROM && !streams.has_group(&request.group_id) =>
-        {
-            group_error_code(&GroupError::NotFound)
-        }
-        checked => group_code_of(&checked),
     };
     let now = streams.clock().now();
     let mut commits = Vec::new();
@@ -74,11 +76,12 @@ pub(super) fn offset_commit(call: Call) -> Result<Reply, Ending> {
     }
     match streams.commit_offsets(&request.group_id, commits) {
         Ok(durable) => Reply::later(async move {
-            let code = code_of(&durable.await);
+            let code = coordinator_code_of(&durable.await);
             call.answer(&commit_answer(topics, code))
         }),
+        Err(StreamsError::Busy) => Ok(begun_again(call, offset_commit)),
         Err(error) => {
-            let code = streams_error_code(&error);
+            let code = commit_error_code(&error);
             call.now(&commit_answer(topics, code))
         }
     }

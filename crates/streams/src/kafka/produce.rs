@@ -139,19 +139,22 @@ impl Production {
 
     fn hold_back(self, bytes: u64) -> Reply {
         Reply::HeldBack(Box::pin(async move {
-            self.call.context.streams().room(bytes).await;
+            let streams = self.call.context.streams();
+            streams.room(streams.bytes_at_home(bytes)).await;
             self.begin()
         }))
     }
 
     /// Waits while the tenant's records get another home.
-    fn hold_until(self, tenant: TenantId) -> Reply {
+    fn hold_until(mut self, tenant: TenantId) -> Reply {
         Reply::HeldBack(Box::pin(async move {
-            if let Some(entry) = self.entries.get(self.next)
+            if let Some(entry) = self.entries.get_mut(self.next)
                 && let Some(topic) = topic_of(&self.call, entry)
             {
                 let streams = self.call.context.streams();
-                streams.tenant_opened(&tenant, topic.name()).await;
+                if let Err(error) = streams.tenant_opened(&tenant, topic.name()).await {
+                    entry.outcome = Some(Outcome::of(self.call.version, Err(error)));
+                }
             }
             self.begin()
         }))
@@ -261,7 +264,7 @@ fn code_of(version: i16, error: &StreamsError) -> i16 {
             reason: TransactionError::NotJoined,
             ..
         } if version >= ABORTABLE_FROM => ResponseError::TransactionAbortable.code(),
-        error => fenced_code(error, false),
+        error => fenced_code(error, false, streams_error_code),
     }
 }
 
@@ -321,7 +324,7 @@ fn stored(
 ) -> Result<Append, StreamsError> {
     let streams = call.context.streams();
     let Some(id) = transactional_id else {
-        return streams.append_at_home(partition, records, |at, batch| at.append_built(batch, ack));
+        return streams.append_at_home(partition, records, ack);
     };
     streams.check_own_home(partition.topic())?;
     let protocol = protocol_of(call.version >= IMPLICIT_FROM);

@@ -13,6 +13,7 @@ use super::Context;
 use super::guard::Refused;
 use super::permissions::Asks;
 use super::unsent::Piece;
+use crate::store::CHANGE_ROOM_BYTES;
 
 /// A request that has passed the guard.
 #[derive(Clone)]
@@ -160,6 +161,17 @@ impl Reply {
     ) -> Result<Reply, Ending> {
         Ok(Reply::Later(Box::pin(answer)))
     }
+}
+
+/// Begins a call anew, with all that it checks, once the store has room for what it asks; what came
+/// after it on its connection waits meanwhile.
+pub(super) fn begun_again(call: Call, begin: fn(Call) -> Result<Reply, Ending>) -> Reply {
+    Reply::HeldBack(Box::pin(async move {
+        // What is written is a little larger than what asks for it.
+        let bytes = CHANGE_ROOM_BYTES.max(2 * call.body.len() as u64);
+        call.context.streams().room(bytes).await;
+        begin(call)
+    }))
 }
 
 /// Writes the frame's length into the four bytes left for it.

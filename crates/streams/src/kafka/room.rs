@@ -3,11 +3,14 @@
 //!
 //! A little is free to each connection, so that small requests pass whatever happens. For more, a
 //! connection takes room here, in steps as bytes arrive; nothing is taken for what is only
-//! announced. When there is none left, it is not read any further, and the connection that has
-//! held room for the longest without getting anything done is closed, once that is
-//! [`ROOM_GRACE`] ago: clients that do their work take milliseconds, those that hold and wait are
-//! what the bound is for.
+//! announced. When there is none left, it is not read any further, and of the connections that have
+//! held room for [`ROOM_GRACE`] without getting anything done, the one with the greatest product of
+//! what it holds and how long it has is closed (of equals, the one that has for the longest): clients
+//! that do their work take milliseconds, a small request that waits, as a long poll or a join of a
+//! group does, is not what fills the room, and a large one that came just now is not what keeps it
+//! full.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,6 +50,8 @@ pub(super) struct Held {
     room: Arc<Room>,
     id: u64,
     bytes: usize,
+    /// How many requests have room of it that they give back by themselves.
+    lent: Arc<AtomicUsize>,
     give_way: Arc<Notify>,
 }
 
@@ -55,6 +60,7 @@ pub(super) struct Lent {
     room: Arc<Room>,
     id: u64,
     bytes: usize,
+    lent: Arc<AtomicUsize>,
 }
 
 impl Room {
@@ -66,6 +72,7 @@ impl Room {
             room: Arc::clone(self),
             id: state.next_id,
             bytes: 0,
+            lent: Arc::default(),
             give_way: Arc::default(),
         }
     }
@@ -104,20 +111,25 @@ impl Room {
         self.freed.notify_waiters();
     }
 
-    /// Tells the connection that has held room for the longest to end; answers when to look again.
-    fn clear_oldest(&self, now: Instant) -> Instant {
+    /// Tells the one of the connections that have held room for long that weighs the most, by its
+    /// bytes and for how long, to end; answers when to look again.
+    fn clear_largest(&self, now: Instant) -> Instant {
         let mut state = self.state.lock();
-        let oldest = state.holders.values_mut().min_by_key(|holder| holder.since);
-        match oldest {
-            Some(holder) if holder.since + ROOM_GRACE <= now => {
-                holder.give_way.notify_one();
-                // Its turn is over; while it ends, the next is looked at.
-                holder.since = now;
-                now + CLEARING_PAUSE
-            }
-            Some(holder) => holder.since + ROOM_GRACE,
-            None => now + CLEARING_PAUSE,
+        let is_due = |holder: &Holder| holder.since + ROOM_GRACE <= now;
+        let due = state.holders.values_mut().filter(|holder| is_due(holder));
+        let weight = |holder: &Holder| {
+            let stalled = now.saturating_duration_since(holder.since);
+            holder.bytes as u128 * stalled.as_millis()
+        };
+        let largest = due.max_by_key(|holder| (weight(holder), Reverse(holder.since)));
+        if let Some(holder) = largest {
+            holder.give_way.notify_one();
+            // Its turn is over; while it ends, the next is looked at.
+            holder.since = now;
+            return now + CLEARING_PAUSE;
         }
+        let oldest = state.holders.values().map(|holder| holder.since).min();
+        oldest.map_or(now + CLEARING_PAUSE, |since| since + ROOM_GRACE)
     }
 }
 
@@ -149,10 +161,12 @@ impl Held {
             return None;
         }
         self.take(bytes, true);
+        self.lent.fetch_add(1, Ordering::Relaxed);
         Some(Lent {
             room: Arc::clone(&self.room),
             id: self.id,
             bytes,
+            lent: Arc::clone(&self.lent),
         })
     }
 
@@ -170,10 +184,9 @@ impl Held {
 
     /// Something was got done.
     pub(super) fn renew(&self) {
-        // Whoever holds nothing is not listed.
-        if self.bytes > 0
-            && let Some(holder) = self.room.state.lock().holders.get_mut(&self.id)
-        {
+        // Whoever holds nothing, by itself or lent, is not listed.
+        let is_listed = self.bytes > 0 || self.lent.load(Ordering::Relaxed) > 0;
+        if is_listed && let Some(holder) = self.room.state.lock().holders.get_mut(&self.id) {
             holder.since = Instant::now();
         }
     }
@@ -185,7 +198,7 @@ impl Held {
 
     async fn wait(&self) {
         let freed = self.room.freed.notified();
-        let again = self.room.clear_oldest(Instant::now());
+        let again = self.room.clear_largest(Instant::now());
         tokio::select! {
             () = freed => {}
             () = tokio::time::sleep_until(again) => {}
@@ -213,6 +226,7 @@ impl Drop for Held {
 
 impl Drop for Lent {
     fn drop(&mut self) {
+        self.lent.fetch_sub(1, Ordering::Relaxed);
         self.room.give_back(self.id, self.bytes);
     }
 }
@@ -269,12 +283,52 @@ mod tests {
         let later = began + ROOM_GRACE / 2;
         assert!(room.take(later, &second, half, false));
         assert!(!room.take(later, &third, 1, false), "there is no room");
-        assert_eq!(room.clear_oldest(later), began + ROOM_GRACE);
+        assert_eq!(room.clear_largest(later), began + ROOM_GRACE);
         assert!(!is_told(&first), "it has not held room for long");
-        room.clear_oldest(began + ROOM_GRACE);
+        room.clear_largest(began + ROOM_GRACE);
         assert!(is_told(&first) && !is_told(&second) && !is_told(&third));
         room.give_back(first.id, half);
         assert!(room.take(later, &third, half, false));
+    }
+
+    #[test]
+    fn who_has_stalled_for_very_long_gives_way_before_a_larger_one() {
+        let room = Arc::new(Room::default());
+        let began = Instant::now();
+        let [stalled, larger] = [room.enter(), room.enter()];
+        assert!(room.take(began, &stalled, ROOM_BYTES_MAX / 4, false));
+        let later = began + 9 * ROOM_GRACE;
+        assert!(room.take(later, &larger, ROOM_BYTES_MAX / 2, false));
+        room.clear_largest(later + ROOM_GRACE);
+        assert!(is_told(&stalled) && !is_told(&larger));
+    }
+
+    #[test]
+    fn a_small_request_that_waits_does_not_give_way_to_large_ones() {
+        let room = Arc::new(Room::default());
+        let began = Instant::now();
+        let waiting: Vec<Held> = (0..9).map(|_| room.enter()).collect();
+        let lent: Vec<Option<Lent>> = waiting.iter().map(|w| w.lend(ROOM_STEP_BYTES)).collect();
+        // It comes last and takes the rest.
+        let [greedy, other] = [room.enter(), room.enter()];
+        let later = Instant::now() + ROOM_GRACE;
+        let rest = ROOM_BYTES_MAX - bytes_held(&room);
+        assert!(room.take(later, &greedy, rest, false));
+        assert!(!room.take(later, &other, 1, false), "there is no room");
+        let long_after = later + ROOM_GRACE;
+        room.clear_largest(long_after);
+        assert!(is_told(&greedy));
+        assert!(!waiting.iter().any(is_told));
+        // What is lent is renewed like what is held.
+        let since = |held: &Held| room.state.lock().holders[&held.id].since;
+        let before = since(&waiting[0]);
+        assert!(before >= began);
+        while Instant::now() == before {}
+        waiting[0].renew();
+        assert!(since(&waiting[0]) > before);
+        drop(lent);
+        assert_eq!(room.state.lock().holders.len(), 1);
+        room.give_back(greedy.id, rest);
     }
 
     #[tokio::test]

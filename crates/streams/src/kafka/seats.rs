@@ -3,7 +3,8 @@
 //! A client that vanished without a word leaves a connection that only the other side can end: one
 //! that asks for nothing for [`IDLE_MAX`] is ended. When all seats are taken, the connection that
 //! has been idle for the longest gives its seat to a newcomer, once that is [`IDLE_GRACE`] ago; so
-//! a crowd that only sits there keeps nobody out.
+//! a crowd that only sits there keeps nobody out. Nor does one that only waits: where nobody is
+//! idle, the seat goes whose last request began longest ago, once that is [`WAITING_GRACE`] ago.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
-use super::limits::{CONNECTIONS_MAX, IDLE_GRACE, IDLE_MAX};
+use super::limits::{CONNECTIONS_MAX, IDLE_GRACE, IDLE_MAX, WAITING_GRACE};
 
 /// The seats of one listener.
 pub(super) struct Seats {
@@ -31,6 +32,8 @@ struct Sitter {
     /// Milliseconds from the listener's beginning to when it last wanted something; [`BUSY`] while
     /// something is under way.
     idle_since: AtomicU64,
+    /// Likewise, to when it began its last request.
+    asked_at: AtomicU64,
     leave: Notify,
 }
 
@@ -57,18 +60,14 @@ impl Seats {
     fn take_of(self: &Arc<Self>, max: usize, now: u64) -> Option<Seat> {
         let mut taken = self.taken.lock();
         if taken.seats.len() >= max {
-            let idle = taken.seats.iter();
-            let idle = idle.map(|(id, sitter)| (sitter.idle_since.load(Ordering::Relaxed), *id));
-            let (since, longest) = idle.min()?;
-            if since == BUSY || now.saturating_sub(since) < ms(IDLE_GRACE) {
-                return None;
-            }
-            taken.send_away(longest);
+            let id = taken.who_gives_way(now)?;
+            taken.send_away(id);
         }
         let id = taken.next_id;
         taken.next_id += 1;
         let sitter = Arc::new(Sitter {
             idle_since: AtomicU64::new(now),
+            asked_at: AtomicU64::new(now),
             leave: Notify::new(),
         });
         taken.seats.insert(id, Arc::clone(&sitter));
@@ -104,6 +103,30 @@ impl Seats {
 }
 
 impl Taken {
+    /// Whose seat a newcomer gets.
+    fn who_gives_way(&self, now: u64) -> Option<u64> {
+        let longest = |since: fn(&Sitter) -> u64, grace| {
+            let all = self.seats.iter().map(|(id, sitter)| (since(sitter), *id));
+            let (since, id) = all.min()?;
+            let is_long = since != BUSY && now.saturating_sub(since) >= ms(grace);
+            is_long.then_some(id)
+        };
+        longest(
+            |sitter| sitter.idle_since.load(Ordering::Relaxed),
+            IDLE_GRACE,
+        )
+        .or_else(|| {
+            longest(
+                // Who is idle is none that waits.
+                |sitter| match sitter.idle_since.load(Ordering::Relaxed) {
+                    BUSY => sitter.asked_at.load(Ordering::Relaxed),
+                    _ => BUSY,
+                },
+                WAITING_GRACE,
+            )
+        })
+    }
+
     fn send_away(&mut self, id: u64) {
         if let Some(sitter) = self.seats.remove(&id) {
             sitter.leave.notify_one();
@@ -114,6 +137,11 @@ impl Taken {
 impl Seat {
     /// Notes that a request is under way for the client.
     pub(super) fn note_busy(&self) {
+        self.note_busy_at(self.seats.now());
+    }
+
+    fn note_busy_at(&self, now: u64) {
+        self.sitter.asked_at.store(now, Ordering::Relaxed);
         self.sitter.idle_since.store(BUSY, Ordering::Relaxed);
     }
 
@@ -178,6 +206,36 @@ mod tests {
         assert!(take_at(grace).is_none());
         drop(newcomer);
         assert!(take_at(grace).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_crowd_that_only_waits_keeps_nobody_out() {
+        let seats = Seats::new();
+        let grace = ms(WAITING_GRACE);
+        let take_at = |now| seats.take_of(2, now);
+        let waiting = take_at(0).unwrap();
+        waiting.note_busy_at(0);
+        let working = take_at(0).unwrap();
+        working.note_busy_at(grace - 1);
+        assert!(take_at(grace - 1).is_none(), "nobody has waited for long");
+        let newcomer = take_at(grace).unwrap();
+        assert!(is_lost(&waiting).await);
+        assert!(!is_lost(&working).await);
+        // Who is idle goes before those who wait.
+        working.note_busy_at(grace);
+        assert!(take_at(2 * grace).is_some());
+        assert!(is_lost(&newcomer).await && !is_lost(&working).await);
+    }
+
+    #[tokio::test]
+    async fn who_has_just_been_answered_is_none_that_waits() {
+        let seats = Seats::new();
+        let grace = ms(WAITING_GRACE);
+        let answered = seats.take_of(1, 0).unwrap();
+        answered.note_busy_at(0);
+        answered.note_idle_at(grace);
+        assert!(seats.take_of(1, grace).is_none());
+        assert!(!is_lost(&answered).await);
     }
 
     #[tokio::test]

@@ -22,7 +22,7 @@ use kafka_protocol::messages::{
     TxnOffsetCommitResponse,
 };
 
-use super::error::{group_error_code, streams_error_code};
+use super::error::{commit_error_code, coordinator_error_code, group_error_code};
 use super::metadata;
 use super::offsets::{AskedOffset, take_offsets};
 use super::reply::{Call, Ending, Reply};
@@ -70,7 +70,12 @@ pub(super) fn init_producer_id(call: Call) -> Result<Reply, Ending> {
             }
         };
         let code = producer.as_ref().err().map_or(0, |error| {
-            fenced_code(error, call.version >= FENCED_FROM_INIT)
+            // A producer without transactions has no coordinator to look for.
+            let code_of = match request.transactional_id {
+                Some(_) => coordinator_error_code,
+                None => loading_code,
+            };
+            fenced_code(error, call.version >= FENCED_FROM_INIT, code_of)
         });
         let producer = producer.unwrap_or(NOBODY);
         let body = InitProducerIdResponse::default()
@@ -139,18 +144,19 @@ pub(super) fn add_offsets_to_txn(call: Call) -> Result<Reply, Ending> {
             .await;
         let code = joined
             .err()
-            .map_or(0, |error| fenced_code(&error, call.version >= FENCED_FROM));
+            .map_or(0, |error| transaction_code(&error, call.version));
         call.answer(&AddOffsetsToTxnResponse::default().with_error_code(code))
     })
 }
 
 /// Takes offsets that count once the transaction commits.
 pub(super) fn txn_offset_commit(call: Call) -> Result<Reply, Ending> {
-    let request: TxnOffsetCommitRequest = call.decode("TxnOffsetCommit")?;
+    let mut request: TxnOffsetCommitRequest = call.decode("TxnOffsetCommit")?;
     Reply::later(async move {
-        let refusal = not_allowed(&call, &request.transactional_id, Some(&request.group_id))
-            .unwrap_or_else(|| check_member(&call, &request));
-        let (topics, commits) = offsets_asked(&call, request.topics, refusal);
+        let refusal = not_allowed(&call, &request.transactional_id, Some(&request.group_id));
+        let refusal = refusal.unwrap_or_else(|| code_of_member(check_member(&call, &request)));
+        let asked = std::mem::take(&mut request.topics);
+        let (topics, commits) = offsets_asked(&call, asked, refusal);
         let protocol = protocol_of(call.version >= IMPLICIT_FROM_OFFSETS);
         let failed = if commits.is_empty() {
             0
@@ -161,12 +167,18 @@ pub(super) fn txn_offset_commit(call: Call) -> Result<Reply, Ending> {
             };
             let (id, group) = (&request.transactional_id, &request.group_id);
             let streams = call.context.streams();
-            let taken = streams.commit_in_transaction(protocol, id, who, group, commits);
+            let is_member = || {
+                check_member(&call, &request).map_err(|reason| StreamsError::Group {
+                    group: group.to_string(),
+                    reason,
+                })
+            };
+            let taken = streams.commit_checked(protocol, id, who, group, commits, is_member);
             // Here a fenced producer always hears of its epoch.
             taken
                 .await
                 .err()
-                .map_or(0, |error| fenced_code(&error, false))
+                .map_or(0, |error| fenced_code(&error, false, commit_error_code))
         };
         let topics = topics.into_iter().map(|(name, codes)| {
             let partitions = codes.into_iter().map(|(index, code)| {
@@ -206,7 +218,7 @@ pub(super) fn end_txn(call: Call) -> Result<Reply, Ending> {
         let code = ended
             .as_ref()
             .err()
-            .map_or(0, |error| fenced_code(error, call.version >= FENCED_FROM));
+            .map_or(0, |error| transaction_code(error, call.version));
         let body = EndTxnResponse::default().with_error_code(code);
         if call.version < IMPLICIT_FROM_END {
             return call.answer(&body);
@@ -221,13 +233,33 @@ pub(super) fn end_txn(call: Call) -> Result<Reply, Ending> {
 
 /// The code of an error of a transaction. Who was fenced off hears so in newer versions and of an
 /// invalid epoch in older ones, which do not know better.
-pub(super) fn fenced_code(error: &StreamsError, knows_fencing: bool) -> i16 {
+pub(super) fn fenced_code(
+    error: &StreamsError,
+    knows_fencing: bool,
+    code_of: impl FnOnce(&StreamsError) -> i16,
+) -> i16 {
     match error {
         StreamsError::Transaction {
             reason: TransactionError::Fenced,
             ..
         } if !knows_fencing => ResponseError::InvalidProducerEpoch.code(),
-        error => streams_error_code(error),
+        error => code_of(error),
+    }
+}
+
+/// The code of an error of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn.
+fn transaction_code(error: &StreamsError, version: i16) -> i16 {
+    fenced_code(error, version >= FENCED_FROM, coordinator_error_code)
+}
+
+/// The code of an error for a producer that only wants an id: it asks again after what passes.
+fn loading_code(error: &StreamsError) -> i16 {
+    let code = coordinator_error_code(error);
+    match ResponseError::try_from_code(code) {
+        Some(ResponseError::NotCoordinator | ResponseError::CoordinatorNotAvailable) => {
+            ResponseError::CoordinatorLoadInProgress.code()
+        }
+        _ => code,
     }
 }
 
@@ -295,7 +327,7 @@ async fn add_partitions(
         let joined = streams.join_transaction(id, who, &partitions).await;
         joined
             .err()
-            .map_or(0, |error| fenced_code(&error, call.version >= FENCED_FROM))
+            .map_or(0, |error| transaction_code(&error, call.version))
     };
     let topics = codes.into_iter().map(|(name, codes)| {
         let partitions = codes.into_iter().map(|(index, code)| {
@@ -310,14 +342,14 @@ async fn add_partitions(
     topics.collect()
 }
 
-/// The code that refuses the member, or 0. A producer that names no member is believed; one that
-/// does may commit while its group is sharing anew, as the new assignment waits for it.
-fn check_member(call: &Call, request: &TxnOffsetCommitRequest) -> i16 {
+/// Refuses who is no member any more. A producer that names no member is believed; one that does may
+/// commit while its group is sharing anew, as the new assignment waits for it.
+fn check_member(call: &Call, request: &TxnOffsetCommitRequest) -> Result<(), GroupError> {
     let names_member = request.generation_id >= 0
         || !request.member_id.is_empty()
         || request.group_instance_id.is_some();
     if !names_member {
-        return 0;
+        return Ok(());
     }
     let checked = call.context.streams().groups().check_commit(MemberRef {
         group: &request.group_id,
@@ -326,9 +358,13 @@ fn check_member(call: &Call, request: &TxnOffsetCommitRequest) -> i16 {
         generation: request.generation_id,
     });
     match checked {
-        Ok(()) | Err(GroupError::RebalanceInProgress) => 0,
-        Err(error) => group_error_code(&error),
+        Err(GroupError::RebalanceInProgress) => Ok(()),
+        checked => checked,
     }
+}
+
+fn code_of_member(checked: Result<(), GroupError>) -> i16 {
+    checked.err().map_or(0, |error| group_error_code(&error))
 }
 
 type Codes = Vec<(WireName, Vec<(i32, i16)>)>;
@@ -366,3 +402,20 @@ const MANY_FROM: i16 = 4;
 const IMPLICIT_FROM_OFFSETS: i16 = 5;
 /// The first version of EndTxn that gives the producer a new epoch.
 const IMPLICIT_FROM_END: i16 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_producer_without_transactions_is_sent_to_no_coordinator() {
+        for error in [StreamsError::Full, StreamsError::Busy, StreamsError::Closed] {
+            assert_eq!(loading_code(&error), 14, "{error}");
+        }
+        let lasting = StreamsError::Limit {
+            what: "ids",
+            max: 1,
+        };
+        assert_eq!(loading_code(&lasting), 44);
+    }
+}

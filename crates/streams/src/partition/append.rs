@@ -94,12 +94,22 @@ impl Partition {
         self.append_checked(batch, header, ack)
     }
 
-    fn check_size(&self, batch: &Bytes) -> Result<(), StreamsError> {
-        let (bytes, max) = (batch.len() as u64, self.live.settings().message_bytes_max);
-        match bytes > max {
-            true => Err(StreamsError::MessageTooLarge { bytes, max }),
-            false => Ok(()),
-        }
+    /// As [`Partition::append_built`], for a batch that was measured before it became another one:
+    /// its bytes are bounded by what any topic of the store may be set to take.
+    pub(crate) fn append_measured(
+        self: &Arc<Self>,
+        batch: Bytes,
+        bytes_max: u64,
+        ack: Ack,
+    ) -> Result<Append, StreamsError> {
+        within(&batch, bytes_max)?;
+        let header = BatchHeader::read(&batch)?;
+        self.append_checked(batch, header, ack)
+    }
+
+    /// Checks a batch's bytes against what the topic takes.
+    pub(crate) fn check_size(&self, batch: &Bytes) -> Result<(), StreamsError> {
+        within(batch, self.live.settings().message_bytes_max)
     }
 
     fn append_checked(
@@ -334,6 +344,14 @@ impl Future for AckWait {
         self.0 = None;
         // The journal drops the completions of what it could not write.
         Poll::Ready(outcome.unwrap_or_else(|_| Err(storage(JournalError::Closed))))
+    }
+}
+
+fn within(batch: &Bytes, max: u64) -> Result<(), StreamsError> {
+    let bytes = batch.len() as u64;
+    match bytes > max {
+        true => Err(StreamsError::MessageTooLarge { bytes, max }),
+        false => Ok(()),
     }
 }
 

@@ -36,8 +36,19 @@ impl Partition {
         isolation: Isolation,
         at: UnixMillis,
     ) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
+        let mut left = TIME_CANDIDATES;
+        self.first_since(isolation, at, &mut left)
+    }
+
+    /// As [`Partition::offset_for_time`], reading at most `left` batches, of which it takes those
+    /// that it reads.
+    fn first_since(
+        &self,
+        isolation: Isolation,
+        at: UnixMillis,
+        left: &mut usize,
+    ) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
         let mut from = self.log_start_offset();
-        let mut candidates = 0;
         loop {
             let found = self.while_moving(|| {
                 let (start, end, found) = {
@@ -61,8 +72,8 @@ impl Partition {
             for batch in batches {
                 let found =
                     self.find_record(batch, |offset, time| offset >= start && time >= at)?;
-                candidates += 1;
-                if found.is_some() || candidates == TIME_CANDIDATES {
+                *left = left.saturating_sub(1);
+                if found.is_some() || *left == 0 {
                     return Ok(found);
                 }
             }
@@ -78,41 +89,56 @@ impl Partition {
         &self,
         isolation: Isolation,
     ) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
-        let (start, found) = {
-            let state = self.state.lock();
-            let end = state.end(isolation);
-            (state.start, state.index.greatest_time(end))
-        };
-        let Some((time, offset)) = found else {
+        let found = self.while_moving(|| {
+            let (start, found) = {
+                let state = self.state.lock();
+                self.check_alive(&state)?;
+                let found = state.index.greatest_time(state.end(isolation));
+                let found = found.and_then(|(time, offset)| {
+                    let (run, _) = state.index.run_at(offset.max(state.start), usize::MAX)?;
+                    Some((time, offset.max(state.start), run))
+                });
+                (state.start, found)
+            };
+            let Some((time, offset, run)) = found else {
+                return Ok(None);
+            };
+            // This chunk alone: what comes behind it may be very much.
+            let batches = self.batches_of(run, offset)?.into_iter();
+            let batch = batches
+                .into_iter()
+                .find(|batch| batch.max_timestamp == time);
+            Ok(Some((start, UnixMillis(time), batch)))
+        })?;
+        let Some((start, time, batch)) = found else {
             return Ok(None);
         };
-        let batch = self.while_moving(|| {
-            let batches = self.locate(isolation, offset.max(start), usize::MAX, true)?;
-            Ok(batches
-                .into_iter()
-                .find(|batch| batch.max_timestamp == time))
-        })?;
-        let Some(batch) = batch else { return Ok(None) };
-        let time = UnixMillis(time);
-        match self.find_record(batch, |offset, at| offset >= start && at >= time)? {
-            // A marker is the newest of all and has no record.
+        let record = match batch {
+            Some(batch) => self.find_record(batch, |offset, at| offset >= start && at >= time)?,
+            None => None,
+        };
+        match record {
+            // A marker is the newest of all and has no record; or the batch has expired, whose time
+            // its chunk still tells.
             None => self.newest_before(isolation, time),
             found => Ok(found),
         }
     }
 
     /// As [`Partition::offset_of_max_time`], by bisecting: "there is a record at or after t" turns
-    /// false once as t grows.
+    /// false once as t grows. What it has by the time it has read its share is near enough.
     fn newest_before(
         &self,
         isolation: Isolation,
         before: UnixMillis,
     ) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
-        let mut best = self.offset_for_time(isolation, UnixMillis(0))?;
+        let mut left = 2 * TIME_CANDIDATES;
+        let mut best = self.first_since(isolation, UnixMillis(0), &mut left)?;
         let mut above = before.0.saturating_add(1);
         while let Some((_, time)) = best.filter(|(_, time)| time.0 < above - 1) {
             let middle = time.0 + (above - time.0) / 2;
-            match self.offset_for_time(isolation, UnixMillis(middle))? {
+            match self.first_since(isolation, UnixMillis(middle), &mut left)? {
+                None if left == 0 => break,
                 None => above = middle,
                 found => best = found,
             }
@@ -177,6 +203,56 @@ impl Partition {
                 Some(next) => from = next,
                 None => return Ok(wanted),
             }
+        }
+    }
+
+    /// Visible bytes from the batch that holds `offset` on, until they are `enough`. What chunks
+    /// tell by themselves is not looked up batch by batch: this is asked at each append for which
+    /// somebody waits.
+    pub(crate) fn count_readable(
+        &self,
+        isolation: Isolation,
+        offset: i64,
+        enough: usize,
+    ) -> Result<usize, StreamsError> {
+        let (mut from, mut total) = (offset, 0_usize);
+        loop {
+            let (run, next, end) = {
+                let state = self.state.lock();
+                self.check_alive(&state)?;
+                if from == offset {
+                    state.check_range(offset)?;
+                }
+                let end = state.end(isolation);
+                let left = enough.saturating_sub(total);
+                let (bytes, at) = state.index.whole_chunks(from, end, left);
+                total = total.saturating_add(bytes);
+                let found = state.index.run_at(at, enough.saturating_sub(total));
+                let Some((run, next)) = found.filter(|_| at < end && total < enough) else {
+                    return Ok(total);
+                };
+                from = at;
+                (run, next, end)
+            };
+            for batch in self.batches_of(run, from)? {
+                if batch.base_offset >= end || total >= enough {
+                    return Ok(total);
+                }
+                total = total.saturating_add(batch.bytes as usize);
+            }
+            match next {
+                Some(next) => from = next,
+                None => return Ok(total),
+            }
+        }
+    }
+
+    /// Where the chunk lies that holds `offset`, when it was put away.
+    #[cfg(test)]
+    pub(crate) fn chunk_away(&self, offset: i64) -> Option<Position> {
+        match self.state.lock().index.run_at(offset, 0) {
+            Some((Run::Away(away), _)) => Some(away.position),
+            _ => None,
         }
     }
 

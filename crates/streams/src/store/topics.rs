@@ -115,14 +115,20 @@ impl Streams {
 
     /// One of Kafka's internal topics, created whatever the policy when it is not there.
     pub async fn internal_or_create(&self, name: TopicName) -> Result<Arc<Topic>, StreamsError> {
+        self.needed_or_create(TopicSpec::of(name).with_partitions(1))
+            .await
+    }
+
+    /// A topic that the store cannot do without, created whatever the policy when it is not there.
+    pub(crate) async fn needed_or_create(
+        &self,
+        spec: TopicSpec,
+    ) -> Result<Arc<Topic>, StreamsError> {
         loop {
-            if let Some(topic) = self.topic_by_name(&name) {
+            if let Some(topic) = self.topic_by_name(&spec.name) {
                 return Ok(topic);
             }
-            match self
-                .create_topic(TopicSpec::of(name.clone()).with_partitions(1))
-                .await
-            {
+            match self.create_topic(spec.clone()).await {
                 // Somebody else was faster: theirs will do.
                 Err(StreamsError::TopicExists(_)) => {}
                 outcome => return outcome,
@@ -183,6 +189,11 @@ impl Streams {
             .partitions()
             .iter()
             .for_each(|partition| partition.delete());
+        let is_of = |number: u32| {
+            let mut ranges = topic.ranges.iter();
+            ranges.any(|(first, count)| number.wrapping_sub(*first) < *count)
+        };
+        self.censuses().lock().retain(|number, _| !is_of(*number));
         self.topics_version.send_modify(|version| *version += 1);
         Ok(wait)
     }

@@ -2,7 +2,11 @@
 //!
 //! A partition is read once from its beginning, and from then on what is new in it. Nothing of this
 //! is on the way of a record. What a census holds are runs: records of one tenant without another's
-//! between them.
+//! between them. Where tenants take turns so often that these would be too many, a run takes in all
+//! that one tenant has in a block of offsets, and others' lie between; blocks grow as far as needed.
+//! Sums stay exact: who asks for a part of such a run reads it ([`counted`]).
+//!
+//! No run crosses the border of a block. A batch that cannot be read is nobody's.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -12,37 +16,107 @@ use std::sync::Arc;
 use access::TENANT_HEADERS;
 use base::{TenantId, UnixMillis};
 use bytes::Bytes;
+use parking_lot::Mutex;
 
+use crate::batch::BatchHeader;
+use crate::compaction::unless_malformed;
 use crate::decode::{BatchRecord, BatchRecords};
 use crate::error::StreamsError;
 use crate::event_store::Isolation;
-use crate::limits::{CENSUS_RUN_RECORDS_MAX, CENSUS_RUNS_MAX};
+use crate::limits::{CENSUS_BLOCK_OFFSETS, CENSUS_RUN_RECORDS_MAX, CENSUS_RUNS_MAX};
 use crate::partition::Partition;
 use crate::store::Streams;
 
 /// What was counted of one partition.
-#[derive(Default)]
 pub(crate) struct Census {
     /// Where the next look begins.
     next: i64,
     of: BTreeMap<TenantId, VecDeque<Run>>,
     runs: usize,
+    runs_max: usize,
+    /// Offsets of a block, a power of two.
+    block: i64,
+    /// Whether a run takes in all of a block.
+    is_coarse: bool,
 }
 
-/// Records of one tenant that follow each other.
+/// Records of one tenant, in the order of their offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The offset of the first.
     pub first: i64,
     /// The offset behind the last.
     pub end: i64,
+    /// How many they are; others' lie between them where that is less than the offsets.
+    pub records: u64,
     /// The time of the oldest.
     pub oldest: UnixMillis,
     /// Bytes of their keys and values.
     pub bytes: u64,
 }
 
+/// A record as a census counts it.
+pub(super) struct Counted {
+    pub offset: i64,
+    pub time: UnixMillis,
+    pub bytes: u64,
+}
+
+impl Run {
+    /// Whether no other's record lies between them, and they are few enough that the age of the
+    /// oldest stands for those behind it.
+    pub(crate) fn is_short(&self) -> bool {
+        let offsets = self.end - self.first;
+        offsets.unsigned_abs() == self.records && offsets <= CENSUS_RUN_RECORDS_MAX
+    }
+
+    fn take_in(&mut self, behind: Run) {
+        self.end = behind.end;
+        self.records += behind.records;
+        self.oldest = self.oldest.min(behind.oldest);
+        self.bytes += behind.bytes;
+    }
+}
+
+impl Counted {
+    pub fn of(record: &BatchRecord) -> Self {
+        let (key, value) = (record.key.as_ref(), record.value.as_ref());
+        Counted {
+            offset: record.offset,
+            time: record.timestamp,
+            bytes: (key.map_or(0, Bytes::len) + value.map_or(0, Bytes::len)) as u64,
+        }
+    }
+}
+
+impl Default for Census {
+    fn default() -> Self {
+        Census::within(CENSUS_RUNS_MAX)
+    }
+}
+
 impl Census {
+    /// Nothing counted yet, with so many runs at most.
+    pub fn within(runs_max: usize) -> Self {
+        Census {
+            next: 0,
+            of: BTreeMap::new(),
+            runs: 0,
+            runs_max,
+            block: CENSUS_BLOCK_OFFSETS,
+            is_coarse: false,
+        }
+    }
+
+    /// A census of nothing with runs like this one's.
+    pub(super) fn alike(&self) -> Self {
+        Census {
+            block: self.block,
+            is_coarse: self.is_coarse,
+            ..Census::within(self.runs_max)
+        }
+    }
+
     /// The offset behind a tenant's last record.
     pub fn end_of(&self, name: &TenantId) -> Option<i64> {
         self.of.get(name)?.back().map(|run| run.end)
@@ -53,109 +127,203 @@ impl Census {
         self.of.get(name).into_iter().flatten().copied().collect()
     }
 
-    fn note(&mut self, name: TenantId, offset: i64, time: UnixMillis, bytes: u64) {
-        let runs = self.of.entry(name).or_default();
-        if let Some(last) = runs.back_mut()
-            && last.end == offset
-            && last.end - last.first < CENSUS_RUN_RECORDS_MAX
-        {
-            last.end = offset + 1;
-            last.oldest = last.oldest.min(time);
-            last.bytes += bytes;
-            return;
-        }
-        runs.push_back(Run {
-            first: offset,
-            end: offset + 1,
-            oldest: time,
-            bytes,
-        });
-        self.runs += 1;
+    /// Where those of a tenant's runs lie that hold anything from before `before`.
+    pub(super) fn older(&self, name: &TenantId, before: Option<UnixMillis>) -> Option<Range<i64>> {
+        let runs = self.of.get(name)?.iter();
+        let mut old = runs.filter(|run| before.is_none_or(|before| run.oldest < before));
+        let first = old.next()?;
+        Some(first.first..old.next_back().unwrap_or(first).end)
     }
 
-    /// Takes it that of a tenant's records within these offsets only `left` are there.
-    pub(super) fn replace(&mut self, name: &TenantId, within: &Range<i64>, left: &[BatchRecord]) {
+    /// Counts what is new in the partition, and no more what is gone from its beginning.
+    ///
+    /// # Errors
+    /// The store's, and `Limit` where records name more tenants than runs may be.
+    pub(super) fn look(&mut self, partition: &Partition) -> Result<(), StreamsError> {
+        let looked = self.look_on(partition);
+        if looked.is_err() {
+            self.forget();
+        }
+        looked
+    }
+
+    /// Has the next look begin anew.
+    pub(super) fn forget(&mut self) {
+        *self = Census::within(self.runs_max);
+    }
+
+    fn look_on(&mut self, partition: &Partition) -> Result<(), StreamsError> {
+        let start = partition.log_start_offset();
+        if let Some(until) = self.forget_before(start) {
+            let mut left = self.alike();
+            let until = until.min(self.next);
+            each_record(partition, start..until, |name, of| left.note(name, &of))?;
+            self.put_before(left);
+        }
+        let until = partition.end_offset(Isolation::Uncommitted);
+        let within = self.next.max(start)..until;
+        self.next = each_record(partition, within, |name, of| self.note(name, &of))?;
+        if self.runs > self.runs_max {
+            return Err(StreamsError::Limit {
+                what: "tenants that the records of one shared partition name",
+                max: self.runs_max as u64,
+            });
+        }
+        Ok(())
+    }
+
+    /// Counts a record behind all that are counted of its tenant.
+    pub(super) fn note(&mut self, name: &TenantId, of: &Counted) {
+        let run = Run {
+            first: of.offset,
+            end: of.offset + 1,
+            records: 1,
+            oldest: of.time,
+            bytes: of.bytes,
+        };
+        match self.of.get_mut(name) {
+            Some(runs) => {
+                if let Some(last) = runs.back_mut()
+                    && joins(last, &run, self.block, self.is_coarse)
+                {
+                    last.take_in(run);
+                    return;
+                }
+                runs.push_back(run);
+            }
+            None => drop(self.of.insert(name.clone(), VecDeque::from([run]))),
+        }
+        self.runs += 1;
+        if self.runs > self.runs_max {
+            self.coarsen();
+        }
+    }
+
+    /// Has runs take in so much that half as many as may be are left.
+    fn coarsen(&mut self) {
+        let mut is_enough = false;
+        while !is_enough && self.block < BLOCK_OFFSETS_MAX {
+            if self.is_coarse {
+                self.block *= 2;
+            }
+            self.is_coarse = true;
+            self.runs = 0;
+            for runs in self.of.values_mut() {
+                let mut merged: VecDeque<Run> = VecDeque::new();
+                for run in runs.drain(..) {
+                    match merged.back_mut() {
+                        Some(last) if joins(last, &run, self.block, true) => last.take_in(run),
+                        _ => merged.push_back(run),
+                    }
+                }
+                self.runs += merged.len();
+                *runs = merged;
+            }
+            is_enough = self.runs <= self.runs_max / 2;
+        }
+    }
+
+    /// Takes it that of a tenant's records within these offsets, between which no run of it is cut,
+    /// only those of `left` are there.
+    pub(super) fn replace(&mut self, name: &TenantId, within: &Range<i64>, left: Vec<Run>) {
         let old = self.of.remove(name).unwrap_or_default();
         self.runs -= old.len();
-        let (before, rest): (Vec<Run>, Vec<Run>) =
-            old.into_iter().partition(|run| run.end <= within.start);
-        let behind: Vec<Run> = rest
-            .into_iter()
-            .filter(|run| run.first >= within.end)
-            .collect();
-        self.runs += before.len() + behind.len();
-        self.of.insert(name.clone(), before.into());
-        for record in left {
-            self.note(name.clone(), record.offset, record.timestamp, size(record));
+        let is_before = |run: &Run| run.end <= within.start;
+        let is_behind = |run: &Run| run.first >= within.end;
+        let mut runs: VecDeque<Run> = old.iter().filter(|run| is_before(run)).copied().collect();
+        runs.extend(left);
+        runs.extend(old.iter().filter(|run| is_behind(run)));
+        self.runs += runs.len();
+        if !runs.is_empty() {
+            self.of.insert(name.clone(), runs);
         }
-        let runs = self.of.entry(name.clone()).or_default();
-        runs.extend(behind);
-        self.of.retain(|_, runs| !runs.is_empty());
     }
 
-    /// Forgets what cannot be read any more.
-    fn forget_before(&mut self, start: i64) {
+    /// Forgets what cannot be read any more. Where runs begin before that and end behind it, those
+    /// of their block are forgotten, too; answers the block's end.
+    fn forget_before(&mut self, start: i64) -> Option<i64> {
+        let is_cut = |run: &Run| run.first < start && run.end > start;
+        let is_any_cut = self.of.values().flatten().any(is_cut);
+        let block_end = (start / self.block + 1) * self.block;
         for runs in self.of.values_mut() {
-            while runs.front().is_some_and(|run| run.end <= start) {
+            while let Some(run) = runs.front()
+                && (run.end <= start || is_any_cut && run.first < block_end)
+            {
                 runs.pop_front();
                 self.runs -= 1;
             }
-            if let Some(first) = runs.front_mut() {
-                first.first = first.first.max(start);
-            }
         }
         self.of.retain(|_, runs| !runs.is_empty());
+        is_any_cut.then_some(block_end)
+    }
+
+    /// Counts what lies before all that is counted.
+    fn put_before(&mut self, before: Census) {
+        self.runs += before.runs;
+        for (name, runs) in before.of {
+            let behind = self.of.entry(name).or_default();
+            for run in runs.into_iter().rev() {
+                behind.push_front(run);
+            }
+        }
     }
 }
 
 impl Streams {
-    /// Counts what is new in a shared partition.
+    /// What was counted of a partition.
+    pub(crate) fn census_of(&self, partition: &Partition) -> Arc<Mutex<Census>> {
+        let mut censuses = self.censuses().lock();
+        Arc::clone(censuses.entry(partition.number()).or_default())
+    }
+
+    /// Counts what is new in a shared partition, and asks; whoever asks of another one does not
+    /// wait for that. Blocks.
     ///
     /// # Errors
-    /// The store's, and `Limit` where so many tenants take turns that nobody can keep count.
-    pub(crate) fn census(&self, partition: &Arc<Partition>) -> Result<(), StreamsError> {
-        let mut censuses = self.censuses().lock();
-        let census = censuses.entry(partition.number()).or_default();
-        let start = partition.log_start_offset();
-        census.forget_before(start);
-        census.next = census.next.max(start);
-        while census.next < partition.end_offset(Isolation::Uncommitted) {
-            let batches = partition.read(Isolation::Uncommitted, census.next, READ_BYTES, true)?;
-            if batches.is_empty() {
-                break;
-            }
-            for batch in batches {
-                let header = crate::batch::BatchHeader::read(&batch)?;
-                for record in BatchRecords::of(&batch)? {
-                    let record = record?;
-                    let whose = whose(&record.headers);
-                    if let Some(name) = whose.filter(|_| record.offset >= census.next) {
-                        census.note(name, record.offset, record.timestamp, size(&record));
-                    }
-                }
-                census.next = census.next.max(header.last_offset() + 1);
-            }
-            if census.runs > CENSUS_RUNS_MAX {
-                return Err(StreamsError::Limit {
-                    what: "runs of tenants' records in one shared partition",
-                    max: CENSUS_RUNS_MAX as u64,
-                });
-            }
-        }
-        Ok(())
+    /// As [`Census::look`].
+    pub(super) fn ask_census<T>(
+        &self,
+        partition: &Partition,
+        ask: impl FnOnce(&Census) -> T,
+    ) -> Result<T, StreamsError> {
+        let census = self.census_of(partition);
+        let mut census = census.lock();
+        census.look(partition)?;
+        Ok(ask(&census))
     }
 
     /// A tenant's runs in a shared partition.
     pub(crate) fn tenant_runs(
         &self,
-        partition: &Arc<Partition>,
+        partition: &Partition,
         name: &TenantId,
     ) -> Result<Vec<Run>, StreamsError> {
-        self.census(partition)?;
-        let censuses = self.censuses().lock();
-        let census = censuses.get(&partition.number());
-        Ok(census.map_or(Vec::new(), |census| census.runs_of(name)))
+        self.ask_census(partition, |census| census.runs_of(name))
     }
+}
+
+/// How many records a tenant has within these offsets, and the time of the oldest. Blocks.
+///
+/// # Errors
+/// The store's.
+pub(crate) fn counted(
+    partition: &Partition,
+    tenant: &TenantId,
+    within: Range<i64>,
+) -> Result<(u64, Option<UnixMillis>), StreamsError> {
+    let (mut records, mut oldest) = (0, None::<UnixMillis>);
+    let start = partition.log_start_offset();
+    each_record(
+        partition,
+        within.start.max(start)..within.end,
+        |name, of| {
+            if name == tenant {
+                records += 1;
+                oldest = Some(oldest.map_or(of.time, |oldest| oldest.min(of.time)));
+            }
+        },
+    )?;
+    Ok((records, oldest))
 }
 
 /// The tenant that a record's headers name.
@@ -168,11 +336,123 @@ pub(crate) fn whose(headers: &[(String, Option<Bytes>)]) -> Option<TenantId> {
     })
 }
 
-/// Bytes of key and value.
-fn size(record: &BatchRecord) -> u64 {
-    let (key, value) = (record.key.as_ref(), record.value.as_ref());
-    (key.map_or(0, Bytes::len) + value.map_or(0, Bytes::len)) as u64
+/// Shows `note` the records within these offsets that name a tenant; answers up to where it read.
+fn each_record(
+    partition: &Partition,
+    within: Range<i64>,
+    mut note: impl FnMut(&TenantId, Counted),
+) -> Result<i64, StreamsError> {
+    let mut at = within.start;
+    while at < within.end {
+        let batches = partition.read(Isolation::Uncommitted, at, READ_BYTES, true)?;
+        if batches.is_empty() {
+            break;
+        }
+        for batch in batches {
+            let header = BatchHeader::read(&batch)?;
+            let records = BatchRecords::of(&batch).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+            for record in unless_malformed(records)?.unwrap_or_default() {
+                if within.contains(&record.offset)
+                    && let Some(name) = whose(&record.headers)
+                {
+                    note(&name, Counted::of(&record));
+                }
+            }
+            at = at.max(header.last_offset() + 1);
+        }
+    }
+    Ok(at)
+}
+
+/// Whether a run takes in the one that is behind it.
+fn joins(last: &Run, behind: &Run, block: i64, is_coarse: bool) -> bool {
+    let follows = last.end == behind.first && last.end - last.first < CENSUS_RUN_RECORDS_MAX;
+    (is_coarse || follows) && last.first / block == behind.first / block
 }
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
+/// A block this large holds every offset.
+const BLOCK_OFFSETS_MAX: i64 = 1 << 62;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenant(n: i64) -> TenantId {
+        format!("t{n}").parse().unwrap()
+    }
+
+    fn counted(offset: i64) -> Counted {
+        Counted {
+            offset,
+            time: UnixMillis(1_000 + offset),
+            bytes: 3,
+        }
+    }
+
+    /// Three tenants that take turns, and of whom the first has two records at once.
+    fn taken_turns(runs_max: usize, records: i64) -> Census {
+        let mut census = Census::within(runs_max);
+        for offset in 0..records {
+            census.note(
+                &tenant([0, 0, 1, 2][(offset % 4) as usize]),
+                &counted(offset),
+            );
+        }
+        census
+    }
+
+    #[test]
+    fn sums_are_exact_however_many_runs_there_would_be() {
+        for (runs_max, records) in [(1_000_000, 40_000), (100, 40_000), (3, 40_000), (3, 4)] {
+            let census = taken_turns(runs_max, records);
+            assert!(census.runs <= runs_max, "{} of {runs_max}", census.runs);
+            for (n, share) in [(0, 2), (1, 1), (2, 1)] {
+                let runs = census.runs_of(&tenant(n));
+                let sum: u64 = runs.iter().map(|run| run.records).sum();
+                assert_eq!(sum, (records / 4 * share) as u64, "{runs_max}");
+                assert_eq!(runs.iter().map(|run| run.bytes).sum::<u64>(), 3 * sum);
+                let first = [0, 2, 3][n as usize];
+                assert_eq!((runs[0].first, runs[0].oldest.0), (first, 1_000 + first));
+                assert!(
+                    runs.iter()
+                        .all(|run| run.first / census.block == (run.end - 1) / census.block)
+                );
+            }
+            assert_eq!(census.end_of(&tenant(2)), Some(records));
+            assert_eq!(census.end_of(&tenant(0)), Some(records - 2));
+        }
+    }
+
+    #[test]
+    fn a_coarse_run_that_begins_too_early_is_counted_again_with_its_block() {
+        let mut census = taken_turns(30, 40_000);
+        assert!(census.is_coarse);
+        let (start, block) = (census.block + 10, census.block);
+        let until = census.forget_before(start).unwrap();
+        assert_eq!(until, 2 * block);
+        let mut left = census.alike();
+        for offset in start..until {
+            left.note(
+                &tenant([0, 0, 1, 2][(offset % 4) as usize]),
+                &counted(offset),
+            );
+        }
+        census.put_before(left);
+        let sum = |n| {
+            census
+                .runs_of(&tenant(n))
+                .iter()
+                .map(|run| run.records)
+                .sum::<u64>()
+        };
+        let expected = (start..40_000).filter(|offset| offset % 4 == 3).count() as u64;
+        assert_eq!(sum(2), expected);
+        assert_eq!(
+            census.runs,
+            census.of.values().map(VecDeque::len).sum::<usize>()
+        );
+        assert_eq!(census.forget_before(start), None);
+    }
+}

@@ -14,19 +14,19 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use access::{Access, Collection, OfTopic, TENANT_HEADERS, Tenant};
-use base::{TenantId, UnixMillis};
+use access::{Access, Collection, OfTopic, Snapshot, Tenant};
+use base::TenantId;
 use bytes::Bytes;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::Notify;
 
-use crate::batch::{self, BatchHeader};
-use crate::decode::BatchRecords;
+use super::named::{named, shared_id};
+use super::names::around;
+use crate::batch::BatchHeader;
 use crate::error::StreamsError;
-use crate::event_store::ProducerSequence;
+use crate::event_store::TopicSpec;
 use crate::limits::PRODUCERS_PER_PARTITION_MAX;
-use crate::partition::{Append, Partition};
-use crate::record::Record;
+use crate::partition::{Ack, Append, Partition};
 use crate::store::Streams;
 use crate::topic::TopicName;
 use crate::topics::Topic;
@@ -92,6 +92,42 @@ impl Home {
     pub fn forget_adopted(&self) {
         self.adopted.lock().clear();
     }
+
+    /// Lets a batch pass while the answer is held: the gate is open, and leads to where the tenant
+    /// is kept to have its records.
+    fn enter(
+        &self,
+        access: &Access,
+        name: &TenantId,
+        tenant: &Tenant,
+    ) -> Result<RwLockReadGuard<'_, Gate>, StreamsError> {
+        let gate = self.gate.read();
+        if gate.is_held {
+            return Err(StreamsError::Switching(name.clone()));
+        }
+        if gate.collection != tenant.collection {
+            // What the caller has seen may be old, or the tenant was removed and came back.
+            drop(gate);
+            self.follow(access, name);
+            return Err(StreamsError::Switching(name.clone()));
+        }
+        Ok(gate)
+    }
+
+    /// Has the gate lead where the tenant is kept to have its records. Only a switch changes both,
+    /// and holds the gate meanwhile; otherwise they differ for a tenant that was removed and came
+    /// back.
+    pub fn follow(&self, access: &Access, name: &TenantId) {
+        let mut gate = self.gate.write();
+        let snapshot = access.snapshot();
+        let Some(tenant) = snapshot.tenants().get(name) else {
+            return;
+        };
+        if !gate.is_held && gate.collection != tenant.collection {
+            gate.collection.clone_from(&tenant.collection);
+            self.forget_adopted();
+        }
+    }
 }
 
 impl Streams {
@@ -100,49 +136,46 @@ impl Streams {
         self.collections().follow(access);
     }
 
-    /// Appends a batch for a partition where the tenant whose topic it is has its records; `append`
-    /// is [`Partition::append`] or one like it. `Switching` asks to wait for
-    /// [`Streams::tenant_opened`].
+    /// Appends a batch, which was checked or built here, for a partition where the tenant whose
+    /// topic it is has its records. `Switching` asks to wait for [`Streams::tenant_opened`].
     pub(crate) fn append_at_home(
         &self,
         partition: &Arc<Partition>,
         batch: Bytes,
-        append: impl FnOnce(&Arc<Partition>, Bytes) -> Result<Append, StreamsError>,
+        ack: Ack,
     ) -> Result<Append, StreamsError> {
         let Some(access) = self.collections().access() else {
-            return append(partition, batch);
+            return partition.append_built(batch, ack);
         };
         let snapshot = access.snapshot();
-        let Some(OfTopic::Tenant(name)) = snapshot.owner_of_topic(partition.topic().wire_name())
-        else {
-            return append(partition, batch);
-        };
-        let Some(tenant) = snapshot.tenants().get(name) else {
-            return append(partition, batch);
+        let Some((name, tenant)) = owner_of(&snapshot, partition.topic()) else {
+            return partition.append_built(batch, ack);
         };
         let home = self.collections().home(name, tenant);
-        let gate = home.gate.read();
-        if gate.is_held {
-            return Err(StreamsError::Switching(name.clone()));
-        }
+        let gate = home.enter(access, name, tenant)?;
         let header = BatchHeader::read(&batch)?;
-        let (place, batch) = match &gate.collection {
-            None => (Arc::clone(partition), batch),
-            Some(collection) => {
-                let place = self.shared_place(partition, name, collection)?;
-                (place, named(&batch, &header, name)?)
-            }
+        let Some(collection) = &gate.collection else {
+            self.bring_sequence(&home, (partition, partition), name, &header, &snapshot);
+            return partition.append_built(batch, ack);
         };
-        self.bring_sequence(
-            &home,
-            (partition, &place),
-            name,
-            &header,
-            snapshot.collections(),
-        );
-        let appended = append(&place, batch);
-        drop(gate);
-        appended
+        let place = self.shared_place(partition, name, collection)?;
+        // What the client sent is measured, not what becomes of it.
+        partition.check_size(&batch)?;
+        let bytes_max = partition.settings().message_bytes_max;
+        let bytes_ceiling = self.config().message_bytes_ceiling().max(bytes_max);
+        let id = id_at(partition, &place, header.producer_id);
+        let batch = named(&batch, &header, name, id, bytes_max)?;
+        self.bring_sequence(&home, (partition, &place), name, &header, &snapshot);
+        place.append_measured(batch, bytes_ceiling, ack)
+    }
+
+    /// The most bytes that a batch of so many may have where it is stored: where tenants are kept,
+    /// its records may get headers.
+    pub(crate) fn bytes_at_home(&self, bytes: u64) -> u64 {
+        match self.collections().access() {
+            Some(_) => bytes.saturating_mul(GROWTH_MAX),
+            None => bytes,
+        }
     }
 
     /// Refuses what can only be stored in a tenant's own topic while its records go elsewhere: a
@@ -152,32 +185,34 @@ impl Streams {
             return Ok(());
         };
         let snapshot = access.snapshot();
-        let Some(OfTopic::Tenant(name)) = snapshot.owner_of_topic(topic.wire_name()) else {
-            return Ok(());
-        };
-        let Some(tenant) = snapshot.tenants().get(name) else {
+        let Some((name, tenant)) = owner_of(&snapshot, topic) else {
             return Ok(());
         };
         let home = self.collections().home(name, tenant);
-        let gate = home.gate.read();
-        match (gate.is_held, &gate.collection) {
-            (true, _) => Err(StreamsError::Switching(name.clone())),
-            (false, None) => Ok(()),
-            (false, Some(_)) => Err(StreamsError::Unsupported(
+        match home.enter(access, name, tenant)?.collection {
+            None => Ok(()),
+            Some(_) => Err(StreamsError::Unsupported(
                 "a transaction, or storing once by a key, on a tenant's own topic while the tenant \
                  is in a collection (write to the shared topic itself)",
             )),
         }
     }
 
-    /// Waits until batches of a tenant may be let in again; creates shared topics that are missing.
-    pub(crate) async fn tenant_opened(&self, name: &TenantId, topic: &TopicName) {
+    /// Waits until batches of a tenant may be let in again; creates a shared topic that is missing.
+    ///
+    /// # Errors
+    /// That there can be no such topic now, or by this name ever; after a moment.
+    pub(crate) async fn tenant_opened(
+        &self,
+        name: &TenantId,
+        topic: &TopicName,
+    ) -> Result<(), StreamsError> {
         let Some(access) = self.collections().access() else {
-            return;
+            return Ok(());
         };
         let snapshot = access.snapshot();
         let Some(tenant) = snapshot.tenants().get(name) else {
-            return;
+            return Ok(());
         };
         let home = self.collections().home(name, tenant);
         let opened = home.opened.notified();
@@ -190,57 +225,115 @@ impl Streams {
         if is_held {
             // A switch that broke off must not hold anybody for ever.
             let _ = tokio::time::timeout(OPENED_WAIT, opened).await;
-        } else if let Some(collection) = collection
-            && let Some(shared) = shared_name(topic, name.as_str(), &collection)
-            && let Err(error) = self.topic_or_create(&shared).await
-        {
-            tracing::warn!(topic = %shared, error = base::report(&error), "a shared topic is missing");
+            return Ok(());
+        }
+        let (Some(collection), Some(own)) = (collection, self.topic_by_name(topic)) else {
+            return Ok(());
+        };
+        let created = self.shared_or_create(&own, name, &collection).await;
+        if let Err(error) = &created {
+            let error = base::report(error);
+            tracing::warn!(own = %topic, %collection, error, "a shared topic is missing");
+            // Whoever asks again at once is not let in sooner.
             tokio::time::sleep(OPENED_WAIT).await;
         }
+        created.map(drop)
+    }
+
+    /// The shared topic in the place of a tenant's own, created whatever the policy when it is not
+    /// there: with as many partitions as the own one, and not fewer than others get.
+    pub(super) async fn shared_or_create(
+        &self,
+        own: &Topic,
+        name: &TenantId,
+        collection: &Collection,
+    ) -> Result<Arc<Topic>, StreamsError> {
+        let shared = shared_name(own.name(), name, collection)?;
+        let count = i32::try_from(own.partitions().len()).unwrap_or(i32::MAX);
+        let count = count.max(self.config().creation_policy(&shared).partitions);
+        let spec = TopicSpec::of(shared).with_partitions(count);
+        self.needed_or_create(spec).await
     }
 
     /// The partition of the shared topic that a partition of an own one goes to.
     fn shared_place(
         &self,
-        own: &Arc<Partition>,
+        own: &Partition,
         name: &TenantId,
         collection: &Collection,
     ) -> Result<Arc<Partition>, StreamsError> {
-        let place = shared_name(own.topic(), name.as_str(), collection);
-        let topic = place.and_then(|place| self.topic_by_name(&place));
-        let place = topic.and_then(|topic| place_in(&topic, name, own.index()));
+        let shared = shared_name(own.topic(), name, collection)?;
+        let place = self.topic_by_name(&shared);
+        let place = place.and_then(|topic| place_in(&topic, name, own.index()));
         place.ok_or_else(|| StreamsError::Switching(name.clone()))
     }
 
-    /// Has the sequence of the batch's producer go on where the batch goes to.
-    fn bring_sequence<'c>(
+    /// Has the sequence go on, in the place that batches for an own partition go to, of the producer
+    /// that writes this batch to that partition.
+    fn bring_sequence(
         &self,
         home: &Home,
         (own, place): (&Arc<Partition>, &Arc<Partition>),
         name: &TenantId,
         header: &BatchHeader,
-        collections: impl Iterator<Item = &'c Collection>,
+        snapshot: &Snapshot,
     ) {
-        if header.producer_id < 0 {
+        let producer_id = header.producer_id;
+        if producer_id < 0 {
             return;
         }
-        let key = (own.number(), header.producer_id);
         let mut adopted = home.adopted.lock();
         if adopted.len() >= PRODUCERS_PER_PARTITION_MAX {
             adopted.clear();
         }
-        if !adopted.insert(key) {
+        if !adopted.insert((own.number(), producer_id)) {
             return;
         }
         drop(adopted);
-        let shared = collections.filter_map(|of| self.shared_place(own, name, of).ok());
-        for other in shared.chain([Arc::clone(own)]) {
-            if !Arc::ptr_eq(&other, place)
-                && let Some(producer) = other.producer(header.producer_id)
+        let shared = snapshot.collections();
+        let shared = shared.filter_map(|of| self.shared_place(own, name, of).ok());
+        let others: Vec<Arc<Partition>> = shared.chain([Arc::clone(own)]).collect();
+        for other in &others {
+            if !Arc::ptr_eq(other, place)
+                && let Some(producer) = other.producer(id_at(own, other, producer_id))
             {
-                place.adopt(header.producer_id, producer);
+                place.adopt(id_at(own, place, producer_id), producer);
             }
         }
+        // Older versions stored batches in a shared place by the id that the producer itself has. What
+        // it stored so may be another partition's: a sequence that begins has nothing to go on from,
+        // and one that goes on anyway needs nothing.
+        let id = id_at(own, place, producer_id);
+        let goes_on = |at: &Partition, id| {
+            let producer = at.producer(id);
+            producer.filter(|producer| producer.goes_on_with(header))
+        };
+        if header.base_sequence == 0 || goes_on(place, id).is_some() {
+            return;
+        }
+        let of_older = others.iter().filter(|other| !Arc::ptr_eq(other, own));
+        for producer in of_older.filter_map(|other| goes_on(other, producer_id)) {
+            place.adopt(id, producer);
+        }
+    }
+}
+
+/// The id that a producer of an own partition has in a place of its batches.
+fn id_at(own: &Arc<Partition>, place: &Arc<Partition>, producer_id: i64) -> i64 {
+    match producer_id < 0 || Arc::ptr_eq(own, place) {
+        true => producer_id,
+        false => shared_id(own.number(), producer_id),
+    }
+}
+
+/// The tenant whose own topic it is.
+fn owner_of<'s>(
+    snapshot: &'s Snapshot,
+    topic: &'s TopicName,
+) -> Option<(&'s TenantId, &'s Tenant)> {
+    match snapshot.owner_of_topic(topic.wire_name())? {
+        OfTopic::Tenant(name) => snapshot.tenants().get_key_value(name),
+        OfTopic::Shared(_) => None,
     }
 }
 
@@ -256,48 +349,21 @@ pub(super) fn place_in(topic: &Arc<Topic>, name: &TenantId, index: i32) -> Optio
     topic.partitions().get(at).cloned()
 }
 
-/// The shared topic in the place of a tenant's own; none for a name without the tenant's part.
-pub(super) fn shared_name(own: &TopicName, part: &str, shared: &Collection) -> Option<TopicName> {
-    let part = format!(".{part}.");
-    let (before, event) = own.wire_name().split_once(&part)?;
-    format!("{before}.{shared}.{event}").parse().ok()
+/// The shared topic in the place of a tenant's own.
+///
+/// # Errors
+/// That the name is not legal, being too long for example.
+pub(super) fn shared_name(
+    own: &TopicName,
+    tenant: &TenantId,
+    shared: &Collection,
+) -> Result<TopicName, StreamsError> {
+    let (before, behind) = around(own.wire_name(), tenant.as_str())
+        .ok_or_else(|| StreamsError::UnknownTopic(own.clone()))?;
+    Ok(format!("{before}{shared}{behind}").parse()?)
 }
 
-/// The batch with a header in each record that names the tenant; the same where each has one.
-fn named(batch: &Bytes, header: &BatchHeader, tenant: &TenantId) -> Result<Bytes, StreamsError> {
-    let records: Result<Vec<_>, StreamsError> = BatchRecords::of(batch)?.collect();
-    let mut records = records?;
-    let is_named = |headers: &[(String, Option<Bytes>)]| {
-        let mut names = headers.iter().map(|(name, _)| name.as_str());
-        names.any(|name| TENANT_HEADERS.contains(&name))
-    };
-    if records.iter().all(|record| is_named(&record.headers)) {
-        return Ok(batch.clone());
-    }
-    let value = Bytes::copy_from_slice(tenant.as_str().as_bytes());
-    for record in &mut records {
-        if !is_named(&record.headers) {
-            record.headers.push((OURS.to_owned(), Some(value.clone())));
-        }
-    }
-    let records: Vec<Record> = records
-        .into_iter()
-        .map(|record| Record {
-            key: record.key,
-            value: record.value,
-            headers: record.headers,
-            timestamp: Some(record.timestamp),
-        })
-        .collect();
-    let sequence = (header.producer_id >= 0).then_some(ProducerSequence {
-        producer_id: header.producer_id,
-        producer_epoch: header.producer_epoch,
-        first_sequence: header.base_sequence,
-    });
-    batch::build(&records, UnixMillis(header.max_timestamp), sequence)
-}
-
-/// The header that is added where there is none.
-const OURS: &str = "thalweg.tenant";
+/// How many times as large as it came a batch is taken to be once its records have headers.
+const GROWTH_MAX: u64 = 4;
 /// How long a batch waits at once for a switch.
 const OPENED_WAIT: Duration = Duration::from_millis(200);

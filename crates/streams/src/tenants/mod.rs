@@ -5,6 +5,8 @@
 
 mod census;
 mod collections;
+mod named;
+mod names;
 mod payer;
 mod purge;
 mod sift;
@@ -12,7 +14,7 @@ mod switch;
 mod usage;
 
 pub use census::Run;
-pub(crate) use census::{Census, whose};
+pub(crate) use census::{Census, counted, whose};
 pub(crate) use collections::Collections;
 pub(crate) use payer::{Origin, Payer};
 pub use purge::Purge;

@@ -45,6 +45,16 @@ impl Payer {
         Some(Payer { account, quotas })
     }
 
+    /// The tenant of this name, if it is kept.
+    pub fn of_tenant(access: &Access, name: &TenantId) -> Option<Self> {
+        if !access.has_tenants() {
+            return None;
+        }
+        let quotas = access.snapshot().tenants().get(name)?.quotas.clone();
+        let account = access.tenants().of(name);
+        Some(Payer { account, quotas })
+    }
+
     pub fn tenant(&self) -> &TenantId {
         self.account.tenant()
     }

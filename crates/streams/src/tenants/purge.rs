@@ -3,6 +3,7 @@
 //! What goes is hidden at once; its place on the disk is free when the keeper has moved what lives
 //! around it. A snapshot makes it durable.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +12,9 @@ use access::{OfTopic, Snapshot};
 use base::{TenantId, UnixMillis};
 use serde::Serialize;
 
-use super::census::whose;
+use super::census::{Counted, whose};
 use super::sift::sift;
-use crate::decode::BatchRecord;
+use crate::compaction::{Rewritten, unless_malformed};
 use crate::error::StreamsError;
 use crate::event_store::EventStore;
 use crate::frames::Change;
@@ -80,6 +81,9 @@ impl Purge {
     }
 }
 
+/// Whose records go, and from before when; all of them where no time is given.
+type Going = BTreeMap<TenantId, Option<UnixMillis>>;
+
 impl Streams {
     /// Takes a tenant's records before `before`, or all, out of a shared topic; answers how many
     /// they were. Durable when it returns. Blocks.
@@ -89,77 +93,110 @@ impl Streams {
         tenant: &TenantId,
         before: Option<UnixMillis>,
     ) -> Result<u64, StreamsError> {
-        let mut gone = 0;
-        let mut is_changed = false;
+        let going = Going::from([(tenant.clone(), before)]);
+        let (mut purged, mut outcome) = (None, Ok(()));
         for partition in topic.partitions() {
-            let runs = self.tenant_runs(partition, tenant)?;
-            let old = |at: UnixMillis| before.is_none_or(|before| at < before);
-            let mut old = runs.iter().filter(|run| old(run.oldest));
-            let Some(first) = old.next() else {
-                continue;
-            };
-            let end = old.next_back().unwrap_or(first).end;
-            gone += self.purge_partition(partition, tenant, before, first.first..end)?;
-            is_changed = true;
+            match self.purge_partition(partition, &going) {
+                Ok(None) => {}
+                Ok(Some(gone)) => *purged.get_or_insert(0) += gone,
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
         }
+        self.keep_purged(purged.is_some())?;
+        outcome.map(|()| purged.unwrap_or(0))
+    }
+
+    /// Makes it durable that records went, if any did.
+    fn keep_purged(&self, is_changed: bool) -> Result<(), StreamsError> {
         if is_changed {
             self.snapshot_now()?;
             self.shared().keeper.look();
         }
-        Ok(gone)
+        Ok(())
     }
 
+    /// Takes out what goes, in one pass; answers how many records that were, none where it had not
+    /// to look. Who asks for the partition's census waits.
     fn purge_partition(
         &self,
         partition: &Arc<Partition>,
-        tenant: &TenantId,
-        before: Option<UnixMillis>,
-        within: Range<i64>,
-    ) -> Result<u64, StreamsError> {
+        going: &Going,
+    ) -> Result<Option<u64>, StreamsError> {
+        let census = self.census_of(partition);
+        let mut census = census.lock();
+        census.look(partition)?;
+        let old = going.iter().filter_map(|(name, before)| {
+            let within = census.older(name, *before)?;
+            Some((name, (within, *before)))
+        });
+        let old: BTreeMap<&TenantId, (Range<i64>, Option<UnixMillis>)> = old.collect();
+        let first = old.values().map(|(within, _)| within.start).min();
+        let end = old.values().map(|(within, _)| within.end).max();
+        let (Some(first), Some(end)) = (first, end) else {
+            return Ok(None);
+        };
+        // What is undecided stays, and is counted by nobody here.
+        let (_, _, _, decided) = partition.compactable();
+        let (mut gone, mut left) = (0, census.alike());
         // What is rewritten stands in no index for a while, so that nothing may be freed.
         let alone = self.reclaiming().lock();
-        let (mut gone, mut left) = (0, Vec::new());
-        let purged = partition.purge(within.clone(), |batch| {
-            sift(batch, |record| {
-                let is_own = whose(&record.headers).as_ref() == Some(tenant);
-                let goes = is_own && before.is_none_or(|before| record.timestamp < before);
-                gone += u64::from(goes);
-                if is_own && !goes && within.contains(&record.offset) {
-                    left.push(BatchRecord {
-                        headers: Vec::new(),
-                        ..record
-                    });
+        let purged = partition.purge(first..end, |batch| {
+            let (mut here, mut stays) = (0, Vec::new());
+            let sifted = sift(batch, |record| {
+                let name = whose(&record.headers);
+                let Some((name, (within, before))) = name.and_then(|name| old.get_key_value(&name))
+                else {
+                    return true;
+                };
+                let goes = before.is_none_or(|before| record.timestamp < before);
+                here += u64::from(goes);
+                if !goes && within.contains(&record.offset) {
+                    stays.push((*name, Counted::of(&record)));
                 }
                 !goes
-            })
+            });
+            let Some(sifted) = unless_malformed(sifted)? else {
+                return Ok(Rewritten::Unchanged);
+            };
+            gone += here;
+            for (name, record) in stays {
+                left.note(name, &record);
+            }
+            Ok(sifted)
         });
         // Also after a failure: some of the index may have followed before it.
         self.note_moved(self.shared().journal.end());
         drop(alone);
-        let mut censuses = self.censuses().lock();
-        match purged {
-            Ok(purged) => {
-                tracing::debug!(?partition, %tenant, ?purged, "took a tenant's records out");
-                if let Some(census) = censuses.get_mut(&partition.number()) {
-                    census.replace(tenant, &within, &left);
-                }
-                Ok(gone)
-            }
-            Err(error) => {
-                censuses.remove(&partition.number());
-                Err(error)
+        if purged.is_err() || decided < end {
+            census.forget();
+        } else {
+            for (name, (within, _)) in &old {
+                census.replace(name, within, left.runs_of(name));
             }
         }
+        let purged = purged?;
+        tracing::debug!(
+            ?partition,
+            tenants = old.len(),
+            gone,
+            ?purged,
+            "took records out"
+        );
+        Ok(Some(gone))
     }
 
-    /// Takes out what tenants keep no longer; tells when to come again.
+    /// Takes out what tenants keep no longer; tells when to come again. A topic where that fails
+    /// holds up no other one.
     pub(crate) fn expire_tenants(&self) -> Result<Option<Duration>, StreamsError> {
         let Some(access) = self.collections().access() else {
             return Ok(None);
         };
         let snapshot = access.snapshot();
         let now = self.clock().now();
-        let mut next: Option<Duration> = None;
+        let (mut next, mut going): (Option<Duration>, Going) = (None, Going::new());
         for (name, tenant) in snapshot.tenants() {
             let Some(age) = tenant.retention_ms.map(Duration::from_millis) else {
                 continue;
@@ -167,27 +204,54 @@ impl Streams {
             let pause = (age / RETENTION_LOOKS).max(RETENTION_PAUSE_MIN);
             next = Some(next.map_or(pause, |next| next.min(pause)));
             let ms = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
-            let before = UnixMillis(now.0.saturating_sub(ms));
-            for topic in self.topics_snapshot() {
-                match snapshot.owner_of_topic(topic.name().wire_name()) {
-                    Some(OfTopic::Shared(_)) => {
-                        self.purge_shared(&topic, name, Some(before))?;
+            going.insert(name.clone(), Some(UnixMillis(now.0.saturating_sub(ms))));
+        }
+        if going.is_empty() {
+            return Ok(None);
+        }
+        let (mut is_changed, mut failed) = (false, None);
+        for topic in self.topics_snapshot() {
+            let owner = snapshot.owner_of_topic(topic.name().wire_name());
+            for partition in topic.partitions() {
+                let expired = match owner {
+                    Some(OfTopic::Shared(_)) => self.purge_partition(partition, &going),
+                    Some(OfTopic::Tenant(owner)) => match going.get(owner) {
+                        Some(Some(before)) => self.expire_own(partition, *before).map(|()| None),
+                        _ => continue,
+                    },
+                    None => continue,
+                };
+                match expired {
+                    Ok(gone) => is_changed |= gone.is_some(),
+                    Err(StreamsError::Closed) => return Err(StreamsError::Closed),
+                    Err(error) => {
+                        let report = base::report(&error);
+                        tracing::warn!(
+                            ?partition,
+                            error = report,
+                            "cannot expire a tenant's records"
+                        );
+                        failed.get_or_insert(error);
                     }
-                    Some(OfTopic::Tenant(owner)) if owner == name => {
-                        for partition in topic.partitions() {
-                            self.until_not_busy(|| {
-                                partition.expire(before, |standing| {
-                                    let change = Change::Partition(standing);
-                                    self.append_once(&change, journal::Durability::Memory)
-                                })
-                            })?;
-                        }
-                    }
-                    _ => {}
                 }
             }
         }
-        Ok(next)
+        self.keep_purged(is_changed)?;
+        failed.map_or(Ok(next), Err)
+    }
+
+    fn expire_own(
+        &self,
+        partition: &Arc<Partition>,
+        before: UnixMillis,
+    ) -> Result<(), StreamsError> {
+        let expired = self.until_not_busy(|| {
+            partition.expire(before, |standing| {
+                let change = Change::Partition(standing);
+                self.append_once(&change, journal::Durability::Memory)
+            })
+        });
+        expired.map(drop)
     }
 }
 

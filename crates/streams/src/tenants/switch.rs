@@ -14,6 +14,7 @@ use base::TenantId;
 use tokio_util::sync::CancellationToken;
 
 use super::collections::{Home, place_in, shared_name};
+use super::names::around;
 use crate::error::StreamsError;
 use crate::event_store::Isolation;
 use crate::groups::GroupState;
@@ -38,6 +39,33 @@ pub(crate) enum Attempt {
     Waiting(Vec<Behind>),
 }
 
+/// The topics that the records of one event lie in, and what of them a group has to have read.
+struct Family {
+    /// The tenant's own topic.
+    own: String,
+    /// What stands in the name of each around a tenant or a collection.
+    around: Option<(String, String)>,
+    /// Where what the tenant has in its old home ends, by topic and partition.
+    ends: BTreeMap<(String, i32), i64>,
+}
+
+impl Family {
+    /// Whether a group that reads these topics, in order, reads whatever topic the event's records
+    /// lie in, or will when it has heard of it.
+    fn is_followed<'t>(&self, topics: impl Iterator<Item = &'t str>) -> bool {
+        let part = |topic: &'t str| {
+            let (before, behind) = self.around.as_ref()?;
+            topic.strip_prefix(&**before)?.strip_suffix(&**behind)
+        };
+        let is_of = |topic: &&'t str| {
+            part(topic).is_some_and(|part| !part.is_empty() && !part.contains('.'))
+        };
+        let read: BTreeSet<&str> = topics.filter(is_of).collect();
+        // Who reads two reads by a pattern.
+        read.contains(&*self.own) || read.len() > 1
+    }
+}
+
 impl Streams {
     /// Switches tenants to the collections that they are wanted in, until `shutdown`.
     pub async fn keep_collections(
@@ -47,6 +75,7 @@ impl Streams {
     ) {
         self.follow_tenants(&access);
         let mut looked = None;
+        let mut failing: BTreeMap<TenantId, (Instant, String)> = BTreeMap::new();
         loop {
             let seen = access.revision();
             let snapshot = access.snapshot();
@@ -58,7 +87,15 @@ impl Streams {
             let due = snapshot.tenants().iter();
             let due = due.filter(|(_, tenant)| tenant.switching_to.is_some());
             let due: Vec<TenantId> = due.map(|(name, _)| name.clone()).collect();
+            failing.retain(|name, _| due.contains(name));
             for name in &due {
+                if failing
+                    .get(name)
+                    .is_some_and(|(again, _)| Instant::now() < *again)
+                {
+                    continue;
+                }
+                let failed = failing.remove(name);
                 match self.switch(&access, name).await {
                     Ok(Attempt::Switched(stall)) => {
                         let stall_ms = u64::try_from(stall.as_millis()).unwrap_or(u64::MAX);
@@ -68,7 +105,11 @@ impl Streams {
                         tracing::debug!(tenant = %name, ?behind, "a switch waits for groups");
                     }
                     Err(error) => {
-                        tracing::warn!(tenant = %name, error = base::report(&error), "a switch failed");
+                        let error = base::report(&error);
+                        if failed.is_none_or(|(_, told)| told != error) {
+                            tracing::warn!(tenant = %name, error, "a switch failed; trying again");
+                        }
+                        failing.insert(name.clone(), (Instant::now() + PAUSE_FAILED, error));
                     }
                 }
             }
@@ -96,31 +137,32 @@ impl Streams {
         };
         let wanted = wanted.clone().into_collection();
         let home = self.collections().home(name, tenant);
+        home.follow(access, name);
         let from = home.gate.read().collection.clone();
         // The new home has to stand before anybody waits for it.
         for own in self.own_topics(&snapshot, name) {
-            if let Some(wanted) = &wanted
-                && let Some(shared) = shared_name(own.name(), name.as_str(), wanted)
-            {
-                self.topic_or_create(&shared).await?;
+            if let Some(wanted) = &wanted {
+                self.shared_or_create(&own, name, wanted).await?;
             }
         }
-        let (streams, seen, whose, old) = (
-            Arc::clone(self),
-            Arc::clone(&snapshot),
-            name.clone(),
-            from.clone(),
-        );
         // The first look may read much; those below read what came since.
-        let look = move || streams.behind(&seen, &whose, old.as_ref());
-        let behind = tokio::task::spawn_blocking(look).await;
-        let behind = behind.map_err(|_| StreamsError::Closed)??;
+        let look = || {
+            let (streams, seen) = (Arc::clone(self), Arc::clone(&snapshot));
+            let (whose, old) = (name.clone(), from.clone());
+            let look = move || streams.behind(&seen, &whose, old.as_ref());
+            let looked = tokio::task::spawn_blocking(look);
+            async { looked.await.map_err(|_| StreamsError::Closed)? }
+        };
+        let behind = look().await?;
         if behind.iter().map(|it| it.records).sum::<i64>() > HOLD_BEHIND_MAX {
             return Ok(Attempt::Waiting(behind));
         }
         let held = Instant::now();
         let holding = Holding::of(&home);
-        let places = self.home_of(&snapshot, name, from.as_ref());
+        let own = self.own_topics(&snapshot, name).into_iter();
+        let places: Vec<Arc<Partition>> = own
+            .flat_map(|own| self.home_of(&own, name, from.as_ref()))
+            .collect();
         let ends: Vec<i64> = places.iter().map(|place| place.next_offset()).collect();
         let is_seen = || {
             let mut each = places.iter().zip(&ends);
@@ -131,7 +173,12 @@ impl Streams {
             // Whose a record is is told when it can be read.
             let is_seen = is_seen();
             if is_seen {
-                behind = self.behind(&snapshot, name, from.as_ref())?;
+                // Somebody may be reading all of a partition meanwhile.
+                let left = HOLD_MAX.saturating_sub(held.elapsed());
+                let Ok(looked) = tokio::time::timeout(left, look()).await else {
+                    return Ok(Attempt::Waiting(Vec::new()));
+                };
+                behind = looked?;
             }
             if is_seen && behind.is_empty() {
                 break;
@@ -158,44 +205,48 @@ impl Streams {
         name: &TenantId,
         from: Option<&Collection>,
     ) -> Result<Vec<Behind>, StreamsError> {
-        let mut ends: BTreeMap<(String, i32), i64> = BTreeMap::new();
-        for place in self.home_of(snapshot, name, from) {
-            let end = match from {
-                None => Some(place.next_offset()).filter(|end| *end > place.log_start_offset()),
-                Some(_) => self.tenant_end(&place, name)?,
-            };
-            if let Some(end) = end {
-                ends.insert((place.topic().wire_name().to_owned(), place.index()), end);
+        let mut families = Vec::new();
+        for own in self.own_topics(snapshot, name) {
+            let mut ends: BTreeMap<(String, i32), i64> = BTreeMap::new();
+            for place in self.home_of(&own, name, from) {
+                let end = match from {
+                    None => Some(place.next_offset()).filter(|end| *end > place.log_start_offset()),
+                    Some(_) => self.ask_census(&place, |census| census.end_of(name))?,
+                };
+                if let Some(end) = end {
+                    ends.insert((place.topic().wire_name().to_owned(), place.index()), end);
+                }
+            }
+            if !ends.is_empty() {
+                let around = around(own.name().wire_name(), name.as_str());
+                let around = around.map(|(before, behind)| (before.to_owned(), behind.to_owned()));
+                let own = own.name().wire_name().to_owned();
+                families.push(Family { own, around, ends });
             }
         }
-        if ends.is_empty() {
+        if families.is_empty() {
             return Ok(Vec::new());
         }
-        Ok(self.groups_behind(&ends))
+        Ok(self.groups_behind(&families))
     }
 
-    /// The partitions that a tenant's records go to while it is in `from`, or has its own topics.
+    /// The partitions that the records of one of a tenant's topics go to while it is in `from`, or
+    /// has its own topics.
     fn home_of(
         &self,
-        snapshot: &Snapshot,
+        own: &Arc<Topic>,
         name: &TenantId,
         from: Option<&Collection>,
     ) -> Vec<Arc<Partition>> {
-        let mut home = Vec::new();
-        for own in self.own_topics(snapshot, name) {
-            let Some(collection) = from else {
-                home.extend(own.partitions().iter().cloned());
-                continue;
-            };
-            let shared = shared_name(own.name(), name.as_str(), collection);
-            if let Some(shared) = shared.and_then(|shared| self.topic_by_name(&shared)) {
-                home.extend(places(&own, &shared, name));
-            }
-        }
-        home
+        let Some(collection) = from else {
+            return own.partitions().to_vec();
+        };
+        let shared = shared_name(own.name(), name, collection).ok();
+        let shared = shared.and_then(|shared| self.topic_by_name(&shared));
+        shared.map_or(Vec::new(), |shared| places(own, &shared, name))
     }
 
-    fn groups_behind(&self, ends: &BTreeMap<(String, i32), i64>) -> Vec<Behind> {
+    fn groups_behind(&self, families: &[Family]) -> Vec<Behind> {
         let mut groups: BTreeSet<String> = self.groups_with_offsets().into_iter().collect();
         groups.extend(self.groups().list().into_iter().map(|listed| listed.group));
         let mut behind = Vec::new();
@@ -221,16 +272,20 @@ impl Streams {
             for of in &detail.committed {
                 reads.insert((of.topic.wire_name(), of.partition), of.committed.offset);
             }
-            for ((topic, partition), end) in ends {
-                let Some(at) = reads.get(&(topic.as_str(), *partition)) else {
-                    continue;
-                };
-                if at < end {
-                    behind.push(Behind {
-                        group: group.clone(),
-                        topic: topic.clone(),
-                        records: end - at,
-                    });
+            for family in families {
+                let is_follower = family.is_followed(reads.keys().map(|(topic, _)| *topic));
+                for ((topic, partition), end) in &family.ends {
+                    let at = reads.get(&(topic.as_str(), *partition)).copied();
+                    let Some(at) = at.or(is_follower.then_some(0)) else {
+                        continue;
+                    };
+                    if at < *end {
+                        behind.push(Behind {
+                            group: group.clone(),
+                            topic: topic.clone(),
+                            records: end - at,
+                        });
+                    }
                 }
             }
         }
@@ -244,18 +299,6 @@ impl Streams {
             snapshot.owner_of_topic(topic.name().wire_name()) == Some(OfTopic::Tenant(name))
         });
         topics
-    }
-
-    /// The offset behind a tenant's last record in a shared partition; none when it has none.
-    fn tenant_end(
-        &self,
-        partition: &Arc<Partition>,
-        name: &TenantId,
-    ) -> Result<Option<i64>, StreamsError> {
-        self.census(partition)?;
-        let census = self.censuses().lock();
-        let counted = census.get(&partition.number());
-        Ok(counted.and_then(|counted| counted.end_of(name)))
     }
 }
 
@@ -295,5 +338,7 @@ const HOLD_MAX: Duration = Duration::from_millis(100);
 const HOLD_BEHIND_MAX: i64 = 5_000;
 /// How often it is looked how far groups are.
 const LOOK: Duration = Duration::from_millis(1);
+/// Between two attempts when one has failed.
+const PAUSE_FAILED: Duration = Duration::from_secs(1);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::error::StreamsError;
 use crate::event_store::{EventStore, TopicInfo};
 use crate::tenants::Run;
+use crate::tenants::names::event;
 
 /// What a tenant has in the store.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -70,7 +71,7 @@ impl TenantUse {
                     .await?
                     .unwrap_or_default();
                 if runs.iter().any(|runs| !runs.is_empty()) {
-                    let event = event_of(name, part).to_owned();
+                    let event = event(name, part).to_owned();
                     used.topics.push(shared_use(&info, event, &runs));
                     shared.insert(name.to_owned(), runs);
                 }
@@ -90,7 +91,7 @@ impl TenantUse {
             let records = ranges.map(|range| range.end.saturating_sub(range.start).max(0));
             used.topics.push(TopicUse {
                 topic: info.name.display().to_owned(),
-                event: event_of(name, tenant.as_str()).to_owned(),
+                event: event(name, tenant.as_str()).to_owned(),
                 is_shared: false,
                 records: records.sum::<i64>().unsigned_abs(),
                 bytes: info.bytes_stored,
@@ -115,11 +116,20 @@ impl TenantUse {
                         records: 0,
                         oldest_ms: None,
                     });
-                    let runs = runs.get(at).into_iter().flatten();
-                    for run in runs.filter(|run| run.end > of.committed.offset) {
-                        let from = run.first.max(of.committed.offset);
-                        backlog.records += (run.end - from).unsigned_abs();
-                        backlog.oldest_ms = earlier(backlog.oldest_ms, Some(run.oldest));
+                    let (runs, from) = (runs.get(at), of.committed.offset);
+                    let runs = runs.into_iter().flatten();
+                    for run in runs.filter(|run| run.end > from) {
+                        let (records, oldest) = if run.first >= from {
+                            (run.records, Some(run.oldest))
+                        } else if run.is_short() {
+                            ((run.end - from).unsigned_abs(), Some(run.oldest))
+                        } else {
+                            let part = from..run.end;
+                            let counted = store.count_tenant(&of.topic, of.partition, tenant, part);
+                            counted.await?
+                        };
+                        backlog.records += records;
+                        backlog.oldest_ms = earlier(backlog.oldest_ms, oldest);
                     }
                     continue;
                 }
@@ -162,7 +172,7 @@ fn shared_use(info: &TopicInfo, event: String, runs: &[Vec<Run>]) -> TopicUse {
         topic: info.name.display().to_owned(),
         event,
         is_shared: true,
-        records: all().map(|run| (run.end - run.first).unsigned_abs()).sum(),
+        records: all().map(|run| run.records).sum(),
         bytes: Some(all().map(|run| run.bytes).sum()),
         oldest_ms: all().map(|run| run.oldest).min(),
     }
@@ -190,10 +200,4 @@ fn earlier(a: Option<UnixMillis>, b: Option<UnixMillis>) -> Option<UnixMillis> {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
     }
-}
-
-/// What stands behind a tenant's or a collection's part of a topic's name.
-fn event_of<'t>(topic: &'t str, part: &str) -> &'t str {
-    let part = format!(".{part}.");
-    topic.split_once(&part).map_or(topic, |(_, event)| event)
 }

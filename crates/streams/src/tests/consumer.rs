@@ -1,13 +1,14 @@
 //! What consumers in this process do beside what consumers of every store do (see
 //! `behavior/cases.rs`).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use journal::SimDisk;
 
 use super::{append, batch_of, create, name, open};
 use crate::error::StreamsError;
-use crate::event_store::ConsumerConfig;
+use crate::event_store::{ConsumerConfig, OffsetReset};
+use crate::groups::GroupError;
 use crate::{Ack, ConsumedRecord};
 
 fn texts(records: &[ConsumedRecord]) -> Vec<String> {
@@ -74,4 +75,54 @@ async fn a_record_that_does_not_decode_is_told_once_and_blocks_nothing() {
         Err(StreamsError::InvalidRecord(_))
     ));
     assert_eq!(texts(&consumer.poll(wait, 1_000).await.unwrap()), ["after"]);
+}
+
+#[tokio::test]
+async fn a_commit_without_a_poll_is_that_of_the_newest_generation() {
+    let streams = open(&SimDisk::new(9));
+    let topic = create(&streams, "t", 2).await;
+    for partition in topic.partitions() {
+        append(partition, "v").await;
+    }
+    let config = ConsumerConfig {
+        auto_offset_reset: OffsetReset::Earliest,
+        ..ConsumerConfig::in_group("g", "test")
+    };
+    let mut first = streams.store().consumer(config.clone()).await.unwrap();
+    let mut second = streams.store().consumer(config).await.unwrap();
+    first.subscribe(vec![name("t")]).await.unwrap();
+    let mut read = 0;
+    while read < 2 {
+        let records = first.poll(Duration::from_secs(60), 1_000).await.unwrap();
+        assert!(!records.is_empty(), "{read} records came");
+        read += records.len();
+    }
+    second.subscribe(vec![name("t")]).await.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while second.assignment().len() != 1 {
+        assert!(Instant::now() < deadline, "the second gets nothing");
+        let wait = Duration::from_millis(20);
+        second.poll(wait, 1_000).await.unwrap();
+    }
+    let given_up = second.assignment()[0].1;
+    // What the other has by now is not the first one's to commit.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while first.assignment().len() == 2 {
+        assert!(Instant::now() < deadline, "the first knows of nothing");
+        let offsets = vec![(name("t"), given_up, 1, String::new())];
+        let refused = first.commit(Some(offsets)).await;
+        assert!(
+            matches!(
+                refused,
+                Err(StreamsError::Group {
+                    reason: GroupError::IllegalGeneration | GroupError::RebalanceInProgress,
+                    ..
+                })
+            ),
+            "{refused:?}"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let committed = first.commit(None).await.unwrap();
+    assert_eq!(committed, [(name("t"), 1 - given_up, 1)]);
 }

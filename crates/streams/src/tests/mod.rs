@@ -3,14 +3,18 @@
 mod admin;
 mod backup;
 mod behavior;
+mod busy;
 mod collections;
 mod compaction;
 mod consumer;
 mod corpus;
 mod full;
 mod groups;
+mod homes;
+mod lookups;
 mod once;
 mod seeds;
+mod setbacks;
 mod simulation;
 mod store;
 mod stored;
@@ -23,7 +27,7 @@ use std::sync::Arc;
 
 use base::{ByteSize, Clock, SystemClock};
 use bytes::Bytes;
-use journal::SimDisk;
+use journal::{Position, SimDisk};
 
 use crate::batch;
 use crate::config::StreamsConfig;
@@ -82,6 +86,16 @@ async fn append(partition: &Arc<Partition>, value: &str) -> i64 {
         .unwrap();
     appended.ack.await.unwrap();
     appended.base_offset
+}
+
+/// Flips a byte of the frame at `position`.
+fn damage(disk: &SimDisk, streams: &Streams, position: Position) {
+    let segments = streams.shared().journal.segments();
+    let mut holding = segments.iter().rev();
+    let segment = holding.find(|segment| segment.base <= position).unwrap();
+    let path = Path::new("/streams").join(format!("{:016x}.journal", segment.base.0));
+    let at = position.0 - segment.base.0 + 2 * journal::FRAME_OVERHEAD_BYTES;
+    assert!(disk.flip(&path, at, 1), "there is no such frame");
 }
 
 /// All visible records.

@@ -96,7 +96,7 @@ impl Streams {
         who: ProducerIdentity,
         partitions: &[(TopicName, i32)],
     ) -> Result<(), StreamsError> {
-        self.when_room(|| {
+        self.when_room(size_of_val(partitions), || {
             let mut table = self.transactions().table.lock();
             let topics = self.topics().read();
             let numbers: Result<Vec<u32>, StreamsError> = partitions
@@ -118,8 +118,9 @@ impl Streams {
         who: ProducerIdentity,
         group: &str,
     ) -> Result<(), StreamsError> {
-        self.when_room(|| {
+        self.when_room(group.len(), || {
             let mut table = self.transactions().table.lock();
+            self.offsets().lock().check(group, &[])?;
             self.change(&mut table, id, |transaction, now| {
                 transaction.join_group(now, who, group)
             })
@@ -137,7 +138,25 @@ impl Streams {
         group: &str,
         commits: Vec<OffsetCommit>,
     ) -> Result<(), StreamsError> {
-        self.when_room(|| {
+        let anybody = || Ok(());
+        self.commit_checked(protocol, id, who, group, commits, anybody)
+            .await
+    }
+
+    /// As [`Streams::commit_in_transaction`], for who `is_member` of the group at the very moment:
+    /// while the store is busy, others may have taken over.
+    pub(crate) async fn commit_checked(
+        &self,
+        protocol: TransactionProtocol,
+        id: &str,
+        who: ProducerIdentity,
+        group: &str,
+        commits: Vec<OffsetCommit>,
+        is_member: impl Fn() -> Result<(), StreamsError>,
+    ) -> Result<(), StreamsError> {
+        let metadata: usize = commits.iter().map(|commit| commit.metadata.len()).sum();
+        self.when_room(size_of_val(&commits[..]) + metadata, || {
+            is_member()?;
             let mut table = self.transactions().table.lock();
             let topics = self.topics().read();
             self.offsets().lock().check(group, &commits)?;
@@ -352,6 +371,7 @@ impl Streams {
         let Some(change) = judged.map_err(|reason| refused(id, reason))? else {
             return Ok(());
         };
+        table.check_room(id, transaction, &change)?;
         let id: Arc<str> = Arc::from(id);
         self.write(&id, &change, journal::Durability::Memory, Done::none())?;
         table.apply(&id, change);
@@ -411,7 +431,12 @@ impl Streams {
                 self.transactions().sweeper.plan(now);
                 Ok(())
             }
-            outcome => outcome,
+            Err(error) => {
+                // A full disk, mostly. It is decided, so that somebody has to come back to it.
+                self.transactions().sweeper.plan(now + MARKERS_RETRY);
+                Err(error)
+            }
+            Ok(()) => Ok(()),
         }
     }
 
@@ -478,13 +503,15 @@ impl Streams {
         Ok(DurableWait::of(wait))
     }
 
+    /// Takes the step once there is room for the `bytes` that it writes, or a little more.
     async fn when_room<T>(
         &self,
+        bytes: usize,
         mut step: impl FnMut() -> Result<T, StreamsError>,
     ) -> Result<T, StreamsError> {
         loop {
             match step() {
-                Err(StreamsError::Busy) => self.room(CHANGE_ROOM_BYTES).await,
+                Err(StreamsError::Busy) => self.room(CHANGE_ROOM_BYTES + bytes as u64).await,
                 outcome => return outcome,
             }
         }
@@ -540,6 +567,9 @@ fn refused(id: &str, reason: TransactionError) -> StreamsError {
         reason,
     }
 }
+
+/// How long after a failure the markers of a decided transaction are written again.
+pub(super) const MARKERS_RETRY: Duration = Duration::from_secs(5);
 
 /// Bytes of an offset in its frame when its metadata is as usual; at worst a frame becomes as
 /// large as the metadata's bound makes it, which a segment still holds.

@@ -9,7 +9,8 @@
 //! | 14 completed | at `i64` |
 //! | 51 forgotten | |
 //!
-//! A producer is its id `i64` and epoch `i16`; -1 and -1 for none. Frame 10 replaces what is known
+//! A producer is its id `i64` and epoch `i16`; -1 and -1 for none, an epoch of -1 for a last one
+//! that nobody may come back as. Frame 10 replaces what is known
 //! of the id, its offsets included, which a snapshot repeats in frames 12.
 
 use std::collections::BTreeSet;
@@ -55,7 +56,7 @@ pub(crate) enum TransactionChange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) producer: ProducerIdentity,
-    /// Who the producer was before.
+    /// Who the producer was before; without an epoch when that was an older instance.
     pub(crate) last: Option<ProducerIdentity>,
     pub(crate) timeout: Duration,
     pub(crate) phase: Phase,

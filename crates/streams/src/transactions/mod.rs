@@ -2,7 +2,7 @@
 //! together or not at all.
 //!
 //! [`transaction`] decides as a state machine without IO, [`table`] holds all of them with their
-//! deadlines, [`coordinator`] lets calls at it and writes the journal, [`sweeper`] aborts what has
+//! deadlines and [`room`] bounds what they take, [`coordinator`] lets calls at it and writes the journal, [`sweeper`] aborts what has
 //! timed out and forgets ids that nobody uses. Everything that a transaction goes through is one
 //! frame, and since one journal has one order, the order does what other systems need a protocol
 //! for:
@@ -19,6 +19,7 @@
 
 mod coordinator;
 pub(crate) mod frames;
+mod room;
 mod sweeper;
 pub(crate) mod table;
 mod transaction;
@@ -97,6 +98,10 @@ pub enum TransactionError {
     /// The call does not fit where the transaction stands.
     #[error("the transaction is {0}")]
     InvalidState(&'static str),
+    /// All open transactions together take as much memory as they may; worth a retry in a moment,
+    /// once others have ended.
+    #[error("open transactions take as much memory as they may: retry when some have ended")]
+    NoRoom,
     /// The partition or group is not part of the transaction.
     #[error("it was not added to the transaction")]
     NotJoined,

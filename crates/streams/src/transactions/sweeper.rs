@@ -9,6 +9,7 @@ use base::UnixMillis;
 use journal::Done;
 use parking_lot::{Condvar, Mutex};
 
+use super::coordinator::MARKERS_RETRY;
 use super::frames::TransactionChange;
 use super::transaction::Transaction;
 use crate::error::StreamsError;
@@ -91,7 +92,7 @@ pub(crate) fn start(streams: &Arc<Streams>) -> Result<(), StreamsError> {
                 Err(error) => {
                     let error = base::report(&error);
                     tracing::warn!(error, "cannot end transactions; trying again later");
-                    Some(clock.now() + RETRY)
+                    Some(clock.now() + MARKERS_RETRY)
                 }
             };
         }
@@ -109,16 +110,19 @@ impl Streams {
     /// open transaction will have. Blocks on the journal.
     pub(crate) fn sweep(&self) -> Result<Option<UnixMillis>, StreamsError> {
         let now = self.clock().now();
+        let mut failed = None;
         let ending = self.transactions().table.lock().ending();
         for id in ending {
-            self.until_not_busy(|| {
+            // What fails for one must not keep the others open.
+            let completed = self.until_not_busy(|| {
                 let mut table = self.transactions().table.lock();
                 self.complete(&mut table, &id, now)
-            })?;
+            });
+            failed = failed.or(completed.err());
         }
         let due = self.transactions().table.lock().due(now);
         for id in due {
-            self.until_not_busy(|| {
+            let aborted = self.until_not_busy(|| {
                 let mut table = self.transactions().table.lock();
                 let change = table
                     .find(&id)
@@ -127,13 +131,21 @@ impl Streams {
                     Some(change) => self.decide(&mut table, &id, change, now),
                     None => Ok(()),
                 }
-            })?;
+            });
+            if let Err(error) = aborted {
+                failed.get_or_insert(error);
+                continue;
+            }
             tracing::info!(
                 transaction = id.as_ref(),
                 "aborted a transaction whose time is over"
             );
         }
-        let forgets = self.forget_idle(now)?;
+        let forgets = self.forget_idle(now);
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let forgets = forgets?;
         let deadline = self.transactions().table.lock().first_deadline();
         Ok(deadline.into_iter().chain(forgets).min())
     }
@@ -173,9 +185,6 @@ impl Streams {
 
 /// Shortest pause between two looks.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-
-/// Pause after a look that failed.
-const RETRY: Duration = Duration::from_secs(60);
 
 /// Transactional ids may stay longer by this share of the time after which they are forgotten.
 const FORGET_LATE_SHARE: u32 = 100;

@@ -13,10 +13,12 @@ use std::time::Duration;
 use base::UnixMillis;
 
 use super::frames::{Standing, TransactionChange};
+use super::room::{PARTITION_BYTES, group_bytes};
 use super::{
     Outcome, Phase, ProducerIdentity, TransactionError, TransactionProtocol as Protocol, deadline,
 };
 use crate::event_store::CommittedOffset;
+use crate::offsets::bytes_of;
 
 /// The offsets of a transaction's groups, by group and partition number.
 pub(crate) type PendingOffsets = BTreeMap<Arc<str>, BTreeMap<u32, CommittedOffset>>;
@@ -26,6 +28,8 @@ pub(crate) type PendingOffsets = BTreeMap<Arc<str>, BTreeMap<u32, CommittedOffse
 pub(crate) struct Transaction {
     pub(crate) standing: Standing,
     pub(crate) offsets: PendingOffsets,
+    /// About what its partitions, groups and offsets take.
+    pub(super) bytes: usize,
 }
 
 /// What an introduction comes to.
@@ -56,10 +60,13 @@ impl Transaction {
     /// As a frame tells it.
     pub(crate) fn of(standing: Standing) -> Self {
         let groups = standing.groups.iter();
-        Transaction {
+        let mut transaction = Transaction {
             offsets: groups.map(|g| (Arc::clone(g), BTreeMap::new())).collect(),
             standing,
-        }
+            bytes: 0,
+        };
+        transaction.bytes = transaction.count_bytes();
+        transaction
     }
 
     /// A producer that nobody knows introduces itself.
@@ -81,7 +88,7 @@ impl Transaction {
     ) -> Result<Init, TransactionError> {
         let standing = &self.standing;
         let is_current = given.is_none_or(|given| given == standing.producer);
-        if !is_current && given != standing.last {
+        if !is_current && !given.is_some_and(|given| self.was(given)) {
             return Err(TransactionError::Fenced);
         }
         match standing.phase {
@@ -94,8 +101,15 @@ impl Transaction {
                 let Some(producer) = bumped(standing.producer, fresh_id) else {
                     return Ok(Init::NeedsId);
                 };
-                let last = Some(standing.producer);
-                let standing = Standing::fresh(now, timeout, producer, last);
+                let last = match given {
+                    Some(given) => given,
+                    // Whoever was the producer before may not go on as the new instance.
+                    None => ProducerIdentity {
+                        epoch: NO_EPOCH,
+                        ..standing.producer
+                    },
+                };
+                let standing = Standing::fresh(now, timeout, producer, Some(last));
                 Ok(Init::Begin(TransactionChange::Stands(standing)))
             }
         }
@@ -179,7 +193,7 @@ impl Transaction {
     ) -> Result<End, TransactionError> {
         let standing = &self.standing;
         let bumps = protocol == Protocol::Implicit;
-        if bumps && standing.last == Some(who) && standing.producer != who {
+        if bumps && self.was(who) && standing.producer != who {
             return match standing.phase {
                 Phase::Ended(ended) if ended == outcome => Ok(End::Again(standing.producer)),
                 Phase::Ending(ending) if ending == outcome => Err(TransactionError::Concurrent),
@@ -223,6 +237,20 @@ impl Transaction {
 
     /// Takes in a change; answers the offsets that count from now on.
     pub(crate) fn apply(&mut self, change: TransactionChange) -> PendingOffsets {
+        let goes_on = self.standing.phase == Phase::Ongoing;
+        let adds = matches!(
+            &change,
+            TransactionChange::Joins { .. } | TransactionChange::Offsets { .. }
+        );
+        let counts = self.take_in(change);
+        // Counting all of it at each addition would make many of them dear.
+        if !(goes_on && adds) {
+            self.bytes = self.count_bytes();
+        }
+        counts
+    }
+
+    fn take_in(&mut self, change: TransactionChange) -> PendingOffsets {
         let standing = &mut self.standing;
         match change {
             TransactionChange::Stands(stands) => {
@@ -239,12 +267,14 @@ impl Transaction {
             }
             TransactionChange::Joins { at, numbers } => {
                 standing.open(at);
+                let before = standing.partitions.len();
                 standing.partitions.extend(numbers);
+                self.bytes += (standing.partitions.len() - before) * PARTITION_BYTES;
             }
             TransactionChange::Offsets { at, group, offsets } => {
                 standing.open(at);
                 standing.groups.insert(Arc::clone(&group));
-                self.offsets.entry(group).or_default().extend(offsets);
+                self.hold(group, offsets);
             }
             TransactionChange::Decided {
                 at,
@@ -260,8 +290,10 @@ impl Transaction {
                 standing.marker = marker;
                 standing.touched = at;
                 standing.groups = BTreeSet::new();
-                let offsets = std::mem::take(&mut self.offsets);
+                let mut offsets = std::mem::take(&mut self.offsets);
                 if outcome == Outcome::Commit {
+                    // A group that was only added has committed nothing.
+                    offsets.retain(|_, offsets| !offsets.is_empty());
                     return offsets;
                 }
             }
@@ -288,6 +320,7 @@ impl Transaction {
         for offsets in self.offsets.values_mut() {
             offsets.retain(|number, _| !is_gone(*number));
         }
+        self.bytes = self.count_bytes();
     }
 
     fn decide(&self, now: UnixMillis, bumps: bool, outcome: Outcome, fresh_id: Option<i64>) -> End {
@@ -320,6 +353,22 @@ impl Transaction {
             marker: fencing,
             next: fencing,
         }
+    }
+
+    fn hold(&mut self, group: Arc<str>, offsets: Vec<(u32, CommittedOffset)>) {
+        if !self.offsets.contains_key(&group) {
+            self.bytes += group_bytes(&group);
+        }
+        let held = self.offsets.entry(group).or_default();
+        for (number, offset) in offsets {
+            self.bytes += bytes_of(&offset);
+            self.bytes -= held.insert(number, offset).as_ref().map_or(0, bytes_of);
+        }
+    }
+
+    /// Whether `who` is the producer's own identity before the one that it has.
+    fn was(&self, who: ProducerIdentity) -> bool {
+        who.epoch >= 0 && self.standing.last == Some(who)
     }
 
     fn check_open(&self, who: ProducerIdentity) -> Result<(), TransactionError> {
@@ -373,6 +422,9 @@ fn fencing(producer: ProducerIdentity) -> ProducerIdentity {
         ..producer
     }
 }
+
+/// Stands for the epoch of a last producer that nobody may come back as.
+const NO_EPOCH: i16 = -1;
 
 /// No producer gets this epoch, so that there is always one left to fence the last with.
 const EPOCH_MAX: i16 = i16::MAX - 1;

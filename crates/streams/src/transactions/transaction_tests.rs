@@ -213,6 +213,59 @@ fn a_producer_that_comes_back_goes_on_and_its_lost_answer_is_repeated() {
     );
 }
 
+/// A new instance without an identity takes over.
+fn taken_over(mut transaction: Transaction, fresh_id: Option<i64>) -> Transaction {
+    let Init::Begin(change) = transaction.init(NOW, TIMEOUT, None, fresh_id).unwrap() else {
+        panic!("the new instance was not let in");
+    };
+    transaction.apply(change);
+    transaction
+}
+
+#[test]
+fn an_older_instance_never_gets_the_identity_of_its_successor() {
+    let protocol = Protocol::Explicit;
+    let old = ended(open(protocol), protocol, Commit);
+    let fenced = Err(TransactionError::Fenced);
+    let comes_back = |t: &Transaction| t.init(NOW, TIMEOUT, Some(who(0)), None);
+
+    // While the new instance has written nothing yet, and once it has.
+    let mut new = taken_over(old, None);
+    assert_eq!(new.standing.producer, who(1));
+    assert_eq!(comes_back(&new), fenced);
+    let change = new.join(NOW, who(1), &[3]).unwrap().unwrap();
+    new.apply(change);
+    let new = ended(new, protocol, Commit);
+    assert_eq!(comes_back(&new), fenced);
+    // No identity stands for "nobody's".
+    for epoch in [-1, i16::MIN] {
+        let nobody = new.init(NOW, TIMEOUT, Some(who(epoch)), None);
+        assert_eq!(nobody, fenced);
+        let ends = new.end(NOW, Protocol::Implicit, who(epoch), Commit, None);
+        assert_eq!(ends, Err(TransactionError::Fenced));
+    }
+
+    // After the new instance has aborted what was open.
+    let mut open = open(protocol);
+    let Init::Abort(change) = open.init(NOW, TIMEOUT, None, None).unwrap() else {
+        panic!("the open transaction was not aborted");
+    };
+    open.apply(change);
+    open.apply(TransactionChange::Completed { at: NOW });
+    let new = taken_over(open, None);
+    for epoch in [0, 1] {
+        let comes_back = new.init(NOW, TIMEOUT, Some(who(epoch)), None);
+        assert_eq!(comes_back, fenced, "epoch {epoch}");
+    }
+
+    // Under a fresh id, too, and it hears that it was fenced off.
+    let last = i16::MAX - 2;
+    let new = taken_over(at_epoch(last), Some(99));
+    assert_eq!(new.init(NOW, TIMEOUT, Some(who(last)), None), fenced);
+    let joins = new.join(NOW, who(last), &[3]);
+    assert_eq!(joins, Err(TransactionError::Fenced));
+}
+
 #[test]
 fn used_up_epochs_go_on_under_a_fresh_id() {
     let mut transaction = at_epoch(i16::MAX - 2);

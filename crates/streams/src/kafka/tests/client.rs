@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use base::{Clock, ManualClock, SystemClock};
+use base::{ByteSize, Clock, ManualClock, SystemClock};
 use bytes::{BufMut, Bytes, BytesMut};
+use journal::SimDisk;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
@@ -35,24 +36,41 @@ impl Server {
 
     /// With what `security` makes of the folder for users and ACLs.
     pub(super) async fn start_secured(security: impl FnOnce(&Path) -> Security) -> Self {
-        Server::open(security, |_| {}, Arc::new(SystemClock)).await
+        Server::open(security, |_| {}, Arc::new(SystemClock), None).await
     }
 
     /// Likewise, by a clock that stands still.
     pub(super) async fn start_at_rest(security: impl FnOnce(&Path) -> Security) -> Self {
         let clock = ManualClock::at(SystemClock.now());
-        Server::open(security, |_| {}, Arc::new(clock)).await
+        Server::open(security, |_| {}, Arc::new(clock), None).await
     }
 
     /// With other settings than the defaults.
     pub(super) async fn start_with(settings: impl FnOnce(&mut StreamsConfig)) -> Self {
-        Server::open(|_| Security::default(), settings, Arc::new(SystemClock)).await
+        Server::open(
+            |_| Security::default(),
+            settings,
+            Arc::new(SystemClock),
+            None,
+        )
+        .await
+    }
+
+    /// On a simulated disk, with segments so small that the journal is busy now and then.
+    pub(super) async fn start_on(disk: &SimDisk) -> Self {
+        let small = |config: &mut StreamsConfig| {
+            config.segment_bytes = ByteSize::kib(16);
+            config.max_message_bytes = ByteSize::kib(2);
+        };
+        let security = |_: &Path| Security::default();
+        Server::open(security, small, Arc::new(SystemClock), Some(disk)).await
     }
 
     async fn open(
         security: impl FnOnce(&Path) -> Security,
         settings: impl FnOnce(&mut StreamsConfig),
         clock: Arc<dyn Clock>,
+        disk: Option<&SimDisk>,
     ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let security = Arc::new(security(&dir.path().join("access")));
@@ -61,7 +79,14 @@ impl Server {
             ..StreamsConfig::default()
         };
         settings(&mut config);
-        let (streams, _) = Streams::open(dir.path(), config, clock).unwrap();
+        let opened = match disk {
+            None => Streams::open(dir.path(), config, clock),
+            Some(disk) => {
+                let path = Path::new("/streams");
+                Streams::open_on(Arc::new(disk.clone()), path, config, clock)
+            }
+        };
+        let (streams, _) = opened.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();

@@ -1,11 +1,14 @@
 //! Tests of the listener: its decoders by property, its conversations over real sockets.
 
 mod access;
+mod bounds;
 mod client;
 mod cluster;
 mod configs;
+mod coordination;
 mod decoders;
 mod groups;
+mod homes;
 mod login;
 mod permissions;
 mod quotas;

@@ -91,6 +91,31 @@ async fn refusals_have_kafkas_codes() {
 }
 
 #[tokio::test]
+async fn an_older_instance_that_comes_back_is_fenced_off() {
+    let server = Server::start().await;
+    let mut client = started(&server).await;
+    let (id, epoch) = init(&mut client, 4, 60_000).await;
+    let come_back = |epoch: i16| {
+        init_request(60_000)
+            .with_producer_id(ProducerId(id))
+            .with_producer_epoch(epoch)
+    };
+    // Alone it goes on, and hears the same once more when the answer was lost.
+    for _ in 0..2 {
+        let told = client.call(4, &come_back(epoch)).await;
+        assert_eq!((told.error_code, told.producer_epoch), (0, epoch + 1));
+    }
+    let (_, newer) = init(&mut client, 4, 60_000).await;
+    for older in epoch..newer {
+        let told = client.call(4, &come_back(older)).await;
+        assert_eq!((told.error_code, told.producer_epoch), (90, -1), "{older}");
+        assert_eq!(client.call(3, &come_back(older)).await.error_code, 47);
+    }
+    assert_eq!(client.call(4, &come_back(newer)).await.error_code, 0);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn offsets_wait_for_the_end_and_are_unstable_until_then() {
     let server = Server::start().await;
     let mut client = started(&server).await;
